@@ -34,10 +34,10 @@ def tripped(run: Run, reason: Attention) -> tuple[Run, LogEntry]:
 
 
 def answered(run: Run, left: Sequence[Attention], answers: Sequence[Answer], *, now: Instant) -> tuple[Run, LogEntry]:
-    """Return the run row after people's answers: answered entries are removed, an extension re-arms the ceiling.
+    """Return the run row after people's answers: their entries removed, the ceiling re-armed if extended.
 
-    The holder's next transition writes the row. If that is lost, the messages give the same answers again. A poisoned run
-    stays alone on its worker until it advances, so that a further crash affects no other run (S-5).
+    The holder's next transition writes the row. If that is lost, the messages give the same answers again. A poisoned
+    run stays alone on its worker until it advances, so that a further crash affects no other run (S-5).
     """
     extended = sum(a.by_ms for a in answers if a.attention.reason is Reason.TOTAL_TIMEOUT)
     said = [{"reason": a.attention.reason.value, "choice": a.choice.value, "by": a.by, "text": a.text} for a in answers]

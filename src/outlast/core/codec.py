@@ -1,8 +1,8 @@
-"""How values become bytes: canonical JSON for what is compared and hashed, pydantic's JSON for what is kept.
+"""Conversion of values to bytes: canonical JSON for hashes and comparisons, pydantic's JSON for storage.
 
-Two calls with equal values give equal canonical bytes in every process and version: keys sorted, no white space,
-UTF-8, no NaN or Infinity. Stored values (state, arguments, responses, messages) are JSON as their declared type
-writes it; reading validates against the type, never executes anything.
+Equal values give equal canonical bytes in every process and version: sorted keys, no white space, UTF-8, no NaN or
+Infinity. Stored values (state, arguments, responses, messages) are JSON in the form of their declared type. Loading
+validates against that type and never executes stored data.
 """
 
 import json
@@ -32,7 +32,7 @@ def _refuse(value: object) -> Never:
 
 
 def _make_encoder(*, sort_keys: bool) -> Callable[[Any], str]:
-    """The encoder behind `json.dumps`, made once: `json.dumps` builds a new one per call, at twice the cost."""
+    """Return the encoder behind `json.dumps`, built once. `json.dumps` builds one per call, at twice the cost."""
     factory = getattr(json.encoder, "c_make_encoder", None)
     escape = getattr(json.encoder, "encode_basestring", None)
     if factory is None or escape is None:  # not CPython
@@ -43,18 +43,18 @@ def _make_encoder(*, sort_keys: bool) -> Callable[[Any], str]:
 
 _encode: Final = _make_encoder(sort_keys=True)
 compact: Final = _make_encoder(sort_keys=False)
-"""JSON text without white space, members in the order they stand in: for what the engine itself writes."""
+"""Return JSON text without white space, in the given order of members: for data of the engine itself."""
 
 
 def canonical(value: object) -> bytes:
-    """The canonical JSON bytes of plain JSON data. Raises NotStorable, naming the path of what is not JSON."""
+    """Return the canonical JSON bytes of plain data. Raises NotStorable with the path of a value that is not JSON."""
     if type(value) not in _SCALARS:
         _check(value, "value", 0)
     return canonical_plain(value)
 
 
 def canonical_plain(value: object) -> bytes:
-    """As `canonical`, cheaper: for values already known to have text keys only (what pydantic validated or dumped)."""
+    """Return the same bytes as `canonical`, faster, for data with text keys only, as pydantic dumps it."""
     try:
         return _encode(value).encode()
     except (TypeError, ValueError, RecursionError) as error:  # UnicodeEncodeError is a ValueError
@@ -63,16 +63,16 @@ def canonical_plain(value: object) -> bytes:
 
 
 def digest(*parts: object) -> str:
-    """SHA-256, in hex, over the canonical bytes of the list of `parts`.
+    """Return the SHA-256, in hex, of the canonical bytes of the list of `parts`.
 
-    A part given as bytes must be canonical bytes already: `digest("a", canonical(x)) == digest("a", x)`.
+    A part given as bytes must already be canonical: `digest("a", canonical(x)) == digest("a", x)`.
     """
     written = b",".join([part if type(part) is bytes else canonical(part) for part in parts])
     return sha256(b"[%b]" % written).hexdigest()
 
 
 def _check(value: object, path: str, depth: int) -> None:
-    """Raises NotStorable for the first thing in `value` that is not plain JSON."""
+    """Raise NotStorable for the first part of `value` that is not plain JSON."""
     problem = ""
     if depth > JSON_DEPTH_MAX:
         problem = f"is nested deeper than {JSON_DEPTH_MAX} levels"
@@ -105,7 +105,7 @@ def _is_unicode(text: str) -> bool:
 
 # --- declared types ------------------------------------------------------------------------
 class Codec(Generic[T]):
-    """Dump and load for one declared type, made once. `effect_name` is how errors call the value ("the state of …")."""
+    """Dump and load values of one declared type. Errors call the value `effect_name` ("the state of …")."""
 
     __slots__ = (
         "_dump",
@@ -130,9 +130,9 @@ class Codec(Generic[T]):
         where: str = "",
         if_large: str = ELSEWHERE,
     ) -> None:
-        """`if_large`: what to do about a value that is too large.
+        """Create a codec. `if_large` is the remedy in the error for a value that is too large.
 
-        Raises DefinitionError, naming `where` (file:line), if no JSON form of `type_` exists.
+        Raises DefinitionError with `where` (file:line) if `type_` has no JSON form.
         """
         try:
             adapter: TypeAdapter[T] = TypeAdapter(type_)
@@ -141,7 +141,7 @@ class Codec(Generic[T]):
             self._dump = adapter.serializer.to_python
             self._to_json = adapter.serializer.to_json
         except (PydanticUserError, TypeError, NameError) as error:
-            # PydanticUserError: no schema for the type; NameError: a forward reference that leads nowhere.
+            # PydanticUserError: no schema for the type; NameError: an unresolved forward reference.
             raise DefinitionError(
                 f"{named} cannot be stored",
                 str(error).splitlines()[0],
@@ -164,9 +164,9 @@ class Codec(Generic[T]):
         self._writes_floats = _may_write_floats(adapter)
 
     def dump(self, value: T) -> bytes:
-        """The JSON bytes of `value`. Raises NotStorable with the path of what cannot be stored, LimitExceeded."""
+        """Return the JSON bytes of `value`. Raises NotStorable with the path of the offending part, LimitExceeded."""
         try:
-            if type(value) is self._scalar:  # exactly what is declared: there is nothing to warn of, at 6 µs a call
+            if type(value) is self._scalar:  # exactly the declared type: the check for warnings would cost 6 µs a call
                 data = self._to_json(value)
             else:
                 data = self._to_json(value, warnings="error")
@@ -179,19 +179,19 @@ class Codec(Generic[T]):
         return data
 
     def canonical(self, value: T) -> bytes:
-        """As `dump`, in canonical form: what digests and comparisons are made of."""
+        """Return the JSON bytes of `value` in canonical form, for digests and comparisons."""
         try:
             data = _encode(self._dump(value, mode="json", warnings="error")).encode()
         except (PydanticSerializationError, TypeError, ValueError, RecursionError) as error:
             self._not_storable(value, error)
         if self._writes_floats and b"null" in data and (found := _find_nan(value, self._word(), 0)):
-            self._not_storable(value, ValueError(found))  # where any type is allowed, here too
+            self._not_storable(value, ValueError(found))  # also where any type is allowed
         if len(data) > self.bytes_max:
             self.refuse_size(len(data), data)
         return data
 
     def load(self, data: bytes | str) -> T:
-        """The value stored as `data`. Raises NotStorable if the bytes do not fit the type any more."""
+        """Return the value stored as `data`. Raises NotStorable if the bytes no longer fit the type."""
         try:
             return cast(T, self._load(data))
         except ValidationError as error:
@@ -202,7 +202,7 @@ class Codec(Generic[T]):
             ) from error
 
     def admit(self, value: object) -> T:
-        """Validate what came from outside, JSON bytes or data. Raises InvalidInput with every problem at once."""
+        """Validate JSON bytes or data from outside. Raises InvalidInput with all problems at once."""
         try:
             if isinstance(value, (bytes, str)):
                 return cast(T, self._load(value))
@@ -211,7 +211,7 @@ class Codec(Generic[T]):
             raise InvalidInput(f"{self.named} is not valid", problems=problems_of(error)) from error
 
     def schema(self) -> dict[str, Any]:
-        """The JSON schema of the type, for forms and documentation."""
+        """Return the JSON schema of the type, for forms and documentation."""
         return self._schema.json_schema()
 
     def _not_storable(self, value: object, error: Exception) -> Never:
@@ -219,11 +219,11 @@ class Codec(Generic[T]):
         raise NotStorable(f"{self.named} cannot be stored", why, _ONLY_DATA) from error
 
     def _word(self) -> str:
-        """What paths begin with: «state» for "the state of …"."""
+        """Return the first part of paths: «state» for "the state of …"."""
         return self.named.split(" ")[1] if self.named.startswith("the ") else "value"
 
     def refuse_size(self, size: int, data: bytes = b"") -> Never:
-        """Raises LimitExceeded for a value that takes `size` bytes; of `data` it names the largest field."""
+        """Raise LimitExceeded for a value of `size` bytes, with the largest field of `data`."""
         largest = _largest_field(data)
         raise LimitExceeded(
             f"{self.named} is too large",
@@ -233,7 +233,7 @@ class Codec(Generic[T]):
 
 
 def _largest_field(data: bytes) -> str:
-    """«; its largest field, "documents", takes 301,000», or '' where there are no fields."""
+    """Return «; its largest field, "documents", takes 301,000», or '' if the value has no fields."""
     fields = json.loads(data) if data[:1] == b"{" else {}
     if not fields:
         return ""
@@ -243,7 +243,7 @@ def _largest_field(data: bytes) -> str:
 
 
 def problems_of(error: ValidationError) -> list[tuple[str, str]]:
-    """Every problem pydantic found, as (path, sentence)."""
+    """Return each problem that pydantic found, as (path, sentence)."""
     return [
         (".".join(str(part) for part in item["loc"]) or "(the whole)", item["msg"])
         for item in error.errors(include_url=False, include_context=False, include_input=False)
@@ -251,13 +251,13 @@ def problems_of(error: ValidationError) -> list[tuple[str, str]]:
 
 
 def _may_write_floats(adapter: TypeAdapter[Any]) -> bool:
-    """Whether dumping may meet a NaN. Unknown shapes (Any, own validators and serialisers) count as yes."""
+    """True if a dump may contain a NaN. Unknown shapes (Any, custom validators and serialisers) count as True."""
     text = repr(adapter.core_schema)
     return any(f"'{kind}" in text for kind in ("float", "any", "function-", "decimal", "json", "is-instance", "custom"))
 
 
 def _find_unstorable(value: object, path: str, depth: int) -> str:
-    """«reply.session is a _thread.lock», for the deepest part that has no JSON form; '' if each part has one."""
+    """Return «reply.session is a _thread.lock» for the deepest part without a JSON form, or ''."""
     if depth > JSON_DEPTH_MAX:
         return f"{path} is nested deeper than {JSON_DEPTH_MAX} levels (or contains itself)"
     for name, item in _parts(value, path):
@@ -275,7 +275,7 @@ def _find_unstorable(value: object, path: str, depth: int) -> str:
 
 
 def _find_nan(value: object, path: str, depth: int) -> str:
-    """«state.price is nan, …» for the first number that JSON cannot say; '' if there is none."""
+    """Return «state.price is nan, …» for the first number without a JSON form, or ''."""
     if isinstance(value, float):
         return "" if value - value == 0 else f"{path} is {value}, which JSON cannot say"
     if depth > JSON_DEPTH_MAX or value is None or isinstance(value, (str, int)):

@@ -1,7 +1,7 @@
-"""Undoing what a run did, before it ends failed or cancelled: the decision, the order, and the moves of an undo (S-19).
+"""Compensation: undo of a run's effects before it ends failed or cancelled (S-19).
 
-An undo is an effect of the run like any other, under the key `undo/KEY`: intent, call, record. Its record moves the
-effect it undoes as well, in one commit, so neither can say something else than the other.
+An undo is an effect with the key `undo/KEY`: intent, call, record. One commit records the undo and marks the effect
+undone, so the two rows always agree.
 """
 
 import json
@@ -19,15 +19,15 @@ from outlast.core.run_columns import attention_of, dump_attention
 from outlast.core.run_transition import LogEntry, fence, transition
 
 NO_UNDO: Final = "no: "
-"""What the column `undo` begins with where there is none; then comes the author's reason."""
+"""Prefix of the column `undo` if there is no undo; the author's reason follows."""
 BY_HAND: Final = Choice.DONE_BY_HAND.value
-"""The code of an undo that a person did; its row says who, and why."""
+"""Code of an undo that a person did outside of Outlast; its row names the person and the reason."""
 NO_ANSWER: Final = b"null"
-NAMED_MAX: Final = 100  # effects that one event names; the ledger has them all
+NAMED_MAX: Final = 100  # effects named in one event; the ledger has all of them
 
 
 class Ending(NamedTuple):
-    """How a run is going to end, why, and who decided it ('' = the workflow's own code)."""
+    """Decided end of a run: outcome, reason, and the actor who decided it ('' = the workflow's code)."""
 
     outcome: RunStatus
     reason: str
@@ -35,55 +35,55 @@ class Ending(NamedTuple):
 
 
 def ending_of(run: Run) -> Ending | None:
-    """How the run ends once all is undone; None while nothing is decided, or nothing had to be undone."""
+    """Return the decided end of a run whose effects are being undone, or None."""
     if not run.ending:
         return None
     plain = json.loads(run.ending)
     return Ending(RunStatus(plain["outcome"]), plain["reason"], plain["by"])
 
 
-# --- what is to be undone --------------------------------------------------------------------------
+# --- effects to undo --------------------------------------------------------------------------
 def is_own(run: Run, effect: Effect) -> bool:
-    """Is it this run's to undo: its own work, and no undo itself?"""
+    """True if this run may undo the effect: it owns the effect, and the effect is no undo."""
     return not effect.undoes and effect.by_run in ("", run.run)
 
 
 def can_undo(effect: Effect) -> bool:
-    """Did its activity have an undo when it was done?"""
+    """True if the activity had an undo when the call was made."""
     return bool(effect.undo) and not effect.undo.startswith(NO_UNDO)
 
 
 def owed(run: Run, effects: Iterable[Effect]) -> list[Effect]:
-    """What stands and is to be undone, in the order of undoing: by falling ordinal."""
+    """Return the effects to undo in the order of undoing, latest first."""
     found = [e for e in effects if is_own(run, e) and e.status is EffectStatus.DONE and can_undo(e)]
     return sorted(found, key=lambda e: -e.ordinal)
 
 
 def must_undo(run: Run, effects: Iterable[Effect]) -> bool:
-    """Is there anything to undo, or anything open that may turn out so?"""
+    """True if an effect must be undone, or an open effect may have to be."""
     return any(is_own(run, e) and can_undo(e) and (e.settled_at == 0 or e.status is EffectStatus.DONE) for e in effects)
 
 
 def undone(run: Run, effects: Iterable[Effect]) -> list[Effect]:
-    """What was undone, the latest first."""
+    """Return the undone effects, latest first."""
     found = [e for e in effects if is_own(run, e) and e.status is EffectStatus.UNDONE]
     return sorted(found, key=lambda e: -e.ordinal)
 
 
 def not_undone(run: Run, effects: Iterable[Effect]) -> list[Effect]:
-    """What the run did and nobody undid, the latest first."""
+    """Return the effects of the run that were not undone, latest first."""
     found = [e for e in effects if is_own(run, e) and e.status is EffectStatus.DONE]
     return sorted(found, key=lambda e: -e.ordinal)
 
 
 def named(effect: Effect) -> str:
-    """An effect in words, with the reason why it cannot be undone where there is one."""
+    """Return the activity and key of an effect, with the reason if it has no undo."""
     why = f": {effect.undo.removeprefix(NO_UNDO)}" if effect.undo.startswith(NO_UNDO) else ""
     return f"{effect.activity} {effect.key}{why}"
 
 
 def names(effects: Sequence[Effect]) -> list[str]:
-    """As `effect_name`, as many as an event names."""
+    """Return `effect_name` for up to NAMED_MAX effects."""
     more = [f"… and {len(effects) - NAMED_MAX} more"] if len(effects) > NAMED_MAX else []
     return [*(named(e) for e in effects[:NAMED_MAX]), *more]
 
@@ -99,10 +99,10 @@ def compensate(
     now: Instant,
     log_entries: Sequence[LogEntry] = (),
 ) -> Commit:
-    """Decide how the run ends, before anything is undone: from here on it is never walked again, whoever takes it.
+    """Decide the end of the run before its effects are undone. No worker executes a node of it again.
 
-    Its open approvals are withdrawn in the same commit. `inbox_seq`: refused where a message has come since it was read,
-    for an ending that a message may still change. Calls for a person stay only where they stop nothing.
+    The commit also withdraws open approvals. With `inbox_seq` it is refused if a message has arrived since, for an end
+    that a message may still change. Attention that stops the run is dropped.
     """
     assert ending.outcome in (RunStatus.FAILED, RunStatus.CANCELLED) and not run.ending
     data: dict[str, object] = {
@@ -130,7 +130,7 @@ def compensate(
 
 
 def compensated(run: Run, effects: Sequence[Effect]) -> LogEntry:
-    """All is undone that is to be: what was, and what stands. Told by the commit that ends the run (OBS-3)."""
+    """Return the log entry of the final commit: which effects were undone and which were not (OBS-3)."""
     hands = {e.undoes for e in effects if e.undoes and code_of(e) == BY_HAND}
     gone = undone(run, effects)
     data: dict[str, object] = {
@@ -144,26 +144,26 @@ def compensated(run: Run, effects: Sequence[Effect]) -> LogEntry:
 
 # --- one undo ----------------------------------------------------------------------------------------
 def undo_ident(effect: Effect) -> tuple[int, str]:
-    """Where the undo of an effect stands in its run's ledger: the same visit, a key of its own."""
+    """Return the ledger key of the undo of an effect: the same visit, with the key `undo/KEY`."""
     return effect.visit, undo_key(effect.key)
 
 
 def code_of(effect: Effect) -> str:
-    """The code of what is recorded as its error, '' for none."""
+    """Return the code of the recorded error, '' for none."""
     return str(json.loads(effect.error)["code"]) if effect.error else ""
 
 
 def is_refused(undo: Effect) -> bool:
-    """Was it refused, and has no person said since that it is called again?"""
+    """True if the effect was refused and no person has reopened it."""
     return undo.status is EffectStatus.REFUSED and code_of(undo) != people.REOPENED
 
 
 def intend_undo(
     run: Run, what: Intent, previous: Effect | None, original: Effect, *, ordinal: int, now: Instant
 ) -> Commit:
-    """Durable before the undo is called. Work that the tenant shares is taken back with it: nobody may use it now.
+    """Write the intent of an undo. An effect shared in the tenant is reserved: no other run may use it from here on.
 
-    Where another run has used it meanwhile, the commit is Stale ("version").
+    The commit is Stale ("version") if another run has used the effect.
     """
     assert original.status is EffectStatus.DONE and undo_ident(original) == (what.visit, what.key)
     commit = intend(run, what, previous, ordinal=ordinal, now=now)
@@ -178,7 +178,7 @@ def intend_undo(
 def withhold(
     run: Run, original: Effect, previous: Effect | None, code: str, detail: str, *, ordinal: int, now: Instant
 ) -> Commit:
-    """An undo that must not be called as things stand: refused before any call, for a person to answer."""
+    """Refuse an undo before any call, so that a person decides."""
     visit, key = undo_ident(original)
     row = Effect(
         tenant=run.tenant,
@@ -195,7 +195,7 @@ def withhold(
         error=json.dumps({"code": code, "detail": detail}),
         external_id="",
         attempts=previous.attempts if previous else 1,
-        interrupted=previous.interrupted if previous else 1,  # nothing was called: it uses up no attempt
+        interrupted=previous.interrupted if previous else 1,  # no call was made, so no attempt is used up
         waited_ms=0,
         ordinal=ordinal,
         epoch=run.epoch,
@@ -215,12 +215,12 @@ def withhold(
 
 
 def record_undo(run: Run, undo: Effect, original: Effect, *, now: Instant) -> Commit:
-    """Durable after the call: the undo was done, and what it undoes is undone."""
+    """Record the undo as done and its effect as undone."""
     return _with(record(run, undo, NO_ANSWER, now=now, external_id=undo.external_id), original)
 
 
 def settle_undo(run: Run, undo: Effect, original: Effect, *, now: Instant, external_id: str = "") -> Commit:
-    """The receiver was asked and knows the undo."""
+    """Record an undo that the receiver confirms."""
     return _with(settle(run, undo, NO_ANSWER, now=now, external_id=external_id), original)
 
 
@@ -237,10 +237,10 @@ def _undone(original: Effect) -> Put:
 def answer_undo(
     run: Run, undo: Effect, original: Effect, choice: Choice, *, actor: str, text: str, now: Instant
 ) -> Commit:
-    """A person's answer to an undo that failed: it is called again, or he has done it by hand; wakes the run.
+    """Record a person's answer to a failed undo, and make the run due: call it again, or it was done manually.
 
-    A call that may still land forbids another until its settle time is over, by the store's clock (S-17, EFF-3).
-    Done by hand, the undo says by whom and why, and what it undoes is undone, in this commit.
+    A call that may still arrive forbids another until its settle time is over by the store's clock (S-17, EFF-3). A
+    manual undo records the person and the reason, and marks the effect undone, in this commit.
     """
     said = people.answer(run, Reason.UNDO_FAILED, choice, key=undo.key, actor=actor, text=text, by_ms=0, now=now)
     if choice is Choice.DONE_BY_HAND:

@@ -1,4 +1,4 @@
-"""The moves of subscriptions, cursors and deliveries: pure functions from rows to the rows that follow them."""
+"""Verbs of subscriptions, cursors and deliveries: pure functions from a row to its next version."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -18,29 +18,29 @@ from outlast.core.machine import SWEPT, DeliveryStatus, SubscriptionStatus, deli
 from outlast.core.rows import STORE, Cursor, Delivery, Event, Meta, Row, Subscription
 
 SUBSCRIBED_TENANTS: Final = (STORE, "subscribed_tenants")
-"""The meta row that lists the tenants whose events are noted as untold, since some subscription wants them."""
+"""Key of the meta row that lists the tenants with subscriptions. Stores mark their events as unpublished."""
 DISPATCHER_HEARTBEAT: Final = (STORE, "dispatcher_heartbeat")
-"""The meta row in which dispatchers say that they live, and when, so that people are told where nobody sends."""
-ANY: Final = ""  # Untold.type of a mark that says "look": it concerns every subscription
+"""Key of the meta row with the last heartbeat of a dispatcher."""
+ANY: Final = ""  # Unpublished.type of a mark that concerns every subscription
 BACKOFF_FACTOR: Final = 3.0
 GONE: Final = "it answered 410: it wants to hear no more"
 
 
 class Attempt(NamedTuple):
-    """How one attempt ended, as far as this side can tell."""
+    """Outcome of one delivery attempt."""
 
     code: int  # HTTP status, 0 = no answer
-    answer: str  # the beginning of the body
+    answer: str  # start of the response body
     error: str  # '' = accepted
     took_ms: int
-    retry_after_ms: int = 0  # what the receiver asked for
-    definite: bool = False  # another attempt would be answered the same
-    gone: bool = False  # 410: it wants to hear no more
+    retry_after_ms: int = 0  # value of Retry-After
+    definite: bool = False  # another attempt would get the same answer
+    gone: bool = False  # status 410: the receiver wants no more deliveries
 
 
-# --- what is wanted ------------------------------------------------------------------------
+# --- filters ------------------------------------------------------------------------
 def wants_type(subscription: Subscription, type_: str) -> bool:
-    """Does it want events of this type? ANY: it may."""
+    """True if the subscription includes events of this type; always True for ANY."""
     if not subscription.types or type_ == ANY:
         return True
     return any(
@@ -50,24 +50,24 @@ def wants_type(subscription: Subscription, type_: str) -> bool:
 
 
 def wants_workflow(subscription: Subscription, workflow: str) -> bool:
-    """Does it want events of runs of this workflow?"""
+    """True if the subscription includes runs of this workflow."""
     return not subscription.workflows or workflow in json.loads(subscription.workflows)
 
 
 def tenants_of(row: Row | None) -> frozenset[str]:
-    """The tenants that OUTLETS lists."""
+    """Return the tenants listed in the row of SUBSCRIBED_TENANTS."""
     assert row is None or isinstance(row, Meta)
     return frozenset() if row is None else frozenset(json.loads(row.value))
 
 
 def subscribed_tenants_row(old: Row | None, tenants: Iterable[str]) -> Meta:
-    """The row that follows OUTLETS' old one."""
+    """Return the next version of the row of SUBSCRIBED_TENANTS."""
     assert old is None or isinstance(old, Meta)
     return Meta(*SUBSCRIBED_TENANTS, 1 if old is None else old.version + 1, json.dumps(sorted(tenants)))
 
 
 def sign_of(row: Row | None) -> tuple[str, int]:
-    """Which dispatcher was the last to say that it lives, and when, real; ('', 0) where none ever did."""
+    """Return the dispatcher of the last heartbeat and its time (real); ('', 0) if there was none."""
     assert row is None or isinstance(row, Meta)
     if row is None:
         return "", 0
@@ -76,7 +76,7 @@ def sign_of(row: Row | None) -> tuple[str, int]:
 
 
 def sign(old: Row | None, dispatcher: str, now: Instant) -> Meta:
-    """The row that follows SENDER's old one."""
+    """Return the next version of the row of DISPATCHER_HEARTBEAT."""
     assert old is None or isinstance(old, Meta)
     return Meta(*DISPATCHER_HEARTBEAT, 1 if old is None else old.version + 1, json.dumps([dispatcher, now.real]))
 
@@ -97,9 +97,10 @@ def subscribe(
     by: str,
     now: Instant,
 ) -> Subscription:
-    """A new one, which is told of everything that is there, or of what happens from `since` on.
+    """Create a subscription to all existing events, or to events from `since` on.
 
-    `since` is a business instant after the commit that makes it: whoever finds an event of then finds this row too.
+    `since` is a business instant after the commit that creates it, so a dispatcher that finds an event of that time also
+    finds this row.
     """
     wanted, flows = sorted(set(types)), sorted(set(workflows))
     return Subscription(
@@ -129,7 +130,7 @@ def _changed(row: Subscription, by: str, now: Instant) -> Subscription:
 
 
 def rotate(row: Subscription, secret: str, keep_ms: int, *, by: str, now: Instant) -> Subscription:
-    """With a new secret; the old one signs too for `keep_ms`, and its headers stay."""
+    """Replace the secret. The old one also signs for `keep_ms`; headers are unchanged."""
     status = subscription_target("rotate", row.status)
     until = now.real + keep_ms if keep_ms else 0
     changed = _changed(row, by, now)
@@ -142,47 +143,47 @@ def rotate(row: Subscription, secret: str, keep_ms: int, *, by: str, now: Instan
 
 
 def disable(row: Subscription, why: str, *, by: str, now: Instant) -> Subscription:
-    """It is told nothing until it is enabled again; what it was told of stays known."""
+    """Stop deliveries until the subscription is enabled again. The cursor positions are kept."""
     status = subscription_target("disable", row.status)
     return _changed(row, by, now)._replace(status=status, why=why[:TEXT_CHARS_MAX])
 
 
 def enable(row: Subscription, *, by: str, now: Instant) -> Subscription:
-    """It goes on where it was: the runs are looked through for what happened meanwhile."""
+    """Resume deliveries from the cursor positions, including events since the subscription was disabled."""
     status = subscription_target("enable", row.status)
     return _changed(row, by, now)._replace(status=status, why="", swept="")
 
 
 def remove(row: Subscription, *, by: str, now: Instant) -> Subscription:
-    """For ever, and its secrets with it."""
+    """Remove the subscription and its secrets permanently."""
     status = subscription_target("remove", row.status)
     return _changed(row, by, now)._replace(status=status, secret="", former="", former_until=0)
 
 
 def is_active(row: Subscription) -> bool:
-    """Is it told of events?"""
+    """True if events are delivered to it."""
     return row.status is SubscriptionStatus.ACTIVE
 
 
 def secrets_of(row: Subscription, real: int) -> tuple[str, ...]:
-    """What its deliveries are signed with now, the newest first."""
+    """Return the secrets that sign deliveries now, newest first."""
     key = _key(row.secret)
     return (key, row.former) if row.former and real < row.former_until else (key,)
 
 
 def secrets_in(row: Subscription) -> tuple[str, ...]:
-    """What must not be shown, but for its headers."""
+    """Return the text that must not be shown, without the headers."""
     return tuple(each for each in (_key(row.secret), row.former) if each)
 
 
 def headers_of(row: Subscription) -> dict[str, str]:
-    """The headers of its own that go out with each delivery, by lower-case name."""
+    """Return the custom headers of each delivery, by lower-case name."""
     _, _, text = row.secret.partition("\n")
     return dict(json.loads(text)) if text else {}
 
 
 def shown(row: Subscription) -> Subscription:
-    """As it may leave: without its secrets; of its headers the names."""
+    """Return the row without its secrets; of custom headers only the names remain."""
     return row._replace(secret=_sealed("", dict.fromkeys(headers_of(row), "")), former="")
 
 
@@ -195,13 +196,13 @@ def _key(secret: str) -> str:
 
 
 def swept(row: Subscription, run: str) -> Subscription:
-    """Looked through up to this run; SWEPT: all of them."""
+    """Record that runs up to this one were scanned for past events; SWEPT: all runs."""
     return row._replace(version=row.version + 1, swept=run)
 
 
 # --- cursors -------------------------------------------------------------------------------
 def open_cursor(subscription: Subscription, run: str, start: int, upto: int, now: Instant) -> Cursor:
-    """The first word of a run to a subscription: it owes the events after `start`."""
+    """Create the cursor of a subscription for a run; events after `start` are due."""
     return Cursor(
         tenant=subscription.tenant,
         run=run,
@@ -220,21 +221,21 @@ def open_cursor(subscription: Subscription, run: str, start: int, upto: int, now
 
 
 def owe(cursor: Cursor, upto: int, now: Instant) -> Cursor | None:
-    """It owes events up to this one; None where that is known already."""
+    """Extend the cursor to events up to this one; None if it includes them already."""
     if cursor.upto >= upto:
         return None
     return _due(cursor._replace(version=cursor.version + 1, upto=upto), now)
 
 
 def _due(cursor: Cursor, now: Instant) -> Cursor:
-    """Due now, where nobody sends and nothing waits for its next attempt."""
+    """Due now, unless a dispatcher holds the cursor or a failed delivery waits for its next attempt."""
     if cursor.due_at is not None:
         return cursor
     return cursor._replace(due_at=now.real, owed_since=now.real)
 
 
 def hold(cursor: Cursor, dispatcher: str, now: Instant) -> Cursor:
-    """Taken by a dispatcher, until DELIVERY_CLAIM is over or it gives it back."""
+    """Claim the cursor for a dispatcher until it releases it, at most for DELIVERY_CLAIM."""
     return cursor._replace(
         version=cursor.version + 1,
         epoch=cursor.epoch + 1,
@@ -245,12 +246,12 @@ def hold(cursor: Cursor, dispatcher: str, now: Instant) -> Cursor:
 
 
 def keep(cursor: Cursor, now: Instant) -> Cursor:
-    """Held for another DELIVERY_CLAIM, with what has been told so far."""
+    """Renew the claim for another DELIVERY_CLAIM and save the position."""
     return cursor._replace(version=cursor.version + 1, due_at=now.real + DELIVERY_CLAIM, at=now.business)
 
 
 def let_go(cursor: Cursor, now: Instant, *, again_at: int | None) -> Cursor:
-    """Given back; `again_at`: real, the next attempt, None where nothing is owed."""
+    """Release the cursor. `again_at`: real time of the next attempt, None if no event is due."""
     assert (again_at is None) == (cursor.seq >= cursor.upto and not cursor.again), "what is owed has its time"
     return cursor._replace(
         version=cursor.version + 1,
@@ -263,7 +264,7 @@ def let_go(cursor: Cursor, now: Instant, *, again_at: int | None) -> Cursor:
 
 
 def ask_again(cursor: Cursor, now: Instant) -> Cursor:
-    """A person wants an earlier event sent again: at once, and what failed meanwhile is tried with it."""
+    """Request that an earlier event is sent again at once, together with deliveries that failed."""
     due_at = cursor.due_at if cursor.owner else now.real
     return cursor._replace(
         version=cursor.version + 1, again=cursor.again + 1, due_at=due_at, owed_since=cursor.owed_since or now.real
@@ -272,7 +273,10 @@ def ask_again(cursor: Cursor, now: Instant) -> Cursor:
 
 # --- deliveries ----------------------------------------------------------------------------
 def webhook_id(event: Event) -> str:
-    """What a receiver dedupes by: made from the event's hash, so the same at each attempt and in no other store."""
+    """Return the webhook-id by which receivers deduplicate.
+
+    It is derived from the event's hash, so it is equal at each attempt and differs between stores.
+    """
     return f"evt_{event.hash[:40]}"
 
 
@@ -314,7 +318,7 @@ def _attempted(
 def send(
     subscription: str, event: Event, before: Delivery | None, attempt: Attempt, chance: float, now: Instant
 ) -> Delivery:
-    """Not accepted: it is owed, and its next attempt has a time."""
+    """Record a failed attempt and the time of the next one."""
     status = delivery_target("send", before.status if before else None)
     row = _attempted(subscription, event, before, attempt, status, now)
     wait = wait_before(
@@ -328,19 +332,19 @@ def send(
 
 
 def close(before: Delivery, event: Event, attempt: Attempt, now: Instant) -> Delivery:
-    """Accepted at last."""
+    """Record that a delivery that had failed was accepted."""
     status = delivery_target("close", before.status)
     return _attempted(before.subscription, event, before, attempt, status, now)
 
 
 def dead_letter(subscription: str, event: Event, before: Delivery | None, attempt: Attempt, now: Instant) -> Delivery:
-    """Given up: a person decides."""
+    """Give up a delivery, until a person requests it again."""
     status = delivery_target("dead_letter", before.status if before else None)
     return _attempted(subscription, event, before, attempt, status, now)
 
 
 def redeliver(subscription: str, event: Event, before: Delivery | None, *, by: str, now: Instant) -> Delivery:
-    """A person wants it sent again, now; its attempts are counted anew."""
+    """Request a delivery again, now, with a new count of attempts."""
     status = delivery_target("redeliver", before.status if before else None)
     nothing = Attempt(0, "", "", 0)
     row = _attempted(subscription, event, before, nothing, status, now)
@@ -348,5 +352,5 @@ def redeliver(subscription: str, event: Event, before: Delivery | None, *, by: s
 
 
 def is_over(delivery: Delivery | None, attempt: Attempt) -> bool:
-    """Is this attempt that was not accepted the last one?"""
+    """True if this failed attempt was the last one."""
     return attempt.definite or (delivery.attempts if delivery else 0) + 1 >= DELIVERY_ATTEMPTS_MAX

@@ -1,8 +1,8 @@
-"""Every duration of the engine, with its derivation or its source, in milliseconds.
+"""Durations of the engine in milliseconds, each with its requirement or its reason.
 
-Two kinds (SEMANTICS S-4). *Liveness* durations (heartbeat, call timeout, settle time, budget) are real time,
-whatever the scale of the business clock. *Business* durations (approvals, ceilings) follow that clock.
-Sources: A = Buyer Team, B = execution fabric; the rest is ours and says why.
+Two kinds (S-4). *Liveness* durations (heartbeat, call timeout, settle time, budget) are real time. *Business* durations
+(approvals, ceilings) follow the business clock, which tests may speed up. Ids such as CKP-7 refer to
+docs/requirements.md.
 """
 
 import re
@@ -17,78 +17,90 @@ HOUR: Final = 60 * MINUTE
 DAY: Final = 24 * HOUR
 
 # --- business -------------------------------------------------------------------------------
-APPROVAL_WITHIN: Final = 96 * HOUR  # A, REQ-G203
-APPROVAL_STALE_AFTER: Final = 7 * DAY  # A, REQ-G203a; counted from the approval's timeout
-RUN_CEILING: Final = 168 * HOUR  # A, REQ-R351; a tripwire, never a silent kill
-APPROVAL_VALID_FOR: Final = 24 * HOUR  # ours: from the decision to the consumption (S-20)
-CHECKPOINTS_KEPT: Final = 30 * DAY  # A, REQ-R503; counted from the run's end (CKP-7)
-LEDGER_KEPT: Final = 7 * DAY  # A, REQ-R202; counted from the run's end (CKP-7)
-RUNS_KEPT: Final = max(CHECKPOINTS_KEPT, LEDGER_KEPT)  # a run is kept whole: its ledger proves its history (0050)
+APPROVAL_WITHIN: Final = 96 * HOUR  # GATE-3
+APPROVAL_STALE_AFTER: Final = 7 * DAY  # counted from the approval's timeout (GATE-3)
+RUN_CEILING: Final = 168 * HOUR  # asks a person, never ends the run by itself (GATE-4)
+APPROVAL_VALID_FOR: Final = 24 * HOUR  # from the decision to its use (S-20)
+CHECKPOINTS_KEPT: Final = 30 * DAY  # counted from the run's end (CKP-7)
+LEDGER_KEPT: Final = 7 * DAY  # counted from the run's end (CKP-7)
+RUNS_KEPT: Final = max(
+    CHECKPOINTS_KEPT, LEDGER_KEPT
+)  # a run is kept whole, because its ledger proves its history (decision 0050)
 
 # --- liveness: recovery ------------------------------------------------------------------------
-RECOVERY_TARGET: Final = 30 * SECOND  # A, REQ-G300
-RESUME_TARGET: Final = 5 * SECOND  # A, REQ-G201
+RECOVERY_TARGET: Final = 30 * SECOND  # REC-4
+RESUME_TARGET: Final = 5 * SECOND  # GATE-2
 HEARTBEAT_WINDOW: Final = 15 * SECOND  # half the recovery target
 HEARTBEAT_EVERY: Final = 5 * SECOND  # a third of the window: two renewals may be lost
-LOOP_STALL_MAX: Final = 20 * SECOND  # the loop has not ticked for so long: stop renewing (S-5)
+LOOP_STALL_MAX: Final = 20 * SECOND  # event loop without a tick: stop renewing the lease (S-5)
 DRAIN_GRACE: Final = 25 * SECOND  # below the 30 s that orchestrators leave between SIGTERM and SIGKILL
-ATTEMPT_TIMEOUT: Final = 120 * SECOND  # A: the A2A call
-START_BUDGET: Final = 30 * SECOND  # A: cold start; here the time from intent to sending (not_after)
-ATTEMPTS_MAX: Final = 3  # A, B
-BACKOFF_CEILING: Final = 45 * SECOND  # A
-CHECKPOINT_WRITE: Final = 5 * SECOND  # A
-SAFETY: Final = 1.2  # A
+ATTEMPT_TIMEOUT: Final = 120 * SECOND  # a call to an agent of a supplier
+START_BUDGET: Final = 30 * SECOND  # cold start of a receiver; here the time from intent to sending (not_after)
+ATTEMPTS_MAX: Final = 3  # EFF-4
+BACKOFF_CEILING: Final = 45 * SECOND  # EFF-4
+CHECKPOINT_WRITE: Final = 5 * SECOND  # REC-2
+SAFETY: Final = 1.2  # REC-2
 
 # --- poison (S-5) ---------------------------------------------------------------------------
-DEATHS_THEN_GROUPS: Final = 2  # a run whose worker died so often is held beside half as many runs as then
-DEATHS_ALONE_MAX: Final = 3  # only deaths of a worker that held this run alone count towards calling a person
-GROUP_PATIENCE: Final = RESUME_TARGET  # before a worker lets other runs go for one that no worker has room for
+DEATHS_THEN_GROUPS: Final = 2  # deaths of its worker after which a run is held beside half as many runs
+DEATHS_ALONE_MAX: Final = 3  # deaths of a worker that held this run alone, before a person is asked
+GROUP_PATIENCE: Final = RESUME_TARGET  # wait before a worker releases runs for one that no worker has capacity for
 
 # --- liveness: calls -------------------------------------------------------------------------------
-SETTLE_MARGIN: Final = 30 * SECOND  # ours (S-17): beyond not_after + attempt timeout, for a call still in the air
-RETRY_TOTAL_WAIT: Final = 60 * SECOND  # B: the sum of the waits between attempts, not the elapsed time
+SETTLE_MARGIN: Final = (
+    30 * SECOND
+)  # added to not_after + attempt timeout, for a request that is still in transit (S-17)
+RETRY_TOTAL_WAIT: Final = 60 * SECOND  # sum of the waits between attempts, not the elapsed time (EFF-4)
 RETRY_FIRST_WAIT: Final = 1 * SECOND
-RETRY_AFTER_MAX: Final = 168 * HOUR  # what a receiver may ask for; a longer wait is a business matter, as a ceiling is
+RETRY_AFTER_MAX: Final = 168 * HOUR  # maximum that a receiver may ask for; as long as RUN_CEILING
 INLINE_WAIT_MAX: Final = 5 * SECOND  # a longer wait parks the run (S-17)
-CLOCK_STEP: Final = 10 * SECOND  # a wall clock that was set by so much is logged, shown, and followed if set forward
+CLOCK_STEP: Final = 10 * SECOND  # step of the wall clock that is logged, and followed if it goes forward
 CLOCK_DISAGREEMENT_MAX: Final = 1 * SECOND  # boot, wall and monotonic clocks since the intent (S-4)
-FOREIGN_AWAIT_GRACE: Final = 1 * SECOND  # a parked walk that awaits something we do not know (S-16)
+FOREIGN_AWAIT_GRACE: Final = 1 * SECOND  # for a parked execution that awaits something outside the context (S-16)
 
-# --- liveness: looking for work ------------------------------------------------------------------
-LINGER: Final = 10  # a commit nobody awaits waits so long for company (S-10)
-CHANGE_POLL: Final = 20  # SQLite: at most this often another process's commits are looked for (decision 0026)
-FILE_CHECK: Final = 1 * SECOND  # SQLite: between two looks at which file the store's name leads to: 10 us (0049)
-TURN_PATIENCE: Final = HEARTBEAT_EVERY // 2  # SQLite: a longer wait to write is told, before a renewal is missed
-HOLD_LOOK_AGAIN: Final = 60 * SECOND  # a run that waits for a stop sign's release looks again by itself
-SHARED_LOOK_AGAIN: Final = HOLD_LOOK_AGAIN  # likewise one that waits for another run to settle a shared effect
-BREAKER_AFTER: Final = ATTEMPTS_MAX + 2  # calls in a row: one run that uses up its attempts stops nobody (S-23)
-BREAKER_PAUSE: Final = RECOVERY_TARGET  # a provider that restarts as fast as we promise to is found at the first try
-BREAKER_PAUSE_MAX: Final = 10 * MINUTE  # a slice's length: an outage that is over is noticed within it
-NOTICE_TIMEOUT: Final = 10 * SECOND  # a channel that has not taken a notice by then has failed (GATE-5)
-NOTICE_LAST_CHANCE: Final = 2 * SECOND  # when a worker stops: beside the grace, still below the 30 s of orchestrators
-STORE_RETRY: Final = 200  # a store that is away is asked again so often
-KEPT_LOOK: Final = 100  # who falls due while a place is kept free is found so soon
-IDLE_LOOK: Final = RESUME_TARGET  # the fallback look for due work: in time, though nothing else wakes the worker
+# --- liveness: polling for work ------------------------------------------------------------------
+LINGER: Final = 10  # how long a commit without a waiter is held for the next batch (S-10)
+CHANGE_POLL: Final = 20  # SQLite: shortest interval between checks for commits of other processes (decision 0026)
+FILE_CHECK: Final = (
+    1 * SECOND
+)  # SQLite: interval of checks that the path still leads to the same file; 10 us each (decision 0049)
+TURN_PATIENCE: Final = (
+    HEARTBEAT_EVERY // 2
+)  # SQLite: a longer wait for the write lock is logged, before a lease renewal is missed
+HOLD_LOOK_AGAIN: Final = 60 * SECOND  # poll interval of a run that waits for the end of a pause
+SHARED_LOOK_AGAIN: Final = HOLD_LOOK_AGAIN  # poll interval of a run that waits for a shared effect
+BREAKER_AFTER: Final = (
+    ATTEMPTS_MAX + 2
+)  # consecutive failures; one run that uses up its attempts opens no breaker (S-23)
+BREAKER_PAUSE: Final = (
+    RECOVERY_TARGET  # a provider that recovers within our own recovery target is found at the first try
+)
+BREAKER_PAUSE_MAX: Final = 10 * MINUTE  # within this time the end of an outage is noticed
+NOTICE_TIMEOUT: Final = 10 * SECOND  # a notification not accepted by then has failed (GATE-5)
+NOTICE_LAST_CHANCE: Final = 2 * SECOND  # when a worker stops; with DRAIN_GRACE still below the 30 s of orchestrators
+STORE_RETRY: Final = 200  # retry interval while the store is unavailable
+KEPT_LOOK: Final = 100  # poll interval while a slot is reserved
+IDLE_LOOK: Final = RESUME_TARGET  # fallback poll for due runs, if no notification wakes the worker
 
-# --- liveness: telling the world (OUT-2) -----------------------------------------------------
-DELIVERY_TIMEOUT: Final = 10 * SECOND  # from the name's look-up to the head of the answer; one more for the rest of it
-DELIVERY_DNS_TIMEOUT: Final = 3 * SECOND  # of that, at most so much for the name
-DELIVERY_CLAIM: Final = 30 * SECOND  # three deliveries' time; a dead dispatcher's cursors are taken over after it
-DELIVERY_FIRST_WAIT: Final = 5 * SECOND  # a restart of the receiver
+# --- liveness: webhooks (OUT-2) -----------------------------------------------------
+DELIVERY_TIMEOUT: Final = 10 * SECOND  # from name resolution to the response headers; as long again for the body
+DELIVERY_DNS_TIMEOUT: Final = 3 * SECOND  # share of it for name resolution
+DELIVERY_CLAIM: Final = 30 * SECOND  # three deliveries; then another dispatcher takes over the cursors of a dead one
+DELIVERY_FIRST_WAIT: Final = 5 * SECOND  # time in which a receiver restarts
 DELIVERY_BACKOFF_CEILING: Final = 1 * HOUR
 DELIVERY_ATTEMPTS_MAX: Final = 30  # about a day: 5 s, 15 s, 45 s, … 1 h, less the jitter
-DELIVERY_RETRY_AFTER_MAX: Final = 1 * DAY  # what a receiver may ask for
-DELIVERY_SIGN: Final = 10 * SECOND  # how often a dispatcher says that it lives, while there is a subscription
-DELIVERY_ALIVE: Final = 3 * DELIVERY_SIGN  # after so long without a sign nobody sends
-DELIVERY_LOOK: Final = 250  # how soon another process's events are noticed while there are subscriptions
-ANSWERS_KEPT: Final = 7 * DAY  # the stored answer of an Idempotency-Key; what a start or a signal stands for stays
-WORKERS_KEPT: Final = 7 * DAY  # real; the row of a worker that is closed, since its lease ran out
-FORGET_EVERY: Final = 10 * MINUTE  # real; how often a worker looks for what has been kept for long enough
-SECRET_KEPT: Final = 1 * DAY  # after a rotation both secrets sign for so long
+DELIVERY_RETRY_AFTER_MAX: Final = 1 * DAY  # maximum that a receiver may ask for
+DELIVERY_SIGN: Final = 10 * SECOND  # heartbeat of a dispatcher while there are subscriptions
+DELIVERY_ALIVE: Final = 3 * DELIVERY_SIGN  # a dispatcher without a heartbeat for this long is dead
+DELIVERY_LOOK: Final = 250  # poll interval for events of other processes while there are subscriptions
+ANSWERS_KEPT: Final = 7 * DAY  # stored answers to Idempotency-Keys; tokens of starts and signals stay
+WORKERS_KEPT: Final = 7 * DAY  # real; row of a closed worker, from the end of its lease
+FORGET_EVERY: Final = 10 * MINUTE  # real; interval at which workers purge
+SECRET_KEPT: Final = 1 * DAY  # after a rotation both secrets sign for this long
 
 
 class Liveness(NamedTuple):
-    """The liveness durations that a deployment may set, down to a second; the defaults are the sources'."""
+    """Liveness durations that a deployment may set, one second or more."""
 
     heartbeat_window: int = HEARTBEAT_WINDOW
     heartbeat_every: int = HEARTBEAT_EVERY
@@ -100,13 +112,13 @@ class Liveness(NamedTuple):
     attempts_max: int = ATTEMPTS_MAX
     backoff_ceiling: int = BACKOFF_CEILING
     checkpoint_write: int = CHECKPOINT_WRITE
-    breaker_after: int = BREAKER_AFTER  # calls, no duration; 0 = no circuit breakers
+    breaker_after: int = BREAKER_AFTER  # number of failed calls; 0 = no circuit breakers
     breaker_pause: int = BREAKER_PAUSE
     breaker_pause_max: int = BREAKER_PAUSE_MAX
-    runs_kept: int = RUNS_KEPT  # business, after a run's end; 0 = no run is purged by a worker
+    runs_kept: int = RUNS_KEPT  # business, after a run's end; 0 = workers purge no runs
 
     def checked(self) -> "Liveness":
-        """Itself, if its relations hold. Raises ValueError with the sentence that names the broken one."""
+        """Return self. Raises ValueError with a sentence that names the first relation that does not hold."""
         if 3 * self.heartbeat_every > self.heartbeat_window:
             raise ValueError(
                 f"a heartbeat every {self.heartbeat_every} ms leaves no room for two lost renewals "
@@ -120,16 +132,16 @@ class Liveness(NamedTuple):
 
 
 class ExecutionBudget(NamedTuple):
-    """How long one slice of a run may last, and why (REC-2)."""
+    """Longest time that a worker holds a run without releasing it, and its derivation (REC-2)."""
 
     ms: int
     derivation: str
 
 
 def execution_budget(live: Liveness, calls: Iterable[tuple[int, int]] = ()) -> ExecutionBudget:
-    """The budget of a slice, from the most demanding of `calls` (attempt timeout in ms, attempts) and the defaults.
+    """Return the budget for the longest of `calls` (attempt timeout in ms, attempts) and of the defaults.
 
-    (attempt timeout + cold start) × attempts + back-off ceiling + checkpoint write, × 1.2.
+    It is 1.2 × ((attempt timeout + cold start) × attempts + back-off ceiling + checkpoint write).
     """
     timeout, attempts = max(
         [(live.attempt_timeout, live.attempts_max), *calls], key=lambda c: (c[0] + live.start_budget) * c[1]

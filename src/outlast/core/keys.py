@@ -1,4 +1,4 @@
-"""Names and keys: what identifies an activity's call, always business identity and never the order of calls (S-18)."""
+"""Names and keys. A key identifies a call by its business identity, never by the order of calls (S-18)."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -14,13 +14,13 @@ from outlast.errors import DefinitionError, InvalidInput, LimitExceeded
 
 OncePer: TypeAlias = Literal["visit", "run", "tenant"]
 
-_PLAIN: Final = re.compile(r"[A-Za-z0-9._~-]*").fullmatch  # what percent-encoding leaves as it is
+_PLAIN: Final = re.compile(r"[A-Za-z0-9._~-]*").fullmatch  # characters that percent-encoding leaves unchanged
 _LITERAL: Final = re.compile(r"[A-Za-z0-9._~/:@,=+-]*").fullmatch
-_SEPARATOR: Final = re.compile(r"[/:@,=+]").search  # what no encoded value can contain
+_SEPARATOR: Final = re.compile(r"[/:@,=+]").search  # characters that no encoded value contains
 
 
 def check_name(kind: str, value: object) -> str:
-    """`value` itself if it may name a `kind` (workflow, node, run, tenant, …). Raises InvalidInput."""
+    """Return `value` if it is a valid name of a `kind` (workflow, node, run, tenant, …). Raises InvalidInput."""
     if isinstance(value, str) and NAME.fullmatch(value):
         return value
     raise InvalidInput(
@@ -31,10 +31,10 @@ def check_name(kind: str, value: object) -> str:
 
 
 class KeyTemplate:
-    """A key as a template over an activity's own parameters: `invite/{supplier_id}/{round}`.
+    """Key template over the parameters of an activity: `invite/{supplier_id}/{round}`.
 
-    Values are percent-encoded, and between two parameters stands a character that no encoded value contains, so
-    two different lists of values never render the same key. Made by `parse`; immutable.
+    Values are percent-encoded, and a character that no encoded value contains separates parameters. So two different
+    lists of values never render the same key. Created by `parse`; immutable.
     """
 
     __slots__ = ("_format", "_indices", "_only", "parameters", "text")
@@ -48,12 +48,12 @@ class KeyTemplate:
 
     @classmethod
     def parse(cls, text: str, parameters: Mapping[str, Any], *, where: str = "", of: str = "") -> "KeyTemplate":
-        """The template `text` over `parameters` (name → annotation, in the order in which `render` gets values).
+        """Parse the template `text` over `parameters`, a mapping of names to annotations in the order of `render`.
 
-        `where` (file:line) and `of` (whose key it is) go into the message. Raises DefinitionError: empty, a field
-        that is no parameter, positional fields, attribute or index access, conversions and format
-        specifications, parameters that are not text, whole numbers, truth values or enums of those, two
-        parameters with nothing to tell them apart, literal text that would need encoding.
+        Errors name `where` (file:line) and `of` (the owner of the key). Raises DefinitionError if the text is empty; if
+        a field is no parameter, positional, an attribute or index access, a conversion or a format specification; if
+        a parameter is not text, an integer, a bool or an enum of those; if no separator stands between two
+        parameters; or if literal text needs encoding.
         """
 
         def wrong(why: str, fix: str) -> DefinitionError:
@@ -83,9 +83,9 @@ class KeyTemplate:
         return cls(text, pattern, tuple(names.index(name) for name in used), tuple(used))
 
     def render(self, values: Sequence[object]) -> str:
-        """The key for `values`, given in the order of the parameters handed to `parse`. Raises LimitExceeded."""
+        """Return the key for `values`, in the order of the parameters given to `parse`. Raises LimitExceeded."""
         key = self._format % tuple([_written(values[i]) for i in self._indices])
-        if not 0 < len(key) <= KEY_BYTES_MAX:  # all of it is ASCII
+        if not 0 < len(key) <= KEY_BYTES_MAX:  # the key is ASCII
             raise LimitExceeded(
                 f'key "{self.text}" renders to {len(key)} bytes',
                 f"a key has 1 to {KEY_BYTES_MAX} bytes",
@@ -102,10 +102,11 @@ class KeyTemplate:
 
 
 def idempotency_key(tenant: str, run: str, visit: int, key: str) -> str:
-    """What a receiver may dedupe by: the same for every attempt of one effect, different for any other effect.
+    """Return the idempotency key of an effect: equal for all its attempts, different for any other effect.
 
-    `visit` is 0 for scope `run`; for scope `tenant` `run` is '' and `visit` counts how often it was done anew after
-    an undo, which a receiver that remembers the first key would not do. Readable up to 255 characters, else a hash.
+    `visit` is 0 for a call once per run. For a call once per tenant `run` is '' and `visit` counts calls repeated after
+    an undo, because a receiver that remembers the first key would ignore them. A key of up to 255 characters is
+    readable; a longer one is a hash.
     """
     readable = f"{tenant}:{run}:{visit}:{key}"
     if len(readable) <= IDEMPOTENCY_KEY_CHARS_MAX:
@@ -114,11 +115,11 @@ def idempotency_key(tenant: str, run: str, visit: int, key: str) -> str:
 
 
 UNDO: Final = "undo/"
-"""What keys of the engine's own begin with: the undo of an effect has the effect's key behind it."""
+"""Prefix of the key of an undo; the key of the effect follows."""
 
 
 def undo_key(key: str) -> str:
-    """The key of the undo of an effect: `undo/KEY`; of one that would be too long, a hash."""
+    """Return the key of the undo of an effect: `undo/KEY`, with a hash in place of a key that is too long."""
     whole = UNDO + key
     return whole if len(whole) <= KEY_BYTES_MAX else f"{UNDO}{sha256(key.encode()).hexdigest()}"
 

@@ -98,8 +98,8 @@ def claim(
 ) -> Commit | None:
     """Claim a run that is due or whose owner is closed; return None for any other run (S-2).
 
-    `closed` maps each closed worker to the number of runs that it held when it died, 0 if it was drained. The claim also
-    counts the death (S-5). An owned run is due when its execution budget is over.
+    `closed` maps each closed worker to the number of runs that it held when it died, 0 if it was drained. The claim
+    also counts the death (S-5). An owned run is due when its execution budget is over.
     """
     if run.owner == ENDED:
         return None
@@ -280,7 +280,7 @@ def finish(
 ) -> Commit:
     """End the run, free or hand over its slots, and withdraw its open approvals, in one commit.
 
-    `not_undone`: effects that were not undone when a run fails or is cancelled. `seen`: slots as a queued run read them;
+    `not_undone`: effects that stay in force when a run fails or is cancelled. `seen`: slots as a queued run read them;
     the commit is refused if one was handed to it since (S-6). `results`: as in `advance`.
     """
     verb, type_ = _END[outcome]
