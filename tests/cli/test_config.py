@@ -80,7 +80,7 @@ def test_a_file_that_is_not_there_is_named(outlast: Terminal) -> None:
 
 def test_a_variable_that_names_no_setting_is_told(outlast: Terminal) -> None:
     answer = outlast("config", "show", env={"OUTLAST_STOER": "x"})
-    assert answer.code == 0 and "OUTLAST_STOER names no setting" in answer.err
+    assert answer.code == 0 and "OUTLAST_STOER matches no setting" in answer.err
 
 
 @pytest.mark.parametrize("command", ["worker", "serve", "dev"])
@@ -89,7 +89,7 @@ def test_what_serves_says_at_its_start_what_counts_for_nothing(command: str) -> 
     code = "from outlast.cli import main; main()"
     line = [sys.executable, "-c", code, command, "missing.py"]
     said = subprocess.run(line, env=env, capture_output=True, text=True, check=False).stderr
-    assert said.count("OUTLAST_TOKNE names no setting") == 1
+    assert said.count("OUTLAST_TOKNE matches no setting") == 1
     assert "OUTLAST_LOG_LEVEL=LOUD is no level" in said and "there is no file missing.py" in said
 
 

@@ -117,7 +117,7 @@ def check_parts(parts: UrlParts, reach: AddressPolicy) -> UrlParts:
     elif parts.scheme == "http" and not reach.plain:
         problems.append("it must begin with https:// (plain HTTP requires the setting webhooks.allow_http)")
     if parts.userinfo:
-        problems.append("it must not contain a user or a password: requests are signed instead")
+        problems.append("it must contain no user and no password, because requests are signed instead")
     if parts.fragment:
         problems.append("it must not contain a #fragment, which is never sent")
     ports = PORTS | (PLAIN_PORTS if reach.plain else frozenset())

@@ -1,8 +1,8 @@
-"""Every setting in one place: its name, its default, where its value may come from, and which of those said it.
+"""Settings: names, defaults, sources, and the source that set each value.
 
-In order: what a command or a caller gives; `OUTLAST_…` in the environment; a file that `OUTLAST_…_FILE` names (for
-secrets); `.env`; `outlast.toml`, or `[tool.outlast]` of `pyproject.toml`; the default. Sections are nested with two
-underscores: `OUTLAST_WORKER__CONCURRENCY=200`.
+Precedence: the command or caller; `OUTLAST_…` in the environment; a file named by `OUTLAST_…_FILE` (for secrets);
+`.env`; `outlast.toml`, or `[tool.outlast]` of `pyproject.toml`; the default. Sections are nested with two underscores:
+`OUTLAST_WORKER__CONCURRENCY=200`.
 """
 
 import os
@@ -38,8 +38,8 @@ DEFAULT_HOST: Final = "127.0.0.1"
 DEFAULT_PORT: Final = 7168  # 168 hours
 ALONE: Final = frozenset(
     {"TRACEBACK", "LOG_LEVEL", "WORLD", "PYTHON", "TEST_POSTGRES", "BENCH_DIR", "BENCH_POSTGRES"}
-)  # no settings, read elsewhere
-UNKNOWN_SETTING: Final = "%s names no setting, and counts for nothing"
+)  # not settings, read elsewhere
+UNKNOWN_SETTING: Final = "%s matches no setting and is ignored"
 
 
 def _checked(text: str) -> str:
@@ -52,27 +52,27 @@ def _split(value: object) -> object:
 
 
 Words = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)]
-"""A list; in a variable its parts stand between commas."""
+"""A list; in a variable, its items are separated by commas."""
 Duration = Annotated[str, AfterValidator(_checked)]
-"""500ms, 2s, 10m, 1h30m."""
+"""A duration: 500ms, 2s, 10m, 1h30m."""
 
 
 class Section(BaseModel):
-    """Some settings under one name; an unknown one is a mistake that is told."""
+    """A group of settings. An unknown name is an error."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class WorkerSettings(Section):
-    """`outlast worker`, and the worker within `outlast serve`."""
+    """Settings of `outlast worker`, and of the worker in `outlast serve`."""
 
-    concurrency: int = Field(default=100, ge=1, le=10_000, description="Runs walked at once.")
-    name: str = Field(default="", description="What people call this worker.")
-    notify: str = Field(default="", description="A small JSON is POSTed there when a run needs a person.")
+    concurrency: int = Field(default=100, ge=1, le=10_000, description="Maximum number of concurrent runs.")
+    name: str = Field(default="", description="Display name of the worker.")
+    notify: str = Field(default="", description="URL that receives a small JSON by POST when a run needs a person.")
 
 
 class LivenessSettings(Section):
-    """The durations that decide when a process is taken for dead; where none is said, those of core/durations.py."""
+    """Durations after which a process counts as dead; the defaults are in core/durations.py."""
 
     heartbeat_window: Duration | None = None
     heartbeat_every: Duration | None = None
@@ -86,85 +86,88 @@ class LivenessSettings(Section):
 
 
 class ServeSettings(Section):
-    """The HTTP service."""
+    """Settings of the HTTP service."""
 
-    host: str = Field(default=DEFAULT_HOST, description="The address it binds to; any but loopback takes [auth].")
-    port: int = Field(default=DEFAULT_PORT, ge=0, le=65_535, description="0: one that is free.")
-    processes: int = Field(default=1, ge=1, le=64, description="How many answer HTTP at this port.")
-    proxies: Words = Field(default=(), description="Addresses whose X-Forwarded-For is believed.")
+    host: str = Field(default=DEFAULT_HOST, description="Address to bind; any other than loopback requires [auth].")
+    port: int = Field(default=DEFAULT_PORT, ge=0, le=65_535, description="Port; 0 chooses a free one.")
+    processes: int = Field(default=1, ge=1, le=64, description="Number of processes that serve this port.")
+    proxies: Words = Field(default=(), description="Proxies whose X-Forwarded-For is trusted.")
 
 
 class AuthSettings(Section):
-    """Whose credentials the service believes: tokens of one issuer (JWT), tokens of ours, or both. All empty: nobody is
-    asked who he is.
+    """Accepted credentials: tokens of one issuer (JWT), tokens of Outlast, or both. If all are empty, callers are not
+    authenticated.
 
-    A claim is named by its dotted path (`realm_access.roles`); one that stands under that very name, dots and all,
-    comes first.
+    A claim is named by its dotted path (`realm_access.roles`). A claim whose name contains the dots has precedence.
     """
 
-    issuer: str = Field(default="", description="The `iss` of the tokens.")
-    audience: str = Field(default="", description="The `aud` of the tokens.")
-    jwks_url: str = Field(default="", description="Where the issuer's public keys are.")
-    algorithms: Words = Field(default=("RS256", "ES256"), description="Nothing else is verified.")
-    leeway_s: int = Field(default=30, description="How far the issuer's clock may be from ours; at most 60.")
-    tenant: str = Field(default="", description="The tenant of every token, where the issuer names none.")
-    tenant_claim: str = Field(default="tenant", description="The claim that names the tenant.")
-    roles_claim: str = Field(default="roles", description="The claim that lists the roles.")
-    name_claim: str = Field(default="sub", description="The claim that names the caller.")
+    issuer: str = Field(default="", description="`iss` of the tokens.")
+    audience: str = Field(default="", description="`aud` of the tokens.")
+    jwks_url: str = Field(default="", description="URL of the issuer's public keys.")
+    algorithms: Words = Field(default=("RS256", "ES256"), description="Accepted signature algorithms.")
+    leeway_s: int = Field(default=30, description="Tolerated clock difference to the issuer in seconds; at most 60.")
+    tenant: str = Field(default="", description="Tenant of every token if the issuer names none.")
+    tenant_claim: str = Field(default="tenant", description="Claim that names the tenant.")
+    roles_claim: str = Field(default="roles", description="Claim that lists the roles.")
+    name_claim: str = Field(default="sub", description="Claim that names the caller.")
     installation_claim: str = Field(
-        default="", description="The claim that lists roles of the installation; not set: no JWT holds one."
+        default="", description="Claim that lists roles of the installation; unset: a JWT has none."
     )
     person_claim: str = Field(
-        default="", description="The claim that is true in the tokens of people; not set: no JWT decides."
+        default="", description="Claim that is true for people; unset: a JWT may not decide approvals."
     )
-    tokens: SecretStr = Field(default=SecretStr(""), description="Lines of `outlast token new`: hashes, not tokens.")
+    tokens: SecretStr = Field(
+        default=SecretStr(""), description="Lines printed by `outlast token new` (hashes, not tokens)."
+    )
 
     @property
     def signed(self) -> bool:
-        """Are tokens of an issuer believed?"""
+        """True if tokens of an issuer are accepted."""
         return bool(self.issuer or self.jwks_url or self.audience)
 
     @property
     def any(self) -> bool:
-        """Is there any way to prove who one is?"""
+        """True if callers must authenticate."""
         return self.signed or bool(self.tokens.get_secret_value().strip())
 
 
 class WebhookSettings(Section):
-    """What the dispatcher may reach besides https:// addresses on the internet."""
+    """Addresses the dispatcher may reach besides https:// on the internet."""
 
     allow_private: bool = Field(
         default=False,
-        description="Also this machine and private networks, at any port; http:// to them needs allow_http too.",
+        description="Allow this machine and private networks, at any port; http:// requires allow_http too.",
     )
-    allow_networks: Words = Field(default=(), description="Also addresses of these networks: 10.1.0.0/16.")
-    allow_http: bool = Field(default=False, description="Also http, not https alone.")
+    allow_networks: Words = Field(default=(), description="Allow addresses of these networks, e.g. 10.1.0.0/16.")
+    allow_http: bool = Field(default=False, description="Allow http:// besides https://.")
 
 
 class MetricsSettings(Section):
-    """Where `worker` and `dispatcher` answer Prometheus; `serve` does at its own port."""
+    """Address at which `worker` and `dispatcher` serve metrics; `serve` uses its own port."""
 
-    host: str = Field(default=DEFAULT_HOST, description="The address; any but loopback takes a token.")
-    port: int | None = Field(default=None, ge=0, le=65_535, description="Not set: none. 0: one that is free.")
-    token: SecretStr = Field(default=SecretStr(""), description="The bearer token that is asked for; not set: none.")
+    host: str = Field(default=DEFAULT_HOST, description="Address to bind; any other than loopback requires a token.")
+    port: int | None = Field(default=None, ge=0, le=65_535, description="Port; unset: no metrics, 0: a free port.")
+    token: SecretStr = Field(default=SecretStr(""), description="Bearer token that scrapers must send; unset: none.")
 
 
 class Settings(BaseSettings):
-    """All of them. Made by `load`."""
+    """All settings. Created by `load`."""
 
     model_config = SettingsConfigDict(
         env_prefix=PREFIX, env_nested_delimiter=NESTED, env_ignore_empty=True, extra="forbid", frozen=True,
         pyproject_toml_table_header=("tool", "outlast"),
     )  # fmt: skip
 
-    store: str = Field(default=DEFAULT_STORE, description="The store: sqlite:FILE or postgresql://…")
-    url: str = Field(default="", description="A service that commands speak to instead of the store.")
-    token: SecretStr = Field(default=SecretStr(""), description="The credential for that service.")
-    tenant: str = Field(default="default", description="The tenant.")
-    module: str = Field(default="", description="The module that declares the workflows.")
-    output: str = Field(default="table", pattern="^(table|json|ndjson)$", description="How answers are printed.")
-    utc: bool = Field(default=False, description="Exact instants instead of «3m ago».")
-    audit: str = Field(default="", description="A file: one line for each command, and each request that changes.")
+    store: str = Field(default=DEFAULT_STORE, description="Store: sqlite:FILE or postgresql://…")
+    url: str = Field(default="", description="Service that commands use instead of the store.")
+    token: SecretStr = Field(default=SecretStr(""), description="Credential for that service.")
+    tenant: str = Field(default="default", description="Tenant.")
+    module: str = Field(default="", description="Module that declares the workflows.")
+    output: str = Field(default="table", pattern="^(table|json|ndjson)$", description="Output format.")
+    utc: bool = Field(default=False, description="Print exact times instead of «3m ago».")
+    audit: str = Field(
+        default="", description="File that records each command and each changing request, one line each."
+    )
     worker: WorkerSettings = WorkerSettings()
     liveness: LivenessSettings = LivenessSettings()
     serve: ServeSettings = ServeSettings()
@@ -176,22 +179,22 @@ class Settings(BaseSettings):
     def settings_customise_sources(
         cls, settings_cls: type[BaseSettings], *args: PydanticBaseSettingsSource, **more: PydanticBaseSettingsSource
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Where values come from, the first that says one counts."""
+        """Return the sources in order of precedence."""
         given = next(source for source in (*args, *more.values()) if type(source) is InitSettingsSource)
         return (given, *(source for _, source in _sources(settings_cls)))
 
 
 class _Variables(EnvSettingsSource):
-    """The environment, but for what names a file."""
+    """The environment without variables that name files."""
 
     def _load_env_vars(self) -> Mapping[str, str | None]:
         return {name: value for name, value in super()._load_env_vars().items() if not name.endswith(FILE.lower())}
 
 
 class _Files(EnvSettingsSource):
-    """`OUTLAST_AUTH__TOKENS_FILE=/run/secrets/tokens`: the value is what the file holds.
+    """Variables that name a file: `OUTLAST_AUTH__TOKENS_FILE=/run/secrets/tokens` reads the value from it.
 
-    An empty file is a mistake: a secret that was never written would else count as none, and nobody be asked for one.
+    An empty file is an error: a secret that was never written would otherwise disable authentication.
     """
 
     def _load_env_vars(self) -> Mapping[str, str | None]:
@@ -210,10 +213,10 @@ class _Files(EnvSettingsSource):
 
 
 class SettingValue(NamedTuple):
-    """One setting as it counts."""
+    """The effective value of one setting."""
 
     name: str
-    """As outlast.toml writes it, with dots: worker.concurrency."""
+    """Dotted name as in outlast.toml: worker.concurrency."""
     value: Any
     source: str
     """«environment OUTLAST_STORE», «.env», «outlast.toml», «default», …"""
@@ -221,22 +224,20 @@ class SettingValue(NamedTuple):
 
 
 def load(given: Mapping[str, Any] | None = None) -> Settings:
-    """The settings as they count now, `given` first. Raises InvalidInput that names every mistake and its place."""
+    """Load the settings; `given` has precedence. Raises InvalidInput with every mistake and its source."""
     try:
         return Settings(**dict(given or {}))
     except ValidationError as error:
         problems = [_problem(each, dict(given or {})) for each in error.errors(include_url=False)]
-        raise InvalidInput(
-            "the settings cannot be used", problems=problems, fix="correct it where it stands"
-        ) from error
+        raise InvalidInput("the settings cannot be used", problems=problems, fix="correct the values") from error
     except (SettingsError, ValueError) as error:
         raise InvalidInput(
-            "the settings cannot be read", str(error), "mend the file or the variable it names"
+            "the settings cannot be read", str(error), "correct the file or the variable it names"
         ) from error
 
 
 def effective_settings(given: Mapping[str, Any] | None = None) -> Iterator[SettingValue]:
-    """Every setting, its value and who said it, `given` first. Raises InvalidInput as `load`."""
+    """Return every setting, its value and its source; `given` has precedence. Raises InvalidInput as `load`."""
     settings = load(given)
     places = [("command line", dict(given or {}))]
     places += [(name, dict(_leaves(source()))) for name, source in _sources(Settings)]
@@ -246,7 +247,7 @@ def effective_settings(given: Mapping[str, Any] | None = None) -> Iterator[Setti
 
 
 def unknown_variables() -> list[str]:
-    """Variables `OUTLAST_…` that name no setting: a spelling mistake would otherwise pass unseen."""
+    """Return variables `OUTLAST_…` that match no setting, because they may be misspelled."""
     known = {_variable(name) for name, _, _ in _all(Settings.model_construct())}
     known |= {f"{name}{FILE}" for name in known} | {PREFIX + name for name in ALONE}
     return sorted(name for name in os.environ if name.startswith(PREFIX) and name not in known)
@@ -270,15 +271,15 @@ def _toml(kind: type[TomlConfigSettingsSource], cls: type[BaseSettings], name: s
 
 
 def _problem(error: Mapping[str, Any], given: Mapping[str, Any]) -> tuple[str, str]:
-    """The setting, and what is wrong with it and where it is said."""
+    """Return the setting's name, and its error with the source."""
     name = _dotted(error["loc"])
-    text = "names no setting" if error["type"] == "extra_forbidden" else error["msg"].removeprefix("Value error, ")
-    place = _sayer(name, given) or _sayer(name.rpartition(".")[0], given)  # of a list, it is said as a whole
+    text = "unknown setting" if error["type"] == "extra_forbidden" else error["msg"].removeprefix("Value error, ")
+    place = _sayer(name, given) or _sayer(name.rpartition(".")[0], given)  # a list is set as a whole
     return name, f"{text} ({place})" if place else text
 
 
 def _sayer(name: str, given: Mapping[str, Any]) -> str:
-    """Who says a setting; '' where nobody does."""
+    """Return the source of a setting; '' if no source sets it."""
     places = [
         ("command line", dict(given)),
         *((place, dict(_leaves(source()))) for place, source in _sources(Settings)),

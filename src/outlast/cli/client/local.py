@@ -52,7 +52,7 @@ class LocalWebhooks:
     async def _whole(self, webhook: str) -> View:
         return webhook_detail_view(await self._webhooks.get(webhook), await self._webhooks.backlog(webhook))
 
-    async def unattended_ms(self) -> int:
+    async def unsent(self) -> int:
         """By its rows."""
         return await unattended_ms(self._ops.store, self._ops.tenant)
 
