@@ -1,22 +1,22 @@
-"""httpx2's clients for activities: each write carries its Idempotency-Key, ends before the call does, and is judged.
+"""httpx2 clients for activities that add an Idempotency-Key, limit the time, and check the status of each write.
 
     http = outlast.http.AsyncClient(base_url="https://shop.example")
 
     @activity(key="order/{sku}", no_undo="…")
     async def order(sku: str) -> Order:
-        response = await http.post("/orders", json={"sku": sku})      # 422 is a refusal, 429 waits, 503 is a doubt
+        response = await http.post("/orders", json={"sku": sku})      # 422 refuses, 429 waits, 503 is uncertain
         return Order.model_validate_json(response.content)
 
-They are httpx2's own classes with three additions, all of which follow from `this_call()`:
+They are the classes of httpx2 with three additions, which follow from `this_call()`:
 
-- Inside any call, no part of a request takes longer than the call has left, and none begins once it has nothing left.
-- A request that may change something (any method but GET, HEAD, OPTIONS, TRACE), made by an activity and not by its
-  reconcile, carries `Idempotency-Key`, unless it has one already. One such request for each activity: two would have
-  the same key.
-- The answer to such a request is judged: any status but 2xx raises `httpx2.HTTPStatusError`, which the engine
-  understands. All other answers are given as httpx2 gives them; `checked` judges them too.
+- During a call, no part of a request may take longer than the time that is left for the call. Without time left,
+  no request is sent.
+- A write (any method but GET, HEAD, OPTIONS, TRACE) of an activity, outside its reconcile, carries `Idempotency-Key`
+  unless it already has one. Send one write per activity, because two would have the same key.
+- An answer to such a write with a status other than 2xx raises `httpx2.HTTPStatusError`, which the engine interprets.
+  Other answers are returned as httpx2 returns them. Pass them to `checked` for the same check.
 
-Outside of a call they are httpx2's clients and nothing else.
+Outside of calls they behave like the classes of httpx2.
 """
 
 from typing import Any, Final
@@ -31,32 +31,32 @@ __all__ = ["AsyncClient", "Client", "checked"]
 
 SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
 KEY: Final = "Idempotency-Key"
-TEXT_CHARS: Final = 500  # of a failed answer's body, for the people who read the ledger
-# A status is an answer, however slow or endless the body behind it.
+TEXT_CHARS: Final = 500  # beginning of the body of a failed answer, kept in the ledger
+# The body is read in part only, because the status is the answer even if the body is slow or endless.
 TEXT_CHUNKS: Final = 4
 CHUNK_WAIT_S: Final = 1.0
-# What is left of the call's time, less this: the thread of a `def` activity should end by itself, since one that is
-# left behind may still send, and only a person can settle that.
+# Requests end this long before the call does, because the thread of a `def` activity must end by itself. A thread that
+# outlasts its call may still send, and only a person can settle that.
 MARGIN_MAX_S: Final = 1.0
 MARGIN_SHARE: Final = 0.1
 
 
 def checked(response: httpx2.Response) -> httpx2.Response:
-    """The response, if its status is 2xx. Raises httpx2.HTTPStatusError, which the engine judges, for any other.
+    """Return the response if its status is 2xx. Raises httpx2.HTTPStatusError, which the engine interprets.
 
-    As `raise_for_status()`, but it keeps the beginning of the body, and nothing of the query, in the error's text.
+    Unlike `raise_for_status()`, the error contains the beginning of the body and no query string.
     """
     if response.is_success:
         return response
     try:
         text = response.text
-    except httpx2.ResponseNotRead:  # a stream: what it says is not waited for
+    except httpx2.ResponseNotRead:  # a stream, whose body is not awaited
         text = ""
     raise _failure(response, text)
 
 
 class AsyncClient(httpx2.AsyncClient):
-    """`httpx2.AsyncClient` for activities; takes what that takes. One for a process, closed when it ends."""
+    """`httpx2.AsyncClient` for activities, with the same parameters. Use one per process, closed at its end."""
 
     async def send(
         self,
@@ -66,23 +66,26 @@ class AsyncClient(httpx2.AsyncClient):
         auth: Any = USE_CLIENT_DEFAULT,
         follow_redirects: Any = USE_CLIENT_DEFAULT,
     ) -> httpx2.Response:
-        """Send it. Raises what httpx2 raises, HTTPStatusError for a write that was not answered with 2xx, NotSent when
-        the call's time is over."""
-        judged = _prepare(request)
+        """Send the request.
+
+        Raises HTTPStatusError for a write without a 2xx answer, NotSent if the call has no time left, and the errors of
+        httpx2.
+        """
+        check = _prepare(request)
         response = await super().send(request, stream=True, auth=auth, follow_redirects=follow_redirects)
         try:
-            if judged and not response.is_success:
+            if check and not response.is_success:
                 raise _failure(response, await _beginning(response))
             if not stream:
                 await response.aread()
-        except BaseException:  # whatever ends it, a cancellation too: the connection is given back
+        except BaseException:  # includes cancellation, because the connection must be returned
             await response.aclose()
             raise
         return response
 
 
 class Client(httpx2.Client):
-    """`httpx2.Client` for activities that are plain `def`; takes what that takes."""
+    """`httpx2.Client` for activities that are plain `def`, with the same parameters."""
 
     def send(
         self,
@@ -92,22 +95,22 @@ class Client(httpx2.Client):
         auth: Any = USE_CLIENT_DEFAULT,
         follow_redirects: Any = USE_CLIENT_DEFAULT,
     ) -> httpx2.Response:
-        """As `AsyncClient.send`."""
-        judged = _prepare(request)
+        """Send the request with the rules of `AsyncClient.send`."""
+        check = _prepare(request)
         response = super().send(request, stream=True, auth=auth, follow_redirects=follow_redirects)
         try:
-            if judged and not response.is_success:
-                raise _failure(response, _beginning_now(response))
+            if check and not response.is_success:
+                raise _failure(response, _beginning_sync(response))
             if not stream:
                 response.read()
-        except BaseException:  # whatever ends it, a cancellation too: the connection is given back
+        except BaseException:  # includes cancellation, because the connection must be returned
             response.close()
             raise
         return response
 
 
 def _prepare(request: httpx2.Request) -> bool:
-    """Bound the request by the call it belongs to, and give it its key. Is its answer to be judged?"""
+    """Limit the time of the request and add its key. Return True if the status of its answer must be checked."""
     call = current_call.get()
     if call is None:
         return False
@@ -122,7 +125,7 @@ def _prepare(request: httpx2.Request) -> bool:
 def _bound(request: httpx2.Request, call: Call) -> None:
     left = call.seconds_left()
     if left <= 0:
-        raise NotSent(f"the time of the call {call.key} was over before {request.method} {request.url.path} was sent")
+        raise NotSent(f"the call {call.key} had no time left before {request.method} {request.url.path} was sent")
     most = left - min(MARGIN_MAX_S, left * MARGIN_SHARE)
     given = request.extensions.get("timeout", {})
     waits = {name: given.get(name) for name in ("connect", "read", "write", "pool")}
@@ -133,14 +136,15 @@ def _bound(request: httpx2.Request, call: Call) -> None:
 
 def _failure(response: httpx2.Response, text: str) -> httpx2.HTTPStatusError:
     request = response.request
-    where = request.url.copy_with(query=None, fragment=None, userinfo=b"")  # what may be secret stays out of the ledger
-    said = f": {' '.join(text.split())[:TEXT_CHARS]}" if text.strip() else ""
-    message = f"{response.status_code} {response.reason_phrase} for {request.method} {where}{said}"
+    # The query and the like may be secret, and the text goes to the ledger.
+    where = request.url.copy_with(query=None, fragment=None, userinfo=b"")
+    text_part = f": {' '.join(text.split())[:TEXT_CHARS]}" if text.strip() else ""
+    message = f"{response.status_code} {response.reason_phrase} for {request.method} {where}{text_part}"
     return httpx2.HTTPStatusError(message, request=request, response=response)
 
 
 def _readable(response: httpx2.Response) -> bool:
-    """Is there text in its body that can be read without unpacking it? And: let no part of it take long."""
+    """Return True if the body is uncompressed text or JSON. Also limit the wait for each of its chunks."""
     kind = response.headers.get("Content-Type", "")
     if response.headers.get("Content-Encoding") or not ("json" in kind or kind.startswith("text/plain")):
         return False
@@ -159,12 +163,12 @@ async def _beginning(response: httpx2.Response) -> str:
                 found, chunks = found + chunk[: 4 * TEXT_CHARS], chunks + 1
                 if chunks == TEXT_CHUNKS or len(found) >= TEXT_CHARS:
                     break
-        except httpx2.TransportError:  # the status stands without it
+        except httpx2.TransportError:  # the status suffices
             pass
     return found.decode(errors="replace")
 
 
-def _beginning_now(response: httpx2.Response) -> str:
+def _beginning_sync(response: httpx2.Response) -> str:
     found = b""
     if _readable(response):
         try:
@@ -173,6 +177,6 @@ def _beginning_now(response: httpx2.Response) -> str:
                 found, chunks = found + chunk[: 4 * TEXT_CHARS], chunks + 1
                 if chunks == TEXT_CHUNKS or len(found) >= TEXT_CHARS:
                     break
-        except httpx2.TransportError:  # the status stands without it
+        except httpx2.TransportError:  # the status suffices
             pass
     return found.decode(errors="replace")

@@ -13,8 +13,8 @@ def no_if_match(patch: Patch) -> None:
     from outlast.service import conditional
     from outlast.service.routes import approvals
 
-    assert approvals.seen is conditional.seen
-    replace(patch, conditional.seen, lambda if_match, what: 0)
+    assert approvals.required_version is conditional.required_version
+    replace(patch, conditional.required_version, lambda if_match, what: 0)
 
 
 def programs_decide(patch: Patch) -> None:
@@ -29,10 +29,10 @@ def no_current_state(patch: Patch) -> None:
     from outlast.service import problems
     from outlast.service.routes import approvals
 
-    async def bare(state: Any, ops: Any, row: Any, error: Any) -> problems.ProblemResponse:
-        return problems.ProblemResponse(error, more={}, headers={})
+    async def bare(state: Any, ops: Any, row: Any, error: Any) -> problems.ProblemError:
+        return problems.ProblemError(error, more={}, headers={})
 
-    replace(patch, approvals._with_state, bare)
+    replace(patch, approvals._problem_with, bare)
 
 
 def no_request_digest(patch: Patch) -> None:
@@ -102,7 +102,7 @@ def one_tenant_for_all(patch: Patch) -> None:
 def unsealed_cursors(patch: Patch) -> None:
     from outlast.service.cursors import Cursors
 
-    replace(patch, Cursors._seal, lambda self, request, tenant, place: bytes(16))
+    replace(patch, Cursors._signature, lambda self, request, tenant, place: bytes(16))
 
 
 def any_origin(patch: Patch) -> None:
@@ -139,7 +139,7 @@ def no_security_headers(patch: Patch) -> None:
 def errors_in_full(patch: Patch) -> None:
     from outlast.service import problems
 
-    replace(patch, problems._inert, lambda error, scope: error)
+    replace(patch, problems._for_strangers, lambda error, scope: error)
 
 
 def unbounded_stream(patch: Patch) -> None:

@@ -21,7 +21,7 @@ from starlette.requests import Request
 from outlast.cli.session import local_actor
 from outlast.core.rows import MESSAGE
 from outlast.service import multiprocess, problems
-from outlast.service.secured_route import _told
+from outlast.service.secured_route import _outcome
 from outlast.telemetry.audit import TEXT_CHARS_MAX, audit, scalars
 from outlast.telemetry.logs import json_formatter
 from tests.security.server import Service
@@ -140,7 +140,7 @@ def test_an_error_of_the_framework_is_on_record_as_it_is_answered(status: int) -
     """What it raises behind the door goes by the same table."""
     error = HTTPException(status)
     answer = asyncio.run(problems.on_http(Request({"type": "http", "headers": []}), error))
-    assert _told(error) == (answer.status_code, json.loads(bytes(answer.body))["refusal"])
+    assert _outcome(error) == (answer.status_code, json.loads(bytes(answer.body))["refusal"])
 
 
 @pytest.mark.req("GATE-8")
@@ -176,8 +176,8 @@ def test_the_level_of_logs_hides_no_audit() -> None:
 import io, logging, os, sys
 os.environ["OUTLAST_LOG_LEVEL"] = "ERROR"
 from outlast.telemetry.audit import audit
-from outlast.telemetry.logs import configure
-configure(sys.stdout, str)
+from outlast.telemetry.logs import configure_logs
+configure_logs(sys.stdout, str)
 logging.getLogger("outlast.service").warning("not this")
 audit("start_run", tenant="t", by="ana", at="192.0.2.1", outcome=201)
 """

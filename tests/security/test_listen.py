@@ -38,10 +38,10 @@ def test_without_authentication_other_machines_are_nobody(client: str) -> None:
 def test_forwarded_headers_come_from_listed_proxies_only() -> None:
     assert proxy_options(()) == {"proxy_headers": False, "forwarded_allow_ips": []}
     assert proxy_options(("10.0.0.2",)) == {"proxy_headers": True, "forwarded_allow_ips": ["10.0.0.2"]}
-    with pytest.raises(InvalidInput, match="not everybody"):
+    with pytest.raises(InvalidInput, match="cannot be"):
         proxy_options(("10.0.0.2", "*"))
     assert proxy_options(("10.0.0.0/8", "10.1.2.3/16", "fd00::/8"))["proxy_headers"]
-    with pytest.raises(InvalidInput, match="no address of a proxy"):
+    with pytest.raises(InvalidInput, match="not a proxy address"):
         proxy_options(("10.0.0.2", "lb.internal"))
 
 

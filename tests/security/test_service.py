@@ -151,7 +151,7 @@ def test_an_id_that_was_never_given_is_nothing(service: Service) -> None:
             word = urlsafe_b64encode(json.dumps(each).encode()).decode()
             answer = client.post(f"/v1/effects/{word}/resolve", json={"reason": "x", "outcome": "give_up"})
             assert answer.status_code == 404, (each, answer.text)
-            assert "ids are those that" in answer.json()["detail"], (each, answer.text)
+            assert "shows the ids" in answer.json()["detail"], (each, answer.text)
 
 
 def test_an_error_tells_nothing_of_the_inside(service: Service) -> None:

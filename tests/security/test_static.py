@@ -79,12 +79,12 @@ def test_a_token_has_its_last_day() -> None:
 @pytest.mark.parametrize(
     ("line", "why"),
     [
-        (ANA_LINE.replace("tenant=acme ", ""), "tenant=… has to"), (ANA_LINE.replace("=acme", "=../x"), "tenant"),
+        (ANA_LINE.replace("tenant=acme ", ""), "tenant=… is missing"), (ANA_LINE.replace("=acme", "=../x"), "tenant"),
         (ANA_LINE.replace("=yes", "=maybe"), "person"), (ANA_LINE.replace("person=yes ", ""), "person"),
         (ANA_LINE[:-1], "sha256"), (ANA_LINE[:-2], "64 hexadecimal"),
         (ANA_LINE + " sha256=00", "each once"), (ANA_LINE + " admin=yes", "each once"),
         (ANA_LINE.replace("finance", "no role!").replace("no role!", "r!"), "role"), ("local:ana" + ANA_LINE, "local:"),
-        (BOT_LINE.replace("person=no", "person=yes"), "does not hold the role agent"),
+        (BOT_LINE.replace("person=no", "person=yes"), "cannot have the role agent"),
         (ANA_LINE + " until=soon", "until"),
     ],
 )  # fmt: skip
@@ -122,7 +122,7 @@ def test_a_token_of_an_issuer_proves_nothing_where_none_is_believed() -> None:
 
 
 def test_one_token_is_one_caller() -> None:
-    with pytest.raises(InvalidInput, match="is given twice"):
+    with pytest.raises(InvalidInput, match="appears twice"):
         read_lines(f"{ANA_LINE}\n{ANA_LINE.replace('ana@corp', 'eve')}")
 
 

@@ -47,8 +47,8 @@ def test_a_role_that_opens_no_door_is_told() -> None:
     ("words", "says"),
     [
         (("ana",), "Missing argument 'ROLES...'"), (("local:ana", "viewer"), "begins with local:"),
-        (("bot", "agent"), "a person does not hold the role agent"), (("ana", "no role"), "cannot name a role"),
-        (("ana corp", "viewer"), "it is one word"), (("ana", "viewer", "--days", "0"), "--days"),
+        (("bot", "agent"), "a person cannot have the role agent"), (("ana", "no role"), "cannot name a role"),
+        (("ana corp", "viewer"), "a name has no spaces"), (("ana", "viewer", "--days", "0"), "--days"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_is_said_in_a_sentence(words: tuple[str, ...], says: str) -> None:

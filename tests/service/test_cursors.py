@@ -45,7 +45,7 @@ def test_a_cursor_is_for_one_tenant_one_list_and_one_filter(monkeypatch: pytest.
     async def story() -> None:
         store, other = await open_store("memory:"), await open_store("memory:")
         cursors = Cursors(store)
-        cursor = await cursors.further(asked(), Response(), "acme", PLACE)
+        cursor = await cursors.seal(asked(), Response(), "acme", PLACE)
         assert await opened(cursors, cursor, asked()) == PLACE
         assert await opened(Cursors(store), cursor, asked(query="workflow=wish&limit=9&cursor=x")) == PLACE
         assert compared and all(len(a) == len(b) >= 16 for a, b in compared), "in constant time, and not guessed"
@@ -74,7 +74,7 @@ def test_the_key_of_cursors_is_in_no_export(monkeypatch: pytest.MonkeyPatch) -> 
         ops = Operations(store, tenant="acme", actor=Actor("ana"), workflows={"wish": wishes})
         await ops.start("wish", {"text": "?"}, run_id="r1")
         services = [Cursors(store) for _ in range(3)]  # that make their first cursor at the same moment
-        made = await asyncio.gather(*(each.further(asked(), Response(), "acme", PLACE) for each in services))
+        made = await asyncio.gather(*(each.seal(asked(), Response(), "acme", PLACE) for each in services))
         assert len({*made}) == 1 and len({*keys}) == 1 and len(keys[0]) >= 32
         document = await export(ops, "r1", whole=True)
         generation = await store.load(META, GENERATION)
@@ -93,7 +93,7 @@ def test_a_cursor_that_was_changed_or_made_up_is_refused() -> None:
     async def story() -> None:
         store = await open_store("memory:")
         cursors = Cursors(store)
-        cursor = await cursors.further(asked(), Response(), "acme", PLACE)
+        cursor = await cursors.seal(asked(), Response(), "acme", PLACE)
         raw = urlsafe_b64decode(cursor)
         changed = [raw[:n] + bytes([raw[n] ^ 1]) + raw[n + 1 :] for n in range(len(raw))]
         made_up = [raw[:n] for n in range(1, len(raw))] + [raw + b"0", PLACE.encode(), bytes(16) + PLACE.encode()]

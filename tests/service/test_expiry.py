@@ -116,7 +116,7 @@ def test_it_is_looked_at_again_soon_and_at_its_very_end(
             scope={"route": SimpleNamespace(operation_id="list_runs")},
         )  # fmt: skip
         with pytest.raises(Enough):
-            await history.expired(state, request)
+            await history.credential_ended(state, request)
 
     with monkeypatch.context() as patched:
         patched.setattr(history.asyncio, "sleep", sleep)
@@ -133,7 +133,7 @@ def test_who_does_not_hear_the_goodbye_is_left(monkeypatch: pytest.MonkeyPatch) 
         listener, left = EventListener("acme", ""), list[EventListener]()
 
         async def frames() -> AsyncIterator[bytes]:
-            for _, data in await listener.heard():
+            for _, data in await listener.received():
                 yield data
 
         async def never(*message: Any) -> Any:
@@ -222,7 +222,7 @@ def test_ended_streams_leave_nothing_behind(service: Service, office: Office, mo
     office.error = None
     watcher = service.state.broadcaster
     service.call(_until(lambda: not len(watcher) and not watcher._tenants))
-    assert (watcher._listeners, watcher._runs, watcher._told, watcher._expected) == ({}, {}, {}, {})
+    assert (watcher._listeners, watcher._runs, watcher._announced, watcher._expected) == ({}, {}, {}, {})
     service.call(_until(lambda: not _of_streams()))
 
 

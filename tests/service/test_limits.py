@@ -67,7 +67,7 @@ def test_a_name_that_stands_twice_is_told_also_where_the_body_is_not_asked_for(s
     """One reader would take the first, another the last: what was logged before is not what is done behind."""
     answer = service.client.post("/v1/webhooks/wh_none/enable", content=b'{"a": 1, "a": 2}', headers=JSON)
     assert (answer.status_code, answer.json()["refusal"]) == (422, "not_json")
-    assert "'a' stands twice" in answer.json()["detail"]
+    assert "'a' appears twice" in answer.json()["detail"]
     assert "connection" not in answer.headers, "it was read to its end, and the next request may come"
 
 
@@ -103,7 +103,7 @@ def test_a_parameter_that_is_not_taken_is_refused(service: Service, path: str) -
     dry = service.client.post(f"{START}?dry=1", json={"input": {"order_id": "q", "cents": 1}})
     assert dry.status_code == 422 and "is not known" in dry.json()["detail"], "nor is anything done that was not meant"
     twice = service.get("/v1/runs?status=failed&status=completed")
-    assert twice.status_code == 422 and "is given twice" in twice.json()["detail"]
+    assert twice.status_code == 422 and "appears twice" in twice.json()["detail"]
     for filter_ in ("runs?workflow", "effects?activity", "effects?run", "attention?workflow"):
         unseen = service.get(f"/v1/{filter_}=a%00")  # PostgreSQL takes it for a fault
         assert unseen.status_code == 422 and "NUL" in unseen.json()["detail"], filter_

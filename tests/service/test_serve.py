@@ -116,7 +116,7 @@ def test_a_taken_port_is_said_in_a_sentence(folder: Path) -> None:
         port = banner(first)["url"].rpartition(":")[2]
         with outlast(folder, "serve", "flows.py", "--port", port) as second:
             _, err = second.communicate(timeout=PATIENCE_S)
-            assert second.returncode == 2 and "cannot be listened on" in err and "Traceback" not in err
+            assert second.returncode == 2 and "cannot listen on" in err and "Traceback" not in err
 
 
 def test_dev_begins_anew_when_the_code_changes_and_the_run_goes_on(folder: Path) -> None:
@@ -153,7 +153,7 @@ def test_dev_leaves_at_once_where_no_change_of_the_code_would_help(folder: Path)
     with outlast(folder, "-o", "ndjson", "serve", "flows.py", "--port", "0") as first:
         port = banner(first)["url"].rpartition(":")[2]
         for args, code, said in (
-            (("--port", port), 2, "cannot be listened on"),
+            (("--port", port), 2, "cannot listen on"),
             (("--store", "sqlite:nowhere/o.db"), 7, "does not exist"),
             (("--url", "http://127.0.0.1:1"), 2, "works on the store itself"),
         ):

@@ -131,7 +131,7 @@ def test_a_port_that_others_share_is_taken(folder: Path) -> None:
         for args in ((*ARGS[:-1], port), ("serve", "--port", port)):
             with outlast(folder, *args) as second:
                 _, err = second.communicate(timeout=PATIENCE_S)
-                assert second.returncode == 2 and "cannot be listened on" in err, err
+                assert second.returncode == 2 and "cannot listen on" in err, err
 
 
 def test_what_several_cannot_share_is_refused(folder: Path) -> None:

@@ -102,7 +102,7 @@ def test_a_store_that_is_away_in_the_middle_ends_a_stream_without_a_fault(
         patch.setattr(service.state.store, "rows", away)
         with stream(service, f"/v1/runs/{run}/events") as events:
             assert list(events) == []
-    assert "a stream of events ends: disk I/O error" in caplog.text
+    assert "an event stream ends: disk I/O error" in caplog.text
     assert not [record for record in caplog.records if record.exc_info or record.levelno > logging.WARNING]
     with stream(service, f"/v1/runs/{run}/events") as events:
         assert next(events)["event"] == EventType.STARTED
@@ -211,7 +211,7 @@ def test_a_slow_one_is_cut(folder_url: str) -> None:
             for n in range(BUFFER + 10):
                 for each in (slow, good):
                     each.push(n + 1, b"x")
-                await good.heard()
+                await good.received()
 
         service.call(flood())
         assert slow.cut.is_set() and not good.cut.is_set()
@@ -222,7 +222,7 @@ def test_a_slow_one_is_cut(folder_url: str) -> None:
             while not heavy.cut.is_set():
                 heavy.push(n, bytes(BUFFER_BYTES // 4))
                 n += 1
-            await heavy.heard()
+            await heavy.received()
             return n
 
         assert service.call(large()) < BUFFER / 10, "few, and large"

@@ -228,7 +228,7 @@ def test_what_one_sweep_has_found_is_told_though_the_next_one_fails(tmp_path: Pa
             first = live._tenants[TENANT]
             await two.move("oldest", end=True)
             async with asyncio.timeout(PATIENCE_S):
-                assert b"run.moved" in (await listener.heard())[0][1]
+                assert b"run.moved" in (await listener.received())[0][1]
             assert next(failures, None) is None, "the other sweep has failed meanwhile"
             live.close()
 

@@ -74,7 +74,7 @@ def test_a_run_older_than_many_is_heard_of(folder_url: str, way: str, monkeypatc
     if way == "told":
         monkeypatch.setattr(EventPoller, "moved", blind)
     else:
-        monkeypatch.setattr(EventBroadcaster, "_hear", lambda *args: None)
+        monkeypatch.setattr(EventBroadcaster, "_on_moved", lambda *args: None)
     with Running(folder_url) as service:
         oldest = service.start("wish", text="?")
         for _ in range(OLD):

@@ -36,8 +36,8 @@ def test_without_a_key_the_caller_is_told_where_to_look_and_not_to_repeat(
     answer = service.post(path, body)
     problem = answer.json()
     assert (answer.status_code, problem["code"], "retry-after" in answer.headers) == (503, "OUT-505", False)
-    assert problem["detail"] == "perhaps what was asked for was done, perhaps not"
-    assert problem["hint"] == f"look first whether it was done: {look}; send it again only if it was not"
+    assert problem["detail"] == "the request may or may not have been executed"
+    assert problem["hint"] == f"check first whether it was executed: {look}; send it again only if it was not"
     assert "secret" not in answer.text
 
 
@@ -48,7 +48,7 @@ def test_with_a_key_the_caller_is_told_to_send_it_again_under_it(
     of, method, path, body, _ = WRITES[write]
     monkeypatch.setattr(of, method, lost)
     answer = service.post(path, body, Idempotency_Key=f"uncertain-{write}")
-    hint = "send the same request again under the same Idempotency-Key: it is done once"
+    hint = "send the same request again with the same Idempotency-Key; it is executed once"
     assert (answer.json()["hint"], answer.headers["retry-after"]) == (hint, "1")
 
 

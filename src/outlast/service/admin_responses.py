@@ -8,7 +8,7 @@ from outlast.service.responses import Count, PagedList, ResponseModel
 
 
 class WorkflowSummary(ResponseModel):
-    """A workflow that can be started here."""
+    """Workflow that can be started here."""
 
     workflow: str
     version: int
@@ -18,13 +18,13 @@ class WorkflowSummary(ResponseModel):
 
 
 class WorkflowList(ResponseModel):
-    """What can be started here."""
+    """List of the workflows that can be started here."""
 
     workflows: list[WorkflowSummary]
 
 
 class WorkflowDetail(WorkflowSummary):
-    """A workflow with its graph and the schema of its input."""
+    """Workflow with its graph and the schema of its input."""
 
     input_schema: dict[str, Any]
     topology: dict[str, Any]
@@ -32,7 +32,7 @@ class WorkflowDetail(WorkflowSummary):
 
 
 class WorkerStatus(ResponseModel):
-    """A worker, what it serves, whether its lease still runs, and how it was at its last heartbeat."""
+    """Worker with its lanes, its lease, and its state at the last heartbeat."""
 
     worker: str
     name: str
@@ -56,13 +56,13 @@ class WorkerStatus(ResponseModel):
 
 
 class WorkerList(ResponseModel):
-    """The workers of this store."""
+    """List of the workers of this store."""
 
     workers: list[WorkerStatus]
 
 
 class WorkflowVersion(ResponseModel):
-    """A version of a workflow that is served, or has unfinished runs, or both."""
+    """Version of a workflow that is served or has unfinished runs."""
 
     workflow: str
     version: int
@@ -75,31 +75,33 @@ class WorkflowVersion(ResponseModel):
 
 
 class VersionList(ResponseModel):
-    """The versions that this store knows."""
+    """List of the versions that this store knows."""
 
     versions: list[WorkflowVersion]
 
 
 class ActivePause(ResponseModel):
-    """A stop sign that is up: an operator's, or a circuit breaker's."""
+    """Active pause of an operator, or open circuit breaker."""
 
     paused: str = Field(examples=["activity erp.reserve"])
     kind: str
-    runs: Count = Field(description="Runs that wait for it.")
+    runs: Count = Field(description="Number of runs that wait for it.")
     by: str
     since: str | None
-    again_at: str | None = Field(description="A breaker's: from then on one run tries whether the provider answers.")
+    again_at: str | None = Field(
+        description="Time from which one run tests whether the provider answers. Circuit breakers only."
+    )
     reason: str
 
 
 class PauseList(ResponseModel):
-    """What is held."""
+    """List of the active pauses and open circuit breakers."""
 
     pauses: list[ActivePause]
 
 
 class PauseCreated(ResponseModel):
-    """What is held from here on."""
+    """Pause that was created."""
 
     paused: str
     by: str
@@ -107,7 +109,7 @@ class PauseCreated(ResponseModel):
 
 
 class PauseEnded(ResponseModel):
-    """What goes on, and how many runs waited for it."""
+    """Pause that was removed, and the number of runs that waited for it."""
 
     resumed: str
     by: str
@@ -115,32 +117,32 @@ class PauseEnded(ResponseModel):
 
 
 class CallerInfo(ResponseModel):
-    """Who asks, as the credential proves it."""
+    """Authenticated caller."""
 
     name: str
     tenant: str
     roles: list[str]
-    every_role: bool = Field(description="The local operator, without authentication.")
-    person: bool = Field(description="Only people decide.")
-    until_real: str | None = Field(description="When the credential ends; streams end with it.")
+    every_role: bool = Field(description="True for the local operator, without authentication.")
+    person: bool = Field(description="True if the credential belongs to a person. Only people decide.")
+    until_real: str | None = Field(description="Expiry of the credential. Streams end with it.")
 
 
 class Health(ResponseModel):
-    """Whether this process answers, or can serve."""
+    """Health of this process."""
 
     status: Literal["ok", "not ready"]
     checks: dict[str, str] = Field(default_factory=dict)
 
 
 class InvalidField(ResponseModel):
-    """One thing that does not fit."""
+    """Invalid parameter or field."""
 
     path: str
     text: str
 
 
 class Problem(BaseModel):
-    """RFC 9457: what, why, what to do, and words that a program may tell apart."""
+    """Error as defined in RFC 9457, with a stable code and a hint."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -149,14 +151,14 @@ class Problem(BaseModel):
     status: int
     detail: str
     hint: str
-    code: str = Field(description="Never changes its meaning.", examples=["OUT-402"])
-    refusal: str = Field(description="Which rule refused, where one code has several.", examples=["decided"])
+    code: str = Field(description="Stable error code.", examples=["OUT-402"])
+    refusal: str = Field(description="Cause, if one code has several.", examples=["decided"])
     request_id: str
     problems: list[InvalidField] | None = None
 
 
 class WebhookSummary(ResponseModel):
-    """An address that is told of what happens."""
+    """Webhook: a URL that receives events."""
 
     webhook: str
     status: str
@@ -164,31 +166,31 @@ class WebhookSummary(ResponseModel):
     name: str
     types: list[str]
     workflows: list[str]
-    since: str | None = Field(description="It is told of what happened from here on; null: from the start.")
-    headers: list[str] = Field(description="Names of the headers of its own; their values are secrets.")
-    why: str = Field(description="Why it is not active.")
+    since: str | None = Field(description="Time of the first event that it receives. null: all events.")
+    headers: list[str] = Field(description="Names of the additional headers. Their values are secret.")
+    why: str = Field(description="Reason why it is not active.")
     created_at: str | None
     created_by: str
     changed_at: str | None
     changed_by: str
-    former_until_real: str | None = Field(description="Until then the secret before this one signs too.")
+    former_until_real: str | None = Field(description="Until then the previous secret also signs.")
 
 
 class WebhookList(ResponseModel):
-    """Every webhook of the tenant."""
+    """List of the webhooks of the tenant."""
 
     webhooks: list[WebhookSummary]
-    unsent_ms: Count = Field(description="For how long events have waited with no dispatcher alive; 0: they do not.")
+    unsent_ms: Count = Field(description="How long events have waited without a live dispatcher. 0 if none wait.")
 
 
 class WebhookWithSecret(WebhookSummary):
-    """With its new secret, which is shown this once."""
+    """Webhook with its new secret, which is shown only once."""
 
-    secret: str = Field(examples=["whsec_…"], description="'' where the answer is one that was given before.")
+    secret: str = Field(examples=["whsec_…"], description="Signing secret. '' in a replayed answer.")
 
 
 class WebhookDetail(WebhookSummary):
-    """How it fares. `more`: at least so many runs are behind."""
+    """Webhook with the state of its deliveries. If `more` is true, `behind` is a lower bound."""
 
     dead: Count
     owed: Count
@@ -198,7 +200,7 @@ class WebhookDetail(WebhookSummary):
 
 
 class WebhookAttempt(ResponseModel):
-    """How one attempt ended; what the receiver said is a stranger's text."""
+    """Result of one delivery attempt. `answer` is untrusted text of the receiver."""
 
     webhook: str
     accepted: bool
@@ -212,17 +214,17 @@ class WebhookAttempt(ResponseModel):
 
 
 class WebhookDelivery(ResponseModel):
-    """An event that was not accepted at the first attempt."""
+    """Delivery of an event that was not accepted at the first attempt."""
 
     delivery: str
     webhook: str
     run: str
     sequence: int
     type: str
-    webhook_id: str = Field(description="The same at each attempt, as the receiver sees it.")
+    webhook_id: str = Field(description="Id that the receiver sees, the same at each attempt.")
     status: str
     attempts: int
-    code: int = Field(description="HTTP status of the last answer; 0: there was none.")
+    code: int = Field(description="HTTP status of the last answer. 0 if there was none.")
     error: str
     answer: str
     took_ms: int
@@ -233,7 +235,7 @@ class WebhookDelivery(ResponseModel):
 
 
 class RedeliveryRecorded(ResponseModel):
-    """How many of the events that were given up are sent again. `more`: ask once more for the others."""
+    """Number of undeliverable events that are sent again. If `more` is true, repeat the request."""
 
     redelivered: str
     events: Count
@@ -241,6 +243,6 @@ class RedeliveryRecorded(ResponseModel):
 
 
 class DeliveryList(PagedList):
-    """Deliveries, newest first."""
+    """Page of deliveries, newest first."""
 
     deliveries: list[WebhookDelivery]

@@ -1,4 +1,4 @@
-"""The service as one ASGI application, for a server of its own or mounted in somebody's own app."""
+"""The service as one ASGI application, to serve alone or to mount in another application."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -19,15 +19,16 @@ from outlast.service.routes import approvals, history, operators, runs, service,
 from outlast.service.service_state import ServiceState
 from outlast.store.port import Store
 
-UNTRACED: Final = frozenset({"/healthz", "/readyz", "/metrics"})  # asked every few seconds, and part of no run
+UNTRACED: Final = frozenset({"/healthz", "/readyz", "/metrics"})  # polled every few seconds, and part of no run
 ROUTERS: Final = (
     runs.router, history.router, approvals.router, operators.router, operators.pauses, runs.workflows, webhooks.router,
     service.me, service.probes, service.document, service.metrics,
 )  # fmt: skip
-ABOUT = """Durable execution over HTTP: start runs, watch them, decide what waits for people, settle what is uncertain.
+ABOUT = """Durable execution over HTTP: start and watch runs, decide approvals, settle uncertain effects.
 
-Every error is `application/problem+json` with a stable `code`, what to do (`hint`), and a `refusal` where one code has
-several. A POST with an `Idempotency-Key` is done once. A decision names what it decides with `If-Match`."""
+Every error is `application/problem+json` with a stable `code` and a `hint` that says what to do. If one code has
+several causes, `refusal` tells them apart. A POST with an `Idempotency-Key` is executed once. A decision requires
+`If-Match` with the version of the approval that was shown."""
 
 
 def asgi(
@@ -37,18 +38,20 @@ def asgi(
     authenticator: Authenticator | None = None,
     bounds: Bounds | None = None,
 ) -> FastAPI:
-    """The service over an open store, to mount or to serve: `app.mount("/outlast", outlast.asgi(store, [orders]))`.
+    """Return the service over an open store, to serve or to mount.
 
-    `workflows`: those that can be started through it. `authenticator`: who may come in; without one whoever asks from
-    this machine is the local operator, and nobody else is answered. The store is closed by whoever opened it, and runs
-    are walked by a worker elsewhere, or in this process (`InProcessRuntime`).
+        app.mount("/outlast", outlast.asgi(store, [orders]))
+
+    `workflows` lists the workflows that callers can start. Without an `authenticator`, callers on this machine are the
+    local operator and all others are refused. The application never closes the store. It executes no runs: start a
+    worker, or an `InProcessRuntime` in this process.
     """
     state = ServiceState(store, authenticator or Anonymous("local"), tuple(workflows), bounds or Bounds())
     return create(state)
 
 
 def create(state: ServiceState) -> FastAPI:
-    """The application of a house."""
+    """Return the application that serves this state."""
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -67,7 +70,7 @@ def create(state: ServiceState) -> FastAPI:
         redoc_url=None,
         lifespan=lifespan,
         redirect_slashes=False,
-        telemetry={  # a span for each request; not what errors say, which nothing has gone over for secrets
+        telemetry={  # a span for each request, but no error texts, because they are not redacted
             "operation_spans": False, "logs": False, "exclude": lambda scope: scope["path"] in UNTRACED,
         },
     )  # fmt: skip
@@ -76,13 +79,13 @@ def create(state: ServiceState) -> FastAPI:
         app.router.routes.extend(router.routes)  # because each request would try an included router a second time
     app.add_exception_handler(HTTPException, problems.on_http)
     app.add_exception_handler(RequestValidationError, problems.on_validation)
-    app.add_exception_handler(problems.ProblemResponse, problems.on_refused)
+    app.add_exception_handler(problems.ProblemError, problems.on_problem)
     app.add_exception_handler(OutlastError, problems.on_error)
     secured = not isinstance(state.authenticator, Anonymous)
     app.add_middleware(SameOriginMiddleware, local_only=not secured)
     app.add_middleware(
         RequestLimitsMiddleware, bounds=state.bounds, stopping=lambda: state.stopping
-    )  # the last is the outermost
+    )  # the last one added is the outermost
     drawn: list[dict[str, Any]] = []
 
     def openapi() -> dict[str, Any]:
@@ -90,12 +93,12 @@ def create(state: ServiceState) -> FastAPI:
             drawn.append(draw(app, secured=secured))
         return drawn[0]
 
-    app.openapi = openapi  # type: ignore[method-assign]  # FastAPI's own way to draw it otherwise
+    app.openapi = openapi  # type: ignore[method-assign]  # FastAPI documents this override
     return app
 
 
 def _version() -> str:
     try:
         return version("outlast")
-    except PackageNotFoundError:  # run from a tree that was never installed
+    except PackageNotFoundError:  # run from a source tree that is not installed
         return "0"

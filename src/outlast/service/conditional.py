@@ -1,4 +1,4 @@
-"""Versions over HTTP: `ETag` says what the caller has seen, `If-Match` that it has not changed since."""
+"""Conditional requests: `If-Match` names the version that the caller has seen, as `ETag` gave it."""
 
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -13,96 +13,108 @@ from outlast.core.rows import Run
 from outlast.errors import BadRequest, Conflict, Precondition
 from outlast.runtime.operations import Operations
 from outlast.runtime.run_detail import run_views
-from outlast.service.problems import ProblemResponse
+from outlast.service.problems import ProblemError
 from outlast.service.requests import IdempotencyKey, RunId
 from outlast.service.service_state import Ops
 
 _TAG: Final = re.compile(r'\s*(?:W/)?"(v[1-9][0-9]{0,14})"\s*')
 IfMatch = Annotated[
     str | None,
-    Header(alias="If-Match", max_length=200, description="The ETag of what you have seen.", examples=['"v9"']),
+    Header(
+        alias="If-Match", max_length=200, description="The ETag of the version that you have seen.", examples=['"v9"']
+    ),
 ]
 
 
 def etag(version: int) -> str:
-    """The ETag of a version."""
+    """Return the ETag of a row version."""
     return f'"v{version}"'
 
 
-def seen(if_match: str | None, *, what: str) -> int:
-    """The version that the caller has seen. Raises Precondition (428: none is named), BadRequest."""
+def required_version(if_match: str | None, *, what: str) -> int:
+    """Return the version in `If-Match`. Raises Precondition (428) if it is missing, BadRequest if it is malformed."""
     if if_match is None:
         raise Precondition(
-            f"say which version of {what} you have seen",
-            "a decision is about exactly what was shown, so If-Match is required",
+            f"If-Match is required for {what}",
+            "a decision applies to exactly the version that was shown",
             f'read {what}, then send its ETag, e.g. If-Match: "v9"',
             refusal="if_match_missing",
         )
     match = _TAG.fullmatch(if_match)
     if match is None:
         raise BadRequest(
-            "If-Match names no version", "it is one ETag as we give it", 'e.g. If-Match: "v9"', refusal="bad_header"
+            "If-Match is not a version",
+            "it takes one ETag of this service",
+            'e.g. If-Match: "v9"',
+            refusal="bad_header",
         )
     return int(match.group(1)[1:])
 
 
-def named(if_match: str | None, *, what: str) -> int:
-    """The version that the caller has seen, 0 where none is named. Raises BadRequest."""
-    return 0 if if_match is None else seen(if_match, what=what)
+def expected_version(if_match: str | None, *, what: str) -> int:
+    """Return the version in `If-Match`, or 0 if the header is missing. Raises BadRequest if it is malformed."""
+    return 0 if if_match is None else required_version(if_match, what=what)
 
 
-def stale(what: str, version: int) -> Precondition:
-    """The caller has seen something that is no longer so."""
+def stale_version(what: str, version: int) -> Precondition:
+    """Return the error (412) for a request about an older version."""
     return Precondition(
         f"{what} has changed since you saw it",
-        f"it is at version {version} now; `current` is what it says",
-        "look again, then decide about that",
+        f"its version is now {version}; `current` has its present state",
+        "read it again, then decide",
         refusal="stale",
     )
 
 
 @dataclass(frozen=True)
 class RunAction:
-    """On one run, in the caller's name."""
+    """Request of the caller to change one run."""
 
     ops: Operations
     run: str
     key: str
-    """The Idempotency-Key; '' without one."""
+    """The Idempotency-Key, or ''."""
     _if_match: str | None
     _response: Response
 
-    async def ask(self, act: Callable[[int], Awaitable[None]]) -> dict[str, Any]:
-        """Have `act` done, which is given the version that the caller has seen; the answer is the run after it."""
-        async with self.unmoved() as seen:
+    async def apply(self, act: Callable[[int], Awaitable[None]]) -> dict[str, Any]:
+        """Call `act` with the version that the caller has seen, and return the run afterwards.
+
+        Raises BadRequest, and ProblemError (412) if the run has changed.
+        """
+        async with self.unchanged() as seen:
             await act(seen)
         row = await self.ops.run(self.run)
         self._response.headers["ETag"] = etag(row.version)
         return {"run": await self._shown(row)}
 
     @asynccontextmanager
-    async def unmoved(self) -> AsyncIterator[int]:
-        """The version that the caller has seen, 0 where it names none, for an act that is refused where the run has
-        moved since: the answer to that is 412, with the run as it stands now. Raises BadRequest."""
+    async def unchanged(self) -> AsyncIterator[int]:
+        """Provide the version that the caller has seen, 0 without `If-Match`.
+
+        Turns a conflict about that version into a 412 that carries the current run. Raises BadRequest.
+        """
         what = f"run {self.run}"
         try:
-            yield named(self._if_match, what=what)
+            yield expected_version(self._if_match, what=what)
         except Conflict as error:
             if error.refusal != "moved":
                 raise
             row = await self.ops.run(self.run)
             now = {"current": await self._shown(row)}
-            raise ProblemResponse(stale(what, row.version), more=now, headers={"ETag": etag(row.version)}) from None
+            raise ProblemError(
+                stale_version(what, row.version), more=now, headers={"ETag": etag(row.version)}
+            ) from None
 
     async def _shown(self, row: Run) -> dict[str, Any]:
         return (await run_views(self.ops, [row], await self.ops.serving()))[0]
 
 
-async def _acting(
+async def _run_action(
     ops: Ops, run: RunId, response: Response, if_match: IfMatch = None, key: IdempotencyKey = None
 ) -> RunAction:
     return RunAction(ops, run, key or "", if_match, response)
 
 
-On = Annotated[RunAction, Depends(_acting)]
-"""A parameter of a handler: the run of its address, of which something is asked."""
+OnRun = Annotated[RunAction, Depends(_run_action)]
+"""Handler parameter: the action on the run in the path."""

@@ -1,4 +1,4 @@
-"""Cursors that only a service can make: the store's place, sealed for one tenant, one list and its filters."""
+"""Cursors of lists: the position in the store, signed for one tenant, one list and its filters."""
 
 import hmac
 from base64 import urlsafe_b64decode, urlsafe_b64encode
@@ -18,41 +18,41 @@ from outlast.store.port import Store
 
 SEAL_BYTES: Final = 16
 KEY: Final = (STORE, "cursor_key")
-"""Of the meta row with the secret, which the first service makes."""
-UNBOUND: Final = ("cursor", "limit")  # a page may be read on with another size
+"""Key of the meta row with the secret, which the first service creates."""
+UNBOUND: Final = ("cursor", "limit")  # the next page may have another size
 
 
 class Cursors:
-    """Seals and opens cursors with a secret of the store, which each replica of a service reads and no export has."""
+    """Signer of cursors. The secret is in the store, shared by all replicas and absent from exports."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._key = b""
 
     async def open(self, request: Request, tenant: str, cursor: str) -> str:
-        """The place it stands for. Raises InvalidInput for one that was not given for this list."""
+        """Return the position in a cursor. Raises InvalidInput if the cursor was not issued for this list."""
         if not cursor:
             return ""
         await self._ready()
         try:
             raw = urlsafe_b64decode(cursor.encode("ascii"))
-        except ValueError:  # UnicodeEncodeError and binascii's error are of this kind
+        except ValueError:  # includes UnicodeEncodeError and binascii.Error
             raise _not_ours() from None
         place = raw[SEAL_BYTES:]
-        if not hmac.compare_digest(raw[:SEAL_BYTES], self._seal(request, tenant, place)):
+        if not hmac.compare_digest(raw[:SEAL_BYTES], self._signature(request, tenant, place)):
             raise _not_ours()
         return place.decode()
 
-    async def further(self, request: Request, response: Response, tenant: str, place: str) -> str:
-        """The cursor of the next page ('' at the end), which the header `Link` names too."""
+    async def seal(self, request: Request, response: Response, tenant: str, place: str) -> str:
+        """Return the cursor of the next page and set the header `Link`. Return '' at the end of the list."""
         if not place:
             return ""
         await self._ready()
-        cursor = urlsafe_b64encode(self._seal(request, tenant, place.encode()) + place.encode()).decode()
+        cursor = urlsafe_b64encode(self._signature(request, tenant, place.encode()) + place.encode()).decode()
         link_to_next(request, response, cursor=cursor)
         return cursor
 
-    def _seal(self, request: Request, tenant: str, place: bytes) -> bytes:
+    def _signature(self, request: Request, tenant: str, place: bytes) -> bytes:
         where = sorted((name, value) for name, value in request.query_params.multi_items() if name not in UNBOUND)
         bound = canonical([tenant, request.url.path, [list(pair) for pair in where]])
         return hmac.digest(self._key, bound + b"\0" + place, sha256)[:SEAL_BYTES]
@@ -61,7 +61,7 @@ class Cursors:
         if not self._key:
             row = await self._store.load(META, KEY)
             while not isinstance(row, Meta):
-                with suppress(Stale):  # another process made one
+                with suppress(Stale):  # another process created it
                     await self._store.commit(
                         Commit((Put(META, Meta(*KEY, 1, new_credential()), 0),), label="cursor key")
                     )
@@ -70,13 +70,13 @@ class Cursors:
 
 
 def link_to_next(request: Request, response: Response, **more: str) -> None:
-    """Name the next page in the header `Link`: this address with these parameters."""
+    """Set the header `Link` to the next page: this URL with these query parameters."""
     url = request.url.include_query_params(**more)
     response.headers["Link"] = f'<{url.path}?{url.query}>; rel="next"'
 
 
 def _not_ours() -> InvalidInput:
     return InvalidInput(
-        "this cursor is not one that this list gave", "it was changed, or belongs to another list or filter",
-        "begin again without a cursor",
+        "this cursor does not belong to this list", "it was changed, or issued for another list or filter",
+        "start again without a cursor",
     )  # fmt: skip

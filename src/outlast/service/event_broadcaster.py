@@ -1,9 +1,9 @@
-"""Events as they come, for any number of listeners: one look at the store for all of them, and bounded buffers.
+"""Forward new events to any number of listeners, with one poll of the store for all of them and bounded buffers.
 
-While somebody listens, one task sends each new event, framed once, to everybody who wants it. What this process itself
-commits it is told at once; what others do it finds by looking at the rows of the runs that are listened to (one read,
-however many listeners), of those that have just been asked for something, and by a sweep where all runs are listened
-to. Whoever is too slow is cut, not waited for.
+While there are listeners, one task forwards each new event, encoded once, to every listener that subscribed to it. The
+store announces commits of this process at once. Commits of other processes are found by polling: the rows of the runs
+that have listeners (one read for all), runs that were just sent a message, and, for listeners to all runs of a tenant,
+an EventPoller. A listener that reads too slowly is cut off.
 """
 
 import asyncio
@@ -18,143 +18,149 @@ from outlast.errors import Busy, StoreError
 from outlast.runtime.views import ENDINGS
 from outlast.service.event_poller import EventPoller
 from outlast.service.event_stream import HEARTBEAT, EventListener, Share, frame
-from outlast.service.identity.lockout import place as group
+from outlast.service.identity.lockout import address_group
 from outlast.store.port import CommitNotifier, Store
 
-LOOK_S: Final = 0.1
-"""Between two looks at the store, where no wake tells of a change earlier."""
-LOOK_PER_RUN_S: Final = 0.0005
-"""Longer by so much for each run that is looked at, so that looking takes a few percent of a core at most."""
-LOOK_PER_MOVING_S: Final = 0.0002
-"""The same for each run that a sweep finds owned or just ended; they are read all at once."""
-TOGETHER_S: Final = 0.04
-"""Events of one moment go out together: what is sent costs more than what it holds, and people see no sooner."""
+POLL_S: Final = 0.1
+"""Time between two polls of the store if no notification comes earlier."""
+POLL_PER_RUN_S: Final = 0.0005
+"""Added to that for each polled run, so that polling takes at most a few percent of a core."""
+POLL_PER_MOVING_S: Final = 0.0002
+"""The same for each run that an EventPoller finds owned or just ended, because these are read at once."""
+BUNDLE_S: Final = 0.04
+"""Events within this time are sent together, because the cost is per send and nobody notices the delay."""
 EXPECT_S: Final = 10.0
-"""How long a run is looked at after this process has left it a note, for those who listen to all runs."""
+"""How long a run is polled after this process appended a message, for listeners to all runs."""
 HEARTBEAT_S: Final = 15.0
-BATCH: Final = 200  # events of a run read at once
-AT_ONCE: Final = 50  # runs whose events are read side by side
+BATCH: Final = 200  # events of one run per read
+AT_ONCE: Final = 50  # runs whose events are read concurrently
 KEEP_S: Final = 120.0
-"""How long the stream of a tenant goes on without a listener, so that one who comes back has missed nothing."""
-RETRY_AFTER_S: Final = 10  # streams end seldom
-Place = tuple[str, str]
+"""How long the events of a tenant are kept without a listener, so that one who reconnects misses none."""
+RETRY_AFTER_S: Final = 10  # because streams rarely end
+RunKey = tuple[str, str]
 """Tenant and run."""
 log: Final = logging.getLogger("outlast.service")
 
 
 class EventBroadcaster:
-    """The one watcher of a service."""
+    """Forwarder of events to the listeners of one service process."""
 
     def __init__(
-        self, store: Store, *, look_s: float = LOOK_S, heartbeat_s: float = HEARTBEAT_S, most: int = STREAMS_MAX
+        self, store: Store, *, poll_s: float = POLL_S, heartbeat_s: float = HEARTBEAT_S, most: int = STREAMS_MAX
     ) -> None:  # fmt: skip
-        """`most`: how many listeners there may be."""
+        """`most` is the maximum number of listeners."""
         self.most = most
         self._store = store
-        self._look_s = look_s
+        self._poll_s = poll_s
         self._heartbeat_s = heartbeat_s
-        self._listeners: dict[Place, set[EventListener]] = {}  # by tenant and run; '' = all runs
-        self._shares: Counter[Share] = Counter()  # listeners by tenant, caller and address
+        self._listeners: dict[RunKey, set[EventListener]] = {}  # by tenant and run; '' means all runs
+        self._shares: Counter[Share] = Counter()  # number of listeners by tenant, caller and address
         self._count = 0
-        self._runs: dict[Place, int] = {}  # the last event of each that was sent on
+        self._runs: dict[RunKey, int] = {}  # number of the last event forwarded, by run
         self._tenants: dict[str, EventPoller] = {}
-        self._told: dict[Place, int] = {}  # what this process has just moved, and the number of its last event
-        self._expected: dict[Place, float] = {}  # what this process has left a note, and until when it is looked at
+        self._announced: dict[RunKey, int] = {}  # announced by this process: number of the last event
+        self._expected: dict[RunKey, float] = {}  # runs with a new message, and until when to poll them
         self._task: asyncio.Task[None] | None = None
-        self._stir = asyncio.Event()  # something was told
-        self._changed = asyncio.Event()  # somebody, somewhere, has something due
-        self._looked = 0.0
-        self._away = False  # the store, and it has been said
+        self._wake = asyncio.Event()  # something was announced
+        self._changed = asyncio.Event()  # the store has changed
+        self._polled_at = 0.0
+        self._unavailable = False  # the store is unavailable, and that was logged
         self._closed = False
 
     def __len__(self) -> int:
         return self._count
 
     async def listen(self, tenant: str, run: str, caller: str = "", address: str = "") -> EventListener:
-        """Hear every event of a run from here on. Raises Busy, and StoreError where the store cannot be read."""
-        place = (tenant, run)
-        listener = self._take_in(tenant, run, caller, address)
+        """Subscribe to the events of a run from now on. Raises Busy, StoreError."""
+        key = (tenant, run)
+        listener = self._reserve(tenant, run, caller, address)
         try:
-            if place not in self._runs:
-                row = await self._store.load(RUN, place)
-                self._runs.setdefault(place, row.seq if isinstance(row, Run) else 0)
-        except BaseException:  # the caller may have gone: it is counted no more
-            self._let_out(listener)
+            if key not in self._runs:
+                row = await self._store.load(RUN, key)
+                self._runs.setdefault(key, row.seq if isinstance(row, Run) else 0)
+        except BaseException:  # includes cancellation, because the caller may have disconnected
+            self._release(listener)
             raise
-        return self._add(listener)
+        return self._register(listener)
 
     async def listen_to_all(
         self, tenant: str, last: str, caller: str = "", address: str = ""
     ) -> tuple[EventListener, list[bytes] | None]:
-        """Hear every event of the tenant's runs from here on, and those since the one whose id was `last`: None where
-        this process cannot tell any more what was missed. Raises Busy and StoreError."""
-        listener = self._take_in(tenant, "", caller, address)
+        """Subscribe to the events of all runs of the tenant from now on.
+
+        Returns the listener and the events since the one with the id `last`, or None if this process no longer has
+        them. Raises Busy, StoreError.
+        """
+        listener = self._reserve(tenant, "", caller, address)
         try:
-            sweep = await self._sweep(tenant)
-        except BaseException:  # the caller may have gone: it is counted no more
-            self._let_out(listener)
+            poller = await self._poller(tenant)
+        except BaseException:  # includes cancellation, because the caller may have disconnected
+            self._release(listener)
             raise
-        sweep.left_at = 0.0
-        return self._add(listener), sweep.since(last)
+        poller.left_at = 0.0
+        return self._register(listener), poller.since(last)
 
-    async def _sweep(self, tenant: str) -> EventPoller:
-        sweep = self._tenants.get(tenant)
-        if sweep is None:
-            sweep = EventPoller(self._store, tenant)
-            await sweep.begin()
-            sweep = self._tenants.setdefault(tenant, sweep)
-        return sweep
+    async def _poller(self, tenant: str) -> EventPoller:
+        poller = self._tenants.get(tenant)
+        if poller is None:
+            poller = EventPoller(self._store, tenant)
+            await poller.begin()
+            poller = self._tenants.setdefault(tenant, poller)
+        return poller
 
-    def _take_in(self, tenant: str, run: str, caller: str, address: str) -> EventListener:
-        """Count one more. Raises Busy: a tenant and an address have at most as many as are free, a caller half."""
+    def _reserve(self, tenant: str, run: str, caller: str, address: str) -> EventListener:
+        """Count one more listener.
+
+        Raises Busy if its tenant or address has as many listeners as are free, or its caller half as many.
+        """
         free = self.most - self._count
-        shares = (("tenant", tenant), ("address", group(address)), ("caller", f"{tenant} {caller}"))
+        shares = (("tenant", tenant), ("address", address_group(address)), ("caller", f"{tenant} {caller}"))
         for share in shares:
             part = 2 if share[0] == "caller" else 1
             if part * self._shares[share] >= free:
                 raise Busy(
                     "too many streams",
                     f"this {share[0]} has {self._shares[share]:,} of {self.most:,}, and {free:,} are free",
-                    "close some, or read pages",
+                    "close some streams, or read pages",
                     retry_after_s=RETRY_AFTER_S,
                 )
         self._count += 1
         self._shares.update(shares)
         return EventListener(tenant, run, shares)
 
-    def _let_out(self, listener: EventListener) -> None:
+    def _release(self, listener: EventListener) -> None:
         self._count -= 1
         self._shares.subtract(listener.shares)
         for share in listener.shares:
             if not self._shares[share]:
                 del self._shares[share]
 
-    def _add(self, listener: EventListener) -> EventListener:
+    def _register(self, listener: EventListener) -> EventListener:
         self._listeners.setdefault((listener.tenant, listener.run), set()).add(listener)
-        if self._closed:  # it came while the service stops, which waits for no stream
+        if self._closed:  # the service stops and waits for no stream
             listener.end()
         elif self._task is None or self._task.done():
             self._task = asyncio.create_task(self._watch())
         return listener
 
     def leave(self, listener: EventListener) -> None:
-        """It is not told any more; what nobody listens to is not looked at any more."""
-        place = (listener.tenant, listener.run)
-        here = self._listeners.get(place, set())
+        """Remove a listener. A run without listeners is no longer polled."""
+        key = (listener.tenant, listener.run)
+        here = self._listeners.get(key, set())
         if listener not in here:
             return
         here.remove(listener)
-        self._let_out(listener)
+        self._release(listener)
         if not here:
-            del self._listeners[place]
-            self._runs.pop(place, None)
+            del self._listeners[key]
+            self._runs.pop(key, None)
             if not listener.run:
                 self._tenants[listener.tenant].left_at = asyncio.get_running_loop().time()
         if not self._listeners and not self._tenants:
             self._stop()
 
     def close(self) -> None:
-        """End every stream, those that come from here on too: the service stops."""
+        """End every stream, also those that begin later, because the service stops."""
         self._closed = True
         self._end_all()
         self._stop()
@@ -173,49 +179,49 @@ class EventBroadcaster:
     async def _watch(self) -> None:
         loop = asyncio.get_running_loop()
         beat = loop.time() + self._heartbeat_s
-        ends: list[Callable[[], None]] = [self._store.on_change(self._hear_change)]
+        ends: list[Callable[[], None]] = [self._store.on_change(self._on_change)]
         if isinstance(self._store, CommitNotifier):
-            ends.append(self._store.on_commit(self._hear))
+            ends.append(self._store.on_commit(self._on_moved))
         try:
             while self._listeners or self._tenants:
-                await self._send_on_or_say()
+                await self._forward_or_warn()
                 if loop.time() >= beat:
                     beat = loop.time() + self._heartbeat_s
                     self._beat(loop.time())
-                await self._rest()
-        except Exception:  # a fault of ours: silence would pass for «nothing new», so they end, and may come again
-            log.exception("the event streams end")
+                await self._wait()
+        except Exception:  # a fault of ours: listeners would take silence for "no events", so their streams end
+            log.exception("event streams end")
             self._end_all()
         finally:
             for end in ends:
                 end()
-            self._told.clear()
+            self._announced.clear()
             self._expected.clear()
 
-    async def _send_on_or_say(self) -> None:
+    async def _forward_or_warn(self) -> None:
         try:
-            await self._send_on()
+            await self._forward()
         except StoreError as error:
-            if not self._away:
-                log.warning("the event streams wait for the store: %s", error.what)
-            self._away = True
-            await asyncio.sleep(self._look_s)
+            if not self._unavailable:
+                log.warning("event streams wait for the store: %s", error.what)
+            self._unavailable = True
+            await asyncio.sleep(self._poll_s)
         else:
-            self._away = False
+            self._unavailable = False
 
-    def _hear_change(self) -> None:
+    def _on_change(self) -> None:
         self._changed.set()
-        self._stir.set()
+        self._wake.set()
 
-    def _hear(self, tenant: str, run: str, seq: int) -> None:
-        """This process has moved a run to this event, or (0) has left it a note."""
-        place = (tenant, run)
-        if seq and (place in self._runs or tenant in self._tenants):
-            self._told[place] = max(seq, self._told.get(place, 0))
-            self._expected.pop(place, None)
-            self._stir.set()
+    def _on_moved(self, tenant: str, run: str, seq: int) -> None:
+        """Handle a commit of this process: `seq` is the run's last event, or 0 for a message."""
+        key = (tenant, run)
+        if seq and (key in self._runs or tenant in self._tenants):
+            self._announced[key] = max(seq, self._announced.get(key, 0))
+            self._expected.pop(key, None)
+            self._wake.set()
         elif tenant in self._tenants:
-            self._expected[place] = asyncio.get_running_loop().time() + EXPECT_S
+            self._expected[key] = asyncio.get_running_loop().time() + EXPECT_S
 
     def _beat(self, now: float) -> None:
         for here in self._listeners.values():
@@ -224,95 +230,97 @@ class EventBroadcaster:
         for tenant in [t for t, s in self._tenants.items() if s.left_at and now > s.left_at + KEEP_S]:
             del self._tenants[tenant]
 
-    async def _rest(self) -> None:
-        """Until there is something to send or a look is due; never without a pause."""
-        await asyncio.sleep(TOGETHER_S)
-        if not self._told:
-            self._stir.clear()
+    async def _wait(self) -> None:
+        """Wait until something was announced or a poll is due, at least BUNDLE_S."""
+        await asyncio.sleep(BUNDLE_S)
+        if not self._announced:
+            self._wake.clear()
             try:
-                async with asyncio.timeout_at(self._earliest() + self._look_s):
-                    await self._stir.wait()
+                async with asyncio.timeout_at(self._next_poll_at() + self._poll_s):
+                    await self._wake.wait()
             except TimeoutError:
-                pass  # nobody told us: look all the same
+                pass  # nothing was announced, so a poll is due
 
-    def _earliest(self) -> float:
-        """When the store may be looked at again."""
-        wait = LOOK_PER_RUN_S * (len(self._runs) + len(self._expected))
-        wait += LOOK_PER_MOVING_S * sum(sweep.width for sweep in self._tenants.values())
-        return self._looked + min(1.0, TOGETHER_S + wait)
+    def _next_poll_at(self) -> float:
+        """Return the earliest time of the next poll."""
+        wait = POLL_PER_RUN_S * (len(self._runs) + len(self._expected))
+        wait += POLL_PER_MOVING_S * sum(poller.width for poller in self._tenants.values())
+        return self._polled_at + min(1.0, BUNDLE_S + wait)
 
-    async def _send_on(self) -> None:
-        """What was told, and what a look finds where one is due."""
+    async def _forward(self) -> None:
+        """Forward events announced by this process; if a poll is due, add those found in the store."""
         loop = asyncio.get_running_loop()
-        moved, self._told = self._told, {}
+        moved, self._announced = self._announced, {}
         try:
-            if loop.time() >= self._earliest() + (0 if self._changed.is_set() else self._look_s):
+            if loop.time() >= self._next_poll_at() + (0 if self._changed.is_set() else self._poll_s):
                 self._changed.clear()
-                await self._look(moved)
-                self._looked = loop.time()
+                await self._poll(moved)
+                self._polled_at = loop.time()
             while moved:
                 some = [moved.popitem() for _ in range(min(AT_ONCE, len(moved)))]
-                sent = await asyncio.gather(*(self._send(*each) for each in some), return_exceptions=True)
-                moved |= {place: seq for (place, seq), done in zip(some, sent, strict=True) if done is not None}
+                sent = await asyncio.gather(*(self._forward_run(*each) for each in some), return_exceptions=True)
+                moved |= {key: seq for (key, seq), done in zip(some, sent, strict=True) if done is not None}
                 for done in sent:
                     if done is not None:
                         raise done
         finally:
-            for place, seq in moved.items():  # the store is away: they are told later
-                self._told[place] = max(seq, self._told.get(place, 0))
+            for key, seq in moved.items():  # not forwarded because the store is unavailable
+                self._announced[key] = max(seq, self._announced.get(key, 0))
 
-    async def _look(self, moved: dict[Place, int]) -> None:
-        """Put in runs with events that were not sent on yet, as far as a look shows, and the last event of each. What
-        was found stays though the store is away in the middle: a sweep does not find a run that has ended for ever."""
+    async def _poll(self, moved: dict[RunKey, int]) -> None:
+        """Add the runs that have new events, with the number of the last one.
+
+        Runs found before the store fails are kept, because an EventPoller finds an ended run only for a while.
+        """
         now = asyncio.get_running_loop().time()
-        self._expected = {place: until for place, until in self._expected.items() if until > now}
-        places = list({**self._runs, **self._expected})
-        for place, row in zip(places, await self._store.load_many(RUN, places), strict=True):
+        self._expected = {key: until for key, until in self._expected.items() if until > now}
+        keys = list({**self._runs, **self._expected})
+        for key, row in zip(keys, await self._store.load_many(RUN, keys), strict=True):
             if isinstance(row, Run):
-                if row.seq > self._sent(place, row.seq):
-                    moved[place] = max(row.seq, moved.get(place, 0))
+                if row.seq > self._forwarded(key, row.seq):
+                    moved[key] = max(row.seq, moved.get(key, 0))
                 if is_over(row):
-                    self._expected.pop(place, None)
+                    self._expected.pop(key, None)
             else:
-                self._forgotten(place)
-        for sweep in list(self._tenants.values()):
-            for row in await sweep.moved():
-                place = (row.tenant, row.run)
-                moved[place] = max(row.seq, moved.get(place, 0))
+                self._end_purged(key)
+        for poller in list(self._tenants.values()):
+            for row in await poller.moved():
+                key = (row.tenant, row.run)
+                moved[key] = max(row.seq, moved.get(key, 0))
 
-    def _sent(self, place: Place, seq: int) -> int:
-        """The last event that everybody who wants it has; `seq` where nobody does."""
-        sweep = self._tenants.get(place[0])
-        return min(self._runs.get(place, seq), sweep.sent(place[1]) if sweep is not None else seq)
+    def _forwarded(self, key: RunKey, seq: int) -> int:
+        """Return the last event that all listeners to this run have; `seq` if it has none."""
+        poller = self._tenants.get(key[0])
+        return min(self._runs.get(key, seq), poller.sent(key[1]) if poller is not None else seq)
 
-    async def _send(self, place: Place, upto: int) -> None:
-        after = self._sent(place, upto)
-        sweep = self._tenants.get(place[0])
-        first = sweep is not None and not sweep.knows(place[1])
+    async def _forward_run(self, key: RunKey, upto: int) -> None:
+        after = self._forwarded(key, upto)
+        poller = self._tenants.get(key[0])
+        first = poller is not None and not poller.knows(key[1])
         last: Event | None = None
         while after < upto:
-            page = await self._store.rows(EVENT, place, after=(*place, after), limit=BATCH)
+            page = await self._store.rows(EVENT, key, after=(*key, after), limit=BATCH)
             for event in page:
                 assert isinstance(event, Event)
-                self._pass_on(place, event, first=first)
+                self._deliver(key, event, first=first)
                 after, last = event.seq, event
             if len(page) < BATCH:
                 break
         if last is not None and last.type in ENDINGS:
-            for listener in self._listeners.get(place, ()):
+            for listener in self._listeners.get(key, ()):
                 listener.end()
 
-    def _pass_on(self, place: Place, event: Event, *, first: bool) -> None:
-        """To each who has not had it; no await in here, so nobody comes or goes meanwhile."""
-        if (sent := self._runs.get(place)) is not None and event.seq > sent:
-            self._runs[place] = event.seq
-            _push(self._listeners.get(place, ()), event.seq, frame(event, str(event.seq)))
-        if (sweep := self._tenants.get(place[0])) is not None and sweep.is_news(event, first=first):
-            _push(self._listeners.get((place[0], ""), ()), 0, sweep.keep(event))
+    def _deliver(self, key: RunKey, event: Event, *, first: bool) -> None:
+        """Give an event to each listener that lacks it. Without an await, so the listeners cannot change."""
+        if (sent := self._runs.get(key)) is not None and event.seq > sent:
+            self._runs[key] = event.seq
+            _push(self._listeners.get(key, ()), event.seq, frame(event, str(event.seq)))
+        if (poller := self._tenants.get(key[0])) is not None and poller.is_news(event, first=first):
+            _push(self._listeners.get((key[0], ""), ()), 0, poller.keep(event))
 
-    def _forgotten(self, place: Place) -> None:
-        self._expected.pop(place, None)
-        for listener in self._listeners.get(place, ()):
+    def _end_purged(self, key: RunKey) -> None:
+        self._expected.pop(key, None)
+        for listener in self._listeners.get(key, ()):
             listener.end()
 
 

@@ -1,4 +1,4 @@
-"""Which runs of a tenant have moved, found by looking, and what was sent of them lately."""
+"""Poll the store for runs of one tenant that have new events, and keep the events sent lately."""
 
 from collections import deque
 from typing import Final
@@ -10,57 +10,57 @@ from outlast.service.event_stream import frame
 from outlast.store.port import Page, Store
 
 RECENT: Final = 200
-"""Runs of a tenant looked at in every look; and as many of the older ones, in turn."""
+"""Newest runs of a tenant read in every poll, and as many of the older ones, page by page."""
 MOVING: Final = 1_000
-"""Runs that are owned, and runs that have just ended, looked at in every look: at most so many of either."""
+"""Maximum number of owned runs, and of runs that have just ended, read in every poll."""
 KEPT: Final = 5_000
-"""Events that one who comes back may have missed …"""
+"""Events kept for listeners that reconnect."""
 KEPT_BYTES: Final = 16 * KIB * KIB
-"""… and how large they are together: what a run ends with may be large."""
+"""Total size of these events, because the result of a run may be large."""
 LATE_MS: Final = 5_000
-"""How long before it landed an event may have been stamped."""
+"""Maximum time between the timestamp of an event and its commit."""
 
 
 class EventPoller:
-    """The newest runs are looked at every time, and of all runs those that a worker owns or that have just ended; the
-    others a page at a time: what is done to an older one that nobody owns in the moment of a look is told later.
+    """Poller for one tenant.
 
-    No index finds events by their time, since every event would pay for it; a sweep pays only while somebody listens.
-    What this process itself does is told at once (live.py).
+    Every poll reads the newest runs, the runs that a worker owns and those that have just ended. The other runs are
+    read one page per poll, so an event of an older run without an owner is found later. There is no index of events by
+    time, because every event would pay for it and polling costs only while there are listeners.
     """
 
     def __init__(self, store: Store, tenant: str) -> None:
-        self.left_at = 0.0  # of the loop's clock; when its last listener left, 0 = there is one
-        self.width = 0  # runs that the last look found owned or just ended
+        self.left_at = 0.0  # event loop time at which the last listener left; 0 if there is one
+        self.width = 0  # runs that the last poll found owned or just ended
         self._store = store
         self._tenant = tenant
-        self._known: dict[str, int] = {}  # the last event of each run that was sent, or was there before
+        self._known: dict[str, int] = {}  # number of the last event sent or present at the start, by run
         self._cursor = ""
-        self._began_at = 0  # what happened later to a run that is not known is news; business time
-        self._since = 0  # a run that ended before has been told whole, and is remembered no longer
-        self._turn_at = 0  # when the present turn through the older ones began
-        self._looked_at = 0  # when the last look that could read the store began
-        self._life = new_id("")  # ids of another process, or of an earlier stream, are none of ours
+        self._began_at = 0  # business time; later events of an unknown run are new
+        self._since = 0  # runs that ended earlier were sent completely and are forgotten
+        self._pass_at = 0  # when the current pass through the older runs began
+        self._polled_at = 0  # when the last successful poll began
+        self._life = new_id("")  # distinguishes our ids from those of other processes and earlier streams
         self._kept: deque[tuple[int, bytes]] = deque()
         self._kept_bytes = 0
         self._sent = 0
 
     async def begin(self) -> None:
-        """What is there now is not news."""
-        self._looked_at = self._turn_at = (await self._store.now()).business
-        self._began_at = self._since = self._turn_at - LATE_MS
+        """Record the present state, so that existing events are not sent."""
+        self._polled_at = self._pass_at = (await self._store.now()).business
+        self._began_at = self._since = self._pass_at - LATE_MS
         newest = await self._store.page(RUN, self._tenant, {}, limit=RECENT)
         moving = await self._store.moving(self._tenant, self._began_at, MOVING)
         self._known = {row.run: row.seq for row in (*newest.rows, *moving) if isinstance(row, Run)}
 
     async def moved(self) -> list[Run]:
-        """Runs with events that were not sent, as far as this look goes; each once."""
+        """Return the runs with unsent events that this poll finds, each once."""
         at = (await self._store.now()).business
         newest = await self._store.page(RUN, self._tenant, {}, limit=RECENT)
         older = Page((), "")
         if newest.cursor:
             older = await self._store.page(RUN, self._tenant, {}, cursor=self._cursor or newest.cursor, limit=RECENT)
-        moving = await self._store.moving(self._tenant, self._looked_at - LATE_MS, MOVING)
+        moving = await self._store.moving(self._tenant, self._polled_at - LATE_MS, MOVING)
         latest = {row.run: row for row in (*newest.rows, *older.rows, *moving) if isinstance(row, Run)}
         runs = [row for row in latest.values() if not self._is_past(row)]
         unknown = [row for row in runs if row.run not in self._known]
@@ -70,40 +70,42 @@ class EventPoller:
             old = {each.run for each in last if isinstance(each, Event) and each.at < self._began_at}
             self._known |= {row.run: row.seq for row in unknown if row.run in old}
         if newest.cursor and not self._cursor:
-            self._next_turn(at)
-        self._cursor, self._looked_at, self.width = older.cursor, at, len(moving)  # a look that fails is made again
+            self._next_pass(at)
+        self._cursor, self._polled_at, self.width = older.cursor, at, len(moving)  # a failed poll is repeated
         return [row for row in runs if row.run not in old and self.sent(row.run) < row.seq]
 
-    def _next_turn(self, at: int) -> None:
-        """Everything that had happened when the last turn began has been seen in it."""
-        self._since = self._turn_at - LATE_MS
-        self._turn_at = at
+    def _next_pass(self, at: int) -> None:
+        """Start a new pass through the older runs; the last pass saw all events from before it began."""
+        self._since = self._pass_at - LATE_MS
+        self._pass_at = at
 
     def _is_past(self, run: Run) -> bool:
-        """It ended before what a look could find, and whatever was told of it has been sent: it is forgotten. It does
-        not come again: `_since` only grows, and what has just ended is looked for from a later instant on."""
+        """Forget a run that ended before the last pass and was sent completely. Return True if so.
+
+        No poll returns it again: `_since` only grows, and runs that have just ended are read from a later instant on.
+        """
         if not is_over(run) or run.ended_at >= self._since or self._known.get(run.run, run.seq) < run.seq:
             return False
         self._known.pop(run.run, None)
         return True
 
     def knows(self, run: str) -> bool:
-        """Was it there before, or has anything of it been sent?"""
+        """Return True if the run existed at the start or an event of it was sent."""
         return run in self._known
 
     def sent(self, run: str) -> int:
-        """The last event of a run that needs no sending."""
+        """Return the number of the last event of a run that needs no sending."""
         return self._known.get(run, 0)
 
     def is_news(self, event: Event, *, first: bool) -> bool:
-        """Is it to be sent? It is known from here on. `first`: its run was not known before this look."""
+        """Return True if the event must be sent, and remember it. `first` if its run was unknown before this poll."""
         if event.seq <= self.sent(event.run):
             return False
         self._known[event.run] = event.seq
         return not first or event.at >= self._began_at
 
     def keep(self, event: Event) -> bytes:
-        """The event as it is sent to who listens to all runs, kept for who comes back."""
+        """Return the event encoded for listeners to all runs, and keep it for those that reconnect."""
         self._sent += 1
         data = frame(event, f"{self._life}-{self._sent}")
         self._kept.append((self._sent, data))
@@ -113,7 +115,7 @@ class EventPoller:
         return data
 
     def since(self, last: str) -> list[bytes] | None:
-        """What was sent after the event of this id; None where that cannot be told."""
+        """Return the events sent after the one with this id, or None if they are no longer kept."""
         if not last:
             return []
         life, _, number = last.partition("-")

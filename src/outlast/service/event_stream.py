@@ -1,4 +1,4 @@
-"""Server-sent events: how one is spelt, and an answer that ends when its listener is cut, has gone or has heard all."""
+"""Server-sent events: their encoding, the buffer of one listener, and the streaming response."""
 
 import asyncio
 import json
@@ -8,29 +8,30 @@ from typing import Final
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
+from typing_extensions import override
 
 from outlast.core.limits import KIB
 from outlast.core.rows import Event
 from outlast.errors import OutlastError
 
 BUFFER: Final = 1_024
-"""Frames that a listener may be behind; each is kept once, however many listen …"""
+"""Frames that a listener may be behind. Listeners share the frames in memory."""
 BUFFER_BYTES: Final = 16 * KIB * KIB
-"""… and how large they are together."""
+"""Total size of these frames."""
 Share = tuple[str, str]
-"""Who holds a stream: the kind of holder, and its name."""
+"""Party that a stream counts towards: `tenant`, `address` or `caller`, and its name."""
 Item = tuple[int, bytes]
-"""The number of an event of the run that is listened to (0: none of its), and the frame."""
+"""Number of the event in the run that is listened to, or 0, and the frame."""
 
 
 class EventListener:
-    """Of one run, or ('') of every run of its tenant."""
+    """Subscriber to the events of one run, or of all runs of its tenant if `run` is empty."""
 
     def __init__(self, tenant: str, run: str, shares: tuple[Share, ...] = ()) -> None:
         self.tenant = tenant
         self.run = run
         self.shares = shares
-        self.cut = asyncio.Event()  # it was too slow, or the service stops
+        self.cut = asyncio.Event()  # set if it read too slowly
         self._frames: list[Item] = []
         self._bytes = 0
         self._ended = False
@@ -40,7 +41,7 @@ class EventListener:
         return len(self._frames)
 
     def push(self, seq: int, data: bytes) -> None:
-        """One more frame; too many, and it is cut."""
+        """Add a frame. Cut the listener off if its buffer is full."""
         if len(self._frames) >= BUFFER or self._bytes > BUFFER_BYTES:
             self.cut.set()
         if not self.cut.is_set():
@@ -49,12 +50,12 @@ class EventListener:
             self._news.set()
 
     def end(self) -> None:
-        """Nothing more will come."""
+        """Let `received` return without waiting from now on."""
         self._ended = True
         self._news.set()
 
-    async def heard(self) -> list[Item]:
-        """All that has come since, at least one; none: after the last event of a run, or at the service's end."""
+    async def received(self) -> list[Item]:
+        """Wait for frames and return them. Return an empty list if the run or the service has ended."""
         await self._news.wait()
         found, self._frames, self._bytes = self._frames, [], 0
         if not self._ended:
@@ -70,24 +71,29 @@ log: Final = logging.getLogger("outlast.service")
 
 
 def frame(event: Event, id_: str) -> bytes:
-    """One event: an id to go on after, its type, and the CloudEvent as it is stored, on one line."""
-    body = event.body.replace(b"\r", b"").replace(b"\n", b" ")  # JSON has none outside of escapes; ours is written so
+    """Encode one event: its id, its type, and the stored CloudEvent on one line."""
+    body = event.body.replace(b"\r", b"").replace(
+        b"\n", b" "
+    )  # stored events have no line breaks; this guards the framing
     return b"id: %b\nevent: %b\ndata: %b\n\n" % (id_.encode(), event.type.encode(), body)
 
 
 def notice(name: str, data: dict[str, object]) -> bytes:
-    """Something that is no event of a run."""
+    """Encode a notice of the service, which is not an event of a run."""
     return f"event: {name}\ndata: {json.dumps(data)}\n\n".encode()
 
 
 def wants_stream(accept: str | None) -> bool:
-    """Does the caller ask for a stream?"""
+    """Return True if the header Accept asks for an event stream."""
     return accept is not None and MEDIA_TYPE in accept.lower()
 
 
 class EventStream(Response):
-    """An answer of frames, until the run ends, the listener goes, is too slow, or (`expired`) is not allowed any more:
-    then the last thing it hears is an event `credential`."""
+    """Streaming response that sends the frames of one listener.
+
+    It ends when the run ends, the caller disconnects or reads too slowly, or `expired` returns. In the last case its
+    last event is `credential`.
+    """
 
     media_type = MEDIA_TYPE
 
@@ -106,11 +112,11 @@ class EventStream(Response):
         self._leave = leave
         self._expired = expired
 
+    @override
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send until it is over, however it ends."""
         work = [
             asyncio.ensure_future(self._send(send)),
-            asyncio.ensure_future(_gone(receive)),
+            asyncio.ensure_future(_disconnected(receive)),
             asyncio.ensure_future(self._listener.cut.wait()),
             asyncio.ensure_future(self._close()),
         ]
@@ -125,9 +131,9 @@ class EventStream(Response):
             raise done[0]
 
     async def _close(self) -> None:
-        """Say goodbye once the credential has ended; whoever does not read it is left."""
+        """Send the event `credential` once the credential has expired, and allow GOODBYE_S for it to be read."""
         await self._expired()
-        self._listener.push(0, notice("credential", {"why": "the credential is not good any more"}))
+        self._listener.push(0, notice("credential", {"why": "the credential is no longer valid"}))
         self._listener.end()
         await asyncio.sleep(GOODBYE_S)
 
@@ -138,11 +144,11 @@ class EventStream(Response):
             async for data in self._frames:
                 if data:
                     await send({"type": "http.response.body", "body": data, "more_body": True})
-        except OutlastError as error:  # as the store that is away; whoever listens comes again, behind the last event
-            log.warning("a stream of events ends: %s", error.what)
+        except OutlastError as error:  # e.g. the store is unavailable; the caller reconnects after its last event
+            log.warning("an event stream ends: %s", error.what)
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-async def _gone(receive: Receive) -> None:
+async def _disconnected(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass

@@ -1,9 +1,9 @@
-"""Asked twice, done once: the stored answer of an `Idempotency-Key`, in a row of the store, for a week.
+"""Idempotency keys: the answer to a request is stored for a week and returned to a repetition.
 
-What a key stands for is the caller, the operation, its address and its body. Only what was done is stored: a refusal
-wrote nothing, so the key is free again. A process that dies with a request under way leaves it `in flight`; after
-`IN_FLIGHT` it is looked at anew, and what it had done is met by its own guard (the run's key, the signal's id, the
-version in `If-Match`).
+A key belongs to one caller, operation, URL and body. Only answers to executed requests are stored. A refused request
+changed nothing, so its key becomes free. If the process dies during a request, the key stays in flight for `IN_FLIGHT`.
+A repetition after that is executed again; the run's key, the signal's id or the version in `If-Match` keep it from
+having a second effect.
 """
 
 import json
@@ -23,20 +23,20 @@ from outlast.core.rows import REQUEST
 from outlast.core.rows import Request as Row
 from outlast.errors import BadRequest, KeyRefused, NotStorable, Stale, StoreError
 from outlast.service.identity import Principal
-from outlast.service.request_limits import given
+from outlast.service.request_limits import parsed_body
 from outlast.store.port import Store
 
 IN_FLIGHT: Final = 60 * SECOND
-"""How long a request may be under way before another one of the same key is let through."""
+"""How long a request may be in progress before another one with the same key is executed."""
 FREE: Final = -1
-"""`status` of a key whose request was refused: it stands for nothing."""
+"""Value of `status` for a key whose request was refused. The key may be used again."""
 KEPT: Final = ("location", "etag", "content-type", "content-location")
 KEY: Final = re.compile(rf"[\x21-\x7e]{{1,{IDEMPOTENCY_KEY_CHARS_MAX}}}")
 DONE: Final = range(200, 400)
 NO_STORE: Final = "no-store"
-"""`Cache-Control` of an answer with a secret that is kept nowhere, here neither."""
+"""Value of `Cache-Control` in an answer with a secret, which is never stored."""
 SECRET: Final = "secret"
-"""Where it stands: empty in a replayed answer."""
+"""Field with the secret. It is empty in a replayed answer."""
 BODY_BYTES_MAX: Final = ROW_BYTES_MAX // 2
 Inner = Callable[[Request], Coroutine[Any, Any, Response]]
 
@@ -44,11 +44,11 @@ Inner = Callable[[Request], Coroutine[Any, Any, Response]]
 async def once(
     store: Store, principal: Principal, operation: str, key: str, request: Request, inner: Inner
 ) -> Response:
-    """The answer of `inner`, or the one it gave to this very request before. Raises BadRequest, KeyRefused."""
+    """Return the answer of `inner`, or its stored answer to the same request. Raises BadRequest, KeyRefused."""
     if not KEY.fullmatch(key):
         why = f"1 to {IDEMPOTENCY_KEY_CHARS_MAX} visible ASCII characters"
         raise BadRequest("this Idempotency-Key cannot be used", why, "e.g. a UUID", refusal="key_malformed")
-    stamp = digest(operation, request.url.path, request.url.query, _same(given(request)))
+    stamp = digest(operation, request.url.path, request.url.query, _normalized(parsed_body(request)))
     name = digest(principal.name, key)
     now = (await store.now()).business
     row = Row(principal.tenant, name, 1, principal.name, operation, stamp, 0, "", b"", now)
@@ -56,7 +56,7 @@ async def once(
         await store.commit(Commit((Put(REQUEST, row, 0),), label=f"{operation} begin"))
     except Stale:
         before = await store.load(REQUEST, (principal.tenant, name))
-        if not isinstance(before, Row):  # forgotten in between
+        if not isinstance(before, Row):  # purged since
             raise _in_flight() from None
         if (stored := _stored(before, stamp, now)) is not None:
             return stored
@@ -74,8 +74,8 @@ async def _do(store: Store, row: Row, request: Request, inner: Inner) -> Respons
     except StoreError as error:
         if error.landed is False:
             await _leave(store, row._replace(status=FREE))
-        raise  # perhaps it was done: the key stays taken for as long as a dead process's
-    except Exception:  # whatever was refused wrote nothing, and the caller is told why
+        raise  # it may have been executed, so the key stays in flight as if the process had died
+    except Exception:  # a refused request changed nothing, so its key is free
         await _leave(store, row._replace(status=FREE))
         raise
     if response.status_code not in DONE:
@@ -84,7 +84,7 @@ async def _do(store: Store, row: Row, request: Request, inner: Inner) -> Respons
     kept = {name: value for name, value in response.headers.items() if name in KEPT}
     body = zlib.compress(_without_secret(response))
     if len(body) > BODY_BYTES_MAX:
-        body = b""  # a replay says where the rest can be read
+        body = b""  # a replay only has the headers, such as Location
         kept.pop("content-type", None)
     done = row._replace(status=response.status_code, headers=json.dumps(kept), body=body)
     await _leave(store, done)
@@ -102,17 +102,17 @@ async def _leave(store: Store, row: Row) -> None:
             Commit((Put(REQUEST, row._replace(version=row.version + 1), row.version),), label="answered")
         )
     except StoreError:
-        pass  # another process took the key over, or the store is away: the caller's answer is true all the same
+        pass  # the key was taken over or the store is unavailable; the answer is still correct
 
 
 def _stored(before: Row, stamp: str, now: int) -> Response | None:
-    """The answer that was given before; None where the request may be done now. Raises KeyRefused."""
+    """Return the stored answer, or None if the request may be executed. Raises KeyRefused."""
     if before.status == FREE:
         return None
     if before.digest != stamp:
         raise KeyRefused(
-            "this Idempotency-Key stands for another request",
-            "the same key means the same request, so operation, address and body must be the same",
+            "this Idempotency-Key was used for another request",
+            "a repeated key requires the same operation, URL and body",
             "use a new key",
             refusal="other_request",
         )
@@ -126,16 +126,16 @@ def _stored(before: Row, stamp: str, now: int) -> Response | None:
 
 def _in_flight() -> KeyRefused:
     return KeyRefused(
-        "a request of this Idempotency-Key is under way",
-        f"it has not been answered yet; one whose process died is looked at anew after {IN_FLIGHT // SECOND} s",
-        "ask again in a second",
+        "a request with this Idempotency-Key is in progress",
+        f"it has not been answered yet; if its process died, the key is free after {IN_FLIGHT // SECOND} s",
+        "send it again in a second",
         refusal="in_flight",
     )
 
 
-def _same(body: Any) -> bytes:
-    """What makes two bodies the same: their JSON, not their white space."""
+def _normalized(body: Any) -> bytes:
+    """Return the canonical form of a body, because white space must not distinguish two requests."""
     try:
         return canonical(body)
-    except NotStorable:  # it will be refused by whatever would store it
+    except NotStorable:  # the operation refuses such a body
         return canonical(repr(body))

@@ -1,4 +1,4 @@
-"""A port for Prometheus alone: what a worker or a dispatcher without HTTP shows of itself."""
+"""HTTP endpoint for Prometheus in a worker or dispatcher that serves nothing else."""
 
 import hmac
 import socket
@@ -21,23 +21,23 @@ BACKLOG = 20
 
 
 def check_bind(host: str, token: str) -> None:
-    """Raise InvalidInput for an address that others reach while nobody is asked who he is (S38)."""
+    """Raise InvalidInput if other machines could read the metrics without a credential (S38)."""
     if not token and not is_loopback(host):
         raise InvalidInput(
-            f"metrics are not shown on {host or 'every address'} to whoever asks",
-            "others than this machine reach it",
-            "set OUTLAST_METRICS__TOKEN_FILE, and give Prometheus the same as bearer token; or listen on 127.0.0.1",
+            f"metrics on {host or 'every address'} need a token",
+            "other machines can reach this address",
+            "set OUTLAST_METRICS__TOKEN_FILE and give Prometheus the same bearer token, or listen on 127.0.0.1",
         )
 
 
 class MetricsEndpoint:
-    """Answers GET /metrics, from `run` until `drain`."""
+    """Server that answers GET /metrics from `run` until `drain`."""
 
     def __init__(self, metrics: Metrics, listening: socket.socket, token: str = "") -> None:
-        """`token`: '' lets everybody in who reaches the socket."""
+        """Listen on the socket. With an empty `token`, any caller is answered."""
         self._metrics = metrics
         self._listening = listening
-        listening.listen(BACKLOG)  # whoever asks from now on is answered, once `run` has begun
+        listening.listen(BACKLOG)  # a request from now on waits for `run` instead of being refused
         self._token = token
         self._server = Server(
             uvicorn.Config(
@@ -55,16 +55,16 @@ class MetricsEndpoint:
         )
 
     def drain(self) -> None:
-        """Answer nobody new."""
+        """Stop accepting connections, and let `run` return."""
         self._server.should_exit = True
 
     async def run(self) -> None:
-        """Serve until drained."""
+        """Serve requests until `drain` is called."""
         await self._server.serve(sockets=[self._listening])
 
     async def _answer(self, request: Request) -> Response:
         if self._token:
             given = request.headers.get("authorization", "").partition(" ")[2].strip()
             if not hmac.compare_digest(given.encode(), self._token.encode()):
-                return PlainTextResponse("a bearer token is asked for\n", 401, {"www-authenticate": "Bearer"})
+                return PlainTextResponse("a bearer token is required\n", 401, {"www-authenticate": "Bearer"})
         return Response(await self._metrics.text(), media_type=MEDIA_TYPE)

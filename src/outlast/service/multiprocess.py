@@ -1,4 +1,4 @@
-"""One process of a service: HTTP, a worker and a dispatcher over one store, each of which may be left out."""
+"""Processes of a service: one with HTTP, worker and dispatcher, or several that answer HTTP on one port."""
 
 import asyncio
 import gc
@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 import uvicorn
+from typing_extensions import override
 
 from outlast.errors import StoreError, StoreReplaced
 from outlast.service.app import create
@@ -18,28 +19,31 @@ from outlast.service.sockets import Server
 
 BACKLOG: Final = 2_048
 GRACE_S: Final = 10
-"""How long a request under way may take once the service stops; a stream ends at once."""
+"""Time for requests in progress once the service stops. Streams end at once."""
 KEEP_ALIVE_S: Final = 15
 log: Final = logging.getLogger("outlast.service")
 
 
 class ServicePart(Protocol):
-    """A worker or a dispatcher: serves until it is drained."""
+    """Part of a process that runs beside HTTP until it is drained: a worker or a dispatcher."""
 
     def drain(self) -> None:
-        """Take nothing new."""
+        """Stop taking new work, and let `run` return."""
 
     async def run(self) -> Any:
-        """Return once drained."""
+        """Work until drained, and return a summary."""
 
 
 class ServiceProcess:
-    """Serves until `stop`. Everything that is under way ends first; a second signal is the caller's business."""
+    """HTTP server with its worker and dispatcher, from `run` until `stop`.
+
+    Work in progress ends first. Handling a second signal is left to the caller.
+    """
 
     def __init__(
         self, state: ServiceState, listening: socket.socket, parts: list[ServicePart], options: dict[str, Any]
     ) -> None:
-        """`options`: further ones of uvicorn, such as which proxies are believed."""
+        """`options` are further options of uvicorn, such as the trusted proxies."""
         self.state = state
         self._listening = listening
         self._parts = parts
@@ -59,16 +63,16 @@ class ServiceProcess:
         self._server = _Server(config)
 
     def stop(self) -> None:
-        """End streams, finish what is under way, give runs back."""
+        """End streams, finish requests in progress, and drain the parts."""
         self.state.stop()
         self._server.should_exit = True
         for part in self._parts:
             part.drain()
 
     async def run(self, ready: Callable[[], None]) -> list[Any]:
-        """Serve; `ready` is called once requests are answered. Answers what each part's `run` answered.
+        """Serve until stopped and return the results of the parts. Call `ready` once requests are answered.
 
-        A part that ends by itself ends the process: whoever watches over it starts it anew. Raises what a part raises.
+        A part that ends by itself stops the process, so that a supervisor restarts it. Raises the exception of a part.
         """
         server = asyncio.create_task(self._server.serve(sockets=[self._listening]))
         await self._server.answers.wait()
@@ -76,7 +80,7 @@ class ServiceProcess:
             await server
             return []
         gc.collect()
-        gc.freeze()  # what is loaded now stays: no collection has to look at it again
+        gc.freeze()  # loaded modules stay, so garbage collection can skip them
         ready()
         return await until_one_ends(server, self._parts, self.stop)
 
@@ -84,8 +88,10 @@ class ServiceProcess:
 async def until_one_ends(
     first: "asyncio.Task[None]", parts: Sequence[ServicePart], stop: Callable[[], None]
 ) -> list[Any]:
-    """Run the parts beside `first`; once any has ended, `stop` all. Answers what each part's `run` answered, and
-    raises what it raises."""
+    """Run the parts beside `first`, and call `stop` when any of them ends.
+
+    Returns the results of the parts. Raises the exception of a part.
+    """
     running = [asyncio.create_task(part.run()) for part in parts]
     try:
         await asyncio.wait([first, *running], return_when=asyncio.FIRST_COMPLETED)
@@ -95,39 +101,41 @@ async def until_one_ends(
     await first
     for each in results:
         if isinstance(each, StoreError) and not isinstance(each, StoreReplaced):
-            log.error("a part of this process ended: %s", each.what)
+            log.error("a part of this process failed: %s", each.what)
         if isinstance(each, BaseException):
             raise each
     return list(results)
 
 
 class _Server(Server):
-    """Says when it answers."""
+    """Server that sets `answers` once it accepts requests, or has failed to."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
         self.answers = asyncio.Event()
 
+    @override
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
-        """Serve."""
         try:
             await super().serve(sockets)
         finally:
             self.answers.set()
 
+    @override
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen."""
         await super().startup(sockets)
         self.answers.set()
 
 
 STOP_S: Final = GRACE_S + 20
-"""What is left of one after this long is killed: more than it takes."""
+"""Time after which a process that has not ended is killed, longer than a clean stop takes."""
 
 
 class ProcessGroup:
-    """So many processes of `command`, and the parts of this one. They live as long as this process holds their standard
-    input; each says a line once it answers."""
+    """`count` processes of `command`, and the parts of this process.
+
+    Each process writes one line once it answers requests, and stops when its standard input is closed.
+    """
 
     def __init__(
         self,
@@ -138,8 +146,7 @@ class ProcessGroup:
         parts: Sequence[ServicePart],
         shared: int,
     ) -> None:
-        """`reserved`: the port, bound and not listened at, so that nobody else takes it. `shared`: the descriptor of a
-        file that each of them inherits under this number."""
+        """`reserved` is a socket that keeps the port without listening. `shared` is a descriptor that they inherit."""
         self._reserved = reserved
         self._command = command
         self._env = env
@@ -149,10 +156,10 @@ class ProcessGroup:
         self._processes: list[asyncio.subprocess.Process] = []
         self._stopping = False
         self.failed: int | None = None
-        """The exit code of one that ended by itself; all have been stopped then."""
+        """Exit code of a process that ended by itself, which stops all others."""
 
     def stop(self) -> None:
-        """End what is under way in each of them, and give runs back."""
+        """Stop all processes and drain the parts. Work in progress ends first."""
         self._stopping = True
         for each in self._processes:
             if each.stdin is not None:
@@ -161,8 +168,10 @@ class ProcessGroup:
             part.drain()
 
     async def run(self, ready: Callable[[], None]) -> list[Any]:
-        """Serve; `ready` is called once all of them answer. Answers what each part's `run` answered, and raises what it
-        raises."""
+        """Serve until stopped and return the results of the parts. Call `ready` once all processes answer.
+
+        Raises the exception of a part.
+        """
         watch = asyncio.create_task(self._watch(ready))
         try:
             return await until_one_ends(watch, self._parts, self.stop)
@@ -171,14 +180,14 @@ class ProcessGroup:
             os.close(self._shared)
 
     async def _watch(self, ready: Callable[[], None]) -> None:
-        """Return once all of them have ended."""
+        """Start the processes, and return once all have ended."""
         try:
             for _ in range(self._count):
-                self._processes.append(await self._begin())
-            said = await asyncio.gather(*(_line(each) for each in self._processes))
+                self._processes.append(await self._start())
+            lines = await asyncio.gather(*(_line(each) for each in self._processes))
             if self._stopping:
-                self.stop()  # those that were begun since, too
-            elif all(said):
+                self.stop()  # includes processes that were started since
+            elif all(lines):
                 ready()
             await asyncio.wait(
                 [asyncio.create_task(each.wait()) for each in self._processes], return_when=asyncio.FIRST_COMPLETED
@@ -189,7 +198,7 @@ class ProcessGroup:
             self.stop()
             await asyncio.gather(*(_ended(each) for each in self._processes))
 
-    async def _begin(self) -> asyncio.subprocess.Process:
+    async def _start(self) -> asyncio.subprocess.Process:
         pipe = asyncio.subprocess.PIPE
         return await asyncio.create_subprocess_exec(
             *self._command, env=self._env, stdin=pipe, stdout=pipe, pass_fds=(self._shared,)
@@ -206,6 +215,6 @@ async def _ended(process: asyncio.subprocess.Process) -> None:
         async with asyncio.timeout(STOP_S):
             await process.wait()
     except TimeoutError:
-        log.warning("process %s did not end in %s s, and is killed", process.pid, STOP_S)
+        log.warning("killing process %s, which did not end within %s s", process.pid, STOP_S)
         process.kill()
         await process.wait()

@@ -1,4 +1,4 @@
-"""The OpenAPI document: what FastAPI draws from the routes, with our one form of problems and its status codes."""
+"""The OpenAPI document: FastAPI's description of the routes, plus the problems that each can answer."""
 
 import json
 from pathlib import Path
@@ -9,38 +9,37 @@ from fastapi.openapi.utils import get_openapi
 
 from outlast.service.admin_responses import Problem
 
-# Which problems an operation can answer beyond those that every one can.
 EVERYWHERE: Final = {
-    400: "The head is ambiguous, or is no HTTP.",
-    401: "Who are you?",
-    403: "Not allowed.",
-    414: "The address is too long.",
-    422: "The request does not fit.",
-    429: "Too many failures, or too many requests at once: `Retry-After`.",
+    400: "The head is ambiguous, or is not HTTP.",
+    401: "The credential is missing or invalid.",
+    403: "The caller may not do this.",
+    414: "The URL is too long.",
+    422: "A parameter or the body is invalid.",
+    429: "Too many failed credentials, or too many requests at a time. See `Retry-After`.",
     431: "The headers are too large.",
-    503: "The store cannot be reached, or the issuer's keys: `Retry-After`, and nothing was done. With OUT-505 perhaps "
-    "it was done: `hint` says what to do, and without `Retry-After` it must not be sent again as it is.",
+    503: "The store or the issuer's keys cannot be reached. With `Retry-After` the request may be sent again. With "
+    "OUT-505 it may have been executed: follow `hint`, and do not repeat it without `Retry-After`.",
 }
-OF_ONE: Final = {404: "There is none."}
+OF_ONE: Final = {404: "Not found."}
 OF_POSTS: Final = {
-    408: "The body came too slowly.",
-    409: "It contradicts what is recorded.",
+    408: "The body arrived too slowly.",
+    409: "The request conflicts with the recorded state.",
     410: "The run has ended.",
-    412: "What was seen has changed; `current` has the present state.",
+    412: "The resource has changed since it was shown. `current` has its present state.",
     413: "The body is too large.",
     415: "The body is not JSON.",
 }
 MAY_MISS: Final = frozenset({"resume"})
-"""Operations that name in their body what may not be there."""
+"""Operations whose body names something that may not exist."""
 OF_DECISIONS: Final = {428: "If-Match is missing."}
-OF_STREAMS: Final = {406: "It is a stream only."}
+OF_STREAMS: Final = {406: "This operation only answers with a stream."}
 PROBLEM: Final = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
-EXAMPLES: Final = Path(__file__).with_name("examples.json")  # drawn by python -m tests.service.examples
+EXAMPLES: Final = Path(__file__).with_name("examples.json")  # written by python -m tests.service.examples
 OPEN: Final = frozenset({"healthz", "readyz"})
 
 
 def draw(app: FastAPI, *, secured: bool) -> dict[str, Any]:
-    """The document of an application."""
+    """Return the OpenAPI document of the application."""
     document: dict[str, Any] = get_openapi(
         title=app.title, version=app.version, summary=app.summary, description=app.description, routes=app.routes
     )

@@ -1,4 +1,4 @@
-"""Errors as HTTP answers: one problem+json (RFC 9457) for every error of the tree, and for those of HTTP itself."""
+"""HTTP answers to errors: problem+json (RFC 9457) for OutlastError and for errors of the framework."""
 
 import json
 import logging
@@ -18,7 +18,7 @@ from outlast.telemetry.redact import redacted
 MEDIA_TYPE: Final = "application/problem+json"
 log: Final = logging.getLogger("outlast.service")
 
-# The first that matches counts.
+# The first match counts.
 STATUS: Final[tuple[tuple[type[errors.OutlastError], int], ...]] = (
     (errors.NotFound, 404),
     (errors.Forbidden, 403),
@@ -39,7 +39,7 @@ STATUS: Final[tuple[tuple[type[errors.OutlastError], int], ...]] = (
     (errors.StoreError, 503),
     (errors.OutlastError, 500),
 )
-# Where one error has several answers, its `refusal` says which.
+# Statuses that depend on the refusal.
 BY_REFUSAL: Final = {
     "ambiguous_head": 400,
     "ended": 410,
@@ -55,16 +55,16 @@ BY_REFUSAL: Final = {
 }
 RETRY_AFTER_S: Final = 1
 CUT_OFF: Final = "cut_off"
-WORDS: Final = {405: "method", 406: "not_acceptable", 413: "body_too_large", 415: "media_type"}  # Starlette's own
+WORDS: Final = {405: "method", 406: "not_acceptable", 413: "body_too_large", 415: "media_type"}  # Starlette's statuses
 
 
 def status_of(error: errors.OutlastError) -> int:
-    """The HTTP status of an error."""
+    """Return the HTTP status for an error."""
     return BY_REFUSAL.get(error.refusal) or next(status for kind, status in STATUS if isinstance(error, kind))
 
 
 def body_of(error: errors.OutlastError, request_id: str, more: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """The members of the problem: what, why and fix under the names of RFC 9457, the code, and the refusal."""
+    """Return the members of the problem, with secrets redacted. `more` adds members."""
     status = status_of(error)
     problem: dict[str, Any] = {
         "type": f"{error.url}#{error.refusal}" if error.refusal else error.url,
@@ -89,16 +89,17 @@ def answer(
     headers: Mapping[str, str] | None = None,
     scope: Scope | None = None,
 ) -> Response:
-    """The whole answer. `more`: further members, such as the present state of what has moved.
+    """Return the answer to an error, and log it if the status is 5xx.
 
-    `scope`: the request's, if the error may leave open whether the request was done.
+    `more` adds members, such as the current state of a changed row. `scope` is the scope of the request, needed if the
+    error may leave open whether the request was executed.
     """
     uncertain = isinstance(error, errors.StoreError) and error.landed is None
     status = status_of(error)
     if status >= 500:
-        known = isinstance(error, errors.Unverifiable | errors.Unavailable)  # away: where in our code says nothing
+        known = isinstance(error, errors.Unverifiable | errors.Unavailable)  # an outage needs no traceback
         log.error("request %s: %s", request_id, error, exc_info=None if known else error)
-        error = _inert(error, scope)
+        error = _for_strangers(error, scope)
     extra = dict(headers or {})
     if status == 401:
         extra.setdefault("WWW-Authenticate", "Bearer")
@@ -110,50 +111,53 @@ def answer(
     return Response(body.encode("utf-8", "replace"), status, extra, MEDIA_TYPE)
 
 
-def _inert(error: errors.OutlastError, scope: Scope | None) -> errors.OutlastError:
-    """What a stranger may read of an error of the store or of ours: nothing of files or statements (S31)."""
+def _for_strangers(error: errors.OutlastError, scope: Scope | None) -> errors.OutlastError:
+    """Return the error as callers may see it: without file names, statements or tracebacks (S31)."""
     if isinstance(error, errors.Unverifiable):
         return error
     if isinstance(error, errors.StoreError) and error.landed is None:
-        return _perhaps_done(error, scope)
+        return _maybe_executed(error, scope)
     if isinstance(error, errors.StoreError):
-        return type(error)("the store cannot be reached or is busy", "nothing was acknowledged", "try again")
+        return type(error)("the store is unavailable or busy", "the request was not executed", "send it again")
     if isinstance(error, errors.StoreUnusable):
-        return errors.Unavailable("the store cannot be used", "nothing was acknowledged", "tell the operator")
+        return errors.Unavailable("the store cannot be used", "the request was not executed", "tell the operator")
     return fault()
 
 
 def fault() -> errors.Fault:
-    """What is said of an error that nobody foresaw."""
+    """Return the error for an unexpected exception."""
     return errors.Fault(
         "Outlast failed to answer this request",
-        "a fault of Outlast, not of yours; what was acknowledged is safe in the store",
-        "tell the operator the request_id: the service's log has the rest",
+        "a fault of Outlast, not of your request; acknowledged data is safe in the store",
+        "give the operator the request_id; the details are in the log of the service",
     )
 
 
 def cut_off() -> errors.Uncertain:
-    """Return the error for a request that has no answer when the service ends."""
-    error = errors.Uncertain("the service stops, and this request was cut off")
+    """Return the error for a request that is unanswered when the service stops."""
+    error = errors.Uncertain("the service stopped before it answered this request")
     error.refusal = CUT_OFF
     return error
 
 
-def _perhaps_done(error: errors.StoreError, scope: Scope | None) -> errors.Uncertain:
-    """Return what the caller may read of an error that leaves open whether the request was done, and what to do."""
+def _maybe_executed(error: errors.StoreError, scope: Scope | None) -> errors.Uncertain:
+    """Return the error for a request that may have been executed, with advice on how to find out."""
     if _safe_to_repeat(scope):
-        fix = "send the same request again under the same Idempotency-Key: it is done once"
+        fix = "send the same request again with the same Idempotency-Key; it is executed once"
     else:
-        look = _where_to_look(scope["path"]) if scope is not None else "what it would have changed"
-        fix = f"look first whether it was done: {look}; send it again only if it was not"
+        look = _where_to_look(scope["path"]) if scope is not None else "the resource that it changes"
+        fix = f"check first whether it was executed: {look}; send it again only if it was not"
     what = error.what if error.refusal == CUT_OFF else "the store's answer was lost"
-    told = errors.Uncertain(what, "perhaps what was asked for was done, perhaps not", fix)
-    told.refusal = error.refusal
-    return told
+    found = errors.Uncertain(what, "the request may or may not have been executed", fix)
+    found.refusal = error.refusal
+    return found
 
 
 def _safe_to_repeat(scope: Scope | None) -> bool:
-    """True if a repetition is done once. A webhook has no key of its own that would refuse a second one."""
+    """Return True if a repetition cannot have a second effect.
+
+    False for a webhook even with a key, because no row would refuse a second one.
+    """
     if scope is None:
         return False
     keyed = any(name == b"idempotency-key" for name, _ in scope["headers"])
@@ -161,7 +165,7 @@ def _safe_to_repeat(scope: Scope | None) -> bool:
 
 
 def _where_to_look(path: str) -> str:
-    """Return the request that shows what a write to this address has changed."""
+    """Return the GET request that shows whether a write to this path was executed."""
     _, version, kind, *rest = [*path.split("/"), "", ""]
     if kind == "workflows":
         kind, rest = "runs", []
@@ -172,45 +176,45 @@ def _where_to_look(path: str) -> str:
 
 
 def of_http(error: HTTPException) -> errors.OutlastError:
-    """An error of the framework as one of ours."""
+    """Convert an error of the framework to an OutlastError."""
     if error.status_code == 404:
-        return errors.NotFound("there is nothing at this address", "", "see /openapi.json", refusal="no_such_path")
+        return errors.NotFound("no such path", "", "see /openapi.json", refusal="no_such_path")
     if error.status_code == 405:
         return errors.BadRequest(
-            "this address does not know this method", "", "see the header Allow, or /openapi.json", refusal="method"
+            "this path does not support this method", "", "see the header Allow, or /openapi.json", refusal="method"
         )
     if word := WORDS.get(error.status_code):
         return errors.BadRequest(str(error.detail), refusal=word)
-    return errors.BadRequest("the request cannot be answered", str(error.detail), refusal="bad_request")
+    return errors.BadRequest("the request is invalid", str(error.detail), refusal="bad_request")
 
 
-PLAINER: Final = {
+MESSAGES: Final = {
     "extra_forbidden": "is not known",
-    "time_delta_parsing": "is no duration of ISO 8601, e.g. PT1H or P7D",
+    "time_delta_parsing": "is not an ISO 8601 duration, e.g. PT1H or P7D",
 }
-"""What pydantic says in words of its own, by the type of the error."""
+"""Replacements for messages of pydantic, by error type."""
 
 
 def of_validation(error: RequestValidationError) -> errors.OutlastError:
-    """Everything that is wrong with parameters and body, at once; never what was sent, which may be a secret."""
+    """Return one error that lists every invalid parameter and field, without the values, which may be secret."""
     found = [
-        (".".join(str(part) for part in each["loc"]), PLAINER.get(each["type"], str(each["msg"])))
+        (".".join(str(part) for part in each["loc"]), MESSAGES.get(each["type"], str(each["msg"])))
         for each in error.errors()
     ]
     return errors.InvalidInput(
-        "the request does not fit", fix="see /openapi.json for what it takes", problems=found[:100]
+        "the request is invalid", fix="see /openapi.json for the parameters and fields", problems=found[:100]
     )
 
 
 async def on_http(request: Request, error: Exception) -> Response:
-    """The handler of the framework's own errors."""
+    """Answer an error of the framework."""
     assert isinstance(error, HTTPException)
     headers = {"Allow": _allowed(request)} if error.status_code == 405 else error.headers
     return answer(of_http(error), request_id(request), headers=headers)
 
 
 def _allowed(request: Request) -> str:
-    """Every method of this address: a router names those of the first route alone that has it."""
+    """Return all methods of the path, because a router only names those of the first matching route."""
     routes: list[BaseRoute] = request.app.routes
     here = [each for each in routes if isinstance(each, Route) and each.matches(request.scope)[0] is not Match.NONE]
     methods = {method for each in here for method in each.methods or ()}
@@ -218,13 +222,13 @@ def _allowed(request: Request) -> str:
 
 
 async def on_validation(request: Request, error: Exception) -> Response:
-    """The handler of requests that do not fit."""
+    """Answer a request with invalid parameters or an invalid body."""
     assert isinstance(error, RequestValidationError)
     return answer(of_validation(error), request_id(request))
 
 
-class ProblemResponse(Exception):
-    """An error of the tree with more to say, as the present state of what was to be changed; or with a header."""
+class ProblemError(Exception):
+    """An OutlastError together with further members and headers of its answer, such as the current state of a row."""
 
     def __init__(self, error: errors.OutlastError, *, more: Mapping[str, Any], headers: Mapping[str, str]) -> None:
         super().__init__(str(error))
@@ -233,18 +237,18 @@ class ProblemResponse(Exception):
         self.headers = headers
 
 
-async def on_refused(request: Request, error: Exception) -> Response:
-    """The handler of refusals with more to say."""
-    assert isinstance(error, ProblemResponse)
+async def on_problem(request: Request, error: Exception) -> Response:
+    """Answer a ProblemError with its members and headers."""
+    assert isinstance(error, ProblemError)
     return answer(error.error, request_id(request), more=error.more, headers=error.headers, scope=request.scope)
 
 
 async def on_error(request: Request, error: Exception) -> Response:
-    """The handler of the tree's errors."""
+    """Answer an OutlastError raised by an operation."""
     assert isinstance(error, errors.OutlastError)
     return answer(error, request_id(request), scope=request.scope)
 
 
 def request_id(request: Request) -> str:
-    """The id that the gate gave this request."""
+    """Return the id that RequestLimitsMiddleware gave this request."""
     return str(request.scope.get("outlast.request_id", ""))

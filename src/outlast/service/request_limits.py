@@ -1,4 +1,4 @@
-"""What every request passes first: an id of its own, the limits of its head, and a last net for errors (S17, S31)."""
+"""Limits on the head and body of each request, and the middleware that applies them (S17, S31)."""
 
 import asyncio
 import logging
@@ -15,16 +15,16 @@ from outlast.core.limits import KIB
 from outlast.errors import BadRequest, OutlastError
 from outlast.runtime.clocks import new_id
 from outlast.service import problems
-from outlast.service.problems import ProblemResponse
+from outlast.service.problems import ProblemError
 from outlast.service.strict_json import check_shape, read_json
 
 CLOSE: Final = {"Connection": "close"}
-"""For answers to a body that was not read to its end: what is left of it must not be taken for a request."""
+"""Headers of an answer to a body that was not read to its end. Its rest must not be parsed as a request."""
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """The limits of one request; bytes, counts and seconds."""
+    """Limits of one request, in bytes, counts and seconds."""
 
     body_bytes: int = KIB * KIB
     body_s: float = 30.0
@@ -35,15 +35,15 @@ class Bounds:
 
 
 async def read_body(request: Request, bounds: Bounds) -> int:
-    """Read it within its limits; `body()` of the request answers it from here on. Answers how many bytes it has.
+    """Read the body within its limits, keep it for `request.body()`, and return its size.
 
-    Raises BadRequest, or ProblemResponse with one: nothing more can be read of this connection.
+    Raises BadRequest, or ProblemError if the connection has to be closed because the body was not read to its end.
     """
     try:
         body = await _whole(request, bounds)
     except BadRequest as error:
-        raise ProblemResponse(error, more={}, headers=CLOSE) from None
-    request._body = body  # what Starlette keeps there itself once a body was read
+        raise ProblemError(error, more={}, headers=CLOSE) from None
+    request._body = body  # where Starlette itself caches a body
     if body:
         _check_media_type(request.headers.get("content-type", ""))
         check_shape(body)
@@ -51,14 +51,13 @@ async def read_body(request: Request, bounds: Bounds) -> int:
 
 
 def parse_body(request: Request) -> None:
-    """Parse what was read; `json()` of the request answers it from here on, and nothing parses it again. Raises
-    BadRequest."""
+    """Parse the body that was read and cache the value for `request.json()`. Raises BadRequest."""
     if body := request._body:
         request._json = _parsed(body)
 
 
-def given(request: Request) -> Any:
-    """What the body says, once it was parsed; None where there is none, or none that can be used."""
+def parsed_body(request: Request) -> Any:
+    """Return the parsed body, or None without a parsed body."""
     return getattr(request, "_json", None)
 
 
@@ -76,8 +75,8 @@ async def _whole(request: Request, bounds: Bounds) -> bytes:
                 if size > bounds.body_bytes:
                     raise _too_large(bounds)
     except TimeoutError:
-        why = f"it has to be there within {bounds.body_s:g} s"
-        raise BadRequest("the body came too slowly", why, "send it at once", refusal="too_slow") from None
+        why = f"the limit is {bounds.body_s:g} s"
+        raise BadRequest("the body arrived too slowly", why, "send it faster", refusal="too_slow") from None
     except ClientDisconnect:
         raise BadRequest("the body ended early", refusal="too_slow") from None
     return b"".join(chunks)
@@ -89,7 +88,7 @@ def _parsed(body: bytes) -> Any:
     except JSONDecodeError as error:
         why = f"character {error.pos + 1}: {error.msg}"
     except UnicodeDecodeError as error:
-        why = f"byte {error.start + 1} is no UTF-8"
+        why = f"byte {error.start + 1} is not UTF-8"
     except (ValueError, RecursionError) as error:
         why = str(error)
     raise BadRequest("the body is not JSON", why, "send JSON in UTF-8", refusal="not_json")
@@ -98,24 +97,24 @@ def _parsed(body: bytes) -> Any:
 def _check_media_type(value: str) -> None:
     name = value.partition(";")[0].strip().lower()
     if name != "application/json":
-        why = f"it says {name[:100]}" if name else "it says nothing of its type"
-        raise BadRequest("a body has to be JSON", why, "Content-Type: application/json", refusal="media_type")
+        why = f"its type is {name[:100]}" if name else "it has no Content-Type"
+        raise BadRequest("the body must be JSON", why, "Content-Type: application/json", refusal="media_type")
 
 
 def _too_large(bounds: Bounds) -> BadRequest:
     return BadRequest(
         "the body is too large",
         f"at most {bounds.body_bytes:,} bytes",
-        "keep large values elsewhere (file, object store) and send their address",
+        "store large values elsewhere (file, object store) and send their URL",
         refusal="body_too_large",
     )
 
 
 log: Final = logging.getLogger("outlast.service")
-TRACED: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")  # a request id that a proxy may give
-UNSAFE: Final = re.compile(rb"%2f|%5c|%00|%2e|\\|//|/\.{1,2}(/|$)", re.IGNORECASE)  # what climbs, or hides that it does
+TRACED: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")  # a request id that a proxy may set
+UNSAFE: Final = re.compile(rb"%2f|%5c|%00|%2e|\\|//|/\.{1,2}(/|$)", re.IGNORECASE)  # path traversal, plain or encoded
 ONCE: Final = frozenset((b"host", b"authorization", b"content-type", b"idempotency-key", b"if-match"))
-"""Fields that a request has once at most: of two, this service and a proxy could read another one."""
+"""Fields that a request may have only once, because this service and a proxy could each read a different one."""
 SAFE: Final = (
     (b"x-content-type-options", b"nosniff"),
     (b"cache-control", b"no-store"),
@@ -125,16 +124,19 @@ SAFE: Final = (
 
 
 class RequestLimitsMiddleware:
-    """Wraps the whole application. Bodies are read later (body.py), once it is known who sends them."""
+    """Middleware that sets a request id, checks the head, and answers every error with a problem.
+
+    Bodies are read later (`read_body`), when the caller is known.
+    """
 
     def __init__(self, app: ASGIApp, bounds: Bounds, stopping: Callable[[], bool]) -> None:
-        """`stopping`: does the service end? Then a request that is cancelled is told so."""
+        """`stopping` returns True when the service stops. A request cancelled then is answered `cut_off`."""
         self._app = app
         self._bounds = bounds
         self._stopping = stopping
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request; anything but HTTP goes through."""
+        """Handle one HTTP request. Refuse WebSockets and pass other protocols on."""
         if scope["type"] != "http":
             if scope["type"] == "websocket":
                 await send({"type": "websocket.close", "code": 1008})
@@ -165,10 +167,10 @@ class RequestLimitsMiddleware:
         except OutlastError as error:
             await problems.answer(error, request_id, scope=scope)(scope, receive, sending)
         except asyncio.CancelledError:
-            if self._stopping() and not started:  # else whoever cancels it has his own answer
+            if self._stopping() and not started:  # otherwise the canceller answers
                 await problems.answer(problems.cut_off(), request_id, scope=scope)(scope, receive, sending)
             raise
-        except Exception as error:  # the last net: whatever it is, the caller gets a problem and the log the rest
+        except Exception as error:  # any other error is a fault: the caller gets its id, the log the traceback
             log.error("request %s failed", request_id, exc_info=error)
             if started:
                 raise
@@ -176,32 +178,32 @@ class RequestLimitsMiddleware:
 
     def _check_head(self, scope: Scope) -> None:
         bounds = self._bounds
-        path = scope.get("raw_path") or scope["path"].encode()  # not every server has it
+        path = scope.get("raw_path") or scope["path"].encode()  # because not every ASGI server sets it
         if len(path) + len(scope["query_string"]) > bounds.url_bytes:
-            raise BadRequest("the address is too long", f"at most {bounds.url_bytes:,} bytes", refusal="url_too_long")
+            raise BadRequest("the URL is too long", f"at most {bounds.url_bytes:,} bytes", refusal="url_too_long")
         headers = scope["headers"]
         if len(headers) > bounds.headers or sum(len(k) + len(v) for k, v in headers) > bounds.header_bytes:
-            why = f"at most {bounds.headers} of {bounds.header_bytes:,} bytes together"
+            why = f"at most {bounds.headers} headers with {bounds.header_bytes:,} bytes together"
             raise BadRequest("the headers are too large", why, refusal="headers_too_large")
         _check_fields(headers, scope.get("http_version", ""))
         if UNSAFE.search(path) or "\0" in scope["path"]:
             raise BadRequest(
-                "the address cannot be one of ours", "ids hold letters, digits, dots, dashes and underscores only",
-                "write the id as it was given", refusal="bad_path",
+                "the URL path is invalid", "ids contain only letters, digits, dots, dashes and underscores",
+                "use the id exactly as the service returned it", refusal="bad_path",
             )  # fmt: skip
 
 
 def _check_fields(headers: list[tuple[bytes, bytes]], version: str) -> None:
-    """Raise BadRequest for fields that two readers of one request could understand in two ways."""
+    """Raise BadRequest for header fields that two HTTP implementations could interpret differently."""
     names = [name for name, _ in headers]
     twice = next((name for name in names if name in ONCE and names.count(name) > 1), None)
     if twice is not None:
-        raise _ambiguous(f"it has more than one header {twice.decode().title()}", "send it once")
+        raise _ambiguous(f"the header {twice.decode().title()} appears more than once", "send it once")
     if version == "1.1" and b"host" not in names:
-        raise _ambiguous("it names no Host, as HTTP/1.1 requires", "send the header Host")
+        raise _ambiguous("HTTP/1.1 requires the header Host", "send the header Host")
     encodings = [value.lower() for name, value in headers if name == b"transfer-encoding"]
     if encodings and (encodings != [b"chunked"] or version == "1.0"):
-        raise _ambiguous("its Transfer-Encoding is other than chunked, or not of HTTP/1.1", "send a Content-Length")
+        raise _ambiguous("Transfer-Encoding must be chunked, and only in HTTP/1.1", "send a Content-Length")
 
 
 def _ambiguous(why: str, fix: str) -> BadRequest:
@@ -209,7 +211,7 @@ def _ambiguous(why: str, fix: str) -> BadRequest:
 
 
 def _as_get(scope: Scope) -> Scope:
-    """What a HEAD asks for: the answer to a GET without its body (RFC 9110), and never a stream, which has no end."""
+    """Return the scope of the GET that answers a HEAD (RFC 9110), without Accept because a stream never ends."""
     return {**scope, "method": "GET", "headers": [pair for pair in scope["headers"] if pair[0] != b"accept"]}
 
 

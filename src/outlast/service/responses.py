@@ -9,19 +9,19 @@ Count = Annotated[int, Field(ge=0)]
 
 
 class ResponseModel(BaseModel):
-    """An answer. A field that a view has and its model has not is a mistake that a test finds, and no caller's."""
+    """Base of response bodies, made from the views of `runtime`. A test compares the fields of both."""
 
     model_config = ConfigDict(extra="ignore", json_schema_serialization_defaults_required=True)
 
 
 class PagedList(ResponseModel):
-    """Part of a list: go on with `next_cursor`, which the header `Link` has too; '' at the end."""
+    """Page of a list. `next_cursor` and the header `Link` lead to the next page; '' at the end."""
 
-    next_cursor: str = Field("", description="Opaque; for this list, its filters and its caller's tenant only.")
+    next_cursor: str = Field("", description="Opaque cursor, valid for this list, its filters and this tenant.")
 
 
 class Waiting(ResponseModel):
-    """One thing that a run waits for, and what happens at the end of the wait."""
+    """Something that a run waits for, and its action when the wait ends."""
 
     kind: str
     what: str
@@ -32,7 +32,7 @@ class Waiting(ResponseModel):
 
 
 class AttentionReason(ResponseModel):
-    """One reason why a person must look at a run, and what may be answered."""
+    """Reason why a run requires attention, and the possible answers."""
 
     reason: str
     since: str | None
@@ -44,7 +44,7 @@ class AttentionReason(ResponseModel):
 
 
 class PendingRequest(ResponseModel):
-    """What was asked of a run and no worker has heeded yet."""
+    """Request to a run that no worker has acted on yet."""
 
     verb: str
     by: str
@@ -53,7 +53,7 @@ class PendingRequest(ResponseModel):
 
 
 class RunSummary(ResponseModel):
-    """A run as lists show it: `status` is the engine's, `shown` what people see."""
+    """Summary of a run. `status` is the status of the engine, `shown` the one for people."""
 
     run: str
     workflow: str
@@ -62,7 +62,7 @@ class RunSummary(ResponseModel):
     shown: str
     node: str
     visit: int
-    version: int = Field(description="What ETag and If-Match name.")
+    version: int = Field(description="Version for ETag and If-Match.")
     owner: str
     created_at: str | None
     entered_at: str | None
@@ -73,24 +73,24 @@ class RunSummary(ResponseModel):
     waiting_for: list[Waiting]
     waiting_text: str
     attention: list[AttentionReason]
-    served: bool = Field(description="False: no live worker serves its version.")
-    results: Count = Field(description="Number of its result rows, counted for this answer.")
+    served: bool = Field(description="True if a live worker serves its version.")
+    results: Count = Field(description="Number of its result rows.")
 
 
 class RunListItem(RunSummary):
-    """A run of a list, with what was asked of it meanwhile."""
+    """Run in a list, with its pending requests."""
 
     asked: list[PendingRequest]
 
 
 class RunList(PagedList):
-    """Runs, newest first."""
+    """Page of runs, newest first."""
 
     runs: list[RunListItem]
 
 
 class Visit(ResponseModel):
-    """One visit to a node; the last one may be open."""
+    """Visit to a node. The last visit may be open."""
 
     node: str
     visit: int
@@ -99,7 +99,7 @@ class Visit(ResponseModel):
 
 
 class Takeover(ResponseModel):
-    """Another worker took the run from one that died or outlasted its budget."""
+    """Takeover of a run from a worker that died or exceeded its budget."""
 
     node: str
     visit: int
@@ -110,7 +110,7 @@ class Takeover(ResponseModel):
 
 
 class Progress(ResponseModel):
-    """How far it has come, counted from rows and never from a process's memory."""
+    """Progress of a run, counted from rows of the store."""
 
     node: str
     visit: int
@@ -125,7 +125,7 @@ class Progress(ResponseModel):
 
 
 class RunDetail(RunListItem):
-    """All there is to know of a run; the last three fields once it has ended."""
+    """Run with its visits, effects and progress. The last three fields are set once it has ended."""
 
     visits: list[Visit]
     effects: dict[str, int]
@@ -138,13 +138,13 @@ class RunDetail(RunListItem):
 
 
 class RunStarted(RunSummary):
-    """A run that was started, by this request or by an earlier one of the same key."""
+    """Run that this request, or an earlier one with the same key, has started."""
 
     created: bool
 
 
 class RunExplanation(ResponseModel):
-    """Where a run stands: one sentence, its facts, what comes next, and what would unblock it."""
+    """State of a run as a sentence, its facts, the next step, and ways to unblock it."""
 
     sentence: str
     facts: dict[str, str]
@@ -153,7 +153,7 @@ class RunExplanation(ResponseModel):
 
 
 class CloudEvent(BaseModel):
-    """A CloudEvent as it is stored, chained and sent, and its hash in the chain; `sequence` has no gaps."""
+    """CloudEvent as it is stored and sent, with its hash in the chain. `sequence` has no gaps."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -168,15 +168,15 @@ class CloudEvent(BaseModel):
 
 
 class EventList(PagedList):
-    """Events of a run, oldest first; `after` of the next page is the last `sequence`."""
+    """Page of events of a run, oldest first. Pass the last `sequence` as `after` for the next page."""
 
     events: list[CloudEvent]
-    last: int = Field(description="The number of the last event of this page, or what was asked for.")
-    ended: bool = Field(description="The run has ended and this page is its last.")
+    last: int = Field(description="Number of the last event on this page, or the requested `after`.")
+    ended: bool = Field(description="True if the run has ended and this is the last page.")
 
 
 class Checkpoint(ResponseModel):
-    """A completed node: where a run would go on after a crash."""
+    """Completed node, after which the run continues if its worker crashes."""
 
     seq: int
     node: str
@@ -186,13 +186,13 @@ class Checkpoint(ResponseModel):
 
 
 class CheckpointList(PagedList):
-    """The checkpoints of a run, oldest first."""
+    """Checkpoints of a run, oldest first."""
 
     checkpoints: list[Checkpoint]
 
 
 class Timeline(ResponseModel):
-    """The way a run has gone, node by node, and who took it over from whom."""
+    """Visits of a run in order, and its takeovers."""
 
     run: str
     visits: list[Visit]
@@ -200,7 +200,7 @@ class Timeline(ResponseModel):
 
 
 class ResultRow(BaseModel):
-    """A row that a run has produced."""
+    """Result row that a run has emitted."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -212,28 +212,28 @@ class ResultRow(BaseModel):
 
 
 class ResultList(PagedList):
-    """What a run has produced, in the order of first emission; `count` is a count of rows."""
+    """Page of results of a run, in the order of first emission. `count` is the number of rows."""
 
     results: list[ResultRow]
     count: Count
 
 
 class RunInput(ResponseModel):
-    """What a run was started with, as its workflow took it."""
+    """Input of a run, as its workflow parsed it."""
 
     run: str
     input: Json
 
 
 class RequestRecorded(ResponseModel):
-    """What was asked is recorded; a worker acts on it. `run` is the row as it stands now."""
+    """Recorded request on which a worker will act, and the current state of the run."""
 
     run: RunSummary
     recorded: Literal[True] = True
 
 
 class SignalRecorded(ResponseModel):
-    """A signal was left; `new` is False for one whose id was left before."""
+    """Recorded signal. `new` is false if its id was recorded before."""
 
     run: str
     name: str
@@ -241,7 +241,7 @@ class SignalRecorded(ResponseModel):
 
 
 class LateEvidence(ResponseModel):
-    """The late answer of a worker that had been replaced: it settles nothing by itself."""
+    """Late answer that a replaced worker recorded. It does not settle the effect."""
 
     epoch: int
     at: str | None
@@ -252,16 +252,16 @@ class LateEvidence(ResponseModel):
 
 
 class EffectRecord(ResponseModel):
-    """A row of the ledger."""
+    """Effect: one activity call in the ledger."""
 
-    id: str = Field(description="What POST /effects/{id}/resolve takes.")
+    id: str = Field(description="Id for POST /effects/{id}/resolve.")
     run: str
     visit: int
     once_per: str
     node: str
     effect: str
     key: str
-    version: int = Field(description="What If-Match names.")
+    version: int = Field(description="Version for If-Match.")
     status: str
     outcome: str
     code: str
@@ -282,17 +282,17 @@ class EffectRecord(ResponseModel):
     waited_ms: int
     evidence: list[LateEvidence]
     settle_after_real: str | None
-    settles_in_ms: int = Field(description="How long until «did not happen» is accepted.")
+    settles_in_ms: int = Field(description="Milliseconds until the outcome `did_not_happen` is accepted.")
 
 
 class EffectList(PagedList):
-    """Effects: of one run in the order of their intents, of all runs the newest first."""
+    """Page of effects. Those of one run are in the order of their intents, those of all runs newest first."""
 
     effects: list[EffectRecord]
 
 
 class OfferedPlan(ResponseModel):
-    """One exact call that an approval offers; number 0 is the one asked for."""
+    """Exact call that an approval offers. Number 0 is the requested call."""
 
     alternative: int
     effect: str
@@ -306,7 +306,7 @@ class OfferedPlan(ResponseModel):
 
 
 class Vote(ResponseModel):
-    """One approval given, and the rule that it counted under."""
+    """Vote for an approval, and the rule under which it counted."""
 
     by: str
     who: str = ""
@@ -317,7 +317,7 @@ class Vote(ResponseModel):
 
 
 class ApprovalSummary(ResponseModel):
-    """A request to people: exactly what may be called, who may decide, until when, and what was decided."""
+    """Approval: the exact calls, the approvers, the deadline, and the decision."""
 
     approval: str
     run: str
@@ -347,13 +347,13 @@ class ApprovalSummary(ResponseModel):
 
 
 class ApprovalList(PagedList):
-    """Approvals, newest first."""
+    """Page of approvals, newest first."""
 
     approvals: list[ApprovalSummary]
 
 
 class ApprovalChange(ResponseModel):
-    """Something that happened to the run or the approval since it was asked."""
+    """Change of the run or the approval since it was requested."""
 
     at: str | None
     what: str
@@ -361,7 +361,7 @@ class ApprovalChange(ResponseModel):
 
 
 class PriorEffect(ResponseModel):
-    """What the run has done before it asks."""
+    """Effect that the run executed before it requested the approval."""
 
     effect: str
     key: str
@@ -370,25 +370,25 @@ class PriorEffect(ResponseModel):
 
 
 class ApprovalDetail(ApprovalSummary):
-    """An approval with what a person needs to decide it."""
+    """Approval with the information for a decision."""
 
-    version: int = Field(description="What ETag and If-Match name.")
-    schema_: dict[str, Any] = Field(alias="schema", description="JSON Schema of the body of its decision.")
+    version: int = Field(description="Version for ETag and If-Match.")
+    schema_: dict[str, Any] = Field(alias="schema", description="JSON Schema of the body of the decision.")
     evidence: list[PriorEffect]
     changed_since_asked: list[ApprovalChange]
     run_shown: str
 
 
 class DecisionRecorded(ResponseModel):
-    """A decision was recorded, or a vote: the approval and its run as they stand now."""
+    """Recorded decision or vote, with the current state of the approval and its run."""
 
     approval: ApprovalDetail
     run: RunSummary
-    served: bool = Field(description="False: no live worker will take the run on; start one.")
+    served: bool = Field(description="True if a live worker will continue the run.")
 
 
 class AttentionChoice(ResponseModel):
-    """One choice; `accepted_in_ms`: how long it is refused still."""
+    """Possible answer. It is refused for another `accepted_in_ms` milliseconds."""
 
     choice: str
     command: str
@@ -397,7 +397,7 @@ class AttentionChoice(ResponseModel):
 
 
 class AttentionItem(ResponseModel):
-    """What needs a person; `run` is '' where it is no run's."""
+    """Item that requires attention. `run` is '' if it concerns no single run."""
 
     run: str
     reason: str
@@ -409,7 +409,7 @@ class AttentionItem(ResponseModel):
 
 
 class RunAttention(AttentionItem):
-    """One reason of one run."""
+    """Reason why one run requires attention."""
 
     workflow: str
     node: str
@@ -420,14 +420,14 @@ class RunAttention(AttentionItem):
 
 
 class ProviderAttention(AttentionItem):
-    """A provider that is away, and how many runs wait for it."""
+    """Provider with an open circuit breaker, and the number of runs that wait for it."""
 
     provider: str
     runs: int
 
 
 class WebhookAttention(AttentionItem):
-    """A webhook that events were given up for; `more`: at least so many."""
+    """Webhook with undeliverable events. If `more` is true, `events` is a lower bound."""
 
     webhook: str
     url: str
@@ -436,6 +436,6 @@ class WebhookAttention(AttentionItem):
 
 
 class AttentionList(PagedList):
-    """What needs a person."""
+    """Page of items that require attention."""
 
     attention: list[RunAttention | ProviderAttention | WebhookAttention]

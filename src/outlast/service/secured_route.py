@@ -1,5 +1,8 @@
-"""What every route passes, in this order: who asks, whether they may, the body within its limits, whose turn it is, and
-asked before?"""
+"""Route class that secures every operation.
+
+In order: authenticate, check the permission, wait for the tenant's slot, read the body within its limits, and answer a
+repeated Idempotency-Key from the store. A request that may change something leaves an audit line (S32).
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
@@ -12,36 +15,37 @@ from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from typing_extensions import override
 
 from outlast.errors import InvalidInput, OutlastError
 from outlast.service import problems
 from outlast.service.connections import PROVED
 from outlast.service.idempotency import once
 from outlast.service.identity import Principal, permit
-from outlast.service.request_limits import given, parse_body, read_body
+from outlast.service.request_limits import parse_body, parsed_body, read_body
 from outlast.service.service_state import ServiceState
 from outlast.telemetry.audit import audit, scalars
 
 
-async def audited(
+async def _audited(
     request: Request, principal: Principal, operation: str, act: Callable[[], Awaitable[Response]]
 ) -> Response:
-    """The answer of `act`, on record; raises what it raises, on record too."""
+    """Return the answer of `act` and write its audit line, also if it raises."""
     try:
         answer = await act()
-    except (Exception, asyncio.CancelledError) as error:  # whatever it is, the attempt is told; it is raised again
-        status, refusal = _told(error)
-        _tell(request, principal, operation, status, refusal, "")
+    except (Exception, asyncio.CancelledError) as error:  # every attempt is audited; the error is raised again
+        status, refusal = _outcome(error)
+        _write_audit(request, principal, operation, status, refusal, "")
         raise
-    _tell(request, principal, operation, answer.status_code, "", answer.headers.get("etag", ""))
+    _write_audit(request, principal, operation, answer.status_code, "", answer.headers.get("etag", ""))
     return answer
 
 
-def _told(error: BaseException) -> tuple[int, str]:
-    """As the handlers of problems.py answer it."""
+def _outcome(error: BaseException) -> tuple[int, str]:
+    """Return the status and the refusal with which `problems` answers this error."""
     if isinstance(error, asyncio.CancelledError):
         error = problems.cut_off()
-    elif isinstance(error, problems.ProblemResponse):
+    elif isinstance(error, problems.ProblemError):
         error = error.error
     elif isinstance(error, HTTPException):
         error = problems.of_http(error)
@@ -51,7 +55,7 @@ def _told(error: BaseException) -> tuple[int, str]:
     return problems.status_of(known), known.refusal
 
 
-def _tell(request: Request, principal: Principal, operation: str, status: int, refusal: str, etag: str) -> None:
+def _write_audit(request: Request, principal: Principal, operation: str, status: int, refusal: str, etag: str) -> None:
     audit(
         operation,
         tenant=principal.tenant,
@@ -65,7 +69,7 @@ def _tell(request: Request, principal: Principal, operation: str, status: int, r
         request_id=problems.request_id(request),
         old=request.headers.get("if-match", ""),
         new=etag,
-        asked=scalars(given(request)),
+        asked=scalars(parsed_body(request)),
     )
 
 
@@ -75,24 +79,24 @@ Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
 class SecuredRoute(APIRoute):
-    """A route behind the door. Its operation id is what the table of permissions knows it by (S1: fails closed)."""
+    """Route that requires a permitted caller. An operation id without a permission is refused (S1)."""
 
+    @override
     def get_route_handler(self) -> Handler:
-        """The framework's own handler, behind the door."""
         inner = super().get_route_handler()
         operation = self.operation_id
         assert operation, f"{self.path} has no operation id"
         fields = get_flat_params(self.dependant)
         takes = frozenset(each.alias for each in fields if isinstance(each.field_info, Query))
 
-        async def pass_through(request: Request) -> Response:
+        async def handle(request: Request) -> Response:
             state: ServiceState = request.app.state.service
             client = request.client.host if request.client else ""
             principal = await state.authenticator.authenticate(request.headers.get("authorization", ""), client)
-            if (proved := request.scope.get(PROVED)) is not None:  # not every server has it
+            if (proved := request.scope.get(PROVED)) is not None:  # because not every ASGI server sets it
                 proved()
 
-            async def write() -> Response:
+            async def change() -> Response:
                 permit(principal, operation)
                 _check_query(request, takes)
                 async with state.tenant_limits.of(principal.tenant, lambda: read_body(request, state.bounds)):
@@ -105,18 +109,21 @@ class SecuredRoute(APIRoute):
             request.state.principal = principal
             request.state.operations = state.operations(principal)
             if request.method not in READS:
-                return await audited(request, principal, operation, write)
+                return await _audited(request, principal, operation, change)
             permit(principal, operation)
             _check_query(request, takes)
             async with state.tenant_limits.of(principal.tenant):
                 return await inner(request)
 
-        return pass_through
+        return handle
 
 
 def _check_query(request: Request, takes: frozenset[str]) -> None:
-    """Raise InvalidInput for a parameter that the operation does not take, or takes once: a filter that is misspelt
-    would filter nothing, and of one that is said twice only the last would count. Nor can every store look for NUL."""
+    """Raise InvalidInput for an unknown or repeated query parameter, or one with the character NUL.
+
+    A misspelt filter would filter nothing, and of a repeated one only the last would count. Not every store can search
+    for NUL.
+    """
     if not request.scope["query_string"]:
         return
     wrong: dict[str, str] = {}
@@ -125,11 +132,11 @@ def _check_query(request: Request, takes: frozenset[str]) -> None:
         if name not in takes:
             wrong[name] = "is not known"
         elif name in given:
-            wrong[name] = "is given twice"
+            wrong[name] = "appears twice"
         elif "\0" in value:
-            wrong[name] = "holds the character NUL"
+            wrong[name] = "contains the character NUL"
         given.add(name)
     if wrong:
         problems = [(f"query.{name[:100]}", text) for name, text in list(wrong.items())[:100]]
         takes_ = f"it takes {', '.join(sorted(takes))}" if takes else "it takes none"
-        raise InvalidInput("the request does not fit", problems=problems, fix=takes_)
+        raise InvalidInput("the request is invalid", problems=problems, fix=takes_)

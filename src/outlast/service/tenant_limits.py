@@ -1,4 +1,4 @@
-"""How many requests of one tenant are carried out at once: its others wait in turn, those of other tenants do not."""
+"""Limits on the concurrent requests of each tenant, so that one tenant does not delay the others (S35)."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -10,12 +10,13 @@ from outlast.core.limits import KIB
 from outlast.errors import Busy
 
 AT_ONCE: Final = 32
-"""Enough to share commits; a request of another tenant comes after so many at most, not after all that were sent."""
+"""Concurrent requests of one tenant. Enough for them to share commits, and few enough for other tenants' latency."""
 WAITING: Final = 1_000
+"""Requests of one tenant that may wait for a slot."""
 WAITING_SHARE: Final = 4
-"""And one in so many of the connections at most, since each that waits holds one."""
+"""Waiting requests may hold at most one in this many connections."""
 BODIES_BYTES: Final = 64 * KIB * KIB
-"""Of all bodies of one tenant that wait or are carried out."""
+"""Total size of the bodies of one tenant's requests, waiting ones included."""
 RETRY_AFTER_S: Final = 1
 
 
@@ -27,7 +28,7 @@ class _Tenant:
 
 
 class TenantLimits:
-    """Of one service process. Nothing is kept of a tenant that asks nothing."""
+    """Request slots per tenant in one service process. Keeps no state for an idle tenant."""
 
     def __init__(self, waiting: int = WAITING) -> None:
         self._most = waiting
@@ -35,9 +36,10 @@ class TenantLimits:
 
     @asynccontextmanager
     async def of(self, tenant: str, body: Callable[[], Awaitable[int]] | None = None) -> AsyncIterator[None]:
-        """Wait for this tenant's turn. `body` reads a body and returns its size; a request counts from before that.
+        """Hold one of this tenant's slots during the block; wait for one if none is free.
 
-        Raises Busy at once if too many requests or too large bodies of this tenant are under way already.
+        `body` reads the body and returns its size. The request counts before its body is read. Raises Busy at once if
+        this tenant has too many requests or too large bodies in progress.
         """
         known = self._tenants.setdefault(tenant, _Tenant())
         if known.here >= AT_ONCE + self._waiting:
@@ -65,9 +67,9 @@ class TenantLimits:
 
     def _busy(self) -> Busy:
         return Busy(
-            "too many requests of this tenant are under way",
-            f"{AT_ONCE} are carried out at once, and {self._waiting:,} wait, of {BODIES_BYTES:,} bytes together; "
-            "nothing of this one was done",
-            "send it again later, and fewer at once",
+            "too many requests of this tenant are in progress",
+            f"the limit is {AT_ONCE} in progress and {self._waiting:,} waiting, with {BODIES_BYTES:,} bytes together; "
+            "this request changed nothing",
+            "send it again later, with fewer requests at a time",
             retry_after_s=RETRY_AFTER_S,
         )

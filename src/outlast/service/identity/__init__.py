@@ -1,4 +1,4 @@
-"""Who calls, and what they may do: credentials, roles, and the table of permissions."""
+"""Authentication and authorization: credentials, roles, and the table of permissions."""
 
 from outlast.runtime.settings import AuthSettings
 from outlast.service.identity.credentials import authenticator

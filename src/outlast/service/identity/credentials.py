@@ -1,20 +1,29 @@
-"""The authenticator of a service: tokens of an issuer, tokens of ours, and a lock for those who guess."""
+"""Authenticator of a service: tokens of an issuer, our own tokens, and the lock-out of guessing addresses."""
 
 import hashlib
 import math
+from typing import Final
+from urllib.parse import urlsplit
 
 from outlast.core.clock import Clock
-from outlast.errors import TooManyFailures, Unauthenticated
+from outlast.core.limits import NAME
+from outlast.errors import InvalidInput, TooManyFailures, Unauthenticated
 from outlast.runtime.settings import AuthSettings
-from outlast.service.identity.listen import check
+from outlast.service.identity.listen import is_loopback
 from outlast.service.identity.lockout import GOOD_EVERY_MS, GOOD_MS, MOST, WITHIN_MS, Failures, SlotTables
 from outlast.service.identity.permissions import Principal
 from outlast.service.identity.signed_tokens import TOKEN_BYTES_MAX, BadCredential, IssuerKeys, SignedTokens, refused
 from outlast.service.identity.static_tokens import PREFIX, StaticTokens, read_lines
 
+ALGORITHMS: Final = frozenset(
+    {"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"}
+)
+"""Allowed algorithms: those with public keys, so neither shared secrets nor `none`."""
+LEEWAY_MAX_S: Final = 60
+
 
 class Credentials:
-    """Reads the Authorization header. Made by `authenticator`."""
+    """Authenticator that reads the header Authorization. Create it with `authenticator`."""
 
     def __init__(self, static: StaticTokens, signed: SignedTokens | None, failures: Failures) -> None:
         self._static = static
@@ -29,7 +38,7 @@ class Credentials:
         """
         if not authorization:
             raise Unauthenticated(
-                "this takes a credential", "the request carries none", "send Authorization: Bearer …", refusal="missing"
+                "a credential is required", "the request has none", "send Authorization: Bearer …", refusal="missing"
             )
         scheme, _, token = authorization.partition(" ")
         try:
@@ -62,9 +71,9 @@ class Credentials:
         """Raise TooManyFailures if this address is locked out."""
         if left_ms := self._failures.locked_ms(client):
             raise TooManyFailures(
-                "too many credentials from this address proved nothing",
+                "too many invalid credentials from this address",
                 f"{MOST} within {WITHIN_MS // 1000} s",
-                "mend the caller, and wait",
+                "correct the credential, and wait",
                 retry_after_s=math.ceil(left_ms / 1000),
             )
 
@@ -74,13 +83,50 @@ def _is_plain(token: str) -> bool:
 
 
 def authenticator(settings: AuthSettings, clock: Clock, *, shared: int | None = None) -> Credentials:
-    """Return the authenticator that these settings describe. Raises InvalidInput that names everything wrong with them.
+    """Return the authenticator that these settings describe.
 
-    `shared`: a descriptor of `shared_file`, if several processes count failures together.
+    `shared` is a descriptor of `shared_file` if several processes count failures together. Raises InvalidInput that
+    lists all problems of the settings.
     """
-    check(settings)
+    check_auth_settings(settings)
     signed = None
     if settings.signed:
         signed = SignedTokens(settings, IssuerKeys(settings.jwks_url, settings.algorithms, clock))
     static = StaticTokens(read_lines(settings.tokens.get_secret_value()), clock)
     return Credentials(static, signed, Failures(clock, SlotTables(shared)))
+
+
+def check_auth_settings(settings: AuthSettings) -> None:
+    """Raise InvalidInput that lists all missing and insecure settings."""
+    problems: list[tuple[str, str]] = []
+    if settings.signed:
+        needed = ("issuer", "audience", "jwks_url", *(() if settings.tenant else ("tenant_claim",)), "roles_claim",
+                  "name_claim")  # fmt: skip
+        problems += [(f"auth.{name}", "missing") for name in needed if not getattr(settings, name)]
+        if settings.tenant and not NAME.fullmatch(settings.tenant):
+            problems.append(("auth.tenant", "cannot name a tenant"))
+        if not settings.algorithms:
+            problems.append(("auth.algorithms", "is empty"))
+        problems += [
+            ("auth.algorithms", f"{name!r} is not one of {', '.join(sorted(ALGORITHMS))}")
+            for name in settings.algorithms
+            if name not in ALGORITHMS
+        ]
+        if settings.jwks_url and not _is_safe(settings.jwks_url):
+            problems.append(
+                (
+                    "auth.jwks_url",
+                    "must be https, or an attacker could replace the keys",
+                )
+            )
+        if not 0 <= settings.leeway_s <= LEEWAY_MAX_S:
+            problems.append(("auth.leeway_s", f"from 0 to {LEEWAY_MAX_S} seconds"))
+    if problems:
+        raise InvalidInput("the settings of authentication are invalid", problems=problems, fix="see security.md")
+
+
+def _is_safe(url: str) -> bool:
+    parts = urlsplit(url)
+    if parts.username or parts.password or not parts.hostname:
+        return False
+    return parts.scheme == "https" or (parts.scheme == "http" and is_loopback(parts.hostname))

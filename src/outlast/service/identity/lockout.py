@@ -1,4 +1,4 @@
-"""Lock-out of addresses that send credentials which prove nothing (S12), shared by all processes of one service."""
+"""Lock-out of addresses that send invalid credentials (S12), shared by all processes of one service."""
 
 import fcntl
 import ipaddress
@@ -20,11 +20,11 @@ WITHIN_MS: Final = 60_000
 LOCK_MS: Final = 60_000
 LOCK_MAX_MS: Final = 900_000
 LOCKS_MAX: Final = 4
-"""Locks that are counted: LOCK_MS doubled so often is more than LOCK_MAX_MS."""
+"""Number of locks counted, because LOCK_MS doubled this often exceeds LOCK_MAX_MS."""
 GOOD_MS: Final = 600_000
-"""How long a token of ours that was good is still read from an address that is locked out."""
+"""How long a token of ours that was valid is still accepted from an address that is locked out."""
 GOOD_EVERY_MS: Final = 1_000
-"""Time between two writes of that: most requests only read."""
+"""Minimum time between two writes of that, so that most requests only read."""
 SUBNET: Final = 64  # bits: the holder of one IPv6 address usually has all addresses of its /64
 
 BUCKETS: Final = 4_096
@@ -38,7 +38,8 @@ TOKENS: Final = 1
 TABLES: Final = 2
 WRITE_TRIES: Final = 100
 WRITE_PAUSE_S: Final = 0.000_1
-"""Then the count is written all the same: a process that is frozen while it writes must not stop the others."""
+"""Pause between tries for the write lock. After WRITE_TRIES a process writes without it, because the one that
+holds it may be frozen."""
 Numbers = tuple[int, int, int, int]
 
 
@@ -68,7 +69,7 @@ class SlotTables:
                 fcntl.lockf(self._fd, fcntl.LOCK_UN)
 
     def name_of(self, text: str) -> bytes:
-        """Return the name of what a caller chooses, hashed with a secret so that nobody can aim at a bucket."""
+        """Return a keyed hash of caller-controlled text, so that callers cannot aim at a bucket."""
         return blake2b(text.encode(), digest_size=NAME_BYTES, key=self._secret).digest()
 
     def get(self, table: int, name: bytes) -> Numbers | None:
@@ -132,12 +133,12 @@ class Failures:
 
     def locked_ms(self, client: str) -> int:
         """Return for how long this address is locked out, 0 if it is not."""
-        record = self._tables.get(ADDRESSES, self._tables.name_of(place(client)))
+        record = self._tables.get(ADDRESSES, self._tables.name_of(address_group(client)))
         return min(max(record[3] - self._clock.boot(), 0), LOCK_MAX_MS) if record else 0
 
     def note(self, client: str) -> None:
         """Count a guess. The address is locked out at MOST within WITHIN_MS, longer each time."""
-        now, address = self._clock.boot(), self._tables.name_of(place(client))
+        now, address = self._clock.boot(), self._tables.name_of(address_group(client))
         with self._tables.writing():
             _, since, counted, until = self._tables.get(ADDRESSES, address) or (0, now, 0, 0)
             locks, count = divmod(counted, MOST)
@@ -161,7 +162,7 @@ class Failures:
             self._tables.put(TOKENS, digest[:NAME_BYTES], (self._clock.boot(), 0, 0, 0))
 
 
-def place(client: str) -> str:
+def address_group(client: str) -> str:
     """Return the group of addresses that counts as one: of version 6 a /64."""
     try:
         address = ipaddress.ip_address(client)

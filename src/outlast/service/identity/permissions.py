@@ -1,4 +1,4 @@
-"""Whether a caller may do an operation: one table, permissions.toml, closed by default."""
+"""Callers, and the table of operations that their roles permit (permissions.toml, closed by default)."""
 
 import tomllib
 from collections.abc import Container, Mapping
@@ -13,48 +13,48 @@ from outlast.runtime.port import Actor
 from outlast.service.identity.listen import is_loopback
 
 NAME_CHARS_MAX: Final = 200
-LOCAL: Final = "local:"  # what the command line calls whoever sits at the machine
+LOCAL: Final = "local:"  # prefix of the names that the command line gives local users
 
 
 @dataclass(frozen=True)
 class Principal:
-    """A verified caller. `person` is False for the credentials of agents and workers, which never decide (S6)."""
+    """Authenticated caller. `person` is False for programs, which never decide (S6)."""
 
     tenant: str
     name: str
     roles: Container[str]
     claims: tuple[str, ...]
-    """The roles by name, sorted, for the record; () for the local operator, who holds them all."""
+    """Sorted names of the roles, for the record; () for the local operator, who has all roles."""
     person: bool
     until_ms: int = 0
-    """Since 1970: from then on the credential proves nothing; 0: it has no end."""
+    """Expiry of the credential in milliseconds since 1970; 0 if it does not expire."""
 
     def actor(self) -> Actor:
-        """The same caller as `Operations` is bound to it."""
+        """Return the actor to which `Operations` is bound."""
         return Actor(self.name, self.roles, self.claims, person=self.person)
 
 
 class Authenticator(Protocol):
-    """Turns the Authorization header of a request into the caller it proves."""
+    """Protocol that turns the header Authorization into a caller."""
 
     async def authenticate(self, authorization: str, client: str) -> Principal:
-        """The caller. `authorization`: the header's value, '' without one; `client`: the peer's address.
+        """Return the caller. `authorization` is the header, or ''; `client` is the address of the peer.
 
-        Raises Unauthenticated (401), TooManyFailures (429), Unverifiable (503: the issuer's keys cannot be had).
+        Raises Unauthenticated (401), TooManyFailures (429), Unverifiable (503, the issuer's keys are unavailable).
         """
 
 
 class Anonymous:
-    """No authentication: everybody who reaches the socket is the local operator. For loopback only (S34)."""
+    """Authenticator for loopback without credentials: every caller is the local operator (S34)."""
 
     def __init__(self, name: str, *, tenant: str = "default") -> None:
         self._principal = Principal(tenant, name, EVERY_ROLE, (), person=True)
 
     async def authenticate(self, authorization: str, client: str) -> Principal:
-        """The local operator, whatever the header says. Raises Unauthenticated: the peer is not this machine."""
+        """Return the local operator. Raises Unauthenticated if the peer is another machine."""
         if not is_loopback(client):
             raise Unauthenticated(
-                "this service has no authentication, so it is for this machine only",
+                "without authentication this service only answers this machine",
                 f"the request comes from {client or 'nowhere'}",
                 "set up authentication: outlast token new NAME viewer",
                 refusal="not_local",
@@ -63,72 +63,74 @@ class Anonymous:
 
 
 def refusal_of_name(name: object) -> str:
-    """Why this cannot name a caller in the record of who did what; '' where it can."""
+    """Return why this text cannot be the name of a caller, or '' if it can."""
     if not isinstance(name, str) or not 0 < len(name) <= NAME_CHARS_MAX:
-        return f"is no text of 1 to {NAME_CHARS_MAX} characters"
+        return f"is not a text of 1 to {NAME_CHARS_MAX} characters"
     if not name.isprintable() or name != name.strip():
-        return "holds characters that cannot be seen"
+        return "contains invisible characters"
     if name.lower().startswith(LOCAL):
-        return f"begins with {LOCAL}, which is for the command line"
+        return f"begins with {LOCAL}, which is reserved for the command line"
     return ""
 
 
 @dataclass(frozen=True)
 class Permissions:
-    """operation id → the roles that may do it, those included through others among them."""
+    """Table of permissions: the roles that may use each operation, including inherited ones."""
 
     roles: Mapping[str, frozenset[str]]
     people_only: frozenset[str]
     installation: frozenset[str] = frozenset()
-    """Roles of the installation, which no tenant gives."""
+    """Roles of the installation, which do not belong to a tenant."""
 
     @classmethod
     def parse(cls, text: str) -> "Permissions":
-        """The table as permissions.toml writes it. Raises ValueError for one that contradicts itself."""
+        """Parse permissions.toml. Raises ValueError if it is inconsistent."""
         given: dict[str, Any] = tomllib.loads(text)
         includes: dict[str, list[str]] = given["includes"]
         known = {name for names in includes.values() for name in names} | set(includes)
         operations: dict[str, list[str]] = given["operations"]
         people = frozenset(given["people"]["operations"])
         if unknown := {name for names in operations.values() for name in names} - known:
-            raise ValueError(f"permissions.toml names roles that it does not know: {', '.join(sorted(unknown))}")
+            raise ValueError(f"permissions.toml names unknown roles: {', '.join(sorted(unknown))}")
         if astray := people - set(operations):
-            raise ValueError(f"permissions.toml keeps for people what it does not list: {', '.join(sorted(astray))}")
+            raise ValueError(f"permissions.toml restricts unknown operations to people: {', '.join(sorted(astray))}")
         installation = frozenset(given.get("installation", {}).get("roles", ()))
-        held = {role: _held(role, includes) for role in known}
+        held = {role: _included(role, includes) for role in known}
         if mixed := {role for role in known - installation if held[role] & installation}:
-            raise ValueError(f"permissions.toml gives roles of the installation to tenants: {', '.join(sorted(mixed))}")
+            raise ValueError(
+                f"permissions.toml includes roles of the installation in roles of tenants: {', '.join(sorted(mixed))}"
+            )
         roles = {name: frozenset(r for r in known if held[r] & set(least)) for name, least in operations.items()}
         return cls(roles, people, installation)
 
     def permit(self, principal: Principal, operation_id: str) -> None:
-        """Return where the caller may do it. Raises Forbidden: `not_listed`, `not_a_person`, `role`."""
+        """Raise Forbidden if the caller may not use the operation: `not_listed`, `not_a_person`, `role`."""
         allowed = self.roles.get(operation_id, frozenset())
         if not allowed:
             raise Forbidden(
-                f"nobody may do {operation_id}",
-                "it is not in the table of permissions, and what is not listed is refused",
+                f"no role permits {operation_id}",
+                "the table of permissions does not list it, and unlisted operations are refused",
                 refusal="not_listed",
             )
         if operation_id in self.people_only and not principal.person:
             raise Forbidden(
                 f"{principal.name} may not {operation_id.replace('_', ' ')}",
-                "the credential belongs to a program, and only people decide, whatever roles it holds",
-                "let a person do it, with a credential of his or her own",
+                "the credential belongs to a program, and only people decide",
+                "let a person do it with a personal credential",
                 refusal="not_a_person",
             )
         if not any(role in principal.roles for role in allowed):
             raise Forbidden(
                 f"{principal.name} may not {operation_id.replace('_', ' ')}",
-                f"it takes {'one of the roles' if len(allowed) > 1 else 'the role'} {', '.join(sorted(allowed))}"
+                f"it requires {'one of the roles' if len(allowed) > 1 else 'the role'} {', '.join(sorted(allowed))}"
                 f"{', of the installation and not of a tenant' if allowed <= self.installation else ''}",
-                "ask the operator of this installation for a credential that has it",
+                "ask the operator of this installation for a credential with it",
                 refusal="role",
             )
 
 
-def _held(role: str, includes: Mapping[str, list[str]]) -> frozenset[str]:
-    """The role, and every role whose rights it holds."""
+def _included(role: str, includes: Mapping[str, list[str]]) -> frozenset[str]:
+    """Return the role and all roles that it includes."""
     found, ahead = {role}, [role]
     while ahead:
         new = [name for name in includes.get(ahead.pop(), ()) if name not in found]
@@ -139,10 +141,10 @@ def _held(role: str, includes: Mapping[str, list[str]]) -> frozenset[str]:
 
 @cache
 def permissions() -> Permissions:
-    """The table that comes with the package."""
+    """Return the table of the package."""
     return Permissions.parse(files(__package__).joinpath("permissions.toml").read_text(encoding="utf-8"))
 
 
 def permit(principal: Principal, operation_id: str) -> None:
-    """Return where the caller may do it, by the table that comes with the package. Raises Forbidden."""
+    """Raise Forbidden if the table of the package does not permit the operation to the caller."""
     permissions().permit(principal, operation_id)

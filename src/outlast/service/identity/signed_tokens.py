@@ -1,4 +1,4 @@
-"""Tokens that an issuer signed (JWT): verified by PyJWT, strictly, and read as the caller they prove."""
+"""Tokens signed by an issuer (JWT), verified strictly with PyJWT, and the issuer's public keys (JWKS)."""
 
 import asyncio
 import base64
@@ -21,15 +21,15 @@ from outlast.service.identity.permissions import Principal, permissions, refusal
 from outlast.service.strict_json import read_json
 
 REFRESH_MS: Final = 240_000
-"""Period of the fetch in the background: a revoked key stops within five minutes, the time of a fetch included."""
+"""Period of background fetches, so that a revoked key stops working within five minutes."""
 LIFETIME_MS: Final = 900_000
-"""Age from which a key proves nothing: if the issuer cannot be reached, a revoked key stops within 15 minutes."""
+"""Maximum age of a key. A revoked key stops working within 15 minutes even if the issuer cannot be reached."""
 COOLDOWN_MS: Final = 10_000
 """Shortest time between two fetches, so that a flood of unknown key ids costs the issuer one request."""
 FETCH_S: Final = 5.0
 BYTES_MAX: Final = 256 * 1024
 KEYS_MAX: Final = 100
-KINDS: Final = frozenset({"RSA", "EC", "OKP"})  # no "oct": a shared secret is no public key
+KINDS: Final = frozenset({"RSA", "EC", "OKP"})  # not "oct", because a shared secret is not a public key
 
 
 class IssuerKeys:
@@ -50,7 +50,7 @@ class IssuerKeys:
         """Return the key with this id, or None if the issuer has none.
 
         A known key is returned without waiting, because an issuer that hangs must not delay tokens that can be
-        verified. Raises Unverifiable if no key is young enough to be believed.
+        verified. Raises Unverifiable if the keys are too old.
         """
         self._used_at = self._clock.boot()
         if self._refreshing is None or self._refreshing.done():
@@ -64,7 +64,7 @@ class IssuerKeys:
             raise Unverifiable(
                 "credentials cannot be checked now",
                 "the keys of the issuer cannot be fetched",
-                "see that this server reaches the issuer; then try again",
+                "check that this server reaches the issuer, then try again",
             )
         return self._keys.get(kid)
 
@@ -72,13 +72,13 @@ class IssuerKeys:
         return LIFETIME_MS if self._fetched_at is None else self._clock.boot() - self._fetched_at
 
     async def _refresh(self) -> None:
-        """Fetch once per REFRESH_MS while tokens are read, so that a revoked key also stops when tokens are rare."""
+        """Fetch once per REFRESH_MS while tokens arrive, so that a revoked key stops working even if they are rare."""
         while self._clock.boot() - self._used_at < LIFETIME_MS:
             await self._clock.sleep(REFRESH_MS)
             self._begin_fetch()
 
     def _begin_fetch(self) -> "asyncio.Task[None] | None":
-        """Return the fetch under way, which may be a new one; None within COOLDOWN_MS of the last one."""
+        """Return the fetch in progress, started if necessary, or None within COOLDOWN_MS of the last one."""
         if self._fetching is not None and not self._fetching.done():
             return self._fetching
         now = self._clock.boot()
@@ -89,7 +89,7 @@ class IssuerKeys:
         return self._fetching
 
     async def _replace(self) -> None:
-        """Replace the keys by those of the issuer; keep them and log a warning if the fetch fails."""
+        """Replace the keys with those of the issuer. Keep them and log a warning if the fetch fails."""
         try:
             async with asyncio.timeout(FETCH_S):
                 keys = self._read(await self._fetch())
@@ -111,17 +111,17 @@ class IssuerKeys:
                 return body
 
     def _read(self, body: bytes) -> dict[str, PyJWK]:
-        """The keys that can be used. Raises ValueError where the document is none, or holds no such key."""
+        """Return the usable keys of a key set. Raises ValueError if it is invalid or has none."""
         document: Any = json.loads(body)
         entries = document.get("keys") if isinstance(document, dict) else None
         if not isinstance(entries, list) or len(entries) > KEYS_MAX:
-            raise ValueError("no JSON Web Key Set")
+            raise ValueError("not a JSON Web Key Set")
         found: dict[str, PyJWK] = {}
         for entry in entries:
             if key := self._usable(entry):
                 found.setdefault(str(key.key_id), key)
         if not found:
-            raise ValueError("no key in it can be used")
+            raise ValueError("it has no usable key")
         return found
 
     def _usable(self, entry: Any) -> PyJWK | None:
@@ -142,38 +142,38 @@ TOKEN_BYTES_MAX: Final = 8 * 1024
 KID_CHARS_MAX: Final = 200
 ROLES_MAX: Final = 256
 PROGRAMS: Final = frozenset({"agent", "worker"})
-"""Roles of programs: whoever holds one is no person, whatever else the token says."""
+"""Roles of programs. A token with one of them never belongs to a person."""
 NEVER: Final = frozenset({"jwk", "jku", "x5u", "x5c", "crit", "b64", "zip"})
-"""Headers by which a token would bring its own key, or its own rules."""
+"""Headers with which a token would supply its own key or its own rules."""
 TYPES: Final = frozenset({"jwt", "at+jwt", "application/at+jwt", "application/jwt"})
-LATEST_S: Final = 253_402_300_799  # the end of the year 9999: no instant is written after it
+LATEST_S: Final = 253_402_300_799  # the end of the year 9999, the last instant that can be written
 TIMES: Final = ("exp", "nbf", "iat")
 EXPIRED: Final = "token_expired"
 MISMATCH: Final = (
     jwt.InvalidAudienceError, jwt.InvalidIssuerError, jwt.MissingRequiredClaimError, jwt.ImmatureSignatureError,
     jwt.InvalidIssuedAtError, jwt.exceptions.InvalidSubjectError, jwt.exceptions.InvalidJTIError,
 )  # fmt: skip
-"""Faults of a token whose signature is good: made for another service, by another clock, or for other settings."""
+"""Errors of a token with a valid signature: made for another service, with another clock, or other settings."""
 
 log = logging.getLogger("outlast.service")
 
 
 class SignedTokens:
-    """Verifies the tokens of one issuer."""
+    """Verifier of the tokens of one issuer."""
 
     def __init__(self, settings: AuthSettings, keys: IssuerKeys) -> None:
         self._settings = settings
         self._keys = keys
 
     async def read(self, token: str) -> Principal:
-        """The caller whom the token, of at most TOKEN_BYTES_MAX, proves. Raises Unauthenticated, Unverifiable."""
+        """Return the caller that the token proves. Raises Unauthenticated, Unverifiable."""
         header = _header(token)
         kid, algorithm = header.get("kid"), header.get("alg")
         if not isinstance(kid, str) or not 0 < len(kid) <= KID_CHARS_MAX or algorithm not in self._settings.algorithms:
             raise refused("invalid")
         key = await self._keys.find(kid)
         if key is None:
-            raise refused("invalid", guess=False)  # keys that the issuer has just changed look the same
+            raise refused("invalid", guess=False)  # not a guess, because the issuer may have just changed its keys
         return self._principal(self._verified(token, key))
 
     def _verified(self, token: str, key: jwt.PyJWK) -> dict[str, Any]:
@@ -190,24 +190,24 @@ class SignedTokens:
             )
         except jwt.ExpiredSignatureError:
             raise refused(EXPIRED, guess=False) from None
-        except MISMATCH as error:  # the caller hears little; the operator has to find the mistake
-            log.warning("a token that the issuer signed is refused: %s", error)
+        except MISMATCH as error:  # details only for the operator, because the caller may be a stranger
+            log.warning("a token signed by the issuer is refused: %s", error)
             raise refused("invalid", guess=False) from None
         except (jwt.PyJWTError, ValueError, RecursionError):
             raise refused("invalid") from None
 
     def _principal(self, claims: Mapping[str, Any]) -> Principal:
-        """Raises Unauthenticated: what the claims say is no tenant, no name, or no roles."""
+        """Return the caller in the claims. Raises Unauthenticated if tenant, name or roles are unusable."""
         settings = self._settings
         tenant, name = _claim(claims, settings.tenant_claim), _claim(claims, settings.name_claim)
-        if settings.tenant and tenant in (None, settings.tenant):  # of another tenant it is never taken for this one's
+        if settings.tenant and tenant in (None, settings.tenant):  # a token of another tenant is refused, never adopted
             tenant = settings.tenant
         elif settings.tenant:
-            raise _mismatch(f"{settings.tenant_claim} names another tenant than this service's")
+            raise _mismatch(f"{settings.tenant_claim} names another tenant")
         try:
             check_name("tenant", tenant)
         except InvalidInput:
-            raise _mismatch(f"{settings.tenant_claim} names no tenant") from None
+            raise _mismatch(f"{settings.tenant_claim} is not a tenant name") from None
         if why := refusal_of_name(name):
             raise _mismatch(f"{settings.name_claim}: {why}")
         roles = self._roles(claims)
@@ -232,12 +232,12 @@ class SignedTokens:
         value = _claim(claims, path) if path else None
         if value is not None and not isinstance(value, bool):
             log.warning("a token is refused: %s is neither true nor false (auth.person_claim)", path)
-            raise _mismatch(f"{path} is neither true nor false, so it does not say whether this is a person")
+            raise _mismatch(f"{path} is neither true nor false, so it is unclear whether this is a person")
         return value is True and "act" not in claims and not roles & PROGRAMS
 
 
 class BadCredential(Unauthenticated):
-    """A credential that proves nothing. `guess`: it may be made up, so it counts towards a lock-out."""
+    """Invalid credential. `guess` is True if it may be made up, so that it counts towards a lock-out."""
 
     def __init__(self, what: str, why: str, fix: str, *, refusal: str, guess: bool) -> None:
         super().__init__(what, why, fix, refusal=refusal)
@@ -245,30 +245,30 @@ class BadCredential(Unauthenticated):
 
 
 def refused(refusal: str, why: str = "", *, guess: bool = True) -> BadCredential:
-    """Return the error for a credential that proves nothing. It says little, because the caller may be a stranger."""
-    said = {EXPIRED: "it has expired", "too_large": f"at most {TOKEN_BYTES_MAX:,} bytes"}
+    """Return the error for an invalid credential, without details because the caller may be a stranger."""
+    reasons = {EXPIRED: "it has expired", "too_large": f"at most {TOKEN_BYTES_MAX:,} bytes"}
     return BadCredential(
-        "the credential proves nothing",
-        why or said.get(refusal, "it is not one that this service believes"),
-        "send Authorization: Bearer … with a token that is current",
+        "the credential is invalid",
+        why or reasons.get(refusal, "this service does not accept it"),
+        "send Authorization: Bearer … with a valid token",
         refusal=refusal,
         guess=guess,
     )
 
 
 def _mismatch(why: str) -> BadCredential:
-    """Return the error for a token whose signature is good and whose claims name no caller."""
+    """Return the error for a token with a valid signature and unusable claims."""
     return refused("claims", why, guess=False)
 
 
 class _Strict(jwt.PyJWT):
-    """PyJWT, for which one claim may not be there twice and a time has to be a number."""
+    """PyJWT that refuses duplicate claims and times that are not numbers."""
 
     def _decode_payload(self, decoded: dict[str, Any]) -> dict[str, Any]:
         payload = _object(decoded["payload"])
         for name in TIMES:
             if name in payload and (isinstance(payload[name], bool) or not isinstance(payload[name], int | float)):
-                raise jwt.DecodeError(f"{name} is no number")
+                raise jwt.DecodeError(f"{name} is not a number")
         return payload
 
 
@@ -276,7 +276,7 @@ _STRICT: Final = _Strict()
 
 
 def _header(token: str) -> dict[str, Any]:
-    """The header, before anything in it is believed. Raises Unauthenticated."""
+    """Return the unverified header. Raises Unauthenticated if it is malformed or supplies its own key."""
     try:
         first = token.split(".", 1)[0].encode("ascii")
         header = _object(base64.urlsafe_b64decode(first + b"=" * (-len(first) % 4)))
@@ -289,7 +289,7 @@ def _header(token: str) -> dict[str, Any]:
 
 
 def _object(data: bytes) -> dict[str, Any]:
-    """A JSON object that says nothing twice: two readers of the same token must not see two callers."""
+    """Parse a JSON object without duplicate names, because two readers could see different callers."""
     try:
         found = read_json(data)
     except (ValueError, RecursionError) as error:
@@ -300,7 +300,7 @@ def _object(data: bytes) -> dict[str, Any]:
 
 
 def _claim(claims: Mapping[str, Any], path: str) -> Any:
-    """The value at a dotted path; None where there is none."""
+    """Return the value at a dotted path, or None."""
     if path in claims:
         return claims[path]
     found: Any = claims

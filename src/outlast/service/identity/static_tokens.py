@@ -1,4 +1,4 @@
-"""Tokens of ours, for places without an issuer: random, kept as hashes, each with the caller it proves."""
+"""Random tokens for installations without an issuer, stored as hashes together with their caller."""
 
 import hashlib
 import hmac
@@ -20,14 +20,14 @@ PARTS: Final = frozenset({"tenant", "roles", "person", "until", "sha256"})
 
 @dataclass(frozen=True)
 class StaticToken:
-    """One line: NAME tenant=… roles=a,b person=yes|no [until=YYYY-MM-DD] sha256=…"""
+    """Parsed token line: NAME tenant=… roles=a,b person=yes|no [until=YYYY-MM-DD] sha256=…"""
 
     principal: Principal
     digest: bytes
 
 
 class StaticTokens:
-    """The tokens that a service knows."""
+    """Set of the tokens that a service accepts."""
 
     def __init__(self, tokens: Iterable[StaticToken], clock: Clock) -> None:
         self._tokens = tuple(tokens)
@@ -53,9 +53,11 @@ class StaticTokens:
 def new_token(
     name: str, *, tenant: str, roles: Collection[str], person: bool, until: datetime | None = None
 ) -> tuple[str, str]:
-    """A new token, and the line by which a service knows it. Raises InvalidInput."""
+    """Return a new token, and the line by which a service accepts it. Raises InvalidInput."""
     if name.split() != [name]:
-        raise InvalidInput(f"{name!r} cannot name the owner of a token", "it is one word", "ana@corp.example")
+        raise InvalidInput(
+            f"{name!r} cannot name the owner of a token", "a name has no spaces", "e.g. ana@corp.example"
+        )
     for role in roles:
         check_name("role", role)
     token = PREFIX + new_credential()
@@ -68,9 +70,9 @@ def new_token(
 
 
 def read_lines(text: str) -> list[StaticToken]:
-    """The tokens of a file: one to a line; empty lines and those that begin with # are passed over.
+    """Parse token lines, skipping empty lines and comments that begin with #.
 
-    Raises InvalidInput that names every line that cannot be read, and never what stands in it.
+    Raises InvalidInput that lists every invalid line by number, never its content.
     """
     found: list[StaticToken] = []
     problems: list[tuple[str, str]] = []
@@ -81,36 +83,36 @@ def read_lines(text: str) -> list[StaticToken]:
             except InvalidInput as error:
                 problems.append((f"line {number}", error.what))
     if len({token.digest for token in found}) < len(found):
-        problems.append(("lines", "one token is given twice"))
+        problems.append(("lines", "a token appears twice"))
     if problems:
-        raise InvalidInput("the tokens cannot be read", problems=problems, fix="outlast token new NAME viewer")
+        raise InvalidInput("the tokens are invalid", problems=problems, fix="outlast token new NAME viewer")
     return found
 
 
 def read_line(line: str) -> StaticToken:
-    """One line. Raises InvalidInput."""
+    """Parse one token line. Raises InvalidInput."""
     name, *rest = line.split()
     given = dict(part.partition("=")[::2] for part in rest)
     if why := refusal_of_name(name):
         raise InvalidInput(f"the name {why}")
     if len(given) != len(rest) or set(given) - PARTS:
-        raise InvalidInput(f"behind the name stand {', '.join(sorted(PARTS))}, each once")
+        raise InvalidInput(f"the name is followed by {', '.join(sorted(PARTS))}, each once")
     if "tenant" not in given:
-        raise InvalidInput("tenant=… has to stand there")
+        raise InvalidInput("tenant=… is missing")
     check_name("tenant", given["tenant"])
     roles = frozenset(check_name("role", role) for role in given.get("roles", "").split(",") if role)
     if given.get("person") not in ("yes", "no"):
-        raise InvalidInput("person=yes or person=no has to stand there")
+        raise InvalidInput("person=yes or person=no is missing")
     person = given["person"] == "yes"
     if person and roles & PROGRAMS:
-        raise InvalidInput(f"a person does not hold the role {', '.join(sorted(roles & PROGRAMS))}")
+        raise InvalidInput(f"a person cannot have the role {', '.join(sorted(roles & PROGRAMS))}")
     try:
         digest = bytes.fromhex(given.get("sha256", ""))
         until = datetime.strptime(given["until"], "%Y-%m-%d").replace(tzinfo=UTC) if "until" in given else None
     except ValueError:
-        raise InvalidInput("sha256= or until= cannot be read") from None
+        raise InvalidInput("sha256= or until= is invalid") from None
     if len(digest) != hashlib.sha256().digest_size:
-        raise InvalidInput("sha256= has to hold 64 hexadecimal digits")
+        raise InvalidInput("sha256= must have 64 hexadecimal digits")
     until_ms = int(until.timestamp() * 1000) if until else 0
     principal = Principal(given["tenant"], name, roles, tuple(sorted(roles)), person, until_ms)
     return StaticToken(principal, digest)

@@ -1,1 +1,1 @@
-"""The routes, by what they are about; every one stands behind the door."""
+"""Routes of the service, grouped by resource."""

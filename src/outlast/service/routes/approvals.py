@@ -1,4 +1,4 @@
-"""Approvals over HTTP: what waits for whom, exactly what would be approved, and the decision itself."""
+"""Routes for approvals: list, show, decide, claim, reassign."""
 
 from collections.abc import Callable
 from typing import Annotated, Any, Final
@@ -14,15 +14,15 @@ from outlast.runtime import approvals
 from outlast.runtime.operations import Operations
 from outlast.runtime.run_detail import run_views
 from outlast.service import responses
-from outlast.service.conditional import IfMatch, etag, named, seen, stale
-from outlast.service.problems import ProblemResponse
+from outlast.service.conditional import IfMatch, etag, expected_version, required_version, stale_version
+from outlast.service.problems import ProblemError
 from outlast.service.requests import ApprovalId, DecideApproval, IdempotencyKey, ReassignApproval
 from outlast.service.secured_route import SecuredRoute
-from outlast.service.service_state import In, Ops, Pages, ServiceState
+from outlast.service.service_state import Ops, Pages, ServiceState, State
 
 router = APIRouter(prefix="/v1", tags=["approvals"], route_class=SecuredRoute)
 DECISION: Final = DecideApproval.model_json_schema()
-"""Of any decision: drawn once, since drawing it costs more than the decision."""
+"""JSON Schema of any decision. Generated once, because that costs more than a decision."""
 
 
 @router.get(
@@ -31,13 +31,13 @@ DECISION: Final = DecideApproval.model_json_schema()
 async def list_approvals(
     ops: Ops,
     pages: Pages,
-    status: Annotated[ApprovalStatus | None, Query(description="All of them where it is left out.")] = None,
-    mine: Annotated[bool, Query(description="Only those that wait for a decision that the caller may make.")] = False,
-    role: Annotated[str, Query(max_length=100, description="Only those whose rule names this role.")] = "",
-    overdue: Annotated[bool, Query(description="Only those that nobody decided in time.")] = False,
-    run: Annotated[str, Query(max_length=100, description="Only those of this run.")] = "",
+    status: Annotated[ApprovalStatus | None, Query(description="Only this status.")] = None,
+    mine: Annotated[bool, Query(description="Only approvals that the caller may decide now.")] = False,
+    role: Annotated[str, Query(max_length=100, description="Only approvals whose rule names this role.")] = "",
+    overdue: Annotated[bool, Query(description="Only approvals past their deadline.")] = False,
+    run: Annotated[str, Query(max_length=100, description="Only approvals of this run.")] = "",
 ) -> dict[str, Any]:
-    """Newest first. With a filter a page may hold fewer than `limit` and still have a next one."""
+    """List approvals, newest first. With a filter, a page may have fewer than `limit` items and a next page."""
     rows, further = await approvals.approvals(
         ops,
         status=status,
@@ -45,30 +45,33 @@ async def list_approvals(
         role=role,
         overdue=overdue,
         run=run,
-        cursor=pages.place,
+        cursor=pages.after,
         limit=pages.limit,
     )
     return await pages.page("approvals", [approvals.listed_approval(ops, row) for row in rows], further)
 
 
 @router.get(
-    "/approvals/{approval}", operation_id="get_approval", response_model=responses.ApprovalDetail, summary="Look at one"
+    "/approvals/{approval}",
+    operation_id="get_approval",
+    response_model=responses.ApprovalDetail,
+    summary="Show an approval",
 )
-async def get_approval(state: In, ops: Ops, approval: ApprovalId, response: Response) -> dict[str, Any]:
-    """The exact calls, who may decide, what has changed since it was asked, and the schema of the decision."""
+async def get_approval(state: State, ops: Ops, approval: ApprovalId, response: Response) -> dict[str, Any]:
+    """Return the exact calls, the approvers, the changes since the request, and the schema of the decision."""
     row = await ops.approval(approval)
     response.headers["ETag"] = etag(row.version)
-    return await whole(state, ops, row)
+    return await approval_detail(state, ops, row)
 
 
 @router.post(
     "/approvals/{approval}/decision",
     operation_id="decide_approval",
     response_model=responses.DecisionRecorded,
-    summary="Decide",
+    summary="Decide an approval",
 )
 async def decide_approval(
-    state: In,
+    state: State,
     ops: Ops,
     approval: ApprovalId,
     ask: DecideApproval,
@@ -76,12 +79,12 @@ async def decide_approval(
     if_match: IfMatch = None,
     key: IdempotencyKey = None,
 ) -> dict[str, Any]:
-    """Once, of exactly what was shown: `If-Match` names it. The run is due when this answers.
+    """Decide the version that was shown, which `If-Match` names. The run is due when this returns.
 
-    403: role, or who requested decides not · 409: decided (the answer says by whom), or `expired` · 410: the run has
-    ended · 412: it has changed since it was shown · 428: `If-Match` is missing.
+    403: the role is missing, or the caller requested it. 409: it is decided (`detail` says by whom) or `expired`.
+    410: the run has ended. 412: it has changed since it was shown. 428: `If-Match` is missing.
     """
-    version = seen(if_match, what=f"approval {approval}")
+    version = required_version(if_match, what=f"approval {approval}")
 
     async def decide() -> Approval:
         if ask.decision == "approve":
@@ -90,7 +93,7 @@ async def decide_approval(
             )
         return await ops.reject(approval, reason=ask.reason, again=ask.decision == "again", version=version)
 
-    row = await _or_now(state, ops, approval, decide)
+    row = await _with_current(state, ops, approval, decide)
     return await _decided(state, ops, row, response)
 
 
@@ -98,35 +101,44 @@ async def decide_approval(
     "/approvals/{approval}/claim",
     operation_id="claim_approval",
     response_model=responses.ApprovalDetail,
-    summary="Claim",
+    summary="Claim an approval",
 )
 async def claim_approval(
-    state: In, ops: Ops, approval: ApprovalId, response: Response, if_match: IfMatch = None, key: IdempotencyKey = None
+    state: State,
+    ops: Ops,
+    approval: ApprovalId,
+    response: Response,
+    if_match: IfMatch = None,
+    key: IdempotencyKey = None,
 ) -> dict[str, Any]:
-    """Say «I look at it». It binds nobody."""
-    version = named(if_match, what=f"approval {approval}")
-    row = await _or_now(state, ops, approval, lambda: ops.claim_approval(approval, version=version))
+    """Tell other approvers that the caller is reviewing it. They may still decide."""
+    version = expected_version(if_match, what=f"approval {approval}")
+    row = await _with_current(state, ops, approval, lambda: ops.claim_approval(approval, version=version))
     response.headers["ETag"] = etag(row.version)
-    return await whole(state, ops, row)
+    return await approval_detail(state, ops, row)
 
 
 @router.post(
     "/approvals/{approval}/reassign", operation_id="reassign_approval", response_model=responses.ApprovalDetail,
-    summary="Let others decide",
+    summary="Reassign an approval",
 )  # fmt: skip
 async def reassign_approval(
-    state: In, ops: Ops, approval: ApprovalId, ask: ReassignApproval, response: Response, if_match: IfMatch = None,
+    state: State, ops: Ops, approval: ApprovalId, ask: ReassignApproval, response: Response, if_match: IfMatch = None,
     key: IdempotencyKey = None,
 ) -> dict[str, Any]:  # fmt: skip
-    """For whoever may decide, and for the role admin."""
-    version, to = named(if_match, what=f"approval {approval}"), Rule.parse(ask.to)
-    row = await _or_now(state, ops, approval, lambda: ops.reassign(approval, to, reason=ask.reason, version=version))
+    """Let other roles decide. Requires the right to decide, or the role admin."""
+    version, to = expected_version(if_match, what=f"approval {approval}"), Rule.parse(ask.to)
+    row = await _with_current(
+        state, ops, approval, lambda: ops.reassign(approval, to, reason=ask.reason, version=version)
+    )
     response.headers["ETag"] = etag(row.version)
-    return await whole(state, ops, row)
+    return await approval_detail(state, ops, row)
 
 
-async def whole(state: ServiceState, ops: Operations, row: Approval, run: Run | None = None) -> dict[str, Any]:
-    """An approval with all that a person needs, and what a decision about it has to look like."""
+async def approval_detail(
+    state: ServiceState, ops: Operations, row: Approval, run: Run | None = None
+) -> dict[str, Any]:
+    """Return the approval with the information for a decision and the schema of the decision."""
     run = run or await ops.run(row.run)
     return {
         **await approvals.approval_detail_view(ops, row, run),
@@ -138,11 +150,11 @@ async def _decided(state: ServiceState, ops: Operations, row: Approval, response
     response.headers["ETag"] = etag(row.version)
     run, serving = await ops.run(row.run), await state.serving(ops)
     (view,) = await run_views(ops, [run], serving)
-    return {"approval": await whole(state, ops, row, run), "run": view, "served": run.lane in serving}
+    return {"approval": await approval_detail(state, ops, row, run), "run": view, "served": run.lane in serving}
 
 
-async def _or_now(state: ServiceState, ops: Operations, approval: str, act: Callable[[], Any]) -> Approval:
-    """What `act` answers; a refusal comes with the approval as it stands now, so that the loser sees who won."""
+async def _with_current(state: ServiceState, ops: Operations, approval: str, act: Callable[[], Any]) -> Approval:
+    """Return the result of `act`. Add the current approval to a conflict, which shows the other decision."""
     try:
         row: Approval = await act()
         return row
@@ -150,11 +162,13 @@ async def _or_now(state: ServiceState, ops: Operations, approval: str, act: Call
         now = await ops.approval(approval)
         refused: OutlastError = error
         if error.refusal == "moved":
-            refused = stale(f"approval {approval}", now.version)
+            refused = stale_version(f"approval {approval}", now.version)
         elif error.refusal == ApprovalStatus.WITHDRAWN and is_over(await ops.run(now.run)):
             refused = Conflict(error.what, f"its run {now.run} has ended", error.fix, refusal="ended")
-        raise await _with_state(state, ops, now, refused) from None
+        raise await _problem_with(state, ops, now, refused) from None
 
 
-async def _with_state(state: ServiceState, ops: Operations, row: Approval, error: OutlastError) -> ProblemResponse:
-    return ProblemResponse(error, more={"current": await whole(state, ops, row)}, headers={"ETag": etag(row.version)})
+async def _problem_with(state: ServiceState, ops: Operations, row: Approval, error: OutlastError) -> ProblemError:
+    return ProblemError(
+        error, more={"current": await approval_detail(state, ops, row)}, headers={"ETag": etag(row.version)}
+    )

@@ -1,4 +1,4 @@
-"""What has happened, over HTTP: events as pages or as a stream, checkpoints, the way gone, the ledger, results."""
+"""Routes for the history of runs: events as pages or streams, checkpoints, timeline, effects, results."""
 
 import asyncio
 import json
@@ -22,14 +22,14 @@ from outlast.service.event_stream import EventListener, EventStream, frame, noti
 from outlast.service.identity import Principal, permit
 from outlast.service.requests import Limit, RunId, with_id
 from outlast.service.secured_route import SecuredRoute
-from outlast.service.service_state import In, Ops, ServiceState
+from outlast.service.service_state import Ops, ServiceState, State
 
 RECHECK_S: Final = 30.0
-"""How long a stream may outlive what is withdrawn before its expiry: a credential, a role, an issuer's key."""
+"""How long a stream may outlast the revocation of its credential, a role, or an issuer's key."""
 
 
-async def expired(state: ServiceState, request: Request) -> None:
-    """Return once the credential of this request does not allow it any more."""
+async def credential_ended(state: ServiceState, request: Request) -> None:
+    """Return once the credential of this request has expired or no longer permits it."""
     principal: Principal = request.state.principal
     while await _allowed(state, request, principal):
         left_ms = principal.until_ms - state.clock.wall() if principal.until_ms else RECHECK_S * SECOND
@@ -46,19 +46,19 @@ async def _allowed(state: ServiceState, request: Request, principal: Principal) 
     except (Unauthenticated, Forbidden):
         return False
     except (Unverifiable, TooManyFailures):
-        return True  # nobody says that it is withdrawn; its expiry is known
+        return True  # not known to be revoked, and not expired
     return (now.tenant, now.name) == (principal.tenant, principal.name)
 
 
 router = APIRouter(prefix="/v1", tags=["history"], route_class=SecuredRoute)
-After = Annotated[int, Query(ge=0, le=2**53, description="Only what came after this number.")]
+After = Annotated[int, Query(ge=0, le=2**53, description="Only items after this number.")]
 Accept = Annotated[str | None, Header(max_length=1_000, include_in_schema=False)]
 LastEventId = Annotated[
-    str | None, Header(alias="Last-Event-ID", max_length=100, description="In a stream: go on after this event.")
+    str | None, Header(alias="Last-Event-ID", max_length=100, description="In a stream: continue after this event.")
 ]
 STREAM: dict[int | str, dict[str, Any]] = {
     200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}, "description": "A page, or a stream."},
-    204: {"description": "A stream to which nothing will ever come: the run has ended, and all of it was heard."},
+    204: {"description": "Stream without further events: the run has ended and `Last-Event-ID` is its last event."},
 }
 PAGE = 500
 
@@ -68,7 +68,7 @@ PAGE = 500
     summary="Events of a run",
 )  # fmt: skip
 async def list_events(
-    state: In,
+    state: State,
     ops: Ops,
     run: RunId,
     request: Request,
@@ -78,10 +78,10 @@ async def list_events(
     accept: Accept = None,
     last: LastEventId = None,
 ) -> Any:
-    """A page, oldest first; or, by `Accept: text/event-stream`, all events as they come until the run has ended.
+    """List events, oldest first. With `Accept: text/event-stream`, stream them until the run has ended.
 
-    In the stream `id` is the event's number; `Last-Event-ID` goes on after it. A heartbeat comes every 15 s. It ends
-    with the credential: an event `credential` says so.
+    In the stream, `id` is the number of the event, and `Last-Event-ID` continues after it. A heartbeat is sent every
+    15 s. When the credential expires, the stream ends with an event `credential`.
     """
     row = await ops.run(run)
     if wants_stream(accept):
@@ -97,7 +97,7 @@ async def list_events(
 
 
 def _further(request: Request, response: Response, after: int) -> str:
-    """The place of the next page, where pages go by numbers; '' at the end."""
+    """Return the number of the last item as the cursor of the next page, or ''. Set the header `Link`."""
     if not after:
         return ""
     link_to_next(request, response, after=str(after))
@@ -105,25 +105,27 @@ def _further(request: Request, response: Response, after: int) -> str:
 
 
 async def _stream(state: ServiceState, ops: Operations, request: Request, row: Run, after: int) -> Response:
-    if after > row.seq and not is_over(row):  # of a store restored since, say: silence would pass for «nothing new»
+    if after > row.seq and not is_over(row):  # e.g. the store was restored; silence would look like "no events"
         why = f"run {row.run} has {row.seq} events"
-        raise BadRequest("Last-Event-ID is none of this stream", why, "begin without it", refusal="bad_header")
-    if is_over(row) and after >= row.seq:  # to an EventSource an empty 200 means «come again», every second for ever
+        raise BadRequest("Last-Event-ID does not belong to this stream", why, "start without it", refusal="bad_header")
+    if is_over(row) and after >= row.seq:  # because an EventSource would reconnect every second after an empty 200
         return Response(status_code=204)
     listener = await state.broadcaster.listen(ops.tenant, row.run, *_caller(request))
     frames = _of_run(ops, row.run, after, listener)
-    return EventStream(frames, listener, leave=state.broadcaster.leave, expired=lambda: expired(state, request))
+    return EventStream(
+        frames, listener, leave=state.broadcaster.leave, expired=lambda: credential_ended(state, request)
+    )
 
 
 async def _of_run(ops: Operations, run: str, sent: int, listener: EventListener) -> AsyncIterator[bytes]:
-    """What was there, then what comes; each once, in order."""
+    """Yield the existing events, then new ones, each once and in order."""
     while page := await ops.history(run, after=sent, limit=PAGE):
         sent = page[-1].seq
         yield b"".join(frame(event, str(event.seq)) for event in page)
     row = await ops.run(run)
     if is_over(row) and sent >= row.seq:
         return
-    while items := await listener.heard():
+    while items := await listener.received():
         yield b"".join(data for seq, data in items if seq == 0 or seq > sent)
         sent = max(sent, *(seq for seq, _ in items))
 
@@ -133,37 +135,42 @@ async def _of_run(ops: Operations, run: str, sent: int, listener: EventListener)
     responses={200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}},
 )  # fmt: skip
 async def stream_events(
-    state: In, ops: Ops, request: Request, accept: Accept = None, last: LastEventId = None
+    state: State, ops: Ops, request: Request, accept: Accept = None, last: LastEventId = None
 ) -> Response:
-    """Every event of every run of the tenant from now on, as a stream only (`Accept: text/event-stream`).
+    """Stream the events of all runs of the tenant from now on. Requires `Accept: text/event-stream`.
 
-    `Last-Event-ID` goes on after what was received within the last two minutes; where that cannot be told, the first
-    thing sent is an event `gap`: read `GET /v1/runs`, and the events of the runs that matter.
+    `Last-Event-ID` continues after an event of the last two minutes. If the events since then are no longer known, the
+    first event is `gap`: read `GET /v1/runs`, and the events of the runs that matter.
     """
     if not wants_stream(accept):
         raise BadRequest(
-            "this is a stream", "it has no pages", "send Accept: text/event-stream", refusal="not_acceptable"
+            "this operation only answers with a stream",
+            "it has no pages",
+            "send Accept: text/event-stream",
+            refusal="not_acceptable",
         )
     listener, missed = await state.broadcaster.listen_to_all(ops.tenant, last or "", *_caller(request))
     frames = _of_all(missed, listener)
-    return EventStream(frames, listener, leave=state.broadcaster.leave, expired=lambda: expired(state, request))
+    return EventStream(
+        frames, listener, leave=state.broadcaster.leave, expired=lambda: credential_ended(state, request)
+    )
 
 
 async def _of_all(missed: list[bytes] | None, listener: EventListener) -> AsyncIterator[bytes]:
     if missed is None:
-        yield notice("gap", {"why": "what came since the last event cannot be told any more", "read": "/v1/runs"})
+        yield notice("gap", {"why": "the events since the last one are no longer known", "read": "/v1/runs"})
     if missed:
         yield b"".join(missed)
-    while items := await listener.heard():
+    while items := await listener.received():
         yield b"".join(data for _, data in items)
 
 
 def _number(last: str | None, after: int) -> int:
-    """The event to go on after. Raises BadRequest for an id that is none of a run's."""
+    """Return the number of the event to continue after. Raises BadRequest if `Last-Event-ID` is not a number."""
     if not last:
         return after
     if not (last.isascii() and last.isdigit() and len(last) <= 15):
-        raise BadRequest("Last-Event-ID is none of this stream", "ids are numbers", refusal="bad_header")
+        raise BadRequest("Last-Event-ID does not belong to this stream", "ids are numbers", refusal="bad_header")
     return int(last)
 
 
@@ -177,7 +184,7 @@ def _caller(request: Request) -> tuple[str, str]:
     summary="Checkpoints of a run",
 )  # fmt: skip
 async def list_checkpoints(ops: Ops, run: RunId) -> dict[str, Any]:
-    """Each completed node, oldest first: after a crash the run goes on behind the last one."""
+    """List completed nodes, oldest first. After a crash, the run continues after the last one."""
     found = []
     for event in await ops.full_history(run):
         if event.type == EventType.CHECKPOINT:
@@ -198,10 +205,10 @@ async def list_checkpoints(ops: Ops, run: RunId) -> dict[str, Any]:
     "/runs/{run}/timeline",
     operation_id="get_timeline",
     response_model=responses.Timeline,
-    summary="The way it has gone",
+    summary="Timeline of a run",
 )
 async def get_timeline(ops: Ops, run: RunId) -> dict[str, Any]:
-    """Each visit with its times, and each takeover."""
+    """Return each visit with its times, and each takeover by another worker."""
     row, events = await ops.run(run), await ops.full_history(run)
     return {
         "run": run,
@@ -214,16 +221,16 @@ async def get_timeline(ops: Ops, run: RunId) -> dict[str, Any]:
 async def list_results(
     ops: Ops, run: RunId, request: Request, response: Response, after: After = 0, limit: Limit = 200
 ) -> dict[str, Any]:
-    """What the run has produced, in the order of first emission; `after` of the next page is `next_cursor`."""
+    """List the results of the run, in the order of first emission. Pass `next_cursor` as `after`."""
     views, count, further = await page_of_results(ops, run, after=after, limit=limit)
     return {"results": views, "count": count, "next_cursor": _further(request, response, further)}
 
 
 @router.get(
-    "/runs/{run}/effects", operation_id="list_effects", response_model=responses.EffectList, summary="The ledger"
+    "/runs/{run}/effects", operation_id="list_effects", response_model=responses.EffectList, summary="Effects of a run"
 )
 async def list_effects(ops: Ops, run: RunId) -> dict[str, Any]:
-    """What was done to the world, in the order of its intents, with late answers of replaced workers."""
+    """List the effects of the run in the order of their intents, with late answers of replaced workers."""
     effects, evidence = await ops.effects(run), await ops.evidence(run)
     now, held = await ops.store.now(), await ops.held_runs(effects)
     views = []

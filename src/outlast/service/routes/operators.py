@@ -17,8 +17,8 @@ from outlast.runtime.operations import Operations
 from outlast.runtime.versions import versions
 from outlast.runtime.views import effect_view, instant, pause_view, worker_view
 from outlast.service import admin_responses, responses
-from outlast.service.conditional import IfMatch, On, etag, named, stale
-from outlast.service.problems import ProblemResponse
+from outlast.service.conditional import IfMatch, OnRun, etag, expected_version, stale_version
+from outlast.service.problems import ProblemError
 from outlast.service.requests import (
     CreatePause,
     Cursor,
@@ -32,25 +32,25 @@ from outlast.service.requests import (
     with_id,
 )
 from outlast.service.secured_route import SecuredRoute
-from outlast.service.service_state import In, Ops, Pages
+from outlast.service.service_state import Ops, Pages, State
 
 router = APIRouter(prefix="/v1", tags=["operators"], route_class=SecuredRoute)
 
 
 @router.get(
-    "/attention", operation_id="list_attention", response_model=responses.AttentionList, summary="What needs a person"
+    "/attention", operation_id="list_attention", response_model=responses.AttentionList, summary="List attention"
 )
 async def list_attention(
-    state: In,
+    state: State,
     ops: Ops,
     request: Request,
     response: Response,
     reason: Annotated[Reason | None, Query(description="Only this reason.")] = None,
     workflow: Annotated[str, Query(max_length=100, description="Only runs of this workflow.")] = "",
     cursor: Cursor = "",
-    limit: Annotated[int, Query(ge=1, le=1_000, description="Runs that are looked at.")] = PAGE,
+    limit: Annotated[int, Query(ge=1, le=1_000, description="Maximum number of runs on a page.")] = PAGE,
 ) -> dict[str, Any]:
-    """Every reason of one page of runs, with its choices, and what happens if it is ignored."""
+    """List the reasons why runs require attention, with the choices and the consequence of ignoring them."""
     place = await state.cursors.open(request, ops.tenant, cursor)
     rows, further = await ops.flagged(reason=reason, workflow=workflow, cursor=place, limit=limit)
     doubts, now = await ops.doubts(rows), await ops.store.now()
@@ -65,7 +65,7 @@ async def list_attention(
         away += await ops.webhooks.attention()
     return {
         "attention": [*away, *items],
-        "next_cursor": await state.cursors.further(request, response, ops.tenant, further),
+        "next_cursor": await state.cursors.seal(request, response, ops.tenant, further),
     }
 
 
@@ -75,10 +75,10 @@ async def list_attention(
     response_model=responses.RequestRecorded,
     summary="Answer attention",
 )
-async def resolve_attention(on: On, ask: ResolveAttention) -> dict[str, Any]:
-    """One choice of those that the reason offers. What «happened» is said of the effect: POST /effects/{id}/resolve."""
+async def resolve_attention(on: OnRun, ask: ResolveAttention) -> dict[str, Any]:
+    """Answer with one of the offered choices. To settle an uncertain effect, use POST /effects/{id}/resolve."""
     if ask.by is not None and ask.choice is not Choice.EXTEND:
-        raise InvalidInput(f"`by` belongs to the choice {Choice.EXTEND.value}", "", "leave it out")
+        raise InvalidInput(f"`by` requires the choice {Choice.EXTEND.value}", "", "leave `by` out")
 
     async def answer(seen: int) -> None:
         await check_seen(on.ops.store, on.ops.shown(on.run, seen))
@@ -86,21 +86,23 @@ async def resolve_attention(on: On, ask: ResolveAttention) -> dict[str, Any]:
         entry = entry_of(row, ask.choice, ask.attention, ask.key)
         await on.ops.answer_entry(row, entry, ask.choice, text=ask.reason, by=ask.by, version=seen)
 
-    return await on.ask(answer)
+    return await on.apply(answer)
 
 
-@router.get("/effects", operation_id="list_ledger", response_model=responses.EffectList, summary="Calls of all runs")
+@router.get("/effects", operation_id="list_ledger", response_model=responses.EffectList, summary="List effects")
 async def list_ledger(
     ops: Ops,
     pages: Pages,
-    status: Annotated[EffectStatus | None, Query(description="Only these; `uncertain` waits for a person.")] = None,
-    activity: Annotated[str, Query(max_length=100, description="Only calls of this activity.")] = "",
-    run: Annotated[str, Query(max_length=100, description="Only calls of this run.")] = "",
+    status: Annotated[
+        EffectStatus | None, Query(description="Only this status. `uncertain` effects wait for a person.")
+    ] = None,
+    activity: Annotated[str, Query(max_length=100, description="Only effects of this activity.")] = "",
+    run: Annotated[str, Query(max_length=100, description="Only effects of this run.")] = "",
     since: Since = None,
 ) -> dict[str, Any]:
-    """What was done to the world, by whatever run, newest first, and what became of each call."""
+    """List the effects of all runs, newest first, with the outcome of each call."""
     rows, further = await ops.ledger(
-        status=status, activity=activity, run=run, since=since, cursor=pages.place, limit=pages.limit
+        status=status, activity=activity, run=run, since=since, cursor=pages.after, limit=pages.limit
     )
     now, held = await ops.store.now(), await ops.held_runs(rows)
     return await pages.page("effects", [with_id(effect_view(row, now, held=held)) for row in rows], further)
@@ -110,7 +112,7 @@ async def list_ledger(
     "/effects/{effect}/resolve",
     operation_id="resolve_effect",
     response_model=responses.EffectRecord,
-    summary="Settle a doubt",
+    summary="Settle an uncertain effect",
 )
 async def resolve_effect(
     ops: Ops,
@@ -120,21 +122,23 @@ async def resolve_effect(
     if_match: IfMatch = None,
     key: IdempotencyKey = None,
 ) -> dict[str, Any]:
-    """It happened (with the receiver's id), it did not, or it is given up; once."""
+    """Record that it happened (with its id at the receiver), that it did not, or give it up. Possible once."""
     run, visit, name = parse_effect_id(effect)
     before = await _effect(ops, run, visit, name)
-    version = named(if_match, what=f"effect {name}")
+    version = expected_version(if_match, what=f"effect {name}")
     if version not in (0, before.version):
         raise await _stale(ops, before)
     latest = (await ops.effect(run, name)).effect
     if latest.visit != visit:
         raise Conflict(
-            f"effect {name} of visit {visit} is not the one in doubt", f"that is visit {latest.visit}'s", "list them"
+            f"effect {name} of visit {visit} is not uncertain", f"that of visit {latest.visit} is", "list the effects"
         )
     if ask.outcome == "happened" and not ask.external_id:
-        raise InvalidInput("what happened has an id at the receiver", "it is recorded", "give external_id")
+        raise InvalidInput(
+            "the outcome `happened` requires external_id", "the id at the receiver is recorded", "give external_id"
+        )
     if ask.outcome != "happened" and (ask.external_id or ask.response is not None):
-        raise InvalidInput("external_id and response belong to what happened", "", "leave them out")
+        raise InvalidInput("external_id and response require the outcome `happened`", "", "leave them out")
     try:
         await ops.resolve_effect(
             run, name, ask.outcome, reason=ask.reason, external_id=ask.external_id, response=ask.response,
@@ -149,27 +153,27 @@ async def resolve_effect(
     return with_id(effect_view(after, await ops.store.now()))
 
 
-async def _stale(ops: Operations, now: Effect) -> ProblemResponse:
-    """The effect has changed since it was seen: so it stands now."""
+async def _stale(ops: Operations, now: Effect) -> ProblemError:
+    """Return the error (412) for a changed effect, with its current state."""
     view = with_id(effect_view(now, await ops.store.now()))
-    return ProblemResponse(
-        stale(f"effect {now.key}", now.version), more={"current": view}, headers={"ETag": etag(now.version)}
+    return ProblemError(
+        stale_version(f"effect {now.key}", now.version), more={"current": view}, headers={"ETag": etag(now.version)}
     )
 
 
 async def _effect(ops: Operations, run: str, visit: int, key: str) -> Effect:
-    """Raises NotFound."""
+    """Return the effect. Raises NotFound."""
     doubt = await ops.effect(run, key, visit=visit)
     if not isinstance(doubt.effect, Effect):
         raise NotFound(f"run {run} has no effect {key}")
     return doubt.effect
 
 
-@router.get("/workers", operation_id="list_workers", response_model=admin_responses.WorkerList, summary="Who serves")
+@router.get("/workers", operation_id="list_workers", response_model=admin_responses.WorkerList, summary="List workers")
 async def list_workers(
-    ops: Ops, everybody: Annotated[bool, Query(alias="all", description="Those that have gone, too.")] = False
+    ops: Ops, everybody: Annotated[bool, Query(alias="all", description="Include workers that have gone.")] = False
 ) -> dict[str, Any]:
-    """Each worker, of all tenants: lanes, lease, loop, free places."""
+    """List the workers, which serve all tenants: lanes, lease, event loop delay, free capacity."""
     now = await ops.store.now()
     views = [worker_view(w, now, await ops.held(w.id)) for w in await ops.workers()]
     return {"workers": [v for v in views if everybody or v["lease_left_ms"]]}
@@ -179,10 +183,10 @@ async def list_workers(
     "/versions",
     operation_id="list_versions",
     response_model=admin_responses.VersionList,
-    summary="Versions of workflows",
+    summary="List workflow versions",
 )
 async def list_versions(ops: Ops) -> dict[str, Any]:
-    """Each version that is served or has unfinished runs."""
+    """List each version that is served or has unfinished runs."""
     found = [{**v._asdict(), "served_by": list(v.served_by), "since": instant(v.since)} for v in await versions(ops)]
     return {"versions": found}
 
@@ -190,24 +194,24 @@ async def list_versions(ops: Ops) -> dict[str, Any]:
 pauses = APIRouter(prefix="/v1", tags=["pauses"], route_class=SecuredRoute)
 
 
-@pauses.get("/pauses", operation_id="list_pauses", response_model=admin_responses.PauseList, summary="What is held")
+@pauses.get("/pauses", operation_id="list_pauses", response_model=admin_responses.PauseList, summary="List pauses")
 async def list_pauses(ops: Ops) -> dict[str, Any]:
-    """Holds and circuit breakers that are up, and how many runs wait for each."""
+    """List active pauses and open circuit breakers, with the number of runs that wait for each."""
     waiting, business = await ops.held_up(), ops.store.mapping().business
     return {"pauses": [pause_view(each, waiting.get(each.key, 0), business) for each in await ops.pauses()]}
 
 
 @pauses.post(
-    "/pauses", operation_id="pause", response_model=admin_responses.PauseCreated, status_code=201, summary="Hold"
+    "/pauses", operation_id="pause", response_model=admin_responses.PauseCreated, status_code=201, summary="Pause"
 )
-async def hold(ops: Ops, ask: CreatePause, key: IdempotencyKey = None) -> dict[str, Any]:
-    """Workers know it within one heartbeat. Calls under way end; runs that meet the hold wait for it, and say so."""
+async def pause(ops: Ops, ask: CreatePause, key: IdempotencyKey = None) -> dict[str, Any]:
+    """Pause new calls. Workers comply within one heartbeat; calls in progress finish, and runs wait visibly (S-23)."""
     await ops.pause(ask.what, ask.name, reason=ask.reason)
     return {"paused": f"{ask.what} {ask.name}".strip(), "by": ops.actor.name, "reason": ask.reason}
 
 
-@pauses.post("/pauses/resume", operation_id="resume", response_model=admin_responses.PauseEnded, summary="Release")
-async def release(ops: Ops, ask: EndPause, key: IdempotencyKey = None) -> dict[str, Any]:
-    """Resume after a pause or an open circuit breaker, and make due every run that waited for it."""
+@pauses.post("/pauses/resume", operation_id="resume", response_model=admin_responses.PauseEnded, summary="Resume")
+async def resume(ops: Ops, ask: EndPause, key: IdempotencyKey = None) -> dict[str, Any]:
+    """Remove a pause or close a circuit breaker. Every run that waited for it becomes due."""
     woken = await ops.resume(ask.what, ask.name)
     return {"resumed": f"{ask.what} {ask.name}".strip(), "by": ops.actor.name, "runs": woken}

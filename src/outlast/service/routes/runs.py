@@ -15,7 +15,7 @@ from outlast.runtime.explain import explain
 from outlast.runtime.run_detail import listed_runs, run_detail_view, run_views
 from outlast.runtime.versions import request_version
 from outlast.service import admin_responses, responses
-from outlast.service.conditional import On, etag
+from outlast.service.conditional import OnRun, etag
 from outlast.service.requests import (
     CancelRun,
     ContinueRun,
@@ -30,7 +30,7 @@ from outlast.service.requests import (
     StartRun,
 )
 from outlast.service.secured_route import SecuredRoute
-from outlast.service.service_state import In, Ops, Pages, ServiceState, root_of
+from outlast.service.service_state import Ops, Pages, ServiceState, State, root_of
 from outlast.telemetry.traces import parent_of
 
 router = APIRouter(prefix="/v1", tags=["runs"], route_class=SecuredRoute)
@@ -43,7 +43,7 @@ router = APIRouter(prefix="/v1", tags=["runs"], route_class=SecuredRoute)
 async def start_run(
     ops: Ops, name: PathName, ask: StartRun, request: Request, response: Response, key: IdempotencyKey = None
 ) -> dict[str, Any]:
-    """Durable before this answers. The Idempotency-Key is the run's key too: the same key is for ever the same run."""
+    """Start a run, durably. The Idempotency-Key is also the key of the run: the same key always gives the same run."""
     started = await ops.start(
         name,
         ask.input,
@@ -63,7 +63,7 @@ async def start_run(
 
 
 def _traceparent(request: Request) -> str:
-    """The caller's place in its trace (W3C); what is none counts for nothing, as the standard asks."""
+    """Return the header `traceparent` (W3C), or '' if it is invalid, because the standard requires ignoring it."""
     said = request.headers.get("traceparent", "")
     return said if parent_of(said) is not None else ""
 
@@ -72,14 +72,17 @@ def _traceparent(request: Request) -> str:
 async def list_runs(
     ops: Ops,
     pages: Pages,
-    status: Annotated[RunStatus | None, Query(description="The engine's status.")] = None,
+    status: Annotated[RunStatus | None, Query(description="Only this status of the engine.")] = None,
     workflow: Annotated[str, Query(max_length=100, description="Only runs of this workflow.")] = "",
-    attention: Annotated[bool, Query(description="Only those that a person must look at.")] = False,
-    waiting_for: Annotated[WaitingKind | None, Query(description="Only those that wait for this.")] = None,
-    q: Annotated[str, Query(max_length=100, description="In the run's id or correlation id.")] = "",
+    attention: Annotated[bool, Query(description="Only runs that require attention.")] = False,
+    waiting_for: Annotated[WaitingKind | None, Query(description="Only runs that wait for this.")] = None,
+    q: Annotated[str, Query(max_length=100, description="Text in the run's id or correlation id.")] = "",
     since: Since = None,
 ) -> dict[str, Any]:
-    """Newest first. With `attention`, `waiting_for` or `q` a page may hold fewer than `limit` and still have a next."""
+    """List runs, newest first.
+
+    With `attention`, `waiting_for` or `q`, a page may have fewer than `limit` items and a next page.
+    """
     rows, further = await ops.runs(
         status=status.value if status else "",
         workflow=workflow,
@@ -87,25 +90,25 @@ async def list_runs(
         waiting_for=waiting_for or "",
         q=q,
         since=since,
-        cursor=pages.place,
+        cursor=pages.after,
         limit=pages.limit,
     )
     return await pages.page("runs", await listed_runs(ops, rows, await ops.serving()), further)
 
 
-@router.get("/runs/{run}", operation_id="get_run", response_model=responses.RunDetail, summary="Look at a run")
+@router.get("/runs/{run}", operation_id="get_run", response_model=responses.RunDetail, summary="Show a run")
 async def get_run(ops: Ops, run: RunId, response: Response) -> dict[str, Any]:
-    """Where it stands, what it waits for, the way it has gone; counts are counts of rows."""
+    """Return the run with its state, its waits, its visits and its effects, counted from rows."""
     view, seen = await run_detail_view(ops, run)
     response.headers["ETag"] = etag(seen.run.version)
     return {**view, "explained": explain(seen).sentence}
 
 
 @router.get(
-    "/runs/{run}/input", operation_id="get_input", response_model=responses.RunInput, summary="What it began with"
+    "/runs/{run}/input", operation_id="get_input", response_model=responses.RunInput, summary="Show the input of a run"
 )
 async def get_input(ops: Ops, run: RunId) -> dict[str, Any]:
-    """What the run was started with, as its workflow took it."""
+    """Return the input of the run, as its workflow parsed it."""
     return {"run": run, "input": await ops.input(run)}
 
 
@@ -113,16 +116,16 @@ async def get_input(ops: Ops, run: RunId) -> dict[str, Any]:
     "/runs/{run}/explain", operation_id="explain_run", response_model=responses.RunExplanation, summary="Explain a run"
 )
 async def explain_run(ops: Ops, run: RunId) -> dict[str, Any]:
-    """Where it stands and why, in one sentence with its facts: what `outlast explain` says."""
+    """Explain the state of the run in one sentence with its facts, as `outlast explain` does."""
     return (await ops.explain(run)).view()
 
 
 @router.post(
     "/runs/{run}/cancel", operation_id="cancel_run", response_model=responses.RequestRecorded, summary="Cancel a run"
 )
-async def cancel_run(on: On, ask: CancelRun) -> dict[str, Any]:
-    """From here on no approval of it can be decided. It ends once a worker has settled what is open."""
-    return await on.ask(lambda seen: on.ops.cancel(on.run, reason=ask.reason, version=seen))
+async def cancel_run(on: OnRun, ask: CancelRun) -> dict[str, Any]:
+    """Cancel a run. Its approvals can no longer be decided. It ends once a worker has settled its open effects."""
+    return await on.apply(lambda seen: on.ops.cancel(on.run, reason=ask.reason, version=seen))
 
 
 @router.post(
@@ -131,25 +134,25 @@ async def cancel_run(on: On, ask: CancelRun) -> dict[str, Any]:
     response_model=responses.RequestRecorded,
     summary="Continue a run",
 )
-async def continue_run(on: On, ask: ContinueRun) -> dict[str, Any]:
-    """Answer its attention with «continue»: it goes on in the same visit."""
-    return await on.ask(lambda seen: on.ops.go_on(on.run, reason=ask.reason, version=seen))
+async def continue_run(on: OnRun, ask: ContinueRun) -> dict[str, Any]:
+    """Answer its attention with `continue`. The run continues in the same visit."""
+    return await on.apply(lambda seen: on.ops.go_on(on.run, reason=ask.reason, version=seen))
 
 
 @router.post(
     "/runs/{run}/extend", operation_id="extend_run", response_model=responses.RequestRecorded, summary="Extend a run"
 )
-async def extend_run(on: On, ask: ExtendRun) -> dict[str, Any]:
-    """Give a run that has passed its ceiling more time."""
-    return await on.ask(lambda seen: on.ops.extend(on.run, by=ask.by, reason=ask.reason, version=seen))
+async def extend_run(on: OnRun, ask: ExtendRun) -> dict[str, Any]:
+    """Extend the time limit of a run that exceeded it."""
+    return await on.apply(lambda seen: on.ops.extend(on.run, by=ask.by, reason=ask.reason, version=seen))
 
 
 @router.post(
     "/runs/{run}/move", operation_id="move_run", response_model=responses.RequestRecorded, summary="Move to a version"
 )
-async def move_run(on: On, ask: MoveRun) -> dict[str, Any]:
-    """Let a run that no worker serves, or whose node is gone, go on in another version; its worker moves it."""
-    return await on.ask(
+async def move_run(on: OnRun, ask: MoveRun) -> dict[str, Any]:
+    """Move a run to another version, because no worker serves its own or its node no longer exists."""
+    return await on.apply(
         lambda seen: request_version(
             on.ops, on.run, ask.workflow, ask.version, node=ask.node, reason=ask.reason, seen=seen
         )
@@ -160,10 +163,10 @@ async def move_run(on: On, ask: MoveRun) -> dict[str, Any]:
     "/runs/{run}/signals/{name}", operation_id="signal_run", response_model=responses.SignalRecorded, status_code=202,
     summary="Signal a run",
 )  # fmt: skip
-async def signal_run(on: On, name: PathName, ask: SendSignal) -> dict[str, Any]:
-    """Leave a signal in its mailbox; one with an id (or an Idempotency-Key) arrives once."""
+async def signal_run(on: OnRun, name: PathName, ask: SendSignal) -> dict[str, Any]:
+    """Send a signal to the run. A signal with an id or an Idempotency-Key is delivered once."""
     signal_id: SignalId = ask.signal_id or on.key
-    async with on.unmoved() as seen:
+    async with on.unchanged() as seen:
         new = await on.ops.signal(on.run, name, ask.payload, signal_id=signal_id, version=seen)
     return {"run": on.run, "name": name, "new": new}
 
@@ -175,10 +178,10 @@ workflows = APIRouter(prefix="/v1", tags=["workflows"], route_class=SecuredRoute
     "/workflows",
     operation_id="list_workflows",
     response_model=admin_responses.WorkflowList,
-    summary="What can be started here",
+    summary="List workflows",
 )
-async def list_workflows(state: In, ops: Ops) -> dict[str, Any]:
-    """The newest version of each workflow that is loaded here."""
+async def list_workflows(state: State, ops: Ops) -> dict[str, Any]:
+    """List the newest version of each workflow that is loaded here."""
     serving = await ops.serving()
     return {"workflows": [_view(state, each, serving) for _, each in sorted(state.by_name.items())]}
 
@@ -187,14 +190,14 @@ async def list_workflows(state: In, ops: Ops) -> dict[str, Any]:
     "/workflows/{name}",
     operation_id="get_workflow",
     response_model=admin_responses.WorkflowDetail,
-    summary="Look at a workflow",
+    summary="Show a workflow",
 )
-async def get_workflow(state: In, ops: Ops, name: PathName) -> dict[str, Any]:
-    """Its graph, its versions, and the JSON Schema of its input."""
+async def get_workflow(state: State, ops: Ops, name: PathName) -> dict[str, Any]:
+    """Return its graph, its versions, and the JSON Schema of its input."""
     found = state.by_name.get(name)
     if found is None:
         known = ", ".join(sorted(state.by_name)) or "none"
-        raise NotFound(f"no workflow {name}", f"loaded here: {known}", "name one of them")
+        raise NotFound(f"no workflow {name}", f"loaded here: {known}", "use one of these names")
     return {
         **_view(state, found, await ops.serving()),
         "input_schema": found.input_schema(),

@@ -12,14 +12,14 @@ from outlast.runtime.metrics import MEDIA_TYPE
 from outlast.runtime.views import caller_view
 from outlast.service import admin_responses
 from outlast.service.secured_route import SecuredRoute
-from outlast.service.service_state import In, Ops
+from outlast.service.service_state import Ops, State
 
 me = APIRouter(prefix="/v1", tags=["me"], route_class=SecuredRoute)
 
 
-@me.get("/me", operation_id="get_me", response_model=admin_responses.CallerInfo, summary="Who am I?")
+@me.get("/me", operation_id="get_me", response_model=admin_responses.CallerInfo, summary="Show the caller")
 async def get_me(ops: Ops, request: Request) -> dict[str, Any]:
-    """The caller as the credential proves it."""
+    """Return the authenticated caller with its roles."""
     return caller_view(ops.actor, ops.tenant, request.state.principal.until_ms)
 
 
@@ -28,20 +28,18 @@ metrics = APIRouter(tags=["health"], route_class=SecuredRoute)
 READY_WITHIN_S: Final = 2.0
 
 
-@probes.get(
-    "/healthz", operation_id="healthz", response_model=admin_responses.Health, summary="Does this process answer?"
-)
+@probes.get("/healthz", operation_id="healthz", response_model=admin_responses.Health, summary="Liveness")
 async def healthz() -> dict[str, Any]:
-    """The process and its event loop; the store is not asked."""
+    """Answer if the process and its event loop run. Does not access the store."""
     return {"status": "ok", "checks": {}}
 
 
 @probes.get(
-    "/readyz", operation_id="readyz", response_model=admin_responses.Health, summary="Can it serve?",
-    responses={503: {"model": admin_responses.Health, "description": "Not now."}},
+    "/readyz", operation_id="readyz", response_model=admin_responses.Health, summary="Readiness",
+    responses={503: {"model": admin_responses.Health, "description": "Not ready."}},
 )  # fmt: skip
-async def readyz(state: In, response: Response) -> dict[str, Any]:
-    """The store answers within 2 s, and this process is not stopping."""
+async def readyz(state: State, response: Response) -> dict[str, Any]:
+    """Answer 200 if the store responds within 2 s and this process is not stopping, else 503."""
     checks = {"store": await _store(state)}
     if state.stopping:
         checks["process"] = "stopping"
@@ -51,21 +49,21 @@ async def readyz(state: In, response: Response) -> dict[str, Any]:
 
 
 @metrics.get(
-    "/metrics", operation_id="get_metrics", response_class=Response, summary="For Prometheus",
+    "/metrics", operation_id="get_metrics", response_class=Response, summary="Metrics for Prometheus",
     responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
 )  # fmt: skip
-async def get_metrics(state: In) -> Response:
-    """Counters of this process, and gauges counted from the rows of the store."""
+async def get_metrics(state: State) -> Response:
+    """Return the counters of this process, and gauges counted from the rows of the store."""
     return Response(await state.metrics().text(), media_type=MEDIA_TYPE)
 
 
-async def _store(state: In) -> str:
+async def _store(state: State) -> str:
     try:
         async with asyncio.timeout(READY_WITHIN_S):
             await state.store.now()
     except TimeoutError:
         return "does not answer"
-    except OutlastError:  # a stranger may ask: what is wrong with it stands in the log of who uses it
+    except OutlastError:  # no details, because the caller may be anonymous
         return "cannot be used"
     return "ok"
 
@@ -75,7 +73,7 @@ document = APIRouter(route_class=SecuredRoute)
 
 @document.get("/openapi.json", operation_id="get_openapi", include_in_schema=False)
 async def get_openapi(request: Request) -> JSONResponse:
-    """What this service takes and answers, as OpenAPI 3.1."""
+    """Return the OpenAPI 3.1 document of this service (S38)."""
     found: dict[str, Any] = request.app.openapi()
     if root := request.scope.get("root_path", ""):
         found = {**found, "servers": [{"url": root}]}

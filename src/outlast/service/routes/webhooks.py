@@ -1,4 +1,4 @@
-"""Webhooks over HTTP: who is told of what happens, how that fares, and having it told again."""
+"""Routes for webhooks and their deliveries."""
 
 from datetime import timedelta
 from typing import Annotated, Any
@@ -17,17 +17,19 @@ from outlast.service import admin_responses
 from outlast.service.idempotency import NO_STORE
 from outlast.service.requests import IdempotencyKey, ReasonBody, RequestBody, WebhookId, Word
 from outlast.service.secured_route import SecuredRoute
-from outlast.service.service_state import Ops, Pages, Paging, root_of
+from outlast.service.service_state import Ops, PageRequest, Pages, root_of
 
 router = APIRouter(prefix="/v1", tags=["webhooks"], route_class=SecuredRoute)
-DeliveryId = Annotated[str, Path(pattern=r"^[A-Za-z0-9._:-]{1,350}$", description="WEBHOOK:RUN:SEQ, as listed.")]
-Settled = Annotated[DeliveryStatus | None, Query(description="Only these.")]
+DeliveryId = Annotated[
+    str, Path(pattern=r"^[A-Za-z0-9._:-]{1,350}$", description="Id of the delivery (WEBHOOK:RUN:SEQ), as listed.")
+]
+Settled = Annotated[DeliveryStatus | None, Query(description="Only this status.")]
 KEEP_MAX = timedelta(days=30)
-AT_ONCE = 1_000  # events that one request has sent again
+AT_ONCE = 1_000  # events per request to redeliver
 
 
 class AddWebhook(RequestBody):
-    """Tell an address of what happens."""
+    """URL and filters of a new webhook."""
 
     url: Annotated[str, Field(min_length=1, max_length=2_000, examples=["https://example.com/hooks"])]
     name: Word = ""
@@ -36,25 +38,25 @@ class AddWebhook(RequestBody):
     headers: dict[str, str] = Field(
         default_factory=dict,
         max_length=HEADERS_MAX,
-        description="Further headers of each delivery, X-… or Api-Key; no answer ever shows their values.",
+        description="Additional headers of each delivery, X-… or Api-Key. Answers never contain their values.",
         examples=[{"X-Api-Key": "…"}],
     )
-    from_start: bool = Field(False, description="Also of everything that is there already.")
+    from_start: bool = Field(False, description="Also deliver all existing events.")
 
 
 class RotateSecret(RequestBody):
-    """Give it a new secret."""
+    """Replacement of the signing secret."""
 
     keep: timedelta | None = Field(
-        None, ge=timedelta(0), le=KEEP_MAX, description="How long the old one signs too.", examples=["PT24H"]
+        None, ge=timedelta(0), le=KEEP_MAX, description="How long the old secret also signs.", examples=["PT24H"]
     )
 
 
 @router.get(
-    "/webhooks", operation_id="list_webhooks", response_model=admin_responses.WebhookList, summary="Who is told"
+    "/webhooks", operation_id="list_webhooks", response_model=admin_responses.WebhookList, summary="List webhooks"
 )
 async def list_webhooks(ops: Ops) -> dict[str, Any]:
-    """Every webhook of the tenant, without its secret."""
+    """List the webhooks of the tenant, without their secrets."""
     return {
         "webhooks": [webhook_view(row) for row in await ops.webhooks.list()],
         "unsent_ms": await unattended_ms(ops.store, ops.tenant),
@@ -71,8 +73,10 @@ async def list_webhooks(ops: Ops) -> dict[str, Any]:
 async def add_webhook(
     ops: Ops, ask: AddWebhook, request: Request, response: Response, key: IdempotencyKey = None
 ) -> dict[str, Any]:
-    """The secret is in this answer and in no other, a replayed one neither. The address is checked now, and before each
-    delivery."""
+    """Add a webhook. Only this answer contains the secret, not even a replay of it.
+
+    The URL is checked now and before each delivery.
+    """
     made = await ops.webhooks.add(
         ask.url,
         name=ask.name,
@@ -90,10 +94,10 @@ async def add_webhook(
     "/webhooks/{webhook}",
     operation_id="get_webhook",
     response_model=admin_responses.WebhookDetail,
-    summary="Look at it",
+    summary="Show a webhook",
 )
 async def get_webhook(ops: Ops, webhook: WebhookId) -> dict[str, Any]:
-    """How it fares, counted from its rows."""
+    """Return the webhook with the state of its deliveries, counted from rows."""
     return webhook_detail_view(await ops.webhooks.get(webhook), await ops.webhooks.backlog(webhook))
 
 
@@ -101,10 +105,10 @@ async def get_webhook(ops: Ops, webhook: WebhookId) -> dict[str, Any]:
     "/webhooks/{webhook}/test",
     operation_id="test_webhook",
     response_model=admin_responses.WebhookAttempt,
-    summary="Test it",
+    summary="Test a webhook",
 )
 async def send_test(ops: Ops, webhook: WebhookId, key: IdempotencyKey = None) -> dict[str, Any]:
-    """Send a signed event of no run now, and answer what came back."""
+    """Send a signed test event now, and return the answer of the receiver."""
     return attempt_view(webhook, await ops.webhooks.test(webhook))
 
 
@@ -112,12 +116,12 @@ async def send_test(ops: Ops, webhook: WebhookId, key: IdempotencyKey = None) ->
     "/webhooks/{webhook}/rotate",
     operation_id="rotate_webhook",
     response_model=admin_responses.WebhookWithSecret,
-    summary="New secret",
+    summary="Rotate the secret",
 )
 async def rotate_webhook(
     ops: Ops, webhook: WebhookId, ask: RotateSecret, response: Response, key: IdempotencyKey = None
 ) -> dict[str, Any]:
-    """For a while both secrets sign, so that the receiver can follow. A replayed answer has no secret in it."""
+    """Replace the secret. For a while both secrets sign, so that the receiver can switch."""
     response.headers["Cache-Control"] = NO_STORE
     more = {} if ask.keep is None else {"keep": ask.keep}
     return new_webhook_view(await ops.webhooks.rotate(webhook, **more))
@@ -127,10 +131,10 @@ async def rotate_webhook(
     "/webhooks/{webhook}/disable",
     operation_id="disable_webhook",
     response_model=admin_responses.WebhookSummary,
-    summary="Disable it",
+    summary="Disable a webhook",
 )
 async def disable_webhook(ops: Ops, webhook: WebhookId, ask: ReasonBody, key: IdempotencyKey = None) -> dict[str, Any]:
-    """Nothing is told until it is enabled."""
+    """Stop deliveries until the webhook is enabled again."""
     return webhook_view(await ops.webhooks.disable(webhook, reason=ask.reason))
 
 
@@ -138,10 +142,10 @@ async def disable_webhook(ops: Ops, webhook: WebhookId, ask: ReasonBody, key: Id
     "/webhooks/{webhook}/enable",
     operation_id="enable_webhook",
     response_model=admin_responses.WebhookSummary,
-    summary="Enable it",
+    summary="Enable a webhook",
 )
 async def enable_webhook(ops: Ops, webhook: WebhookId, key: IdempotencyKey = None) -> dict[str, Any]:
-    """It goes on where it was."""
+    """Resume deliveries after the last delivered event."""
     return webhook_view(await ops.webhooks.enable(webhook))
 
 
@@ -149,43 +153,45 @@ async def enable_webhook(ops: Ops, webhook: WebhookId, key: IdempotencyKey = Non
     "/webhooks/{webhook}",
     operation_id="remove_webhook",
     response_model=admin_responses.WebhookSummary,
-    summary="Remove it",
+    summary="Remove a webhook",
 )
 async def remove_webhook(ops: Ops, webhook: WebhookId) -> dict[str, Any]:
-    """It ends for ever."""
+    """Remove the webhook permanently. It cannot be enabled again."""
     return webhook_view(await ops.webhooks.remove(webhook))
 
 
 @router.get(
     "/webhooks/{webhook}/deliveries", operation_id="list_deliveries", response_model=admin_responses.DeliveryList,
-    summary="What was not accepted at once",
+    summary="List deliveries of a webhook",
 )  # fmt: skip
 async def list_deliveries(ops: Ops, pages: Pages, webhook: WebhookId, status: Settled = None) -> dict[str, Any]:
-    """Newest first; what was accepted at the first attempt leaves no row."""
+    """List its deliveries, newest first. Those accepted at the first attempt are not recorded."""
     return await _deliveries(ops, pages, webhook, status)
 
 
 @router.get(
     "/deliveries", operation_id="list_all_deliveries", response_model=admin_responses.DeliveryList,
-    summary="What no webhook accepted at once",
+    summary="List deliveries",
 )  # fmt: skip
 async def list_all_deliveries(ops: Ops, pages: Pages, status: Settled = None) -> dict[str, Any]:
-    """Of all webhooks, newest first."""
+    """List the deliveries of all webhooks, newest first."""
     return await _deliveries(ops, pages, "", status)
 
 
-async def _deliveries(ops: Operations, pages: Paging, webhook: str, status: DeliveryStatus | None) -> dict[str, Any]:
-    rows, further = await ops.webhooks.deliveries(webhook, status=status, cursor=pages.place, limit=pages.limit)
+async def _deliveries(
+    ops: Operations, pages: PageRequest, webhook: str, status: DeliveryStatus | None
+) -> dict[str, Any]:
+    rows, further = await ops.webhooks.deliveries(webhook, status=status, cursor=pages.after, limit=pages.limit)
     business = ops.store.mapping().business
     return await pages.page("deliveries", [delivery_view(row, business) for row in rows], further)
 
 
 @router.post(
     "/webhooks/{webhook}/redeliver", operation_id="redeliver_dead", response_model=admin_responses.RedeliveryRecorded,
-    summary="Tell all again that was given up",
+    summary="Redeliver undeliverable events",
 )  # fmt: skip
 async def redeliver_dead(ops: Ops, webhook: WebhookId, key: IdempotencyKey = None) -> dict[str, Any]:
-    """At most 1,000 events at once, the same bytes under the same webhook-ids; `more`: ask again for the others."""
+    """Send up to 1,000 undeliverable events again, with the same bytes and ids. If `more` is true, repeat this."""
     n = await ops.webhooks.redeliver_dead(webhook, limit=AT_ONCE)
     return {"redelivered": webhook, "events": n, "more": n >= AT_ONCE}
 
@@ -194,8 +200,8 @@ async def redeliver_dead(ops: Ops, webhook: WebhookId, key: IdempotencyKey = Non
     "/deliveries/{delivery}/redeliver",
     operation_id="redeliver",
     response_model=admin_responses.WebhookDelivery,
-    summary="Tell again",
+    summary="Redeliver an event",
 )
 async def redeliver(ops: Ops, delivery: DeliveryId, key: IdempotencyKey = None) -> dict[str, Any]:
-    """The same bytes under the same webhook-id, beside the order of its run."""
+    """Send the event again, with the same bytes and id, regardless of the order of its run."""
     return delivery_view(await ops.webhooks.redeliver(delivery), ops.store.mapping().business)
