@@ -3,7 +3,17 @@
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from outlast.core import admission, attention, compensation, effect_verbs, people, run_transition, verbs, version_move
+from outlast.core import (
+    admission,
+    approvals,
+    attention,
+    compensation,
+    effect_verbs,
+    mailbox,
+    run_transition,
+    verbs,
+    version_move,
+)
 from outlast.core.commit import Commit
 from outlast.core.machine import ApprovalStatus, Choice, Reason, RunStatus, WaitStatus
 from outlast.core.rows import APPROVAL, EFFECT, RUN, STORE, WAIT, Approval, Effect, Run, Slot, Wait
@@ -118,7 +128,7 @@ class Drive:
         return self.speak(commit)
 
     def post(self, name: str = "bid") -> "Drive":
-        commit = people.append_message(tenant=TENANT, run="r", kind="signal", name=name, actor="a", now=at(self.t))
+        commit = mailbox.append_message(tenant=TENANT, run="r", kind="signal", name=name, actor="a", now=at(self.t))
         return self.speak(commit)
 
     def intend(self, *, approved: bool = False) -> "Drive":
@@ -185,11 +195,11 @@ class Drive:
 
     def resolve(self, verb: str) -> "Drive":
         self.t = max(self.t, self.effect.settle_after)
-        commit = people.resolve_effect(self.effect, verb, by="p", reason="", now=at(self.t), response=b"1")
+        commit = mailbox.resolve_effect(self.effect, verb, by="p", reason="", now=at(self.t), response=b"1")
         return self.speak(commit)
 
     def reopen(self) -> "Drive":
-        return self.speak(people.go_on(self.run, [self.effect], actor="p", reason="", now=at(self.t)))
+        return self.speak(mailbox.go_on(self.run, [self.effect], actor="p", reason="", now=at(self.t)))
 
     def declare(self) -> "Drive":
         row = Wait(TENANT, "r", 1, "bid", 1, WaitStatus.OPEN, "receive", "bid", 50, 0, "", self.t)
@@ -202,10 +212,10 @@ class Drive:
             asked_at=self.t, within_until=self.t + 100, valid_ms=1_000,
             decided_at=0, decided_by="", claims="", reason="", chosen="", valid_until=0, consumed_by="",
         )  # fmt: skip
-        return self.speak(people.ask(row, fence=run_transition.fence(self.run, inbox_seq=self.run.inbox_seq)))
+        return self.speak(approvals.ask(row, fence=run_transition.fence(self.run, inbox_seq=self.run.inbox_seq)))
 
     def decide(self, verb: Literal["approve", "reject", "again"], by: str = "p") -> "Drive":
-        commit = people.decide(
+        commit = approvals.decide(
             self.approval, verb=verb, chosen="d", by=by, claims=("finance",), reason="", now=at(self.t)
         )
         return self.speak(commit)

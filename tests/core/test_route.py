@@ -7,7 +7,7 @@ import pytest
 
 from outlast.core.durations import APPROVAL_STALE_AFTER
 from outlast.core.machine import CHOICES, OVERLAY_ONLY, Choice, EffectStatus, Reason
-from outlast.core.people import GIVEN_UP, REOPENED
+from outlast.core.mailbox import GIVEN_UP, REOPENED
 from outlast.core.route import (
     ANSWERED_BY_CONTINUE,
     ENGINE,

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
-from outlast.core import effect_verbs, machine, people, recovery, run_transition
+from outlast.core import approvals, effect_verbs, machine, mailbox, recovery, run_transition
 from outlast.core.commit import Commit
 from outlast.core.durations import Liveness
 from outlast.core.machine import TABLE, ApprovalStatus, Choice, EffectStatus, RunStatus, Transition
@@ -89,16 +89,16 @@ def waits_and_approvals() -> None:
     asked().decide("approve").intend(approved=True).settle("record")
     asked().decide("approve").finish(RunStatus.CANCELLED)
     several = asked()
-    several.speak(people.acknowledge(several.approval, by="p"))
-    several.speak(people.reassign(several.approval, who="lead", by="p", reason="on holiday"))
+    several.speak(approvals.acknowledge(several.approval, by="p"))
+    several.speak(approvals.reassign(several.approval, who="lead", by="p", reason="on holiday"))
     several.rows = tuple(r._replace(quorum=2) if isinstance(r, Approval) else r for r in several.rows)
     assert several.decide("approve").approval.status is ApprovalStatus.PENDING
     assert several.decide("approve", "q").approval.status is ApprovalStatus.APPROVED
     drive = asked()
-    drive.speak(people.cancel(drive.run, [drive.approval], actor="p", reason="", now=at(drive.t)))
+    drive.speak(mailbox.cancel(drive.run, [drive.approval], actor="p", reason="", now=at(drive.t)))
     drive = asked()
     drive.t = drive.approval.within_until
-    drive.speak(people.expire(drive.approval, at(drive.t), fence=run_transition.fence(drive.run, inbox_seq=0)))
+    drive.speak(approvals.expire(drive.approval, at(drive.t), fence=run_transition.fence(drive.run, inbox_seq=0)))
 
 
 def restores() -> None:

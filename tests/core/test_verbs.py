@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outlast.core import admission, attention, effect_verbs, people, verbs
+from outlast.core import admission, attention, effect_verbs, mailbox, verbs
 from outlast.core.commit import Put
 from outlast.core.machine import ENDED, TERMINAL, ApprovalStatus, EffectStatus, Reason, RunStatus, can
 from outlast.core.rows import RUN, Effect, Row, Run, check_run
@@ -124,7 +124,7 @@ def test_calling_a_person_keeps_position_and_visit() -> None:
 
 def test_an_ended_run_takes_no_note() -> None:
     drive = Drive().start().claim().finish(RunStatus.COMPLETED)
-    commit = people.append_message(tenant="t", run="r", kind="signal", name="n", actor="a", now=at(1))
+    commit = mailbox.append_message(tenant="t", run="r", kind="signal", name="n", actor="a", now=at(1))
     assert land(drive.rows, commit, 1).refused == "ended"
 
 
@@ -160,7 +160,7 @@ def test_a_repeated_log_entry_is_one_row_in_front_of_its_move() -> None:
 @pytest.mark.req("EFF-2", "EFF-3")
 def test_did_not_happen_waits_for_the_quiet_time() -> None:
     drive = Drive().start().claim().intend().settle("mark_uncertain")
-    commit = people.resolve_effect(drive.effect, "did_not_happen", by="p", reason="", now=at(1))
+    commit = mailbox.resolve_effect(drive.effect, "did_not_happen", by="p", reason="", now=at(1))
     quiet = drive.effect.settle_after
     assert land(drive.rows, commit, quiet - 1).refused == "settle"
     drive.t = quiet
@@ -172,7 +172,7 @@ def test_did_not_happen_waits_for_the_quiet_time() -> None:
 def test_an_answer_must_say_what_it_did() -> None:
     effect = Drive().start().claim().intend().settle("mark_uncertain").effect
     with pytest.raises(Corrupt, match="done without a response"):
-        people.resolve_effect(effect, "happened", by="p", reason="", now=at(1))
+        mailbox.resolve_effect(effect, "happened", by="p", reason="", now=at(1))
 
 
 def test_no_move_out_of_turn() -> None:

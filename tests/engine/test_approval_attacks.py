@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import pytest
 
-from outlast.core import people
+from outlast.core.approvals import votes_of
 from outlast.core.codec import digest
 from outlast.core.rows import APPROVAL, Approval
 from outlast.engine import approvals
@@ -408,7 +408,7 @@ async def test_two_people_approve_and_the_second_wakes_the_run(world: World) -> 
     assert (s.row.status.value, world.status(), world.run().inbox_seq) == ("pending", "waiting", 0)
     await s.settled(s.as_("ben").approve(s.id, reason="me too"))
     assert world.outcome()["said"] == ["did order/a/100", "ana", "ben"]
-    assert [(v["by"], v["reason"]) for v in people.votes_of(s.row)] == [("ana", "fine"), ("ben", "me too")]
+    assert [(v["by"], v["reason"]) for v in votes_of(s.row)] == [("ana", "fine"), ("ben", "me too")]
     assert "ana, ben" in world.effects()[0].allowed_by
 
 
@@ -427,7 +427,7 @@ async def test_of_many_who_vote_at_once_each_counts_once_and_the_quorum_decides(
     calls = [s.as_(f"p{i % 4}").approve(s.id) for i in range(8)]
     ended = await s.settled(asyncio.gather(*calls, return_exceptions=True))
     refused = {e.refusal for e in ended if isinstance(e, Conflict)}
-    voters = [v["by"] for v in people.votes_of(s.row)]
+    voters = [v["by"] for v in votes_of(s.row)]
     assert len(voters) == len(set(voters)) == 3 and refused <= {"voted", "decided"}
     assert len(s.shop.did) == 1
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from outlast.core import people
+from outlast.core import mailbox
 from outlast.core.rows import KINDS, key_of
 from outlast.engine.restore import recover
 from outlast.errors import Unavailable
@@ -172,7 +172,7 @@ async def test_no_process_of_the_lost_time_can_write(world: World) -> None:
 
 
 def _anything(core: MemoryCore) -> Any:
-    return people.append_message(tenant="t", run="r1", kind="signal", name="x", actor="me", now=core.now())
+    return mailbox.append_message(tenant="t", run="r1", kind="signal", name="x", actor="me", now=core.now())
 
 
 @pytest.mark.req("TEST-4", "CKP-3")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from outlast.core import attention, effect_verbs, people, verbs
+from outlast.core import attention, effect_verbs, mailbox, verbs
 from outlast.core.commit import AppendMessage, Commit
 from outlast.core.machine import ENDED, Reason, RunStatus
 from outlast.core.rows import MEMO, MESSAGE, RUN, Memo, Run
@@ -113,7 +113,7 @@ class Mailbox:
         return s._replace(rows=fresh(rows), w=ws, err=broke or str(more.pop("err", "")), **more)
 
     def _post(self, s: S) -> tuple[str, S]:
-        commit = people.append_message(tenant=TENANT, run="r", kind="signal", name="n", actor="a", now=NOW)
+        commit = mailbox.append_message(tenant=TENANT, run="r", kind="signal", name="n", actor="a", now=NOW)
         left = land(s.rows, commit, 1, self.judge)
         after = self._next(s, 0, s.w[0], left.rows, left.broke, left=s.left - 1)
         return f"a note is posted ({left.refused or 'accepted'})", after

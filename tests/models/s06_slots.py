@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from outlast.core import people, verbs
+from outlast.core import mailbox, verbs
 from outlast.core.admission import SlotChange, admit, hand_over, queue
 from outlast.core.commit import Commit, Put
 from outlast.core.machine import ENDED, RunStatus
@@ -112,7 +112,7 @@ class Slots:
 
     # --- from outside ------------------------------------------------------------------------------------
     def _cancel(self, s: S, i: int) -> Iterator[tuple[str, S]]:
-        commit = people.cancel(run_of(s.rows, RUNS[i]), (), actor="c", reason="", now=NOW)
+        commit = mailbox.cancel(run_of(s.rows, RUNS[i]), (), actor="c", reason="", now=NOW)
         left = land(s.rows, commit, 1)
         if not left.refused:
             yield f"{RUNS[i]} is cancelled", self._with(s, left, i, s.h[i], cancels=s.cancels - 1)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
 
-from outlast.core import effect_verbs, people, verbs
+from outlast.core import effect_verbs, mailbox, verbs
 from outlast.core.commit import Chain, Commit, Put
 from outlast.core.limits import ROW_BYTES_MAX
 from outlast.core.machine import EffectStatus
@@ -157,7 +157,7 @@ def _commits(poison: bool) -> dict[str, Commit]:
     return {
         "record": effect_verbs.record(run, effect, b"1" * (ROW_BYTES_MAX + 1 if poison else 1), now=NOW),
         "advance": verbs.advance(run, node="b", status_label="", state=b"{}", now=NOW, budget_ms=SLICE),
-        "post": people.append_message(tenant=TENANT, run="r", kind="signal", name="n", actor="a", now=NOW),
+        "post": mailbox.append_message(tenant=TENANT, run="r", kind="signal", name="n", actor="a", now=NOW),
     }
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from outlast.core import effect_verbs, people, verbs
+from outlast.core import effect_verbs, mailbox, verbs
 from outlast.core.machine import WaitStatus
 from outlast.core.rows import WAIT, Run, Wait
 from outlast.core.run_columns import Armed, WaitingFor
@@ -107,7 +107,7 @@ class Waits:
 
     # --- outside ---------------------------------------------------------------------------------
     def _posts(self, s: S) -> Iterator[tuple[str, S]]:
-        commit = people.append_message(tenant=TENANT, run="r", kind="signal", name="n", actor="a", now=at(s.t))
+        commit = mailbox.append_message(tenant=TENANT, run="r", kind="signal", name="n", actor="a", now=at(s.t))
         if self.stamp == "under the lock":
             if s.left:
                 left = land(s.rows, commit, s.t)

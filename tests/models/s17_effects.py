@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from outlast.core import attention, effect_verbs, people, verbs
+from outlast.core import attention, effect_verbs, mailbox, verbs
 from outlast.core.commit import Commit
 from outlast.core.machine import EffectStatus, Reason
 from outlast.core.rows import EFFECT, Effect, Message, Run
@@ -124,7 +124,7 @@ class Effects:
         if effect is None or effect.status is not EffectStatus.UNCERTAIN or s.human:
             return
         for verb in ("did_not_happen", "happened"):
-            commit = people.resolve_effect(effect, verb, by="p", reason="", now=at(s.t), response=b"1")
+            commit = mailbox.resolve_effect(effect, verb, by="p", reason="", now=at(s.t), response=b"1")
             left = land(s.rows, commit if self.person_waits else whenless(commit), s.t)
             if not left.refused:
                 redo = verb == "did_not_happen"

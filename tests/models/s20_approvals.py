@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from outlast.core import effect_verbs, people, run_transition, verbs
+from outlast.core import approvals, effect_verbs, mailbox, run_transition, verbs
 from outlast.core.commit import Commit, Put
 from outlast.core.effect_verbs import Intent
 from outlast.core.machine import ENDED, ApprovalStatus, EffectStatus, RunStatus
@@ -137,9 +137,9 @@ class Approvals:
             return
         assert copy is not None and a is not None
         for verb, chosen in self._answers(copy):
-            who = "q" if people.votes_of(copy) else "p"
+            who = "q" if approvals.votes_of(copy) else "p"
             asked = copy if self.counts else copy._replace(quorum=1)
-            commit = people.decide(asked, verb=verb, chosen=chosen, by=who, claims=(), reason="", now=at(s.t))
+            commit = approvals.decide(asked, verb=verb, chosen=chosen, by=who, claims=(), reason="", now=at(s.t))
             commit = commit if self.decide_when else whenless(commit)
             commit = commit if self.decide == "compare and set" else _forced(commit, s.rows)
             left = land(s.rows, commit, s.t)
@@ -153,7 +153,7 @@ class Approvals:
     def _answers(self, copy: Approval) -> Iterator[tuple[Literal["approve", "reject", "again"], str]]:
         for verb in ANSWERS:
             yield verb, DIGEST
-        votes = people.votes_of(copy)
+        votes = approvals.votes_of(copy)
         if self.edits:
             yield "approve", CHANGED
         assert not votes or not self.edits, "votes for two plans are refused before the store is asked"
@@ -164,7 +164,7 @@ class Approvals:
             return ""
         if a.status is ApprovalStatus.APPROVED and voted < self.quorum:
             return "approved by fewer people than it takes"
-        return "" if len(people.votes_of(a)) == voted else "a vote was lost"
+        return "" if len(approvals.votes_of(a)) == voted else "a vote was lost"
 
     def _canceller(self, s: S) -> Iterator[tuple[str, S]]:
         a = _approval(s.rows)
@@ -173,11 +173,11 @@ class Approvals:
             listed = rows if self.cancel_withdraws else ()
             yield f"t={s.t}: a canceller reads the approvals", s._replace(cancel="read", listed=listed)
         elif s.cancel == "read":
-            left = land(s.rows, people.cancel(run_of(s.rows), s.listed, actor="c", reason="", now=at(s.t)), s.t)
+            left = land(s.rows, mailbox.cancel(run_of(s.rows), s.listed, actor="c", reason="", now=at(s.t)), s.t)
             done = {"version": "", "ended": "told"}.get(left.refused, "posted")
             yield f"t={s.t}: cancel ({left.refused or 'posted'})", self._with(s, left, cancel=done, listed=())
         elif s.cancel == "posted":
-            puts = tuple(put for row in rows if (put := people.withdraw(row, at(s.t))) is not None)
+            puts = tuple(put for row in rows if (put := approvals.withdraw(row, at(s.t))) is not None)
             left = land(s.rows, Commit(puts), s.t) if puts and self.cancel_withdraws else Landed(s.rows, "", 0, "")
             yield f"t={s.t}: the canceller is told: accepted", self._with(s, left, cancel="told")
 
@@ -251,12 +251,12 @@ class Approvals:
     def _permitted(self, s: S, view: Run) -> Iterator[tuple[str, S]]:
         a = next((row for row in s.known if isinstance(row, Approval)), None)
         if a is None:
-            commit = people.ask(
+            commit = approvals.ask(
                 _question(s.t)._replace(quorum=self.quorum), fence=run_transition.fence(view, inbox_seq=s.snap)
             )
             yield from self._speak(s, commit if self.ask_names_mail else nameless(commit), "ask")
         elif a.status is ApprovalStatus.PENDING and s.t >= a.within_until:
-            commit = people.expire(a, at(s.t), fence=run_transition.fence(view, inbox_seq=s.snap))
+            commit = approvals.expire(a, at(s.t), fence=run_transition.fence(view, inbox_seq=s.snap))
             yield from self._speak(s, commit, "expire", over=True)
         elif a.status is ApprovalStatus.PENDING:
             waiting, clocks = [WaitingFor("approval", a.id)], [Armed(a.id, a.within_until)]

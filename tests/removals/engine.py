@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from outlast.core import compensation, effect_verbs, people, run_transition, verbs
+from outlast.core import compensation, effect_verbs, mailbox, run_transition, verbs
 from outlast.core.commit import Commit, Done, Fence
 from outlast.core.machine import ApprovalStatus, EffectStatus
 from outlast.core.rows import APPROVAL, RUN, Effect, Kind, Row, Run, version_of
@@ -147,7 +147,7 @@ def no_deadline(patch: Patch) -> None:
 
 
 def signal_twice(patch: Patch) -> None:
-    kept = people.append_message
+    kept = mailbox.append_message
 
     def append(**given: Any) -> Any:
         commit = kept(**given)

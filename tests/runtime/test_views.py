@@ -7,7 +7,7 @@ import pytest
 from outlast.core.commit import Instant
 from outlast.core.events import EventType, event
 from outlast.core.machine import EffectStatus, LeaseStatus, Reason, RunStatus
-from outlast.core.people import REOPENED
+from outlast.core.mailbox import REOPENED
 from outlast.core.rows import ENDED, Effect, Event, Run, Worker
 from outlast.core.run_columns import Attention, WaitingFor, WaitingKind, dump_attention, dump_waiting
 from outlast.runtime import views

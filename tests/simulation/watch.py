@@ -24,7 +24,7 @@ from outlast.core.machine import (
     RunStatus,
     WaitStatus,
 )
-from outlast.core.people import REOPENED
+from outlast.core.mailbox import REOPENED
 from outlast.core.quarantine import group_of
 from outlast.core.rows import (
     APPROVAL,

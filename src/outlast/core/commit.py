@@ -139,3 +139,13 @@ class Mapping(NamedTuple):
 
 
 IDENTITY: Final = Mapping(version=0, base_real=0, base_business=0, rate=1.0)
+
+EMPTY: Final = b"{}"
+"""The payload of a message that carries no data."""
+
+
+def append_to_inbox(
+    tenant: str, run: str, kind: str, name: str, actor: str, payload: bytes = EMPTY, signal_id: str = ""
+) -> AppendMessage:
+    """Return the write that appends a message to a run's inbox; the store numbers and stamps it."""
+    return AppendMessage(Message(tenant, run, 0, kind, name, payload, signal_id, actor, 0))

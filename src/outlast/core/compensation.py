@@ -8,7 +8,8 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
-from outlast.core import people
+from outlast.core import mailbox
+from outlast.core.approvals import withdraw
 from outlast.core.commit import Commit, Instant, Put, When
 from outlast.core.effect_verbs import Intent, intend, record, reserve_undo, settle
 from outlast.core.events import EventType
@@ -123,7 +124,7 @@ def compensate(
         crash_count=0,
         group_max=0,
     )
-    withdrawn = tuple(w for a in approvals if (w := people.withdraw(a, now)) is not None)
+    withdrawn = tuple(w for a in approvals if (w := withdraw(a, now)) is not None)
     return Commit(
         (*put, *withdrawn), fence(run, inbox_seq=inbox_seq), label=f"{run.run} compensate {run.node}#{run.visit}"
     )
@@ -155,7 +156,7 @@ def code_of(effect: Effect) -> str:
 
 def is_refused(undo: Effect) -> bool:
     """True if the effect was refused and no person has reopened it."""
-    return undo.status is EffectStatus.REFUSED and code_of(undo) != people.REOPENED
+    return undo.status is EffectStatus.REFUSED and code_of(undo) != mailbox.REOPENED
 
 
 def intend_undo(
@@ -242,15 +243,15 @@ def answer_undo(
     A call that may still arrive forbids another until its settle time is over by the store's clock (S-17, EFF-3). A
     manual undo records the person and the reason, and marks the effect undone, in this commit.
     """
-    said = people.answer(run, Reason.UNDO_FAILED, choice, key=undo.key, actor=actor, text=text, by_ms=0, now=now)
+    said = mailbox.answer(run, Reason.UNDO_FAILED, choice, key=undo.key, actor=actor, text=text, by_ms=0, now=now)
     if choice is Choice.DONE_BY_HAND:
         by_hand = _answered(undo, "undone_manually", BY_HAND, text, actor, now, response=NO_ANSWER)
         return said._replace(writes=(*said.writes, by_hand, _undone(original)))
     if undo.status is EffectStatus.UNCERTAIN:
-        again = _answered(undo, "did_not_happen", people.REOPENED, text, actor, now)
+        again = _answered(undo, "did_not_happen", mailbox.REOPENED, text, actor, now)
         quiet = When(undo.settle_after, True, "real", "settle")
         return said._replace(writes=(*said.writes, again), whens=(quiet,))
-    again = _answered(undo, "reopen", people.REOPENED, text, actor, now)
+    again = _answered(undo, "reopen", mailbox.REOPENED, text, actor, now)
     return said._replace(writes=(*said.writes, again))
 
 

@@ -10,7 +10,7 @@ from outlast.core.durations import ATTEMPT_TIMEOUT, SETTLE_MARGIN, START_BUDGET
 from outlast.core.effect_verbs import tries
 from outlast.core.events import EventType
 from outlast.core.machine import EffectStatus, Reason, effect_target
-from outlast.core.people import REOPENED
+from outlast.core.mailbox import REOPENED
 from outlast.core.rows import EFFECT, Effect, Event, Run, check_effect, is_over
 from outlast.core.run_columns import Attention, WaitingFor, dump_attention, stale_timer
 from outlast.core.run_transition import give_back

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple, TypeAlias
 from outlast.core.compensation import Ending, ending_of
 from outlast.core.durations import APPROVAL_STALE_AFTER
 from outlast.core.machine import CHOICES, OVERLAY_ONLY, Choice, EffectStatus, Reason
-from outlast.core.people import GIVEN_UP, REOPENED
+from outlast.core.mailbox import GIVEN_UP, REOPENED
 from outlast.core.rows import Effect, Message, Run
 from outlast.core.run_columns import Attention, attention_of
 from outlast.core.version_move import move_request_of

@@ -8,13 +8,13 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-from outlast.core import people
-from outlast.core import people as moves
+from outlast.core import approvals
+from outlast.core.approvals import CHANGED_BY, altered_plan
 from outlast.core.codec import canonical, digest
 from outlast.core.commit import Commit, Fence, Put
 from outlast.core.limits import PLANS_PER_APPROVAL_MAX, QUORUM_MAX, TEXT_CHARS_MAX
 from outlast.core.machine import ApprovalStatus, Choice, Reason
-from outlast.core.people import CHANGED_BY, REOPENED, altered_plan
+from outlast.core.mailbox import REOPENED
 from outlast.core.rows import Approval, Run
 from outlast.core.run_columns import Armed, Attention, WaitingFor
 from outlast.engine.commands import RACES_MAX, busy, check_reason, find_approval, over
@@ -107,7 +107,7 @@ async def _current_answer(execution: NodeExecution, approval: Approval) -> Appro
     if approval.status in (ApprovalStatus.APPROVED, ApprovalStatus.REJECTED, ApprovalStatus.AGAIN):
         return approval
     if approval.status is ApprovalStatus.PENDING and session.now.business >= approval.within_until:
-        commit = moves.expire(approval, session.now, fence=_fence(execution))
+        commit = approvals.expire(approval, session.now, fence=_fence(execution))
         await session.land(commit)
         approval = session.approvals[approval.id]
     if approval.status is ApprovalStatus.EXPIRED:
@@ -178,12 +178,12 @@ async def _ask(execution: NodeExecution, question: Question, before: int) -> App
         valid_until=0,
         consumed_by="",
     )
-    await session.land(moves.ask(row, fence=_fence(execution)))
+    await session.land(approvals.ask(row, fence=_fence(execution)))
     return row
 
 
 async def _withdraw(execution: NodeExecution, approval: Approval) -> None:
-    put = moves.withdraw(approval, execution.session.now)
+    put = approvals.withdraw(approval, execution.session.now)
     if put is not None:
         await execution.session.land(
             Commit((put,), _fence(execution), label=f"{approval.run} withdraw {approval.wait}")
@@ -288,7 +288,7 @@ async def decide_approval(
         raise _moved(row) if row.status is ApprovalStatus.PENDING else _decided(row)
     for _ in range(RACES_MAX):
         _check(row, verb, chosen, by, changed)
-        commit = people.decide(
+        commit = approvals.decide(
             row, verb=verb, chosen=chosen, by=by, claims=claims, reason=reason, now=await store.now(), changed=changed
         )
         _check_policy(commit, verdict)
@@ -309,7 +309,7 @@ async def decide_approval(
 
 async def acknowledge(store: Store, approval: Approval, *, by: str, version: int = 0) -> Approval:
     """Record that an approver looks at it. Raises Conflict if it is decided, or not at the `version` seen."""
-    return await _update(store, approval, lambda row: people.acknowledge(row, by=by), version)
+    return await _update(store, approval, lambda row: approvals.acknowledge(row, by=by), version)
 
 
 async def reassign(store: Store, approval: Approval, *, who: str, by: str, reason: str, version: int = 0) -> Approval:
@@ -317,7 +317,7 @@ async def reassign(store: Store, approval: Approval, *, who: str, by: str, reaso
     if not reason.strip():
         raise InvalidInput("a reassignment needs a reason", "the approvers will read it", "say why")
     check_reason(reason)
-    return await _update(store, approval, lambda row: people.reassign(row, who=who, by=by, reason=reason), version)
+    return await _update(store, approval, lambda row: approvals.reassign(row, who=who, by=by, reason=reason), version)
 
 
 async def _update(store: Store, approval: Approval, make: Any, version: int) -> Approval:
@@ -371,7 +371,7 @@ def _check(row: Approval, verb: DecisionVerb, chosen: str, by: str, changed: Map
             f"approve or reject it: outlast approvals show {row.id}",
             refusal="no_further_round",
         )
-    votes = people.votes_of(row)
+    votes = approvals.votes_of(row)
     if any(vote["by"] == by for vote in votes):
         raise Conflict(
             f"{by} has voted on {row.id} already",
@@ -402,7 +402,7 @@ def _check(row: Approval, verb: DecisionVerb, chosen: str, by: str, changed: Map
 
 def _check_intact(row: Approval) -> None:
     """Raise Conflict if a stored plan does not match its digest: approvers read the plan and approve the digest."""
-    if key := people.altered_plan(row):
+    if key := approvals.altered_plan(row):
         raise Conflict(
             f"approval {row.id} cannot be approved: the plan it shows is not the requested one",
             f"activity, key and arguments stored for {key} do not give the digest stored beside them",
@@ -492,7 +492,7 @@ async def changed_plan(
             "approve what is offered, or reject it",
             refusal="not_editable",
         )
-    if people.CHANGED_BY in plan:
+    if approvals.CHANGED_BY in plan:
         raise Conflict(
             f"alternative {index} of {approval.id} is itself a changed plan",
             "a change is made to one of the plans that were offered",
@@ -522,7 +522,7 @@ async def changed_plan(
         "digest": digest,
         "arguments": made.arguments.decode(),
         "of": index,
-        people.CHANGED_BY: by,
+        approvals.CHANGED_BY: by,
         "changed_at": now.business,
         "changes": {name: arguments[name] for name in changes},
     }

@@ -3,7 +3,7 @@
 import json
 from typing import Any, Literal, NamedTuple
 
-from outlast.core import compensation, people
+from outlast.core import approvals, compensation, mailbox
 from outlast.core.codec import canonical, digest
 from outlast.core.commit import Commit, Expect
 from outlast.core.durations import SECOND
@@ -176,7 +176,7 @@ async def signal(
             "keep large values elsewhere (file, object store) and send their address",
         )
     now = await store.now()
-    commit = people.append_message(
+    commit = mailbox.append_message(
         tenant=tenant,
         run=run,
         kind="signal",
@@ -214,7 +214,7 @@ async def cancel(store: Store, *, tenant: str, run: str, actor: str, reason: str
         row = await find_run(store, tenant, run)
         asked = await approvals_of(store, tenant, run)
         try:
-            commit = people.cancel(row, asked, actor=actor, reason=reason, now=await store.now())
+            commit = mailbox.cancel(row, asked, actor=actor, reason=reason, now=await store.now())
             await store.commit(as_seen(commit, seen))
             break
         except Ended:
@@ -244,7 +244,7 @@ async def withdraw_late(store: Store, tenant: str, run: str) -> None:
     """
     for _ in range(RACES_MAX):
         now = await store.now()
-        puts = [put for a in await approvals_of(store, tenant, run) if (put := people.withdraw(a, now)) is not None]
+        puts = [put for a in await approvals_of(store, tenant, run) if (put := approvals.withdraw(a, now)) is not None]
         if not puts:
             return
         try:
@@ -296,7 +296,7 @@ async def continue_run(
         if other is not None:
             raise Conflict(f"continue does not answer {other.reason}", other.detail, _answer_to(other.reason, run))
         refused = await _refused(store, row, [a for a in reasons if a.reason is EXHAUSTED])
-        commit = people.go_on(row, refused, actor=actor, reason=reason, now=await store.now())
+        commit = mailbox.go_on(row, refused, actor=actor, reason=reason, now=await store.now())
         try:
             await store.commit(as_seen(commit, seen))
             return
@@ -339,7 +339,7 @@ async def resolve_attention(
         if reason is Reason.UNDO_FAILED:
             await _answer_undo(store, row, entries, choice, actor=actor, text=text, seen=seen)
             return
-        commit = people.answer(
+        commit = mailbox.answer(
             row,
             reason,
             choice,
@@ -523,7 +523,7 @@ async def resolve_effect(
         )
     if effect.status is not EffectStatus.UNCERTAIN:
         raise _resolved(effect)
-    commit = people.resolve_effect(
+    commit = mailbox.resolve_effect(
         effect, verb, by=actor, reason=reason, now=await store.now(), response=response, external_id=external_id
     )
     try:

@@ -14,11 +14,11 @@ from uuid import UUID
 from pydantic import BaseModel, JsonValue
 from typing_extensions import override
 
+from outlast.core.approvals import votes_of
 from outlast.core.codec import canonical, digest
 from outlast.core.durations import SECOND, Duration
 from outlast.core.limits import LOG_ENTRY_BYTES_MAX, TEXT_CHARS_MAX
 from outlast.core.machine import ApprovalStatus
-from outlast.core.people import votes_of
 from outlast.core.run_transition import LogEntry
 from outlast.engine.activity_calls import look_up, perform
 from outlast.engine.approvals import Question, changes_of, check_question, chosen_plan, request_approval

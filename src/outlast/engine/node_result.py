@@ -14,7 +14,7 @@ from outlast.core.durations import HOLD_LOOK_AGAIN
 from outlast.core.effect_verbs import is_unsent
 from outlast.core.limits import TEXT_CHARS_MAX
 from outlast.core.machine import EffectStatus, Reason
-from outlast.core.people import REOPENED
+from outlast.core.mailbox import REOPENED
 from outlast.core.recovery import without_attempts
 from outlast.core.route import EndCancelled
 from outlast.core.rows import Effect, Memo, Pause

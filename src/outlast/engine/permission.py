@@ -3,9 +3,9 @@
 import json
 from typing import Any, NamedTuple
 
+from outlast.core.approvals import altered_plan, votes_of
 from outlast.core.durations import APPROVAL_VALID_FOR, SECOND
 from outlast.core.machine import ApprovalStatus, Reason
-from outlast.core.people import altered_plan, votes_of
 from outlast.core.rows import Approval, Effect
 from outlast.core.run_columns import Attention
 from outlast.engine.approvals import Question, request_approval

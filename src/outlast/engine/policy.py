@@ -10,11 +10,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from outlast.core import effect_verbs as moves
+from outlast.core.approvals import votes_of
 from outlast.core.codec import digest
 from outlast.core.commit import Instant
 from outlast.core.durations import SECOND
 from outlast.core.events import EventType
-from outlast.core.people import votes_of
 from outlast.core.rows import Approval, Memo, Run
 from outlast.core.run_transition import LogEntry
 from outlast.engine.node_execution import NodeExecution

@@ -15,7 +15,7 @@ from outlast.core.commit import WRITES_MAX, Chain, Commit, Done, Instant, Put
 from outlast.core.durations import SECOND, STORE_RETRY
 from outlast.core.effect_verbs import settled_shared
 from outlast.core.machine import EffectStatus
-from outlast.core.people import settled_elsewhere
+from outlast.core.mailbox import settled_elsewhere
 from outlast.core.rows import (
     EFFECT,
     MESSAGE,

@@ -3,9 +3,9 @@
 import json
 from typing import Any, Final
 
+from outlast.core.approvals import CHANGED_BY, votes_of
 from outlast.core.events import iso
 from outlast.core.machine import ApprovalStatus, EffectStatus
-from outlast.core.people import CHANGED_BY, votes_of
 from outlast.core.rows import APPROVAL, Approval, Run
 from outlast.flow.approval_rule import Rule
 from outlast.flow.workflow import Workflow

@@ -7,11 +7,11 @@ from itertools import pairwise
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from outlast.core import deliveries
+from outlast.core.approvals import is_exact
 from outlast.core.codec import digest
 from outlast.core.commit import Mapping
 from outlast.core.effect_verbs import bound_notes
 from outlast.core.machine import OPEN_EFFECT, SWEPT, ApprovalStatus, DeliveryStatus, EffectStatus, WaitStatus
-from outlast.core.people import is_exact
 from outlast.core.rows import (
     APPROVAL,
     CURSOR,

@@ -9,7 +9,7 @@ from outlast.core.compensation import BY_HAND
 from outlast.core.durations import HEARTBEAT_EVERY
 from outlast.core.effect_verbs import NOT_SENT
 from outlast.core.machine import HELD, EffectStatus, LeaseStatus
-from outlast.core.people import REOPENED
+from outlast.core.mailbox import REOPENED
 from outlast.core.rows import Effect, Run, Worker, is_over
 from outlast.core.run_columns import WaitingFor, attention_of, waiting_of
 

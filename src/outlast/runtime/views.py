@@ -8,11 +8,12 @@ import json
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
+from outlast.core.approvals import CHANGED_BY, votes_of
 from outlast.core.commit import Instant
 from outlast.core.events import EventType, iso, trace_of
 from outlast.core.keys import OncePer
 from outlast.core.machine import EffectStatus, LeaseStatus
-from outlast.core.people import CHANGED_BY, REOPENED, votes_of
+from outlast.core.mailbox import REOPENED
 from outlast.core.rows import Approval, Effect, Event, Evidence, Pause, Result, Run, Worker, is_over
 from outlast.core.run_columns import attention_for_people, waiting_of
 from outlast.flow.approval_rule import EVERY_ROLE

@@ -1,51 +1,20 @@
-"""The moves of people and programs outside the holder: messages, approvals, decisions; pure functions to one commit."""
+"""The verbs of approvals: ask, vote, decide, reassign, expire, withdraw (S-20)."""
 
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from outlast.core.codec import digest
-from outlast.core.commit import AppendMessage, Commit, Fence, Instant, Put, When
+from outlast.core.commit import Commit, Fence, Instant, Put, When, append_to_inbox
 from outlast.core.machine import (
-    CHOICES,
     ApprovalStatus,
-    Choice,
-    EffectStatus,
-    Reason,
     approval_target,
-    effect_target,
 )
-from outlast.core.rows import APPROVAL, EFFECT, TOKEN, Approval, Effect, Message, Run, Token, check_effect
+from outlast.core.rows import APPROVAL, Approval
 from outlast.errors import NotStorable
 
-NO_BYTES = b"{}"
 CHANGED_BY = "changed_by"
 """Marks, among the plans of an approval, the one that a person made by changing arguments of another."""
-
-
-def _note(
-    tenant: str, run: str, kind: str, name: str, actor: str, payload: bytes = NO_BYTES, signal_id: str = ""
-) -> AppendMessage:
-    return AppendMessage(Message(tenant, run, 0, kind, name, payload, signal_id, actor, 0))
-
-
-def append_message(
-    *,
-    tenant: str,
-    run: str,
-    kind: str,
-    name: str,
-    actor: str,
-    now: Instant,
-    payload: bytes = NO_BYTES,
-    signal_id: str = "",
-) -> Commit:
-    """Leave a message. One with a `signal_id` lands once: a second one is refused as Stale ("version")."""
-    message = _note(tenant, run, kind, name, actor, payload, signal_id)
-    if not signal_id:
-        return Commit((message,), label=f"{run} post {name}")
-    once = Put(TOKEN, Token(tenant, run, f"signal/{signal_id}", "", name, now.business), 0)
-    return Commit((message, once), label=f"{run} post {name}")
 
 
 def ask(approval: Approval, *, fence: Fence) -> Commit:
@@ -110,7 +79,10 @@ def decide(
         valid_until=now.business + approval.valid_ms if approve else 0,
     )
     return Commit(
-        (Put(APPROVAL, row, approval.version), _note(approval.tenant, approval.run, "decision", approval.id, by)),
+        (
+            Put(APPROVAL, row, approval.version),
+            append_to_inbox(approval.tenant, approval.run, "decision", approval.id, by),
+        ),
         whens=in_time,
         label=f"{approval.run} decide {approval.wait}",
     )
@@ -182,7 +154,7 @@ def reassign(approval: Approval, *, who: str, by: str, reason: str) -> Commit:
     return Commit(
         (
             Put(APPROVAL, row, approval.version),
-            _note(approval.tenant, approval.run, "reassign", approval.id, by, payload),
+            append_to_inbox(approval.tenant, approval.run, "reassign", approval.id, by, payload),
         ),
         whens=(When(approval.within_until, False, "business", ApprovalStatus.EXPIRED),),
         label=f"{approval.run} reassign {approval.wait}",
@@ -208,107 +180,3 @@ def withdraw(approval: Approval, now: Instant) -> Put | None:
         return None
     row = approval._replace(version=approval.version + 1, status=approval_target("withdraw", approval.status))
     return Put(APPROVAL, row, approval.version)
-
-
-def cancel(run: Run, approvals: Sequence[Approval], *, actor: str, reason: str, now: Instant) -> Commit:
-    """Ask the holder to end the run; its open approvals are withdrawn in the same commit (S-20).
-
-    `ask` names the mail, so no approval is asked for after this; one asked for since `approvals` were read is
-    for the caller to withdraw before it tells anybody that the cancel was accepted.
-    """
-    withdrawn = tuple(put for a in approvals if (put := withdraw(a, now)) is not None)
-    message = _note(run.tenant, run.run, "cancel", "cancel", actor, json.dumps({"reason": reason}).encode())
-    return Commit((message, *withdrawn), label=f"{run.run} post cancel")
-
-
-def resolve_effect(
-    effect: Effect,
-    verb: str,
-    *,
-    by: str,
-    reason: str,
-    now: Instant,
-    response: bytes | None = None,
-    external_id: str = "",
-) -> Commit:
-    """A person's answer on an uncertain effect, once: `happened`, `did_not_happen` or `give_up`; wakes the run.
-
-    "Did not happen" re-opens it for another attempt, and is accepted only once a call in flight can no longer
-    land, by the store's clock (S-17, EFF-3). Raises Corrupt for `happened` without the response that happened.
-    """
-    status = effect_target(verb, effect.status)
-    code = {"did_not_happen": REOPENED, "give_up": GIVEN_UP}.get(verb, "")
-    row = effect._replace(
-        version=effect.version + 1,
-        status=status,
-        response=response if status is EffectStatus.DONE else None,
-        external_id=external_id,
-        error=json.dumps({"code": code, "detail": reason}) if code else "",
-        settled_at=now.business,
-        settled_by=by,
-    )
-    check_effect(row)
-    quiet = (When(effect.settle_after, True, "real", "settle"),) if verb == "did_not_happen" else ()
-    payload = json.dumps({"verb": verb, "key": effect.key, "visit": effect.visit, "reason": reason}).encode()
-    run = effect.by_run or effect.run
-    return Commit(
-        (Put(EFFECT, row, effect.version), _note(effect.tenant, run, "resolve", effect.key, by, payload)),
-        whens=quiet,
-        label=f"{run} {verb} {effect.key}",
-    )
-
-
-def settled_elsewhere(effect: Effect, run: str) -> Commit:
-    """Tell a run that waits for another run's shared effect that it may look again: it is settled (S-18)."""
-    return Commit((_note(effect.tenant, run, "resolve", effect.key, effect.by_run),), label=f"{run} post {effect.key}")
-
-
-GIVEN_UP = "given_up"
-"""The code of a refused effect that a person gave up."""
-REOPENED = "did_not_happen"
-"""The code of a refused effect that a person re-opened: the next walk intends it anew."""
-
-
-def go_on(run: Run, refused: Sequence[Effect], *, actor: str, reason: str, now: Instant) -> Commit:
-    """The operator's `continue` of a run in attention; effects refused after their last attempt are re-opened."""
-    payload = json.dumps({"reason": reason}).encode()
-    message = _note(run.tenant, run.run, Choice.CONTINUE.value, Choice.CONTINUE.value, actor, payload)
-    return Commit((message, *_reopened(refused, REOPENED, reason)), label=f"{run.run} post continue")
-
-
-def _reopened(refused: Sequence[Effect], code: str, reason: str) -> tuple[Put, ...]:
-    error = json.dumps({"code": code, "detail": reason})
-    return tuple(
-        Put(EFFECT, e._replace(version=e.version + 1, status=effect_target("reopen", e.status), error=error), e.version)
-        for e in refused
-    )
-
-
-def answer(
-    run: Run,
-    reason: Reason,
-    choice: Choice,
-    *,
-    key: str,
-    actor: str,
-    text: str,
-    by_ms: int,
-    now: Instant,
-    refused: Sequence[Effect] = (),
-    approvals: Sequence[Approval] = (),
-    recorded: Sequence[tuple[int, str, str]] = (),
-) -> Commit:
-    """A person's choice for one reason of the attention set; the holder acts on it.
-
-    `refused`: effects whose attempts are used up: `retry` re-opens them, `give_up` leaves them refused under the
-    code `given_up`, which a node may handle. `approvals`: those to withdraw, because the choice ends the run (S-20).
-    `recorded`: (visit, key, digest) of each call that `use_recorded` answers from its row, as long as the run lives.
-    """
-    assert choice in CHOICES[reason]
-    said: dict[str, object] = {"choice": choice.value, "key": key, "reason": text, "by_ms": by_ms}
-    if recorded:
-        said["recorded"] = recorded
-    message = _note(run.tenant, run.run, "answer", reason.value, actor, json.dumps(said).encode())
-    reopened = _reopened(refused, GIVEN_UP if choice is Choice.GIVE_UP else REOPENED, text)
-    withdrawn = tuple(put for a in approvals if (put := withdraw(a, now)) is not None)
-    return Commit((message, *reopened, *withdrawn), label=f"{run.run} post answer")
