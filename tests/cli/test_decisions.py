@@ -63,8 +63,8 @@ def test_the_list_of_mine_is_what_i_may_decide(outlast: Terminal) -> None:
     outlast.start()
     approval = outlast.approval()
     assert approval in outlast("approvals", "ls", "--mine", "--role", "finance").out
-    assert outlast("approvals", "ls", "--mine", "--role", "sales").out == "no such approval\n"
-    assert outlast("approvals", "ls", "--overdue").out == "no such approval\n"
+    assert outlast("approvals", "ls", "--mine", "--role", "sales").out == "no approval matches\n"
+    assert outlast("approvals", "ls", "--overdue").out == "no approval matches\n"
 
 
 @pytest.mark.req("GATE-2")
@@ -83,7 +83,7 @@ def test_it_is_decided_once(outlast: Terminal) -> None:
     outlast.start()
     approval = outlast.approval()
     first = outlast("approvals", "approve", approval, "--reason", "fine")
-    assert first.code == 0 and "r1 has not gone on yet" in first.out and "no worker serves refund@1" in first.err
+    assert first.code == 0 and "r1 has not continued yet" in first.out and "no worker serves refund@1" in first.err
     for verb in ("approve", "reject"):
         again = outlast("approvals", verb, approval, "--reason", "late")
         assert again.code == 4 and "approved it: fine" in again.err
@@ -146,7 +146,7 @@ def test_a_doubt_is_shown_with_its_ways_out(doubtful: Terminal) -> None:
     page = doubtful("runs", "show", "r1").out
     assert "effect_uncertain refund/A-17" in page and "the bank hung up" in page
     assert "choices: happened, did_not_happen, give_up · ignored: stays as it is" in page
-    assert "→ look at the receiver, then: outlast effects resolve r1 refund/A-17 --happened ID" in page
+    assert "→ check the receiver, then: outlast effects resolve r1 refund/A-17 --happened ID" in page
     ledger = doubtful("runs", "effects", "r1")
     assert "UNCERTAIN perhaps: " in ledger.row("issue_refund") and "?" in ledger.row("issue_refund")
     assert "--happened ID" in ledger.out
@@ -159,7 +159,7 @@ def test_did_not_happen_is_offered_once_it_would_be_taken() -> None:
     assert line.endswith("outlast effects resolve r1 k --happened ID | --did-not-happen | --give-up --reason …")
     line, when = doubt_lines(screen, {**view, "settles_in_ms": 90_000})
     assert line.endswith("outlast effects resolve r1 k --happened ID | --give-up --reason …")
-    assert when == "  did not happen: from 2026-03-02T14:03:20Z on, in 1m30s: a call may still land until then"
+    assert when == "  --did-not-happen from 2026-03-02T14:03:20Z on, in 1m30s: until then a sent call may still arrive"
     late = {"epoch": 3, "status": "done", "code": "", "detail": "", "response": {"number": "R-1"}}
     first, *_ = doubt_lines(screen, {**view, "evidence": [late]})
     assert first == '  a replaced worker later got: done {"number": "R-1"} (epoch 3)'
@@ -192,7 +192,7 @@ def test_the_ledger_is_read_across_runs_and_each_call_whole(doubtful: Terminal) 
     missing = doubtful("effects", "show", "r1", "refund/A-99")
     assert missing.code == 3 and "no effect refund/A-99" in missing.err
     both = doubtful("effects", "ls", "--uncertain", "--status", "done")
-    assert both.code == 2 and "say one of them" in both.err
+    assert both.code == 2 and "exclude each other" in both.err
 
 
 @pytest.mark.req("EFF-3")

@@ -75,9 +75,9 @@ def test_the_default_store_is_a_file_in_this_folder(outlast: Terminal) -> None:
     ("command", "sentence"),
     [
         (["runs", "ls"], "no run yet → outlast run"),
-        (["runs", "ls", "--attention"], "no such run"),
-        (["approvals", "ls"], "nothing waits for a decision"),
-        (["approvals", "ls", "--all"], "nobody has been asked yet"),
+        (["runs", "ls", "--attention"], "no run matches"),
+        (["approvals", "ls"], "no approval is pending"),
+        (["approvals", "ls", "--all"], "no approval was requested yet"),
         (["workers", "ls"], "no worker serves this store → outlast worker"),
     ],
 )
@@ -259,7 +259,7 @@ def test_an_answer_that_finds_no_place_is_one_line(outlast: Terminal, command: l
     full = os.open("/dev/full", os.O_WRONLY)
     found = _process(outlast, "-q", *command, stdout=full)
     os.close(full)
-    said = "The answer could not be written: No space left on device. What the command did until then stands.\n"
+    said = "The answer could not be written: No space left on device. The changes that the command made remain.\n"
     assert (found.returncode, found.stderr) == (74, said)
 
 

@@ -1,33 +1,34 @@
-"""`outlast pause`, `release` and `holds`: an operator's stop signs (S-23)."""
+"""Pauses by an operator: `outlast pause`, `resume` and `pauses` (S-23)."""
 
 from tests.cli.conftest import Terminal, waits_for
 
 
-def test_a_hold_is_seen_by_the_run_that_meets_it_and_released_by_one_command(outlast: Terminal) -> None:
-    assert "nothing is held" in held_list(outlast)
+def test_a_run_waits_for_a_pause_and_one_command_resumes_it(outlast: Terminal) -> None:
+    assert "nothing is paused" in listed_pauses(outlast)
     answer = outlast("pause", "activity", "open_case", "--reason", "the archive is down")
-    assert answer.code == 0 and "activity open_case is held, says local:" in answer.out
+    assert answer.code == 0 and "activity open_case is paused, says local:" in answer.out
     assert "→ outlast resume activity open_case" in answer.err
     outlast.start()
     outlast.serve("r1", waits_for("pause"))
     assert "activity open_case 1 " in outlast("pauses").row("activity")
     assert outlast("pauses", "-o", "json").json["pauses"][0]["reason"] == "the archive is down"
     page = outlast("explain", "r1").out
-    assert page.startswith("r1 waits while activity open_case is held by local:") and "(the archive is down)" in page
+    assert page.startswith("r1 waits because local:") and " paused activity open_case " in page
+    assert "(the archive is down)" in page
     assert "unblock      outlast resume activity open_case" in page
     freed = outlast("resume", "activity", "open_case")
-    assert freed.code == 0 and "activity open_case is released; 1 run that waited for it goes on" in freed.out
+    assert freed.code == 0 and "activity open_case is resumed; 1 waiting run continues" in freed.out
     outlast.serve("r1", waits_for("approval"))
-    assert "nothing is held" in held_list(outlast)
+    assert "nothing is paused" in listed_pauses(outlast)
 
 
-def held_list(outlast: Terminal) -> str:
-    """The list once a store is there."""
+def listed_pauses(outlast: Terminal) -> str:
+    """Return the output of `pauses` on a store that exists."""
     outlast.start(run="r0", cents=-1)
     return outlast("pauses").out
 
 
-def test_what_cannot_be_held(outlast: Terminal) -> None:
+def test_a_pause_of_an_unknown_kind_or_without_a_reason_is_refused(outlast: Terminal) -> None:
     outlast.start()
     assert outlast("pause", "activity", "--reason", "x").code == 2
     assert outlast("pause", "tenant", "acme", "--reason", "x").code == 2
@@ -40,7 +41,7 @@ def test_what_cannot_be_held(outlast: Terminal) -> None:
     assert twice.code == 4 and "a bad release" in twice.err
 
 
-def test_a_whole_tenant_is_held(outlast: Terminal) -> None:
+def test_a_pause_of_the_tenant_stops_every_run(outlast: Terminal) -> None:
     outlast.start()
     assert outlast("pause", "tenant", "--reason", "an incident").code == 0
     outlast.serve("r1", waits_for("pause"))

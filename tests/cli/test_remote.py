@@ -57,7 +57,7 @@ def test_a_run_from_its_start_to_its_end(far: Far) -> None:
     assert approval in far("approvals", "ls").out
     shown = far("approvals", "show", approval)
     assert "exactly this call, once" in shown.out and "(you may)" in shown.out
-    assert "looks at it" in far("approvals", "claim", approval).out
+    assert "works on it" in far("approvals", "claim", approval).out
     decided = far("approvals", "approve", approval, "--reason", "fine")
     assert decided.code == 0 and "approved by local:" in decided.out and "resumed in" in decided.out, decided
     again = far("approvals", "reject", approval, "--reason", "no")
@@ -66,11 +66,11 @@ def test_a_run_from_its_start_to_its_end(far: Far) -> None:
     assert "signal paid" in far("runs", "show", "r1").out
     assert far("signal", "r1", "paid", "--data", '{"by": "Ana"}', "--id", "s1").code == 0
     tailed = far("runs", "tail", "r1", "-o", "ndjson")
-    assert tailed.code == 0 and "r1 COMPLETED; nothing more will come" in tailed.err
+    assert tailed.code == 0 and "r1 COMPLETED; no further event will come" in tailed.err
     assert tailed.out == far.terminal("runs", "tail", "r1", "-o", "ndjson").out, "the stored bytes"
     last = json.loads(tailed.out.splitlines()[-1])["sequence"]
     over = far("runs", "tail", "r1", "-o", "ndjson", "--after", str(int(last)))
-    assert (over.code, over.out) == (0, "") and "nothing more will come" in over.err, "all of it was heard before"
+    assert (over.code, over.out) == (0, "") and "no further event will come" in over.err, "all of it was heard before"
     for command in (("runs", "show", "r1"), ("runs", "effects", "r1"), ("runs", "events", "r1"), ("versions", "ls")):
         assert far("-o", "json", *command).json == far.terminal("-o", "json", *command).json, command
     assert "nothing needs a person" in far("attention", "ls").out
@@ -90,7 +90,7 @@ def test_what_is_wrong_is_said_in_the_same_three_lines(far: Far) -> None:
 def test_what_needs_the_store_says_so(far: Far) -> None:
     for command in (("fsck",), ("export", "r1"), ("purge", "--yes"), ("doctor",)):
         answer = far(*command)
-        assert answer.code == 2 and "this command works on the store itself" in answer.err, (command, answer)
+        assert answer.code == 2 and "this command needs the store itself" in answer.err, (command, answer)
         assert "--store" in answer.err
     assert far("runs", "ls", "--store", far.terminal.url).code == 0, "what the line names counts"
     assert far("runs", "ls", "--store", far.terminal.url, "--url", far.url).code == 2
@@ -177,7 +177,7 @@ def test_a_stream_goes_on_behind_its_last_event_when_the_service_begins_anew(out
             break
     first.send_signal(signal.SIGTERM)
     first.wait(PATIENCE_S)
-    assert tail.stderr is not None and "begun anew" in tail.stderr.readline(), "said while the service is away"
+    assert tail.stderr is not None and "reconnecting" in tail.stderr.readline(), "said while the service is away"
     port = url.rpartition(":")[2]
     again = outlast.spawn("-o", "ndjson", "serve", MODULE, "--port", port, *SHORT_OPTIONS)
     assert again.stdout is not None and again.stdout.readline(), again.communicate()
@@ -185,7 +185,7 @@ def test_a_stream_goes_on_behind_its_last_event_when_the_service_begins_anew(out
     out, err = tail.communicate(timeout=PATIENCE_S)
     numbers = [int(json.loads(line)["sequence"]) for line in out.splitlines()]
     assert tail.returncode == 0 and numbers == list(range(last + 1, last + 1 + len(numbers))), (numbers, err)
-    assert "begun anew" not in err, "once"
+    assert "reconnecting" not in err, "once"
 
 
 def test_on_a_terminal_it_is_one_line_for_each_node(far: Far) -> None:
@@ -247,5 +247,5 @@ def test_a_secret_that_was_lost_on_the_way_is_told_and_there_is_one_webhook(far:
         between.shutdown()
         between.server_close()
     (only,) = far("-o", "json", "webhooks", "ls").json["webhooks"]
-    assert added.code == 0 and f"lost on the way here → outlast webhooks rotate {only['webhook']}" in added.out, added
+    assert added.code == 0 and f"lost in transit → outlast webhooks rotate {only['webhook']}" in added.out, added
     assert "secret  wh" in far("webhooks", "rotate", only["webhook"]).out

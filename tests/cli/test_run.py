@@ -107,7 +107,7 @@ def test_the_same_key_is_the_same_run(outlast: Terminal) -> None:
     first = outlast("run", "refund", "order_id=1", "cents=2", "--key", "k", "-o", "json").json
     again = outlast("run", "refund", "order_id=1", "cents=2", "--key", "k", "-o", "json").json
     assert (again["run"], first["created"], again["created"]) == (first["run"], True, False)
-    assert "had been started before" in outlast("run", "refund", "order_id=1", "cents=2", "--key", "k").out
+    assert "was started before" in outlast("run", "refund", "order_id=1", "cents=2", "--key", "k").out
     assert len(outlast("runs", "ls", "-o", "json").json["runs"]) == 1
 
 

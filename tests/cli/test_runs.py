@@ -123,8 +123,8 @@ def test_a_cancelled_run_is_undone_and_names_the_effects_that_stand(outlast: Ter
     outlast("approvals", "approve", outlast.approval(), "--reason", "fine")
     outlast.serve("r1", waits_for("signal"))
     answer = outlast("runs", "cancel", "r1", "--reason", "customer kept it", stdin="y\n")
-    assert answer.code == 0 and "is undone: issue_refund refund/wait-1" in answer.err
-    assert "is done, and stays done: open_case check/wait-1: " in answer.err
+    assert answer.code == 0 and "will be undone: issue_refund refund/wait-1" in answer.err
+    assert "will remain: open_case check/wait-1: " in answer.err
     outlast.serve("r1", is_over)
     page = outlast("runs", "show", "r1").out
     assert "not undone   open_case check/wait-1: " in page and "1 undone" in page
@@ -248,7 +248,9 @@ def test_a_cancel_that_no_worker_has_heeded_is_shown(outlast: Terminal) -> None:
     assert outlast.see()["asked"] == [] and "cancel asked" not in outlast("runs", "ls").out
 
 
-def test_a_continue_that_no_worker_has_heeded_is_shown(outlast: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_requested_continue_is_shown_until_a_worker_takes_it(
+    outlast: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("REFUND_FAULT", "1")
     outlast.start()
     outlast("approvals", "approve", outlast.approval(), "--reason", "fine")
@@ -256,11 +258,11 @@ def test_a_continue_that_no_worker_has_heeded_is_shown(outlast: Terminal, monkey
     assert outlast.see()["asked"] == []
     outlast("runs", "continue", "r1", "--reason", "the fire is out")
     page = outlast("runs", "show", "r1").out
-    assert "continue asked by local:" in page and ": the fire is out; goes on once a worker takes it" in page
+    assert "continue asked by local:" in page and ": the fire is out; continues once a worker takes it" in page
     assert outlast("runs", "ls").row("r1").count("continue asked") == 1
     seen = outlast.see()["version"]
     outlast.serve("r1", lambda row: bool(row.attention) and not row.owner and row.version > seen)
-    assert outlast.see()["asked"] == []  # it was heeded, and the run failed anew
+    assert outlast.see()["asked"] == []  # a worker took it, and the run failed again
 
 
 def test_a_run_that_is_walked_says_by_whom(outlast: Terminal) -> None:
@@ -270,7 +272,7 @@ def test_a_run_that_is_walked_says_by_whom(outlast: Terminal) -> None:
     page = outlast("runs", "show", "r1").out
     assert f"walked by    {worker} since " in page and "waiting for" not in page
     outlast("runs", "cancel", "r1", "--reason", "too late", "--yes")
-    assert f": too late; {worker} heeds it before its next call" in outlast("runs", "show", "r1").out
+    assert f": too late; {worker} stops before its next call" in outlast("runs", "show", "r1").out
     assert outlast("runs", "ls").row("r1").count("cancel asked") == 1
 
 
@@ -303,7 +305,7 @@ def test_a_signal_arrives_once(outlast: Terminal) -> None:
     first = outlast("signal", "r1", "paid", "--data", '{"by": "Ana"}', "--id", "s1")
     again = outlast("signal", "r1", "paid", "--data", '{"by": "Bo"}', "--id", "s1")
     assert first.code == again.code == 0
-    assert "paid left for r1" in first.out and "nothing changes" in again.out
+    assert "paid sent to r1" in first.out and "nothing changes" in again.out
     outlast.serve("r1", is_over)
     assert outlast.see()["outcome"]["told"] == "Ana"
 
@@ -315,7 +317,7 @@ def test_a_signal_of_a_name_that_the_run_does_not_wait_for_is_told(outlast: Term
     assert "waits for the signal" not in outlast("signal", "r1", "early").err
     outlast.serve("r1", waits_for("signal"))
     answer = outlast("signal", "r1", "payd")
-    assert answer.code == 0 and "r1 waits for the signal paid; payd is kept until it is asked for" in answer.err
+    assert answer.code == 0 and "r1 waits for the signal paid; payd is kept until the run waits for it" in answer.err
     assert "waits for the signal" not in outlast("signal", "r1", "paid").err
 
 
@@ -361,7 +363,7 @@ def test_ctrl_c_ends_a_command_that_waits_for_its_turn_to_write(outlast: Termina
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=PATIENCE_S)
     turn.close()
-    assert process.returncode == 130 and "Stopped. What was acknowledged is safe" in err and "Traceback" not in err
+    assert process.returncode == 130 and "Stopped. Acknowledged changes are safe" in err and "Traceback" not in err
 
 
 LOOP = """

@@ -44,7 +44,7 @@ def test_the_whole_way_of_a_run_that_has_ended(outlast: Terminal) -> None:
     outlast("approvals", "approve", approval, "--reason", "fine")
     outlast.serve("r1", is_over)
     answer = outlast("runs", "tail", "r1")
-    assert answer.code == 0 and answer.err == "r1 COMPLETED; nothing more will come\n"
+    assert answer.code == 0 and answer.err == "r1 COMPLETED; no further event will come\n"
     lines = [" ".join(line.split()[1:]) for line in answer.out.splitlines()]
     assert lines[0].startswith("1 started check#1 by local:")
     assert "check#1" in lines[1] and "claimed" in lines[1] and " by w-" in lines[1]
@@ -71,7 +71,7 @@ def test_the_exit_code_is_that_of_the_outcome(outlast: Terminal) -> None:
     outlast.serve("r1", is_over)
     answer = outlast("runs", "tail", "r1", "-q")
     assert answer.code == 1 and answer.err == ""
-    assert "r1 FAILED: nothing to refund; nothing more will come" in outlast("runs", "tail", "r1").err
+    assert "r1 FAILED: nothing to refund; no further event will come" in outlast("runs", "tail", "r1").err
     assert outlast("runs", "tail", "r9").code == 3
 
 
@@ -91,7 +91,7 @@ def test_it_is_live_and_ends_by_itself(waiting: Terminal) -> None:
     waiting.worker()
     assert any("completed" in line for line in lines)
     _, err = process.communicate(timeout=PATIENCE_S)
-    assert process.returncode == 0 and "r1 COMPLETED; nothing more will come" in err
+    assert process.returncode == 0 and "r1 COMPLETED; no further event will come" in err
 
 
 def test_ctrl_c_is_clean_and_says_how_to_go_on(waiting: Terminal) -> None:
@@ -101,7 +101,7 @@ def test_ctrl_c_is_clean_and_says_how_to_go_on(waiting: Terminal) -> None:
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 130 and "Traceback" not in err and "\\x0a" not in err
-    assert f"go on with: outlast runs tail r1 --after {int(last['sequence'])}" in err
+    assert f"continue with: outlast runs tail r1 --after {int(last['sequence'])}" in err
 
 
 # --- progress ----------------------------------------------------------------------------------------

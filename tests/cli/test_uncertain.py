@@ -19,11 +19,11 @@ from outlast.errors import OutlastError, Unavailable, Uncertain
         (["run", "refund", "--key", "A-17"], "repeat the command with the same --key: it is done once"),
         (["--tenant", "t", "run", "refund", "--id=r1"], "repeat the command with the same --id: it is done once"),
         (["signal", "r1", "go", "--id", "s1"], "repeat the command with the same --id: it is done once"),
-        (["run", "refund"], "look first whether it was done: outlast runs ls;"),
-        (["signal", "r1", "go"], "look first whether it was done: outlast runs show RUN;"),
-        (["runs", "cancel", "r1"], "look first whether it was done: outlast runs show RUN;"),
-        (["approvals", "approve", "ap_1"], "look first whether it was done: outlast approvals ls;"),
-        (["pause", "tenant"], "look first whether it was done: outlast pauses;"),
+        (["run", "refund"], "check first whether it was done: outlast runs ls;"),
+        (["signal", "r1", "go"], "check first whether it was done: outlast runs show RUN;"),
+        (["runs", "cancel", "r1"], "check first whether it was done: outlast runs show RUN;"),
+        (["approvals", "approve", "ap_1"], "check first whether it was done: outlast approvals ls;"),
+        (["pause", "tenant"], "check first whether it was done: outlast pauses;"),
     ],
 )
 def test_a_command_that_perhaps_was_done_says_what_is_safe(

@@ -97,7 +97,7 @@ def test_where_there_is_nothing_yet(outlast: Terminal) -> None:
     assert "outlast webhooks add https://" in outlast("webhooks", "ls").out
     assert outlast("-o", "json", "webhooks", "ls").json["webhooks"] == []
     nothing = outlast("webhooks", "deliveries")
-    assert nothing.code == 0 and "accepted at its first attempt" in nothing.out
+    assert nothing.code == 0 and "accepted at the first attempt" in nothing.out
     assert outlast("webhooks", "deliveries", "--status", "dead").out == "no delivery is dead\n"
     assert outlast("-o", "json", "webhooks", "deliveries").json["deliveries"] == []
 

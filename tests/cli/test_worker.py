@@ -36,7 +36,7 @@ def test_what_was_in_memory_is_not_called_safe(outlast: Terminal) -> None:
     assert process.stdout is not None and "store memory:" in process.stdout.readline()
     process.send_signal(signal.SIGTERM)
     _, err = process.communicate(timeout=PATIENCE_S)
-    assert process.returncode == 0 and "what it held is gone" in err and "safe" not in err
+    assert process.returncode == 0 and "its runs are gone" in err and "safe" not in err
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -46,7 +46,7 @@ def test_it_stops_with_a_sentence(outlast: Terminal, number: signal.Signals) -> 
     process.send_signal(number)
     _, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0
-    assert "Every run is safe in" in err and f"goes on with: outlast worker {MODULE}" in err
+    assert "Every run is safe in" in err and f"continues with: outlast worker {MODULE}" in err
     assert "Traceback" not in err
     assert "no worker serves this store" in outlast("workers", "ls").out
     assert "gone" in outlast("workers", "ls", "--all").out
@@ -72,7 +72,7 @@ def test_a_second_ctrl_c_leaves_at_once(outlast: Terminal) -> None:
     eventually(calls(outlast))
     process.send_signal(signal.SIGINT)
     assert process.stderr is not None
-    assert any("once more to leave at once" in line for line in iter(process.stderr.readline, ""))
+    assert any("Ctrl-C again exits at once" in line for line in iter(process.stderr.readline, ""))
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 130 and "Traceback" not in err
@@ -127,7 +127,7 @@ def test_one_that_was_replaced_says_so_and_goes_on_under_a_new_id(outlast: Termi
     asleep.send_signal(signal.SIGTERM)
     _, err = asleep.communicate(timeout=PATIENCE_S)
     assert asleep.returncode == 0
-    assert f"{old} was silent for too long and was replaced" in err and f"goes on as {new}" in err
+    assert f"{old} lost its lease and was replaced" in err and f"continues as {new}" in err
     assert "Traceback" not in err
 
 

@@ -141,7 +141,7 @@ def test_what_the_approver_sees_is_what_is_done(tmp_path: Path, given: dict[str,
             for view in (shown, over_http):
                 (only,) = view["plans"]
                 assert only["arguments"] == {"given": given} and only["warnings"] and view["warnings"]
-            assert "beware" in page and "beware!" in await asyncio.to_thread(typed, "approvals", "ls")
+            assert "warning" in page and "warning!" in await asyncio.to_thread(typed, "approvals", "ls")
             await ops.approve(str(approval), reason="fine")
             assert await until(store, ended, within_s=60)
             (effect,) = await ops.effects(run)

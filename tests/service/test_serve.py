@@ -146,7 +146,7 @@ def test_dev_begins_anew_when_the_code_changes_and_the_run_goes_on(folder: Path)
         assert body["outcome"]["text"] == "changed: hi"
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=PATIENCE_S)
-        assert "flows.py changed: begun anew" in err and "Traceback" not in err
+        assert "flows.py changed: restarted" in err and "Traceback" not in err
 
 
 def test_dev_leaves_at_once_where_no_change_of_the_code_would_help(folder: Path) -> None:
@@ -201,6 +201,6 @@ def test_the_first_ctrl_c_says_what_it_waits_for_and_the_second_leaves(folder: P
         assert process.stdout is not None and process.stderr is not None
         assert any(line == "asleep\n" for line in iter(process.stdout.readline, ""))
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does
-        assert any("once more to leave at once" in line for line in iter(process.stderr.readline, ""))
+        assert any("Ctrl-C again exits at once" in line for line in iter(process.stderr.readline, ""))
         os.killpg(process.pid, signal.SIGINT)
         assert process.wait(PATIENCE_S) == 130

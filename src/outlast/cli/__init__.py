@@ -1,4 +1,4 @@
-"""The command line: `outlast`. Commands are loaded when they are called; they act and read through Operations alone."""
+"""The command line: `outlast`. Each command is imported when it is called."""
 
 import signal
 from typing import TYPE_CHECKING, Any
@@ -10,7 +10,7 @@ __all__ = ["cli", "main"]
 
 
 def main() -> None:
-    """The console script. A Ctrl-C before there is anything to stop ends it without a word."""
+    """Run the console script. Ctrl-C during the imports ends it silently."""
     handler = signal.signal(signal.SIGINT, signal.SIG_DFL)
     from outlast.cli.exit_codes import watch_streams
     from outlast.cli.root import cli

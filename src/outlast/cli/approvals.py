@@ -1,4 +1,4 @@
-"""`outlast approvals`: what waits for people, exactly what they would approve, and their decisions."""
+"""`outlast approvals`: list, show and decide approvals."""
 
 import asyncio
 import json
@@ -21,19 +21,19 @@ from outlast.runtime.clocks import SystemClock
 from outlast.runtime.labels import ATTENTION
 from outlast.runtime.views import ENDINGS, TAKEN
 
-WITHIN_S = 5.0  # the target for going on after a decision (REQ-G201)
+WITHIN_S = 5.0  # target for continuing after a decision (REQ-G201)
 MOVED = frozenset({EventType.CHECKPOINT, EventType.PARKED, EventType.FLAGGED, *ENDINGS})
 
 
 class Resumed(NamedTuple):
-    """Real milliseconds until a worker had the run, and what it did then: a node, or a status."""
+    """Real milliseconds until a worker had the run, and the node or status that followed."""
 
     ms: int
     then: str
 
 
 async def resumed(client: Client, run: str, seq: int) -> Resumed | None:
-    """What the run did after event `seq`, waiting for it 5 s at most; None when nobody has taken it until then."""
+    """Wait at most 5 s until the run continues after event `seq`. Return None if no worker takes it."""
     clock = SystemClock()
     asked = clock.mono()
     taken: list[int] = []
@@ -55,28 +55,28 @@ async def resumed(client: Client, run: str, seq: int) -> Resumed | None:
 
 @click.group(cls=Group)
 def approvals() -> None:
-    """List, look at and decide what waits for people."""
+    """List, show and decide approvals."""
 
 
 @approvals.command("ls")
-@click.option("--all", "every", is_flag=True, help="Those decided, expired and withdrawn too.")
-@click.option("--mine", is_flag=True, help="Only those that you may decide.")
-@click.option("--overdue", is_flag=True, help="Only those that nobody decided in time.")
-@click.option("--limit", type=click.IntRange(1, 1_000), default=50, help="At most so many [50].")
-@click.option("--cursor", default="", help="Go on where the last page ended.")
+@click.option("--all", "every", is_flag=True, help="Include decided, expired and withdrawn approvals.")
+@click.option("--mine", is_flag=True, help="Only approvals that you may decide.")
+@click.option("--overdue", is_flag=True, help="Only approvals that were not decided in time.")
+@click.option("--limit", type=click.IntRange(1, 1_000), default=50, help="Maximum number of rows [50].")
+@click.option("--cursor", default="", help="Continue after the previous page.")
 @reads_client
 async def ls(
     client: Client, screen: Screen, every: bool, mine: bool, overdue: bool, limit: int, cursor: str
 ) -> int:  # fmt: skip
-    """List what waits for a decision, newest first."""
+    """List the pending approvals, newest first."""
     status = "" if every or overdue else ApprovalStatus.PENDING.value
     views, further = await client.approvals(status=status, mine=mine, overdue=overdue, cursor=cursor, limit=limit)
     if screen.listing("approvals", views, cursor=further):
         return OK
     if not views:
-        nothing = "nothing waits for a decision → outlast approvals ls --all"
-        none = "nobody has been asked yet" if every else nothing
-        screen.line("no such approval" if mine or overdue else none)
+        nothing = "no approval is pending → outlast approvals ls --all"
+        none = "no approval was requested yet" if every else nothing
+        screen.line("no approval matches" if mine or overdue else none)
         screen.further("approvals", further)
         return OK
     decided = ("STATUS", "BY") if every or overdue else ()
@@ -91,7 +91,7 @@ def _row(screen: Screen, view: dict[str, Any]) -> tuple[str, ...]:
     left = screen.left(view["within_until"]) if view["status"] == ApprovalStatus.PENDING else ""
     asked = screen.since(view["asked_at"])
     warned = view["warnings"] or any(plan["warnings"] for plan in view["plans"])
-    asks = f"beware! {view['asks']}" if warned else view["asks"]
+    asks = f"warning! {view['asks']}" if warned else view["asks"]
     first = (view["approval"], asks, view["risk"], view["run"], view["who"], asked, left)
     return (*first, view["status"], view["decided_by"])
 
@@ -100,7 +100,7 @@ def _row(screen: Screen, view: dict[str, Any]) -> tuple[str, ...]:
 @click.argument("approval")
 @reads_client
 async def show(client: Client, screen: Screen, approval: str) -> int:
-    """Show exactly what would be approved, who may decide, and until when."""
+    """Show the exact call, who may decide, and until when."""
     view = await client.approval(approval)
     if screen.data(view):
         return OK
@@ -115,9 +115,9 @@ async def show(client: Client, screen: Screen, approval: str) -> int:
             ("asked", [f"{screen.since(view['asked_at'])}, for {view['requested_by']}"]),
             ("takes", _takes(view)),
             ("votes", [f"{v['by']} {screen.since(v['at'])}: {v['reason']}" for v in view["votes"] if several]),
-            ("looks at it", [view["claimed_by"]] if view["claimed_by"] else []),
+            ("reviewer", [view["claimed_by"]] if view["claimed_by"] else []),
             ("may change", [", ".join(view["editable"])] if view["editable"] else []),
-            ("beware", view["warnings"]),
+            ("warning", view["warnings"]),
             ("left", _left(screen, view)),
             ("decided", _decided(screen, view)),
         )
@@ -136,8 +136,8 @@ async def show(client: Client, screen: Screen, approval: str) -> int:
 
 def _takes(view: dict[str, Any]) -> list[str]:
     n = view["quorum"]
-    several = [f"{n} different people, for the same plan; one rejection rejects"] if n > 1 else []
-    others = [f"{view['requested_by']}, who requested the run, does not decide"] if view["not_requester"] else []
+    several = [f"{n} different people for the same plan; one rejection rejects it"] if n > 1 else []
+    others = [f"{view['requested_by']} requested the run and must not decide"] if view["not_requester"] else []
     return several + others
 
 
@@ -170,19 +170,25 @@ def _show_plan(screen: Screen, plan: dict[str, Any], view: dict[str, Any]) -> No
     if plan["changed_by"]:
         screen.line(f"    changed by {plan['changed_by']}: {json.dumps(plan['changes'], ensure_ascii=False)}")
     for warning in plan["warnings"]:
-        screen.line(f"    beware: {warning}")
+        screen.line(f"    warning: {warning}")
     for line in json_escaped(json.dumps(plan["arguments"], ensure_ascii=False, indent=2)).split("\n"):
         screen.line(f"    {line}")
 
 
 @approvals.command("approve")
 @click.argument("approval")
-@click.option("--reason", required=True, help="For the history; people will read it.")
-@click.option("--alternative", type=click.IntRange(0), default=0, metavar="N", help="Approve this alternative instead.")
-@click.option("--set", "changes", multiple=True, metavar="NAME=JSON", help="Approve it with this argument changed.")
-@click.option("--module", metavar="MODULE", help="With --set: the code [OUTLAST_MODULE].")
+@click.option("--reason", required=True, help="Reason for the history.")
+@click.option(
+    "--alternative",
+    type=click.IntRange(0),
+    default=0,
+    metavar="N",
+    help="Alternative to approve [0, the call asked for].",
+)
+@click.option("--set", "changes", multiple=True, metavar="NAME=JSON", help="Argument to change; repeatable.")
+@click.option("--module", metavar="MODULE", help="With --set: module that checks the argument [OUTLAST_MODULE].")
 def approve(approval: str, reason: str, alternative: int, changes: tuple[str, ...], module: str | None) -> None:
-    """Approve the call asked for, or one of its alternatives; where it takes several people, vote for it."""
+    """Approve a call, or vote for it if it needs several people."""
     values = dict(_assignment(each) for each in changes)
     code = asyncio.run(_approve(settings_now(), approval, reason, alternative, values, module))
     click.get_current_context().exit(code)
@@ -200,7 +206,7 @@ async def _approve(
         if not screen.data(view):
             votes = view["votes"]
             so_far = f"{len(votes)} of {view['quorum']}; {view['run']} waits for the others"
-            screen.line(f"voted for by {votes[-1]['by']} · {so_far}")
+            screen.line(f"vote of {votes[-1]['by']} · {so_far}")
     return OK
 
 
@@ -218,20 +224,23 @@ def _assignment(text: str) -> tuple[str, Any]:
 @click.argument("approval")
 @on_client
 async def claim(client: Client, screen: Screen, approval: str) -> int:
-    """Say that you look at it. It binds nobody: others may still decide."""
+    """Record that you work on an approval; others may decide."""
     view = await client.claim_approval(approval)
     if not screen.data(view):
-        screen.line(f"{view['approval']}: {view['claimed_by']} looks at it")
+        screen.line(f"{view['approval']}: {view['claimed_by']} works on it")
     return OK
 
 
 @approvals.command("reassign")
 @click.argument("approval")
-@click.option("--to", "who", required=True, metavar="RULE", help='Who decides instead: "lead", "finance & senior".')
-@click.option("--reason", required=True, help="For the history; people will read it.")
+@click.option("--to", "who", required=True, metavar="RULE", help='Rule for the new approvers, e.g. "finance & senior".')
+@click.option("--reason", required=True, help="Reason for the history.")
 @on_client
 async def reassign(client: Client, screen: Screen, approval: str, who: str, reason: str) -> int:
-    """Let others decide: for whoever may decide, and for the role admin."""
+    """Let other people decide an approval.
+
+    Allowed for its approvers and for the role admin.
+    """
     view = await client.reassign(approval, who, reason=reason)
     if not screen.data(view):
         screen.line(f"{view['approval']}: {view['who']} decides now")
@@ -240,11 +249,11 @@ async def reassign(client: Client, screen: Screen, approval: str, who: str, reas
 
 @approvals.command("reject")
 @click.argument("approval")
-@click.option("--reason", required=True, help="For the history; people will read it.")
-@click.option("--again", is_flag=True, help="Go round once more, where the workflow offers that.")
+@click.option("--reason", required=True, help="Reason for the history.")
+@click.option("--again", is_flag=True, help="Ask for another round, if the workflow offers it.")
 @on_client
 async def reject(client: Client, screen: Screen, approval: str, reason: str, again: bool) -> int:
-    """Reject it: the call is not made."""
+    """Reject a call; it is not made."""
     seq = await client.last_event((await client.approval(approval))["run"])
     view = await client.reject(approval, reason=reason, again=again)
     return await _tell(client, screen, view, seq)
@@ -258,7 +267,7 @@ async def _tell(client: Client, screen: Screen, view: dict[str, Any], seq: int) 
     if screen.data({**view, **went}):
         return OK
     if after is None:
-        screen.line(f"{said} · {run} has not gone on yet")
+        screen.line(f"{said} · {run} has not continued yet")
         await warn_unserved(client, screen, run)
         return OK
     screen.line(f"{said} · {run} resumed in {span(after.ms)} → {after.then}")

@@ -1,4 +1,4 @@
-"""`outlast attention`: what needs a person, by reason, and the answers of people: one, or one for many (S-21, S-23)."""
+"""`outlast attention`: list the runs that need a person, and answer one or many of them (S-21, S-23)."""
 
 from datetime import timedelta
 from itertools import groupby
@@ -35,7 +35,7 @@ async def answer_many(
     by: timedelta | None,
     yes: bool,
 ) -> int:
-    """Ask, unless `yes`; answer each run once; say how many, and which could not be answered (exit code 4)."""
+    """Answer each run of a reason once, after a confirmation unless `yes`. Exit code 4 if some were refused."""
     check_for_all(reason, choice)
     n = await _count(client, reason, workflow)
     of = f" of {workflow}" if workflow else ""
@@ -82,7 +82,7 @@ async def _answer(
 
 
 def print_away(screen: Screen, views: list[dict[str, Any]]) -> None:
-    """A provider that is away is one item, however many runs wait for it; a webhook, however many events are dead."""
+    """Print one item per unavailable provider and per webhook with events given up."""
     for view in views:
         since = screen.ago(view["since"])
         if "webhook" in view:
@@ -100,9 +100,9 @@ def print_away(screen: Screen, views: list[dict[str, Any]]) -> None:
 
 
 def print_board(screen: Screen, views: list[dict[str, Any]], runs: int, cursor: str, *, also: bool = False) -> None:
-    """Every group: the runs, then the choices as commands to copy; sorted by reason, oldest first.
+    """Print the runs of each reason, then the choices as commands to copy.
 
-    `also`: something else was listed, so an empty board is not said to be empty.
+    `also`: other items were listed, so an empty list prints nothing.
     """
     if not views and not also:
         further = " on this page" if cursor else ""
@@ -136,14 +136,14 @@ def _row(screen: Screen, view: dict[str, Any]) -> tuple[str, ...]:
 
 
 def not_yet(screen: Screen, choice: dict[str, Any]) -> str:
-    """From when on a choice is accepted; nothing where it is accepted now."""
+    """Return from when on a choice is accepted, or '' if it is accepted now."""
     if not choice["accepted_in_ms"]:
         return ""
     return f"   (from {screen.clock(choice['from_real'])} on, in {span(choice['accepted_in_ms'])})"
 
 
 def print_run(screen: Screen, run: str, sentence: str, views: list[dict[str, Any]]) -> None:
-    """Each reason of one run: the whole detail, what happens if it is ignored, and every choice as a command."""
+    """Print each reason of one run: detail, consequence of ignoring it, and every choice as a command."""
     screen.line(sentence)
     if not views:
         screen.line(f"{run} needs no attention → outlast runs show {run}")
@@ -162,22 +162,22 @@ def print_run(screen: Screen, run: str, sentence: str, views: list[dict[str, Any
 
 
 REASONS = click.Choice([reason.value for reason in Reason])
-ENDS_IT = frozenset({Choice.CANCEL, Choice.FAIL})  # asked about first
+ENDS_IT = frozenset({Choice.CANCEL, Choice.FAIL})  # need a confirmation
 
 
 @click.group(cls=Group)
 def attention() -> None:
-    """List and answer what needs a person."""
+    """List and answer runs that need a person."""
 
 
 @attention.command("ls")
 @click.option("--reason-name", type=REASONS, metavar="REASON", help="Only this reason.")
 @click.option("--workflow", default="", metavar="NAME", help="Only runs of this workflow.")
-@click.option("--limit", type=click.IntRange(1, 10_000), default=200, help="Stop after about so many runs [200].")
-@click.option("--cursor", default="", help="Go on where the last page ended.")
+@click.option("--limit", type=click.IntRange(1, 10_000), default=200, help="Approximate maximum number of runs [200].")
+@click.option("--cursor", default="", help="Continue after the previous page.")
 @reads_client
 async def ls(client: Client, screen: Screen, reason_name: str | None, workflow: str, limit: int, cursor: str) -> int:
-    """List what needs a person, grouped by reason: since when, how long still, and the choices as commands."""
+    """List runs that need a person, by reason, with the choices."""
     reason = Reason(reason_name) if reason_name else None
     items: list[dict[str, Any]] = []
     first = True
@@ -200,7 +200,7 @@ async def ls(client: Client, screen: Screen, reason_name: str | None, workflow: 
 @click.argument("run")
 @reads_client
 async def show(client: Client, screen: Screen, run: str) -> int:
-    """Show every reason why a person must look at RUN, whole, with its choices as commands."""
+    """Show every attention reason of RUN with its choices."""
     views = await client.attention_of(run)
     explained = await client.explain(run)
     if not screen.data({"run": run, "attention": views, "explained": explained}):
@@ -210,15 +210,15 @@ async def show(client: Client, screen: Screen, run: str) -> int:
 
 @attention.command("resolve")
 @click.argument("words", nargs=-1, required=True, metavar="[RUN] CHOICE")
-@click.option("--all", "every", type=REASONS, metavar="REASON", help="Answer every run flagged so, instead of one RUN.")
-@click.option("--workflow", default="", metavar="NAME", help="With --all: only runs of this workflow.")
 @click.option(
-    "--reason-name", type=REASONS, metavar="REASON", help="Which reason is answered; needed where RUN has several."
+    "--all", "every", type=REASONS, metavar="REASON", help="Answer every run with this reason instead of one RUN."
 )
-@click.option("--key", default="", metavar="KEY", help="Which effect's, where the same reason stands for several.")
-@click.option("--by", type=duration, metavar="DURATION", help="With the choice extend: by how much [168h].")
-@click.option("--reason", required=True, help="For the history; people will read it.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--workflow", default="", metavar="NAME", help="With --all: only runs of this workflow.")
+@click.option("--reason-name", type=REASONS, metavar="REASON", help="Reason to answer; required if RUN has several.")
+@click.option("--key", default="", metavar="KEY", help="Key of the effect, if several have this reason.")
+@click.option("--by", type=duration, metavar="DURATION", help="With the choice extend: time to add [168h].")
+@click.option("--reason", required=True, help="Reason for the history.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @on_client
 async def resolve(
     client: Client,
@@ -232,28 +232,28 @@ async def resolve(
     reason: str,
     yes: bool,
 ) -> int:
-    """Answer what a person is asked.
+    """Answer an attention reason of a run, or of many runs.
 
     \b
     outlast attention resolve RUN CHOICE --reason …
     outlast attention resolve --all REASON CHOICE --reason …
     """
     if len(words) != (1 if every else 2):
-        raise click.UsageError("say RUN CHOICE, or --all REASON CHOICE")
+        raise click.UsageError("expected RUN CHOICE, or --all REASON CHOICE")
     if not reason.strip():
-        raise InvalidInput("an answer needs a reason", "people will read it in the run's history", "say --reason …")
+        raise InvalidInput("an answer needs a reason", "it is written to the run's history", "add --reason …")
     choice = _choice(words[-1])
     if by is not None and choice is not Choice.EXTEND:
-        raise click.UsageError(f"--by belongs to the choice {Choice.EXTEND.value}")
+        raise click.UsageError(f"--by needs the choice {Choice.EXTEND.value}")
     more = timedelta(milliseconds=by) if by is not None else None
     if every:
         if reason_name or key:
-            raise click.UsageError("--all names the reason; --reason-name and --key belong to one RUN")
+            raise click.UsageError("--reason-name and --key need a RUN; --all names the reason itself")
         return await answer_many(
             client, screen, Reason(every), choice, text=reason, workflow=workflow, by=more, yes=yes
         )
     if workflow:
-        raise click.UsageError("--workflow belongs to --all")
+        raise click.UsageError("--workflow needs --all")
     run, named = words[0], Reason(reason_name) if reason_name else None
     about = await client.reason_of(run, choice, named, key)
     if choice in ENDS_IT and not yes and (code := await unsure(screen, f"{choice.value} {run}?")) is not None:
@@ -269,4 +269,4 @@ def _choice(word: str) -> Choice:
     try:
         return Choice(word.replace("-", "_"))
     except ValueError:
-        raise click.UsageError(f"{word!r} is no choice; there are {', '.join(c.value for c in Choice)}") from None
+        raise click.UsageError(f"{word!r} is not a choice; choices: {', '.join(c.value for c in Choice)}") from None

@@ -1,4 +1,4 @@
-"""`outlast config show`: what counts here, and who said it."""
+"""`outlast config show` and `outlast whoami`: the settings in force, and the caller."""
 
 from typing import Any
 
@@ -21,12 +21,18 @@ HIDDEN = "••••••"
 
 @click.group(cls=Group)
 def config() -> None:
-    """Settings: the command line, OUTLAST_… variables, .env, outlast.toml, defaults; the first that says one counts."""
+    """Show every setting with its value and source.
+
+    The first source wins: command line, OUTLAST_… variables, .env, outlast.toml, defaults.
+    """
 
 
 @config.command("show")
 def show() -> None:
-    """Show every setting, its value and where it comes from. Secrets are not shown."""
+    """Show every setting with its value and source.
+
+    Secrets are hidden.
+    """
     settings = settings_now()
     screen = Screen(settings)
     given = {name: getattr(settings, name) for name in ELSEWHERE if name in settings.given}
@@ -36,19 +42,19 @@ def show() -> None:
     astray = unknown_variables()
     if not screen.listing("settings", values, unknown=astray):
         rows = [(v["name"], _text(v["value"]), v["source"]) for v in values]
-        screen.table(("SETTING", "VALUE", "SAID BY"), rows)
+        screen.table(("SETTING", "VALUE", "SOURCE"), rows)
         for name in astray:
             screen.advice(UNKNOWN_SETTING % name)
     click.get_current_context().exit(OK)
 
 
 def _liveness(every: list[SettingValue]) -> dict[str, str]:
-    """The durations that nobody says, as a worker takes them."""
+    """Return the unset durations with the values that a worker uses."""
     durations = {each.name: each.value for each in every if each.name.startswith(LIVENESS)}
     told = {name.removeprefix(LIVENESS): milliseconds(value) for name, value in durations.items() if value}
     try:
         counts = liveness_of(told)
-    except click.UsageError:  # they contradict each other, which a worker says at its start
+    except click.UsageError:  # the durations contradict each other, which a worker reports at its start
         counts = Liveness()
     unsaid = [name for name, value in durations.items() if not value]
     return {name: span(getattr(counts, name.removeprefix(LIVENESS))) for name in unsaid}
@@ -69,7 +75,10 @@ def _text(value: Any) -> str:
 @click.command("whoami", cls=Command)
 @reads_client
 async def whoami(client: Client, screen: Screen) -> int:
-    """Show as whom you act: on a store the user of this machine, at a service whoever the token proves."""
+    """Show your name, tenant and roles.
+
+    On a store you are the user of this machine, at a service the owner of the token.
+    """
     view = await client.whoami()
     if screen.data(view):
         return OK

@@ -1,4 +1,4 @@
-"""`outlast dev`: what `outlast serve` does, on this machine, begun anew at each change of the code."""
+"""`outlast dev`: `outlast serve` on this machine, restarted at each change of the code."""
 
 import logging
 import signal
@@ -20,20 +20,20 @@ from outlast.cli.settings import Command, Settings, env_of, words_of
 from outlast.cli.text import inert
 from outlast.cli.worker import log_to_stderr
 
-LEASE_MS: Final = 4_000  # a worker that is killed while you try things is replaced soon
+LEASE_MS: Final = 4_000  # short, so that a killed worker is replaced soon
 LOOK_MS: Final = 200
-ANEW_S: Final = 15.0  # what is under way may take this long before new code begins
-STOP_S: Final = 40.0  # and this long when all stops: more than `serve` takes
+RESTART_S: Final = 15.0  # maximum time for calls in flight before the new code starts
+STOP_S: Final = 40.0  # the same at the end: more than `serve` needs
 
 
 @click.command(cls=Command)
 @click.argument("module", metavar="FILE")
 @port_option
-@click.option("--once", is_flag=True, hidden=True, help="The process that serves until the code changes.")
+@click.option("--once", is_flag=True, hidden=True, help="Serve in this process until the code changes.")
 def dev(module: str, port: int, once: bool) -> None:
-    """Serve FILE on this machine while you write it: every change of the code begins anew, and runs go on.
+    """Serve a file and reload it on every change.
 
-    Runs stand in the store, so a change, a crash and Ctrl-C leave them where they are.
+    Runs are in the store, so they survive a change, a crash and Ctrl-C.
     """
     settings = settings_now()
     log_to_stderr(first=not once)
@@ -44,12 +44,12 @@ def dev(module: str, port: int, once: bool) -> None:
                            watched=True)  # fmt: skip
         click.get_current_context().exit(code)
     the_store_itself(settings)
-    load_workflows(module)  # a mistake is told before anything is watched
+    load_workflows(module)  # report a mistake before the first start
     click.get_current_context().exit(_watch(settings, module, port))
 
 
 def _watch(settings: Settings, module: str, port: int) -> int:
-    """Run the serving process anew at each change of a Python file beside the module; answers the exit code."""
+    """Restart the serving process at each change of a Python file beside the module. Return the exit code."""
     try:
         from watchfiles import PythonFilter, watch
     except ModuleNotFoundError:
@@ -67,13 +67,13 @@ def _watch(settings: Settings, module: str, port: int) -> int:
         ):  # fmt: skip
             if changes:
                 names = sorted({Path(name).name for _, name in changes})
-                click.echo(inert(f"{', '.join(names)} changed: begun anew"), err=True)
-                serving.anew()
+                click.echo(inert(f"{', '.join(names)} changed: restarted"), err=True)
+                serving.restart()
                 first = False
             elif (code := serving.ended_now()) is not None:
-                if first:  # the code has been loaded before: it is the port, the store or a setting
+                if first:  # the module was imported above, so the cause is the port, the store or a setting
                     return code
-                click.echo("→ save a file, and it begins anew; Ctrl-C stops", err=True)
+                click.echo("→ save a file to restart; Ctrl-C stops", err=True)
         return serving.stop()
     except KeyboardInterrupt:
         return serving.stop()
@@ -84,41 +84,41 @@ def _as_ctrl_c(*_: Any) -> None:
 
 
 def _free_port() -> int:
-    """The same one after every change."""
+    """Return a free port, to be kept across restarts."""
     with socket.create_server(("127.0.0.1", 0)) as found:
         port: int = found.getsockname()[1]
         return port
 
 
 class _Serving:
-    """The process that serves, and after a change the next one."""
+    """The serving process and, after a change, its successor."""
 
     def __init__(self, settings: Settings, module: str, port: int) -> None:
         self._command = [sys.executable, "-m", "outlast", *words_of(settings)]
         self._command += ["dev", module, "--port", str(port), "--once"]
         self._env = env_of(settings)
-        self._begin()
+        self._start()
 
-    def _begin(self) -> None:
+    def _start(self) -> None:
         self._process = subprocess.Popen(self._command, env=self._env)
-        self._told = False
+        self._reported = False
 
     def ended_now(self) -> int | None:
-        """Its exit code, once, where it has ended by itself."""
-        code = None if self._told else self._process.poll()
-        self._told = self._told or code is not None
+        """Return the exit code once if the process has ended by itself, else None."""
+        code = None if self._reported else self._process.poll()
+        self._reported = self._reported or code is not None
         return code
 
-    def anew(self) -> None:
-        """End it, and begin another with the code as it is now."""
-        if not self._ends(ANEW_S):
+    def restart(self) -> None:
+        """End the process and start another with the current code."""
+        if not self._ends(RESTART_S):
             self._process.kill()
             self._process.wait()
-            click.echo(f"what was under way did not end in {ANEW_S:.0f} s, and is taken over", err=True)
-        self._begin()
+            click.echo(f"calls in flight did not end in {RESTART_S:.0f} s; their runs are taken over", err=True)
+        self._start()
 
     def stop(self) -> int:
-        """End it for good, at once at a further Ctrl-C; answers the exit code."""
+        """End the process, immediately at a second Ctrl-C. Return the exit code."""
         try:
             if self._ends(SLOW_S):
                 return OK

@@ -1,4 +1,4 @@
-"""`outlast effects`: every call of every run, one of them whole, and the answer to an uncertain one (EFF-2, EFF-7)."""
+"""`outlast effects`: list and show the effects of all runs, and resolve uncertain ones (EFF-2, EFF-7)."""
 
 import asyncio
 import json
@@ -24,7 +24,7 @@ from outlast.runtime.labels import late_answer_label
 
 
 def print_effects(screen: Screen, views: Sequence[dict[str, Any]], *, across: bool = False, now_real: int = 0) -> None:
-    """A table, and below it what a person may say of each that is uncertain. `across`: of several runs."""
+    """Print effects as a table, with the possible answers for uncertain ones. `across`: of several runs."""
     first = ("RUN",) if across else ()
     last = ("WHEN",) if across else ("APPROVAL",) if any(view["approval"] for view in views) else ()
     rows = [
@@ -49,7 +49,7 @@ def _row(view: dict[str, Any]) -> tuple[str, ...]:
 
 
 def print_effect(screen: Screen, view: dict[str, Any], now_real: int) -> None:
-    """Everything the ledger has of one call."""
+    """Print all data of one effect."""
     screen.line(f"{view['effect']}  {view['key']}   {view['outcome']}")
     in_visit = f" {view['visit']}" if view["visit"] else ""
     waited = f", {span(view['waited_ms'])} of waits between them" if view["waited_ms"] else ""
@@ -90,7 +90,7 @@ def _approval(view: dict[str, Any] | None) -> list[str]:
 def _settled(screen: Screen, view: dict[str, Any]) -> list[str]:
     if not view["settled_at"]:
         return []
-    by = {"call": "by its answer", "reconcile": "the receiver was asked"}.get(
+    by = {"call": "by its answer", "reconcile": "by asking the receiver"}.get(
         view["settled_by"], f"by {view['settled_by']}"
     )
     return [f"{screen.since(view['settled_at'])}, {by}"]
@@ -106,17 +106,17 @@ def _ago(instant: str, now_real: int) -> str:
 
 @click.group(cls=Group)
 def effects() -> None:
-    """List and look at what was done to the world; settle what may or may not have happened."""
+    """List and show effects; resolve uncertain ones."""
 
 
 @effects.command("ls")
-@click.option("--uncertain", is_flag=True, help="Only those that may or may not have happened.")
-@click.option("--status", type=click.Choice([s.value for s in EffectStatus]), help="Only these.")
+@click.option("--uncertain", is_flag=True, help="Only uncertain effects.")
+@click.option("--status", type=click.Choice([s.value for s in EffectStatus]), help="Only effects in this status.")
 @click.option("--activity", default="", metavar="NAME", help="Only calls of this activity.")
-@click.option("--run", default="", metavar="RUN", help="Only those of this run.")
-@click.option("--since", type=duration, metavar="DURATION", help="Only those first intended so recently (24h).")
-@click.option("--limit", type=click.IntRange(1, 1_000), default=50, help="At most so many [50].")
-@click.option("--cursor", default="", help="Go on where the last page ended.")
+@click.option("--run", default="", metavar="RUN", help="Only effects of this run.")
+@click.option("--since", type=duration, metavar="DURATION", help="Only effects of this period, e.g. 24h.")
+@click.option("--limit", type=click.IntRange(1, 1_000), default=50, help="Maximum number of rows [50].")
+@click.option("--cursor", default="", help="Continue after the previous page.")
 @reads_client
 async def ls(
     client: Client,
@@ -129,9 +129,9 @@ async def ls(
     limit: int,
     cursor: str,
 ) -> int:
-    """List the calls of all runs, newest first, and what became of each."""
+    """List the effects of all runs with their outcomes, newest first."""
     if uncertain and status:
-        raise click.UsageError("--uncertain is a --status: say one of them")
+        raise click.UsageError("--uncertain and --status exclude each other")
     views, further = await client.ledger(
         status=EffectStatus.UNCERTAIN if uncertain else EffectStatus(status) if status else None,
         activity=activity,
@@ -144,7 +144,7 @@ async def ls(
         return OK
     if not views:
         filtered = uncertain or status or activity or run or since is not None or cursor
-        screen.line("no such effect" if filtered else "nothing was done to the world yet → outlast runs ls")
+        screen.line("no effect matches" if filtered else "no effect yet → outlast runs ls")
         return OK
     print_effects(screen, views, across=True, now_real=await client.now_real())
     screen.further("effects", further)
@@ -156,11 +156,15 @@ async def ls(
 @click.argument("run")
 @click.argument("key")
 @click.option(
-    "--visit", type=click.IntRange(0), default=None, metavar="N", help="Of this visit [the latest; 0: the run's]."
+    "--visit",
+    type=click.IntRange(0),
+    default=None,
+    metavar="N",
+    help="Number of the visit [the latest]; 0 for effects of the run.",
 )
 @reads_client
 async def show(client: Client, screen: Screen, run: str, key: str, visit: int | None) -> int:
-    """Show one call whole: who asked, what policy said, request, response, attempts, evidence, timing."""
+    """Show an effect: request, response, attempts and decisions."""
     effect = await client.effect(run, key, visit=visit)
     asked_by = (await client.glance(run))["requested_by"]
     approval = await client.approval(effect["approval"]) if effect["approval"] else None
@@ -173,12 +177,12 @@ async def show(client: Client, screen: Screen, run: str, key: str, visit: int | 
 @effects.command("resolve")
 @click.argument("run")
 @click.argument("key")
-@click.option("--happened", metavar="EXTERNAL_ID", help="It did; this is its id at the receiver.")
-@click.option("--response", metavar="JSON|@FILE|-", help="With --happened: what the call would have returned [null].")
-@click.option("--did-not-happen", is_flag=True, help="It did not: the run calls again.")
-@click.option("--give-up", is_flag=True, help="Nobody can tell: the run takes it as refused.")
-@click.option("--reason", default="", help="For the history; needed to give up.")
-@click.option("--module", metavar="MODULE", help="Checks the response [OUTLAST_MODULE].")
+@click.option("--happened", metavar="EXTERNAL_ID", help="The call happened; its id at the receiver.")
+@click.option("--response", metavar="JSON|@FILE|-", help="With --happened: return value of the call [null].")
+@click.option("--did-not-happen", is_flag=True, help="The call did not happen; the run calls again.")
+@click.option("--give-up", is_flag=True, help="Unknown; the run treats the call as refused.")
+@click.option("--reason", default="", help="Reason for the history; required with --give-up.")
+@click.option("--module", metavar="MODULE", help="Module that checks the response [OUTLAST_MODULE].")
 def resolve(
     run: str,
     key: str,
@@ -189,13 +193,15 @@ def resolve(
     reason: str,
     module: str | None,
 ) -> None:
-    """Say what became of the uncertain effect KEY of RUN, once."""
+    """Record the outcome of the uncertain effect KEY of RUN."""
     if [happened is not None, did_not_happen, give_up].count(True) != 1:
-        raise click.UsageError("say one of --happened EXTERNAL_ID, --did-not-happen, --give-up")
+        raise click.UsageError("use one of --happened EXTERNAL_ID, --did-not-happen, --give-up")
     if response is not None and happened is None:
-        raise click.UsageError("--response belongs to --happened")
+        raise click.UsageError("--response needs --happened")
     if give_up and not reason.strip():
-        raise InvalidInput("giving up needs a reason", "the run goes on as if it were refused", "say --reason …")
+        raise InvalidInput(
+            "giving up needs a reason", "the run continues as if the call were refused", "add --reason …"
+        )
     verb: Verb = "did_not_happen" if did_not_happen else "give_up" if give_up else "happened"
     answer = json_of(response, "the response")
     code = asyncio.run(_resolve(settings_now(), run, key, verb, happened or "", answer, reason, module))
@@ -209,7 +215,7 @@ async def _resolve(
     async with client_of(settings, workflows=served) as (client, screen):
         await client.resolve_effect(run, key, verb, reason=reason, external_id=external_id, response=response)
         if verb == "happened" and not served and client.codes:
-            screen.advice("the response was not checked against the activity: --module does that")
+            screen.advice("the response was not checked against the activity → --module MODULE")
         view = {"run": run, "key": key, "resolved": verb, "by": await client.caller(), "external_id": external_id}
         if not screen.data(view):
             said = f"happened, as {external_id}" if external_id else verb.replace("_", " ")

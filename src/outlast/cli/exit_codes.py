@@ -1,4 +1,4 @@
-"""Errors as people read them on a terminal, and the exit code of each kind."""
+"""Exit codes, and errors as a terminal shows them."""
 
 import errno
 import importlib
@@ -15,11 +15,11 @@ from outlast import errors
 from outlast.cli.text import inert
 
 OK, RUN_FAILED, USAGE, NOT_FOUND, CONFLICT, WAITING, NOT_ALLOWED, NO_STORE, OUR_FAULT = 0, 1, 2, 3, 4, 5, 6, 7, 70
-UNWRITTEN = 74  # what sysexits.h says of a failed write
+UNWRITTEN = 74  # EX_IOERR of sysexits.h
 INTERRUPTED = 130
-NOBODY_READS = 141  # what a shell shows for a program that ended because nobody read its pipe any more
+PIPE_CLOSED = 141  # as a shell shows a program that SIGPIPE ended
 
-# The first that matches counts.
+# The first match decides.
 CODES: tuple[tuple[type[errors.OutlastError], int], ...] = (
     (errors.WillNotContinue, RUN_FAILED),
     (errors.StoreReplaced, CONFLICT),
@@ -43,7 +43,7 @@ CODES: tuple[tuple[type[errors.OutlastError], int], ...] = (
 )
 PACKAGE = Path(errors.__file__).parent
 KEYED = ("run", "signal")
-# Command → the one that shows whether it was done.
+# Command → the command that shows whether it was done.
 LOOK = {
     "run": "outlast runs ls",
     "signal": "outlast runs show RUN",
@@ -56,7 +56,7 @@ LOOK = {
 
 
 def report(error: Exception, words: Sequence[str]) -> int:
-    """Show an error of the command that `words` are; return its exit code."""
+    """Print an error of the command `words` and return its exit code."""
     if isinstance(error, errors.StoreError) and error.landed is None:
         error.fix = _if_uncertain(words)
     if isinstance(error, errors.OutlastError):
@@ -65,18 +65,18 @@ def report(error: Exception, words: Sequence[str]) -> int:
             _print_whole(error)
         return next(code for kind, code in CODES if isinstance(error, kind))
     _print_whole(error)
-    click.echo("\nThis is a fault of Outlast, not of yours. What was acknowledged is safe in the store.", err=True)
+    click.echo("\nThis is a bug in Outlast. Acknowledged changes are safe in the store.", err=True)
     return OUR_FAULT
 
 
 def _if_uncertain(words: Sequence[str]) -> str:
-    """Return what to do after a command that perhaps was done: a key of the user's makes a repetition safe."""
+    """Return advice for a command that may have been done: a key of the user makes a repetition safe."""
     command = next((word for word in words if word in LOOK), "")
     for option in ("--key", "--id"):
         if command in KEYED and any(word.partition("=")[0] == option for word in words):
             return f"repeat the command with the same {option}: it is done once"
     look = LOOK.get(command, "outlast runs show RUN")
-    return f"look first whether it was done: {look}; repeat the command only if it was not"
+    return f"check first whether it was done: {look}; repeat the command only if it was not"
 
 
 def _print_whole(error: Exception) -> None:
@@ -84,20 +84,20 @@ def _print_whole(error: Exception) -> None:
 
 
 def _harmless(text: str) -> str:
-    """Nothing that a terminal acts on, and nothing that looks like a secret (S13, S29)."""
+    """Escape control characters and redact secrets (S13, S29)."""
     from outlast.telemetry.redact import redact
 
     return inert(redact(text), lines=True)
 
 
 def interrupted() -> int:
-    """Ctrl-C in a command that is no worker; answers the exit code."""
-    click.echo("\nStopped. What was acknowledged is safe in the store: outlast runs ls", err=True)
+    """Print that Ctrl-C stopped a command, and return the exit code."""
+    click.echo("\nStopped. Acknowledged changes are safe in the store: outlast runs ls", err=True)
     return INTERRUPTED
 
 
 def user_frames(error: BaseException) -> str:
-    """The error as Python prints it, with the frames of the user's own files only; all with OUTLAST_TRACEBACK=full."""
+    """Return the traceback with the frames of the user's files only; all frames with OUTLAST_TRACEBACK=full."""
     if os.environ.get("OUTLAST_TRACEBACK") == "full":
         return "".join(traceback.format_exception(error)).rstrip()
     frames = [f for f in traceback.extract_tb(error.__traceback__) if not _is_foreign(f.filename)]
@@ -111,7 +111,7 @@ def _is_foreign(filename: str) -> bool:
 
 
 def shown_traceback(text: str) -> list[str]:
-    """A stored traceback, without the frames of Outlast's own files; whole with OUTLAST_TRACEBACK=full."""
+    """Return the lines of a stored traceback without Outlast's frames; all lines with OUTLAST_TRACEBACK=full."""
     lines = text.splitlines()
     if os.environ.get("OUTLAST_TRACEBACK") == "full":
         return lines
@@ -128,7 +128,7 @@ def shown_traceback(text: str) -> list[str]:
 
 
 class Unwritten(OSError):
-    """A stream of ours took no more; `why` is what the system said. No BrokenPipeError, which libraries act on."""
+    """A failed write to stdout or stderr. It is no BrokenPipeError, because libraries catch that one."""
 
     def __init__(self, stream: TextIO, why: OSError) -> None:
         super().__init__(str(why))
@@ -137,12 +137,12 @@ class Unwritten(OSError):
 
     @property
     def code(self) -> int:
-        """The exit code of a command whose answer it was."""
-        return NOBODY_READS if self.why.errno == errno.EPIPE else UNWRITTEN
+        """Exit code of the command that could not print its answer."""
+        return PIPE_CLOSED if self.why.errno == errno.EPIPE else UNWRITTEN
 
 
 class _Stream:
-    """A text stream whose failures say that they are its own."""
+    """A text stream that raises Unwritten if a write fails."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -164,26 +164,26 @@ class _Stream:
 
 
 def watch_streams() -> None:
-    """From here on a failed write to stdout or stderr is Unwritten. One that was closed (`>&-`) leads nowhere."""
+    """Replace stdout and stderr by streams that raise Unwritten. A closed one (`>&-`) discards its output."""
     for name in ("stdout", "stderr"):
-        stream = getattr(sys, name) or open(os.devnull, "w")  # noqa: SIM115 - it takes the closed one's place, for good
+        stream = getattr(sys, name) or open(os.devnull, "w")  # noqa: SIM115 - it replaces the closed stream for the rest of the process
         setattr(sys, name, cast("TextIO", _Stream(stream)))
 
 
 def lost(error: Unwritten) -> int:
-    """Say why an answer does not stand where it should, unless nobody wants it; answers the exit code."""
+    """Print why the answer could not be written, unless the reader closed the pipe. Return the exit code."""
     _give_up(error)
-    if error.code != NOBODY_READS:
+    if error.code != PIPE_CLOSED:
         why = error.why.strerror or error.why
         try:
-            click.echo(f"The answer could not be written: {why}. What the command did until then stands.", err=True)
+            click.echo(f"The answer could not be written: {why}. The changes that the command made remain.", err=True)
         except Unwritten as second:
             _give_up(second)
     return error.code
 
 
 def _give_up(error: Unwritten) -> None:
-    """Nothing more is said on this stream, also at the exit."""
+    """Discard further output of the stream, also at exit."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, error.stream.fileno())
     os.close(nowhere)

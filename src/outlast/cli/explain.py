@@ -1,8 +1,9 @@
-"""`outlast explain`: where a run stands and why, in one sentence; and how durations come about."""
+"""`outlast explain`: the state of a run in one sentence, and the derivation of a worker's durations."""
 
 from typing import Any
 
 import click
+from typing_extensions import override
 
 from outlast.cli.client import Client
 from outlast.cli.exit_codes import OK
@@ -16,18 +17,19 @@ from outlast.runtime.serve import lease_view
 
 
 class Explain(Group):
-    """Any word that is no command of its own is the id of a run."""
+    """A group in which any other word is the id of a run."""
 
+    @override
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command, or the explanation of the run of this id."""
         return super().get_command(ctx, cmd_name) or Command(cmd_name, callback=lambda: of_run(cmd_name))
 
 
 @click.group(cls=Explain, subcommand_metavar="RUN | lease [MODULE]")
 def explain() -> None:
-    """Say in one sentence where RUN stands, who holds it, what comes next and what would unblock it.
+    """Explain the state of RUN in one sentence.
 
-    `outlast explain lease` shows how the durations of a worker come about.
+    It names the holder, the next step and the commands that unblock the run. `outlast explain lease` shows how the
+    durations of a worker are derived.
     """
 
 
@@ -53,7 +55,7 @@ async def of_run(client: Client, screen: Screen, run: str) -> int:
 @click.argument("module", metavar="[MODULE[:NAME]]", required=False)
 @liveness_options
 def lease(module: str | None, **durations: int | None) -> None:
-    """Show the heartbeat window and the execution budget of a worker, with the derivation."""
+    """Show a worker's heartbeat window and execution budget."""
     screen = Screen(settings_now())
     view = lease_view(load_workflows(module) if module else [], liveness_of(durations))
     if screen.data(view):

@@ -1,4 +1,4 @@
-"""`outlast export` and `outlast verify`: everything of a run in one file, and whether such a file is whole."""
+"""`outlast export` and `outlast verify`: write a run to a file, and check such a file."""
 
 import asyncio
 import json
@@ -21,15 +21,15 @@ FOUND = 1
 
 @click.command("export", cls=Command)
 @click.argument("run", metavar="RUN")
-@click.option("--to", "file", type=click.Path(path_type=Path), metavar="FILE", help="Write it there [stdout].")
-@click.option("--whole", is_flag=True, help="Leave nothing out: what looks like a secret stands in it too.")
+@click.option("--to", "file", type=click.Path(path_type=Path), metavar="FILE", help="File to write to [stdout].")
+@click.option("--whole", is_flag=True, help="Do not redact values that look like secrets.")
 @reads_store
 async def export_command(ops: Operations, screen: Screen, run: str, file: Path | None, whole: bool) -> int:
-    """Write everything of RUN as one JSON document.
+    """Write all data of a run as one JSON document.
 
-    Its rows, the exact bytes of its events, who decided what with which claims, what policy said, approvals with the
-    digests of their plans, effects with request and response, evidence, and the store's generation. What looks like a
-    secret is left out, and its row says so; all else is what the run holds: keep it as you keep the store.
+    It has the rows, the exact bytes of the events, decisions with the claims of the approvers, policy answers,
+    approvals with the digests of their plans, effects with request and response, evidence, and the generation of the
+    store. Values that look like secrets are redacted, and their rows say so. Protect the file like the store.
     """
     document = await export(ops, run, whole=whole)
     text = json_escaped(json.dumps(document, ensure_ascii=False, indent=1)) + "\n"
@@ -42,8 +42,8 @@ async def export_command(ops: Operations, screen: Screen, run: str, file: Path |
     if not screen.data({"file": str(file), "run": run, "events": events, "seal": seal, "redacted": rows}):
         screen.line(f"{file}: {events} events of {run}, seal {seal}")
         if rows:
-            screen.line(f"  {rows} rows without what looks like a secret; all of it: --whole")
-        screen.advice(f"check it anywhere, without the store: outlast verify {file}")
+            screen.line(f"  {rows} rows are redacted, as they look like secrets → --whole")
+        screen.advice(f"check it without the store: outlast verify {file}")
     return OK
 
 
@@ -56,12 +56,12 @@ def _write(file: Path, text: str) -> None:
 
 @click.command("verify", cls=Command)
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--seal", default="", metavar="DIGEST", help="The seal that the export told of.")
+@click.option("--seal", default="", metavar="DIGEST", help="Expected seal, as the export printed it.")
 def verify_command(file: Path, seal: str) -> None:
-    """Check an export without any store: digests, the chain of its events, approvals and effects.
+    """Check an exported run without a store.
 
-    Exit code 1, and the row, when something was changed. Whoever can rewrite the file can compute its digests anew:
-    with --seal, as noted when it was exported, that is found too.
+    Checks the digests, the chain of events, approvals and effects. Exit code 1 and the row if a value was changed. An
+    attacker who rewrites the file can recompute its digests; --seal, noted at the export, finds that too.
     """
     try:
         data = file.read_bytes()
@@ -75,8 +75,8 @@ def verify_command(file: Path, seal: str) -> None:
             screen.line(f"{f.check}  {f.kind} {' '.join(map(str, f.key))}")
             screen.line(f"  {f.text}")
         if wrong and not looked.findings:
-            screen.line("seal  it is not the one named: this is another export, or one that was written anew")
-        verdict = "is not what was exported" if wrong else "is whole"
+            screen.line("seal  does not match: this is another export, or a rewritten one")
+        verdict = "was changed after the export" if wrong else "is intact"
         counts = f"{looked.events} events, {looked.effects} effects, {looked.approvals} approvals"
         if looked.redacted:
             screen.advice(f"{looked.redacted} rows are redacted: their own bytes cannot be checked here")

@@ -1,4 +1,4 @@
-"""`outlast init`: a first workflow of 25 lines, which runs as it is."""
+"""`outlast init`: write a first workflow of 25 lines."""
 
 from pathlib import Path
 from typing import Final
@@ -11,7 +11,7 @@ from outlast.cli.session import settings_now
 from outlast.cli.settings import Command
 from outlast.errors import Conflict, InvalidInput
 
-# Beyond its imports it has at most 25 lines of code.
+# At most 25 lines of code besides the imports (tests/cli/test_first_steps.py).
 FLOWS: Final = '''"""An order that a person approves: each supplier is asked once, whatever crashes."""
 
 from datetime import timedelta
@@ -59,19 +59,20 @@ async def award(ctx: Context[Order]) -> None:
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path), default="flows.py")
 @click.pass_context
 def init(ctx: click.Context, file: Path) -> None:
-    """Write a first workflow to FILE [flows.py]: it asks suppliers, sleeps, and waits for an approval."""
+    """Write a first workflow of 25 lines to FILE [flows.py].
+
+    It asks suppliers, sleeps, and waits for an approval.
+    """
     try:
         with file.open("x", encoding="utf-8") as new:
             new.write(FLOWS)
     except FileExistsError:
-        raise Conflict(
-            f"{file} is there already", "nothing was written", "name another: outlast init other.py"
-        ) from None
+        raise Conflict(f"{file} exists", "nothing was written", "name another file: outlast init other.py") from None
     except OSError as error:
         raise InvalidInput(f"{file} cannot be written", error.strerror or str(error), "name another file") from error
     screen = Screen(settings_now())
     if not screen.data({"file": str(file)}):
-        screen.line(f"{file} is written")
+        screen.line(f"wrote {file}")
         screen.advice(
             f'→ outlast dev {file}   and elsewhere: outlast run {file}:order \'suppliers=["acme", "blix"]\' --wait'
         )

@@ -1,4 +1,4 @@
-"""`outlast fsck`: whether every invariant that the store's rows can show holds, with the row of each that does not."""
+"""Maintenance of a store: `outlast fsck`, `backup`, `recover`, `purge` and `doctor`."""
 
 import asyncio
 import sys
@@ -28,14 +28,14 @@ SHOWN = 100
 
 
 @click.command("fsck", cls=Command)
-@click.option("--chain", is_flag=True, help="Compute every hash and digest anew.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object, as with -o json.")
+@click.option("--chain", is_flag=True, help="Recompute every hash and digest.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object, as with -o json.")
 @reads_store
 async def fsck(ops: Operations, screen: Screen, chain: bool, as_json: bool) -> int:
-    """Check every invariant over the whole store, of all tenants.
+    """Check every invariant of the store, for all tenants.
 
-    Reads only, a page of runs at a time, and may run beside workers: what is found in a run that moves is looked at
-    again before it is told. Exit code 1 when an invariant is broken.
+    It only reads, a page of runs at a time, and may run beside workers: a finding in a run that changes is checked
+    again before it is reported. Exit code 1 if an invariant is broken.
     """
     clock = SystemClock()
     began = clock.mono()
@@ -80,12 +80,9 @@ def _print_findings(screen: Screen, looked: FsckReport, ms: int, chain: bool) ->
     looked_at = f"{runs}, {looked.events:,} events, {effects} in {span(ms)}"
     screen.line(f"{verdict}: {looked_at}, generation {looked.generation}")
     if not chain:
-        screen.advice("hashes and digests were not computed anew → --chain")
+        screen.advice("hashes and digests were not recomputed → --chain")
     if n:
-        screen.advice("keep the file as it is: copy it before anything else, then outlast export RUN of each run named")
-
-
-BACKUP_BROKEN = 1
+        screen.advice("copy the file before any other step, then run outlast export RUN for each run named")
 
 
 @click.command("backup", cls=Command)
@@ -94,8 +91,8 @@ BACKUP_BROKEN = 1
 def backup(file: Path, replace: bool) -> None:
     """Copy the store to FILE while workers run.
 
-    The copy is of one instant. It is opened and looked at (as by outlast fsck) before it gets its name; exit code 1
-    when an invariant is broken in it. After a restore from it: outlast recover --after-restore.
+    The copy shows one instant. It is checked (as by outlast fsck) before it gets its name; exit code 1 if an invariant
+    is broken in it. After a restore: outlast recover --after-restore.
     """
     settings = settings_now()
     made = asyncio.run(back_up(settings.store, file, replace=replace))
@@ -113,30 +110,30 @@ def backup(file: Path, replace: bool) -> None:
         sound = "every invariant holds in it" if not made.findings else f"{len(made.findings)} violations in it"
         screen.line(f"{made.path}: {made.runs:,} runs, {made.bytes:,} bytes, generation {generation}; {sound}")
         screen.advice(f"after a restore: outlast --store sqlite:{made.path} recover --after-restore")
-    click.get_current_context().exit(BACKUP_BROKEN if made.findings else OK)
+    click.get_current_context().exit(VIOLATIONS if made.findings else OK)
 
 
 @click.command("recover", cls=Command)
-@click.option("--after-restore", is_flag=True, help="The file is a restored backup, or another copy of a store.")
-@click.option("--moved", is_flag=True, help="The file was moved here between disks, and the old one is gone.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--after-restore", is_flag=True, help="Recover a restored backup, or another copy of a store.")
+@click.option("--moved", is_flag=True, help="Recover a store moved between disks; the old file must be gone.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @partial(on_store, use="recover")
 async def recover(ops: Operations, screen: Screen, after_restore: bool, moved: bool, yes: bool) -> int:
-    """Make a file that no worker takes a store again: a restored backup or a copy, or a store that was moved.
+    """Make a restored or moved store usable again.
 
-    With --moved nothing else changes. It is refused while the old file is still there.
+    With --moved nothing else changes. It is refused while the old file exists.
 
-    With --after-restore a new generation of the store begins; do it before any worker starts.
-    Every worker and every writer of the lost time is shut out. Every unfinished run, of all tenants, waits for a
-    person; its open effects are uncertain. A run that goes on asks about every effect that its ledger does not know:
-    the receiver, where the activity can; else a person.
+    With --after-restore a new generation of the store begins; run it before any worker starts. Workers and writers of
+    the lost time are shut out. Every unfinished run of all tenants waits for a person, and its open effects are
+    uncertain. A continued run resolves every effect that its ledger does not have: by asking the receiver if the
+    activity can, else a person.
     """
     if after_restore == moved:
-        raise click.UsageError("say which: --after-restore (a backup or a copy) or --moved (the old file is gone)")
+        raise click.UsageError("use --after-restore (a backup or a copy) or --moved (the old file is gone)")
     if moved:
         await adopt_moved(ops)
         if not screen.data({"moved": True, "store": ops.store.url}):
-            screen.line(f"{ops.store.url} goes on in this file")
+            screen.line(f"{ops.store.url} continues in this file")
         return OK
     runs = await unfinished(ops)
     word = "1 unfinished run waits" if runs == 1 else f"{runs} unfinished runs wait"
@@ -147,10 +144,10 @@ async def recover(ops: Operations, screen: Screen, after_restore: bool, moved: b
     if not screen.data(_recovered_view(done)):
         screen.line(f"generation {done.generation.n} begins: {done.generation.id}")
         screen.line(f"  shut out     {done.workers} workers, {done.writers} writers")
-        screen.line(f"  in doubt     {done.runs} runs, {done.effects} effects")
-        screen.advice("now: start workers, look at each run's receivers, then let them go on:")
+        screen.line(f"  uncertain    {done.runs} runs, {done.effects} effects")
+        screen.advice("now: start workers, check each run's receivers, then continue the runs:")
         screen.advice("  outlast attention ls;  outlast attention resolve --all restored continue --reason …")
-        screen.advice("runs started after the backup are not in it: whoever started them starts them again, with the")
+        screen.advice("runs started after the backup are not in it: start them again from where they came, with the")
         screen.advice("  same idempotency key and the same run id, so that receivers see the same Idempotency-Key")
     return OK
 
@@ -167,34 +164,40 @@ def _recovered_view(done: Recovered) -> dict[str, Any]:
 
 
 @click.command("purge", cls=Command)
-@click.option("--older", type=duration, metavar="DURATION", help=f"Since its end [{RUNS_KEPT // DAY}d].")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option(
+    "--older", type=duration, metavar="DURATION", help=f"Minimum time since the end of a run [{RUNS_KEPT // DAY}d]."
+)
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @on_store
 async def purge_command(ops: Operations, screen: Screen, older: int | None, yes: bool) -> int:
-    """Forget the runs of all tenants that ended longer ago than this, with their ledgers and histories.
+    """Delete runs that ended long ago, for all tenants.
 
-    What is of scope tenant and the keys of starts and signals stay: an order paid on day 1 is not paid again on day
-    31. Runs that have not ended are never touched. Done in small transactions, beside workers.
+    Their ledgers and histories go too. Effects of scope tenant and the keys of starts and signals remain: an order paid
+    on day 1 is not paid again on day 31. Unfinished runs are never deleted. It works in small transactions and may run
+    beside workers.
     """
     older_ms = older or RUNS_KEPT
-    question = f"forget every run that ended more than {span(older_ms)} ago, of all tenants?"
+    question = f"delete every run of all tenants that ended more than {span(older_ms)} ago?"
     if not yes and (code := await unsure(screen, question)) is not None:
         return code
     done = await purge(ops, older_ms=older_ms)
     if not screen.data({"runs": done.runs, "older_ms": older_ms}):
-        screen.line(f"{done.runs:,} run{'' if done.runs == 1 else 's'} forgotten, ended more than {span(older_ms)} ago")
+        screen.line(f"{done.runs:,} run{'' if done.runs == 1 else 's'} deleted, ended more than {span(older_ms)} ago")
     return OK
 
 
 @click.command(cls=Command)
 @reads_store
 async def doctor(ops: Operations, screen: Screen) -> int:
-    """Look at the store, its durability, clocks, workers and settings; exit 1 where something needs somebody."""
+    """Check store, clocks, workers and settings.
+
+    Exit code 1 if a finding needs an operator.
+    """
     findings = await examine(ops)
     ill = any(each.fix for each in findings)
     if not screen.listing("findings", [each._asdict() for each in findings], well=not ill):
         for each in findings:
             screen.line(f" {'✗' if each.fix else '!' if each.note else '✓'} {each.what:<18} {each.found}")
-            if told := each.fix or each.note:
-                screen.line(f"   {'':<18} → {told}")
+            if advice := each.fix or each.note:
+                screen.line(f"   {'':<18} → {advice}")
     return RUN_FAILED if ill else OK

@@ -1,4 +1,4 @@
-"""Modules of authors: found by path or dotted name, imported, and asked for their workflows."""
+"""Modules of authors, imported by path or dotted name, with their workflows and policies."""
 
 import importlib
 import sys
@@ -14,9 +14,9 @@ from outlast.flow.workflow import Workflow, workflows_of
 
 
 def load_workflows(spec: str) -> list[Workflow[Any]]:
-    """The workflows of `MODULE[:NAME]`: all of the module, or those of that name (or variable), in every version.
+    """Return the workflows of `MODULE[:NAME]`: all of the module, or every version of one name or variable.
 
-    Raises InvalidInput for a module that cannot be imported, NotFound for a name it does not have, DefinitionError.
+    Raises InvalidInput for a missing module, NotFound for a missing name, DefinitionError for a broken module.
     """
     module_name, name = split(spec)
     module = _import(module_name)
@@ -36,7 +36,7 @@ def load_workflows(spec: str) -> list[Workflow[Any]]:
 
 
 def load_policy(spec: str) -> Policy:
-    """The policy that `MODULE:NAME` names (a function, or a workflow's), or that a file of rules holds.
+    """Return the policy of `MODULE:NAME` (a function, or a workflow's policy), or of a file of rules.
 
     Raises InvalidInput, NotFound, DefinitionError.
     """
@@ -48,12 +48,12 @@ def load_policy(spec: str) -> Policy:
     found = getattr(_import(module_name), name, None)
     policy = found.policy if isinstance(found, Workflow) else found
     if not callable(policy):
-        raise NotFound(f"{module_name} has no policy {name}", "it is neither a policy nor a workflow that has one")
+        raise NotFound(f"{module_name} has no policy {name}", "the name is neither a policy nor a workflow with one")
     return cast(Policy, policy)
 
 
 def split(spec: str) -> tuple[str, str]:
-    """`MODULE[:NAME]` as its two parts."""
+    """Split `MODULE[:NAME]` into its two parts."""
     module, _, name = spec.rpartition(":") if ":" in spec else (spec, "", "")
     return module, name
 
@@ -81,13 +81,13 @@ def _does_not_import(name: str, error: BaseException) -> DefinitionError:
 
 
 def _dotted(name: str) -> str:
-    """The name to import by; its folder is put on Python's path, that of its outermost package for one inside one."""
+    """Return the dotted name of a module, and put the folder of its outermost package on Python's path."""
     if not name.endswith(".py") and not Path(name).is_dir():
         _on_path(Path.cwd())
         return name
     path = Path(name).resolve()
     if not path.exists():
-        raise InvalidInput(f"there is no file {name}", fix="name a file that is there, or a module by its dotted name")
+        raise InvalidInput(f"there is no file {name}", fix="name an existing file, or a module by its dotted name")
     parts = [path.stem] if path.stem != "__init__" else []
     folder = path.parent
     while (folder / "__init__.py").exists():

@@ -1,4 +1,4 @@
-"""`outlast pause`, `release` and `holds`: the stop signs of operators and of circuit breakers (S-23)."""
+"""`outlast pause`, `resume` and `pauses`: the pauses of operators and of circuit breakers (S-23)."""
 
 from typing import get_args
 
@@ -16,23 +16,23 @@ KINDS = click.Choice(get_args(What))
 
 def _check(what: str, name: str) -> None:
     if (what == "tenant") == bool(name):
-        raise click.UsageError(f"{what} takes no name: --tenant says which" if name else f"which {what}? name it")
+        raise click.UsageError(f"{what} takes no name: use --tenant" if name else f"which {what}? name it")
 
 
 @click.command("pause", cls=Command)
 @click.argument("what", type=KINDS)
 @click.argument("name", default="")
-@click.option("--reason", required=True, help="People will read it while they wait.")
+@click.option("--reason", required=True, help="Reason, shown wherever a run waits for it.")
 @on_client
 async def pause(client: Client, screen: Screen, what: What, name: str, reason: str) -> int:
-    """Stop new calls of an activity, of a provider or of a workflow, or everything of the tenant, until it is released.
+    """Pause an activity, a provider, a workflow or the tenant.
 
-    Workers know it within one heartbeat. Calls under way end; runs that meet the hold wait for it, and say so.
+    Workers see it within one heartbeat. Calls in flight end; no new call begins, and runs wait until it is resumed.
     """
     _check(what, name)
     view = await client.pause(what, name, reason=reason)
     if not screen.data(view):
-        screen.line(f"{view['paused']} is held, says {view['by']}: {reason}")
+        screen.line(f"{view['paused']} is paused, says {view['by']}: {reason}")
         screen.advice(f"→ outlast resume {what} {name}".rstrip())
     return OK
 
@@ -42,30 +42,30 @@ async def pause(client: Client, screen: Screen, what: What, name: str, reason: s
 @click.argument("name", default="")
 @on_client
 async def resume(client: Client, screen: Screen, what: What, name: str) -> int:
-    """Resume after a pause or an open circuit breaker, and make due every run that waited for it."""
+    """End a pause or a circuit breaker; waiting runs continue."""
     _check(what, name)
     view = await client.resume(what, name)
     if not screen.data(view):
         woken = view["runs"]
-        runs = f"{woken} run{'' if woken == 1 else 's'} that waited for it go{'es' if woken == 1 else ''} on"
-        screen.line(f"{view['resumed']} is released; {runs}")
+        runs = f"{woken} waiting run{'' if woken == 1 else 's'} continue{'s' if woken == 1 else ''}"
+        screen.line(f"{view['resumed']} is resumed; {runs}")
     return OK
 
 
 @click.command("pauses", cls=Command)
 @reads_client
 async def pauses(client: Client, screen: Screen) -> int:
-    """List the holds and circuit breakers that are up, and how many runs wait for each."""
+    """List the pauses and the runs that wait for them."""
     views = await client.pauses()
     if screen.listing("pauses", views):
         return OK
     if not views:
-        screen.line("nothing is held → outlast pause activity NAME --reason …")
+        screen.line("nothing is paused → outlast pause activity NAME --reason …")
         return OK
     table = [
         (str(v["paused"]), str(v["runs"]), screen.since(str(v["since"])), str(v["by"]), str(v["reason"])) for v in views
     ]
-    screen.table(("HELD", "RUNS", "SINCE", "BY", "REASON"), table)
+    screen.table(("PAUSED", "RUNS", "SINCE", "BY", "REASON"), table)
     for view in views:
         screen.advice(f"→ outlast resume {view['paused']}")
     return OK

@@ -1,4 +1,4 @@
-"""`outlast policy test`: what a changed policy would have blocked, asked or allowed of what the store has seen."""
+"""`outlast policy test`: replay recorded policy requests against another policy."""
 
 import asyncio
 from typing import Any
@@ -18,25 +18,27 @@ from outlast.runtime.views import instant
 
 WORDS = {
     "blocks": "done, would be DENIED",
-    "asks": "done, would be put to people",
-    "asks_no_more": "people were asked, would not be",
-    "allows": "denied, would no longer be",
+    "asks": "done, would need an approval",
+    "asks_no_more": "approved by people, would not need it",
+    "allows": "denied, would be allowed",
 }
 
 
 @click.group(cls=Group)
 def policy() -> None:
-    """Try a policy on what has happened."""
+    """Test a policy on recorded effects."""
 
 
 @policy.command("test")
 @click.argument("policy")
-@click.option("--since", type=duration, default="30d", metavar="DURATION", help="How far back [30d].")
+@click.option("--since", type=duration, default="30d", metavar="DURATION", help="Age of the oldest effect [30d].")
 @click.option("--workflow", default="", metavar="NAME", help="Only runs of this workflow.")
 def test(policy: str, since: int, workflow: str) -> None:
-    """Ask POLICY (MODULE:NAME or a file of rules) about past effects and denials. Nothing is written.
+    """Test POLICY on recorded effects and denials.
 
-    Exit code 1 where something that was done would be denied.
+    POLICY is MODULE:NAME or a file of rules. Nothing is written.
+
+    Exit code 1 if the policy denies an executed effect.
     """
     code = asyncio.run(_test(settings_now(), load_policy(policy), since, workflow))
     click.get_current_context().exit(code)
@@ -58,7 +60,7 @@ def _tell(screen: Screen, tried: PolicyReplay, since: int) -> None:
         f"policy {tried.policy_version} · the last {span(since)} · {tried.effects} effects, {tried.denials} denials"
     )
     if not tried.findings:
-        screen.line("nothing would have gone another way")
+        screen.line("no decision would change")
         return
     rows = [
         (WORDS[f.change], f.activity, f.key, f.run, f.now["rule"], f.was, screen.since(instant(f.at)))

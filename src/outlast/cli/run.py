@@ -1,4 +1,4 @@
-"""`outlast run`: starts a run with a checked input, says whether anybody serves it, and waits for its end if asked."""
+"""`outlast run` and `outlast signal`: start a run, wait for its end, send it a signal."""
 
 import asyncio
 import json
@@ -23,21 +23,23 @@ from outlast.errors import InvalidInput
 from outlast.flow.workflow import Workflow
 from outlast.runtime.versions import workflows_by_name
 
-# What a run may wait for that does not come by itself: --wait ends there.
+# Waits that need an external action: --wait ends there.
 FROM_OUTSIDE = frozenset({"approval", "signal", "attention", "pause"})
-RESTS = frozenset({EventType.PARKED, EventType.FLAGGED})  # after which it may
+RESTS = frozenset({EventType.PARKED, EventType.FLAGGED})  # events after which a run may wait
 
 
 @click.command(cls=Command)
 @click.argument("name", metavar="[MODULE:]NAME")
 @click.argument("given", metavar="[KEY=VALUE]...", nargs=-1)
-@click.option("--module", metavar="MODULE", help="Declares the workflow [OUTLAST_MODULE].")
-@click.option("--input", "source", type=click.File("rb"), metavar="FILE", help="The input as JSON; - reads stdin.")
-@click.option("--id", "run_id", default="", metavar="ID", help="The run's id [a new one].")
-@click.option("--key", default="", metavar="KEY", help="Idempotency key: the same key answers the same run.")
-@click.option("--wait", is_flag=True, help="Wait until it ends, or waits for a person or a signal (exit code 5).")
+@click.option("--module", metavar="MODULE", help="Module that declares the workflow [OUTLAST_MODULE].")
+@click.option("--input", "source", type=click.File("rb"), metavar="FILE", help="Read the input as JSON; - reads stdin.")
+@click.option("--id", "run_id", default="", metavar="ID", help="Id of the run [a new one].")
+@click.option("--key", default="", metavar="KEY", help="Idempotency key: the same key returns the same run.")
+@click.option("--wait", is_flag=True, help="Wait until the run ends, or needs a person or a signal (exit code 5).")
 def run(name: str, given: Sequence[str], module: str | None, source: Any, run_id: str, key: str, wait: bool) -> None:
-    """Start a run of a workflow. A VALUE is JSON where the input wants no text.
+    """Start a run of a workflow.
+
+    A VALUE is JSON unless the input declares text.
 
     \b
     outlast run flows.py:refund order_id=A-17 cents=4200
@@ -79,7 +81,7 @@ async def _start(
     wait: bool,
 ) -> int:
     workflow = workflows_by_name(list(everything)).get(name)
-    if everything:  # what is wrong with the input is told before a store is made
+    if everything:  # a wrong input is reported before a store is created
         data = _input(workflow.input_schema() if workflow is not None else {}, text, given)
     async with client_of(settings, make=True, workflows=everything) as (client, screen):
         if not everything:
@@ -97,12 +99,12 @@ async def _start(
 
 def _told(run_id: str, name: str, created: bool) -> str:
     if not created:
-        return f"{run_id}  {name} had been started before under this key: outlast runs show {run_id}"
+        return f"{run_id}  {name} was started before with this key: outlast runs show {run_id}"
     return f"{run_id}  {name} started: outlast runs show {run_id}"
 
 
 async def _wait(client: Client, screen: Screen, run_id: str) -> int:
-    """Follow it until it ends or rests: on a terminal one line for each node, in a pipe one for each event."""
+    """Follow a run until it ends or waits for an external action, and return the exit code."""
     async with shown(client, screen, run_id) as moved:
         async for text in client.follow(run_id):
             if moved is not None:
@@ -127,13 +129,13 @@ async def _wait(client: Client, screen: Screen, run_id: str) -> int:
 
 
 async def _rests(client: Client, run_id: str) -> bool:
-    """Does it wait for what does not come by itself?"""
+    """True if the run waits for an external action."""
     return any(each["kind"] in FROM_OUTSIDE for each in (await client.glance(run_id))["waiting_for"])
 
 
 # --- the input ---------------------------------------------------------------------------------
 def _pairs(given: Sequence[str]) -> list[tuple[str, str]]:
-    """KEY=VALUE, taken apart. Raises click.UsageError."""
+    """Split each KEY=VALUE. Raises click.UsageError."""
     found = []
     for pair in given:
         key, sign, value = pair.partition("=")
@@ -147,7 +149,7 @@ def _pairs(given: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def _input(schema: dict[str, Any], text: bytes | None, given: Sequence[tuple[str, str]]) -> bytes:
-    """The input as JSON: the file, or the pairs, or both, where the pairs come on top. Raises InvalidInput."""
+    """Return the input as JSON, from the file and the pairs; pairs win. Raises InvalidInput."""
     if text is not None and not given:
         return text
     data: Any = {}
@@ -173,7 +175,7 @@ def _value(schema: dict[str, Any], key: str, text: str) -> Any:
 
 
 def _is_text(schema: dict[str, Any], field: dict[str, Any]) -> bool:
-    """Does the schema take text here, so that 17 stays "17"?"""
+    """True if the schema declares text, so that 17 remains "17"."""
     if "$ref" in field:
         name = str(field["$ref"]).rpartition("/")[2]
         return _is_text(schema, schema.get("$defs", {}).get(name, {}))
@@ -184,7 +186,7 @@ def _is_text(schema: dict[str, Any], field: dict[str, Any]) -> bool:
 
 
 def json_of(text: str | None, what: str) -> Any:
-    """JSON as given on the line, after @ in a file, or for - on stdin; None for nothing. Raises InvalidInput."""
+    """Parse JSON from the command line, from @FILE, or from stdin for `-`. None stays None. Raises InvalidInput."""
     if text is None:
         return None
     if text == "-":
@@ -193,7 +195,7 @@ def json_of(text: str | None, what: str) -> Any:
         try:
             text = Path(text[1:]).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            raise InvalidInput(f"{what} cannot be read from {text[1:]}", str(error), "name a file of JSON") from error
+            raise InvalidInput(f"{what} cannot be read from {text[1:]}", str(error), "name a JSON file") from error
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -204,20 +206,20 @@ def json_of(text: str | None, what: str) -> Any:
 @click.command(cls=Command)
 @click.argument("run")
 @click.argument("name")
-@click.option("--data", metavar="JSON|@FILE|-", help="What it says: a JSON object [{}].")
-@click.option("--id", "signal_id", default="", metavar="ID", help="A second signal of this id is ignored.")
+@click.option("--data", metavar="JSON|@FILE|-", help="Payload of the signal: a JSON object [{}].")
+@click.option("--id", "signal_id", default="", metavar="ID", help="Idempotency id: a second signal with it is ignored.")
 @on_client
 async def signal(client: Client, screen: Screen, run: str, name: str, data: str | None, signal_id: str) -> int:
-    """Leave the signal NAME for RUN."""
+    """Send the signal NAME to RUN."""
     payload = json_of(data, "the signal's data")
     if payload is not None and not isinstance(payload, dict):
         raise InvalidInput("the signal's data is not a JSON object", fix="""write e.g. '{"price": 42}'""")
     waits = [each["what"] for each in (await client.glance(run))["waiting_for"] if each["kind"] == "signal"]
     new = await client.signal(run, name, payload or {}, signal_id=signal_id)
     if not screen.data({"run": run, "name": name, "signal_id": signal_id, "new": new}):
-        again = f"{name} {signal_id} had been left for {run} before: nothing changes"
-        screen.line(f"{name} left for {run}" if new else again)
-    if waits and name not in waits:  # a name that is misspelt would otherwise wait unseen
-        screen.advice(f"{run} waits for the signal {', '.join(waits)}; {name} is kept until it is asked for")
+        again = f"{name} {signal_id} was sent to {run} before: nothing changes"
+        screen.line(f"{name} sent to {run}" if new else again)
+    if waits and name not in waits:  # otherwise a misspelt name would go unnoticed
+        screen.advice(f"{run} waits for the signal {', '.join(waits)}; {name} is kept until the run waits for it")
     await warn_unserved(client, screen, run)
     return OK

@@ -1,4 +1,4 @@
-"""One run on one page: its way, what it waits for, what a person may do, its effects, its crashes and its end."""
+"""The page of one run: visits, waits, choices, effects, crashes, outcome and history."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -15,7 +15,7 @@ from outlast.runtime.labels import late_answer_label
 
 
 def progress_lines(screen: Screen, progress: dict[str, Any]) -> list[str]:
-    """Effects done of intended, and when the last checkpoint was."""
+    """Return the progress of a run: effects done of intended, and the last checkpoint."""
     here = f"{progress['here_done']} of {progress['here_intended']} effects of node {progress['node']} done"
     all_ = f"{progress['effects_done']} of {progress['effects_intended']} in all"
     saved = progress["last_checkpoint_at"]
@@ -24,19 +24,19 @@ def progress_lines(screen: Screen, progress: dict[str, Any]) -> list[str]:
 
 
 def trigger_text(entry: dict[str, Any]) -> str:
-    """A reason for attention with its key, and with the name operators alarm on where it has one of its own."""
+    """Return an attention reason with its key, and with its trigger if that has another name."""
     trigger = entry["trigger"] if entry["trigger"] != entry["reason"] else ""
     return " ".join(filter(None, (entry["reason"], entry["key"], f"({trigger})" if trigger else "")))
 
 
-FOLDED_FROM = 3  # rounds
-ROUND_MAX = 8  # nodes of a round that is looked for
+FOLDED_FROM = 3  # rounds of the same nodes
+ROUND_MAX = 8  # nodes of the longest round that is recognized
 PARTS_MAX = 20
-JSON_WIDTH = 400  # a longer value is for -o json
+JSON_WIDTH = 400  # characters; -o json shows all
 
 
 async def show_run(client: Client, screen: Screen, run_id: str) -> int:
-    """Print the page of a run, or all there is to know of it as one object."""
+    """Print the page of a run, or all its data as one JSON object."""
     view = await client.run(run_id)
     if screen.data(view):
         return OK
@@ -73,8 +73,7 @@ async def show_run(client: Client, screen: Screen, run_id: str) -> int:
 
 
 def way(screen: Screen, view: dict[str, Any]) -> list[str]:
-    """Return the visits of a run as text: a round that was made three times or more is one part, of which the last 20
-    are given."""
+    """Return the last 20 visits of a run as text; three or more equal rounds are one part."""
     visits: list[dict[str, Any]] = view["visits"]
     done = sum(1 for visit in visits if visit["visit"] < view["visit"] or view["status"] == RunStatus.COMPLETED)
     parts, told = list[str](), list[int]()
@@ -95,7 +94,7 @@ def way(screen: Screen, view: dict[str, Any]) -> list[str]:
 
 
 def rounds(nodes: Sequence[str]) -> Iterator[tuple[int, int, int]]:
-    """Yield (begin, nodes in a round, how many rounds) for the nodes visited; a single visit is a round made once."""
+    """Yield (start, nodes per round, number of rounds) for the visited nodes; a single visit is one round."""
     at = 0
     while at < len(nodes):
         found = 1, 1
@@ -110,7 +109,7 @@ def rounds(nodes: Sequence[str]) -> Iterator[tuple[int, int, int]]:
 
 
 def visit_text(screen: Screen, view: dict[str, Any], visit: dict[str, Any]) -> str:
-    """One visit: its mark, its node, how long it took or has taken, and of how much where it waits."""
+    """Return a visit as text: mark, node, elapsed time, and the limit of a wait."""
     took = ""
     if visit["left_at"]:
         took = span(ms_of(visit["left_at"]) - ms_of(visit["entered_at"]))
@@ -128,7 +127,7 @@ def visit_text(screen: Screen, view: dict[str, Any], visit: dict[str, Any]) -> s
 
 
 def is_walked(view: dict[str, Any]) -> bool:
-    """Does a worker hold it at this moment?"""
+    """True if a worker holds the run."""
     return view["status"] in HELD and bool(view["owner"])
 
 
@@ -145,11 +144,11 @@ def _asked(view: dict[str, Any], screen: Screen, each: dict[str, Any]) -> str:
     reason = f": {each['reason']}" if each["reason"] else ""
     cancel = each["verb"] == Choice.CANCEL
     if is_walked(view):
-        then = f"{view['owner']} heeds it before its next call" if cancel else f"{view['owner']} has taken it"
+        then = f"{view['owner']} stops before its next call" if cancel else f"{view['owner']} has taken it"
     elif cancel and (counts[EffectStatus.INTENDED] or counts[EffectStatus.UNCERTAIN]):
-        then = "ends once a worker has taken it and what is open is settled"
+        then = "ends once a worker has taken it and open effects are settled"
     else:
-        then = f"{'ends' if cancel else 'goes on'} once a worker takes it"
+        then = f"{'ends' if cancel else 'continues'} once a worker takes it"
     return f"by {each['by']} {screen.since(each['at'])}{reason}; {then}"
 
 
@@ -187,7 +186,7 @@ def _ways_on(
         return (
             doubt_lines(screen, doubts[each["key"]])
             if each["key"] in doubts
-            else ["settled; a worker takes it from here"]
+            else ["settled; the next worker continues"]
         )
     ways = []
     if Choice.CONTINUE in each["choices"] or each["reason"] == Reason.RETRIES_EXHAUSTED:
@@ -223,43 +222,43 @@ def _crashes(takeovers: Sequence[dict[str, Any]]) -> list[str]:
 
 def _ending(ending: dict[str, Any]) -> list[tuple[str, list[str]]]:
     outcome = short_json(ending["outcome"]) if ending["outcome"] is not None else ""
-    stands = [*ending["not_undone"]]
-    if stands:
-        stands.append("these are done and stay done: undo by hand what must be")
+    remaining = [*ending["not_undone"]]
+    if remaining:
+        remaining.append("these remain; undo by hand any that must not")
     return [
         ("outcome", [outcome] if outcome else []),
         ("reason", [ending["reason"]] if ending["reason"] else []),
-        ("not undone", stands),
+        ("not undone", remaining),
     ]
 
 
 def short_json(value: Any) -> str:
-    """Return JSON on one line; a longer value is cut, and the line says how to see all of it."""
+    """Return JSON on one line; a long value is cut, with a hint how to see all of it."""
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= JSON_WIDTH else f"{text[:JSON_WIDTH]} … → -o json"
 
 
 def doubt_lines(screen: Screen, view: dict[str, Any]) -> list[str]:
-    """What a person may say of an uncertain effect, and from when on; and what a replaced worker learnt too late."""
+    """Return the possible answers for an uncertain effect, and late answers that a replaced worker received."""
     resolve = f"outlast effects resolve {view['run']} {view['key']}"
     late = [f"  {late_answer_label(each)}" for each in view["evidence"]]
     if not view["settles_in_ms"]:
         return [
             *late,
-            f"→ look at the receiver, then: {resolve} --happened ID | --did-not-happen | --give-up --reason …",
+            f"→ check the receiver, then: {resolve} --happened ID | --did-not-happen | --give-up --reason …",
         ]
     left, at = span(view["settles_in_ms"]), screen.clock(view["settle_after_real"])
     return [
         *late,
-        f"→ look at the receiver, then: {resolve} --happened ID | --give-up --reason …",
-        f"  did not happen: from {at} on, in {left}: a call may still land until then",
+        f"→ check the receiver, then: {resolve} --happened ID | --give-up --reason …",
+        f"  --did-not-happen from {at} on, in {left}: until then a sent call may still arrive",
     ]
 
 
-WIDTH = 200  # what is longer is for -o json
+WIDTH = 200  # characters; -o json shows all
 IN_EVERY_EVENT = frozenset({"version", "epoch", "node", "visit"})
 EMPTY: tuple[Any, ...] = ("", None, [], {})
-INSTANTS = frozenset({"since", "until"})  # of what a run waits for; 0 = none
+INSTANTS = frozenset({"since", "until"})  # of a wait; 0: none
 PLAIN = frozenset("._-/:@#+")
 
 
@@ -267,7 +266,7 @@ class HistoryEntry(NamedTuple):
     """A line of a run's history."""
 
     time: str
-    """'' for an effect that is not settled: it comes last."""
+    """'' for an open effect, which comes last."""
     n: int
     """The number of an event; 0 for an effect or a step of an approval."""
     what: str
@@ -284,8 +283,8 @@ def history(
 ) -> list[HistoryEntry]:
     """Return events, settled effects and the steps of approvals in order of time, open effects last.
 
-    What happened at the instant of an event led to it, and comes before it. `from_start`: the first of these events is
-    the first of the run; otherwise what happened before it is left out.
+    At equal times, effects and decisions come before the event they caused. `from_start`: `events` begins with the
+    first event of the run; otherwise older effects and decisions are left out.
     """
     of_events = [
         HistoryEntry(e["time"], int(e["sequence"]), e["type"].rpartition(".")[2], _place(e["data"]), e["data"])
@@ -320,7 +319,7 @@ def _of_approval(approval: dict[str, Any]) -> Iterator[HistoryEntry]:
 
 
 def told(data: dict[str, Any]) -> str:
-    """What an event says beyond its place, without what is empty."""
+    """Return the data of an event as text, without its place and empty values."""
     said = {name: value for name, value in data.items() if name not in IN_EVERY_EVENT and value not in EMPTY}
     words = " ".join(f"{name}={_value(name, value)}" for name, value in said.items())
     return words if len(words) <= WIDTH else f"{words[:WIDTH]} … → -o json"
@@ -335,5 +334,5 @@ def _value(name: str, value: Any) -> str:
 
 
 def _wait(wait: dict[str, Any]) -> dict[str, Any]:
-    """What a run waits for, with instants as text."""
+    """Return a wait with instants as text."""
     return {name: iso(item) if name in INSTANTS else item for name, item in wait.items() if item}

@@ -1,4 +1,4 @@
-"""`outlast runs`: what each run waits for, since when, until when and then what; and the two verbs of an operator."""
+"""`outlast runs`: list, show, continue, extend and cancel runs."""
 
 import json
 from collections import Counter
@@ -25,17 +25,17 @@ from outlast.runtime.labels import ATTENTION
 
 @click.group(cls=Group)
 def runs() -> None:
-    """List and look at runs; continue or cancel one."""
+    """List, show and follow runs; continue, extend or cancel one."""
 
 
 @runs.command("ls")
-@click.option("--status", type=click.Choice([s.value for s in RunStatus]), help="Only these (the engine's status).")
+@click.option("--status", type=click.Choice([s.value for s in RunStatus]), help="Only runs in this engine status.")
 @click.option("--workflow", default="", metavar="NAME", help="Only runs of this workflow.")
-@click.option("--attention", is_flag=True, help="Only those a person must look at.")
-@click.option("--waiting-for", type=click.Choice(get_args(WaitingKind)), help="Only those that wait for this.")
-@click.option("--since", type=duration, metavar="DURATION", help="Only those started so recently (24h).")
-@click.option("--limit", type=click.IntRange(1, 1_000), default=50, help="At most so many [50].")
-@click.option("--cursor", default="", help="Go on where the last page ended.")
+@click.option("--attention", is_flag=True, help="Only runs that need a person.")
+@click.option("--waiting-for", type=click.Choice(get_args(WaitingKind)), help="Only runs that wait for this.")
+@click.option("--since", type=duration, metavar="DURATION", help="Only runs started within this time, e.g. 24h.")
+@click.option("--limit", type=click.IntRange(1, 1_000), default=50, help="Maximum number of rows [50].")
+@click.option("--cursor", default="", help="Continue after the previous page.")
 @reads_client
 async def ls(
     client: Client,
@@ -48,7 +48,7 @@ async def ls(
     limit: int,
     cursor: str,
 ) -> int:
-    """List runs, newest first."""
+    """List the runs of the tenant, newest first."""
     page = await client.runs(
         status=status or "",
         workflow=workflow,
@@ -63,7 +63,7 @@ async def ls(
         return OK
     if not views:
         filtered = status or workflow or attention or waiting_for or since is not None or cursor
-        screen.line("no such run" if filtered else "no run yet → outlast run MODULE:NAME key=value …")
+        screen.line("no run matches" if filtered else "no run yet → outlast run MODULE:NAME key=value …")
         return OK
     columns = ["RUN", "WORKFLOW", "STATUS", "WAITING FOR", "SINCE", "LEFT"]
     table = [_row(screen, view) for view in views]
@@ -112,7 +112,7 @@ def _footer(page: RunPage) -> list[str]:
 @click.argument("run")
 @reads_client
 async def show(client: Client, screen: Screen, run: str) -> int:
-    """Show one run: its way, what it waits for, what a person may do, its effects and crashes."""
+    """Show a run: visits, waits, choices, effects and crashes."""
     return await show_run(client, screen, run)
 
 
@@ -120,7 +120,7 @@ async def show(client: Client, screen: Screen, run: str) -> int:
 @click.argument("run")
 @reads_client
 async def effects(client: Client, screen: Screen, run: str) -> int:
-    """Show the ledger of a run: every effect on the world, and what became of it."""
+    """Show every effect of a run with its outcome."""
     views = await client.effects(run)
     if screen.listing("effects", views):
         return OK
@@ -134,10 +134,10 @@ async def effects(client: Client, screen: Screen, run: str) -> int:
 @runs.command("results")
 @click.argument("run")
 @click.option("--limit", type=click.IntRange(1, 1_000), default=50, help="Maximum number of rows [50].")
-@click.option("--cursor", type=click.IntRange(0), default=0, metavar="N", help="Row after which to go on [0].")
+@click.option("--cursor", type=click.IntRange(0), default=0, metavar="N", help="Continue after this row [0].")
 @reads_client
 async def results(client: Client, screen: Screen, run: str, limit: int, cursor: int) -> int:
-    """Show the rows that a run has emitted, in the order of their first emission."""
+    """Show the results of a run in the order of their emission."""
     page = await client.results(run, after=cursor, limit=limit)
     further = str(page.further or "")
     if screen.listing("results", page.views, count=page.total, cursor=further):
@@ -154,8 +154,8 @@ async def results(client: Client, screen: Screen, run: str, limit: int, cursor: 
 
 @runs.command("events")
 @click.argument("run")
-@click.option("--after", type=int, default=0, metavar="N", help="Only events after this number.")
-@click.option("--all", "everything", is_flag=True, help="Effects and decisions too, in order of time.")
+@click.option("--after", type=int, default=0, metavar="N", help="Only events after this number [0].")
+@click.option("--all", "everything", is_flag=True, help="Include effects and decisions, in order of time.")
 @reads_client
 async def events(client: Client, screen: Screen, run: str, after: int, everything: bool) -> int:
     """Show the events of a run; with --all its whole history."""
@@ -172,10 +172,10 @@ async def events(client: Client, screen: Screen, run: str, after: int, everythin
 
 @runs.command(Choice.CONTINUE.value)
 @click.argument("run")
-@click.option("--reason", default="", help="For the history.")
+@click.option("--reason", default="", help="Reason for the history.")
 @on_client
 async def go_on(client: Client, screen: Screen, run: str, reason: str) -> int:
-    """Let a run that needs attention go on, in the same visit."""
+    """Continue a run that needs attention, in the same visit."""
     await client.go_on(run, reason=reason)
     if not screen.data({"run": run, "by": await client.caller()}):
         screen.line(f"{run} goes on{await says(client)}")
@@ -185,17 +185,20 @@ async def go_on(client: Client, screen: Screen, run: str, reason: str) -> int:
 
 @runs.command("cancel")
 @click.argument("run")
-@click.option("--reason", required=True, help="For the history; people will read it.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--reason", required=True, help="Reason for the history.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @on_client
 async def cancel(client: Client, screen: Screen, run: str, reason: str, yes: bool) -> int:
-    """End a run. What it has done is undone first, the latest first; what has no undo stands."""
+    """Cancel a run and undo its effects, the latest first.
+
+    Effects without an undo remain.
+    """
     await client.glance(run)
     if not yes:
         for each in await client.to_undo(run):
-            screen.advice(f"  is undone: {each}")
+            screen.advice(f"  will be undone: {each}")
         for each in await client.not_undone(run):
-            screen.advice(f"  is done, and stays done: {each}")
+            screen.advice(f"  will remain: {each}")
         if (code := await unsure(screen, f"cancel {run}?", "not cancelled")) is not None:
             return code
     await client.cancel(run, reason=reason)
@@ -210,16 +213,19 @@ END = "end"
 
 @click.command(cls=Command)
 @click.argument("run")
-@click.option("--mermaid", is_flag=True, help="As Mermaid, for a README.")
+@click.option("--mermaid", is_flag=True, help="Print Mermaid, for a README.")
 @reads_client
 async def graph(client: Client, screen: Screen, run: str, mermaid: bool) -> int:
-    """Show the graph of RUN's workflow: ✓ has been there, ▸ stands there, · has not been there."""
+    """Show the workflow graph of RUN with its progress.
+
+    ✓ visited, ▸ current, · not visited.
+    """
     view = await client.run(run)
     topology = await client.topology(view)
     if topology is None:
         raise NotFound(
-            f"nobody has shown what {view['lane']} looks like",
-            "a worker writes it down when it begins to serve that version",
+            f"the graph of {view['lane']} is not known",
+            "a worker records it when it starts to serve that version",
             "start one: outlast worker MODULE",
         )
     if not screen.data({"run": run, "node": view["node"], "nodes": topology["nodes"]}):
@@ -256,7 +262,7 @@ def _to(node: View) -> list[str]:
 
 
 def _order(topology: View) -> list[str]:
-    """From the start on, the nearest first."""
+    """Return the nodes in breadth-first order from the start."""
     nodes = topology["nodes"]
     found = [name for name in nodes if nodes[name]["start"]]
     for name in found:
@@ -268,7 +274,7 @@ def _order(topology: View) -> list[str]:
 @click.argument("run")
 @reads_client
 async def input_(client: Client, screen: Screen, run: str) -> int:
-    """Print what RUN was started with as JSON, as its workflow took it."""
+    """Print the input of RUN as JSON."""
     given = await client.input(run)
     if not screen.data(given):
         screen.line(json.dumps(given, ensure_ascii=False))
@@ -279,7 +285,10 @@ async def input_(client: Client, screen: Screen, run: str) -> int:
 @click.argument("run")
 @reads_client
 async def outcome(client: Client, screen: Screen, run: str) -> int:
-    """Print the outcome of RUN as JSON; exit code 1 where it failed or was cancelled, 5 where it has not ended."""
+    """Print the outcome of RUN as JSON.
+
+    Exit code 1 if it failed or was cancelled, 5 if it has not ended.
+    """
     view = await client.run(run)
     if view["status"] not in TERMINAL:
         screen.advice(f"{run} has not ended: {view['waiting_text'] or view['shown']} → outlast runs tail {run}")
@@ -294,11 +303,11 @@ async def outcome(client: Client, screen: Screen, run: str) -> int:
 
 @click.command(Choice.EXTEND.value, cls=Command)
 @click.argument("run")
-@click.option("--by", type=duration, metavar="DURATION", default=None, help="From now on [168h].")
-@click.option("--reason", required=True, help="For the history; people will read it.")
+@click.option("--by", type=duration, metavar="DURATION", default=None, help="Time from now on [168h].")
+@click.option("--reason", required=True, help="Reason for the history.")
 @on_client
 async def extend(client: Client, screen: Screen, run: str, by: int | None, reason: str) -> int:
-    """Give a run that has passed its ceiling more time; the ceiling is armed anew."""
+    """Extend a run that has passed its ceiling."""
     ms = RUN_CEILING if by is None else by
     await client.extend(run, by=timedelta(milliseconds=ms), reason=reason)
     if not screen.data({"run": run, "by": await client.caller(), "extended_ms": ms, "reason": reason}):

@@ -1,4 +1,4 @@
-"""Where answers go: tables and sentences for people, one JSON object or one a line for programs."""
+"""Output of answers: tables and sentences for people, JSON or NDJSON for programs."""
 
 import json
 import sys
@@ -13,11 +13,11 @@ from outlast.cli.settings import JSON, NDJSON, TABLE, Settings
 from outlast.cli.text import inert, json_escaped, ms_of
 from outlast.core.durations import span
 
-WIDE = 10_000  # a pipe has no width: nothing is folded in it
+WIDE = 10_000  # columns of a pipe: no cell is folded in it
 
 
 class Screen:
-    """Prints in the form asked for; `now_ms` is the store's business time."""
+    """Output in the requested format. `now_ms`: business time of the store."""
 
     def __init__(self, settings: Settings, now_ms: int = 0) -> None:
         self._settings = settings
@@ -28,11 +28,11 @@ class Screen:
 
     # --- for programs ----------------------------------------------------------------------------
     def for_programs(self) -> "Screen":
-        """The same screen, where the command itself was asked for JSON."""
+        """Return the same screen with JSON output."""
         return Screen(replace(self._settings, output=JSON), self.now_ms)
 
     def data(self, value: Any) -> bool:
-        """Print one object for a program; False, and nothing, where people read."""
+        """Print an object as JSON and return True; return False if people read."""
         if self.for_people:
             return False
         indent = 2 if self._settings.output == JSON else None
@@ -40,7 +40,7 @@ class Screen:
         return True
 
     def listing(self, name: str, items: Sequence[Any], **more: Any) -> bool:
-        """Print a list for a program: one object, or with ndjson its items one a line. False where people read."""
+        """Print a list as one JSON object, or one item per line with ndjson. Return False if people read."""
         if self._settings.output == NDJSON:
             for item in items:
                 self.data(item)
@@ -49,28 +49,28 @@ class Screen:
 
     # --- for people --------------------------------------------------------------------------------
     def line(self, text: str = "") -> None:
-        """One line of an answer. Stored text in it is inert afterwards, and cannot begin a line of its own."""
+        """Print one line of an answer with control characters and line ends escaped."""
         click.echo(inert(text))
 
     def advice(self, text: str) -> None:
-        """A line beside the answer: on stderr, not with -q."""
+        """Print a line of advice to stderr, unless -q is set."""
         if not self.quiet:
             click.echo(inert(text), err=True)
 
     def further(self, what: str, cursor: str) -> None:
-        """How to see what comes behind this page, where there is more: the filters have to be said again."""
+        """Print how to get the next page, if there is one. The filters have to be repeated."""
         if cursor:
             self.advice(f"further {what} → the same with --cursor {cursor}")
 
     def pairs(self, pairs: Iterable[tuple[str, Sequence[str]]]) -> None:
-        """A name and the lines there are to say of it, one below the other; nothing where there are none."""
+        """Print each name with its lines below each other; skip names without lines."""
         for name, (first, *rest) in ((name, lines) for name, lines in pairs if lines):
             self.line(f"  {name:<12} {first}")
             for line in rest:
                 self.line(f"  {'':<12} {line}")
 
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-        """A table; what does not fit is folded, never cut."""
+        """Print a table; long cells are folded, never cut."""
         from rich.console import Console
         from rich.table import Table
         from rich.text import Text
@@ -85,34 +85,34 @@ class Screen:
             table.add_column(name, overflow="fold", min_width=whole[n] if n == 0 else None)
         for row in rows:
             table.add_row(*(Text(inert(cell), style=_style(cell)) for cell in row))
-        with console.capture() as shown:  # rich has an end of its own for a pipe that nobody reads
+        with console.capture() as shown:  # rich handles a closed pipe in its own way
             console.print(table)
         click.echo(shown.get(), nl=False, color=True)
 
     # --- instants ------------------------------------------------------------------------------------
     def ago(self, instant: str | None) -> str:
-        """How long ago, or with --utc when exactly."""
+        """Return the time since an instant, or with --utc the instant."""
         if not instant:
             return ""
         return instant if self._settings.utc else span(max(0, self.now_ms - ms_of(instant)))
 
     def left(self, instant: str | None) -> str:
-        """How long from now, or with --utc until when exactly."""
+        """Return the time until an instant, or with --utc the instant."""
         if not instant:
             return ""
         return instant if self._settings.utc else span(max(0, ms_of(instant) - self.now_ms))
 
     def ahead(self, instant: str | None) -> str:
-        """«in 12s», or with --utc the instant."""
+        """Return `in 12s`, or with --utc the instant."""
         text = self.left(instant)
         return f"in {text}" if text and not self._settings.utc else text
 
     def clock(self, instant: str) -> str:
-        """The time of day here, or with --utc the instant."""
+        """Return the local time of day, or with --utc the instant."""
         return instant if self._settings.utc else datetime.fromisoformat(instant).astimezone().strftime("%H:%M:%S")
 
     def since(self, instant: str | None) -> str:
-        """«40h ago», or with --utc the instant."""
+        """Return `40h ago`, or with --utc the instant."""
         text = self.ago(instant)
         return f"{text} ago" if text and not self._settings.utc else text
 

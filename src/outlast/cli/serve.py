@@ -1,4 +1,4 @@
-"""`outlast serve`: HTTP, a worker and a dispatcher in one process."""
+"""`outlast serve`: HTTP, a worker and a dispatcher in one process, or HTTP in several."""
 
 import asyncio
 import sys
@@ -43,13 +43,15 @@ from outlast.telemetry import Counters
 def several_of(
     settings: Settings, host: str, port: int, count: int, words: Sequence[str], parts: Sequence[Any]
 ) -> tuple[str, Any]:
-    """The URL that they share, and the watch over them, a `ProcessGroup` of these parts. Raises InvalidInput."""
+    """Return the shared URL and a `ProcessGroup` that runs the HTTP processes and `parts`. Raises InvalidInput."""
     from outlast.service.identity import shared_file
     from outlast.service.multiprocess import ProcessGroup
     from outlast.service.sockets import reserve, url_of
 
     if settings.store == MEMORY:
-        raise InvalidInput("memory is no store for several processes", "each would have its own", "--store sqlite:…")
+        raise InvalidInput(
+            "a store in memory cannot be shared by processes", "each would have its own", "--store sqlite:…"
+        )
     reserved, shared = reserve(host, port), shared_file()
     command = [
         sys.executable, "-m", "outlast", *words_of(settings), "serve", *words, "--host", host,
@@ -60,12 +62,12 @@ def several_of(
 
 
 def tell_ready() -> None:
-    """One of several answers."""
+    """Print that one of several processes accepts requests."""
     click.echo("ready")
 
 
 async def until_left(stop: Callable[[], None]) -> None:
-    """Have `stop` called once the process that began this one has let go of it, or has died."""
+    """Call `stop` once the parent process closes the standard input or dies."""
 
     class Held(asyncio.Protocol):
         def connection_lost(self, exc: Exception | None) -> None:
@@ -76,28 +78,34 @@ async def until_left(stop: Callable[[], None]) -> None:
 
 port_option: Final = click.option(
     "--port", type=click.IntRange(0, 65_535), default=DEFAULT_PORT,
-    help=f"The port; 0: one that is free [{DEFAULT_PORT}].",
+    help=f"Port to listen on; 0: any free port [{DEFAULT_PORT}].",
 )  # fmt: skip
 
 
 @click.command(cls=Command)
 @click.argument("module", metavar="MODULE[:NAME]", required=False)
-@click.option("--host", default=DEFAULT_HOST, help="The address to listen on; others than loopback take credentials.")
+@click.option(
+    "--host",
+    default=DEFAULT_HOST,
+    help=f"Address to listen on; others than loopback need credentials [{DEFAULT_HOST}].",
+)
 @port_option
 @click.option(
     "--processes", type=click.IntRange(1, 64), default=1, metavar="N",
-    help="Answer HTTP in so many processes at this port; this one walks runs and sends webhooks [1].",
+    help="Number of processes for HTTP; this one runs workflows and sends webhooks [1].",
 )  # fmt: skip
-@click.option("--no-worker", is_flag=True, help="Walk no runs here: outlast worker does, elsewhere.")
-@click.option("--no-dispatcher", is_flag=True, help="Send no webhooks here: outlast dispatcher does, elsewhere.")
-@click.option("-c", "--concurrency", type=click.IntRange(1, 10_000), default=100, help="Runs walked at once [100].")
-@click.option("--name", default="", help="What people call this worker.")
-@click.option("--notify", default="", metavar="URL", help="POST a small JSON there when a run needs a person.")
+@click.option("--no-worker", is_flag=True, help="Do not run workflows here; outlast worker does.")
+@click.option("--no-dispatcher", is_flag=True, help="Do not send webhooks here; outlast dispatcher does.")
+@click.option(
+    "-c", "--concurrency", type=click.IntRange(1, 10_000), default=100, help="Maximum number of concurrent runs [100]."
+)
+@click.option("--name", default="", help="Display name of the worker.")
+@click.option("--notify", default="", metavar="URL", help="URL to POST to when a run needs a person.")
 @metrics_option
 @click.option("--proxies", hidden=True, multiple=True)
 @click.option(
     "--one-of-several", type=int, hidden=True,
-    help="Share the port and this descriptor; live as long as standard input.",
+    help="Descriptor of the shared file; the process ends with its standard input.",
 )  # fmt: skip
 @liveness_options
 def serve(
@@ -115,10 +123,10 @@ def serve(
     one_of_several: int | None,
     **durations: int | None,
 ) -> None:
-    """Serve HTTP, walk the runs of MODULE's workflows and send webhooks, until stopped: in one process, unless more.
+    """Serve HTTP, run workflows and send webhooks until stopped.
 
-    Without MODULE nothing can be started or walked here; what is in the store can be looked at and decided. Ctrl-C
-    ends streams, answers what is under way, gives runs back and stops.
+    Without MODULE no run can be started or continued here; the runs in the store can be read and decided. Ctrl-C ends
+    streams, answers open requests, gives runs back and stops.
     """
     settings = settings_now()
     one = one_of_several is not None
@@ -135,15 +143,15 @@ def serve(
 
 
 def _given(**options: str | int) -> str:
-    """Of these options those that stand on the line: what a setting says, it says again."""
+    """Return those of the options that the command line sets; settings need no repetition."""
     source = click.get_current_context().get_parameter_source
     here = [name for name in options if source(name) is ParameterSource.COMMANDLINE]
     return "".join(f" --{name} {options[name]}" for name in here)
 
 
 @dataclass(frozen=True)
-class Form:
-    """What a service consists of."""
+class ServiceOptions:
+    """Parts and options of a service process."""
 
     host: str
     port: int
@@ -154,30 +162,30 @@ class Form:
     name: str = ""
     notify: str = ""
     watched: bool = False
-    """Another process has begun this one: it knows which store is meant, hands on Ctrl-C, and tells people."""
+    """True in a child process: the parent names the store, forwards Ctrl-C, and prints messages."""
     metrics_port: int | None = None
     module: str = ""
     processes: int = 1
     shared: int | None = None
-    """Descriptor of the file in which several processes count failed credentials; None in a process of its own."""
+    """Descriptor of the file in which several processes count failed credentials; None in a single process."""
 
     @property
     def one_of_several(self) -> bool:
-        """True if it shares the port, and the process that began it holds its standard input."""
+        """True if the process shares the port, and its parent holds its standard input."""
         return self.shared is not None
 
 
 def run_service(
     settings: Settings, served: Sequence[Workflow[Any]], durations: Mapping[str, int | None], **more: Any
 ) -> int:
-    """Serve until stopped; answers the exit code. `more`: the fields of `Form`."""
-    form = Form(**more)
+    """Serve until stopped and return the exit code. `more`: the fields of `ServiceOptions`."""
+    form = ServiceOptions(**more)
     if form.watched:
-        settings.url = ""  # the line of the process that has begun this one named the store
+        settings.url = ""  # the parent process named the store
     return run(_serve(settings, served, liveness_of(durations), form))
 
 
-async def _serve(settings: Settings, served: Sequence[Workflow[Any]], live: Liveness, form: Form) -> int:
+async def _serve(settings: Settings, served: Sequence[Workflow[Any]], live: Liveness, form: ServiceOptions) -> int:
     try:
         from outlast.service.identity import Anonymous, authenticator, check_bind, proxy_options
         from outlast.service.multiprocess import ProcessGroup, ServicePart, ServiceProcess
@@ -222,13 +230,13 @@ async def _serve(settings: Settings, served: Sequence[Workflow[Any]], live: Live
             except StoreReplaced as error:
                 gone = error
     if form.one_of_several:
-        return OK if gone is None else CONFLICT  # the process that has begun this one says why
+        return OK if gone is None else CONFLICT  # the parent process prints the cause
     again = f"{form.again}{settings.where()}"
     if gone is not None:
         click.echo(inert(f"{gone}\nStart it again: {again}", lines=True), err=True)
         return CONFLICT
     if isinstance(process, ProcessGroup) and process.failed is not None:
-        click.echo(inert(f"A process that answers HTTP has ended, and all with it. Start anew: {again}"), err=True)
+        click.echo(inert(f"A process that serves HTTP has ended, so the service stops. Start again: {again}"), err=True)
         return OUR_FAULT
     click.echo(inert(stopped(bound.store.url, again)), err=True)
     return OK
@@ -238,9 +246,11 @@ def _local(anonymous: Any, settings: Settings) -> Any:
     return anonymous(local_actor(()).name, tenant=settings.tenant)
 
 
-def _worker(bound: Operations, state: Any, served: Sequence[Workflow[Any]], live: Liveness, form: Form) -> Serving:
+def _worker(
+    bound: Operations, state: Any, served: Sequence[Workflow[Any]], live: Liveness, form: ServiceOptions
+) -> Serving:
     notifier = notifier_of(form.notify)
-    watched = Counters()  # what is counted and measured by all workers of this process
+    watched = Counters()  # shared by all workers of this process
     state.counters.append(watched)
     watch = observability(watched)
 
@@ -253,8 +263,8 @@ def _worker(bound: Operations, state: Any, served: Sequence[Workflow[Any]], live
 
 
 def _banner(
-    settings: Settings, form: Form, url: str, bound: Operations, served: Sequence[Workflow[Any]], secured: bool,
-    serving: Serving | None, metrics: str,
+    settings: Settings, form: ServiceOptions, url: str, bound: Operations, served: Sequence[Workflow[Any]],
+    secured: bool, serving: Serving | None, metrics: str,
 ) -> None:  # fmt: skip
     screen = Screen(settings)
     lanes = [workflow.lane for workflow in served]
@@ -263,13 +273,13 @@ def _banner(
             "authentication": secured, "processes": form.processes,
             "metrics": metrics or f"{url}/metrics"}  # fmt: skip
     if not screen.data(data) and not screen.quiet:
-        who = "credentials are asked for" if secured else "no credentials: whoever reaches it is you (loopback only)"
+        who = "credentials are required" if secured else "no credentials: every caller is you (loopback only)"
         screen.line(f"outlast  {url}/v1   {', '.join(lanes) or 'no workflow is loaded'}")
         screen.line(f"  store       {bound.store.url}")
         screen.line(f"  who         {who}")
         if form.processes > 1:
             screen.line(f"  HTTP        {form.processes} processes")
-        screen.line(f"  walks runs  {worker or 'not here: outlast worker MODULE'}")
+        screen.line(f"  worker      {worker or 'not here: outlast worker MODULE'}")
         screen.line(f"  webhooks    {'sent from here' if form.dispatcher else 'not here: outlast dispatcher'}")
         if metrics:
             screen.line(f"  metrics     {metrics}")
@@ -281,5 +291,5 @@ def _banner(
 
 
 def extra(name: str) -> InvalidInput:
-    """What is said where the service's libraries are not installed."""
+    """Return the error for a missing library of the extra `service`."""
     return InvalidInput("the service needs the extra `service`", f"{name} is not installed", to_install("service"))

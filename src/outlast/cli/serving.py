@@ -1,4 +1,4 @@
-"""The liveness durations as options, shared by the worker and by what explains them."""
+"""Parts of the commands that serve until stopped: durations, event loop, Ctrl-C, notifications, metrics."""
 
 import asyncio
 import logging
@@ -23,15 +23,15 @@ from outlast.store.port import Store
 from outlast.telemetry import Counters
 
 OPTIONS: tuple[tuple[str, str], ...] = (
-    ("heartbeat_window", "A worker that is silent for so long is replaced."),
-    ("heartbeat_every", "How often it renews its lease; at most a third of the window."),
-    ("attempt_timeout", "How long one attempt of a call may take, where the activity does not say."),
-    ("start_budget", "From the intent of a call to the last moment it may be sent."),
-    ("settle_margin", "Beyond that and the timeout: how long a call may still be in the air."),
-    ("backoff_ceiling", "The longest wait between two attempts."),
-    ("checkpoint_write", "How long writing a checkpoint may take."),
-    ("drain_grace", "How long a worker that stops waits for calls under way."),
-    ("runs_kept", "How long a run is kept after its end, until the daily purge; 0s: for ever."),
+    ("heartbeat_window", "Silence after which a worker is replaced."),
+    ("heartbeat_every", "Interval of lease renewals; at most a third of the window."),
+    ("attempt_timeout", "Timeout of one attempt of a call, unless the activity sets one."),
+    ("start_budget", "Maximum time from the intent of a call until it is sent."),
+    ("settle_margin", "Time after the timeout in which a sent call may still arrive."),
+    ("backoff_ceiling", "Maximum wait between two attempts."),
+    ("checkpoint_write", "Maximum time to write a checkpoint."),
+    ("drain_grace", "Maximum wait of a stopping worker for its calls."),
+    ("runs_kept", "Retention of a run after its end; 0s keeps it forever."),
 )
 
 
@@ -49,9 +49,9 @@ def _shown(ms: int) -> str:
 
 
 def liveness_of(given: Mapping[str, int | None]) -> Liveness:
-    """The durations given, the defaults for the rest; a short window brings its own rhythm along.
+    """Return the given durations with defaults for the rest; a short window shortens the renewal interval.
 
-    Raises click.UsageError for durations that contradict each other.
+    Raises click.UsageError if the durations contradict each other.
     """
     said = {name: value for name, value in given.items() if value is not None}
     window = said.get("heartbeat_window")
@@ -100,14 +100,14 @@ def _quickest() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return new_event_loop
 
 
-SLOW_S: Final = 1.0  # from then on a person wants to know what it is doing
+SLOW_S: Final = 1.0  # after this time a line says the reason for the wait
 
 
 def at_ctrl_c(stop: Callable[[], None], *, says: bool = False, watched: bool = False) -> None:
-    """Call `stop` at the first SIGINT or SIGTERM; leave at the second: what still runs is taken over by others.
+    """Call `stop` at the first SIGINT or SIGTERM, and exit at the second, which other workers recover from.
 
-    Where stopping takes a while a line says so, unless `stop` `says` it. `watched`: by a process that hands on the
-    Ctrl-C which the terminal gave to both, that tells people, and that ends this one in time.
+    A line says that stopping takes a while, unless `stop` prints one itself (`says`). `watched`: a parent process
+    forwards Ctrl-C, prints these lines, and ends this process in time.
     """
     stops: list[None] = []
     loop = asyncio.get_running_loop()
@@ -125,49 +125,49 @@ def at_ctrl_c(stop: Callable[[], None], *, says: bool = False, watched: bool = F
 
 
 def stopped(store: str, again: str) -> str:
-    """The last line of a process that served a store: where the runs are, and what takes them on."""
+    """Return the last line of a serving process: where the runs are, and the command that continues them."""
     if store == MEMORY:
-        return f"Stopped. Its store was this process's memory: what it held is gone. Anew: {again}"
-    return f"Stopped. Every run is safe in {store} and goes on with: {again}"
+        return f"Stopped. The store was in memory, and its runs are gone. Start again: {again}"
+    return f"Stopped. Every run is safe in {store} and continues with: {again}"
 
 
 def slowly() -> None:
-    """Say what is waited for, and how not to wait."""
-    click.echo("stopping: what is under way ends first; once more to leave at once, which is safe too", err=True)
+    """Print the reason for the wait, and how to skip it."""
+    click.echo("stopping: calls in flight end first; Ctrl-C again exits at once, which is safe, too", err=True)
 
 
 def notifier_of(url: str) -> Notifier | None:
-    """The notifier for a URL; None for ''. Raises click.UsageError for what is no address of HTTP."""
+    """Return the notifier of a URL, or None for ''. Raises click.UsageError if the URL is not HTTP."""
     if not url:
         return None
     if not url.startswith(("http://", "https://")):
-        raise click.UsageError("--notify takes an http:// or https:// address")
+        raise click.UsageError("--notify takes an http:// or https:// URL")
     from outlast.outbox.client import HttpNotifier
 
     return HttpNotifier(url)
 
 
 def counted_text(counters: Counters) -> str:
-    """What the worker counted, by name; '' where there was nothing to count."""
+    """Return the counters of a worker as text, or '' if all are zero."""
     raised = sorted((name, n) for name, n in counters.all().items() if n)
     return "counted: " + ", ".join(f"{name} {n}" for name, n in raised) if raised else ""
 
 
 def metrics_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The option."""
+    """Add the option --metrics-port to a command."""
     return click.option(
         "--metrics-port", type=click.IntRange(0, 65_535), default=None, metavar="PORT",
-        help="Answer Prometheus at /metrics there, on loopback unless told otherwise; 0: one that is free [off].",
+        help="Port of /metrics for Prometheus, on loopback by default; 0: any free port [off].",
     )(command)  # fmt: skip
 
 
 @asynccontextmanager
 async def metrics_at(port: int | None, store: Store, counters: Sequence[Counters]) -> AsyncIterator[str]:
-    """Show them while the body runs, where a port is given. Gives the URL, '' without. Raises InvalidInput."""
+    """Serve metrics while the block runs, if a port is given. Give the URL, else ''. Raises InvalidInput."""
     if port is None:
         yield ""
         return
-    metrics = Metrics(store, counters)  # says which extra is missing
+    metrics = Metrics(store, counters)  # raises InvalidInput if its extra is missing
     try:
         from outlast.service.metrics_endpoint import MetricsEndpoint, check_bind
         from outlast.service.sockets import listen, url_of

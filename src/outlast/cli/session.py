@@ -1,4 +1,4 @@
-"""What every command that acts on a store shares: open it, bind tenant and caller, close it, give the exit code."""
+"""Opening of the store or the service for a command, and questions to its user."""
 
 import asyncio
 import functools
@@ -31,7 +31,7 @@ P = ParamSpec("P")
 def local_actor(roles: Sequence[str]) -> Actor:
     """Return the user that the kernel names, holding these roles, or every role if none is named.
 
-    The environment has no say: a second name there would be a second person who approves.
+    The environment is ignored: a second name there would count as a second approver.
     """
     uid = os.getuid()
     try:
@@ -44,19 +44,19 @@ def local_actor(roles: Sequence[str]) -> Actor:
 
 
 def settings_now() -> Settings:
-    """The global options of the command that runs. Raises click.UsageError where they exclude each other."""
+    """Return the global options of the running command. Raises click.UsageError if they exclude each other."""
     settings = click.get_current_context().ensure_object(Settings)
     one_place(settings)
     return settings
 
 
 def the_store_itself(settings: Settings) -> None:
-    """Raise InvalidInput where a service is named instead."""
+    """Raise InvalidInput if the settings name a service."""
     if settings.url:
         raise InvalidInput(
-            "this command works on the store itself",
-            f"{settings.url} is a service, which does not do this for others",
-            "run it where the store can be reached, with --store sqlite:… or postgresql://…",
+            "this command needs the store itself",
+            f"{settings.url} is a service, which does not offer this",
+            "run it on a machine that reaches the store, with --store sqlite:… or postgresql://…",
         )
 
 
@@ -64,10 +64,10 @@ def the_store_itself(settings: Settings) -> None:
 async def operations(
     settings: Settings, *, make: bool = False, workflows: Sequence[Workflow[Any]] = (), use: Use = "write"
 ) -> AsyncIterator[Operations]:
-    """The store, open, and bound to tenant and caller. `make`: it may be a new one, and a sentence says so. `use`: see
-    `open_store`.
+    """Open the store and give its operations, bound to tenant and caller.
 
-    Raises StoreUnusable: reading never makes a store, so a mistyped name is told. InvalidInput: a service is named.
+    `make`: create a missing store, and say so. `use`: see `open_store`. Raises StoreUnusable, for example if the store
+    is missing, and InvalidInput if the settings name a service.
     """
     the_store_itself(settings)
     configure_traces()
@@ -85,7 +85,7 @@ async def operations(
 def on_store(
     command: Callable[Concatenate[Operations, Screen, P], Coroutine[Any, Any, int | None]], use: Use = "write"
 ) -> Callable[P, None]:
-    """Turn a coroutine function over an open store into the body of a command; it answers the exit code."""
+    """Turn a coroutine function over the operations of a store into a command body; it returns the exit code."""
 
     @functools.wraps(command)
     def body(*args: P.args, **kwargs: P.kwargs) -> None:
@@ -101,14 +101,14 @@ def on_store(
 
 
 reads_store = functools.partial(on_store, use="read")
-"""As `on_store`, for a command that writes nothing: it takes backups, copies and stores on a full disk too."""
+"""As `on_store`, for a command that only reads: it accepts backups, copies and stores on a full disk."""
 
 
 @asynccontextmanager
 async def client(
     settings: Settings, *, make: bool = False, workflows: Sequence[Workflow[Any]] = (), use: Use = "write"
 ) -> AsyncIterator[tuple[Client, Screen]]:
-    """The service that is named, or else the store; and a screen that knows its time. Raises as `operations`."""
+    """Open the named service, else the store; give the client and a screen. Raises as `operations`."""
     if not settings.url:
         async with operations(settings, make=make, workflows=workflows, use=use) as bound:
             yield LocalClient(bound, workflows_by_name(list(workflows))), await screen_of(bound, settings)
@@ -120,7 +120,7 @@ async def client(
     screen = Screen(settings, SystemClock().wall())
     token = settings.token.get_secret_value()
     if token and base.startswith("http://") and not is_here(base):
-        screen.advice(f"{base}: the token goes there unencrypted; use https:// where the way is not yours alone")
+        screen.advice(f"{base}: the token is sent unencrypted; use https:// on shared networks")
     wire = ServiceConnection(base, token)
     try:
         yield RemoteClient(wire, screen.advice), screen
@@ -131,7 +131,7 @@ async def client(
 def on_client(
     command: Callable[Concatenate[Client, Screen, P], Coroutine[Any, Any, int | None]], use: Use = "write"
 ) -> Callable[P, None]:
-    """As `on_store`, for what a service can be asked too."""
+    """As `on_store`, for commands that also work with a service."""
 
     @functools.wraps(command)
     def body(*args: P.args, **kwargs: P.kwargs) -> None:
@@ -147,31 +147,31 @@ def on_client(
 
 
 reads_client = functools.partial(on_client, use="read")
-"""As `on_client`, for a command that writes nothing."""
+"""As `on_client`, for a command that only reads."""
 
 
 async def screen_of(bound: Operations, settings: Settings) -> Screen:
-    """A screen that knows the store's time."""
+    """Return a screen that knows the store's time."""
     return Screen(settings, (await bound.store.now()).business)
 
 
 async def says(client: Client) -> str:
-    """Who says it."""
+    """Return `, says NAME` with the name of the caller."""
     return f", says {await client.caller()}"
 
 
 async def warn_unserved(client: Client, screen: Screen, run: str) -> None:
-    """Say so when no worker is there to do what was just asked for."""
+    """Print advice if no worker serves the run."""
     view = await client.glance(run)
     if not view["served"]:
         screen.advice(f"no worker serves {view['lane']}; start one: outlast worker MODULE")
 
 
 async def unsure(screen: Screen, question: str, nothing: str = "not answered") -> int | None:
-    """Ask a person: None for a yes; else the exit code, once it was said that `nothing` was done."""
+    """Ask a question: return None for yes, else print `nothing` and return the exit code."""
     answer = await asyncio.to_thread(_confirm, question[0].upper() + question[1:])
     if answer is None:
-        screen.advice(f"{nothing}: nobody was there to ask → --yes")
+        screen.advice(f"{nothing}: there is no terminal to ask on → --yes")
         return USAGE
     if not answer:
         screen.line(nothing)

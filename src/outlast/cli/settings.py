@@ -1,4 +1,4 @@
-"""What holds for every command: which store, whose tenant and roles, and how answers are printed."""
+"""Global options of every command: store, tenant, roles, and the form of answers."""
 
 import os
 import shlex
@@ -7,15 +7,16 @@ from typing import Any
 
 import click
 from pydantic import SecretStr
+from typing_extensions import override
 
 TABLE, JSON, NDJSON = "table", "json", "ndjson"
-SENTENCE = 1_000  # characters: none is cut
-ELSEWHERE = ("store", "url", "tenant", "output", "utc")  # options that the environment and files may say too
+SENTENCE = 1_000  # characters of a help line: none is cut
+ELSEWHERE = ("store", "url", "tenant", "output", "utc")  # options that the environment and files can set too
 
 
 @dataclass
 class Settings:
-    """The global options: as given before or after the command, the later one counting; else as said elsewhere."""
+    """Values of the global options; an option after the command wins over one before it."""
 
     store: str = ""
     url: str = ""
@@ -29,13 +30,13 @@ class Settings:
     token: SecretStr = field(default_factory=lambda: SecretStr(""))
 
     def where(self) -> str:
-        """« --store URL» for a command that is advised; '' where that is the usual store, or its URL has a password."""
+        """Return ` --store URL` for suggested commands; '' for the default store and for URLs with a password."""
         from outlast.runtime.settings import DEFAULT_STORE
         from outlast.telemetry.redact import redact
 
         if self.store == DEFAULT_STORE or redact(self.store) != self.store:
             return ""
-        return f" --store {shlex.quote(self.store)}"  # the ? of a URL is a pattern to a shell
+        return f" --store {shlex.quote(self.store)}"  # a shell expands the ? of a URL
 
 
 def _keep(ctx: click.Context, param: click.Parameter, value: Any) -> None:
@@ -46,10 +47,7 @@ def _keep(ctx: click.Context, param: click.Parameter, value: Any) -> None:
 
 
 def complete(ctx: click.Context) -> None:
-    """Fill in what the command line does not say, for the global options and those of every command.
-
-    Raises InvalidInput for settings that cannot be used.
-    """
+    """Set the options that the command line does not name from the settings. Raises InvalidInput for bad settings."""
     from outlast.runtime.settings import load
 
     said = load()
@@ -79,17 +77,17 @@ def complete(ctx: click.Context) -> None:
 
 
 def one_place(settings: Settings) -> None:
-    """The store or a service: what the command line names counts. Raises click.UsageError for both."""
+    """Prefer the store if the command line names it. Raises click.UsageError if it names a service, too."""
     if "store" in settings.given:
         if "url" in settings.given:
-            raise click.UsageError("--store is the store itself, --url a service in front of it: say one of them")
+            raise click.UsageError("--store names a store and --url a service: use one of them")
         settings.url = ""
-    if settings.url and (told := settings.given & {"tenant", "role"}):
-        raise click.UsageError(f"--{min(told)} goes with --store: a service knows who you are by your token")
+    if settings.url and (named := settings.given & {"tenant", "role"}):
+        raise click.UsageError(f"--{min(named)} needs --store: a service identifies you by your token")
 
 
 def words_of(settings: Settings) -> list[str]:
-    """The global options as the line has them, for a process that this one begins; the store is in `env_of`."""
+    """Return the global options for a child process; `env_of` has the store."""
     words = [f"--{name}={getattr(settings, name)}" for name in ("tenant", "output") if name in settings.given]
     words += [f"--role={role}" for role in settings.role]
     words += [f"--{name.replace('_', '-')}" for name in ("quiet", "no_color", "utc") if getattr(settings, name)]
@@ -97,57 +95,57 @@ def words_of(settings: Settings) -> list[str]:
 
 
 def env_of(settings: Settings) -> dict[str, str]:
-    """The environment of such a process. The store may have a password, which every process list would show (S29)."""
+    """Return the environment of a child process. It has the store, whose password a process list would show (S29)."""
     return {**os.environ, "OUTLAST_STORE": settings.store}
 
 
 def _options(*, first: bool) -> list[click.Option]:
-    """The global options: shown only where `first` on the line."""
+    """Return the global options; only those of the root command (`first`) are in its help."""
 
     def option(*names: str, env: str = "", **more: Any) -> click.Option:
         shown: dict[str, Any] = {"envvar": env or None} if first else {"hidden": True}
         return click.Option(list(names), expose_value=False, callback=_keep, **shown, **more)
 
     return [
-        option("--store", metavar="URL", help="The store [OUTLAST_STORE; sqlite:outlast.db]."),
-        option("--url", metavar="URL", help="A service instead of a store; its token: OUTLAST_TOKEN [OUTLAST_URL]."),
-        option("--tenant", metavar="NAME", help="The tenant [OUTLAST_TENANT; default]."),
-        option("--role", multiple=True, metavar="NAME", help="A role you hold (repeatable) [all of them]."),
-        option("-o", "--output", type=click.Choice([TABLE, JSON, NDJSON]), help="How answers are printed [table]."),
-        option("-q", "--quiet", is_flag=True, help="Print answers only, no advice."),
-        option("--no-color", is_flag=True, env="NO_COLOR", help="Print without colours [NO_COLOR]."),
-        option("--utc", is_flag=True, help="Exact instants instead of «3m ago»."),
+        option("--store", metavar="URL", help="URL of the store [OUTLAST_STORE; sqlite:outlast.db]."),
+        option("--url", metavar="URL", help="URL of a service instead; its token: OUTLAST_TOKEN [OUTLAST_URL]."),
+        option("--tenant", metavar="NAME", help="Name of the tenant [OUTLAST_TENANT; default]."),
+        option("--role", multiple=True, metavar="NAME", help="Role that you use; repeatable [every role]."),
+        option("-o", "--output", type=click.Choice([TABLE, JSON, NDJSON]), help="Format of answers [table]."),
+        option("-q", "--quiet", is_flag=True, help="Print answers without advice."),
+        option("--no-color", is_flag=True, env="NO_COLOR", help="Print without colors [NO_COLOR]."),
+        option("--utc", is_flag=True, help="Print exact times instead of 3m ago."),
     ]
 
 
-AFTERWARDS = "The global options (--store, -o, …; see outlast --help) may stand here too."
+AFTERWARDS = "The global options (--store, -o, …; see outlast --help) are accepted here too."
 
 
 class Command(click.Command):
-    """A command that takes the global options too."""
+    """A command that accepts the global options, too."""
 
+    @override
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        """Its own parameters, then the global ones."""
         return [*super().get_params(ctx), *_options(first=False)]
 
+    @override
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Say that the global options may stand here."""
         super().format_epilog(ctx, formatter)
         formatter.write_paragraph()
         formatter.write_text(AFTERWARDS)
 
 
 class Group(click.Group):
-    """A command of commands, which all take the global options."""
+    """A group whose commands accept the global options."""
 
     command_class = Command
 
+    @override
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Each command with its first sentence, whole."""
         listed = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
         with formatter.section("Commands"):
             formatter.write_dl([(name, each.get_short_help_str(SENTENCE)) for name, each in listed if each])
 
+    @override
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        """Its own parameters, then the global ones."""
         return [*super().get_params(ctx), *_options(first=ctx.parent is None)]

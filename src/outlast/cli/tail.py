@@ -1,4 +1,4 @@
-"""`outlast runs tail`: a run's events as they come, until it has ended; the exit code is its outcome's (RUN-7)."""
+"""`outlast runs tail`: follow a run until it has ended, on a terminal or in a pipe (RUN-7)."""
 
 import asyncio
 import json
@@ -25,9 +25,9 @@ EVERY_S: Final = 1.0
 
 @asynccontextmanager
 async def shown(client: Client, screen: Screen, run: str) -> AsyncIterator[Callable[[], None] | None]:
-    """Keep the page of a run on the terminal up to date; what is given is called when something has happened.
+    """Keep the page of a run on the terminal up to date while the block runs. Give a function to call on each event.
 
-    None where nobody watches: a pipe, -o json, -q.
+    Give None if the output is no terminal, or with -o json and -q.
     """
     if not (screen.for_people and sys.stdout.isatty() and not screen.quiet):
         yield None
@@ -64,7 +64,7 @@ async def shown(client: Client, screen: Screen, run: str) -> AsyncIterator[Calla
                     async with asyncio.timeout(EVERY_S):
                         await moved.wait()
                 except TimeoutError:
-                    pass  # nothing happened: times are drawn anew
+                    pass  # without an event, the elapsed times are redrawn
 
         clock = [await client.now_real()]
         task = asyncio.create_task(keep())
@@ -79,7 +79,7 @@ async def shown(client: Client, screen: Screen, run: str) -> AsyncIterator[Calla
 
 
 async def _since(client: Client, clock: list[int]) -> int:
-    """Milliseconds since it was asked last."""
+    """Return the milliseconds since the previous call."""
     before, clock[0] = clock[0], await client.now_real()
     return max(0, clock[0] - before)
 
@@ -88,7 +88,7 @@ SPIN: Final = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 
 
 def page(screen: Screen, view: View, topology: View | None, last: View | None, *, tick: int = 0) -> list[str]:
-    """The lines: visits gone and the present one, nodes that may still come, the last effect, the wait."""
+    """Return the lines of a moving run: visits, nodes ahead, the wait, the last effect."""
     lines = [f"{view['run']}  {view['workflow']} v{view['lane'].rpartition('@')[2]}  {view['shown']}"]
     lines += [f"  {part}" for part in way(screen, view)]
     ended = view["status"] in TERMINAL
@@ -109,7 +109,7 @@ def page(screen: Screen, view: View, topology: View | None, last: View | None, *
 
 
 def waits(screen: Screen, view: View) -> list[str]:
-    """Who or what it waits for, how long still, and that nothing runs meanwhile."""
+    """Return the lines for the waits of a run, with the time left."""
     if is_walked(view):
         return []
     if view["attention"]:
@@ -128,7 +128,7 @@ def _wait(screen: Screen, wait: dict[str, Any]) -> str:
 
 
 def ahead(topology: View | None, node: str, seen: set[str]) -> list[str]:
-    """The nodes that can be reached from here and were not entered yet, the nearest first."""
+    """Return the reachable nodes that were not visited yet, the nearest first."""
     if topology is None:
         return []
     found, edge = list[str](), [node]
@@ -144,9 +144,11 @@ def ahead(topology: View | None, node: str, seen: set[str]) -> list[str]:
 @click.option("--after", type=click.IntRange(0), default=0, metavar="SEQ", help="Only events after this number.")
 @reads_client
 async def tail(client: Client, screen: Screen, run: str, after: int) -> int:
-    """Follow a run until it has ended: on a terminal one line for each node, in a pipe one for each event as it comes.
+    """Follow a run until it has ended.
 
-    With -o ndjson (or json) each line is the CloudEvent as it is stored and chained.
+    On a terminal each node has one line. In a pipe each event is one line.
+
+    With -o ndjson (or json) each line is the stored CloudEvent. The exit code is that of the outcome.
     """
     seen = after
     try:
@@ -158,17 +160,17 @@ async def tail(client: Client, screen: Screen, run: str, after: int) -> int:
                 else:
                     print_event(screen, text)
     except asyncio.CancelledError:
-        screen.advice("")  # the line that shows ^C ends
-        screen.advice(f"stopped after event {seen}; go on with: outlast runs tail {run} --after {seen}")
+        screen.advice("")  # ends the line with ^C
+        screen.advice(f"stopped after event {seen}; continue with: outlast runs tail {run} --after {seen}")
         raise
     view = await client.run(run)
     reason = f": {view['reason']}" if view.get("reason") else ""
-    screen.advice(f"{run} {view['status'].upper()}{reason}; nothing more will come")
+    screen.advice(f"{run} {view['status'].upper()}{reason}; no further event will come")
     return OK if view["status"] == RunStatus.COMPLETED else RUN_FAILED
 
 
 def print_event(screen: Screen, text: str, *, err: bool = False) -> None:
-    """One event on a line of its own: its stored text for programs, words for people."""
+    """Print one event on one line: its stored text for programs, words for people."""
     if not screen.for_people:
         click.echo(json_escaped(text) if sys.stdout.isatty() else text)
         return
@@ -222,6 +224,6 @@ WORDS: dict[str, Callable[[dict[str, Any]], str]] = {
 
 
 def words(type_: str, data: dict[str, Any]) -> str:
-    """What an event says, beyond when and where, in one line."""
+    """Return the data of an event as words, in one line."""
     say = WORDS.get(type_)
     return say(data) if say is not None else ""

@@ -1,4 +1,4 @@
-"""Text for a terminal: stored text made inert, instants and durations in a few letters."""
+"""Text for a terminal and from the command line: escaped control characters, durations, JSON arguments."""
 
 import re
 from datetime import datetime, timedelta
@@ -8,19 +8,19 @@ import click
 from outlast.core.durations import SECOND
 from outlast.core.unseen import UNSEEN
 
-# What a terminal acts on (C0, DEL, C1), and what makes text look like other text.
+# Control characters (C0, DEL, C1), and invisible characters that make text look like other text.
 _ACTIVE = re.compile(f"[\x00-\x1f\x7f-\x9f]|{UNSEEN.pattern}")
 
 
 def inert(text: str, *, lines: bool = False) -> str:
-    """`text` with every character a terminal would act on spelt out; `lines`: line ends stay."""
+    """Return `text` with control characters escaped. `lines`: keep line ends."""
     if lines:
         return "\n".join(inert(line) for line in text.split("\n"))
     return _ACTIVE.sub(lambda m: _spelt(ord(m[0])), text)
 
 
 def json_escaped(text: str) -> str:
-    """JSON text with the same characters as JSON escapes: it means the same, and no terminal acts on it."""
+    """Return JSON text with control characters as JSON escapes, which keeps its meaning."""
     return _ACTIVE.sub(lambda m: m[0] if m[0] == "\n" else _as_json(ord(m[0])), text)
 
 
@@ -38,12 +38,12 @@ def _as_json(code: int) -> str:
 
 
 def ms_of(instant: str) -> int:
-    """An instant of a view in milliseconds since 1970."""
+    """Return an ISO 8601 instant in milliseconds since 1970."""
     return round(datetime.fromisoformat(instant).timestamp() * SECOND)
 
 
 def duration(text: str) -> int:
-    """The milliseconds of a duration on the command line. Raises click.BadParameter."""
+    """Parse a duration of the command line to milliseconds. Raises click.BadParameter."""
     from outlast.core.durations import milliseconds
 
     try:
@@ -53,5 +53,5 @@ def duration(text: str) -> int:
 
 
 def ago(ms: int | None) -> timedelta | None:
-    """What `--since` said; None where it said nothing."""
+    """Return an optional duration as timedelta."""
     return timedelta(milliseconds=ms) if ms is not None else None

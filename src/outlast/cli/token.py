@@ -1,4 +1,4 @@
-"""`outlast token new`: a credential of ours, and the line by which a service knows it."""
+"""`outlast token new`: create an access token, and the line by which a service recognizes it."""
 
 import os
 from datetime import UTC, datetime, timedelta
@@ -20,37 +20,42 @@ from outlast.runtime.clocks import SystemClock
 
 @click.group("token", cls=Group)
 def token() -> None:
-    """Make tokens for people and programs, where there is no issuer of your own."""
+    """Create access tokens for the service.
+
+    For people and programs without an identity provider.
+    """
 
 
 @token.command("new", cls=Command)
 @click.argument("name")
 @click.argument("roles", nargs=-1, required=True)
-@click.option("--program", is_flag=True, help="An agent's, a worker's or a script's: it never decides.")
-@click.option("--days", type=click.IntRange(1, 3_650), help="Good for so long [for ever].")
-@click.option("--to", type=click.Path(dir_okay=False, path_type=Path), help="Add the line to this file.")
+@click.option("--program", is_flag=True, help="Token of an agent, a worker or a script, which never decides.")
+@click.option("--days", type=click.IntRange(1, 3_650), help="Days until it expires [never].")
+@click.option("--to", type=click.Path(dir_okay=False, path_type=Path), help="File to append the line to.")
 @click.pass_context
 def new(
     ctx: click.Context, name: str, roles: tuple[str, ...], program: bool, days: int | None, to: Path | None
 ) -> None:
-    """A new token of NAME, of the tenant of --tenant, with these ROLES: viewer, starter, operator, admin, approver,
-    agent, worker, monitor, and those that your approvals ask for.
+    """Create a token for NAME with ROLES.
 
-    The token is shown once and stands nowhere. Its line, which holds only a hash, goes to OUTLAST_AUTH__TOKENS, or to
-    the file that OUTLAST_AUTH__TOKENS_FILE names.
+    Its tenant is that of --tenant. Roles are viewer, starter, operator, admin, approver, agent, worker, monitor, and
+    those of your approval rules. The token is shown once and not stored. Its line holds only a hash; it belongs in
+    OUTLAST_AUTH__TOKENS, or in the file that OUTLAST_AUTH__TOKENS_FILE names.
     """
     settings = settings_now()
     today = datetime.fromtimestamp(SystemClock().wall() / SECOND, UTC)
-    until = today + timedelta(days=days + 1) if days else None  # the day that it no longer is
-    made, line = _of_service("static_tokens").new_token(
+    until = today + timedelta(days=days + 1) if days else None  # the first day on which it is not valid
+    made, line = _of_service("outlast.service.identity.static_tokens").new_token(
         name, tenant=settings.tenant, roles=roles, person=not program, until=until
     )
     if to is not None:
         _add(to, line)
     screen = Screen(settings)
-    doors: set[str] = set().union(*_of_service("permissions").permissions().roles.values())
-    if not doors & set(roles):
-        screen.advice(f"{inert(', '.join(roles))} alone opens no door: add one of {', '.join(sorted(doors))}")
+    permitting: set[str] = set().union(
+        *_of_service("outlast.service.identity.permissions").permissions().roles.values()
+    )
+    if not permitting & set(roles):
+        screen.advice(f"{inert(', '.join(roles))} alone permits nothing: add one of {', '.join(sorted(permitting))}")
     if not screen.data({"token": made, "line": line}):
         screen.line(f"token  {made}")
         screen.line(f"line   {line}")
@@ -60,7 +65,7 @@ def new(
 
 
 def _add(file: Path, line: str) -> None:
-    """A line more, in a file that only its owner reads. Raises InvalidInput."""
+    """Append a line to a file that only its owner can read. Raises InvalidInput."""
     try:
         with open(os.open(file, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600), "r+", encoding="utf-8") as lines:
             before = lines.read()
@@ -70,12 +75,12 @@ def _add(file: Path, line: str) -> None:
 
 
 def _of_service(name: str) -> Any:
-    """A module of the service, which is an extra. Raises InvalidInput."""
+    """Import a module of the service. Raises InvalidInput if its extra is not installed."""
     try:
-        return import_module(f"outlast.service.identity.{name}")
+        return import_module(name)
     except ModuleNotFoundError as error:
         if error.name is None or error.name.startswith("outlast"):
             raise
         raise InvalidInput(
-            "tokens belong to the service, an extra", f"{error.name} is not installed", to_install("service")
+            "tokens need the extra `service`", f"{error.name} is not installed", to_install("service")
         ) from None

@@ -1,4 +1,4 @@
-"""`outlast versions`: which versions of each workflow have runs and workers, and moving runs from one to another."""
+"""`outlast versions` and `outlast check`: versions of workflows, and the runs that new code would break."""
 
 import asyncio
 from collections.abc import Sequence
@@ -21,23 +21,23 @@ from outlast.runtime.deploy_check import DeployReport, StrandedRun, check
 
 @click.group(cls=Group)
 def versions() -> None:
-    """List the versions of workflows, and move runs from one to another."""
+    """List versions of workflows; move runs between them."""
 
 
 @versions.command("ls")
 @reads_client
 async def ls(client: Client, screen: Screen) -> int:
-    """List every version with its unfinished runs, its workers, and the topology they last showed."""
+    """List every version with its runs, workers and topology."""
     views = await client.versions()
     if screen.listing("versions", views):
         return OK
     if not views:
-        screen.line("no workflow has been served here yet → outlast worker MODULE")
+        screen.line("no workflow was served yet → outlast worker MODULE")
         return OK
     rows = []
     for each in views:
         needs = f" ({each['flagged']} need a person)" if each["flagged"] else ""
-        by = " ".join(each["served_by"]) or (f"no worker serves {each['lane']}" if each["runs"] else "nobody")
+        by = " ".join(each["served_by"]) or (f"no worker serves {each['lane']}" if each["runs"] else "no worker")
         since = screen.since(each["since"])
         rows.append((each["workflow"], str(each["version"]), f"{each['runs']}{needs}", by, each["topology"], since))
     screen.table(("WORKFLOW", "VERSION", "RUNS", "SERVED BY", "TOPOLOGY", "SEEN FIRST"), rows)
@@ -54,23 +54,23 @@ async def ls(client: Client, screen: Screen) -> int:
 @click.argument("workflow")
 @click.argument("version", type=click.IntRange(min=1))
 @click.argument("runs", nargs=-1, metavar="RUN…")
-@click.option("--at", "node", default="", metavar="NODE", help="Go on in this node [where it stands].")
+@click.option("--at", "node", default="", metavar="NODE", help="Continue in this node [its current node].")
 @click.option(
-    "--all-of", type=click.IntRange(min=1), default=None, metavar="V", help="Every unfinished run of version V."
+    "--all-of", type=click.IntRange(min=1), default=None, metavar="V", help="Move every unfinished run of version V."
 )
-@click.option("--reason", default="", help="People will read it in the runs' histories.")
+@click.option("--reason", default="", help="Reason for the history of the runs.")
 @on_client
 async def move_runs(
     client: Client, screen: Screen, workflow: str, version: int, runs: tuple[str, ...], node: str,
     all_of: int | None, reason: str,
 ) -> int:  # fmt: skip
-    """Let runs go on in VERSION of WORKFLOW: those that no worker serves, or whose node is gone.
+    """Move runs to VERSION of WORKFLOW.
 
-    A worker of that version moves them: by the declared migration where there is one, else with the state as it is, if
-    it fits. The visit stays, so nothing that was done is done again.
+    Runs can move if no worker serves their version, or if their node is gone. A worker of the new version moves them,
+    by the declared migration or else with the unchanged state if it is valid. The visit remains, so no call repeats.
     """
     if bool(runs) == (all_of is not None):
-        raise click.UsageError("name the runs, or all of a version with --all-of")
+        raise click.UsageError("name runs, or a version with --all-of")
     wanted = list(runs) if all_of is None else await client.of_lane(workflow, lane_of(workflow, all_of))
     asked, failed = await client.move_runs(workflow, version, wanted, node=node, reason=reason)
     code = CONFLICT if failed else OK
@@ -79,22 +79,23 @@ async def move_runs(
     n = len(asked)
     where = f" at {node}" if node else ""
     if n or not failed:
-        screen.line(f"{n} run{'' if n == 1 else 's'} asked to go on in {lane_of(workflow, version)}{where}")
+        screen.line(f"{n} run{'' if n == 1 else 's'} asked to continue in {lane_of(workflow, version)}{where}")
     for run, why in failed:
         screen.line(f"{run}: {why}")
     return code
 
 
-NAMED_MAX = 6  # runs named in one line; all of them with -o json
+NAMED_MAX = 6  # runs named in one line; -o json has all
 
 
 @click.command("check", cls=Command)
 @click.argument("module", metavar="MODULE[:NAME]")
-@click.option("--against", default="", metavar="URL", help="The store the code will meet [--store].")
+@click.option("--against", default="", metavar="URL", help="Store with the runs to check [--store].")
 def check_command(module: str, against: str) -> None:
-    """Say which unfinished runs, of every tenant, the code of MODULE would not carry on, and why.
+    """List the unfinished runs that new code would break.
 
-    Nothing is changed and no run is taken. Exit code 0: all of them go on; 1: some would not.
+    Checks the runs of every tenant against the code of MODULE. Nothing is changed and no run is taken. Exit code 0 if
+    all runs can continue, 1 otherwise.
     """
     settings = settings_now()
     if against:
@@ -112,15 +113,15 @@ async def _check(settings: Settings, workflows: Sequence[Workflow[Any]]) -> int:
         screen.advice(f"{lane}: {state}")
     if found.elsewhere:
         said = ", ".join(f"{n} of {lane}" for lane, n in sorted(found.elsewhere.items()))
-        screen.advice(f"not looked at, since this code does not have them: {said}")
+        screen.advice(f"not checked, because this code lacks the version: {said}")
     if found.verdicts:
         raise refusal(found, workflows)
-    screen.line(f"{_runs(found.looked_at)} looked at: every one goes on with this code")
+    screen.line(f"{_runs(found.looked_at)} checked: all can continue with this code")
     return OK
 
 
 def view(found: DeployReport) -> dict[str, Any]:
-    """The verdict as plain data."""
+    """Return the report as plain data."""
     return {
         "all_go_on": not found.verdicts,
         "runs": found.looked_at,
@@ -132,7 +133,7 @@ def view(found: DeployReport) -> dict[str, Any]:
 
 
 def refusal(found: DeployReport, workflows: Sequence[Workflow[Any]]) -> WillNotContinue:
-    """What does not go on, one sentence for each reason, and the ways out."""
+    """Return the error that names the stranded runs by reason, and the remedies."""
     groups: dict[tuple[str, str, str], list[StrandedRun]] = {}
     for verdict in found.verdicts:
         groups.setdefault((verdict.lane, verdict.node, verdict.why), []).append(verdict)

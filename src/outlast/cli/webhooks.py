@@ -1,4 +1,4 @@
-"""`outlast webhooks`: who is told of what happens, what was not accepted, and what is done about it."""
+"""`outlast webhooks`: list, add and change webhooks, and send failed events again."""
 
 from pathlib import Path
 from typing import Any
@@ -21,22 +21,31 @@ STATUSES = click.Choice([status.value for status in DeliveryStatus])
 
 @click.group("webhooks", cls=Group)
 def webhooks() -> None:
-    """Tell other systems what happens: signed, in order, each event at least once."""
+    """List and change webhooks; send failed events again.
+
+    Events are signed and sent in order, each at least once.
+    """
 
 
 @webhooks.command("add")
 @click.argument("address", metavar="URL")
-@click.option("--name", default="", help="What people call it.")
-@click.option("--type", "types", multiple=True, metavar="TYPE", help="Only these events; dev.outlast.workflow.* …")
-@click.option("--workflow", "workflows", multiple=True, metavar="NAME", help="Only runs of these workflows.")
+@click.option("--name", default="", help="Display name of the webhook.")
+@click.option(
+    "--type",
+    "types",
+    multiple=True,
+    metavar="TYPE",
+    help="Only events of this type, e.g. dev.outlast.workflow.*; repeatable.",
+)
+@click.option("--workflow", "workflows", multiple=True, metavar="NAME", help="Only runs of this workflow; repeatable.")
 @click.option(
     "--header",
     "headers",
     multiple=True,
     metavar="NAME=VALUE",
-    help="A further header of each delivery, X-… or Api-Key; NAME=@FILE takes what the file holds. A secret.",
+    help="Header to send, X-… or Api-Key; NAME=@FILE reads a file. The value is a secret; repeatable.",
 )
-@click.option("--from-start", is_flag=True, help="Of everything that is there, not only from now on.")
+@click.option("--from-start", is_flag=True, help="Send existing events too, not only new ones.")
 @on_client
 async def add(
     client: Client,
@@ -48,16 +57,19 @@ async def add(
     headers: tuple[str, ...],
     from_start: bool,
 ) -> int:
-    """Tell URL of what happens from now on. Its secret is shown this once."""
+    """Add a webhook that sends events to URL.
+
+    The secret is shown only once.
+    """
     further = dict(map(_header, headers))
     if len(further) < len(headers):
-        raise click.UsageError("--header names one of them twice")
+        raise click.UsageError("--header names a header twice")
     view = await client.webhooks.add(
         address, name=name, types=types, workflows=workflows, headers=further, from_start=from_start
     )
     if not screen.data(view):
-        screen.line(f"{view['webhook']} is told of events at {view['url']}")
-        _secret(screen, view, "shown this once: the receiver verifies signatures with it")
+        screen.line(f"{view['webhook']} sends events to {view['url']}")
+        _secret(screen, view, "shown only once: the receiver verifies signatures with it")
         screen.advice(f"→ outlast dispatcher   sends · outlast webhooks test {view['webhook']}")
     return OK
 
@@ -65,12 +77,12 @@ async def add(
 def _secret(screen: Screen, view: dict[str, Any], why: str) -> None:
     if view["secret"]:
         screen.line(f"secret  {view['secret']}  ({why})")
-    else:  # a service answered twice, and the first answer, the only one with it, was lost on the way
-        screen.line(f"its secret was lost on the way here → outlast webhooks rotate {view['webhook']}")
+    else:  # only the first answer of a repeated request has it, and that answer was lost
+        screen.line(f"the secret was lost in transit → outlast webhooks rotate {view['webhook']}")
 
 
 def _header(text: str) -> tuple[str, str]:
-    """A name and its value, which never stands in an error."""
+    """Split a header into name and value. Errors never contain the value."""
     name, equals, value = text.partition("=")
     if not equals or not name:
         raise click.UsageError("--header takes NAME=VALUE, or NAME=@FILE")
@@ -83,11 +95,11 @@ def _header(text: str) -> tuple[str, str]:
 
 
 async def warn_unsent(client: Client, screen: Screen) -> None:
-    """Say where events wait and nobody sends them."""
+    """Print advice if events wait and no dispatcher is alive."""
     try:
         waited = await client.webhooks.unsent()
     except Forbidden:
-        return  # whose business webhooks are not
+        return  # this caller may not see webhooks
     if waited:
         screen.advice(f"events have waited for {span(waited)} and no dispatcher is alive → outlast dispatcher")
 
@@ -95,12 +107,12 @@ async def warn_unsent(client: Client, screen: Screen) -> None:
 @webhooks.command("ls")
 @reads_client
 async def ls(client: Client, screen: Screen) -> int:
-    """List the webhooks, and what each has not been told of."""
+    """List the webhooks with their undelivered events."""
     views = await client.webhooks.all()
     if screen.listing("webhooks", views):
         return OK
     if not views:
-        screen.line("nobody is told of events → outlast webhooks add https://…")
+        screen.line("no webhook yet → outlast webhooks add https://…")
         return OK
     table = [
         (
@@ -125,7 +137,7 @@ async def ls(client: Client, screen: Screen) -> int:
 @click.argument("webhook")
 @reads_client
 async def show(client: Client, screen: Screen, webhook: str) -> int:
-    """Show one webhook and how it fares."""
+    """Show a webhook with its delivery counts."""
     view = await client.webhooks.get(webhook)
     if screen.data(view):
         return OK
@@ -133,15 +145,15 @@ async def show(client: Client, screen: Screen, webhook: str) -> int:
     said = {
         "url": view["url"],
         "name": view["name"],
-        "told of": f"{', '.join(view['types']) or 'every event'} of {', '.join(view['workflows']) or 'every workflow'}",
-        "from": screen.since(view["since"]) or "the first event that is in the store",
+        "events": f"{', '.join(view['types']) or 'every event'} of {', '.join(view['workflows']) or 'every workflow'}",
+        "from": screen.since(view["since"]) or "the first event in the store",
         "headers": ", ".join(view["headers"]),
-        "made": f"{screen.since(view['created_at'])} by {view['created_by']}",
+        "created": f"{screen.since(view['created_at'])} by {view['created_by']}",
         "changed": f"{screen.since(view['changed_at'])} by {view['changed_by']}",
         "old secret": view["former_until_real"] and f"signs too until {view['former_until_real']}",
         "backlog": f"{view[DeliveryStatus.DEAD]} given up · {view[DeliveryStatus.OWED]} retrying · "
         f"{view['behind']}{'+' * view['more']} runs behind",
-        "waits since": view["oldest_at_real"],
+        "waiting since": view["oldest_at_real"],
     }
     screen.pairs((name, [text]) for name, text in said.items() if text)
     if view[DeliveryStatus.DEAD]:
@@ -153,7 +165,10 @@ async def show(client: Client, screen: Screen, webhook: str) -> int:
 @click.argument("webhook")
 @on_client
 async def test(client: Client, screen: Screen, webhook: str) -> int:
-    """Send it a signed event of type dev.outlast.webhook.test now, and say what came back."""
+    """Send a signed test event now and show the response.
+
+    Its type is dev.outlast.webhook.test. Exit code 1 if the receiver does not accept it.
+    """
     view = await client.webhooks.test(webhook)
     if not screen.data(view):
         if view["accepted"]:
@@ -165,18 +180,21 @@ async def test(client: Client, screen: Screen, webhook: str) -> int:
 
 @webhooks.command("deliveries")
 @click.argument("webhook", default="")
-@click.option("--status", type=STATUSES, default=None, help="Only these.")
-@click.option("--limit", type=click.IntRange(1, 1_000), default=50, help="At most so many [50].")
-@click.option("--cursor", default="", help="Go on where the last page ended.")
+@click.option("--status", type=STATUSES, default=None, help="Only deliveries in this status.")
+@click.option("--limit", type=click.IntRange(1, 1_000), default=50, help="Maximum number of rows [50].")
+@click.option("--cursor", default="", help="Continue after the previous page.")
 @reads_client
 async def deliveries(client: Client, screen: Screen, webhook: str, status: str | None, limit: int, cursor: str) -> int:
-    """List events that were not accepted at the first attempt, the newest first. Others leave no row."""
+    """List events not accepted at the first attempt.
+
+    The newest come first. Events accepted at the first attempt leave no row.
+    """
     wanted = DeliveryStatus(status) if status else None
     views, further = await client.webhooks.deliveries(webhook, status=wanted, cursor=cursor, limit=limit)
     if screen.listing("deliveries", views, cursor=further):
         return OK
     if not views:
-        none = "every event that was sent was accepted at its first attempt"
+        none = "every sent event was accepted at the first attempt"
         screen.line(f"no delivery is {wanted.value}" if wanted else none)
         return OK
     table = [
@@ -195,7 +213,10 @@ async def deliveries(client: Client, screen: Screen, webhook: str, status: str |
 @click.argument("delivery", metavar="DELIVERY|WEBHOOK")
 @on_client
 async def redeliver(client: Client, screen: Screen, delivery: str) -> int:
-    """Send an event again (WEBHOOK:RUN:SEQ), or all that were given up for a webhook: the same bytes and webhook-id."""
+    """Send an event again, or all events given up.
+
+    An event is named WEBHOOK:RUN:SEQ. Its bytes and its webhook-id do not change.
+    """
     count = await client.webhooks.redeliver(delivery)
     if not screen.data({"redelivered": delivery, "events": count}):
         screen.line(f"{count} event{'' if count == 1 else 's'} will be sent again")
@@ -205,14 +226,17 @@ async def redeliver(client: Client, screen: Screen, delivery: str) -> int:
 @webhooks.command("rotate")
 @click.argument("webhook")
 @click.option(
-    "--keep", type=duration, default=None, metavar="DURATION", help="How long the old secret signs too [24h]."
+    "--keep", type=duration, default=None, metavar="DURATION", help="Time in which the old secret signs too [24h]."
 )
 @on_client
 async def rotate(client: Client, screen: Screen, webhook: str, keep: int | None) -> int:
-    """Give it a new secret, shown this once; meanwhile both sign, so that the receiver can change over."""
+    """Give a webhook a new secret, shown only once.
+
+    Both secrets sign for a time, so that the receiver can change over.
+    """
     view = await client.webhooks.rotate(webhook, keep=ago(keep))
     if not screen.data(view):
-        _secret(screen, view, "shown this once")
+        _secret(screen, view, "shown only once")
         if view["former_until_real"]:
             screen.line(f"the old one signs too until {view['former_until_real']}")
     return OK
@@ -220,13 +244,13 @@ async def rotate(client: Client, screen: Screen, webhook: str, keep: int | None)
 
 @webhooks.command("disable")
 @click.argument("webhook")
-@click.option("--reason", required=True, help="People will read it.")
+@click.option("--reason", required=True, help="Reason, shown to other operators.")
 @on_client
 async def disable(client: Client, screen: Screen, webhook: str, reason: str) -> int:
-    """Tell it nothing until it is enabled again; then it goes on where it was."""
+    """Stop deliveries until the webhook is enabled again."""
     view = await client.webhooks.disable(webhook, reason=reason)
     if not screen.data(view):
-        screen.line(f"{webhook} is told nothing → outlast webhooks enable {webhook}")
+        screen.line(f"{webhook} is disabled → outlast webhooks enable {webhook}")
     return OK
 
 
@@ -234,10 +258,10 @@ async def disable(client: Client, screen: Screen, webhook: str, reason: str) -> 
 @click.argument("webhook")
 @on_client
 async def enable(client: Client, screen: Screen, webhook: str) -> int:
-    """Go on where it was: what happened meanwhile is told too."""
+    """Resume deliveries; events since then are sent too."""
     view = await client.webhooks.enable(webhook)
     if not screen.data(view):
-        screen.line(f"{webhook} goes on where it was")
+        screen.line(f"{webhook} continues after its last delivery")
     return OK
 
 
@@ -245,7 +269,7 @@ async def enable(client: Client, screen: Screen, webhook: str) -> int:
 @click.argument("webhook")
 @on_client
 async def rm(client: Client, screen: Screen, webhook: str) -> int:
-    """End a webhook for ever; its secret is forgotten."""
+    """Remove a webhook and its secret."""
     view = await client.webhooks.remove(webhook)
     if not screen.data(view):
         screen.line(f"{webhook} is removed")

@@ -1,4 +1,4 @@
-"""`outlast worker`: serves the workflows of a module until it is told to stop, and says what is safe when it does."""
+"""`outlast worker` and `outlast dispatcher`: run workflows, or send webhooks, until stopped."""
 
 import asyncio
 import logging
@@ -43,19 +43,21 @@ log = logging.getLogger("outlast.settings")
 
 @click.command(cls=Command)
 @click.argument("module", metavar="MODULE[:NAME]")
-@click.option("-c", "--concurrency", type=click.IntRange(1, 10_000), default=100, help="Runs walked at once [100].")
-@click.option("--name", default="", help="What people call this worker.")
-@click.option("--notify", default="", metavar="URL", help="POST a small JSON there when a run needs a person.")
+@click.option(
+    "-c", "--concurrency", type=click.IntRange(1, 10_000), default=100, help="Maximum number of concurrent runs [100]."
+)
+@click.option("--name", default="", help="Display name of the worker.")
+@click.option("--notify", default="", metavar="URL", help="URL to POST to when a run needs a person.")
 @metrics_option
 @liveness_options
 def worker(
     module: str, concurrency: int, name: str, notify: str, metrics_port: int | None, **durations: int | None
 ) -> None:
-    """Serve every workflow of MODULE, or the one named, until stopped.
+    """Serve the workflows of a module until stopped.
 
     MODULE is a file (flows.py) or a dotted name. A worker sends no webhooks: `outlast dispatcher` does, and `outlast
-    serve` has both. Ctrl-C gives back what is held and stops; a second one leaves at
-    once, which is safe too: another worker takes over once the heartbeat window has passed.
+    serve` has both. Ctrl-C gives back the runs and stops. A second Ctrl-C exits at once, which is safe, too: another
+    worker takes over after the heartbeat window.
     """
     live = liveness_of(durations)
     settings = settings_now()
@@ -81,7 +83,7 @@ async def _serve(
         counters: list[Counters] = []
         watch = observability(
             None if metrics_port is None else Counters()
-        )  # unread, nothing but rare failures is counted
+        )  # without a reader only rare failures are counted
 
         def make() -> WorkerProcess:
             made = worker_of(
@@ -94,16 +96,16 @@ async def _serve(
         serving = Serving(bound.store, make)
 
         def stop() -> None:
-            _say(f"stopping: {serving.worker.held} runs are given back; once more to leave at once")
+            _say(f"stopping: {serving.worker.held} runs are given back; Ctrl-C again exits at once")
             serving.drain()
 
         at_ctrl_c(stop, says=True)
         await serving.open()
         async with metrics_at(metrics_port, bound.store, counters) as metrics:
             _announce(Screen(settings), serving.worker, served, live, bound.store.url, metrics)
-            with suppress(StoreError):  # the store went away since; the worker waits for it
+            with suppress(StoreError):  # the store became unavailable; the worker waits for it
                 if await dispatcher_missing(bound.store):
-                    _say("webhooks are told nothing yet: no dispatcher is alive → outlast dispatcher")
+                    _say("webhooks are not sent: no dispatcher is alive → outlast dispatcher")
             gone: StoreReplaced | None = None
             try:
                 await serving.run(_replaced)
@@ -121,7 +123,7 @@ async def _serve(
 
 
 def _replaced(old: WorkerProcess, new: WorkerProcess) -> None:
-    _say(f"{old.id} was silent for too long and was replaced; its runs are safe. This process goes on as {new.id}")
+    _say(f"{old.id} lost its lease and was replaced; its runs are safe. This process continues as {new.id}")
 
 
 def _announce(
@@ -145,9 +147,9 @@ def _say(text: str) -> None:
 
 
 def log_to_stderr(*, first: bool = True) -> None:
-    """Log lines hold text of authors and models too: nothing in them acts on a terminal.
+    """Log to stderr with control characters escaped, because authors and models write parts of the lines.
 
-    `first`: no other process of this command has said which variables name no setting.
+    `first`: warn of unknown OUTLAST_ variables; a child process does not repeat it.
     """
     configure_logs(sys.stderr, lambda text: inert(text, lines=True))
     for name in unknown_variables() if first else ():
@@ -157,10 +159,10 @@ def log_to_stderr(*, first: bool = True) -> None:
 @click.command(cls=Command)
 @metrics_option
 def dispatcher(metrics_port: int | None) -> None:
-    """Tell the webhooks of every tenant what happens, until stopped.
+    """Send webhooks until stopped, for every tenant.
 
-    `outlast serve` has one within, `outlast worker` has none. Several may serve one store. Ctrl-C ends what is under
-    way and stops; what is left is sent by the next one.
+    `outlast serve` includes a dispatcher, `outlast worker` does not. Several dispatchers can share a store. Ctrl-C ends
+    the attempts in flight and stops; the next dispatcher sends the rest.
     """
     settings = settings_now()
     log_to_stderr()
@@ -175,10 +177,10 @@ async def _dispatch(settings: Settings, metrics_port: int | None) -> int:
         screen = Screen(settings)
         async with metrics_at(metrics_port, bound.store, [process.counters]) as metrics:
             if not screen.data({"dispatcher": process.name, "store": bound.store.url, "metrics": metrics}):
-                screen.line(f"dispatcher {process.name} tells webhooks what happens · store {bound.store.url}")
+                screen.line(f"dispatcher {process.name} sends webhooks · store {bound.store.url}")
                 if metrics:
                     screen.line(f"  metrics  {metrics}")
             sys.stdout.flush()
             await process.run()
-        click.echo("Stopped. What is left is sent by the next one: outlast dispatcher", err=True)
+        click.echo("Stopped. The next dispatcher sends the rest: outlast dispatcher", err=True)
     return OK

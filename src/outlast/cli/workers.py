@@ -1,4 +1,4 @@
-"""`outlast workers`: which processes serve the store, and what they hold."""
+"""`outlast workers`: list the workers of the store and the runs they hold."""
 
 from typing import Any
 
@@ -17,11 +17,11 @@ LATE = SECOND // 10
 
 @click.group(cls=Group)
 def workers() -> None:
-    """List the workers and what they serve."""
+    """List the workers and the workflows they serve."""
 
 
 @workers.command("ls")
-@click.option("--all", "every", is_flag=True, help="Those that have gone too.")
+@click.option("--all", "every", is_flag=True, help="Include stopped workers.")
 @reads_client
 async def ls(client: Client, screen: Screen, every: bool) -> int:
     """List the workers that serve this store."""
@@ -54,7 +54,7 @@ def _row(screen: Screen, view: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _loop(view: dict[str, Any]) -> str:
-    """How its event loop was at the last heartbeat; one that does not tick soon loses the lease (S-5)."""
+    """Return the state of a worker's event loop at the last heartbeat; a stalled loop loses the lease (S-5)."""
     late, ticked = view["loop_late_ms"], view["loop_ticked_ms"]
     if late is None or ticked is None:
         return ""

@@ -1,4 +1,4 @@
-"""What commands speak to: the same words whether the store is here or a service stands in front of it."""
+"""The client of commands: one protocol for a store and for a service. It answers views, never rows."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
@@ -9,25 +9,25 @@ from outlast.engine.pauses import What
 
 T = TypeVar("T")
 View = dict[str, Any]
-"""Plain JSON data, of the shapes of runtime/views.py."""
+"""Plain JSON data, as runtime/views.py makes it."""
 Verb = Literal["happened", "did_not_happen", "give_up"]
 
 
 class RunPage(NamedTuple):
-    """Some runs, newest first."""
+    """One page of runs, newest first."""
 
     views: Sequence[View]
     cursor: str
     due: frozenset[str]
-    """Those that a worker may take now."""
+    """Ids of the runs that a worker may take now."""
     total: int | None
-    """How many runs there are in all; None where that is not told."""
+    """Number of all runs; None if the service does not count them."""
     asked: int
-    """How many approvals wait."""
+    """Number of pending approvals."""
 
 
 class ResultPage(NamedTuple):
-    """Some results of a run, in the order of their first emission."""
+    """One page of the results of a run, in the order of their first emission."""
 
     views: Sequence[View]
     total: int
@@ -37,7 +37,7 @@ class ResultPage(NamedTuple):
 
 
 class AnsweredPage(NamedTuple):
-    """What one page of answers came to."""
+    """Result of answering one page of runs: those answered, and those refused with the reason."""
 
     done: Sequence[str]
     failed: Sequence[tuple[str, str]]
@@ -45,16 +45,16 @@ class AnsweredPage(NamedTuple):
 
 
 class WebhookClient(Protocol):
-    """Who is told of what happens, asked for and changed in one caller's name."""
+    """Webhooks of one tenant, read and changed by one caller. Every method raises members of OutlastError."""
 
     async def all(self) -> list[View]:
-        """Every webhook, with how it fares."""
+        """Return every webhook with its delivery counts."""
 
     async def get(self, webhook: str) -> View:
-        """One of them, with how it fares."""
+        """Return one webhook with its delivery counts."""
 
     async def unsent(self) -> int:
-        """For how long, in ms, events have waited with no dispatcher alive; 0 where they do not."""
+        """Return for how long (ms) events have waited without a live dispatcher, or 0."""
 
     async def add(
         self,
@@ -66,52 +66,52 @@ class WebhookClient(Protocol):
         headers: Mapping[str, str],
         from_start: bool,
     ) -> View:
-        """A new one, with its secret."""
+        """Create a webhook and return it with its secret."""
 
     async def test(self, webhook: str) -> View:
-        """What came back of a signed event of no run."""
+        """Send a signed test event and return the response."""
 
     async def deliveries(
         self, webhook: str, *, status: DeliveryStatus | None, cursor: str, limit: int
     ) -> tuple[list[View], str]:
-        """One page of events that were not accepted at once, of one webhook or ('') all."""
+        """Return a page of events not accepted at the first attempt and the next cursor. `webhook`: '' for all."""
 
     async def redeliver(self, delivery: str) -> int:
-        """Send an event again, or every one that was given up for a webhook; answers how many."""
+        """Send an event again, or all that were given up for a webhook. Return their number."""
 
     async def rotate(self, webhook: str, *, keep: timedelta | None) -> View:
-        """A new secret."""
+        """Give it a new secret and return it. `keep`: how long the old secret signs too [24h]."""
 
     async def disable(self, webhook: str, *, reason: str) -> View:
-        """It is told nothing."""
+        """Stop deliveries until it is enabled again."""
 
     async def enable(self, webhook: str) -> View:
-        """It goes on where it was."""
+        """Resume deliveries at the kept position."""
 
     async def remove(self, webhook: str) -> View:
-        """It ends for ever."""
+        """Remove it with its secret. It cannot be restored."""
 
 
 class Client(Protocol):
-    """Reads and acts for one caller of one tenant. Every method raises members of the tree of errors.py."""
+    """Reads and actions of one caller in one tenant. Every method raises members of OutlastError."""
 
     me: str
-    """How a person is told of himself."""
+    """Name of the caller in sentences: "you" at a service."""
     codes: bool
-    """Can code that is loaded here check what is said? Else the other side does."""
+    """True if inputs and responses are checked by code loaded in this process; False if the service checks them."""
 
     @property
     def webhooks(self) -> WebhookClient:
-        """Who is told of what happens."""
+        """Client for the webhooks of the tenant."""
 
     async def caller(self) -> str:
-        """The name of who acts."""
+        """Return the name of the caller."""
 
     async def now_real(self) -> int:
-        """Real milliseconds, by the store's clock where it is here."""
+        """Return the real time in ms: the store's clock, or this machine's with a service."""
 
     async def until(self, look: Callable[[], Awaitable[T | None]], *, within_s: float) -> T | None:
-        """What `acknowledge` answers once it is not None; None after so many seconds."""
+        """Poll until `acknowledge` returns a value other than None; return None after `within_s` seconds."""
 
     # --- runs ----------------------------------------------------------------------------------
     async def runs(
@@ -125,144 +125,144 @@ class Client(Protocol):
         cursor: str,
         limit: int,
     ) -> RunPage:
-        """One page."""
+        """Return one page of runs. '', False and None do not filter."""
 
     async def run(self, run: str) -> View:
-        """All there is to know of one: its way, counts, takeovers, progress; outcome and reason once it has ended."""
+        """Return a run with visits, counts, takeovers and progress; with outcome and reason once it has ended."""
 
     async def glance(self, run: str) -> View:
-        """A run as lists show it."""
+        """Return a run with the fields that lists show."""
 
     async def input(self, run: str) -> Any:
-        """What it was started with."""
+        """Return the input the run was started with."""
 
     async def results(self, run: str, *, after: int, limit: int) -> ResultPage:
-        """One page of its results, from after an ordinal."""
+        """Return one page of results that follow the ordinal `after`."""
 
     async def last_event(self, run: str) -> int:
-        """The number of its last event."""
+        """Return the number of the run's last event."""
 
     async def effects(self, run: str) -> list[View]:
-        """Its ledger."""
+        """Return every effect of the run's ledger."""
 
     async def ledger(
         self, *, status: EffectStatus | None, activity: str, run: str, since: timedelta | None, cursor: str, limit: int
     ) -> tuple[list[View], str]:
-        """One page of the calls of all runs, newest first, and the cursor of the next."""
+        """Return one page of the effects of all runs, newest first, and the next cursor."""
 
     async def effect(self, run: str, key: str, *, visit: int | None) -> View:
-        """The uncertain one of this key, else the latest, or that of a visit."""
+        """Return the effect of a key: the one of a visit if named, else the uncertain one, else the latest."""
 
     async def events(self, run: str, *, after: int = 0) -> list[View]:
-        """Its history after a number, whole."""
+        """Return all events that follow the number `after`."""
 
     def follow(self, run: str, *, after: int = 0) -> AsyncIterator[str]:
-        """Each event after a number as its stored text, as they come; ends when the run has ended."""
+        """Yield the stored text of each event after a number, as it is written, until the run has ended."""
 
     async def topology(self, view: View) -> View | None:
-        """What the code of a run's version looks like; None where nobody knows."""
+        """Return the graph of the run's version, or None if no worker has recorded it."""
 
     async def explain(self, run: str) -> View:
-        """Where it stands and why."""
+        """Return the state of a run, its cause and the next step."""
 
     async def input_schema(self, workflow: str) -> View:
-        """The JSON schema of what starts it; empty where no such workflow is known here."""
+        """Return the JSON schema of a workflow's input; empty if the workflow is unknown here."""
 
     async def start(self, workflow: str, given: bytes, *, run: str, key: str) -> tuple[View, bool]:
-        """The run, and whether it is new."""
+        """Start a run. Return it, and True unless the key had started it before."""
 
     async def signal(self, run: str, name: str, payload: View, *, signal_id: str) -> bool:
-        """Leave a signal; False for one that was left before."""
+        """Send a signal. Return False if one of this id was sent before."""
 
     async def to_undo(self, run: str) -> list[str]:
-        """What a cancel would undo, in order."""
+        """Return the effects that a cancel would undo, in order."""
 
     async def not_undone(self, run: str) -> list[str]:
-        """What a cancel would leave as it is."""
+        """Return the effects that a cancel would leave in place."""
 
     async def cancel(self, run: str, *, reason: str) -> None:
-        """Ask that it end."""
+        """Request the cancellation of a run."""
 
     async def go_on(self, run: str, *, reason: str) -> None:
-        """Answer its attention with «continue»."""
+        """Answer the run's attention with `continue`."""
 
     async def extend(self, run: str, *, by: timedelta, reason: str) -> None:
-        """Give it more time."""
+        """Extend the ceiling of a run."""
 
     # --- approvals -----------------------------------------------------------------------------
     async def approvals(
         self, *, status: str, mine: bool, overdue: bool, cursor: str, limit: int
     ) -> tuple[list[View], str]:
-        """One page, newest first, and the cursor of the next. `mine`: those that this caller may decide."""
+        """Return a page of approvals, newest first, and the next cursor. `mine`: those the caller may decide."""
 
     async def approvals_of(self, run: str) -> list[View]:
-        """Every approval of one run."""
+        """Return every approval of a run."""
 
     async def approval(self, approval: str) -> View:
-        """One, with `you_may_decide`."""
+        """Return an approval with `you_may_decide`."""
 
     async def approve(self, approval: str, *, reason: str, alternative: int, changes: Mapping[str, Any] | None) -> View:
-        """Approve it, or vote for it."""
+        """Approve a plan, or vote for it if several approvers are needed. Return the approval."""
 
     async def reject(self, approval: str, *, reason: str, again: bool) -> View:
-        """Reject it."""
+        """Reject an approval. `again`: ask for another round. Return the approval."""
 
     async def claim_approval(self, approval: str) -> View:
-        """Say «I look at it»."""
+        """Record that the caller works on an approval. Return the approval."""
 
     async def reassign(self, approval: str, who: str, *, reason: str) -> View:
-        """Let others decide."""
+        """Let the holders of another rule decide. Return the approval."""
 
     # --- attention, effects --------------------------------------------------------------------
     async def attention(
         self, *, reason: Reason | None, workflow: str, cursor: str, first: bool
     ) -> tuple[list[View], str]:
-        """Items of one page of runs, what is no run's among them on the `first`."""
+        """Return the items of one page of runs and the next cursor; items without a run are on the `first` page."""
 
     async def attention_of(self, run: str) -> list[View]:
-        """The items of one run."""
+        """Return the attention items of one run."""
 
     async def reason_of(self, run: str, choice: Choice, reason: Reason | None, key: str) -> Reason:
-        """Which reason is answered."""
+        """Return the reason that the choice would answer. Raises Conflict or InvalidInput if it is ambiguous."""
 
     async def answer(
         self, run: str, choice: Choice, *, reason: Reason | None, key: str, text: str, by: timedelta | None
     ) -> None:
-        """Answer one reason of a run's attention."""
+        """Answer one attention reason of a run."""
 
     async def answer_all(
         self, reason: Reason, choice: Choice, *, text: str, workflow: str, by: timedelta | None, cursor: str
     ) -> AnsweredPage:
-        """Answer every run flagged so in one page of runs, each once."""
+        """Answer every run with this reason on one page of runs, each once."""
 
     async def resolve_effect(
         self, run: str, key: str, verb: Verb, *, reason: str, external_id: str, response: Any
     ) -> None:
-        """A person's answer on an uncertain effect."""
+        """Record an operator's answer for an uncertain effect."""
 
     # --- the store -----------------------------------------------------------------------------
     async def whoami(self) -> View:
-        """Who asks."""
+        """Return the caller with its tenant and roles."""
 
     async def workers(self) -> list[View]:
-        """Those that serve, and those that have gone."""
+        """Return the workers, those that have stopped included."""
 
     async def versions(self) -> list[View]:
-        """The versions of workflows."""
+        """Return the known versions of every workflow."""
 
     async def of_lane(self, workflow: str, lane: str) -> list[str]:
-        """The unfinished runs of one version."""
+        """Return the unfinished runs of one version."""
 
     async def move_runs(
         self, workflow: str, version: int, runs: Sequence[str], *, node: str, reason: str
     ) -> tuple[Sequence[str], Sequence[tuple[str, str]]]:
-        """Ask that each go on in a version: those that were asked, and those that could not be, with the reason."""
+        """Request the move of runs to a version. Return those requested, and those refused with the reason."""
 
     async def pauses(self) -> list[View]:
-        """What is held."""
+        """Return the pauses in force."""
 
     async def pause(self, what: What, name: str, *, reason: str) -> View:
-        """Stop new calls of it."""
+        """Pause an activity, a provider, a workflow or the tenant."""
 
     async def resume(self, what: What, name: str) -> View:
-        """Let it go on."""
+        """End a pause and return the number of runs that waited for it."""

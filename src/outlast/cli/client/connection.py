@@ -1,4 +1,4 @@
-"""The line to a service: one HTTP client, whose every refusal is a member of our tree of errors."""
+"""The HTTP connection to a service; its problem answers become members of OutlastError."""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -20,7 +20,7 @@ UNSENT: Final = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
 
 
 def base_of(url: str) -> str:
-    """The address of a service without /v1 and without a slash at its end. Raises InvalidInput."""
+    """Return the URL of a service without /v1 and a final slash. Raises InvalidInput."""
     try:
         parts = urlsplit(url)
         sound = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
@@ -28,27 +28,29 @@ def base_of(url: str) -> str:
         sound = False
     if not sound or parts.username or parts.password or parts.query or parts.fragment:
         raise errors.InvalidInput(
-            "this is no address of a service",
-            "it is http:// or https://, a host, perhaps a port and a path; credentials go to OUTLAST_TOKEN",
+            "this is not the URL of a service",
+            "it needs http:// or https:// and a host; a port and a path are optional; credentials go to OUTLAST_TOKEN",
             f"e.g. --url http://127.0.0.1:{DEFAULT_PORT}",
         )
     return url.rstrip("/").removesuffix(API).rstrip("/")
 
 
 def is_here(base: str) -> bool:
-    """Is it an address of this machine alone?"""
+    """True if the address is on loopback."""
     return urlsplit(base).hostname in LOOPBACK
 
 
 class ServiceConnection:
-    """Requests to one service. The token is sent to it and to nobody else: redirects are not followed."""
+    """Requests to one service. Redirects are not followed, so the token reaches no other host."""
 
     def __init__(self, base: str, token: str) -> None:
         self.base = base
         headers = {"Accept": "application/json", "User-Agent": "outlast"}
         if token:
             if not token.isascii() or not token.isprintable() or " " in token:
-                raise errors.InvalidInput("OUTLAST_TOKEN is no token", "it has characters that no token has")
+                raise errors.InvalidInput(
+                    "OUTLAST_TOKEN is not a token", "it contains characters that tokens never have"
+                )
             headers["Authorization"] = f"Bearer {token}"
         self._client = httpx2.AsyncClient(
             base_url=base + API,
@@ -58,18 +60,18 @@ class ServiceConnection:
         )
 
     async def close(self) -> None:
-        """Hang up."""
+        """Close the HTTP client with its connections."""
         await self._client.aclose()
 
     async def get(self, path: str, **params: Any) -> Any:
-        """The JSON there; parameters that say nothing are left out. Raises the error that the service tells."""
+        """Return the JSON of a path; empty parameters are left out. Raises the error that the service answers."""
         said = {name: value for name, value in params.items() if value not in ("", None, False)}
         return (await self._answer("GET", path, params=said))[0]
 
     async def post(
         self, path: str, body: Mapping[str, Any] | None = None, *, key: str = "", etag: str = "", method: str = "POST"
     ) -> Any:
-        """Ask for something once: where the answer is lost it is asked again under the same key."""
+        """Send a request that takes effect once: if the answer is lost, it is repeated with the same key."""
         headers = {"Idempotency-Key": key or new_id("cli_")}
         if etag:
             headers["If-Match"] = etag
@@ -83,7 +85,7 @@ class ServiceConnection:
             except httpx2.HTTPError as error:
                 sent = sent or not isinstance(error, UNSENT)
                 if again and isinstance(error, httpx2.ReadError | httpx2.RemoteProtocolError | httpx2.WriteError):
-                    continue  # a connection that the other side had closed, or an answer that was lost
+                    continue  # the service had closed the connection, or the answer was lost
                 if sent and method != "GET":
                     raise errors.Uncertain(f"{self.base} did not answer", str(error) or type(error).__name__) from error
                 raise self.away(error) from error
@@ -92,19 +94,19 @@ class ServiceConnection:
 
     @asynccontextmanager
     async def stream(self, path: str, after: int) -> AsyncIterator[AsyncIterator[str]]:
-        """The lines of a stream of events, those after a number. Raises as `get`; httpx2's errors once it flows."""
+        """Open the stream of events after a number and give its lines. Raises as `get`, and httpx2's errors later."""
         headers = {"Accept": STREAM, "Last-Event-ID": str(after), "Cache-Control": "no-store"}
-        timeout = httpx2.Timeout(ANSWER_S, connect=CONNECT_S)  # the service is heard from every 15 s
+        timeout = httpx2.Timeout(ANSWER_S, connect=CONNECT_S)  # the service sends a comment every 15 s
         async with self._client.stream("GET", path, headers=headers, timeout=timeout) as response:
             flows = response.status_code == 200 and STREAM in response.headers.get("content-type", "")
-            if not flows and response.status_code != 204:  # 204: all was heard, and nothing will come
+            if not flows and response.status_code != 204:  # 204: no further event will come
                 await response.aread()
                 self.read(response)
                 raise self._strange(response)
             yield response.aiter_lines()
 
     def away(self, error: Exception) -> errors.Unavailable:
-        """It cannot be reached."""
+        """Return the error for a service that cannot be reached."""
         return errors.Unavailable(
             f"{self.base} cannot be reached",
             str(error) or type(error).__name__,
@@ -112,7 +114,7 @@ class ServiceConnection:
         )
 
     def read(self, response: httpx2.Response) -> Any:
-        """What an answer says. Raises the error that it tells, or Unavailable where it is not Outlast's."""
+        """Return the JSON of an answer. Raises the error it describes, or Unavailable if it is not Outlast's."""
         try:
             body = response.json()
         except (ValueError, RecursionError):  # UnicodeDecodeError is a ValueError
@@ -124,20 +126,22 @@ class ServiceConnection:
         raise error_of(body, response.headers)
 
     def _strange(self, response: httpx2.Response) -> errors.OutlastError:
-        why = f"it answered {response.status_code} {response.reason_phrase}, and not as Outlast does"
+        why = f"it answered {response.status_code} {response.reason_phrase}, which is not an answer of Outlast"
         if response.is_redirect:
-            why = f"it sends to {response.headers.get('location', 'elsewhere')}, which is not followed"
-        if response.status_code in (502, 503, 504):  # of a gateway, which may have passed the request on
+            why = f"it redirects to {response.headers.get('location', 'another URL')}; redirects are not followed"
+        if response.status_code in (502, 503, 504):  # from a gateway, which may have forwarded the request
             if response.request.method != "GET":
                 return errors.Uncertain(f"{self.base} did not answer", why)
             return errors.Unavailable(f"{self.base} cannot be reached", why, "try again")
         return errors.Unavailable(
-            f"{self.base} is no service of Outlast", why, "name the service's own address with --url or OUTLAST_URL"
+            f"{self.base} is not an Outlast service",
+            why,
+            "set --url or OUTLAST_URL to the URL of the service",
         )
 
 
 def error_of(body: Mapping[str, Any], headers: Mapping[str, str]) -> errors.OutlastError:
-    """The error that a problem tells: its class by its code, its three lines as they are."""
+    """Return the error of a problem answer: the class by its code, the three lines unchanged."""
     kind = _by_code().get(str(body["code"]), errors.OutlastError)
     what, why, fix = (str(body.get(name, "")) for name in ("title", "detail", "hint"))
     if kind is errors.Unauthenticated:
@@ -158,7 +162,7 @@ def error_of(body: Mapping[str, Any], headers: Mapping[str, str]) -> errors.Outl
 
 
 def _by_code() -> dict[str, type[errors.OutlastError]]:
-    """Return the public error of each code. A package may subclass one; an answer never names the subclass."""
+    """Return the public error class of each code; subclasses of other packages are never in an answer."""
     return {
         kind.code: kind
         for kind in vars(errors).values()
@@ -167,7 +171,7 @@ def _by_code() -> dict[str, type[errors.OutlastError]]:
 
 
 async def frames(lines: AsyncIterator[str]) -> AsyncIterator[tuple[str, str]]:
-    """(id, data) of each event of a stream of server-sent events; comments and what has no id are passed over."""
+    """Yield (id, data) of each server-sent event; skip comments and events without an id."""
     number, data = "", list[str]()
     async for line in lines:
         if not line:

@@ -1,11 +1,13 @@
-"""The store is here: what commands ask is read from its rows."""
+"""The client over a store opened in this process."""
 
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar
 
-from outlast.cli.client import AnsweredPage, ResultPage, RunPage, Verb, View
+from typing_extensions import override
+
+from outlast.cli.client import AnsweredPage, Client, ResultPage, RunPage, Verb, View, WebhookClient
 from outlast.core.events import iso
 from outlast.core.machine import ApprovalStatus, Choice, DeliveryStatus, EffectStatus, Reason
 from outlast.core.rows import APPROVAL, RUN, STORE, TOPOLOGY, Approval, Event, Run, Topology, is_due, is_over
@@ -33,29 +35,30 @@ from outlast.runtime.webhooks import (
 )
 
 
-class LocalWebhooks:
-    """The part of a desk that is about webhooks; they may lead where the settings allow. Raises InvalidInput."""
+class LocalWebhooks(WebhookClient):
+    """Webhooks read and written in the store; the settings limit their addresses."""
 
     def __init__(self, ops: Operations) -> None:
         self._ops = ops
         self._webhooks = ops.webhooks
         self._webhooks.reach = reach_of(load())
 
+    @override
     async def all(self) -> list[View]:
-        """Each counted."""
         return [await self._whole(row.subscription) for row in await self._webhooks.list()]
 
+    @override
     async def get(self, webhook: str) -> View:
-        """Counted."""
         return await self._whole(webhook)
 
     async def _whole(self, webhook: str) -> View:
         return webhook_detail_view(await self._webhooks.get(webhook), await self._webhooks.backlog(webhook))
 
+    @override
     async def unsent(self) -> int:
-        """By its rows."""
         return await unattended_ms(self._ops.store, self._ops.tenant)
 
+    @override
     async def add(
         self,
         url: str,
@@ -66,45 +69,44 @@ class LocalWebhooks:
         headers: Mapping[str, str],
         from_start: bool,
     ) -> View:
-        """Its address is checked here."""
         made = await self._webhooks.add(
             url, name=name, types=types, workflows=workflows, headers=headers, from_start=from_start
         )
         return new_webhook_view(made)
 
+    @override
     async def test(self, webhook: str) -> View:
-        """Sent from here."""
         return attempt_view(webhook, await self._webhooks.test(webhook))
 
+    @override
     async def deliveries(
         self, webhook: str, *, status: DeliveryStatus | None, cursor: str, limit: int
     ) -> tuple[list[View], str]:
-        """From the rows."""
         rows, further = await self._webhooks.deliveries(webhook, status=status, cursor=cursor, limit=limit)
         business = self._ops.store.mapping().business
         return [delivery_view(row, business) for row in rows], further
 
+    @override
     async def redeliver(self, delivery: str) -> int:
-        """By the dispatcher."""
         if ":" not in delivery:
             return await self._webhooks.redeliver_dead(delivery)
         await self._webhooks.redeliver(delivery)
         return 1
 
+    @override
     async def rotate(self, webhook: str, *, keep: timedelta | None) -> View:
-        """Shown once."""
         return new_webhook_view(await self._webhooks.rotate(webhook, keep=KEPT if keep is None else keep))
 
+    @override
     async def disable(self, webhook: str, *, reason: str) -> View:
-        """By a row."""
         return webhook_view(await self._webhooks.disable(webhook, reason=reason))
 
+    @override
     async def enable(self, webhook: str) -> View:
-        """Its address is checked again."""
         return webhook_view(await self._webhooks.enable(webhook))
 
+    @override
     async def remove(self, webhook: str) -> View:
-        """Its secret is forgotten."""
         return webhook_view(await self._webhooks.remove(webhook))
 
 
@@ -112,8 +114,8 @@ T = TypeVar("T")
 PAGE = 200
 
 
-class LocalRuns:
-    """The part of a desk that is about runs."""
+class LocalClient(Client):
+    """Client over the operations of a store."""
 
     codes = True
 
@@ -122,18 +124,19 @@ class LocalRuns:
         self.me = ops.actor.name
         self._workflows = workflows or {}
 
+    @override
     async def caller(self) -> str:
-        """The user of this machine."""
         return self.ops.actor.name
 
+    @override
     async def now_real(self) -> int:
-        """The store's clock."""
         return (await self.ops.store.now()).real
 
+    @override
     async def until(self, look: Callable[[], Awaitable[T | None]], *, within_s: float) -> T | None:
-        """By the store's wakes, and by looking again."""
         return await stores.until(self.ops.store, look, within_s=within_s)
 
+    @override
     async def runs(
         self,
         *,
@@ -145,7 +148,6 @@ class LocalRuns:
         cursor: str,
         limit: int,
     ) -> RunPage:
-        """One page, counted."""
         rows, further = await self.ops.runs(
             status=status,
             workflow=workflow,
@@ -164,38 +166,38 @@ class LocalRuns:
             counts[APPROVAL.name].get(ApprovalStatus.PENDING, 0),
         )
 
+    @override
     async def run(self, run: str) -> View:
-        """All of it, from rows."""
         return (await run_detail_view(self.ops, run))[0]
 
+    @override
     async def glance(self, run: str) -> View:
-        """Its row."""
         return (await run_views(self.ops, [await self.ops.run(run)], await self.ops.serving()))[0]
 
+    @override
     async def input(self, run: str) -> Any:
-        """From its first event."""
         return await self.ops.input(run)
 
+    @override
     async def results(self, run: str, *, after: int, limit: int) -> ResultPage:
-        """From its rows."""
         return ResultPage(*await page_of_results(self.ops, run, after=after, limit=limit))
 
+    @override
     async def last_event(self, run: str) -> int:
-        """As its row says."""
         return (await self.ops.run(run)).seq
 
+    @override
     async def effects(self, run: str) -> list[View]:
-        """With the late answers of replaced workers."""
         now, rows, known = await self.ops.store.now(), await self.ops.effects(run), await self.ops.evidence(run)
         held = await self.ops.held_runs(rows)
         return [
             effect_view(e, now, [k for k in known if (k.visit, k.key) == (e.visit, e.key)], held=held) for e in rows
         ]
 
+    @override
     async def ledger(
         self, *, status: EffectStatus | None, activity: str, run: str, since: timedelta | None, cursor: str, limit: int
     ) -> tuple[list[View], str]:
-        """From the rows."""
         rows, further = await self.ops.ledger(
             status=status, activity=activity, run=run, since=since, cursor=cursor, limit=limit
         )
@@ -203,25 +205,25 @@ class LocalRuns:
         held = await self.ops.held_runs(rows)
         return [effect_view(row, now, held=held) for row in rows], further
 
+    @override
     async def effect(self, run: str, key: str, *, visit: int | None) -> View:
-        """With its evidence."""
         found = await self.ops.effect(run, key, visit=visit)
         held = await self.ops.held_runs([found.effect])
         return effect_view(found.effect, await self.ops.store.now(), found.evidence, held=held)
 
+    @override
     async def events(self, run: str, *, after: int = 0) -> list[View]:
-        """From the rows."""
         found: list[View] = []
         while page := await self.ops.history(run, after=after):
             found += [event_view(event) for event in page]
             after = page[-1].seq
         return found
 
+    @override
     async def follow(self, run: str, *, after: int = 0) -> AsyncIterator[str]:
-        """By the store's wakes."""
 
         async def look() -> tuple[Sequence[Event], Run] | None:
-            row = await self.ops.run(run)  # read before the events: what ended it is among them then
+            row = await self.ops.run(run)  # read before the events, which then include the end
             events = await self.ops.history(run, after=after, limit=PAGE)
             return (events, row) if events or is_over(row) else None
 
@@ -234,99 +236,95 @@ class LocalRuns:
                 after = event.seq
                 yield event.body.decode()
 
+    @override
     async def topology(self, view: View) -> View | None:
-        """As a worker of that version wrote it down."""
         row = await self.ops.store.load(TOPOLOGY, (STORE, str(view["lane"])))
         found: View | None = json.loads(row.body) if isinstance(row, Topology) else None
         return found
 
+    @override
     async def explain(self, run: str) -> View:
-        """In one sentence."""
         return (await self.ops.explain(run)).view()
 
+    @override
     async def input_schema(self, workflow: str) -> View:
-        """Of the code that is loaded."""
         found = self._workflows.get(workflow)
         return found.input_schema() if found is not None else {}
 
+    @override
     async def start(self, workflow: str, given: bytes, *, run: str, key: str) -> tuple[View, bool]:
-        """With the code that is loaded."""
         started = await self.ops.start(workflow, given, run_id=run, idempotency_key=key)
         return await self.glance(started.run), started.created
 
+    @override
     async def signal(self, run: str, name: str, payload: View, *, signal_id: str) -> bool:
-        """Into the mailbox."""
         return await self.ops.signal(run, name, payload, signal_id=signal_id)
 
+    @override
     async def to_undo(self, run: str) -> list[str]:
-        """Named."""
         return await self.ops.to_undo(run)
 
+    @override
     async def not_undone(self, run: str) -> list[str]:
-        """Named."""
         return await self.ops.not_undone(run)
 
+    @override
     async def cancel(self, run: str, *, reason: str) -> None:
-        """By a note."""
         await self.ops.cancel(run, reason=reason)
 
+    @override
     async def go_on(self, run: str, *, reason: str) -> None:
-        """By a note."""
         await self.ops.go_on(run, reason=reason)
 
+    @override
     async def extend(self, run: str, *, by: timedelta, reason: str) -> None:
-        """By a note."""
         await self.ops.extend(run, by=by, reason=reason)
 
-
-class LocalClient(LocalRuns):
-    """A desk over `Operations`."""
-
     # --- approvals -----------------------------------------------------------------------------
+    @override
     async def approvals(
         self, *, status: str, mine: bool, overdue: bool, cursor: str, limit: int
     ) -> tuple[list[View], str]:
-        """One page."""
         only = ApprovalStatus(status) if status else None
         rows, further = await approvals.approvals(
             self.ops, status=only, mine=mine, overdue=overdue, cursor=cursor, limit=limit
         )
         return [listed_approval(self.ops, row) for row in rows], further
 
+    @override
     async def approvals_of(self, run: str) -> list[View]:
-        """From the rows."""
         return [listed_approval(self.ops, row) for row in await self.ops.approvals_of(run)]
 
+    @override
     async def approval(self, approval: str) -> View:
-        """With whether this actor may decide."""
         return await self._whole(await self.ops.approval(approval))
 
+    @override
     async def approve(self, approval: str, *, reason: str, alternative: int, changes: Mapping[str, Any] | None) -> View:
-        """With the code that is loaded, where values change."""
         return await self._whole(
             await self.ops.approve(approval, reason=reason, alternative=alternative, changes=changes)
         )
 
+    @override
     async def reject(self, approval: str, *, reason: str, again: bool) -> View:
-        """The call is not made."""
         return await self._whole(await self.ops.reject(approval, reason=reason, again=again))
 
+    @override
     async def claim_approval(self, approval: str) -> View:
-        """It binds nobody."""
         return await self._whole(await self.ops.claim_approval(approval))
 
+    @override
     async def reassign(self, approval: str, who: str, *, reason: str) -> View:
-        """Raises InvalidInput for a rule that cannot be read."""
         return await self._whole(await self.ops.reassign(approval, Rule.parse(who), reason=reason))
 
     async def _whole(self, row: Approval) -> View:
         return await approval_detail_view(self.ops, row, await self.ops.run(row.run))
 
     # --- attention, effects --------------------------------------------------------------------
+    @override
     async def attention(
         self, *, reason: Reason | None, workflow: str, cursor: str, first: bool
     ) -> tuple[list[View], str]:
-        """Of one page of runs; breakers on the first."""
         rows, further = await self.ops.flagged(reason=reason, workflow=workflow, cursor=cursor)
         views = [v for v in await self._items(rows) if reason in (None, v["reason"])]
         away = [breaker_item(hold, n) for hold, n in await self.ops.breakers()] if first and reason is None else []
@@ -334,8 +332,8 @@ class LocalClient(LocalRuns):
             away += await self.ops.webhooks.attention()
         return [*away, *views], further
 
+    @override
     async def attention_of(self, run: str) -> list[View]:
-        """Every reason."""
         return await self._items([await self.ops.run(run)])
 
     async def _items(self, rows: Sequence[Run]) -> list[View]:
@@ -347,72 +345,72 @@ class LocalClient(LocalRuns):
             for entry in attention_of(row)
         ]
 
+    @override
     async def reason_of(self, run: str, choice: Choice, reason: Reason | None, key: str) -> Reason:
-        """Raises Conflict, InvalidInput where it is not clear."""
         return entry_of(await self.ops.run(run), choice, reason, key).reason
 
+    @override
     async def answer(
         self, run: str, choice: Choice, *, reason: Reason | None, key: str, text: str, by: timedelta | None
     ) -> None:
-        """Of exactly this reason."""
         row = await self.ops.run(run)
         await self.ops.answer_entry(row, entry_of(row, choice, reason, key), choice, text=text, by=by)
 
+    @override
     async def answer_all(
         self, reason: Reason, choice: Choice, *, text: str, workflow: str, by: timedelta | None, cursor: str
     ) -> AnsweredPage:
-        """Each once."""
         page = await self.ops.answer_all(reason, choice, text=text, workflow=workflow, by=by, cursor=cursor)
         return AnsweredPage(page.done, page.failed, page.cursor)
 
+    @override
     async def resolve_effect(
         self, run: str, key: str, verb: Verb, *, reason: str, external_id: str, response: Any
     ) -> None:
-        """Checked against the activity where its code is loaded."""
         await self.ops.resolve_effect(run, key, verb, reason=reason, external_id=external_id, response=response)
 
-    # --- the store -----------------------------------------------------------------------------
+    # --- webhooks, workers, versions, pauses -----------------------------------------------------
     @property
+    @override
     def webhooks(self) -> LocalWebhooks:
-        """They may lead where the settings allow."""
         return LocalWebhooks(self.ops)
 
+    @override
     async def whoami(self) -> View:
-        """The user of this machine."""
         return caller_view(self.ops.actor, self.ops.tenant)
 
+    @override
     async def workers(self) -> list[View]:
-        """With what each holds."""
         now = await self.ops.store.now()
         return [worker_view(row, now, await self.ops.held(row.id)) for row in await self.ops.workers()]
 
+    @override
     async def versions(self) -> list[View]:
-        """With instants as text."""
         found = await of_store.versions(self.ops)
         return [{**v._asdict(), "since": iso(v.since) if v.since else None} for v in found]
 
+    @override
     async def of_lane(self, workflow: str, lane: str) -> list[str]:
-        """From the rows."""
         rows = await of_store.unfinished(self.ops.store, self.ops.tenant, workflow)
         return [row.run for row in rows if row.lane == lane]
 
+    @override
     async def move_runs(
         self, workflow: str, version: int, runs: Sequence[str], *, node: str, reason: str
     ) -> tuple[Sequence[str], Sequence[tuple[str, str]]]:
-        """Each by a note."""
         return await of_store.move_runs(self.ops, workflow, version, runs, node=node, reason=reason)
 
+    @override
     async def pauses(self) -> list[View]:
-        """With how many runs wait for each."""
         waiting, business = await self.ops.held_up(), self.ops.store.mapping().business
         return [pause_view(each, waiting.get(each.key, 0), business) for each in await self.ops.pauses()]
 
+    @override
     async def pause(self, what: What, name: str, *, reason: str) -> View:
-        """By a row."""
         await self.ops.pause(what, name, reason=reason)
         return {"paused": f"{what} {name}".strip(), "by": await self.caller(), "reason": reason}
 
+    @override
     async def resume(self, what: What, name: str) -> View:
-        """And wake who waited."""
         woken = await self.ops.resume(what, name)
         return {"resumed": f"{what} {name}".strip(), "by": await self.caller(), "runs": woken}

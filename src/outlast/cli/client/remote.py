@@ -1,4 +1,4 @@
-"""A service stands in front of the store: what commands ask is asked of it over HTTP."""
+"""The client of a service, over HTTP."""
 
 import asyncio
 import json
@@ -8,8 +8,9 @@ from typing import Any, Final, TypeVar
 from urllib.parse import quote
 
 import httpx2
+from typing_extensions import override
 
-from outlast.cli.client import AnsweredPage, ResultPage, RunPage, Verb, View
+from outlast.cli.client import AnsweredPage, Client, ResultPage, RunPage, Verb, View, WebhookClient
 from outlast.cli.client.connection import ServiceConnection, frames
 from outlast.core.compensation import NO_UNDO
 from outlast.core.machine import TERMINAL, Choice, DeliveryStatus, EffectStatus, Reason, RunStatus
@@ -21,25 +22,26 @@ from outlast.runtime.versions import UNSERVED, why_not
 from outlast.runtime.views import ENDINGS
 
 
-class RemoteWebhooks:
-    """The part of a desk that is about webhooks; they may lead where the service's settings allow."""
+class RemoteWebhooks(WebhookClient):
+    """Webhooks of the service; its settings limit their addresses."""
 
     def __init__(self, wire: ServiceConnection) -> None:
         self._wire = wire
 
+    @override
     async def all(self) -> list[View]:
-        """One request each, for how it fares."""
         return [await self.get(each["webhook"]) for each in (await self._wire.get("/webhooks"))["webhooks"]]
 
+    @override
     async def get(self, webhook: str) -> View:
-        """As the service tells it."""
         view: View = await self._wire.get(f"/webhooks/{part(webhook)}")
         return view
 
+    @override
     async def unsent(self) -> int:
-        """As the service counts it."""
         return int((await self._wire.get("/webhooks"))["unsent_ms"])
 
+    @override
     async def add(
         self,
         url: str,
@@ -50,7 +52,6 @@ class RemoteWebhooks:
         headers: Mapping[str, str],
         from_start: bool,
     ) -> View:
-        """Its address is checked by the service."""
         body = {
             "url": url,
             "name": name,
@@ -62,21 +63,21 @@ class RemoteWebhooks:
         view: View = await self._wire.post("/webhooks", body)
         return view
 
+    @override
     async def test(self, webhook: str) -> View:
-        """Sent by the service."""
         view: View = await self._wire.post(f"/webhooks/{part(webhook)}/test")
         return view
 
+    @override
     async def deliveries(
         self, webhook: str, *, status: DeliveryStatus | None, cursor: str, limit: int
     ) -> tuple[list[View], str]:
-        """One page."""
         where = f"/webhooks/{part(webhook)}/deliveries" if webhook else "/deliveries"
         page = await self._wire.get(where, status=status, cursor=cursor, limit=limit)
         return page["deliveries"], page["next_cursor"]
 
+    @override
     async def redeliver(self, delivery: str) -> int:
-        """Until none that was given up is left."""
         if ":" in delivery:
             await self._wire.post(f"/deliveries/{part(delivery)}/redeliver")
             return 1
@@ -86,23 +87,23 @@ class RemoteWebhooks:
             n, more = n + answer["events"], answer["more"]
         return n
 
+    @override
     async def rotate(self, webhook: str, *, keep: timedelta | None) -> View:
-        """Shown once."""
         view: View = await self._wire.post(f"/webhooks/{part(webhook)}/rotate", {"keep": iso(keep)})
         return view
 
+    @override
     async def disable(self, webhook: str, *, reason: str) -> View:
-        """By the service."""
         view: View = await self._wire.post(f"/webhooks/{part(webhook)}/disable", {"reason": reason})
         return view
 
+    @override
     async def enable(self, webhook: str) -> View:
-        """By the service, which checks its address again."""
         view: View = await self._wire.post(f"/webhooks/{part(webhook)}/enable")
         return view
 
+    @override
     async def remove(self, webhook: str) -> View:
-        """By the service."""
         view: View = await self._wire.post(f"/webhooks/{part(webhook)}", method="DELETE")
         return view
 
@@ -111,23 +112,23 @@ T = TypeVar("T")
 LOOK_S: Final = 0.1
 PAGE: Final = 1_000
 AWAY_MAX: Final = 60_000
-"""How long a stream is tried again, in ms."""
+"""Maximum time of attempts to reopen a stream, in ms."""
 BACK_OFF_S: Final = (0.2, 0.5, 1.0, 2.0, 5.0)
 ENDED_ONLY: Final = ("outcome", "reason", "not_undone")
 
 
 def part(name: str) -> str:
-    """A name as one part of an address."""
+    """Return a name quoted as one path segment."""
     return quote(name, safe="")
 
 
 def iso(span: timedelta | None) -> str | None:
-    """A duration as the service reads it (ISO 8601)."""
+    """Return a duration in ISO 8601."""
     return f"PT{span.total_seconds():.3f}S" if span is not None else None
 
 
-class RemoteRuns:
-    """The part of a desk that is about runs. `lost`: is told once when a stream breaks off and is begun anew."""
+class RemoteClient(Client):
+    """Client of one service. `lost` is called with a message when a stream breaks off and is reopened."""
 
     me = "you"
     codes = False
@@ -138,26 +139,27 @@ class RemoteRuns:
         self._caller = ""
         self._clock = SystemClock()
 
+    @override
     async def caller(self) -> str:
-        """Whoever the token proves, asked for once."""
         if not self._caller:
             self._caller = str((await self.wire.get("/me"))["name"])
         return self._caller
 
+    @override
     async def now_real(self) -> int:
-        """This machine's clock: the service does not tell its own."""
         return self._clock.wall()
 
+    @override
     async def until(self, look: Callable[[], Awaitable[T | None]], *, within_s: float) -> T | None:
-        """By asking again."""
         try:
             async with asyncio.timeout(within_s):
-                while (found := await look()) is None:  # noqa: ASYNC110 - the other side is another machine
+                while (found := await look()) is None:  # noqa: ASYNC110 - a remote service sets no event here
                     await asyncio.sleep(LOOK_S)
                 return found
         except TimeoutError:
             return None
 
+    @override
     async def runs(
         self,
         *,
@@ -169,7 +171,6 @@ class RemoteRuns:
         cursor: str,
         limit: int,
     ) -> RunPage:
-        """One page; the rest is not counted."""
         page = await self.wire.get(
             "/runs", status=status, workflow=workflow, attention=attention, waiting_for=waiting_for,
             since=iso(since), cursor=cursor, limit=limit,
@@ -180,45 +181,45 @@ class RemoteRuns:
         whole = not cursor and not page["next_cursor"] and not (status or workflow or attention or waiting_for or since)
         return RunPage(views, page["next_cursor"], due, len(views) if whole else None, asked)
 
+    @override
     async def run(self, run: str) -> View:
-        """As GET /runs/RUN tells it."""
         view: View = await self.wire.get(f"/runs/{part(run)}")
         view.pop("explained", None)
         if view["status"] not in TERMINAL:
             view = {name: value for name, value in view.items() if name not in ENDED_ONLY}
         return view
 
+    @override
     async def glance(self, run: str) -> View:
-        """The same."""
         return await self.run(run)
 
+    @override
     async def input(self, run: str) -> Any:
-        """As GET /runs/RUN/input tells it."""
         return (await self.wire.get(f"/runs/{part(run)}/input"))["input"]
 
+    @override
     async def results(self, run: str, *, after: int, limit: int) -> ResultPage:
-        """As GET /runs/RUN/results tells them."""
         page = await self.wire.get(f"/runs/{part(run)}/results", after=after, limit=limit)
         return ResultPage(page["results"], page["count"], int(page["next_cursor"] or 0))
 
+    @override
     async def last_event(self, run: str) -> int:
-        """Pages are read to the end."""
         events = await self.events(run)
         return int(events[-1]["sequence"]) if events else 0
 
+    @override
     async def effects(self, run: str) -> list[View]:
-        """As GET /runs/RUN/effects tells them."""
         return [effect for _, effect in await self._ledger(run)]
 
     async def _ledger(self, run: str) -> list[tuple[str, View]]:
-        """Each with the id under which it is answered."""
+        """Return each effect of a run with its id at the service."""
         found: list[View] = (await self.wire.get(f"/runs/{part(run)}/effects"))["effects"]
         return [(str(effect.pop("id")), effect) for effect in found]
 
+    @override
     async def ledger(
         self, *, status: EffectStatus | None, activity: str, run: str, since: timedelta | None, cursor: str, limit: int
     ) -> tuple[list[View], str]:
-        """As GET /effects tells it."""
         page = await self.wire.get(
             "/effects", status=status, activity=activity, run=run, since=iso(since), cursor=cursor, limit=limit
         )
@@ -226,12 +227,12 @@ class RemoteRuns:
             view.pop("id")
         return page["effects"], page["next_cursor"]
 
+    @override
     async def effect(self, run: str, key: str, *, visit: int | None) -> View:
-        """Of those that its ledger tells."""
         return (await self.named(run, key, visit))[1]
 
     async def named(self, run: str, key: str, visit: int | None) -> tuple[str, View]:
-        """The one in doubt of this key, else the latest, with the id under which it is answered. Raises NotFound."""
+        """Return the uncertain effect of a key, else the latest, with its id at the service. Raises NotFound."""
         alike = [e for e in await self._ledger(run) if e[1]["key"] == key and visit in (None, e[1]["visit"])]
         if not alike:
             raise NotFound(
@@ -241,8 +242,8 @@ class RemoteRuns:
             )
         return next((e for e in alike if e[1]["status"] == EffectStatus.UNCERTAIN), alike[-1])
 
+    @override
     async def events(self, run: str, *, after: int = 0) -> list[View]:
-        """Page by page."""
         found: list[View] = []
         while True:
             page = await self.wire.get(f"/runs/{part(run)}/events", after=after, limit=PAGE)
@@ -251,8 +252,8 @@ class RemoteRuns:
                 return found
             after = page["last"]
 
+    @override
     async def follow(self, run: str, *, after: int = 0) -> AsyncIterator[str]:
-        """The stream, begun anew behind the last event where it breaks off. Raises Unavailable after a minute away."""
         failures, begun = 0, False
         since: int | None = None
         while True:
@@ -272,7 +273,7 @@ class RemoteRuns:
                 gone = error
             if gone is not None:
                 if since is None and begun:
-                    self._lost(f"the stream broke off after event {after}; it is begun anew behind it")
+                    self._lost(f"the stream broke off after event {after}; reconnecting")
                 since = self._clock.mono() if since is None else since
                 if not begun or self._clock.mono() - since > AWAY_MAX:
                     raise self.wire.away(gone) from gone
@@ -280,14 +281,14 @@ class RemoteRuns:
             failures += 1
 
     async def _stream(self, run: str, after: int) -> AsyncIterator[tuple[int, str]]:
-        """Number and text of each event until the stream ends; first of all (0, ''): it has begun."""
+        """Yield (0, '') once the stream is open, then number and text of each event until the stream ends."""
         async with self.wire.stream(f"/runs/{part(run)}/events", after) as lines:
             yield 0, ""
             async for number, text in frames(lines):
                 yield int(number), text
 
+    @override
     async def topology(self, view: View) -> View | None:
-        """Of the version that the service has loaded, where it is the run's."""
         try:
             found = await self.wire.get(f"/workflows/{part(view['workflow'])}")
         except NotFound:
@@ -295,18 +296,18 @@ class RemoteRuns:
         topology: View = found["topology"]
         return topology if found["lane"] == view["lane"] else None
 
+    @override
     async def explain(self, run: str) -> View:
-        """As GET /runs/RUN/explain tells it."""
         view: View = await self.wire.get(f"/runs/{part(run)}/explain")
         return view
 
+    @override
     async def input_schema(self, workflow: str) -> View:
-        """Of the newest version that the service has loaded. Raises NotFound."""
         schema: View = (await self.wire.get(f"/workflows/{part(workflow)}"))["input_schema"]
         return schema
 
+    @override
     async def start(self, workflow: str, given: bytes, *, run: str, key: str) -> tuple[View, bool]:
-        """The service checks the input."""
         try:
             data = json.loads(given)
         except (ValueError, RecursionError) as error:
@@ -315,18 +316,18 @@ class RemoteRuns:
         view: View = await self.wire.post(f"/workflows/{part(workflow)}/runs", body, key=key)
         return view, bool(view.pop("created"))
 
+    @override
     async def signal(self, run: str, name: str, payload: View, *, signal_id: str) -> bool:
-        """Once, where it has an id."""
         body = {"payload": payload, **({"signal_id": signal_id} if signal_id else {})}
         return bool((await self.wire.post(f"/runs/{part(run)}/signals/{part(name)}", body))["new"])
 
+    @override
     async def to_undo(self, run: str) -> list[str]:
-        """Of the ledger as it is told."""
         done = await self._done(run)
         return [f"{e['effect']} {e['key']}" for e in done if e["undo"] and not e["undo"].startswith(NO_UNDO)]
 
+    @override
     async def not_undone(self, run: str) -> list[str]:
-        """Of the ledger as it is told."""
         kept = [e for e in await self._done(run) if not e["undo"] or e["undo"].startswith(NO_UNDO)]
         return [
             f"{e['effect']} {e['key']}" + (f": {e['undo'].removeprefix(NO_UNDO)}" if e["undo"] else "") for e in kept
@@ -335,32 +336,28 @@ class RemoteRuns:
     async def _done(self, run: str) -> list[View]:
         return [e for e in reversed(await self.effects(run)) if e["status"] == EffectStatus.DONE and e["run"] == run]
 
+    @override
     async def cancel(self, run: str, *, reason: str) -> None:
-        """Recorded when this returns."""
         await self.wire.post(f"/runs/{part(run)}/cancel", {"reason": reason})
 
+    @override
     async def go_on(self, run: str, *, reason: str) -> None:
-        """Recorded when this returns."""
         await self.wire.post(f"/runs/{part(run)}/continue", {"reason": reason})
 
+    @override
     async def extend(self, run: str, *, by: timedelta, reason: str) -> None:
-        """Recorded when this returns."""
         await self.wire.post(f"/runs/{part(run)}/extend", {"reason": reason, "by": by.total_seconds()})
 
-
-class RemoteClient(RemoteRuns):
-    """A desk over HTTP."""
-
     # --- approvals -----------------------------------------------------------------------------
+    @override
     async def approvals(
         self, *, status: str, mine: bool, overdue: bool, cursor: str, limit: int
     ) -> tuple[list[View], str]:
-        """One page."""
         page = await self.wire.get("/approvals", status=status, mine=mine, overdue=overdue, cursor=cursor, limit=limit)
         return page["approvals"], page["next_cursor"]
 
+    @override
     async def approvals_of(self, run: str) -> list[View]:
-        """Page by page."""
         found, cursor = list[View](), ""
         while True:
             page = await self.wire.get("/approvals", run=run, cursor=cursor, limit=PAGE)
@@ -368,12 +365,12 @@ class RemoteClient(RemoteRuns):
             if not (cursor := page["next_cursor"]):
                 return found
 
+    @override
     async def approval(self, approval: str) -> View:
-        """With what was done before it was asked, and since."""
         return _shown(await self.wire.get(f"/approvals/{part(approval)}"))
 
+    @override
     async def approve(self, approval: str, *, reason: str, alternative: int, changes: Mapping[str, Any] | None) -> View:
-        """Of the version that is read now."""
         offered = len((await self.approval(approval))["plans"])
         if not 0 <= alternative < offered:
             raise NotFound(
@@ -384,8 +381,8 @@ class RemoteClient(RemoteRuns):
         body = {"decision": "approve", "reason": reason, "alternative": alternative}
         return await self._decide(approval, {**body, **({"changes": dict(changes)} if changes else {})})
 
+    @override
     async def reject(self, approval: str, *, reason: str, again: bool) -> View:
-        """Of the version that is read now."""
         return await self._decide(approval, {"decision": "again" if again else "reject", "reason": reason})
 
     async def _decide(self, approval: str, body: View) -> View:
@@ -393,24 +390,24 @@ class RemoteClient(RemoteRuns):
         answer = await self.wire.post(f"/approvals/{part(approval)}/decision", body, etag=f'"v{seen["version"]}"')
         return _shown(answer["approval"])
 
+    @override
     async def claim_approval(self, approval: str) -> View:
-        """It binds nobody."""
         return _shown(await self.wire.post(f"/approvals/{part(approval)}/claim"))
 
+    @override
     async def reassign(self, approval: str, who: str, *, reason: str) -> View:
-        """The service reads the rule."""
         return _shown(await self.wire.post(f"/approvals/{part(approval)}/reassign", {"to": who, "reason": reason}))
 
     # --- attention, effects --------------------------------------------------------------------
+    @override
     async def attention(
         self, *, reason: Reason | None, workflow: str, cursor: str, first: bool
     ) -> tuple[list[View], str]:
-        """One page; the service knows itself which is the first."""
         page = await self.wire.get("/attention", reason=reason, workflow=workflow, cursor=cursor)
         return page["attention"], page["next_cursor"]
 
+    @override
     async def attention_of(self, run: str) -> list[View]:
-        """Pages of its workflow are read until it is found."""
         view = await self.run(run)
         cursor = ""
         while view["attention"]:
@@ -421,17 +418,17 @@ class RemoteClient(RemoteRuns):
                 break
         return []
 
+    @override
     async def reason_of(self, run: str, choice: Choice, reason: Reason | None, key: str) -> Reason:
-        """The one named, or the first that offers the choice; the service says whether it may be answered."""
         entries = (await self.run(run))["attention"]
         found = [Reason(each["reason"]) for each in entries if reason in (None, each["reason"])]
         offered = [Reason(each["reason"]) for each in entries if choice in each["choices"]]
         return reason or next(iter(offered or found), Reason.EXCEPTION)
 
+    @override
     async def answer(
         self, run: str, choice: Choice, *, reason: Reason | None, key: str, text: str, by: timedelta | None
     ) -> None:
-        """Recorded when this returns."""
         body: View = {"choice": choice.value, "reason": text, "key": key}
         if reason is not None:
             body["attention"] = reason.value
@@ -439,10 +436,10 @@ class RemoteClient(RemoteRuns):
             body["by"] = by.total_seconds()
         await self.wire.post(f"/attention/{part(run)}/resolve", body)
 
+    @override
     async def answer_all(
         self, reason: Reason, choice: Choice, *, text: str, workflow: str, by: timedelta | None, cursor: str
     ) -> AnsweredPage:
-        """One request each."""
         items, further = await self.attention(reason=reason, workflow=workflow, cursor=cursor, first=False)
         done: dict[str, None] = {}
         failed: list[tuple[str, str]] = []
@@ -463,10 +460,10 @@ class RemoteClient(RemoteRuns):
             done[item["run"]] = None
         return AnsweredPage(list(done), failed, further)
 
+    @override
     async def resolve_effect(
         self, run: str, key: str, verb: Verb, *, reason: str, external_id: str, response: Any
     ) -> None:
-        """The one in doubt of this key, else the latest."""
         if not reason.strip():
             raise InvalidInput(
                 "the service asks for a reason", "people will read it in the run's history", "say --reason …"
@@ -477,29 +474,29 @@ class RemoteClient(RemoteRuns):
             body |= {"external_id": external_id, "response": response}
         await self.wire.post(f"/effects/{part(name)}/resolve", body)
 
-    # --- the store -----------------------------------------------------------------------------
+    # --- webhooks, workers, versions, pauses -----------------------------------------------------
     @property
+    @override
     def webhooks(self) -> RemoteWebhooks:
-        """Of the service."""
         return RemoteWebhooks(self.wire)
 
+    @override
     async def whoami(self) -> View:
-        """As the token proves it."""
         view: View = await self.wire.get("/me")
         return view
 
+    @override
     async def workers(self) -> list[View]:
-        """Those that have gone, too."""
         views: list[View] = (await self.wire.get("/workers", all=True))["workers"]
         return views
 
+    @override
     async def versions(self) -> list[View]:
-        """As the service tells them."""
         views: list[View] = (await self.wire.get("/versions"))["versions"]
         return views
 
+    @override
     async def of_lane(self, workflow: str, lane: str) -> list[str]:
-        """Page by page."""
         found: list[str] = []
         for status in set(RunStatus) - TERMINAL:
             cursor, more = "", True
@@ -509,10 +506,10 @@ class RemoteClient(RemoteRuns):
                 more = bool(cursor := page["next_cursor"])
         return list(dict.fromkeys(found))
 
+    @override
     async def move_runs(
         self, workflow: str, version: int, runs: Sequence[str], *, node: str, reason: str
     ) -> tuple[Sequence[str], Sequence[tuple[str, str]]]:
-        """One request each. Raises NotFound where nobody serves that version."""
         done: list[str] = []
         failed: list[tuple[str, str]] = []
         body = {"workflow": workflow, "version": version, "node": node, "reason": reason}
@@ -526,23 +523,23 @@ class RemoteClient(RemoteRuns):
                 failed.append((run, why_not(error)))
         return done, failed
 
+    @override
     async def pauses(self) -> list[View]:
-        """As the service tells them."""
         views: list[View] = (await self.wire.get("/pauses"))["pauses"]
         return views
 
+    @override
     async def pause(self, what: What, name: str, *, reason: str) -> View:
-        """It holds when this returns."""
         view: View = await self.wire.post("/pauses", {"what": what, "name": name, "reason": reason})
         return view
 
+    @override
     async def resume(self, what: What, name: str) -> View:
-        """It is released when this returns."""
         view: View = await self.wire.post("/pauses/resume", {"what": what, "name": name})
         return view
 
 
 def _shown(approval: View) -> View:
-    """Without the schema of what a request has to look like."""
+    """Return an approval without the schema of its requests."""
     approval.pop("schema")
     return approval
