@@ -10,7 +10,7 @@ import pytest
 from outlast.core.machine import ApprovalStatus
 from outlast.core.rows import Approval
 from outlast.engine import approvals
-from outlast.engine.permission import usable_approvals, was_theirs_to_decide
+from outlast.engine.permission import approvers_were_entitled, usable_approvals
 from outlast.flow import Allow, Context, Deny, NeedsApproval, NotSent, PolicyRequest, Workflow, role
 from tests.engine.test_approval_attacks import Scene, scene
 from tests.engine.world import MINUTE, Acts, Receiver, State, World, one_node, write
@@ -65,7 +65,7 @@ async def test_votes_that_were_tampered_with_count_for_nothing(world: World) -> 
     await s.as_("ana").approve(s.id)
     await s.as_("ben").approve(s.id)
     row, votes = s.row, json.loads(s.row.votes)
-    assert was_theirs_to_decide(row)
+    assert approvers_were_entitled(row)
     for wrong in [
         [votes[0]],
         [votes[0], votes[0]],
@@ -73,7 +73,7 @@ async def test_votes_that_were_tampered_with_count_for_nothing(world: World) -> 
         [votes[0], {**votes[1], "claims": ["sales"]}],
         [votes[0], {**votes[1], "who": "boss & cfo"}],
     ]:
-        assert not was_theirs_to_decide(row._replace(votes=json.dumps(wrong))), wrong
+        assert not approvers_were_entitled(row._replace(votes=json.dumps(wrong))), wrong
 
 
 @pytest.mark.req("GATE-6", "GATE-9")

@@ -157,7 +157,7 @@ def signal_twice(patch: Patch) -> None:
 
 
 def swallowed_wait(patch: Patch) -> None:
-    kept = node_execution.NodeExecution._verdict
+    kept = node_execution.NodeExecution._result
 
     def from_the_body(self: Any, task: Any) -> Any:
         if task.done() and not task.cancelled() and task.exception() is None:

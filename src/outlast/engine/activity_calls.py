@@ -243,7 +243,7 @@ class TransactionalExecutor(EffectExecutor):
             except ConditionFailed as moved:
                 if moved.reason != INBOX_SEQ or inbox_seq is None:
                     raise
-            messages = await session.new_notes()  # no message can arrive, because the run row is locked
+            messages = await session.new_messages()  # no message can arrive, because the run row is locked
             if (cancel := cancel_of(messages)) is not None:
                 self.execution.cancelled(cancel)
                 raise Unresolved

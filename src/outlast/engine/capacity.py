@@ -31,7 +31,7 @@ class Capacity:
         self._clock = clock
         self._walked: dict[str, int] = {}  # monotonic time of each tenant's last run here
 
-    def walks(self, tenant: str) -> None:
+    def note_held(self, tenant: str) -> None:
         """Record that a run of this tenant is held."""
         self._walked[tenant] = self._clock.mono()
 

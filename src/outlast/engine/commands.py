@@ -16,7 +16,7 @@ from outlast.core.rows import APPROVAL, EFFECT, RUN, TOKEN, Approval, Effect, Ke
 from outlast.core.run_columns import Attention, attention_of
 from outlast.core.verbs import start as start_verb
 from outlast.engine.admission import limits_of
-from outlast.engine.run_session import tell_waiting
+from outlast.engine.run_session import notify_waiting
 from outlast.engine.snapshots import first_snapshot
 from outlast.errors import Conflict, Ended, InvalidInput, LimitExceeded, NotFound, Stale
 from outlast.flow.workflow import Workflow
@@ -529,7 +529,7 @@ async def resolve_effect(
     try:
         await store.commit(as_seen(commit, seen))
         if effect.by_run:
-            await tell_waiting(store, effect)
+            await notify_waiting(store, effect)
     except Ended:
         raise over(effect.by_run or effect.run) from None
     except Stale as stale:

@@ -70,7 +70,7 @@ class DeadWorkers:
             wait = self._live.heartbeat_every
             self._asked.clear()
             try:
-                wait = min(wait, await self._look())
+                wait = min(wait, await self._poll())
             except StoreError as error:
                 self._outage.met("cannot check other workers", error)
             await self._sleep(max(wait, 1))
@@ -84,7 +84,7 @@ class DeadWorkers:
             sleeper.cancel()
             asked.cancel()
 
-    async def _look(self) -> int:
+    async def _poll(self) -> int:
         """Close expired rows and take over their runs. Returns the ms until the next lease may expire."""
         rows = [row for row in await self._store.rows(WORKER, (STORE,)) if isinstance(row, Worker)]
         # rows that no longer exist are dropped

@@ -193,7 +193,7 @@ class EffectExecutor:
         done = await session.land(commit)
         self._sending.landed()
         self._permit = permit(submitted, effect.not_after, done.now.real, self.execution.services.lease)
-        if session.mail_moved:
+        if session.has_new_messages:
             await self._check_cancel(effect)
         return effect
 
@@ -255,7 +255,7 @@ class EffectExecutor:
 
     async def _check_cancel(self, effect: Effect) -> None:
         """Stop before the call if a cancel has arrived with the answer of the intent (S-1)."""
-        cancel = cancel_of(await self.session.new_notes())
+        cancel = cancel_of(await self.session.new_messages())
         lost = self.session.run.restored and effect.attempts == 1  # a restore may have lost an earlier call
         # not refused, because this or an earlier attempt may have happened
         if cancel is not None and (lost or self._maybe_done):

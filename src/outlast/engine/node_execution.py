@@ -20,7 +20,7 @@ from outlast.core.run_columns import Armed, Attention
 from outlast.core.run_transition import LogEntry
 from outlast.engine.attempts import ActivityCaller, SendWindow
 from outlast.engine.lease import Lease
-from outlast.engine.node_result import Again, Flagged, HandBack, Parked, Raised, Resting, Returned, Verdict
+from outlast.engine.node_result import Again, Flagged, HandBack, NodeResult, Parked, Raised, Resting, Returned
 from outlast.engine.pauses import Breakers
 from outlast.engine.rate_limit import CallSlot, Throttle, limit_name
 from outlast.engine.run_session import ConditionFailed, EffectKey, RunLost, RunSession, StoreAway
@@ -291,7 +291,7 @@ class NodeExecution:
     # --- running ------------------------------------------------------------------------------------
     async def run(
         self, body: Callable[[], Awaitable[Any]], title: str, left_open: Callable[[], Iterable[LeftOpen]] = tuple
-    ) -> Verdict:
+    ) -> NodeResult:
         """Run the body until the result is known.
 
         Raises RunLost if another worker holds the run.
@@ -318,7 +318,7 @@ class NodeExecution:
             await self._calls_ended()
         if not task.done():
             await self._cancel_body(task)
-        return self._verdict(task)
+        return self._result(task)
 
     async def _calls_ended(self) -> None:
         while self.calls_in_flight:
@@ -376,7 +376,7 @@ class NodeExecution:
             await asyncio.wait([task], timeout=FOREIGN_AWAIT_GRACE / SECOND)
         await self._calls_ended()  # calls that began before the execution closed
 
-    def _verdict(self, task: asyncio.Task[Any]) -> Verdict:
+    def _result(self, task: asyncio.Task[Any]) -> NodeResult:
         error = task.exception() if task.done() and not task.cancelled() else None
         if self._broken is not None:
             raise self._broken

@@ -81,7 +81,7 @@ class Returned(NamedTuple):
     value: Any
 
 
-Verdict: TypeAlias = EndCancelled | Flagged | Resting | Again | HandBack | Raised | Returned
+NodeResult: TypeAlias = EndCancelled | Flagged | Resting | Again | HandBack | Raised | Returned
 
 
 class EffectRefused(Refused):

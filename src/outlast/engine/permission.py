@@ -50,7 +50,7 @@ async def permission(
     if altered := [a.id for a in usable if altered_plan(a)]:
         _deny(execution, f"{', '.join(altered)}: the stored plan does not match the approved digest")
         return None
-    entitled = [a for a in usable if was_theirs_to_decide(a)]
+    entitled = [a for a in usable if approvers_were_entitled(a)]
     if usable and not entitled:
         by = ", ".join(vote["by"] for vote in votes_of(usable[0]))
         _deny(execution, f"{usable[0].id} was approved by {by}, who may not decide by the recorded roles")
@@ -66,7 +66,7 @@ async def permission(
     by = said(execution, verdict)
     if previous is not None and covering is not None:
         return covered(execution, by, previous.covered_until)
-    if not isinstance(verdict, NeedsApproval) and not was_put_to_person(execution, plan.activity):
+    if not isinstance(verdict, NeedsApproval) and not was_requested(execution, plan.activity):
         return Permission(by)
     if (approval := next((a for a in usable if _enough(a, verdict)), None)) is not None:
         return _by_approval(execution, approval, by)
@@ -80,7 +80,7 @@ async def permission(
     return None
 
 
-def was_put_to_person(execution: NodeExecution, activity: str) -> bool:
+def was_requested(execution: NodeExecution, activity: str) -> bool:
     """Return True if approval of a plan of this activity was requested in this run."""
     approvals = execution.session.approvals
     return bool(approvals) and any(
@@ -101,7 +101,7 @@ def usable_approvals(execution: NodeExecution, plan: Plan[Any]) -> list[Approval
     ]
 
 
-def was_theirs_to_decide(approval: Approval) -> bool:
+def approvers_were_entitled(approval: Approval) -> bool:
     """Return True if the recorded roles of the approvers satisfy the rule when the approval is used (S10).
 
     It takes enough different approvers, each entitled by the rule under which he or she voted, and not the requester if

@@ -170,7 +170,7 @@ async def proposed(execution: NodeExecution, plan: Plan[Any], by: str) -> Verdic
         await execution.session.land(moves.remember_all(execution.session.run, [memo]))
     verdict = _recall(execution, key)
     if isinstance(verdict, Deny):
-        _tell(execution, plan, verdict, "proposal", key, by)
+        _log_denial(execution, plan, verdict, "proposal", key, by)
     return verdict
 
 
@@ -184,10 +184,12 @@ def record_denial(execution: NodeExecution, plan: Plan[Any], verdict: Deny, occa
         execution.session.submit(
             moves.remember_all(execution.session.run, [_memo(execution, key, plan, verdict, occasion, "")])
         )
-    _tell(execution, plan, verdict, occasion, key, "")
+    _log_denial(execution, plan, verdict, occasion, key, "")
 
 
-def _tell(execution: NodeExecution, plan: Plan[Any], verdict: Deny, occasion: Occasion, key: str, by: str) -> None:
+def _log_denial(
+    execution: NodeExecution, plan: Plan[Any], verdict: Deny, occasion: Occasion, key: str, by: str
+) -> None:
     if len(execution.log_entries) >= DENIALS_LOGGED_MAX:
         return
     data: dict[str, object] = {

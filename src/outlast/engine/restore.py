@@ -48,7 +48,7 @@ async def recover(store: Store, *, new_id: str, actor: str) -> Recovered:
     await store.commit(Commit((Put(META, begun.row(), before.n),), label=f"generation {n}"))
     workers = await _close_workers(store)
     writers = await _close_writers(store)
-    runs, effects = await _doubt_runs(store, n, actor)
+    runs, effects = await _mark_runs(store, n, actor)
     return Recovered(begun, workers, writers, runs, effects)
 
 
@@ -83,27 +83,27 @@ async def _close_writers(store: Store) -> int:
     return n
 
 
-async def _doubt_runs(store: Store, generation: int, actor: str) -> tuple[int, int]:
+async def _mark_runs(store: Store, generation: int, actor: str) -> tuple[int, int]:
     runs = effects = 0
     after: Key = ()
     while page := await store.rows(RUN, (), after=after, limit=PAGE):
         for row in page:
             assert isinstance(row, Run)
             if not is_over(row) and row.restored < generation:
-                effects += await _doubt_run(store, row, generation, actor)
+                effects += await _mark_run(store, row, generation, actor)
                 runs += 1
         after = page[-1][: RUN.key]  # type: ignore[assignment]
     return runs, effects
 
 
-async def _doubt_run(store: Store, run: Run, generation: int, actor: str) -> int:
+async def _mark_run(store: Store, run: Run, generation: int, actor: str) -> int:
     """Mark one run, and return how many of its effects became uncertain."""
     done = 0
     while True:
         (rows,) = await store.run_rows([run[:2]])
         if rows is None or is_over(rows.run) or rows.run.restored >= generation:
             return done
-        doubtful = _doubtful(rows)
+        doubtful = _uncertain_effects(rows)
         now = rows.now
         commit = restore_run(
             rows.run,
@@ -125,6 +125,6 @@ async def _doubt_run(store: Store, run: Run, generation: int, actor: str) -> int
             continue
 
 
-def _doubtful(rows: RunRows) -> list[Effect]:
+def _uncertain_effects(rows: RunRows) -> list[Effect]:
     own = [*rows.effects, *(e for e in rows.shared if e.by_run == rows.run.run)]
     return sorted((e for e in own if may_have_changed(e)), key=lambda e: e.ordinal)

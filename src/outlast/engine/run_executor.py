@@ -41,11 +41,11 @@ from outlast.engine.node_result import (
     Again,
     Flagged,
     HandBack,
+    NodeResult,
     Parked,
     Raised,
     Resting,
     Returned,
-    Verdict,
     attention,
     exception_attention,
     exhausted_in,
@@ -92,10 +92,10 @@ class RunExecutor:
         self._draining = draining
         self._taken_over = session.run.status is RunStatus.RECOVERING  # and its rows are not checked yet (CKP-6)
 
-    async def hold(self) -> None:
+    async def execute(self) -> None:
         """Execute the run until it is released, ended or lost. Never raises an error of the author's code."""
         try:
-            while await self._turn():
+            while await self._step_or_reload():
                 pass
         except RunLost:
             log.info("run %s is no longer held here", self.session.run.run)
@@ -111,7 +111,7 @@ class RunExecutor:
         except (RunLost, ConditionFailed, StoreAway, Rejected):
             log.warning("run %s could not be flagged; it is released at the next heartbeat", self.session.run.run)
 
-    async def _turn(self) -> bool:
+    async def _step_or_reload(self) -> bool:
         """Take one step; return True if this worker keeps the run."""
         try:
             self._check_ceiling()
@@ -138,12 +138,12 @@ class RunExecutor:
 
     async def _step(self) -> bool:
         try:
-            return await self._go()
+            return await self._route()
         except Rejected as error:  # a value of the author's code cannot be stored: too large, or not text
             await self._reload()
             return await self._exception(error, ())
 
-    async def _go(self) -> bool:
+    async def _route(self) -> bool:
         session = self.session
         served = session.run.lane in self._workflows
         way = route(session.run, session.messages, session.effects, session.now.business, served=served)
@@ -160,7 +160,7 @@ class RunExecutor:
             session.run, said = answered(session.run, way.left, way.answers, now=session.now)
             self._pending.append(said)
         if isinstance(way, Rest):
-            return await self._settle_beside(way)
+            return await self._settle_while_flagged(way)
         # durable before the node executes, because it may kill this worker too
         if any(a.attention.reason is Reason.POISONED for a in way.answers):
             return await self.give_back("an operator let it continue")
@@ -172,7 +172,7 @@ class RunExecutor:
             return await self._flag(
                 (attention(self.session, Reason.CONTRADICTION, error.what),), self._new_log_entries(())
             )
-        if (gone_over := await self._go_over(way, state)) is not None:
+        if (gone_over := await self._move_version(way, state)) is not None:
             return gone_over
         if not await self._is_admitted():
             return False
@@ -181,9 +181,9 @@ class RunExecutor:
             what = f"{self._workflow.title} has no node {session.run.node} any more"
             detail = f"{what} → {command(session.run, self._workflow)}"
             return await self._flag((attention(self.session, Reason.NODE_GONE, detail),), self._new_log_entries(()))
-        return await self._walk(node, way, state)
+        return await self._execute(node, way, state)
 
-    async def _go_over(self, way: WalkOn, state: bytes) -> bool | None:
+    async def _move_version(self, way: WalkOn, state: bytes) -> bool | None:
         """Move the run to a served version, or to the node an operator named (S-22).
 
         Returns None if it stays, else the result of the step.
@@ -205,7 +205,7 @@ class RunExecutor:
         self._pending = []
         self._notify()
         self._workflow = self._workflows[to.lane]
-        if session.mail_moved:
+        if session.has_new_messages:
             await self._reload()
         return True
 
@@ -231,10 +231,10 @@ class RunExecutor:
         self._pending.append(said)
 
     # --- walking -----------------------------------------------------------------------------------
-    async def _walk(self, node: Node, way: WalkOn, kept: bytes) -> bool:
+    async def _execute(self, node: Node, way: WalkOn, kept: bytes) -> bool:
         session = self.session
         execution = self.execution = NodeExecution(session, self._workflow, self._services)
-        if (stop := await self._stopped()) is not None:
+        if (stop := await self._obstacle()) is not None:
             return await stop
         try:
             state = self._workflow.state_codec.load(kept)
@@ -250,11 +250,11 @@ class RunExecutor:
         self._fits = True
         context = NodeContext(execution, state)
         title = f'node "{node.name}" of {self._workflow.name}'
-        verdict = await execution.run(lambda: context.run(node.fn), title, lambda: left_open(execution, ending=False))
+        result = await execution.run(lambda: context.run(node.fn), title, lambda: left_open(execution, ending=False))
         log_entries = self._new_log_entries([*execution.log_entries.values(), *context.log_entries.values()])
-        return await self._conclude(execution, node, context, verdict, log_entries, way)
+        return await self._conclude(execution, node, context, result, log_entries, way)
 
-    async def _stopped(self) -> Coroutine[Any, Any, bool] | None:
+    async def _obstacle(self) -> Coroutine[Any, Any, bool] | None:
         """Return the step that replaces the execution: quarantine, contradicting rows or a pause (S-5, S-23)."""
         session = self.session
         run = session.run
@@ -276,22 +276,22 @@ class RunExecutor:
         execution: NodeExecution,
         node: Node,
         context: NodeContext,
-        verdict: Verdict,
+        result: NodeResult,
         log_entries: tuple[LogEntry, ...],
         way: WalkOn,
     ) -> bool:
         forgotten = context.conclude()
         if context.results is not None:
             await context.results.hand_in()
-        if forgotten is not None and isinstance(verdict, Returned | Raised):
-            verdict = with_forgotten(verdict, forgotten)
-        if isinstance(verdict, Returned):
-            return await self._returned(execution, node, context, verdict.value, log_entries, way)
-        if isinstance(verdict, Raised):
-            return await self._raised(verdict.error, log_entries)
-        return await self._left(execution, verdict, log_entries)
+        if forgotten is not None and isinstance(result, Returned | Raised):
+            result = with_forgotten(result, forgotten)
+        if isinstance(result, Returned):
+            return await self._returned(execution, node, context, result.value, log_entries, way)
+        if isinstance(result, Raised):
+            return await self._raised(result.error, log_entries)
+        return await self._conclude_other(execution, result, log_entries)
 
-    async def _settle_beside(self, way: Rest) -> bool:
+    async def _settle_while_flagged(self, way: Rest) -> bool:
         """Settle open effects while a person is asked about another one, then wait on (S-16)."""
         session = self.session
         stopping = [a.reason for a in way.left if a.reason not in OVERLAY_ONLY]
@@ -300,11 +300,11 @@ class RunExecutor:
         execution = self.execution = NodeExecution(session, self._workflow, self._services, settling=True)
         ending = bool(session.run.ending)
         title = f"the open effects of {session.run.run}"
-        verdict = await execution.run(_nothing, title, lambda: left_open(execution, ending=ending))
-        if isinstance(verdict, Returned | Resting):
-            parked = verdict.parked if isinstance(verdict, Resting) else ()
+        result = await execution.run(_nothing, title, lambda: left_open(execution, ending=ending))
+        if isinstance(result, Returned | Resting):
+            parked = result.parked if isinstance(result, Resting) else ()
             return await self._rest(way, _of_effects(parked))
-        return await self._left(execution, verdict, self._new_log_entries(()))
+        return await self._conclude_other(execution, result, self._new_log_entries(()))
 
     async def _may_settle(self) -> bool:
         """Return True if an effect is open, and the code and the operators let it settle."""
@@ -315,23 +315,25 @@ class RunExecutor:
             return False
         if any(effect_misfits(self._workflow, run, session.effects.values())):
             return False
-        stop = await self._stopped()
+        stop = await self._obstacle()
         if stop is not None:
             stop.close()
         return stop is None
 
-    async def _left(self, execution: NodeExecution, verdict: Verdict, log_entries: tuple[LogEntry, ...]) -> bool:
+    async def _conclude_other(
+        self, execution: NodeExecution, result: NodeResult, log_entries: tuple[LogEntry, ...]
+    ) -> bool:
         """Release the run, or take the next step, after an execution that did not end by itself."""
-        if isinstance(verdict, Flagged):
-            return await self._flag(verdict.reasons, log_entries, _of_effects(verdict.parked))
-        if isinstance(verdict, EndCancelled):
+        if isinstance(result, Flagged):
+            return await self._flag(result.reasons, log_entries, _of_effects(result.parked))
+        if isinstance(result, EndCancelled):
             await self._reload()
             return True
-        if isinstance(verdict, Resting):
-            return await self._rest_until(verdict, log_entries, execution.asked)
-        if isinstance(verdict, HandBack):
-            return await self.give_back(verdict.why)
-        assert isinstance(verdict, Again)
+        if isinstance(result, Resting):
+            return await self._rest_until(result, log_entries, execution.asked)
+        if isinstance(result, HandBack):
+            return await self.give_back(result.why)
+        assert isinstance(result, Again)
         await self._reload()
         return True
 
@@ -426,7 +428,7 @@ class RunExecutor:
             self._notify()
         else:
             session.enter(commit)
-        if session.mail_moved:
+        if session.has_new_messages:
             await self._reload()
         if self._draining():
             return await self.give_back("the worker drains")
@@ -514,29 +516,29 @@ class RunExecutor:
         self._notify()
         return False
 
-    async def _rest_until(self, verdict: Resting, log_entries: tuple[LogEntry, ...], asked: set[str]) -> bool:
+    async def _rest_until(self, result: Resting, log_entries: tuple[LogEntry, ...], asked: set[str]) -> bool:
         """Park the run. Messages that concern none of the waits do not begin the execution again (S-1)."""
         while True:
             try:
-                return await self._park(verdict, log_entries)
+                return await self._park(result, log_entries)
             except ConditionFailed as moved:
-                messages = await self.session.new_notes() if moved.reason == "inbox_seq" else ()
+                messages = await self.session.new_messages() if moved.reason == "inbox_seq" else ()
                 if not messages or any(n.kind != "signal" or n.name in asked for n in messages):
                     raise
                 await self.session.go_on()
                 self.session.also_read(messages)
 
-    async def _park(self, verdict: Resting, log_entries: tuple[LogEntry, ...]) -> bool:
+    async def _park(self, result: Resting, log_entries: tuple[LogEntry, ...]) -> bool:
         session = self.session
-        verbs = {p.verb for p in verdict.parked}
+        verbs = {p.verb for p in result.parked}
         verb = next(v for v in ("await_settle", "retry", "park") if v in verbs)
-        timers: list[Armed] = [p.armed for p in verdict.parked if p.armed is not None]
+        timers: list[Armed] = [p.armed for p in result.parked if p.armed is not None]
         await session.land(
             park(
                 session.run,
                 verb,
                 inbox_seq=session.inbox_read,
-                waiting=[p.waiting for p in verdict.parked],
+                waiting=[p.waiting for p in result.parked],
                 timers=timers,
                 now=session.now,
                 mapping=session.store.mapping(),
@@ -612,7 +614,7 @@ class RunExecutor:
         return True
 
     async def _undo(self, way: Undo) -> bool:
-        if (stop := await self._stopped()) is not None:
+        if (stop := await self._obstacle()) is not None:
             return await stop
         return await self._unwind(way.ending, self._new_log_entries(()))
 
@@ -620,11 +622,11 @@ class RunExecutor:
         """Settle open effects, undo what must be undone, and end the run in one commit."""
         session = self.session
         execution = self.execution = NodeExecution(session, self._workflow, self._services)
-        verdict = await execution.run(lambda: unwind(execution, self._draining), f"the end of {session.run.run}")
-        if isinstance(verdict, Raised):
-            return await self._exception(verdict.error, log_entries)
-        if not isinstance(verdict, Returned):
-            return await self._left(execution, verdict, log_entries)
+        result = await execution.run(lambda: unwind(execution, self._draining), f"the end of {session.run.run}")
+        if isinstance(result, Raised):
+            return await self._exception(result.error, log_entries)
+        if not isinstance(result, Returned):
+            return await self._conclude_other(execution, result, log_entries)
         if session.run.ending:
             log_entries = (*log_entries, compensated(session.run, tuple(session.effects.values())))
         await end(session, ending.outcome, state=None, result=None, reason=ending.reason, log_entries=log_entries)

@@ -46,7 +46,7 @@ log = logging.getLogger("outlast.engine")
 USERS_PER_READ: Final = 1_000
 
 
-async def tell_waiting(store: Store, effect: Effect) -> None:
+async def notify_waiting(store: Store, effect: Effect) -> None:
     """Send a message to every run that waits for this shared effect.
 
     Never raises (S-18).
@@ -58,7 +58,7 @@ async def tell_waiting(store: Store, effect: Effect) -> None:
         while True:
             page = await store.page(USAGE, effect.tenant, {"key": effect.key}, cursor=cursor, limit=USERS_PER_READ)
             runs = [row.run for row in page.rows if isinstance(row, Usage) and row.run != effect.by_run]
-            await asyncio.gather(*(_tell(store, effect, run) for run in runs))
+            await asyncio.gather(*(_notify_waiting(store, effect, run) for run in runs))
             cursor = page.cursor
             if not cursor:
                 return
@@ -66,7 +66,7 @@ async def tell_waiting(store: Store, effect: Effect) -> None:
         log.warning("runs that wait for %s could not be notified: %s", effect.key, error)
 
 
-async def _tell(store: Store, effect: Effect, run: str) -> None:
+async def _notify_waiting(store: Store, effect: Effect, run: str) -> None:
     row = await store.load(RUN, (effect.tenant, run))
     if not isinstance(row, Run) or is_over(row):
         return
@@ -125,7 +125,7 @@ class RunSession:
         Removing one gives the right to call, or to prove that it was not sent. None: an earlier attempt may have
         happened, so there is nothing to prove.
         """
-        self._telling: set[asyncio.Task[None]] = set()
+        self._notifying: set[asyncio.Task[None]] = set()
         self.commits = 0  # commits of this holder: an execution that makes none would end the same way again
         self.claimed_visit = rows.run.visit  # visit of the run when it was claimed
         self._take_rows(rows)
@@ -193,7 +193,7 @@ class RunSession:
             seen()
         self._apply(commit)
         if (settled := settled_shared(commit)) is not None:
-            self._tell(settled)
+            self._notify_waiting(settled)
         self.commits += 1
         self._open = [each for each in self._open if not _landed(each[1])]
         return done
@@ -203,7 +203,7 @@ class RunSession:
         future = self.store.submit(commit, chain=self._chain, linger=True)
         self._open.append((commit, future))
         if (settled := settled_shared(commit)) is not None:
-            future.add_done_callback(lambda future: None if future.exception() else self._tell(settled))
+            future.add_done_callback(lambda future: None if future.exception() else self._notify_waiting(settled))
         if self._watch is not None and (seen := self._watch.seen(self, commit)) is not None:
             self._unseen[id(commit)] = seen
             self._see(commit, future)
@@ -289,7 +289,7 @@ class RunSession:
                 seen()
             self._apply(commit)
             if (settled := settled_shared(commit)) is not None:
-                self._tell(settled)
+                self._notify_waiting(settled)
         self.commits += 1
 
     async def _caught_up(self) -> None:
@@ -430,11 +430,11 @@ class RunSession:
         if row.by_run:
             self.others.pop(row.key, None)
 
-    def _tell(self, settled: Effect) -> None:
+    def _notify_waiting(self, settled: Effect) -> None:
         """Notify the runs that wait for a settled shared effect, in a task (S-18)."""
-        task = asyncio.get_running_loop().create_task(tell_waiting(self.store, settled))
-        self._telling.add(task)
-        task.add_done_callback(self._telling.discard)
+        task = asyncio.get_running_loop().create_task(notify_waiting(self.store, settled))
+        self._notifying.add(task)
+        task.add_done_callback(self._notifying.discard)
 
     @property
     def now(self) -> Instant:
@@ -447,11 +447,11 @@ class RunSession:
 
     # --- reading --------------------------------------------------------------------------------
     @property
-    def mail_moved(self) -> bool:
+    def has_new_messages(self) -> bool:
         """Return True if a message has come that this execution has not read."""
         return self.inbox_known > self.inbox_read
 
-    async def new_notes(self) -> tuple[Message, ...]:
+    async def new_messages(self) -> tuple[Message, ...]:
         """Read the messages after those of this execution. They do not become part of it."""
         from_ = (self.run.tenant, self.run.run)
         rows = await self.store.rows(MESSAGE, from_, after=(*from_, self.inbox_read))
@@ -462,7 +462,7 @@ class RunSession:
         self.messages += messages
         self.inbox_read = max(self.inbox_read, *(n.n for n in messages))
 
-    def spent_notes(self) -> frozenset[int]:
+    def bound_messages(self) -> frozenset[int]:
         """Return the numbers of messages that a wait of this run has bound, in any visit."""
         return frozenset(n for wait in self.waits.values() for n in moves.bound_notes(wait))
 

@@ -69,15 +69,15 @@ class UnservedVersions:
         now = (await self._store.now()).real
         self._since = self._since or now
         if self._looks % LOOK_EVERY == 0:
-            await self._hear()
+            await self._read_lanes()
         self._looks += 1
         if not self._known:
             return
         rows = [row for row in await self._store.rows(WORKER, (STORE,)) if isinstance(row, Worker)]
-        quiet = [lane for lane in sorted(self._known) if now >= self._quiet_from(lane, rows)]
+        quiet = [lane for lane in sorted(self._known) if now >= self._unserved_from(lane, rows)]
         self.lanes = tuple([lane for lane in quiet if await self._store.next_due((lane,)) is not None])
 
-    async def _hear(self) -> None:
+    async def _read_lanes(self) -> None:
         """Add the lanes of all published topologies."""
         for row in await self._store.rows(TOPOLOGY, (STORE,)):
             assert isinstance(row, Topology)
@@ -85,7 +85,7 @@ class UnservedVersions:
             if name in self._names and row.lane not in self._served and version_in(row.lane):
                 self._known.add(row.lane)
 
-    def _quiet_from(self, lane: str, workers: list[Worker]) -> int:
+    def _unserved_from(self, lane: str, workers: list[Worker]) -> int:
         """Return the real time from which a lane counts as unserved."""
         last = self._since
         for row in workers:

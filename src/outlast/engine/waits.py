@@ -113,7 +113,7 @@ class NamedWait:
         session = self.execution.session
         if self.codec is None:
             return ()
-        spent = session.spent_notes() | self.execution.reserved
+        spent = session.bound_messages() | self.execution.reserved
         return tuple(
             n
             for n in session.messages

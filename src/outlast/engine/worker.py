@@ -73,9 +73,9 @@ class OverrunWatch:
             NodeExecution, int
         ] = {}  # executions without a call in flight at the last check, with their progress then
 
-    def watch(self, task: asyncio.Task[None], holder: RunExecutor) -> None:
+    def watch(self, task: asyncio.Task[None], executor: RunExecutor) -> None:
         """Check this executor from now on."""
-        self._held[task] = holder
+        self._held[task] = executor
 
     def forget(self, task: asyncio.Task[None]) -> None:
         """Stop checking a finished executor, so that its rows do not stay in memory until the next check."""
@@ -94,13 +94,13 @@ class OverrunWatch:
             self._since.clear()
         now = (await self._store.now()).real
         standing, self._standing = self._standing, {}
-        for task, holder in list(self._held.items()):
-            if holder.execution is not None:
-                _end_calls(holder.execution)
-                self._end_walk(holder.execution, (holder.session.run.due_at or now) - now, standing)
-            self._give_up(task, holder, now)
+        for task, executor in list(self._held.items()):
+            if executor.execution is not None:
+                _end_calls(executor.execution)
+                self._end_execution(executor.execution, (executor.session.run.due_at or now) - now, standing)
+            self._give_up(task, executor, now)
 
-    def _end_walk(self, execution: NodeExecution, left_ms: int, standing: dict[NodeExecution, int]) -> None:
+    def _end_execution(self, execution: NodeExecution, left_ms: int, standing: dict[NodeExecution, int]) -> None:
         """Call a person for a node that does not return; release a run whose calls outlast its time."""
         if execution.closing:
             return
@@ -116,9 +116,9 @@ class OverrunWatch:
             fix = "put what takes so long into an activity with timeout=, or wait with ctx.receive or ctx.sleep"
             execution.call_person(attention(execution.session, Reason.EXCEPTION, f"{what} {why} → {fix}"))
 
-    def _give_up(self, task: "asyncio.Task[None]", holder: RunExecutor, now: int) -> None:
+    def _give_up(self, task: "asyncio.Task[None]", executor: RunExecutor, now: int) -> None:
         """Cancel an executor some time after its claim has ended. The run is due, so any worker claims it."""
-        run = holder.session.run
+        run = executor.session.run
         if not run.due_at or run.due_at > now:
             self._since.pop(task, None)
             return
@@ -126,8 +126,8 @@ class OverrunWatch:
         if mono - self._since.setdefault(task, mono) < GIVEN_UP_AFTER:
             return
         log.error("run %s is given up: its time is over, and a call or commit does not end", run.run)
-        if holder.execution is not None:
-            holder.execution.break_off(RunLost())
+        if executor.execution is not None:
+            executor.execution.break_off(RunLost())
         task.cancel()
 
 
@@ -257,7 +257,7 @@ class WorkerProcess:
         self._step = ClockStep(store)
         self._overruns = OverrunWatch(store, clock, self._lease, self.live, self.budget.ms)
         self._unserved = UnservedVersions(store, self._workflows, self.live, worker)
-        self._services = self._surroundings(chance)
+        self._services = self._worker_services(chance)
         self._executors: dict[tuple[str, str], asyncio.Task[None]] = {}
         self._grouped: dict[tuple[str, str], RunSession] = {}  # runs of groups, held because their workers crashed
         # a due run whose group allows fewer runs than are held; claimed before others
@@ -271,7 +271,7 @@ class WorkerProcess:
         self.replaced = False  # another process closed its row: a new worker may serve, under another id (S-2)
         self.store_replaced: StoreReplaced | None = None  # the store was replaced: this process must stop
 
-    def _surroundings(self, chance: Callable[[], float]) -> WorkerServices:
+    def _worker_services(self, chance: Callable[[], float]) -> WorkerServices:
         return WorkerServices(
             clock=self._clock,
             caller=ActivityCaller(self._clock, self._pool, self._watch.traces if self._watch is not None else None),
@@ -301,20 +301,20 @@ class WorkerProcess:
     async def run(self) -> None:
         """Serve until drained. Raises StoreError if the store cannot be reached before the worker is open."""
         await self.open()
-        await self._learn_holds()
+        await self._read_pauses()
         unsubscribe = self._store.on_change(self._wake.set)
         work = (self._publish_versions(), self._maintain(), self._dead_workers.watch(), self._watch_file())
         chores = [asyncio.create_task(chore) for chore in work]
         try:
             while not self._draining:
-                await self._look()
+                await self._poll()
         finally:
             unsubscribe()
             for chore in chores:
                 chore.cancel()
-            await self._settle()
+            await self._release_runs()
 
-    async def _learn_holds(self) -> None:
+    async def _read_pauses(self) -> None:
         """Read the pauses before the first run is claimed, as soon as the store answers."""
         while not self._draining:
             try:
@@ -349,7 +349,7 @@ class WorkerProcess:
         self._lease.lost = True
         self.drain()
 
-    async def _settle(self) -> None:
+    async def _release_runs(self) -> None:
         """Wait for the executors to release their runs. Other workers take over the rest."""
         tasks = list(self._executors.values())
         if tasks:
@@ -369,7 +369,7 @@ class WorkerProcess:
         """Return the lanes it serves, and unserved ones of its workflows."""
         return (*self._workflows, *self._unserved.lanes)
 
-    async def _look(self) -> None:
+    async def _poll(self) -> None:
         """Claim due runs; sleep until a run may be due."""
         self._wake.clear()
         try:
@@ -445,13 +445,13 @@ class WorkerProcess:
 
     def _hold(self, session: RunSession) -> None:
         key = (session.run.tenant, session.run.run)
-        holder = RunExecutor(session, self._workflows, self._services, self.budget.ms, lambda: self._draining)
-        task = asyncio.create_task(holder.hold())
+        executor = RunExecutor(session, self._workflows, self._services, self.budget.ms, lambda: self._draining)
+        task = asyncio.create_task(executor.execute())
         self._executors[key] = task
         if session.run.group_max:
             self._grouped[key] = session
-        self._overruns.watch(task, holder)
-        self._capacity.walks(key[0])
+        self._overruns.watch(task, executor)
+        self._capacity.note_held(key[0])
         task.add_done_callback(lambda done: self._released(session, done))
 
     def _released(self, session: RunSession, task: asyncio.Task[None]) -> None:
