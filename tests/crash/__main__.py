@@ -26,7 +26,7 @@ from tests.crash.stories import CODE, MUTE_SUPPLIER, auction_story, calm, mute, 
 ROOT: Final = Path(__file__).resolve().parents[2]
 STORIES = ("refund", "refund-batched", "trip", "trip-booked", "auction", "auction-batched", "auction-mute")
 ALL: Final = -1  # of the pairs
-EVERY_LIFE: Final = 10**6
+EVERY_PROCESS: Final = 10**6
 SECONDS_EACH: Final = 4  # sampled second deaths for one first death
 PLACES = tuple(point for point in POINTS if not point.startswith("outbox."))  # those: tests/outbox
 OURS = ("call:flight", "call:inside")
@@ -44,7 +44,7 @@ def say(line: str) -> None:
 class Part(NamedTuple):
     """A share of one story's cells, for one process."""
 
-    story: str
+    scenario: str
     part: int
     parts: int
     rounds: int
@@ -76,56 +76,56 @@ def tell(part: Part) -> Tally:
 
 def _tell(part: Part, folder: Path, stack: contextlib.ExitStack) -> Tally:
     forking = stack.enter_context(fork_server(CODE))
-    if part.story.startswith("refund"):
+    if part.scenario.startswith("refund"):
         workflow = refund_story()
-    elif part.story.startswith("trip"):
-        workflow = trip_story("booked" if part.story.endswith("booked") else "failed")
+    elif part.scenario.startswith("trip"):
+        workflow = trip_story("booked" if part.scenario.endswith("booked") else "failed")
     else:
-        is_mute = part.story.endswith("mute")
+        is_mute = part.scenario.endswith("mute")
         market = stack.enter_context(bazaar(mute() if is_mute else calm()))
         workflow = auction_story(market, part.rounds, f"/{MUTE_SUPPLIER}/" if is_mute else "/nobody/")
-    teller = Driver(forking, workflow, alone=not part.story.endswith("batched"))
-    told = run_reference(teller, folder / "told")
-    tally = Tally(listed=len(told.places))
-    places = [place for place in told.places if part.only in place.name]
+    driver = Driver(forking, workflow, one_commit_each=not part.scenario.endswith("batched"))
+    reference = run_reference(driver, folder / "told")
+    tally = Tally(listed=len(reference.cases))
+    cases = [case for case in reference.cases if part.only in case.name]
     if part.pairs == ALL:
-        for n, place in enumerate(places[part.part :: part.parts]):
+        for n, case in enumerate(cases[part.part :: part.parts]):
             if _may_go_on(part, tally):
-                run_pairs(teller, place, told, folder / f"pair-{n}", tally, list, lives=EVERY_LIFE)
+                run_pairs(driver, case, reference, folder / f"pair-{n}", tally, list, processes=EVERY_PROCESS)
         return tally
     n = 0
     while tally.run < part.pairs and _may_go_on(part, tally):
-        drawn = (part.seed, part.story, part.part, n)
-        (first,) = draw_one(*drawn, "first")(places)
-        run_pairs(teller, first, told, folder / f"pair-{n}", tally, _some(drawn, part.pairs - tally.run))
+        drawn = (part.seed, part.scenario, part.part, n)
+        (first,) = draw_one(*drawn, "first")(cases)
+        run_pairs(driver, first, reference, folder / f"pair-{n}", tally, _some(drawn, part.pairs - tally.run))
         n += 1
     if part.pairs:
         return tally
-    if part.story.endswith("mute"):  # the rest is told by the auction whose suppliers all answer
-        places = [place for place in places if MUTE_SUPPLIER in place.cell.label]
-    for n, place in enumerate(places[part.part :: part.parts]):
+    if part.scenario.endswith("mute"):  # the rest is told by the auction whose suppliers all answer
+        cases = [case for case in cases if MUTE_SUPPLIER in case.point.label]
+    for n, case in enumerate(cases[part.part :: part.parts]):
         if _may_go_on(part, tally):
-            run_case(teller, place, told, folder / f"cell-{n}", tally)
+            run_case(driver, case, reference, folder / f"cell-{n}", tally)
     return tally
 
 
 def _some(drawn: tuple[object, ...], most: int) -> Callable[[list[CrashCase]], list[CrashCase]]:
     """Some second places for one first: finding them costs as much as a pair."""
 
-    def choose(places: list[CrashCase]) -> list[CrashCase]:
-        found = [draw_one(*drawn, m)(places) for m in range(min(most, SECONDS_EACH))]
-        return list({place.name: place for some in found for place in some}.values())
+    def choose(cases: list[CrashCase]) -> list[CrashCase]:
+        found = [draw_one(*drawn, m)(cases) for m in range(min(most, SECONDS_EACH))]
+        return list({case.name: case for some in found for case in some}.values())
 
     return choose
 
 
-def _all_parts(story: str, given: argparse.Namespace) -> Tally:
+def _all_parts(scenario: str, given: argparse.Namespace) -> Tally:
     """Each part in a process of its own, which answers with one JSON line."""
     share = given.pairs if given.pairs == ALL else -(-given.pairs // given.jobs)
     command = [sys.executable, "-m", "tests.crash", "--part"]
     until = time.monotonic() + given.minutes * 60 if given.minutes else 0
     rest = (given.rounds, share, given.seed, given.only, until)
-    parts = [Part(story, n, given.jobs, *rest) for n in range(given.jobs)]
+    parts = [Part(scenario, n, given.jobs, *rest) for n in range(given.jobs)]
     running = [subprocess.Popen([*command, json.dumps(part)], stdout=subprocess.PIPE) for part in parts]
     tally = Tally()
     for process in running:
@@ -143,18 +143,18 @@ def main() -> int:
     if given.part:
         say(json.dumps(vars(tell(Part(*json.loads(given.part))))))
         return 0
-    stories = given.story or STORIES
+    stories = given.scenario or STORIES
     say(HEAD)
     failures: list[str] = []
     reached: Counter[str] = Counter()
     rows: dict[str, Any] = {}
-    for story in stories:
+    for scenario in stories:
         began = time.monotonic()
-        tally = _all_parts(story, given)
+        tally = _all_parts(scenario, given)
         seconds = time.monotonic() - began
-        _print(story, tally, seconds)
-        rows[story] = {**vars(tally), "seconds": round(seconds)}
-        failures += [f"{story}: {text}" for text in tally.failures]
+        _print(scenario, tally, seconds)
+        rows[scenario] = {**vars(tally), "seconds": round(seconds)}
+        failures += [f"{scenario}: {text}" for text in tally.failures]
         reached += tally.reached
     if not (given.only or given.pairs):
         failures += [f"{point} was never reached" for point in (*PLACES, *OURS) if not reached[point]]
@@ -184,10 +184,10 @@ def _pairs(text: str) -> int:
     return ALL if text == "all" else int(text)
 
 
-def _print(story: str, tally: Tally, seconds: float) -> None:
+def _print(scenario: str, tally: Tally, seconds: float) -> None:
     doubts = sum(tally.uncertain.values())
     say(
-        f"{story:16} {tally.listed:7} {tally.run:6} {tally.killed:6} {tally.equal:6} {doubts:9} {tally.twice:6} "
+        f"{scenario:16} {tally.listed:7} {tally.run:6} {tally.killed:6} {tally.equal:6} {doubts:9} {tally.twice:6} "
         f"{seconds:6.0f} {tally.run / seconds:6.1f}"
     )
     if tally.left:

@@ -43,7 +43,7 @@ def refund_story() -> CrashScenario:
         env=lambda state: {world.FILE: str(state.receivers)},
         executed=lambda state: dict(world.executed(state.receivers)),
         answer=_refund_answer,
-        may_doubt=lambda key: key.startswith(MUTE),
+        may_be_uncertain=lambda key: key.startswith(MUTE),
     )
 
 
@@ -77,7 +77,7 @@ def trip_story(ends: str = "failed") -> CrashScenario:
         env=lambda state: {world.FILE: str(state.receivers)},
         executed=lambda state: dict(world.executed(state.receivers)),
         answer=_refund_answer,
-        may_doubt=lambda key: "hotel/" in key or "mail/" in key,
+        may_be_uncertain=lambda key: "hotel/" in key or "mail/" in key,
     )
 
 
@@ -111,7 +111,7 @@ def auction_story(bazaar: Bazaar, rounds: int = 5, doubtful: str = "/nobody/") -
         env=lambda state: {INBOX: bazaar.url},
         executed=lambda state: dict(Counter(_key(a) for a, _ in _acts(_record(state)))),
         answer=_supplier_answer,
-        may_doubt=lambda key: doubtful in f"/{key}/",
+        may_be_uncertain=lambda key: doubtful in f"/{key}/",
         enter=lambda state: bazaar.enter(state.folder),
     )
 

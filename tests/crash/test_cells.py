@@ -19,8 +19,8 @@ CALLS = ("call:before", "call:flight", "call:inside", "call:after")
 
 @pytest.fixture(scope="module")
 def refund(forking: ForkServer, tmp_path_factory: pytest.TempPathFactory) -> tuple[Driver, Reference]:
-    teller = Driver(forking, refund_story())
-    return teller, run_reference(teller, tmp_path_factory.mktemp("refund"))
+    driver = Driver(forking, refund_story())
+    return driver, run_reference(driver, tmp_path_factory.mktemp("refund"))
 
 
 @pytest.fixture(scope="module")
@@ -29,26 +29,28 @@ def market() -> Iterator[Bazaar]:
         yield one
 
 
-def kill_each(teller: Driver, places: list[CrashCase], told: Reference, folder: Path) -> Tally:
+def kill_each(driver: Driver, cases: list[CrashCase], reference: Reference, folder: Path) -> Tally:
     tally = Tally()
-    for n, place in enumerate(places):
-        run_case(teller, place, told, folder / str(n), tally)
+    for n, place in enumerate(cases):
+        run_case(driver, place, reference, folder / str(n), tally)
     assert not tally.failures, "\n".join(tally.failures)
-    assert tally.run == tally.killed == tally.equal == len(places) > 0
+    assert tally.run == tally.killed == tally.equal == len(cases) > 0
     return tally
 
 
-def at(told: Reference, *labels: str) -> list[CrashCase]:
+def at(reference: Reference, *labels: str) -> list[CrashCase]:
     """The places whose label begins so."""
-    return [place for place in told.places if place.cell.label.startswith(tuple(f"r1 {label}" for label in labels))]
+    return [
+        place for place in reference.cases if place.point.label.startswith(tuple(f"r1 {label}" for label in labels))
+    ]
 
 
 @pytest.mark.req("CKP-1")
 def test_every_kind_of_place_is_reached(refund: tuple[Driver, Reference]) -> None:
-    points = {place.cell.point for place in refund[1].places}
+    points = {place.point.name for place in refund[1].cases}
     batch = {f"store.batch:{side}" for side in ("before", "inside", "after")}
     assert points == {*batch, *CALLS, "store.checkpoint:before", "store.checkpoint:after", "store.migration:inside"}
-    verbs = {place.cell.label.split()[1] for place in refund[1].places if place.cell.label.startswith("r1 ")}
+    verbs = {place.point.label.split()[1] for place in refund[1].cases if place.point.label.startswith("r1 ")}
     assert verbs == {
         *("start", "claim", "admit", "lookup", "remember", "intend", "call", "record", "open_wait", "bind"),
         *("park", "advance", "ask", "decide", "post", "complete"),
@@ -59,61 +61,63 @@ def test_every_kind_of_place_is_reached(refund: tuple[Driver, Reference]) -> Non
 def test_a_death_between_intent_and_answer_is_settled_as_declared(
     refund: tuple[Driver, Reference], tmp_path: Path
 ) -> None:
-    teller, told = refund
-    tally = kill_each(teller, [p for p in at(told, "call ") if p.cell.point != "call:flight"], told, tmp_path)
+    driver, reference = refund
+    tally = kill_each(driver, [p for p in at(reference, "call ") if p.point.name != "call:flight"], reference, tmp_path)
     assert set(tally.uncertain) == {"refund/o-7", "book/o-7"}, "only where the receiver can do neither"
 
 
 @pytest.mark.req("EFF-1", "FAIL-4", "FAIL-8", "CKP-2")
 def test_a_death_after_the_answer_repeats_nothing(refund: tuple[Driver, Reference], tmp_path: Path) -> None:
-    teller, told = refund
-    some = [p for p in at(told, "record ", "advance ") if p.cell.point != "store.batch:before"]
-    kill_each(teller, some, told, tmp_path)
+    driver, reference = refund
+    some = [p for p in at(reference, "record ", "advance ") if p.point.name != "store.batch:before"]
+    kill_each(driver, some, reference, tmp_path)
 
 
 def test_a_death_before_a_run_is_admitted_strands_nothing(refund: tuple[Driver, Reference], tmp_path: Path) -> None:
-    teller, told = refund
-    kill_each(teller, [p for p in at(told, "claim", "admit") if p.n == 1], told, tmp_path)
+    driver, reference = refund
+    kill_each(driver, [p for p in at(reference, "claim", "admit") if p.n == 1], reference, tmp_path)
 
 
 def test_a_command_that_died_is_given_again_and_counts_once(refund: tuple[Driver, Reference], tmp_path: Path) -> None:
-    teller, told = refund
-    kill_each(teller, at(told, "start", "post ", "decide "), told, tmp_path)
+    driver, reference = refund
+    kill_each(driver, at(reference, "start", "post ", "decide "), reference, tmp_path)
 
 
 @pytest.mark.parametrize(("threads", "alone"), [(False, True), (True, False)], ids=["one thread", "batched"])
-def test_the_other_ways_to_run_a_worker(forking: ForkServer, tmp_path: Path, threads: bool, alone: bool) -> None:
+def test_the_other_ways_to_run_a_worker(
+    forking: ForkServer, tmp_path: Path, threads: bool, one_commit_each: bool
+) -> None:
     """The heartbeat in the loop; many commits in one transaction, as in production."""
-    teller = Driver(forking, refund_story(), threads=threads, alone=alone)
-    told = run_reference(teller, tmp_path / "told")
-    some = [p for p in at(told, "record ", "call ") if p.cell.point in ("store.batch:inside", "call:before")]
-    kill_each(teller, some[::3], told, tmp_path)
+    driver = Driver(forking, refund_story(), threads=threads, one_commit_each=one_commit_each)
+    reference = run_reference(driver, tmp_path / "told")
+    some = [p for p in at(reference, "record ", "call ") if p.point.name in ("store.batch:inside", "call:before")]
+    kill_each(driver, some[::3], reference, tmp_path)
 
 
 @pytest.mark.req("FAIL-11")
 def test_a_second_death_during_the_recovery(refund: tuple[Driver, Reference], tmp_path: Path) -> None:
-    teller, told = refund
+    driver, reference = refund
     tally = Tally()
-    for n, place in enumerate(at(told, "call ")[::4]):
-        run_pairs(teller, place, told, tmp_path / str(n), tally, draw_one(7, n))
+    for n, place in enumerate(at(reference, "call ")[::4]):
+        run_pairs(driver, place, reference, tmp_path / str(n), tally, draw_one(7, n))
     assert not tally.failures, "\n".join(tally.failures)
     assert tally.equal == tally.run > 0
 
 
 @pytest.mark.req("CKP-1", "CKP-2", "EFF-1")
 def test_an_auction_that_is_killed_is_awarded_all_the_same(forking: ForkServer, market: Bazaar, tmp_path: Path) -> None:
-    teller = Driver(forking, auction_story(market, rounds=2))
-    told = run_reference(teller, tmp_path / "told")
-    some = [p for p in at(told, "call ", "advance ") if p.cell.point in ("call:inside", "store.batch:inside")]
-    kill_each(teller, some[::3], told, tmp_path)
-    assert told.end["outcome"]["supplier_id"]
+    driver = Driver(forking, auction_story(market, rounds=2))
+    reference = run_reference(driver, tmp_path / "told")
+    some = [p for p in at(reference, "call ", "advance ") if p.point.name in ("call:inside", "store.batch:inside")]
+    kill_each(driver, some[::3], reference, tmp_path)
+    assert reference.end["outcome"]["supplier_id"]
 
 
 @pytest.mark.req("EFF-2")
 def test_only_the_supplier_that_cannot_be_asked_leaves_a_doubt(forking: ForkServer, tmp_path: Path) -> None:
     with bazaar(mute()) as market:
-        teller = Driver(forking, auction_story(market, rounds=1, doubtful=f"/{MUTE_SUPPLIER}/"))
-        told = run_reference(teller, tmp_path / "told")
-        places = [p for p in at(told, "call invite/") if p.cell.point in ("call:before", "call:inside")]
-        tally = kill_each(teller, places, told, tmp_path)
+        driver = Driver(forking, auction_story(market, rounds=1, doubtful=f"/{MUTE_SUPPLIER}/"))
+        reference = run_reference(driver, tmp_path / "told")
+        cases = [p for p in at(reference, "call invite/") if p.point.name in ("call:before", "call:inside")]
+        tally = kill_each(driver, cases, reference, tmp_path)
         assert set(tally.uncertain) == {f"invite/{MUTE_SUPPLIER}/1"}

@@ -20,109 +20,109 @@ Case = Callable[[Driver, Reference, Path], None]
 
 
 @pytest.fixture(scope="module")
-def told(forking: ForkServer, tmp_path_factory: pytest.TempPathFactory) -> Reference:
+def reference(forking: ForkServer, tmp_path_factory: pytest.TempPathFactory) -> Reference:
     return run_reference(Driver(forking, refund_story()), tmp_path_factory.mktemp("told"))
 
 
-def place(told: Reference, label: str, point: str, n: int = 1) -> CrashCase:
-    return next(p for p in told.places if p.cell[:2] == (point, f"r1 {label}") and p.n == n)
+def place(reference: Reference, label: str, point: str, n: int = 1) -> CrashCase:
+    return next(p for p in reference.cases if p.point[:2] == (point, f"r1 {label}") and p.n == n)
 
 
-def frozen(teller: Driver, at: CrashCase, folder: Path) -> ScenarioState:
+def frozen(driver: Driver, at: CrashCase, folder: Path) -> ScenarioState:
     """The story with a process stopped at this place."""
     state = at.before.copy(folder)
-    teller.live(state, at.action, at.cell._replace(act="stop"))
+    driver.run_process(state, at.action, at.point._replace(act="stop"))
     return state
 
 
-def killed_in_the_call(teller: Driver, told: Reference, folder: Path) -> None:
-    recover(teller, crash_at(teller, place(told, "call book/o-7", "call:inside"), folder), told)
+def killed_in_the_call(driver: Driver, reference: Reference, folder: Path) -> None:
+    recover(driver, crash_at(driver, place(reference, "call book/o-7", "call:inside"), folder), reference)
 
 
-def killed_before_the_advance(teller: Driver, told: Reference, folder: Path) -> None:
-    recover(teller, crash_at(teller, place(told, "advance check#1", "store.batch:before"), folder), told)
+def killed_before_the_advance(driver: Driver, reference: Reference, folder: Path) -> None:
+    recover(driver, crash_at(driver, place(reference, "advance check#1", "store.batch:before"), folder), reference)
 
 
-def killed_then_another_amount(teller: Driver, told: Reference, folder: Path) -> None:
+def killed_then_another_amount(driver: Driver, reference: Reference, folder: Path) -> None:
     """The worker dies with the approval unused; the next one's code pays more than was approved."""
-    state = crash_at(teller, place(told, "intend refund/o-7", "store.batch:before"), folder)
-    teller.env[SNEAK] = "100"
-    teller.live(state, Action("work", at=state.at + PAST_LEASE_MS))
-    paid = [key for key in teller.story.executed(state) if "refund/" in key]
+    state = crash_at(driver, place(reference, "intend refund/o-7", "store.batch:before"), folder)
+    driver.env[SNEAK] = "100"
+    driver.run_process(state, Action("work", at=state.at + PAST_LEASE_MS))
+    paid = [key for key in driver.scenario.executed(state) if "refund/" in key]
     if paid:
         raise CheckFailed("it paid what nobody approved")
     assert [a["reason"] for a in read_run(state.db).attention] == ["policy_denied"]
 
 
-def frozen_before_it_sends(teller: Driver, told: Reference, folder: Path) -> None:
+def frozen_before_it_sends(driver: Driver, reference: Reference, folder: Path) -> None:
     """Its successor asks the receiver after the settle time, calls, and ends the run; then it wakes."""
-    state = frozen(teller, place(told, "call reserve/o-7", "call:before"), folder)
-    teller.jump(state, PAST_LEASE_MS)
-    teller.finish(state, lambda life: teller.jump(state, PAST_LEASE_MS))
-    teller.go_on()
-    recover(teller, state, told)
+    state = frozen(driver, place(reference, "call reserve/o-7", "call:before"), folder)
+    driver.jump(state, PAST_LEASE_MS)
+    driver.finish(state, lambda result: driver.jump(state, PAST_LEASE_MS))
+    driver.resume()
+    recover(driver, state, reference)
 
 
-def frozen_while_it_sends(teller: Driver, told: Reference, folder: Path) -> None:
+def frozen_while_it_sends(driver: Driver, reference: Reference, folder: Path) -> None:
     """Its request is in the air: the receiver does not know it yet when the successor asks."""
-    state = frozen(teller, place(told, "call reserve/o-7", "call:flight"), folder)
-    teller.jump(state, PAST_LEASE_MS)
-    teller.live(state, Action("work"))
-    teller.go_on()
-    recover(teller, state, told)
+    state = frozen(driver, place(reference, "call reserve/o-7", "call:flight"), folder)
+    driver.jump(state, PAST_LEASE_MS)
+    driver.run_process(state, Action("work"))
+    driver.resume()
+    recover(driver, state, reference)
 
 
-def frozen_before_its_intent(teller: Driver, told: Reference, folder: Path) -> None:
+def frozen_before_its_intent(driver: Driver, reference: Reference, folder: Path) -> None:
     """The run is cancelled and ends meanwhile; what wakes must not begin anything."""
-    state = frozen(teller, place(told, "intend reserve/o-7", "store.batch:before"), folder)
-    teller.jump(state, PAST_LEASE_MS)
-    teller.live(state, Action("cancel"))
-    left = teller.finish(state)
+    state = frozen(driver, place(reference, "intend reserve/o-7", "store.batch:before"), folder)
+    driver.jump(state, PAST_LEASE_MS)
+    driver.run_process(state, Action("cancel"))
+    left = driver.finish(state)
     assert left.run["status"] == "cancelled"
-    teller.go_on()
+    driver.resume()
     after = read_run(state.db)
     if after.effects or after.run != left.run:
         raise CheckFailed(f"a replaced holder wrote: {after.effects} {after.run}")
 
 
-def frozen_before_it_parks(teller: Driver, told: Reference, folder: Path) -> None:
+def frozen_before_it_parks(driver: Driver, reference: Reference, folder: Path) -> None:
     """The signal it waits for comes between its look and its sleep."""
-    state = frozen(teller, place(told, "park wait#2", "store.batch:before", n=2), folder)
-    post = next(p.action for p in told.places if p.action.do == "post")
-    assert teller.live(state, post).answer == "accepted"
-    teller.go_on()
+    state = frozen(driver, place(reference, "park wait#2", "store.batch:before", n=2), folder)
+    post = next(p.action for p in reference.cases if p.action.do == "post")
+    assert driver.run_process(state, post).answer == "accepted"
+    driver.resume()
     if read_run(state.db).run["node"] == "wait":
         raise CheckFailed("asleep with unread mail, until its ceiling")
-    recover(teller, state, told)
+    recover(driver, state, reference)
 
 
-def two_decide(teller: Driver, told: Reference, folder: Path) -> None:
+def two_decide(driver: Driver, reference: Reference, folder: Path) -> None:
     """One has read the request and is slow; another rejects it; then the first one's approval arrives."""
-    at = place(told, "decide pay_out", "store.batch:before")
-    state = frozen(teller, at, folder)
-    assert teller.live(state, Action("reject", at.action.args)).answer == "accepted"
-    slow = teller.go_on()
-    left = teller.finish(state)
+    at = place(reference, "decide pay_out", "store.batch:before")
+    state = frozen(driver, at, folder)
+    assert driver.run_process(state, Action("reject", at.action.args)).answer == "accepted"
+    slow = driver.resume()
+    left = driver.finish(state)
     if slow.answer == "accepted" or left.run["status"] != "cancelled" or left.approvals[0]["status"] != "rejected":
         raise CheckFailed(f"decided twice: {slow.answer}, {left.approvals[0]['status']}, {left.run['status']}")
 
 
-def two_resolve(teller: Driver, told: Reference, folder: Path) -> None:
+def two_resolve(driver: Driver, reference: Reference, folder: Path) -> None:
     """One is about to say that it did not happen, another says that it did; it did."""
-    state = crash_at(teller, place(told, "call book/o-7", "call:inside"), folder)
+    state = crash_at(driver, place(reference, "call book/o-7", "call:inside"), folder)
     while not read_run(state.db).attention:
-        action = teller.next(state)
+        action = driver.next(state)
         assert action is not None
-        teller.live(state, action)
-    teller.jump(state, 1_000_000)
-    happened = teller.next(state)
+        driver.run_process(state, action)
+    driver.jump(state, 1_000_000)
+    happened = driver.next(state)
     assert happened is not None and happened.args["verb"] == "happened"
     no = Action("resolve", {**happened.args, "verb": "did_not_happen", "response": None})
-    cell = place(told, "decide pay_out", "store.batch:before").cell
-    teller.live(state, no, cell._replace(label="r1 did_not_happen book/o-7", nth=1, act="stop"))
-    assert teller.live(state, happened).answer == "accepted"
-    slow = teller.go_on()
-    recover(teller, state, told)
+    point = place(reference, "decide pay_out", "store.batch:before").point
+    driver.run_process(state, no, point._replace(label="r1 did_not_happen book/o-7", nth=1, act="stop"))
+    assert driver.run_process(state, happened).answer == "accepted"
+    slow = driver.resume()
+    recover(driver, state, reference)
     assert slow.answer.startswith("refused")
 
 
@@ -141,13 +141,13 @@ CASES: list[tuple[str, Case, str]] = [
 
 @pytest.mark.req("EFF-1", "EFF-2", "EFF-3", "FAIL-4", "FAIL-6", "FAIL-12")
 @pytest.mark.parametrize("case", [case for _, case, _ in CASES])
-def test_it_holds(forking: ForkServer, told: Reference, tmp_path: Path, case: Case) -> None:
-    case(Driver(forking, refund_story()), told, tmp_path / "run")
+def test_it_holds(forking: ForkServer, reference: Reference, tmp_path: Path, case: Case) -> None:
+    case(Driver(forking, refund_story()), reference, tmp_path / "run")
 
 
 @pytest.mark.parametrize(("mutant", "case", "seen"), CASES, ids=[mutant for mutant, _, _ in CASES])
 def test_without_it_does_not(
-    forking: ForkServer, told: Reference, tmp_path: Path, mutant: str, case: Case, seen: str
+    forking: ForkServer, reference: Reference, tmp_path: Path, mutant: str, case: Case, seen: str
 ) -> None:
     with pytest.raises(CheckFailed, match=seen):
-        case(Driver(forking, refund_story(), more={"mutant": mutant}), told, tmp_path / "run")
+        case(Driver(forking, refund_story(), more={"mutant": mutant}), reference, tmp_path / "run")

@@ -1,4 +1,4 @@
-"""Days pass at once: the fixture, and what a test says to it."""
+"""The fixture `outlast_app`: virtual time, decisions, signals and calls of a test."""
 
 from datetime import timedelta
 from typing import Literal
@@ -65,7 +65,7 @@ def test_ninety_six_hours_pass_at_once(outlast_app: AppFactory, store: Literal["
 
 
 @pytest.mark.req("TEST-2")
-def test_nobody_decides(outlast_app: AppFactory) -> None:
+def test_an_approval_without_a_decision(outlast_app: AppFactory) -> None:
     app = outlast_app(orders)
     run = app.start(orders, Order(supplier="acme").model_dump(include={"supplier"}))
     app.clock.skip("12h")
@@ -102,7 +102,7 @@ def test_real_time_passes_for_retries(outlast_app: AppFactory) -> None:
     assert run.outcome == "busy-1"
 
 
-calls = Workflow("calls-the-receivers", state=Order)
+calls = Workflow("calls-a-receiver", state=Order)
 
 
 @activity(key="call/{supplier}", no_undo="said is said")
@@ -123,7 +123,7 @@ def test_an_activity_in_a_thread_calls_a_real_receiver(outlast_app: AppFactory, 
     assert receivers.executed("call/acme") == 1
 
 
-def test_durations_as_people_write_them() -> None:
+def test_durations_are_parsed() -> None:
     assert span("1d12h") == timedelta(hours=36) and span("250ms") == timedelta(milliseconds=250)
     for wrong in ("", "96", "h", "9 6h", "96h!"):
         with pytest.raises(InvalidInput):

@@ -1,4 +1,4 @@
-"""The plugin as its users have it: their files, their pytest; green where the workflow is sound, red where it lies."""
+"""The plugin as authors use it, in a pytest session of its own: it passes sound workflows and fails planted bugs."""
 
 import re
 import shlex
@@ -16,7 +16,7 @@ from typing import Literal
 import httpx2
 from pydantic import BaseModel
 
-from outlast import Context, DidNotHappen, Happened, Unknown, Workflow, activity, repeat, role, this_call
+from outlast import Context, DidNotHappen, Happened, Unknown, Workflow, activity, resend, role, this_call
 from outlast.testing import FakeReceivers, approve_all, every_crash
 
 bank = FakeReceivers(env="BANK_URL")
@@ -56,8 +56,8 @@ def test_order(end):
 KEYED = "this_call().idempotency_key, order=order"
 
 
-# What other packages of this checkout put into every pytest would be loaded a dozen times for nothing; one forker is
-# enough where nothing is gained from two, since each imports all anew.
+# Plugins of other packages are disabled, because each session would load them again. One job is enough for most
+# tests, because each job imports everything again.
 PLAIN = ("-p", "no:cacheprovider", "-p", "no:schemathesis", "-p", "no:hypothesispytest", "-p", "no:anyio")
 
 
@@ -68,29 +68,29 @@ def run(pytester: pytest.Pytester, text: str, *args: str, jobs: int = 1) -> str:
 
 
 def summary(said: str) -> dict[str, int]:
-    found = re.search(r"(\d+) places, (\d+) cells, (\d+) killed .*?, (\d+) ended .*?, (\d+) uncertain", said)
+    found = re.search(r"(\d+) crash points, (\d+) cases, (\d+) killed .*?, (\d+) ended .*?, (\d+) uncertain", said)
     assert found, said
-    return dict(zip(("places", "cells", "killed", "equal", "uncertain"), map(int, found.groups()), strict=True))
+    return dict(zip(("points", "cases", "killed", "equal", "uncertain"), map(int, found.groups()), strict=True))
 
 
 @pytest.mark.req("TEST-1")
-def test_a_sound_workflow_survives_every_cell(pytester: pytest.Pytester) -> None:
-    said = run(pytester, ORDER, "-v", "--crash-report=cells.txt", jobs=2)
+def test_a_sound_workflow_survives_every_crash(pytester: pytest.Pytester) -> None:
+    said = run(pytester, ORDER, "-v", "--crash-report=cases.txt", jobs=2)
     assert "1 passed" in said, said
     told = summary(said)
-    assert told["places"] == told["cells"] == told["killed"] == told["equal"] > 20
+    assert told["points"] == told["cases"] == told["killed"] == told["equal"] > 20
     for point in ("call:before", "call:flight", "call:inside", "call:after"):
         assert f"equal     r1 call charge/o-1 {point}" in said
     for side in ("before", "inside", "after"):
         assert f"equal     r1 record charge/o-1 store.batch:{side}" in said
-    assert len((pytester.path / "cells.txt").read_text().splitlines()) == told["cells"]
+    assert len((pytester.path / "cases.txt").read_text().splitlines()) == told["cases"]
 
 
-UNKEYED = (KEYED, "order=order"), "It carried no Idempotency-Key, so the receiver could not know it again"
+UNKEYED = (KEYED, "order=order"), "The request has no Idempotency-Key, so the receiver cannot recognise it"
 
 
 @pytest.mark.req("TEST-1", "EFF-2")
-def test_a_planted_bug_is_named_and_its_cell_plays_again_alone(pytester: pytest.Pytester) -> None:
+def test_a_planted_bug_is_named_and_its_case_can_be_replayed(pytester: pytest.Pytester) -> None:
     planted, sentence = UNKEYED
     text = ORDER.replace(*planted)
     assert text != ORDER
@@ -98,11 +98,11 @@ def test_a_planted_bug_is_named_and_its_cell_plays_again_alone(pytester: pytest.
     assert "1 failed" in said and sentence in said, said
     assert "✗ r1 call POST /charges call:inside" in said
     told = summary(said)
-    assert told["killed"] == told["cells"] and 0 < told["cells"] - told["equal"] < told["cells"] // 2
+    assert told["killed"] == told["cases"] and 0 < told["cases"] - told["equal"] < told["cases"] // 2
     commands = [shlex.split(each)[1:] for each in re.findall(r"→ (pytest .*)", said)]
-    name, argument = next(each for each in commands if "call POST /charges" in each[1])  # no place of the background
+    name, argument = next(each for each in commands if "call POST /charges" in each[1])  # not of a background task
     again = run(pytester, text, name, argument)
-    assert summary(again)["cells"] == 1 and "1 failed" in again and sentence in again, again
+    assert summary(again)["cases"] == 1 and "1 failed" in again and sentence in again, again
 
 
 @pytest.mark.req("TEST-1", "EFF-2")
@@ -112,18 +112,18 @@ def test_a_planted_bug_is_named_and_its_cell_plays_again_alone(pytester: pytest.
         (
             (KEYED, 'f"charge-{time.time_ns()}", order=order'),
             "POST /charges",
-            "a key made of time or chance is another on each attempt",
+            "A key that contains a time or a random value changes with each attempt",
         ),
         (
             ("DAY = ", 'bank.route("/charges", duplicates="act")\nDAY = '),
             "charge/o-1",
-            "does not dedupe by key, so resend() is not",
+            "does not deduplicate by key, so resend() is wrong",
         ),
     ],
-    ids=["a key made of time", "repeat at a receiver that does not dedupe"],
+    ids=["a key that contains the time", "resend to a receiver that does not deduplicate"],
 )
 def test_a_planted_bug_is_named(pytester: pytest.Pytester, planted: tuple[str, str], call: str, sentence: str) -> None:
-    """At the cell that shows it; whether the others hold is asked above."""
+    """Only the case that shows the bug is run; the test above runs them all."""
     text = ORDER.replace(*planted)
     assert text != ORDER
     said = run(pytester, text, f"--crash-case=r1 call {call} call:inside")
@@ -165,7 +165,9 @@ STARTED = 'FakeReceivers(env="BANK_URL").start()\nfrom bank_client import client
 
 
 @pytest.mark.req("TEST-1", "EFF-3")
-def test_a_client_made_at_import_reaches_the_world_which_is_asked_by_its_own_ids(pytester: pytest.Pytester) -> None:
+def test_a_client_created_at_import_reaches_receivers_that_are_asked_by_their_own_ids(
+    pytester: pytest.Pytester,
+) -> None:
     pytester.makepyfile(bank_client=CLIENT)
     text = OWN_IDS.replace("ASKED", BY_ID).replace('FakeReceivers(env="BANK_URL")\n', STARTED)
     text = text.replace("await http.post(", "client.post(")
@@ -177,12 +179,12 @@ def test_a_client_made_at_import_reaches_the_world_which_is_asked_by_its_own_ids
 @pytest.mark.req("TEST-1")
 def test_a_client_of_another_address_is_named(pytester: pytest.Pytester) -> None:
     said = run(pytester, ORDER.replace("base_url=bank.url", 'base_url="http://127.0.0.1:9"'))
-    assert "no request has reached the receivers, which listens at http://127.0.0.1:" in said, said
-    assert "BANK_URL says so" in said and "from their first import on" in said
+    assert "no request has reached the fake receivers at http://127.0.0.1:" in said, said
+    assert "the address in BANK_URL from their first import on" in said
 
 
 @pytest.mark.req("TEST-1", "EFF-3")
-def test_a_reconcile_that_breaks_is_blamed_and_not_the_workflow(pytester: pytest.Pytester) -> None:
+def test_a_failing_reconcile_is_reported_as_the_cause(pytester: pytest.Pytester) -> None:
     text = OWN_IDS.replace("ASKED", BY_ID).replace('Happened(answer.json()["id"])', 'Happened(answer.json()["number"])')
     said = run(pytester, text, "--crash-case=r1 call charge/o-1 call:inside")
     assert (
@@ -192,15 +194,15 @@ def test_a_reconcile_that_breaks_is_blamed_and_not_the_workflow(pytester: pytest
 
 
 @pytest.mark.req("TEST-1")
-def test_a_cell_that_is_not_there_is_said_so(pytester: pytest.Pytester) -> None:
+def test_an_unknown_case_is_reported(pytester: pytest.Pytester) -> None:
     said = run(pytester, ORDER, "--crash-case=r1 record charge/o-2 store.batch:inside")
-    assert "no cell r1 record charge/o-2 store.batch:inside" in said and "Traceback" not in said
+    assert "no crash case r1 record charge/o-2 store.batch:inside" in said and "Traceback" not in said
 
 
 @pytest.mark.req("TEST-1")
-def test_what_the_author_asserts_is_asserted_of_every_end(pytester: pytest.Pytester) -> None:
+def test_the_authors_assertions_are_checked_for_every_end(pytester: pytest.Pytester) -> None:
     text = ORDER.replace(
-        '    assert end.outcome["charge"]', '    assert end.cell != "r1 record charge/o-1 store.batch:inside"'
+        '    assert end.outcome["charge"]', '    assert end.case != "r1 record charge/o-1 store.batch:inside"'
     )
     said = run(pytester, text, "--crash-case=r1 record charge/o-1 store.batch:inside")
     assert "1 of " in said and "✗ r1 record charge/o-1 store.batch:inside" in said, said
@@ -209,7 +211,7 @@ def test_what_the_author_asserts_is_asserted_of_every_end(pytester: pytest.Pytes
 
 
 @pytest.mark.req("TEST-1", "FAIL-11")
-def test_a_second_death_in_the_recovery(pytester: pytest.Pytester) -> None:
+def test_a_second_crash_during_the_recovery(pytester: pytest.Pytester) -> None:
     first = "--crash-case=r1 call charge/o-1 call:inside then r1 call charge/o-1 call:inside"
     said = run(pytester, ORDER, first)
     assert "1 passed" in said and summary(said)["killed"] == 1, said
@@ -236,7 +238,7 @@ def answers(asked):
 
 
 @pytest.mark.req("TEST-1", "TEST-2")
-def test_days_signals_and_people_pass_at_once(pytester: pytest.Pytester) -> None:
+def test_days_pass_at_once_and_decide_answers_signals_and_approvals(pytester: pytest.Pytester) -> None:
     text = WAITING.replace("\n@every_crash", SCRIPT).replace("receivers=bank", "receivers=bank, decide=answers")
     said = run(pytester, text)
     assert "1 passed" in said, said
@@ -244,6 +246,6 @@ def test_days_signals_and_people_pass_at_once(pytester: pytest.Pytester) -> None
 
 
 @pytest.mark.req("TEST-1")
-def test_a_run_that_nobody_answers_is_told(pytester: pytest.Pytester) -> None:
+def test_a_run_without_an_answer_is_reported(pytester: pytest.Pytester) -> None:
     said = run(pytester, WAITING)
-    assert "it stands at node pay and waits for signal go; let decide answer that" in said, said
+    assert "it is at node pay and waits for signal go; let decide answer that" in said, said

@@ -1,4 +1,4 @@
-"""What the plugin costs those who do not use it, and what the front of the room hands out."""
+"""The plugin loads nothing that a session does not use, and `outlast.testing` exports every documented name."""
 
 import subprocess
 import sys
@@ -18,7 +18,7 @@ def test_the_plugin_loads_nothing_of_outlast_but_its_errors() -> None:
     assert loaded == {"outlast", "outlast.errors", "outlast.testing", "outlast.testing.plugin"}, loaded
 
 
-def test_every_name_is_there() -> None:
+def test_every_exported_name_can_be_imported() -> None:
     for name in outlast.testing.__all__:
         assert getattr(outlast.testing, name) is not None
     assert set(outlast.testing.__all__) <= set(dir(outlast.testing))
@@ -27,7 +27,7 @@ def test_every_name_is_there() -> None:
 
 
 @pytest.mark.parametrize(("name", "package"), [("every_crash", "pytest"), ("FakeReceivers", "h11")])
-def test_without_the_extra_it_says_what_to_install(name: str, package: str) -> None:
+def test_a_missing_extra_is_named(name: str, package: str) -> None:
     program = (
         f"import sys; sys.modules[{package!r}] = None\n"
         f"import outlast.testing\ntry: outlast.testing.{name}\nexcept Exception as error: print(error)"

@@ -1,4 +1,4 @@
-"""Results across deaths at every chunk, by the tool that authors have."""
+"""Results across crashes at every chunk, tested with `every_crash`."""
 
 from datetime import timedelta
 from typing import Literal
@@ -34,7 +34,7 @@ async def book(page: int) -> int:
 
 @harvest.node(start=True)
 async def take(ctx: Context[Harvest]) -> Literal["close"]:
-    """Two chunks and a rest in one visit, with a call in their midst."""
+    """Yield two chunks and a rest in one visit, with a call between them."""
     for page in range(ctx.state.pages):
         await ctx.do(book, page)
         for n in range(PER_PAGE):
@@ -49,5 +49,5 @@ async def close(ctx: Context[Harvest]) -> None:
 
 
 @every_crash(harvest, {"pages": 4})
-def test_no_death_loses_or_doubles_a_result(end: RunEnd) -> None:
+def test_no_crash_loses_or_repeats_a_result(end: RunEnd) -> None:
     assert end.outcome["taken"] == 120

@@ -1,6 +1,6 @@
-"""For people who test with Outlast: every crash, a hostile receivers, skipped time, nodes alone, the exam of stores.
+"""Testing kit for authors of workflows: crash tests, fake receivers, virtual time, single nodes, faulty stores.
 
-Each name loads what it needs when it is first used. `every_crash` needs the extra: `pip install 'outlast[testing]'`.
+Each name loads its modules when it is first used. `every_crash` needs an extra: `pip install 'outlast[testing]'`.
 """
 
 from importlib import import_module
@@ -92,7 +92,7 @@ def __getattr__(name: str) -> Any:
             raise
         raise InvalidInput(
             f"outlast.testing.{name} needs {error.name}",
-            "it is not installed: the core does without it",
+            "it is not installed, because only tests need it",
             to_install("testing"),
         ) from error
     globals()[name] = value

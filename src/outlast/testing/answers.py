@@ -1,6 +1,6 @@
-"""What people and programs outside answer in a test: one function of what the run waits for, and its possible answers.
+"""Answers of people and other programs in a test: one function from a pending question to an answer.
 
-The function is asked again after every crash, so it answers from what it is asked and from nothing else.
+The function is called again after every crash, so its answer must depend on the question only.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -12,79 +12,79 @@ from pydantic import BaseModel
 
 @dataclass(frozen=True)
 class PendingQuestion:
-    """What a run waits for that only the outside can give."""
+    """An item that a run waits for and that only a person or another program can provide."""
 
     kind: Literal["approval", "signal", "effect", "attention"]
     name: str
-    """The approval's name, the signal's name, the uncertain effect's key, or the reason for attention."""
+    """Name of the approval or signal, key of the uncertain effect, or reason for attention."""
     node: str
     visit: int
     state: Mapping[str, Any] = field(default_factory=dict)
-    """The state as this visit found it."""
+    """The state at the entry into this visit."""
     summary: str = ""
-    """What a person is told: the approval's summary, or the detail."""
+    """The approval's summary, or the detail of the attention."""
     plans: tuple[Mapping[str, Any], ...] = ()
-    """Of an approval: each plan as {activity, key, arguments}; of an effect: the call itself."""
+    """Plans of an approval, each as {activity, key, arguments}; of an effect, the call itself."""
 
 
 @dataclass(frozen=True)
 class ScriptedAnswer:
-    """What the outside says. Made by `approve`, `reject`, `send`, `choose`, `happened`, `did_not_happen`."""
+    """An answer, created by `approve`, `reject`, `send`, `choose`, `happened` or `did_not_happen`."""
 
     verb: str
     given: Mapping[str, Any] = field(default_factory=dict)
 
 
 Decide: TypeAlias = Callable[[PendingQuestion], ScriptedAnswer | BaseModel | Mapping[str, Any] | None]
-"""Answers what is asked; None: nobody does, and time passes to the next deadline. A model or a mapping is a signal."""
+"""Answers a question. None gives no answer, and time passes to the next deadline. A model or a mapping is a signal."""
 
 
 def approve(reason: str = "in order", *, alternative: int = 0) -> ScriptedAnswer:
-    """A person approves the plan, or the n-th alternative."""
+    """Approve the plan, or the alternative with this number."""
     return ScriptedAnswer("approve", {"reason": reason, "alternative": alternative})
 
 
 def reject(reason: str = "too much", *, again: bool = False) -> ScriptedAnswer:
-    """A person rejects it; `again`: and wants another round."""
+    """Reject the plan. `again` asks for another round."""
     return ScriptedAnswer("reject", {"reason": reason, "again": again})
 
 
 def send(*payloads: BaseModel | Mapping[str, Any]) -> ScriptedAnswer:
-    """These signals arrive, in this order."""
+    """Send these signals in this order."""
     return ScriptedAnswer("send", {"payloads": [to_json(payload) for payload in payloads]})
 
 
 def choose(choice: str, reason: str = "looked at it") -> ScriptedAnswer:
-    """A person answers an attention with one of its choices."""
+    """Answer a reason for attention with one of its choices."""
     return ScriptedAnswer("choose", {"choice": choice, "reason": reason})
 
 
 def happened(response: Any = None) -> ScriptedAnswer:
-    """The receiver has it: this is what the call would have returned."""
+    """State that the receiver executed the call and returned this response."""
     return ScriptedAnswer("happened", {"response": response})
 
 
 def did_not_happen() -> ScriptedAnswer:
-    """The receiver does not have it: it may be called again."""
+    """State that the receiver did not execute the call, so it may be sent again."""
     return ScriptedAnswer("did_not_happen")
 
 
 def approve_all(asked: PendingQuestion) -> ScriptedAnswer | None:
-    """Approves whatever a person is asked for, and answers nothing else."""
+    """Approve every approval, and answer nothing else."""
     return approve() if asked.kind == "approval" else None
 
 
 def no_answer(asked: PendingQuestion) -> None:
-    """Nobody answers anything."""
+    """Give no answer to any question."""
 
 
 def to_json(payload: BaseModel | Mapping[str, Any]) -> dict[str, Any]:
-    """A signal's payload as JSON can say it."""
+    """Return the payload of a signal as plain JSON data."""
     return payload.model_dump(mode="json") if isinstance(payload, BaseModel) else dict(payload)
 
 
 def answer_of(decide: Decide, asked: PendingQuestion) -> ScriptedAnswer | None:
-    """What `decide_approval` says, as an Answer. Raises TypeError for what is none."""
+    """Return the answer of `decide`. Raises TypeError if it is not a valid answer."""
     said: object = decide(asked)
     if said is None or isinstance(said, ScriptedAnswer):
         return said

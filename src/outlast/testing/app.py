@@ -1,6 +1,6 @@
-"""A whole runtime in virtual time, for tests without asyncio: start a run, let days pass at once, decide, look.
+"""A whole runtime in virtual time, for tests without asyncio: start a run, let days pass, decide, inspect.
 
-It is the real engine, with its worker in this process; the store is in memory, or a SQLite file.
+It is the real engine with its worker in this process. The store is in memory, or a SQLite file.
 """
 
 import asyncio
@@ -36,12 +36,14 @@ UNITS: Final = {"w": "weeks", "d": "days", "h": "hours", "m": "minutes", "s": "s
 
 
 def span(text: str | timedelta) -> timedelta:
-    """A duration as people write it: "96h", "7d", "1d12h", "90s". Raises InvalidInput."""
+    """Parse a duration such as "96h", "7d", "1d12h" or "90s". Raises InvalidInput."""
     if isinstance(text, timedelta):
         return text
     parts = re.findall(r"(\d+)(ms|[wdhms])", text)
     if not parts or "".join(n + unit for n, unit in parts) != text:
-        raise InvalidInput(f"{text!r} is no duration", "a duration is numbers with units", 'e.g. "96h", "7d", "1d12h"')
+        raise InvalidInput(
+            f"{text!r} is not a duration", "a duration consists of numbers with units", 'e.g. "96h", "7d", "1d12h"'
+        )
     return sum((timedelta(**{UNITS[unit]: int(n)}) for n, unit in parts), timedelta())
 
 
@@ -55,10 +57,10 @@ async def skip(
     seconds: float = 0,
     milliseconds: float = 0,
 ) -> None:
-    """Let this much business time pass at once, for every run of the store; runs whose time has come fall due.
+    """Move the business time of the store forward. The next poll of a worker finds the runs that became due.
 
-    Real time does not move: no lease lapses and no call times out. A worker takes what fell due as soon as it looks.
-    Raises ValueError unless time passes forward.
+    Real time does not move: leases do not expire and calls do not time out.
+    Raises ValueError unless time moves forward.
     """
     span = timedelta(
         weeks=weeks, days=days, hours=hours, minutes=minutes, seconds=seconds, milliseconds=milliseconds
@@ -85,13 +87,13 @@ class AppClock:
         self._app = app
 
     def skip(self, text: str | timedelta) -> None:
-        """Business time passes at once ("96h", "7d"): sleeps, deadlines, ceilings fall due; then all comes to rest."""
+        """Move business time ("96h", "7d"), then let everything run that became due: sleeps, deadlines, ceilings."""
         ms = span(text) / timedelta(milliseconds=1)
         self._app.do(skip(self._app.store, milliseconds=ms))
         self._app.settle()
 
     def advance(self, text: str | timedelta) -> None:
-        """Real time passes ("30s"): retries, leases and settle times; then all comes to rest."""
+        """Move real time ("30s"), then let everything run that became due: retries, leases, settle times."""
         ms = round(span(text) / timedelta(milliseconds=1))
         self._app.do(self._app.time.advance(ms))
         self._app.settle()
@@ -106,62 +108,62 @@ class AppRun:
 
     @property
     def now(self) -> WorkflowState:
-        """Where it stands."""
+        """The current state of the run."""
         return self._app.do(self._app.runtime.get(self.id))
 
     @property
     def status(self) -> str:
-        """The engine's status; see `now.shown` for the one people see."""
+        """Status of the engine; `now.shown` has the status that users see."""
         return self.now.status
 
     @property
     def node(self) -> str:
-        """Where it stands."""
+        """The node that the run is in."""
         return self.now.node
 
     @property
     def outcome(self) -> Any:
-        """What it returned; None until it has ended."""
+        """The result of the run; None until it has ended."""
         return self.now.outcome
 
     @property
     def state(self) -> dict[str, Any]:
-        """The state at its last checkpoint."""
+        """The state at the last checkpoint."""
         return self.now.state
 
     @property
     def waiting_for(self) -> list[str]:
-        """What it waits for, each as «kind what»."""
+        """Items that the run waits for, each as «kind what»."""
         return [f"{w['kind']} {w['what']}" for w in self.now.waiting_for]
 
     @property
     def attention(self) -> list[str]:
-        """Why a person must look."""
+        """Reasons why the run requires attention."""
         return [str(a["reason"]) for a in self.now.attention]
 
     def approve(self, reason: str = "in order", *, alternative: int = 0) -> None:
-        """A person approves what waits. Raises NotFound where nothing does."""
+        """Approve the pending approval. Raises NotFound if none is pending."""
         approval = self._pending()
         self._act(self._app.runtime.operations.approve(approval, reason=reason, alternative=alternative))
 
     def reject(self, reason: str = "too much", *, again: bool = False) -> None:
-        """A person rejects what waits. Raises NotFound where nothing does."""
+        """Reject the pending approval. Raises NotFound if none is pending."""
         self._act(self._app.runtime.operations.reject(self._pending(), reason=reason, again=again))
 
     def signal(self, name: str, payload: BaseModel | Mapping[str, Any], *, signal_id: str = "") -> None:
-        """A signal arrives."""
+        """Send a signal to the run."""
         self._act(self._app.runtime.signal(self.id, name, to_json(payload), signal_id or None))
 
     def cancel(self, reason: str = "changed my mind") -> None:
-        """Somebody asks that it end."""
+        """Request that the run be cancelled."""
         self._act(self._app.runtime.cancel(self.id, reason))
 
     def answer(self, reason: str, choice: str, *, text: str = "looked at it") -> None:
-        """A person answers one of its reasons for attention."""
+        """Answer one of the reasons for attention."""
         self._act(self._app.runtime.operations.answer(self.id, Reason(reason), Choice(choice), text=text))
 
     def resolve(self, key: str, verb: Literal["happened", "did_not_happen", "give_up"], response: Any = None) -> None:
-        """A person says of an uncertain effect what is true."""
+        """Resolve an uncertain effect, as a person would do it."""
         operations = self._app.runtime.operations
         self._act(operations.resolve_effect(self.id, key, verb, reason="looked", response=response))
 
@@ -178,7 +180,7 @@ class AppRun:
 
 
 class App:
-    """A store, a worker and a virtual clock. Every call returns once nothing is left to do now."""
+    """A store, a worker and a virtual clock. Every call returns when nothing is left to do at the current time."""
 
     def __init__(self, workflows: tuple[Workflow[Any], ...], *, store: str = "memory:") -> None:
         self._runner = asyncio.Runner()
@@ -194,11 +196,11 @@ class App:
         return await runtime.__aenter__()
 
     def do(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine of the runtime's, `app.runtime.operations` for example, to its end."""
+        """Await a coroutine of the runtime, `app.runtime.operations` for example."""
         return self._runner.run(work)
 
     def start(self, workflow: Workflow[Any], given: BaseModel | dict[str, Any], *, key: str = "") -> AppRun:
-        """Start a run; it goes as far as it can without time or anybody else."""
+        """Start a run, and let it go as far as it can without time or answers."""
         self._started += 1
         name = key or f"start-{self._started}"
         handle = self.do(
@@ -210,7 +212,7 @@ class App:
         return AppRun(self, handle.workflow_id)
 
     def settle(self) -> None:
-        """Let everything run that can run now. Raises Broken when that does not come to an end within 20 s."""
+        """Let everything run that can run now. Raises CheckFailed if that takes more than 20 s."""
         self.do(self._settle())
 
     async def _settle(self) -> None:
@@ -234,27 +236,27 @@ class App:
 
     # --- for tests of nodes alone -----------------------------------------------------------------
     def answer_with(self, caller: ActivityCaller) -> None:
-        """From here on, calls are made by this caller."""
+        """Make all further calls with this caller."""
         worker = self.runtime._worker
         worker._services = worker._services._replace(caller=caller)
 
     def rows(self, run_id: str) -> RunRows:
-        """Every row of a run."""
+        """Return every row of a run."""
         (rows,) = self.do(self.store.run_rows([(self.runtime.operations.tenant, run_id)]))
         assert rows is not None
         return rows
 
     def state(self, rows: RunRows) -> Any:
-        """The newest state in a run's rows."""
+        """Return the newest state in the rows of a run."""
         return json.loads(self.do(state_of_rows(self.store, rows)))
 
     def events(self, run_id: str) -> list[Event]:
-        """Its history."""
+        """Return the events of a run."""
         rows = self.do(self.store.rows(EVENT, (self.runtime.operations.tenant, run_id)))
         return [row for row in rows if isinstance(row, Event)]
 
     def pass_until(self, business: int) -> None:
-        """Let business time pass to just beyond this instant (ms)."""
+        """Move business time just beyond this instant (ms)."""
         now = self.do(self.store.now())
         self.clock.skip(timedelta(milliseconds=max(1, business - now.business + 1)))
 
@@ -273,12 +275,12 @@ AppFactory = Callable[..., App]
 
 @contextmanager
 def app_factory() -> Iterator[AppFactory]:
-    """A function that makes apps, which are closed with the block."""
+    """Yield a function that creates apps. They are closed at the end of the block."""
     with tempfile.TemporaryDirectory(prefix="outlast-app-") as folder:
         made: list[App] = []
 
         def make(*workflows: Workflow[Any], store: Literal["memory", "sqlite"] = "memory") -> App:
-            """An app that serves these workflows."""
+            """Create an app that serves these workflows."""
             url = f"sqlite:{Path(folder) / f'{len(made)}.db'}" if store == "sqlite" else "memory:"
             made.append(App(workflows, store=url))
             return made[-1]

@@ -1,4 +1,4 @@
-"""Every crash of a user's workflow: told once without one, then once for each place where its process can die."""
+"""Crash test of a workflow: one run without a crash, then one case for each place where its process can die."""
 
 import json
 import logging
@@ -39,27 +39,27 @@ from outlast.testing.run_snapshot import RunSnapshot, read_run
 
 Pairs = Literal["sampled", "all", 0]
 ATTEMPT_TIMEOUT_MS: Final = 5_000
-SAID_LINES: Final = 25
+OUTPUT_LINES: Final = 25
 CLOCK: Final = SystemClock()
 
 
 @dataclass(frozen=True)
 class RunEnd:
-    """How a run ended, once nobody killed it (`cell` is ""), or after the death at `cell` and its recovery."""
+    """The end of a run: without a crash (`case` is empty), or after the crash of this case and the recovery."""
 
-    cell: str
+    case: str
     status: str
     outcome: Any
     reason: str
     state: Any
     nodes: tuple[str, ...]
-    """The nodes it completed, in order."""
+    """The nodes in the order of their completion."""
     effects: Mapping[str, str]
-    """Key → status of each effect; of the last visit where several visits did the same."""
+    """Key → status of each effect. The last visit counts if several visits made the same call."""
     resolved: tuple[str, ...]
-    """Keys of the effects that were uncertain, and answered from the receiver's record."""
+    """Keys of the effects that were uncertain, and were resolved from the receivers' record."""
     receivers: Record
-    """What the receivers saw in this story; empty where no receivers was given."""
+    """The receivers' record of this scenario; empty without fake receivers."""
 
 
 Body = Callable[[RunEnd], None]
@@ -67,7 +67,7 @@ Body = Callable[[RunEnd], None]
 
 @dataclass
 class CrashOptions:
-    """What to kill: a workflow, what it is given, and who answers it. `every_crash` makes one."""
+    """Options of a crash test. `every_crash` creates them."""
 
     workflow: Workflow[Any]
     given: dict[str, Any]
@@ -81,8 +81,10 @@ class CrashOptions:
     attempt_timeout_ms: int = ATTEMPT_TIMEOUT_MS
 
     def run(self, module: str, body: Body, only: str = "") -> "CrashReport":
-        """Tell it, kill it everywhere (`only`: at the cell of this name), and report. Raises what the uncrashed run
-        breaks; what a cell breaks is in the report."""
+        """Run every case, or the one named `only`, and return the report.
+
+        Raises CheckFailed if the run without a crash fails. Failures of cases are in the report.
+        """
         base = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
         folder = Path(tempfile.mkdtemp(prefix="outlast-crash-", dir=base))
         before = logging.root.manager.disable
@@ -96,61 +98,61 @@ class CrashOptions:
 
 @dataclass
 class CrashReport:
-    """What came of all cells."""
+    """Results of all crash cases."""
 
     tally: Tally = field(default_factory=Tally)
-    cuts: list[CrashResult] = field(default_factory=list)
-    second_cases: float = 0.0
+    results: list[CrashResult] = field(default_factory=list)
+    seconds: float = 0.0
 
     def summary(self) -> str:
-        """One line."""
+        """Return one line with the counts."""
         t = self.tally
-        doubts = sum(t.uncertain.values())
+        uncertain = sum(t.uncertain.values())
         rate = t.run / self.seconds if self.seconds else 0.0
         return (
-            f"{t.listed} places, {t.run} cells, {t.killed} killed (-9), {t.equal} ended as if nobody had been, "
-            f"{doubts} uncertain and resolved, {t.twice} done twice; {self.seconds:.1f} s, {rate:.1f}/s"
+            f"{t.listed} crash points, {t.run} cases, {t.killed} killed (-9), {t.equal} ended as without a crash, "
+            f"{uncertain} uncertain and resolved, {t.twice} executed twice; {self.seconds:.1f} s, {rate:.1f}/s"
         )
 
     def lines(self) -> list[str]:
-        """One line for each cell."""
-        return [f"{_word(cut):9} {cut.name}{_doubts(cut)}" for cut in self.cuts]
+        """Return one line for each case."""
+        return [f"{_word(result):9} {result.name}{_uncertain(result)}" for result in self.results]
 
     def failed(self) -> list[CrashResult]:
-        """The cells that are not as they must be."""
-        return [cut for cut in self.cuts if cut.error]
+        """Return the cases that failed."""
+        return [result for result in self.results if result.error]
 
     def check(self, replay: Callable[[str], str]) -> None:
-        """Raises Broken naming each failed cell and the command that replays it alone."""
-        failed = sorted(self.failed(), key=lambda cut: not cut.twice)
+        """Raise CheckFailed if a case failed. The text names each case and the command that replays it."""
+        failed = sorted(self.failed(), key=lambda result: not result.twice)
         if not failed:
             return
-        told = [f"{len(failed)} of {len(self.cuts)} cells are not as they must be:"]
-        for cut in failed[:10]:
-            told += [
+        lines = [f"{len(failed)} of {len(self.results)} crash cases failed:"]
+        for result in failed[:10]:
+            lines += [
                 "",
-                f"✗ {cut.name}",
-                *(f"    {line}" for line in cut.error.splitlines()),
-                f"    → {replay(cut.name)}",
+                f"✗ {result.name}",
+                *(f"    {line}" for line in result.error.splitlines()),
+                f"    → {replay(result.name)}",
             ]
         if len(failed) > 10:
-            told += ["", f"… and {len(failed) - 10} more"]
-        if said := [line for line in failed[0].said.splitlines() if line.strip()]:
-            told += ["", f"what the processes of the first one said, at last (of {len(said)} lines):"]
-            told += [f"    {line}" for line in said[-SAID_LINES:]]
-        raise CheckFailed("\n".join(told))
+            lines += ["", f"… and {len(failed) - 10} more"]
+        if output := [line for line in failed[0].output.splitlines() if line.strip()]:
+            lines += ["", f"last output of the processes of the first case ({len(output)} lines in all):"]
+            lines += [f"    {line}" for line in output[-OUTPUT_LINES:]]
+        raise CheckFailed("\n".join(lines))
 
 
-def _word(cut: CrashResult) -> str:
-    return "FAILED" if cut.error else "equal"
+def _word(result: CrashResult) -> str:
+    return "FAILED" if result.error else "equal"
 
 
-def _doubts(cut: CrashResult) -> str:
-    return f"   uncertain: {', '.join(cut.doubts)}" if cut.doubts else ""
+def _uncertain(result: CrashResult) -> str:
+    return f"   uncertain: {', '.join(result.uncertain)}" if result.uncertain else ""
 
 
 class _Campaign:
-    """One run of all cells: a reference, then threads, each with a forker and a receivers of its own."""
+    """Runs all cases in threads, each with its own fork server and its own fake receivers."""
 
     def __init__(self, asked: CrashOptions, code: CodeUnderTest, body: Body, folder: Path) -> None:
         self.asked = asked
@@ -166,18 +168,18 @@ class _Campaign:
     def run(self, only: str) -> CrashReport:
         began = CLOCK.mono()
         with ExitStack() as stack:
-            teller = self._teller(stack)
-            told = self._told(teller)
-            self._judge(told.last, read_run(told.last.db), "", told.doubts)
-            _same_again(told, run_reference(teller, self.folder / "again"))
-            self._report.tally.listed = len(told.places)
-            self._left = list(enumerate(self._chosen(teller, told, only)))[::-1]
+            driver = self._driver(stack)
+            reference = self._reference(driver)
+            self._judge(reference.last, read_run(reference.last.db), "", reference.uncertain)
+            _check_same(reference, run_reference(driver, self.folder / "again"))
+            self._report.tally.listed = len(reference.cases)
+            self._left = list(enumerate(self._chosen(driver, reference, only)))[::-1]
             further = min(self.asked.jobs, len(self._left)) - 1
-            helpers = [threading.Thread(target=self._help, args=(told, only)) for _ in range(further)]
+            helpers = [threading.Thread(target=self._help, args=(reference, only)) for _ in range(further)]
             for helper in helpers:
                 helper.start()
             try:
-                self._work(teller, told, only)
+                self._work(driver, reference, only)
             finally:
                 self._stop = True
                 for helper in helpers:
@@ -187,141 +189,141 @@ class _Campaign:
         self._report.seconds = (CLOCK.mono() - began) / 1000
         return self._report
 
-    def _told(self, teller: Driver) -> Reference:
+    def _reference(self, driver: Driver) -> Reference:
         try:
-            return run_reference(teller, self.folder / "told")
+            return run_reference(driver, self.folder / "told")
         except CheckFailed as broken:
-            receivers = teller.story.watch
+            receivers = driver.scenario.monitor
             if not isinstance(receivers, FakeReceivers) or receivers.entries:
                 raise
             raise CheckFailed(
-                f"{broken}\nno request has reached the receivers, which listens at {receivers.url}; {receivers.env} says so in the "
-                "processes under test, from their first import on: make the client of that address"
+                f"{broken}\nno request has reached the fake receivers at {receivers.url}. Processes under test find "
+                f"the address in {receivers.env} from their first import on: create the client with it"
             ) from None
 
-    def _chosen(self, teller: Driver, told: Reference, only: str) -> list[CrashCase]:
+    def _chosen(self, driver: Driver, reference: Reference, only: str) -> list[CrashCase]:
         if not only:
-            return told.places
+            return reference.cases
         first, _, second = only.partition(" then ")
-        found = [place for place in told.places if place.name == first]
+        found = [case for case in reference.cases if case.name == first]
         if not found:
-            near = [p.name for p in told.places if first.split(" ")[-1] in p.name][:5]
+            near = [p.name for p in reference.cases if first.split(" ")[-1] in p.name][:5]
             raise NotFound(
-                f"no cell {first}", f"there are {len(told.places)}, e.g. {', '.join(near)}", "name one whole"
+                f"no crash case {first}", f"there are {len(reference.cases)}, e.g. {', '.join(near)}", "use a full name"
             )
         if not second:
             return found
-        there = [place for place in second_cases(teller, found[0], self.folder / "only") if place.name == only]
+        there = [case for case in second_cases(driver, found[0], self.folder / "only") if case.name == only]
         if not there:
-            raise NotFound(f"no cell {only}", "the recovery did not come by there")
+            raise NotFound(f"no crash case {only}", "the recovery does not reach it")
         return there
 
-    def _help(self, told: Reference, only: str) -> None:
+    def _help(self, reference: Reference, only: str) -> None:
         try:
             with ExitStack() as stack:
-                self._work(self._teller(stack), told, only)
-        except BaseException as error:  # told in the test's own thread
+                self._work(self._driver(stack), reference, only)
+        except BaseException as error:  # raised again in the test's thread
             self._errors.append(error)
 
-    def _work(self, teller: Driver, told: Reference, only: str) -> None:
+    def _work(self, driver: Driver, reference: Reference, only: str) -> None:
         tally = Tally()
         while self._left and not self._stop:
             with self._lock:
                 if not self._left:
                     break
-                n, place = self._left.pop()
-            folder = self.folder / f"cell-{n}"
+                n, case = self._left.pop()
+            folder = self.folder / f"case-{n}"
 
-            def judge(state: ScenarioState, left: RunSnapshot, place: CrashCase = place) -> None:
-                self._judge(state, left, place.name, teller.resolved)
+            def judge(state: ScenarioState, left: RunSnapshot, case: CrashCase = case) -> None:
+                self._judge(state, left, case.name, driver.resolved)
 
-            cuts = [run_case(teller, place, told, folder, tally, judge)]
+            results = [run_case(driver, case, reference, folder, tally, judge)]
             if self.asked.pairs and not only:
-                chosen = draw_one(self.asked.seed, place.name) if self.asked.pairs == "sampled" else list
-                cuts += run_pairs(teller, place, told, folder / "pairs", tally, chosen, judge)
+                chosen = draw_one(self.asked.seed, case.name) if self.asked.pairs == "sampled" else list
+                results += run_pairs(driver, case, reference, folder / "pairs", tally, chosen, judge)
             with self._lock:
-                self._report.cuts += cuts
+                self._report.results += results
         with self._lock:
             self._report.tally.add(tally)
 
-    def _judge(self, state: ScenarioState, left: RunSnapshot, cell: str, resolved: list[str]) -> None:
-        """The author's own assertions on this end; one at a time."""
+    def _judge(self, state: ScenarioState, left: RunSnapshot, point: str, resolved: list[str]) -> None:
+        """Call the author's test function with this end, one call at a time."""
         end = left.end()
         record = Record(state.receivers)
         effects = {e["key"]: e["status"] for e in left.effects}
         with self._lock:
             self._body(
                 RunEnd(
-                    cell, end["run"]["status"], end["outcome"], end["reason"] or "", left.state,
+                    point, end["run"]["status"], end["outcome"], end["reason"] or "", left.state,
                     tuple(end["nodes"]), effects, tuple(resolved), record,
                 )
             )  # fmt: skip
 
-    # --- the story ----------------------------------------------------------------------------------
-    def _teller(self, stack: ExitStack) -> Driver:
+    # --- the scenario ----------------------------------------------------------------------------------
+    def _driver(self, stack: ExitStack) -> Driver:
         asked = self.asked
-        receivers = asked.receivers.twin() if asked.receivers is not None else None
+        receivers = asked.receivers.clone() if asked.receivers is not None else None
         if receivers is not None:
             receivers.listen(self.folder / f"receivers-{id(receivers)}")
             stack.callback(receivers.stop)
-        forking = stack.enter_context(fork_server(self.code, receivers.told() if receivers is not None else {}))
+        forking = stack.enter_context(fork_server(self.code, receivers.environment() if receivers is not None else {}))
         modes = {name: activity.mode for name, activity in asked.workflow.activities.items()}
-        of: dict[str, tuple[str, str]] = {}  # the activity of each uncertain effect, and why it is uncertain
+        of: dict[str, tuple[str, str]] = {}  # by effect key: its activity, and the reason of the uncertainty
 
         def answer(state: ScenarioState, effect: dict[str, Any]) -> Any:
             why = json.loads(effect["error"])["detail"] if effect["error"] else ""
             of[effect["key"]] = effect["activity"], why
-            return _settle(teller, receivers, state, effect)
+            return _settle(driver, receivers, state, effect)
 
-        def may_doubt(key: str) -> bool:
+        def may_be_uncertain(key: str) -> bool:
             mode = modes.get(of.get(key, ("", ""))[0], "ask_person")
             return mode == "ask_person" or (
                 mode == "reconcile" and receivers is not None and _cannot_be_asked(receivers.record)
             )
 
-        def blame(key: str) -> str:
+        def why_known(key: str) -> str:
             name, why = of[key]
             if modes.get(name) != "reconcile":
-                return "its receiver dedupes by key"
+                return "its receiver deduplicates by key"
             has = (
-                " and the receivers' record has the act"
+                " and the receivers' record contains the execution"
                 if receivers is not None and receivers.record.executed(key)
                 else ""
             )
             return f"its receiver can be asked{has}: correct {name}.reconcile ({why})"
 
-        def wrong(state: ScenarioState, told: Mapping[str, int]) -> list[str]:
+        def wrong(state: ScenarioState, reference: Mapping[str, int]) -> list[str]:
             asks = {
                 e["key"]: e["activity"] for e in read_run(state.db).effects if modes.get(e["activity"]) == "reconcile"
             }
-            return Record(state.receivers).against(Counter(told), asks)
+            return Record(state.receivers).against(Counter(reference), asks)
 
-        story = CrashScenario(
+        scenario = CrashScenario(
             name=asked.workflow.name,
             input=asked.given,
             executed=lambda state: Record(state.receivers).counts(),
             wrong=wrong,
             answer=answer,
-            may_doubt=may_doubt,
-            blame=blame,
+            may_be_uncertain=may_be_uncertain,
+            why_known=why_known,
             decide=asked.decide,
             env=lambda state: {receivers.env: receivers.url} if receivers is not None else {},
             enter=lambda state: receivers.enter(state.receivers) if receivers is not None else None,
-            watch=receivers,
+            monitor=receivers,
             slots=asked.slots,
-            live={"attempt_timeout": asked.attempt_timeout_ms},
+            durations={"attempt_timeout": asked.attempt_timeout_ms},
         )
-        teller = Driver(forking, story, alone=not asked.batched)
-        return teller
+        driver = Driver(forking, scenario, one_commit_each=not asked.batched)
+        return driver
 
 
-def _same_again(told: Reference, again: Reference) -> None:
-    """Two runs that nobody killed have to end alike, or no crash could be told from chance. Raises Broken."""
-    for part, was in told.end.items():
+def _check_same(reference: Reference, again: Reference) -> None:
+    """Check that two runs without a crash end alike. Raises CheckFailed."""
+    for part, was in reference.end.items():
         if again.end[part] != was:
             raise CheckFailed(
-                f"two runs that nobody killed end differently: {part} {again.end[part]} and {was}\n"
-                "what a run returns here must not hold time or chance: make it of what receivers answered"
+                f"two runs without a crash end differently: {part} {again.end[part]} and {was}\n"
+                "in a crash test, the result must not contain times or random values: build it from receivers' answers"
             )
 
 
@@ -329,27 +331,29 @@ def _cannot_be_asked(record: Record) -> bool:
     return any(e.status not in (200, 404) for e in record.of("asked"))
 
 
-def _settle(teller: Driver, receivers: FakeReceivers | None, state: ScenarioState, effect: dict[str, Any]) -> Any:
-    """What is true of an uncertain effect: (its response,), or None when it did not happen. The script is asked first,
-    then the receivers' record."""
-    said = answer_of(teller.story.decide, effect_asked(read_run(state.db), effect))
+def _settle(driver: Driver, receivers: FakeReceivers | None, state: ScenarioState, effect: dict[str, Any]) -> Any:
+    """Return the response of an uncertain effect as `(response,)`, or None if it did not happen.
+
+    `decide` is asked first, then the receivers' record.
+    """
+    said = answer_of(driver.scenario.decide, effect_asked(read_run(state.db), effect))
     if said is not None:
         return answered(said)
     if receivers is None:
         raise CheckFailed(
-            f"{effect['key']} is uncertain, and nobody knows whether it happened: give every_crash a receivers, or let "
+            f"{effect['key']} is uncertain, and there is no record of the call: pass receivers= to every_crash, or let "
             'decide answer kind "effect" with happened(…) or did_not_happen()'
         )
     key = idempotency_key(effect["tenant"], effect["run"], effect["visit"], effect["key"])
     if not receivers.record.executed(key) and not any(e.key == "" for e in receivers.record.of("executed")):
         return None
-    receivers.recall(True)
+    receivers.replay(True)
     try:
         call = {
             "activity": effect["activity"], "arguments": effect["args"].decode(), "key": effect["key"],
             "idempotency_key": key, "at": state.at,
         }  # fmt: skip
-        found = teller.live(state, Action("recall", call)).answer
+        found = driver.run_process(state, Action("replay", call)).answer
     finally:
-        receivers.recall(False)
+        receivers.replay(False)
     return (json.loads(found["response"]),) if "response" in found else None

@@ -1,6 +1,6 @@
-"""One life of one process, in a child that may be killed: open the store, act or work until nothing is due, close.
+"""One process of a scenario, in a child that may be killed: open the store, act or work until nothing is due, close.
 
-Its clock is handed in, so 96 hours pass between two lives in no time; its death is asked for by a cell.
+The parent sets the clock, so 96 hours can pass between two processes. The parent also chooses the crash point.
 """
 
 import asyncio
@@ -11,7 +11,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
+from typing_extensions import override
+
 from outlast.core import crash_points
+from outlast.core.clock import Clock
 from outlast.core.commit import Commit, Instant, Mapping
 from outlast.core.durations import Liveness
 from outlast.core.machine import Choice, Reason
@@ -29,14 +32,14 @@ from outlast.testing.crash_points import RUN_ID, TENANT, CrashHook
 
 Prepare = Callable[[CrashHook, dict[str, Any]], None]
 
-STUCK_S: Final = 45  # a life this long hangs: the alarm ends it, which is a failure by its status
+STUCK_S: Final = 45  # an alarm ends a process that hangs, and its exit status is the failure
 LOOK_S: Final = 0.004
 BOOTED: Final = 1_000_000  # an arbitrary moment of the boot clock
-WAITED_MAX_MS: Final = 20  # what a wait between two attempts really takes
+WAITED_MAX_MS: Final = 20  # real duration of a wait between two attempts
 
 
-class ChildClock:
-    """The machine's clocks from an instant that the parent chose; what it writes into the file passes at once."""
+class ChildClock(Clock):
+    """The machine's clocks, from a time that the parent chose. Times in the file `jumps` pass at once."""
 
     def __init__(self, at: int, jumps: str) -> None:
         self._at = at
@@ -51,37 +54,37 @@ class ChildClock:
     def _passed(self) -> int:
         return self._real.mono() - self._born + self._read() - self._jumped
 
+    @override
     def wall(self) -> int:
-        """See Clock."""
         return self._at + self._passed()
 
+    @override
     def boot(self) -> int:
-        """See Clock."""
         return BOOTED + self._passed()
 
     mono = boot
 
     async def sleep(self, ms: int) -> None:
-        """The pauses between attempts are cut short: no test waits for a back-off; the worker's own are not."""
+        """Sleep. Waits between attempts are cut short; the worker's own pauses are not."""
         await asyncio.sleep(min(ms, WAITED_MAX_MS) / 1000 if walking.get() else ms / 1000)
 
 
 def run_child(ask: dict[str, Any], workflows: Sequence[Workflow[Any]], prepare: Prepare, report: int) -> dict[str, Any]:
-    """The whole life; answers what was reached and what came of it. `report` is where a dying trace says where."""
+    """Run the process, and return the crash points it passed and its answer. `report` survives a kill."""
     signal.alarm(STUCK_S)
     os.environ.update(ask["env"])
-    trace = CrashHook(ask["cell"], report)
+    trace = CrashHook(ask["point"], report)
     crash_points.hook = trace
     prepare(trace, ask)
-    if ask["alone"]:
-        writer.BATCH_MAX = 1  # type: ignore[misc]  # each logical commit is a transaction of its own
+    if ask["one_commit_each"]:
+        writer.BATCH_MAX = 1  # type: ignore[misc]  # one commit in each transaction
     answer = asyncio.run(_live(ask, workflows, trace))
     return {"answer": answer, "seen": trace.seen}
 
 
 async def _live(ask: dict[str, Any], workflows: Sequence[Workflow[Any]], trace: CrashHook) -> Any:
-    if ask["do"] == "recall":
-        return await _recall(ask["args"], workflows)
+    if ask["do"] == "replay":
+        return await _replay(ask["args"], workflows)
     clock = ChildClock(ask["at"], ask["jumps"])
     store = await open_without_sync(Path(ask["db"]), writer=f"s-{ask['n']}", clock=clock)
     try:
@@ -129,8 +132,8 @@ def _name_claims(store: SqliteStore, trace: CrashHook) -> None:
 
 
 async def _idle(store: SqliteStore, worker: WorkerProcess) -> bool:
-    """Is nothing left to do now: over, or given back and not due?"""
-    if worker.held > 0:  # no need to ask the store
+    """True if nothing is left to do now: the run has ended, or is released and not due."""
+    if worker.held > 0:  # cheaper than a read of the store
         return False
     run = await store.load(RUN, (TENANT, RUN_ID))
     assert isinstance(run, Run)
@@ -179,15 +182,17 @@ async def _speak(operations: Operations, verb: str, given: dict[str, Any]) -> No
             raise AssertionError(other)
 
 
-async def _recall(given: dict[str, Any], workflows: Sequence[Workflow[Any]]) -> Any:
-    """What an activity returns when its receivers answer from their record: {"response": …}, or {} if one of them
-    has no record of the call. Nothing acts anew."""
+async def _replay(given: dict[str, Any], workflows: Sequence[Workflow[Any]]) -> Any:
+    """Call an activity while the receivers replay their record, so that nothing is executed.
+
+    Returns `{"response": …}`, or `{"why": …}` if a receiver has no record of the call.
+    """
     activity = workflows[0].activity(given["activity"])
     args, kwargs = activity.load_args(given["arguments"].encode())
     at = datetime.fromtimestamp(given["at"] / 1000, UTC)
     current_call.set(Call(given["key"], given["idempotency_key"], TENANT, RUN_ID, 1, at))
     try:
         value = await activity(*args, **kwargs)
-    except Exception as error:  # a receiver that has no record of it answers no, whatever the author makes of that
+    except Exception as error:  # the author's code may raise any error if a receiver has no record
         return {"why": f"{type(error).__name__}: {error}"}
     return {"response": activity.response_codec.dump(value).decode()}

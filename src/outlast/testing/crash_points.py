@@ -1,6 +1,6 @@
-"""What a crash is made of: a cell (where a process dies), an action (what a process was born for), a life, a state.
+"""Values of crash tests, and the hook that kills a process at a crash point.
 
-A run under test is a sequence of lives, each a process of its own. Between two of them everything is on disk.
+A run under test is carried out by a sequence of processes. Between two of them its whole state is on disk.
 """
 
 import json
@@ -17,27 +17,27 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 T0: Final = 1_772_442_000_000
-"""2026-03-02T09:00:00Z: when every story begins."""
+"""The time at which every scenario starts: 2026-03-02T09:00:00Z."""
 TENANT: Final = "acme"
 RUN_ID: Final = "r1"
 
 
 class CrashPoint(NamedTuple):
-    """A place in a life: the point, the run-verb-key it stands at, and which time it is reached there."""
+    """A place where a process can be killed: a named point, the label of its commit or call, and the n-th visit."""
 
-    point: str
+    name: str
     label: str
     nth: int
     act: str = "kill"
 
     @property
     def where(self) -> tuple[str, str, int]:
-        """The place alone, without what is done there."""
-        return self.point, self.label, self.nth
+        """Return the place without the action that is taken there."""
+        return self.name, self.label, self.nth
 
 
 class Action(NamedTuple):
-    """What is done next, from when on."""
+    """The next thing to do in a scenario, not before the time `at`."""
 
     do: str
     args: Mapping[str, Any] = MappingProxyType({})
@@ -45,7 +45,7 @@ class Action(NamedTuple):
 
 
 class ProcessResult(NamedTuple):
-    """How one life went."""
+    """The end of one process: its exit status, the crash points it passed, and its answer."""
 
     action: Action
     died: int
@@ -55,38 +55,38 @@ class ProcessResult(NamedTuple):
 
 
 class CheckFailed(AssertionError):
-    """A life ended as it must not, or a story does not come to its end."""
+    """A process ended in an unexpected way, or a scenario does not reach its end."""
 
 
 class PointNotReached(CheckFailed):
-    """A cell did not fire: the life ended well before it came to it."""
+    """A process ended before it reached its crash point."""
 
 
 @dataclass
 class ScenarioState:
-    """A story between two lives: its files, the time, how many lives it has had."""
+    """A scenario between two processes: its files, the time, and the number of processes so far."""
 
     folder: Path
     at: int = T0
-    lives: int = 0
+    processes: int = 0
 
     @property
     def db(self) -> Path:
-        """The store."""
+        """Path of the store's database file."""
         return self.folder / "s.db"
 
     @property
     def receivers(self) -> Path:
-        """What the receivers outside keeps of this story."""
+        """Path of the receivers' record."""
         return self.folder / "receivers"
 
     @property
-    def said(self) -> Path:
-        """What the processes of this story printed and logged."""
-        return self.folder / "said.txt"
+    def output(self) -> Path:
+        """Path of the output and logs of the scenario's processes."""
+        return self.folder / "output.txt"
 
     def copy(self, to: Path) -> "ScenarioState":
-        """The same story in another folder."""
+        """Copy the scenario into another folder."""
         to.mkdir(parents=True)
         for file in self.folder.iterdir():
             if file.is_file() and not file.name.endswith(("-shm", ".lock", ".gate")):
@@ -94,17 +94,21 @@ class ScenarioState:
         return replace(self, folder=to)
 
 
-WORKER: Final = re.compile(r"\b(?:w|s)-\d+\b")  # ids differ from life to life, the place does not
+WORKER: Final = re.compile(r"\b(?:w|s)-\d+\b")  # ids differ between processes, the crash point does not
 
 
 class CrashHook:
-    """Called at every named place of the engine, and by whoever watches the calls."""
+    """The hook of `outlast.core.crash_points` that counts crash points, and kills or stops the process at one of them.
 
-    def __init__(self, cell: dict[str, Any] | None, report: int) -> None:
+    The points are written to a report that outlives the process, the place of the kill included. The parent uses it
+    to check that the process died at that place.
+    """
+
+    def __init__(self, point: dict[str, Any] | None, report: int) -> None:
         self.seen: list[tuple[str, str, int]] = []
         self._counts: Counter[tuple[str, str]] = Counter()
-        self._cell = (cell["point"], cell["label"], cell["nth"]) if cell else None
-        self._act = cell["act"] if cell else ""
+        self._point = (point["name"], point["label"], point["nth"]) if point else None
+        self._act = point["act"] if point else ""
         self._report = report
         self._claims: list[str] = []
 
@@ -118,16 +122,16 @@ class CrashHook:
             self.reached(point, WORKER.sub("worker", name))
 
     def claiming(self, label: str) -> None:
-        """A take is about to move a run: only now it has a label of its own."""
+        """Report the label of a claim. `take` chooses its run inside the batch, so the label is not known earlier."""
         self.reached("store.batch:before", label)
         self._claims.append(label)
 
     def reached(self, point: str, label: str) -> None:
-        """This place was come by; where it is the cell, the process ends (or stops) here."""
+        """Count a crash point. Kills or stops the process if it is the chosen one."""
         self._counts[point, label] += 1
         here = (point, label, self._counts[point, label])
         self.seen.append(here)
-        if here != self._cell:
+        if here != self._point:
             return
         os.pwrite(self._report, json.dumps({"at": here}).encode(), 0)
         if self._act == "kill":

@@ -1,4 +1,4 @@
-"""Every cell of a story, killed one at a time or two in a row, and what must hold after each recovery."""
+"""Crash a scenario at every point, once or twice in a row, and compare each recovery with the run without a crash."""
 
 import hashlib
 import shutil
@@ -13,78 +13,81 @@ from outlast.testing.driver import Driver
 from outlast.testing.run_snapshot import RunSnapshot, read_run
 
 TRIES: Final = 4
-SECOND_LIVES: Final = 3  # a second death is looked for in so many lives of the recovery
+SECOND_PROCESSES: Final = 3  # processes of a recovery in which a second crash is tried
 
 
 class CrashCase(NamedTuple):
-    """A cell, the state it is reached from, and what is done there. `n` numbers equal labels of the whole story."""
+    """A crash point, the state of the scenario before it, and the action during which it is reached.
+
+    `n` numbers cases with equal labels within one scenario.
+    """
 
     before: ScenarioState
     action: Action
-    cell: CrashPoint
+    point: CrashPoint
     n: int
-    after: str = ""  # the place of an earlier death, of which this one cuts the recovery
+    after: str = ""  # name of the case whose recovery this one crashes
 
     @property
     def name(self) -> str:
-        """What people call it: run, verb, key, side; and which of several."""
-        label = self.cell.label or self.action.do
-        own = f"{label} {self.cell.point}" + (f" #{self.n}" if self.n > 1 else "")
+        """Return the name of the case: label, point, and a number if several are equal."""
+        label = self.point.label or self.action.do
+        own = f"{label} {self.point.name}" + (f" #{self.n}" if self.n > 1 else "")
         return f"{self.after} then {own}" if self.after else own
 
 
 @dataclass
 class Reference:
-    """The uncrashed run: its cells, its end, and which effects it left uncertain."""
+    """The run without a crash: its crash cases, its end, and the effects that it left uncertain."""
 
-    places: list[CrashCase]
+    cases: list[CrashCase]
     end: dict[str, Any]
     receivers: dict[str, int]
-    doubts: list[str]
+    uncertain: list[str]
     last: ScenarioState
 
 
 @dataclass
 class CrashResult:
-    """What came of one cell."""
+    """Result of one crash case."""
 
     name: str
     point: str
     killed: bool = False
     equal: bool = False
     twice: bool = False
-    doubts: list[str] = field(default_factory=list)
+    uncertain: list[str] = field(default_factory=list)
     error: str = ""
-    said: str = ""  # what its processes printed and logged
+    output: str = ""
 
 
 @dataclass
 class Tally:
-    """What came of the cells."""
+    """Counts over crash cases."""
 
     listed: int = 0
     run: int = 0
     killed: int = 0
     equal: int = 0
     twice: int = 0
-    left: int = 0  # places that nobody went to: the time was up
+    left: int = 0  # cases that were not run because the time was up
     uncertain: Counter[str] = field(default_factory=Counter)
-    reached: Counter[str] = field(default_factory=Counter)  # the points where a process was killed
+    reached: Counter[str] = field(default_factory=Counter)
     failures: list[str] = field(default_factory=list)
 
-    def count(self, _run_once: CrashResult) -> None:
-        """One more cell."""
+    def count(self, result: CrashResult) -> None:
+        """Add the result of one case."""
         self.run += 1
-        self.killed += _run_once.killed
-        self.equal += _run_once.equal
-        self.twice += _run_once.twice
-        self.reached[_run_once.point] += _run_once.killed
-        self.uncertain.update(_run_once.doubts)
-        if _run_once.error:
-            self.failures.append(f"{_run_once.name}: {_run_once.error}")
+        self.killed += result.killed
+        self.equal += result.equal
+        self.twice += result.twice
+        self.reached[result.point] += result.killed
+        self.uncertain.update(result.uncertain)
+        if result.error:
+            self.failures.append(f"{result.name}: {result.error}")
 
     def add(self, other: "Tally") -> None:
-        """Another process's share of the same story."""
+        """Add the counts of another process that ran cases of the same scenario."""
         self.listed = max(self.listed, other.listed)
         self.run += other.run
         self.killed += other.killed
@@ -97,142 +100,151 @@ class Tally:
 
 
 Judge = Callable[[ScenarioState, RunSnapshot], None]
-"""Told each end that is as it must be; raises AssertionError for what else is wrong with it."""
+"""Called with each end that equals the reference. Raises AssertionError if the caller's own checks fail."""
 
 
-def _content(state: ScenarioState, seen: RunSnapshot) -> None:
-    """The judge who finds nothing more."""
+def _no_further_check(state: ScenarioState, seen: RunSnapshot) -> None: ...
 
 
-def run_reference(teller: Driver, folder: Path) -> Reference:
-    """Tell the story once without a crash, keeping a copy of it before each life. Raises Broken if it is not sound."""
+def run_reference(driver: Driver, folder: Path) -> Reference:
+    """Run the scenario without a crash, with a copy of its state before each process.
+
+    Raises CheckFailed if the end is wrong.
+    """
     state = ScenarioState(folder / "now")
     state.folder.mkdir(parents=True)
-    teller.resolved = []
-    teller.story.enter(state)
-    places = list(_walked(teller, state, folder))
+    driver.resolved = []
+    driver.scenario.enter(state)
+    cases = list(_cases_of(driver, state, folder))
     left = read_run(state.db)
-    if wrong := left.wrong() + _against(teller, state, None):
-        raise CheckFailed(f"the uncrashed run: {'; '.join(wrong)}")
-    return Reference(places, left.end(), dict(teller.story.executed(state)), list(teller.resolved), state)
+    if wrong := left.wrong() + _receivers_disagree(driver, state, None):
+        raise CheckFailed(f"the run without a crash: {'; '.join(wrong)}")
+    return Reference(cases, left.end(), dict(driver.scenario.executed(state)), list(driver.resolved), state)
 
 
-def _walked(
-    teller: Driver, state: ScenarioState, folder: Path, lives: int = 10**6, after: str = ""
+def _cases_of(
+    driver: Driver, state: ScenarioState, folder: Path, processes: int = 10**6, after: str = ""
 ) -> Iterator[CrashCase]:
-    """The places of the next lives of a story, with copies of it before each."""
+    """Yield the crash cases of the next processes of a scenario, with a copy of the state before each."""
     names: Counter[tuple[str, str]] = Counter()
-    for _ in range(lives):
-        action = teller.next(state)
+    for _ in range(processes):
+        action = driver.next(state)
         if action is None:
             return
-        before = state.copy(folder / f"before-{state.lives}")
-        for cell in teller.live(state, action).seen:
-            names[cell[:2]] += 1
-            yield CrashCase(before, action, cell, names[cell[:2]], after)
+        before = state.copy(folder / f"before-{state.processes}")
+        for point in driver.run_process(state, action).seen:
+            names[point[:2]] += 1
+            yield CrashCase(before, action, point, names[point[:2]], after)
 
 
-def _against(teller: Driver, state: ScenarioState, told: dict[str, int] | None) -> list[str]:
-    """What the receivers' record says against this end."""
-    story = teller.story
-    done = story.executed(state)
-    if story.wrong is not None:
-        return story.wrong(state, done if told is None else told)
+def _receivers_disagree(driver: Driver, state: ScenarioState, reference: dict[str, int] | None) -> list[str]:
+    """Return the differences between the receivers' record and this end."""
+    scenario = driver.scenario
+    done = scenario.executed(state)
+    if scenario.wrong is not None:
+        return scenario.wrong(state, done if reference is None else reference)
     found = [f"{key} was executed {n} times" for key, n in done.items() if n > 1]
-    if told is not None and dict(done) != told:
-        found.append(f"the receivers did {dict(done)}")
+    if reference is not None and dict(done) != reference:
+        found.append(f"the receivers executed {dict(done)}")
     return found
 
 
-def crash_at(teller: Driver, place: CrashCase, folder: Path) -> ScenarioState:
-    """The state after a death at this place."""
-    state = place.before.copy(folder)
-    teller.story.enter(state)
-    teller.live(state, place.action, place.cell)
+def crash_at(driver: Driver, case: CrashCase, folder: Path) -> ScenarioState:
+    """Return the state of the scenario after a process was killed in this case."""
+    state = case.before.copy(folder)
+    driver.scenario.enter(state)
+    driver.run_process(state, case.action, case.point)
     return state
 
 
 def recover(
-    teller: Driver,
+    driver: Driver,
     state: ScenarioState,
-    told: Reference,
-    each: Callable[[ProcessResult], None] = lambda life: None,
-    judge: Judge = _content,
+    reference: Reference,
+    each: Callable[[ProcessResult], None] = lambda result: None,
+    judge: Judge = _no_further_check,
 ) -> None:
-    """Go on to the end and compare. Raises Broken with everything that is not as it must be."""
-    if teller.next(state) is None:
-        teller.live(state, Action("work"))  # the file opens, and nobody moves a run that has ended
-    left = teller.finish(state, each)
+    """Continue to the end and compare it with the reference. Raises CheckFailed with every difference."""
+    if driver.next(state) is None:
+        driver.run_process(state, Action("work"))  # opening the store must not change a run that has ended
+    left = driver.finish(state, each)
     end = left.end()
-    wrong = left.wrong() + _against(teller, state, told.receivers)
-    wrong += [f"{part}: {end[part]} instead of {told.end[part]}" for part in end if end[part] != told.end[part]]
+    wrong = left.wrong() + _receivers_disagree(driver, state, reference.receivers)
+    wrong += [
+        f"{part}: {end[part]} instead of {reference.end[part]}" for part in end if end[part] != reference.end[part]
+    ]
     if wrong:
         raise CheckFailed("\n".join(wrong))
     judge(state, left)
 
 
-def _run_once(teller: Driver, place: CrashCase, told: Reference, folder: Path, judge: Judge = _content) -> CrashResult:
-    """One cell: die there, recover, compare. Raises Unreached where the process did not come by this place."""
-    found = CrashResult(place.name, place.cell.point)
-    teller.resolved = []
+def _run_once(
+    driver: Driver, case: CrashCase, reference: Reference, folder: Path, judge: Judge = _no_further_check
+) -> CrashResult:
+    """Kill the process of a case, recover, and compare. Raises PointNotReached if the process missed the point."""
+    found = CrashResult(case.name, case.point.name)
+    driver.resolved = []
     try:
-        state = crash_at(teller, place, folder)
+        state = crash_at(driver, case, folder)
         found.killed = True
-        recover(teller, state, told, judge=judge)
-        _only_where_it_may(teller, told)
+        recover(driver, state, reference, judge=judge)
+        _check_uncertain(driver, reference)
         found.equal = True
-        found.doubts = list(teller.resolved)
+        found.uncertain = list(driver.resolved)
     except PointNotReached:
         raise
     except AssertionError as broken:
         found.twice = "was executed" in str(broken) or " acted " in str(broken)
         found.error = str(broken) or type(broken).__name__
-        said = folder / "said.txt"
-        found.said = said.read_text(errors="replace") if said.exists() else ""
+        output = folder / "output.txt"
+        found.output = output.read_text(errors="replace") if output.exists() else ""
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     return found
 
 
 def run_case(
-    teller: Driver, place: CrashCase, told: Reference, folder: Path, tally: Tally, judge: Judge = _content
+    driver: Driver, case: CrashCase, reference: Reference, folder: Path, tally: Tally, judge: Judge = _no_further_check
 ) -> CrashResult:
-    """One cell, into the tally. A place that several calls at once pass in any order may need a second try."""
+    """Run a case and count its result.
+
+    Calls that run at the same time pass their points in any order, so a point that was missed is tried again.
+    """
     for n in range(TRIES):
         try:
-            found = _run_once(teller, place, told, folder / str(n), judge)
+            found = _run_once(driver, case, reference, folder / str(n), judge)
             break
         except PointNotReached as unreached:
-            found = CrashResult(place.name, place.cell.point, error=str(unreached))
+            found = CrashResult(case.name, case.point.name, error=str(unreached))
     shutil.rmtree(folder, ignore_errors=True)
     tally.count(found)
     return found
 
 
-def second_cases(teller: Driver, place: CrashCase, folder: Path, lives: int = SECOND_LIVES) -> list[CrashCase]:
-    """The places of the recovery from a death at this place, in so many lives: it has some that the story has not."""
-    state = crash_at(teller, place, folder / "died")
-    return list(_walked(teller, state, folder, lives, place.name))
+def second_cases(driver: Driver, case: CrashCase, folder: Path, processes: int = SECOND_PROCESSES) -> list[CrashCase]:
+    """Return the crash cases of a recovery, within its first processes. Some of them do not exist in the reference."""
+    state = crash_at(driver, case, folder / "died")
+    return list(_cases_of(driver, state, folder, processes, case.name))
 
 
 def run_pairs(
-    teller: Driver,
-    place: CrashCase,
-    told: Reference,
+    driver: Driver,
+    case: CrashCase,
+    reference: Reference,
     folder: Path,
     tally: Tally,
     chosen: Callable[[list[CrashCase]], list[CrashCase]],
-    judge: Judge = _content,
-    lives: int = SECOND_LIVES,
+    judge: Judge = _no_further_check,
+    processes: int = SECOND_PROCESSES,
 ) -> list[CrashResult]:
-    """Die at this place, then again somewhere in the recovery, then recover: once for each second place `chosen`."""
-    teller.resolved = []
+    """Crash in this case, crash again during the recovery, then recover. `chosen` selects the second cases."""
+    driver.resolved = []
     found: list[CrashResult] = []
     try:
-        for n, second in enumerate(chosen(second_cases(teller, place, folder, lives))):
-            found.append(run_case(teller, second, told, folder / f"second-{n}", tally, judge))
+        for n, second in enumerate(chosen(second_cases(driver, case, folder, processes))):
+            found.append(run_case(driver, second, reference, folder / f"second-{n}", tally, judge))
     except CheckFailed as broken:
-        failed = CrashResult(place.name, place.cell.point, error=str(broken))
+        failed = CrashResult(case.name, case.point.name, error=str(broken))
         tally.count(failed)
         found.append(failed)
     shutil.rmtree(folder, ignore_errors=True)
@@ -240,18 +252,18 @@ def run_pairs(
 
 
 def draw_one(*seed: object) -> Callable[[list[CrashCase]], list[CrashCase]]:
-    """Chooses one place, the same for the same seed."""
+    """Return a function that selects one case. The same seed selects the same case."""
 
-    def choose(places: list[CrashCase]) -> list[CrashCase]:
-        if not places:
+    def choose(cases: list[CrashCase]) -> list[CrashCase]:
+        if not cases:
             return []
         number = int.from_bytes(hashlib.sha256("/".join(map(str, seed)).encode()).digest()[:8])
-        return [places[number % len(places)]]
+        return [cases[number % len(cases)]]
 
     return choose
 
 
-def _only_where_it_may(teller: Driver, told: Reference) -> None:
-    allowed = told.doubts
-    if wrong := [key for key in teller.resolved if key not in allowed and not teller.story.may_doubt(key)]:
-        raise CheckFailed("\n".join(f"{key} is uncertain, although {teller.story.blame(key)}" for key in wrong))
+def _check_uncertain(driver: Driver, reference: Reference) -> None:
+    allowed = reference.uncertain
+    if wrong := [key for key in driver.resolved if key not in allowed and not driver.scenario.may_be_uncertain(key)]:
+        raise CheckFailed("\n".join(f"{key} is uncertain, although {driver.scenario.why_known(key)}" for key in wrong))

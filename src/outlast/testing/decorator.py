@@ -1,4 +1,4 @@
-"""`every_crash`: the decorator that turns assertions on an end into a test of every crash."""
+"""`every_crash`: the decorator that tests a workflow against every crash."""
 
 import asyncio
 import functools
@@ -33,19 +33,19 @@ def every_crash(
     slots: int = 0,
     attempt_timeout: timedelta = timedelta(milliseconds=ATTEMPT_TIMEOUT_MS),
 ) -> Callable[[Callable[..., Any]], Callable[..., None]]:
-    """Test a workflow against a death at every place where one can matter.
+    """Test a workflow against a crash at every place where one matters.
 
-    The run is told once without a crash. Then, for each of its durable commits (before, inside and after its
-    transaction) and each of its calls (before it is sent, in the air, acted upon, answered), a real process is killed
-    there by SIGKILL, a fresh one takes over, and the end has to be the same: status, outcome, nodes, effects,
-    approvals, and what the receivers did. The decorated function is called with each `RunEnd`, the uncrashed one first; its
-    other parameters are fixtures.
+    The workflow runs once without a crash. Then, for each durable commit (before, inside and after its transaction) and
+    each call (before it is sent, in flight, executed, answered), a real process is killed there with SIGKILL. A new
+    process takes over. The end must be the same: status, outcome, nodes, effects, approvals, and the receivers' record.
+    The decorated function is called with each `RunEnd`, the one without a crash first. Its other parameters are
+    fixtures.
 
-    `decide_approval` answers what the run waits for; waits pass at once. `receivers` is the HTTP receivers its activities call, and
-    the judge of what happened. `pairs`: also die a second time during each recovery, at one place drawn by `seed`
-    ("sampled") or at every one ("all"). `workers`: so many cells at once. `batched`: commits share transactions, as
-    in production, which makes fewer and larger places. `slots`: an admission limit. `attempt_timeout` bounds calls
-    whose activity says nothing else.
+    `decide` answers the items that the run waits for; sleeps and deadlines pass at once. `receivers` are the fake
+    receivers that the activities call; their record decides whether a call happened twice. `pairs` kills the recovery a
+    second time, at a point drawn by `seed` ("sampled") or at every point ("all"). `workers` is the number of cases that
+    run at the same time. `batched` lets commits share transactions as in production: fewer crash points, larger steps.
+    `slots` sets an admission limit. `attempt_timeout` bounds calls of activities that declare no timeout.
     """
     asked = CrashOptions(
         workflow, to_json(given), decide, receivers, pairs, seed, workers, batched, slots,

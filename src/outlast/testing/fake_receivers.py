@@ -1,6 +1,6 @@
-"""A hostile receivers for tests: real HTTP receivers on the loopback address that act, forget, fail, and write it all down.
+"""Fake receivers for tests: HTTP servers on the loopback address that execute, fail, forget, and record every request.
 
-It lives outside the processes under test (in a thread of the test's own), so it outlives every one of their deaths.
+They run in a thread of the test, outside the processes under test, so they survive when those are killed.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ from outlast.testing.record import Record, RecordEntry
 
 @dataclass(frozen=True)
 class Behaviour:
-    """One way to take a request. Made by the functions below."""
+    """How a receiver handles one request. Created by the functions below."""
 
     name: str
     acts: bool = True
@@ -36,60 +36,59 @@ class Behaviour:
     headers: tuple[tuple[str, str], ...] = ()
     ending: Literal["answer", "silence", "reset", "garbage"] = "answer"
     after_s: float = 0.0
-    padding: int = 0  # bytes added to the answer
+    padding: int = 0  # bytes appended to the answer
 
 
 ok = Behaviour("ok")
-"""Acts, and answers."""
+"""Execute the request and answer."""
 
 
 def status(code: int, *, acts: bool = False, retry_after: timedelta | None = None) -> Behaviour:
-    """Answers this status; `acts`: and has acted nevertheless."""
+    """Answer with this status. The request is executed only if `acts`."""
     headers = (("Retry-After", str(int(retry_after.total_seconds()))),) if retry_after is not None else ()
     return Behaviour(f"status({code})", acts, code, headers)
 
 
 def times_out(*, acts: bool = True) -> Behaviour:
-    """Acts, then says nothing until the caller goes away: the caller's own timeout ends it."""
+    """Execute the request and never answer: the caller's timeout ends the call."""
     return Behaviour("times_out", acts, ending="silence")
 
 
 def resets(*, acts: bool = True) -> Behaviour:
-    """Acts, then cuts the connection."""
+    """Execute the request, then cut the connection."""
     return Behaviour("resets", acts, ending="reset")
 
 
 def slow(seconds: float) -> Behaviour:
-    """Acts, and answers after so many real seconds."""
+    """Execute the request, and answer after this many real seconds."""
     return Behaviour(f"slow({seconds})", after_s=seconds)
 
 
 def too_many(retry_after: timedelta = timedelta(seconds=1)) -> Behaviour:
-    """429 with Retry-After; nothing happened."""
+    """Answer 429 with Retry-After. Nothing is executed."""
     return status(429, retry_after=retry_after)
 
 
 def huge(megabytes: int = 50) -> Behaviour:
-    """Acts, and answers far more than anybody wants."""
+    """Execute the request, and answer with this many megabytes."""
     return Behaviour(f"huge({megabytes})", padding=megabytes * 1_000_000)
 
 
 def garbage() -> Behaviour:
-    """Acts, and answers 200 with bytes that are no JSON."""
+    """Execute the request, and answer 200 with bytes that are not JSON."""
     return Behaviour("garbage", ending="garbage")
 
 
 WAIT_S: Final = 20
-JUDGED: Final = (
-    "OUTLAST_RECEIVERS_VARIABLE"  # in the environment of a process under test: the variable of its receivers
-)
+VARIABLE: Final = "OUTLAST_RECEIVERS_VARIABLE"
+"""Names, in a process under test, the environment variable that holds the address of its receivers."""
 Duplicates = Literal["answer", "act", "conflict"]
 CLOCK: Final = SystemClock()
 
 
 @dataclass(frozen=True)
 class Route:
-    """What the receiver at a path is like."""
+    """Behaviour of the receiver at a path."""
 
     path: str = ""
     script: tuple[Behaviour, ...] = ()
@@ -102,13 +101,13 @@ class Route:
 
 
 class FakeReceivers:
-    """Receivers at `url`. Use it as `with FakeReceivers() as bank:`, or give it to `every_crash`.
+    """Receivers at `url`. Use `with FakeReceivers() as bank:`, or pass them to `every_crash`.
 
-    A module that makes its client when it is imported needs the address by then: call `start()` before the import.
+    A module that creates its client at import needs the address by then: call `start()` before the import.
 
-    Without a word about them, receivers act, answer `{"id": …}`, dedupe by `Idempotency-Key` for ever, and can be
-    asked: GET with that key as header, as `?key=` or as the last part of the path answers what was answered, or 404.
-    `env` names the environment variable that tells the code under test where the receivers is.
+    By default, receivers execute a request, answer `{"id": …}`, deduplicate by `Idempotency-Key` without end, and can
+    be asked: GET with that key as header, as `?key=` or as last part of the path returns the earlier answer, or 404.
+    `env` is the environment variable that gives the address to the code under test.
     """
 
     def __init__(self, *, env: str = "OUTLAST_RECEIVERS") -> None:
@@ -118,19 +117,19 @@ class FakeReceivers:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._receiver: HttpReceiver | None = None
         self._before: str | None = None
-        self._kept = False  # it was started, and listens until the process ends
+        self._kept = False
         self._thread: threading.Thread | None = None
-        self._born = threading.Event()
+        self._started = threading.Event()
         self._pid = 0
-        self._cell: CrashPoint | None = None
+        self._point: CrashPoint | None = None
         self._watching = False
         self._seen: list[CrashPoint] = []
         self._counts: Counter[tuple[str, str]] = Counter()
         self._killed_at: tuple[str, str, int] | None = None
-        self._recalling = False
+        self._replaying = False
         self._clock: Callable[[], int] = CLOCK.wall
 
-    # --- what its receivers are like ------------------------------------------------------------
+    # --- routes ------------------------------------------------------------
     def route(
         self,
         path: str,
@@ -142,13 +141,13 @@ class FakeReceivers:
         reply: Callable[[HttpRequest], Any] | None = None,
         asked: Callable[[HttpRequest, Sequence[Any]], Any] | None = None,
     ) -> "FakeReceivers":
-        """The receiver at paths that begin so. The n-th attempt under one key is taken as the n-th of `script` says,
-        later ones are answered. `key`: only for activity keys that end so.
+        """Define the receiver at all paths with this prefix.
 
-        `duplicates`: a key that was acted upon comes again: answer as before, act once more, or 409. `remembers`:
-        how long keys are known (default: for ever). `askable=False`: GET answers 405. `reply` makes the answer.
-        `asked` answers a GET from the request and all answers given at this path (None: 404), for a receiver that is
-        asked by an id of its own.
+        The n-th attempt with a key gets the n-th behaviour of `script`; later attempts are executed and answered.
+        `key` restricts the route to activity keys with this ending. `duplicates` handles a key that was executed
+        before: answer as before, execute again, or 409. `remembers` is the time for which keys are known [without end].
+        `askable=False` answers GET with 405. `reply` builds the answer. `asked` answers a GET from the request and
+        all answers of this path (None: 404), for receivers that are asked by their own id.
         """
         self._routes.insert(0, Route(path, script, key, duplicates, remembers, askable, reply, asked))
         return self
@@ -157,16 +156,16 @@ class FakeReceivers:
         fitting = [r for r in self._routes if path.startswith(r.path) and key.endswith(r.key)]
         return max(fitting, key=lambda r: (len(r.path), len(r.key)), default=Route())
 
-    # --- its life -------------------------------------------------------------------------------
+    # --- start and stop -------------------------------------------------------------------------------
     @property
     def url(self) -> str:
-        """Its address: also in the processes under test. Raises InvalidInput where it does not run."""
+        """The address, here and in processes under test. Raises InvalidInput if the receivers are not running."""
         here = self._receiver.url if self._receiver is not None else os.environ.get(self.env, "")
         if not here:
             raise InvalidInput(
-                "this receivers does not run",
+                "these fake receivers are not running",
                 f"{self.env} is not set",
-                f'with FakeReceivers() as receivers: …, or FakeReceivers(env="{self.env}").start() before a module makes its client',
+                f'use `with FakeReceivers() as bank:`, or FakeReceivers(env="{self.env}").start() before the import',
             )
         return here
 
@@ -196,19 +195,19 @@ class FakeReceivers:
         self.record.path.unlink(missing_ok=True)
 
     def start(self) -> Self:
-        """Listen until this process ends, with the address in the environment from now on.
+        """Listen until this process ends, and set the environment variable from now on.
 
-        In a process that `every_crash` made, the variable holds the address of the receivers that judges it already.
+        In a process started by `every_crash`, the variable already holds the address of the test's own receivers.
         """
-        if os.environ.get(JUDGED) != self.env and not self._kept:
+        if os.environ.get(VARIABLE) != self.env and not self._kept:
             self._open()
             self._kept = True
             atexit.register(self._end)
         return self
 
     def listen(self, record: Path) -> None:
-        """Listen, on this record."""
-        assert self._thread is None, "a receivers listens once"
+        """Listen and write to this record."""
+        assert self._thread is None, "already listening"
         self.record = Record(record)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="outlast-receivers", daemon=True)
@@ -218,7 +217,7 @@ class FakeReceivers:
         self._receiver = receiver
 
     def stop(self) -> None:
-        """Stop listening. What it recorded stays readable."""
+        """Stop listening. The record stays readable."""
         assert self._loop is not None and self._thread is not None and self._receiver is not None
         self._do(self._receiver.close())
         self._loop.call_soon_threadsafe(self._loop.stop)
@@ -226,18 +225,18 @@ class FakeReceivers:
         self._loop.close()
         self._thread = self._receiver = self._loop = None
 
-    def told(self) -> dict[str, str]:
-        """Return the environment of a process that it judges, from the first import on."""
-        return {self.env: self.url, JUDGED: self.env}
+    def environment(self) -> dict[str, str]:
+        """Return the environment of a process under test, in effect from its first import on."""
+        return {self.env: self.url, VARIABLE: self.env}
 
-    def twin(self) -> "FakeReceivers":
-        """Another receivers of the same kind, with a record of its own."""
+    def clone(self) -> "FakeReceivers":
+        """Return new receivers with the same routes and an empty record."""
         other = FakeReceivers(env=self.env)
         other._routes = list(self._routes)
         return other
 
     def enter(self, record: Path) -> None:
-        """Go on from another record, once all is quiet."""
+        """Continue with another record, after every open request has ended."""
         assert self._receiver is not None
         self._do(self._receiver.quiet())
         self.record = Record(record)
@@ -246,68 +245,68 @@ class FakeReceivers:
         assert self._loop is not None
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(WAIT_S)
 
-    # --- what it saw ------------------------------------------------------------------------------
+    # --- the record ------------------------------------------------------------------------------
     def executed(self, key: str = "", *, route: str = "") -> int:
-        """How often it acted: under this key (an activity's, or a whole Idempotency-Key), at this path."""
+        """Return how often a key or path was executed. `key` may be the activity's key or a whole Idempotency-Key."""
         return self.record.executed(key, route=route)
 
     def attempts(self, key: str = "", *, route: str = "") -> int:
-        """How many requests to act arrived."""
+        """Return how many requests arrived for execution."""
         return len(self.record.of("attempt", key, route))
 
     @property
     def entries(self) -> list[RecordEntry]:
-        """Every line of its record."""
+        """All entries of the record."""
         return list(self.record.entries)
 
     def assert_effects_once(self) -> None:
-        """Raises AssertionError with a sentence for each thing that was done more than once."""
+        """Raise AssertionError with a sentence for each call that was executed more than once."""
         self.record.assert_effects_once()
 
-    # --- watching a life (see story.Watch) ------------------------------------------------------------
-    def begin(self, cell: CrashPoint | None, at: int) -> None:
-        """See Watch."""
-        self._cell, self._seen, self._killed_at, self._watching = cell, [], None, True
+    # --- crash points of calls (driver.CallMonitor) ------------------------------------------------------------
+    def begin(self, point: CrashPoint | None, at: int) -> None:
+        """Start to observe the calls of a process, and kill it at this crash point."""
+        self._point, self._seen, self._killed_at, self._watching = point, [], None, True
         self._counts.clear()
-        self._born.clear()
+        self._started.clear()
         offset = at - CLOCK.wall()
         self._clock = lambda: CLOCK.wall() + offset
 
-    def born(self, pid: int) -> None:
-        """See Watch."""
+    def process_started(self, pid: int) -> None:
+        """Receive the id of the process to kill."""
         self._pid = pid
-        self._born.set()
+        self._started.set()
 
     def end(self) -> tuple[list[CrashPoint], tuple[str, str, int] | None]:
-        """See Watch. Returns once all that the process sent has come to its end."""
+        """Wait for the requests of the process. Returns the points seen and the place of the kill."""
         assert self._receiver is not None
         self._do(self._receiver.quiet())
         self._watching = False
         return self._seen, self._killed_at
 
-    def recall(self, on: bool) -> None:
-        """While on, it answers what it answered before, and does nothing."""
-        self._recalling = on
+    def replay(self, on: bool) -> None:
+        """While on, repeat recorded answers and execute nothing."""
+        self._replaying = on
 
     def _reached(self, point: str, label: str) -> None:
         if not self._watching:
             return
         self._counts[point, label] += 1
-        cell = CrashPoint(point, label, self._counts[point, label])
-        self._seen.append(cell)
-        if self._cell is None or cell.where != self._cell.where:
+        here = CrashPoint(point, label, self._counts[point, label])
+        self._seen.append(here)
+        if self._point is None or here.where != self._point.where:
             return
-        if not self._born.wait(WAIT_S):
-            raise AssertionError("nobody told whose request this is")
+        if not self._started.wait(WAIT_S):
+            raise AssertionError("the process of this request is unknown")
         os.kill(self._pid, signal.SIGKILL)
-        self._killed_at = cell.where
+        self._killed_at = here.where
         raise CutConnection
 
-    # --- taking a request -----------------------------------------------------------------------------
+    # --- requests -----------------------------------------------------------------------------
     async def _handle(self, request: HttpRequest) -> Reply | None:
         digest = hashlib.sha256(request.body).hexdigest()
-        if self._recalling:
-            return self._recalled(request, digest)
+        if self._replaying:
+            return self._replayed(request, digest)
         if request.method in ("GET", "HEAD"):
             return self._ask(request)
         route = self._route(request.path, request.key)
@@ -353,7 +352,9 @@ class FakeReceivers:
         route = self._route(request.path, request.key)
         done = self.record.of("executed")
         named = request.key or next(iter(request.query.get("key", [])), "")
-        ours = next((e.key for e in done if e.key and request.path.endswith(f"/{e.key}")), "")  # a key may hold a slash
+        ours = next(
+            (e.key for e in done if e.key and request.path.endswith(f"/{e.key}")), ""
+        )  # a key may contain a slash
         key = named or ours or request.path.rpartition("/")[2]
         if route.asked is not None:
             found = route.asked(request, [e.answer for e in done if e.route.partition(" ")[2].startswith(route.path)])
@@ -364,7 +365,7 @@ class FakeReceivers:
         self._reached("call:asked", _label(request))
         return Reply(status, json.dumps(found if status == 200 else {"error": "not found"}).encode())
 
-    def _recalled(self, request: HttpRequest, digest: str) -> Reply:
+    def _replayed(self, request: HttpRequest, digest: str) -> Reply:
         done = [e for e in self.record.of("executed") if e.route == request.route]
         found = next((e for e in done if _alike(e, request.key, digest)), None)
         if found is None:
@@ -377,14 +378,14 @@ def _alike(entry: RecordEntry, key: str, digest: str) -> bool:
 
 
 def _answer(request: HttpRequest, digest: str, times: int) -> dict[str, Any]:
-    """An id made of what was asked, so that it depends neither on the order of requests nor on their keys."""
+    """Return an id built from the request alone, so that it depends on neither order nor keys."""
     what = request.path.strip("/").replace("/", "-") or "act"
     made = hashlib.sha256(f"{request.route} {digest} {times}".encode()).hexdigest()[:8]
     return {"id": f"{what}-{made}"}
 
 
 def _label(request: HttpRequest) -> str:
-    """The run, verb and key of the call, where its Idempotency-Key says so; else its route."""
+    """Return run, verb and key of the call if the Idempotency-Key contains them, else its route."""
     parts = request.key.split(":", 3)
     ours = len(parts) == 4 and parts[:2] == [TENANT, RUN_ID]
     return f"{RUN_ID} call {parts[3]}" if ours else f"{RUN_ID} call {request.route}"

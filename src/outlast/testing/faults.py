@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class FaultKind(Enum):
-    """What goes wrong with one call."""
+    """The fault injected into one call."""
 
     BEFORE = "the call never reaches the store: Unavailable"
     AFTER = "the store does it and the answer is lost: Uncertain"
@@ -70,7 +70,7 @@ class FaultyStore(Store):
             self._pending.add(task)
             task.add_done_callback(self._pending.discard)
             return outer
-        outer.exception()  # read: a refused commit that nobody awaits is no mistake
+        outer.exception()  # read it, so that asyncio does not log a refused commit that is not awaited
         if chain is not None:
             chain.broken = True
         return outer
@@ -85,7 +85,7 @@ class FaultyStore(Store):
         if fault is FaultKind.LATE:
             await self._late()
         elif isinstance(done, Done):
-            done = Uncertain("it may have landed; nobody was told")
+            done = Uncertain("it may have landed; the answer was lost")
         if isinstance(done, StoreError) and chain is not None:
             chain.broken = True
         if outer.cancelled():
@@ -115,7 +115,7 @@ class FaultyStore(Store):
             raise Unavailable("lost on the way")
         done = self._inner.urgent_sync(commit)
         if fault is FaultKind.AFTER:
-            raise Uncertain("it may have landed; nobody was told")
+            raise Uncertain("it may have landed; the answer was lost")
         return done
 
     @override
@@ -142,7 +142,7 @@ class FaultyStore(Store):
             raise Unavailable("lost on the way")
         answer = await call()
         if fault is FaultKind.AFTER:
-            raise Uncertain("it may have happened; nobody was told")
+            raise Uncertain("it may have happened; the answer was lost")
         if fault is FaultKind.LATE:
             await self._late()
         return answer

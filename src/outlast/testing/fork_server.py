@@ -1,8 +1,8 @@
-"""A process without threads that has imported the author's code: forks one child for each life it is asked for.
+"""A process without threads that has imported the author's code and forks a child for each process of a scenario.
 
-JSON lines in and out. The first says what code to import. `{"op": "life", …}` answers the child's pid at once, and how
-it went when it has ended or stopped; `{"op": "go_on"}` lets the stopped one run to its end. A child that outlives this
-process is ended by the kernel where it can (Linux).
+Requests and answers are JSON lines. The first request says which code to import. `{"op": "run", …}` answers the
+child's pid at once, and its result when it has ended or stopped. `{"op": "resume"}` lets a stopped child run to its
+end. On Linux the kernel ends children that outlive this process.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ from outlast.testing.loading import CodeUnderTest, load, load_function
 
 
 class ForkServer:
-    """A process that has imported the code under test, and forks a child for each life."""
+    """The parent's end: a server process that has imported the code under test and forks a child on request."""
 
     def __init__(self, code: CodeUnderTest, env: Mapping[str, str]) -> None:
         if not hasattr(os, "fork"):
@@ -50,9 +50,9 @@ class ForkServer:
         if "error" in answer:
             self.close()
             raise InvalidInput(
-                "the workflow cannot be loaded in a process of its own",
+                "the workflow cannot be loaded in a new process",
                 f"{answer['error']}\n{answer['trace']}",
-                "its module is imported afresh there: it must not need what only this test session has set up",
+                "a new process imports its module: it must not depend on the setup of this test session",
             )
 
     def _say(self, what: dict[str, Any]) -> None:
@@ -67,19 +67,21 @@ class ForkServer:
             raise CheckFailed("the process that forks has ended")
         return dict(json.loads(line))
 
-    def run_child(self, ask: dict[str, Any], born: Callable[[int], None] = lambda pid: None) -> dict[str, Any]:
-        """One life to its end, its death or its stop; `born` is told its pid."""
+    def run_child(
+        self, ask: dict[str, Any], process_started: Callable[[int], None] = lambda pid: None
+    ) -> dict[str, Any]:
+        """Run one child until it ends, dies or stops. `process_started` receives its pid."""
         self._say(ask)
-        born(self._hear()["pid"])
+        process_started(self._hear()["pid"])
         return self._hear()
 
-    def go_on(self) -> dict[str, Any]:
-        """The stopped life goes on to its end."""
-        self._say({"op": "go_on"})
+    def resume(self) -> dict[str, Any]:
+        """Let the stopped child run to its end."""
+        self._say({"op": "resume"})
         return self._hear()
 
     def close(self) -> None:
-        """End it."""
+        """End the server process and wait for it."""
         assert self._process.stdin is not None and self._process.stdout is not None
         self._process.stdin.close()
         self._process.stdout.close()
@@ -88,7 +90,7 @@ class ForkServer:
 
 @contextmanager
 def fork_server(code: CodeUnderTest, env: Mapping[str, str] = MappingProxyType({})) -> Iterator[ForkServer]:
-    """A forker that ends with the block. `env`: variables that the code finds when it is imported."""
+    """Run a fork server for this block. `env` is visible to the code when it is imported."""
     one = ForkServer(code, env)
     try:
         yield one
@@ -96,22 +98,24 @@ def fork_server(code: CodeUnderTest, env: Mapping[str, str] = MappingProxyType({
         one.close()
 
 
-CONTEXTS: Final = 8  # a life that opens more clients makes its own
+CONTEXTS: Final = 8  # a child that opens more clients creates its own
 
 
 def warm(workflows: Iterable[Workflow[Any]]) -> None:
-    """Make ready what each life of these workflows would make anew."""
+    """Prepare everything that each child of these workflows would otherwise prepare again."""
     described = functools.cache(topology_of)
     named = {id(described(workflow)): digest_of(described(workflow)) for workflow in workflows}
-    vars(unserved_versions)["topology_of"] = described  # each worker asks for it when it begins
+    vars(unserved_versions)["topology_of"] = described  # every worker computes it when it starts
     vars(unserved_versions)["digest_of"] = lambda body: named[id(body)]
     if "httpx2" in sys.modules:
         asyncio.run(_one_request())
 
 
 async def _one_request() -> None:
-    """Import now what an HTTP client would import at its first call, and make its TLS contexts beforehand: loading the
-    machine's certificates costs more than a whole life."""
+    """Make the imports and the TLS contexts of a first HTTP request beforehand.
+
+    Loading the machine's certificates takes longer than a child runs.
+    """
     made = _Contexts(ssl.create_default_context)
     ssl.create_default_context = made
     httpx2 = sys.modules["httpx2"]
@@ -120,12 +124,12 @@ async def _one_request() -> None:
             try:
                 await http.get("http://127.0.0.1:9/")
             except httpx2.TransportError:
-                pass  # nobody is there
+                pass  # nothing listens there: only the imports and contexts matter
     made.stock()
 
 
 class _Contexts:
-    """Hands out contexts made beforehand, each once: no two clients share one."""
+    """A factory of TLS contexts that were created beforehand. Each is used once, so no two clients share one."""
 
     def __init__(self, make: Callable[..., ssl.SSLContext]) -> None:
         self._make = make
@@ -142,7 +146,7 @@ class _Contexts:
         return self._make(*args, **kwargs)
 
     def stock(self) -> None:
-        """Make what was asked for so far, some times over."""
+        """Create several contexts of each kind that was requested so far."""
         self._ready = [(asked, self._make(**asked)) for asked in self._asked for _ in range(CONTEXTS)]
 
 
@@ -150,7 +154,7 @@ PR_SET_PDEATHSIG: Final = 1
 
 
 class ForkedChild:
-    """A life under way: its process, and the memory it reports through."""
+    """A running child, and the memory through which it reports."""
 
     def __init__(self, ask: dict[str, Any], workflows: list[Workflow[Any]], prepare: child_process.Prepare) -> None:
         self._report = _memory()
@@ -159,7 +163,7 @@ class ForkedChild:
             _be(ask, workflows, prepare, self._report)
 
     def until_it_rests(self) -> dict[str, Any]:
-        """Wait until it has ended or stopped."""
+        """Wait until the child has ended or stopped."""
         _, status = os.waitpid(self.pid, os.WUNTRACED)
         if os.WIFSTOPPED(status):
             return {"stopped": True, "died": 0, **self._said(close=False)}
@@ -170,15 +174,15 @@ class ForkedChild:
     def _said(self, *, close: bool) -> dict[str, Any]:
         with os.fdopen(self._report, "rb", closefd=close) as report:
             report.seek(0)
-            said = report.read()
-        return dict(json.loads(said)) if said else {}
+            output = report.read()
+        return dict(json.loads(output)) if output else {}
 
-    def go_on(self) -> None:
-        """Let it run on."""
+    def resume(self) -> None:
+        """Let a stopped child continue."""
         os.kill(self.pid, signal.SIGCONT)
 
     def end(self) -> None:
-        """Kill it, if it is still there."""
+        """Kill the child if it is still running."""
         if self.pid:
             os.kill(self.pid, signal.SIGKILL)
             os.waitpid(self.pid, 0)
@@ -193,15 +197,15 @@ def _memory() -> int:
 
 
 def _be(ask: dict[str, Any], workflows: list[Workflow[Any]], prepare: child_process.Prepare, report: int) -> None:
-    """The child: never returns."""
+    """Run the child. Never returns."""
     _die_with_the_parent()
-    said = os.open(ask["said"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-    os.dup2(said, 1)
-    os.dup2(said, 2)
+    output = os.open(ask["output"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
     code = 0
     try:
         told = child_process.run_child(ask, workflows, prepare, report)
-    except BaseException:  # whatever it was, the parent is told
+    except BaseException:  # any error is reported to the parent
         told, code = {"error": traceback.format_exc()}, 2
     sys.stdout.flush()
     os.ftruncate(report, 0)
@@ -211,23 +215,22 @@ def _be(ask: dict[str, Any], workflows: list[Workflow[Any]], prepare: child_proc
 
 def _die_with_the_parent() -> None:
     parent = os.getppid()
-    with contextlib.suppress(AttributeError, OSError):  # elsewhere than on Linux, an orphan ends by its alarm
+    with contextlib.suppress(AttributeError, OSError):  # only Linux has it; elsewhere the alarm ends an orphan
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(3)
 
 
-def _nothing(trace: Any, ask: dict[str, Any]) -> None:
-    """The preparation that is none."""
+def _nothing(trace: Any, ask: dict[str, Any]) -> None: ...
 
 
 def _ready(first: str) -> tuple[list[Workflow[Any]], child_process.Prepare]:
-    said = json.loads(first)
+    output = json.loads(first)
     code = CodeUnderTest(
-        tuple((name, file) for name, file in said["modules"]),
-        tuple((name, version) for name, version in said["workflows"]),
-        said["prepare"],
-        tuple(said["path"]),
+        tuple((name, file) for name, file in output["modules"]),
+        tuple((name, version) for name, version in output["workflows"]),
+        output["prepare"],
+        tuple(output["path"]),
     )
     workflows = load(code)
     prepare = load_function(code.prepare) if code.prepare else _nothing
@@ -245,12 +248,12 @@ def _answer(out: IO[str], what: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    """Serve the parent until it closes the pipe."""
-    out = os.fdopen(os.dup(1), "w")  # what the author's code prints goes elsewhere
+    """Serve requests until the parent closes the pipe."""
+    out = os.fdopen(os.dup(1), "w")  # because the author's code may print to stdout
     os.dup2(2, 1)
     try:
         workflows, prepare = _ready(sys.stdin.readline())
-    except BaseException as error:  # the parent tells it
+    except BaseException as error:  # the parent raises it
         _answer(out, {"error": f"{type(error).__name__}: {error}", "trace": traceback.format_exc()})
         return
     _answer(out, {"ready": True})
@@ -258,9 +261,9 @@ def main() -> None:
     try:
         for line in sys.stdin:
             ask = json.loads(line)
-            child = stopped.pop() if ask["op"] == "go_on" else ForkedChild(ask, workflows, prepare)
-            if ask["op"] == "go_on":
-                child.go_on()
+            child = stopped.pop() if ask["op"] == "resume" else ForkedChild(ask, workflows, prepare)
+            if ask["op"] == "resume":
+                child.resume()
             else:
                 _answer(out, {"pid": child.pid})
             answer = child.until_it_rests()

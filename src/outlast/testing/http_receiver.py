@@ -1,6 +1,6 @@
-"""A small HTTP server on the loopback address, whose owner decides whether a caller is answered, left alone or cut off.
+"""A small HTTP server on the loopback address whose handler may answer, stay silent, or cut the connection.
 
-One request for each connection: what arrived is then known exactly, and a connection ends with its request.
+Each connection carries one request, so every request is known exactly and ends with its connection.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ BLOCK: Final = 65_536
 
 @dataclass(frozen=True)
 class HttpRequest:
-    """What arrived, whole."""
+    """A complete request."""
 
     method: str
     path: str
@@ -28,18 +28,18 @@ class HttpRequest:
 
     @property
     def route(self) -> str:
-        """METHOD and path."""
+        """METHOD and path of the request."""
         return f"{self.method} {self.path}"
 
     @property
     def key(self) -> str:
-        """The Idempotency-Key; '' without one."""
+        """Return the Idempotency-Key header; empty without one."""
         return self.headers.get("idempotency-key", "")
 
 
 @dataclass(frozen=True)
 class Reply:
-    """What is sent back; `padding` further bytes of nothing follow."""
+    """An answer, followed by `padding` bytes of spaces."""
 
     status: int
     body: bytes
@@ -48,15 +48,15 @@ class Reply:
 
 
 class CutConnection(Exception):
-    """The caller gets no answer: the connection is cut."""
+    """Raised by a handler to cut the connection without an answer."""
 
 
 Handle = Callable[[HttpRequest], Awaitable[Reply | None]]
-"""Answers a request; None: never answered, until the caller goes away. Raises Hangup to cut it off."""
+"""Answers a request. None leaves it unanswered until the caller closes. Raises CutConnection to cut the connection."""
 
 
 class HttpReceiver:
-    """Listens from `open` to `close`; `quiet` tells when no request is under way."""
+    """A server between `open` and `close`."""
 
     def __init__(self, handle: Handle) -> None:
         self._handle = handle
@@ -65,13 +65,13 @@ class HttpReceiver:
         self.url = ""
 
     async def open(self) -> None:
-        """Take a free port. The address takes connections when this returns."""
+        """Bind a free port. The server accepts connections when this returns."""
         self._server = await asyncio.start_server(self._connected, HOST, 0, backlog=256)
         host, port = self._server.sockets[0].getsockname()[:2]
         self.url = f"http://{host}:{port}"
 
     async def close(self) -> None:
-        """Stop listening, and cut off whoever is still there."""
+        """Stop listening, and cut all open connections."""
         assert self._server is not None
         self._server.close()
         for task in self._under_way:
@@ -79,9 +79,9 @@ class HttpReceiver:
         await asyncio.gather(*self._under_way, return_exceptions=True)
 
     async def quiet(self) -> None:
-        """Return once every request that a process sent before it died has been taken to its end.
+        """Wait until every request that a dead process sent has been handled.
 
-        A connection of ours queues behind the dead process's own, so once it is taken, those are.
+        A new connection queues behind the connections of that process, so they have been accepted when it is.
         """
         assert self._server is not None
         reader, writer = await asyncio.open_connection(*self._server.sockets[0].getsockname()[:2])
@@ -100,7 +100,7 @@ class HttpReceiver:
         except CutConnection:
             writer.transport.abort()
         except (ConnectionError, h11.RemoteProtocolError):
-            pass  # the caller is gone, or does not speak HTTP
+            pass  # the caller has closed, or does not speak HTTP
         finally:
             writer.close()
             self._under_way.discard(task)
@@ -124,7 +124,7 @@ class HttpReceiver:
         await writer.drain()
 
     async def _while_there(self, reader: asyncio.StreamReader, request: HttpRequest) -> Reply | None:
-        """The owner's reply, or None once the caller went away from one who says nothing."""
+        """Return the handler's reply, or None after the caller closed a connection that gets no answer."""
         reply = await self._handle(request)
         if reply is None:
             await reader.read()

@@ -1,4 +1,4 @@
-"""How a fresh process comes by the workflow under test: the author's own modules, imported again there."""
+"""Import of the workflow under test in a new process."""
 
 import importlib
 import importlib.util
@@ -16,43 +16,43 @@ from outlast.flow.workflow import Workflow
 
 @dataclass(frozen=True)
 class CodeUnderTest:
-    """What to import, and what to find there."""
+    """The modules to import, and the workflows to find in them."""
 
     modules: tuple[tuple[str, str], ...]
     """(dotted name, file) of each module to import."""
     workflows: tuple[tuple[str, int], ...]
     """(name, version) of each workflow to serve."""
     prepare: str = ""
-    """MODULE:FUNCTION, called in each process before its life begins, with its trace and what it was asked."""
+    """MODULE:FUNCTION, called at the start of each process with its crash hook and its request."""
     path: tuple[str, ...] = field(default_factory=lambda: tuple(sys.path))
 
     def plain(self) -> dict[str, Any]:
-        """As JSON can say it."""
+        """Return the fields as plain JSON data."""
         return asdict(self)
 
 
 def code_of(workflow: Workflow[Any], module: str) -> CodeUnderTest:
-    """The code of a workflow that a test module names. Raises InvalidInput where no other process could find it."""
+    """Return the code of a workflow in a test module. Raises InvalidInput if no other process could import it."""
     names = [module, *dict.fromkeys(node.fn.__module__ for node in workflow.nodes.values())]
     known = [(name, getattr(sys.modules.get(name), "__file__", None) or "") for name in dict.fromkeys(names)]
     if not all(file for _, file in known):
         raise InvalidInput(
             f"{workflow.title} cannot be loaded by another process",
-            f"{', '.join(name for name, file in known if not file)} has no file, and these processes import it anew",
+            f"{', '.join(name for name, file in known if not file)} has no file to import again",
             "declare the workflow in a module",
         )
     return CodeUnderTest(tuple(known), ((workflow.name, workflow.version),))
 
 
 def load(code: CodeUnderTest) -> list[Workflow[Any]]:
-    """Import the modules and answer the workflows. Raises InvalidInput, and whatever the author's modules raise."""
+    """Import the modules and return the workflows. Raises InvalidInput, and every error of the author's modules."""
     sys.path[:] = [*code.path, *(entry for entry in sys.path if entry not in code.path)]
     modules = [_module(name, file) for name, file in code.modules]
     return [_workflow(name, version, modules) for name, version in code.workflows]
 
 
 def _module(name: str, file: str) -> ModuleType:
-    """The module of this file, by its own name where the path leads there, else from the file itself."""
+    """Import a module by its name if that leads to this file, else from the file itself."""
     name = name if name != "__main__" else Path(file).stem
     try:
         found = importlib.import_module(name)
@@ -81,14 +81,14 @@ def _workflow(name: str, version: int, modules: Sequence[ModuleType]) -> Workflo
     found = WORKFLOWS.find(name)
     if not isinstance(found, Workflow) or found.version != version:
         raise InvalidInput(
-            f'workflow "{name}" version {version} is not there in a fresh process',
-            "the processes that are killed import the test's module anew",
+            f'workflow "{name}" version {version} is not found in a new process',
+            "the processes under test import the test's module again",
             "declare it at the top of a module, not in a fixture or a test",
         )
     return found.validate()
 
 
 def load_function(spec: str) -> Any:
-    """The function named MODULE:FUNCTION."""
+    """Return the function named MODULE:FUNCTION."""
     module, _, name = spec.partition(":")
     return getattr(importlib.import_module(module), name)

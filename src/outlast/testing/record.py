@@ -1,6 +1,6 @@
-"""The receivers' record: one line for each request that arrived and each act, written before the caller hears of it.
+"""The receivers' record: a line for each request and each execution, written before the caller gets its answer.
 
-Everything the receivers knows is read from here, so a receivers opened on a copy of the record goes on as the first would.
+Fake receivers read everything from here, so receivers opened on a copy of the record continue as the first would.
 """
 
 import json
@@ -18,14 +18,14 @@ MISSING: Final = 404
 
 @dataclass(frozen=True)
 class RecordEntry:
-    """One line: what happened at the receiver, when (ms), under which key, with which bytes."""
+    """One line: an event at a receiver, its time in ms, its key, and the digest of its body."""
 
     kind: EntryKind
     n: int
     route: str
     """METHOD and path."""
     key: str
-    """The Idempotency-Key as it came; '' without one."""
+    """The Idempotency-Key header; empty without one."""
     sha256: str
     at: int
     status: int = 0
@@ -33,17 +33,17 @@ class RecordEntry:
 
     @property
     def identity(self) -> str:
-        """What makes two requests one: their key, or, without a key, route and bytes."""
+        """Return the value that two requests of one call share: their key, or route and body without a key."""
         return f"{self.route} {self.key or self.sha256[:12]}"
 
     @property
     def title(self) -> str:
-        """For people."""
+        """Return the route and the key for messages."""
         return f"{self.route} {self.key or '(no Idempotency-Key)'}"
 
 
 class Record:
-    """An append-only file of entries, and what it says."""
+    """An append-only file of entries."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -55,7 +55,7 @@ class Record:
     def add(
         self, kind: EntryKind, route: str, key: str, sha256: str, at: int, status: int = 0, answer: Any = None
     ) -> RecordEntry:
-        """Write one line; it is in the file when this returns."""
+        """Append an entry. It is in the file when this returns."""
         entry = RecordEntry(kind, len(self.entries) + 1, route, key, sha256, at, status, answer)
         handle = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         try:
@@ -66,8 +66,10 @@ class Record:
         return entry
 
     def of(self, kind: EntryKind, key: str = "", route: str = "") -> list[RecordEntry]:
-        """The entries of a kind; `key`: of this Idempotency-Key, or of the activity's key within it; `route`: of a
-        path, or METHOD and path."""
+        """Return the entries of a kind.
+
+        `key` is an Idempotency-Key, or the activity's key within it. `route` is a path, or METHOD and path.
+        """
         return [
             e
             for e in self.entries
@@ -77,68 +79,72 @@ class Record:
         ]
 
     def counts(self) -> Counter[str]:
-        """How often each identity was acted upon."""
+        """Return how often each identity was executed."""
         return Counter(e.identity for e in self.entries if e.kind == "executed")
 
     def executed(self, key: str = "", *, route: str = "") -> int:
-        """How often the receivers acted: under this key (an activity's, or a whole Idempotency-Key), at this path."""
+        """Return how often a key or path was executed. `key` may be the activity's key or a whole Idempotency-Key."""
         return len(self.of("executed", key, route))
 
     def assert_effects_once(self) -> None:
-        """Raises AssertionError with a sentence for each thing that was done more than once."""
+        """Raise AssertionError with a sentence for each call that was executed more than once."""
         if found := self.repeated():
             raise AssertionError("\n".join(found))
 
     def repeated(
-        self, told: Mapping[str, int] = MappingProxyType({}), asks: Mapping[str, str] = MappingProxyType({})
+        self, reference: Mapping[str, int] = MappingProxyType({}), asks: Mapping[str, str] = MappingProxyType({})
     ) -> list[str]:
-        """A sentence for each thing that was done more than once, and more often than `told`.
+        """Return a sentence for each call that was executed more than once, and more often than in `reference`.
 
-        `asks`: the activities that have a reconcile, by the keys of their effects.
+        `asks` maps the keys of effects to those activities that declare a reconcile function.
         """
         found = []
         for identity, n in self.counts().items():
-            if n > max(1, told.get(identity, 0)):
+            if n > max(1, reference.get(identity, 0)):
                 first = next(e for e in self.entries if e.kind == "executed" and e.identity == identity)
                 why = self._of_reconcile(first, asks) or _why(first)
                 found.append(f"{first.title} was executed {n} times. {why}")
         return found
 
     def _of_reconcile(self, first: RecordEntry, asks: Mapping[str, str]) -> str:
-        """Return why the question for this act did not find it; '' if there was none, and no reconcile to ask it."""
+        """Return why reconcile did not find this execution; empty if reconcile was not called or does not exist."""
         path = first.route.partition(" ")[2]
         for each in self.of("asked"):
             mine = each.key == first.key if each.key in {e.key for e in self.of("executed")} else True
             if mine and each.n > first.n and each.status == MISSING and each.route.partition(" ")[2].startswith(path):
                 return (
-                    f"{each.route} asked for it and was answered {MISSING}, although this record has the act: "
-                    "reconcile asks by something else than the Idempotency-Key. Correct it, or let the receiver know "
-                    f'the question: route("{path}", asked=…)'
+                    f"{each.route} asked for the call and got {MISSING}, although this record contains it: "
+                    "reconcile does not ask by the Idempotency-Key. Correct it, or define how the receiver is asked: "
+                    f'route("{path}", asked=…)'
                 )
         name = next((name for key, name in asks.items() if first.key.endswith(f":{key}")), "")
-        return f"{name}.reconcile said that it did not happen, although the receiver has it: correct it" if name else ""
+        return (
+            f"{name}.reconcile returned DidNotHappen, although the receiver executed the call: correct it"
+            if name
+            else ""
+        )
 
-    def against(self, told: Mapping[str, int], asks: Mapping[str, str] = MappingProxyType({})) -> list[str]:
-        """What this record says, given what the receivers did when nobody was killed: a sentence each."""
-        found = self.repeated(told, asks)
-        ours, theirs = by_route(self.counts()), by_route(told)
+    def against(self, reference: Mapping[str, int], asks: Mapping[str, str] = MappingProxyType({})) -> list[str]:
+        """Return the errors in this record, given the counts of the run without a crash."""
+        found = self.repeated(reference, asks)
+        ours, theirs = by_route(self.counts()), by_route(reference)
         for route in sorted({*ours, *theirs}):
             if found and any(route in sentence for sentence in found):
                 continue
             if ours[route] > theirs[route]:
                 keys = sorted({e.key for e in self.entries if e.kind == "executed" and e.route == route})
                 found.append(
-                    f"{route} acted {ours[route]} times instead of {theirs[route]}. It did under {len(keys)} keys "
-                    f"({', '.join(keys[:4])}): a key made of time or chance is another on each attempt, so no receiver "
-                    "can know the call again; send this_call().idempotency_key"
+                    f"{route} was executed {ours[route]} times instead of {theirs[route]}, with {len(keys)} keys "
+                    f"({', '.join(keys[:4])}). A key that contains a time or a random value changes with each attempt, "
+                    "so no receiver can recognise the call: send this_call().idempotency_key"
                 )
             elif ours[route] < theirs[route]:
-                found.append(f"{route} acted {ours[route]} times instead of {theirs[route]}: a call was lost")
+                found.append(f"{route} was executed {ours[route]} times instead of {theirs[route]}: a call was lost")
         return found
 
 
 def by_route(counts: Mapping[str, int]) -> Counter[str]:
-    """How often each route acted."""
+    """Sum the counts of each route."""
     found: Counter[str] = Counter()
     for identity, n in counts.items():
         found[identity.rpartition(" ")[0]] += n
@@ -148,10 +154,10 @@ def by_route(counts: Mapping[str, int]) -> Counter[str]:
 def _why(entry: RecordEntry) -> str:
     if not entry.key:
         return (
-            "It carried no Idempotency-Key, so the receiver could not know it again: send this_call().idempotency_key, "
-            "or do not let the activity repeat"
+            "The request has no Idempotency-Key, so the receiver cannot recognise it: send "
+            "this_call().idempotency_key, or do not declare resend()"
         )
     return (
-        "This receiver does not dedupe by key, so resend() is not true of it: declare .reconcile, or leave "
+        "This receiver does not deduplicate by key, so resend() is wrong for it: declare .reconcile, or leave "
         'if_uncertain="ask_person"'
     )

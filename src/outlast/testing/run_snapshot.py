@@ -1,4 +1,4 @@
-"""What the store says of the one run of a story, read from outside: no process of ours needs to live for it."""
+"""The rows of the one run of a scenario, read from the database file without a store."""
 
 import hashlib
 import json
@@ -28,37 +28,37 @@ TABLES: Final = {
 
 @dataclass
 class RunSnapshot:
-    """The rows of the one run of a story, as plain dictionaries."""
+    """The rows of a run as dictionaries. `run` is empty before the start."""
 
-    run: dict[str, Any]  # {} before the start
+    run: dict[str, Any]
     effects: Rows
     waits: Rows
     approvals: Rows
     messages: Rows
     events: Rows
     slots: Rows
-    signals: set[str]  # ids of signals already left
-    values: Rows  # the large parts of its states
+    signals: set[str]  # ids of signals already sent
+    values: Rows  # chunks of its states
     results: Rows
 
     @property
     def over(self) -> bool:
-        """Has the run ended?"""
+        """True if the run has ended."""
         return bool(self.run) and self.run["status"] in TERMINAL
 
     @property
     def waiting(self) -> Rows:
-        """What the run waits for."""
+        """Return the items that the run waits for."""
         return list(json.loads(self.run["waiting_for"] or "[]"))
 
     @property
     def attention(self) -> Rows:
-        """Why a person must look."""
+        """Return the reasons why the run requires attention."""
         return list(json.loads(self.run["attention"] or "[]"))
 
     @property
     def state(self) -> Any:
-        """The newest snapshot."""
+        """Return the state of the newest snapshot."""
         kept = [e["snapshot"] for e in self.events if e["snapshot"]]
         if not kept:
             return {}
@@ -67,12 +67,12 @@ class RunSnapshot:
 
     @property
     def nodes(self) -> list[str]:
-        """The nodes that were completed, in order: the shape of the history, which no death changes."""
+        """Return the nodes in the order of their completion. A crash must not change it."""
         done = [json.loads(e["body"])["data"] for e in self.events if e["type"] == EventType.CHECKPOINT]
         return [str(data.get("completed", data["node"])) for data in done]
 
     def end(self) -> dict[str, Any]:
-        """What must be equal to the uncrashed run's end."""
+        """Return the values that must equal those of the run without a crash."""
         last = json.loads(self.events[-1]["body"])["data"] if self.events else {}
         return {
             "run": {
@@ -89,7 +89,7 @@ class RunSnapshot:
         }
 
     def wrong(self) -> list[str]:
-        """The invariants of a run that has ended: no gap in its numbers, a chain that verifies, nothing left open."""
+        """Return violated invariants of an ended run: gaps in numbers, a broken hash chain, rows left open."""
         found = []
         if [e["seq"] for e in self.events] != list(range(1, self.run["seq"] + 1)):
             found.append("event numbers have a gap")
@@ -117,7 +117,7 @@ class RunSnapshot:
 
 
 def read_run(db: Path) -> RunSnapshot:
-    """Read the file as it lies there."""
+    """Read the rows from the file."""
     found = read_tables(db, TABLES)
     if found is None:
         return RunSnapshot({}, [], [], [], [], [], [], set(), [], [])

@@ -1,7 +1,7 @@
-"""One walk of one node, for unit tests: its activities answered in memory, its waits by a script, time at once.
+"""One visit to one node for unit tests: activities are answered in memory, waits by a script, and time passes at once.
 
-There is no second context that could differ from the real one: this is the engine, over rows in memory, with a caller
-that answers instead of calling. So every misuse is refused as in earnest.
+There is no second context that could differ from the real one. The engine executes the node over rows in memory,
+with a caller that answers instead of calling, so every misuse is rejected as in production.
 """
 
 import copy
@@ -35,7 +35,7 @@ ELSEWHERE: Final = "outlast.testing.elsewhere"
 
 @dataclass(frozen=True)
 class ActivityCall:
-    """A call that the node had made: an activity, its rendered key, its arguments by name."""
+    """A call of the node: an activity, its rendered key, and its arguments by name."""
 
     activity: str
     key: str
@@ -44,26 +44,26 @@ class ActivityCall:
 
 @dataclass(frozen=True)
 class NodeResult(Generic[S]):
-    """What one visit to a node came to."""
+    """Result of one visit to a node."""
 
     next: str | None
-    """The node it leads to; None when the run ended here, or still waits."""
+    """The next node; None if the run ended or still waits."""
     state: S
-    """What it left in the state; as it was at entry while it waits."""
+    """The state after the visit; the state at entry while the node waits."""
     status: str
-    """The run's, after it."""
+    """Status of the run after the visit."""
     reason: str
-    """Of `Fail` and `Cancel`."""
+    """Reason of `Fail` or `Cancel`."""
     called: tuple[ActivityCall, ...]
-    """The calls made, in order; what the ledger answered a second time stands once."""
+    """The calls in order. A call that the ledger answered a second time appears once."""
     log: tuple[str, ...]
-    """The texts of `ctx.log`."""
+    """Texts of `ctx.log`."""
     asked: tuple[PendingQuestion, ...]
-    """What only the outside can answer, as the script was asked, each once."""
+    """The questions that `decide` got, each once."""
     waiting_for: tuple[str, ...]
-    """What it still waits for, each as «kind what»."""
+    """Items that the node still waits for, each as «kind what»."""
     attention: tuple[str, ...]
-    """Why a person must look."""
+    """Reasons why the run requires attention."""
 
 
 def node(
@@ -74,12 +74,14 @@ def node(
     decide: Decide = no_answer,
     workflow: Workflow[S] | None = None,
 ) -> NodeResult[S]:
-    """Visit one node with this state, and say what came of it.
+    """Execute one visit to a node with this state, and return the result.
 
-    `answers` has for each activity (itself, its name, or one rendered key) what it returns, a function of its
-    arguments, or an exception to raise (`Refused("…")`, `RetryLater()`). `decide_approval` answers approvals, signals and attention
-    as in `every_crash`; sleeps, and deadlines of signals that nobody sends, pass at once. Raises what the node's own
-    code raises, but for `Fail` and `Cancel`, which end the run; LookupError for an activity without an answer.
+    `answers` has a value for each activity (the activity, its name, or one rendered key): its return value, a function
+    of its arguments, or an exception to raise (`Refused("…")`, `RetryLater()`). `decide` answers approvals, signals and
+    attention as in `every_crash`. Sleeps end at once, and so do deadlines of signals that `decide` does not send.
+
+    Raises every exception of the node's code except `Fail` and `Cancel`, which end the run. Raises LookupError if an
+    activity has no answer.
     """
     home = workflow if workflow is not None else _home(fn)
     shadow = _Alone.of(home.validate(), fn, state)
@@ -109,7 +111,7 @@ def _home(fn: Any) -> Workflow[Any]:
 
 
 class _Alone(Workflow[Any]):
-    """A workflow as seen from one node: it starts there, and every other node is where its way ends."""
+    """A workflow that starts at one node and stops at every other node."""
 
     given: BaseModel
     first: Node
@@ -138,7 +140,7 @@ class _Alone(Workflow[Any]):
                 return await _elsewhere(ctx)
             try:
                 return await fn(ctx)
-            except BaseException as error:  # kept for the test, and the engine's all the same
+            except BaseException as error:  # the engine handles it, and `node` raises it again
                 self.raised = error
                 raise
 
@@ -166,12 +168,12 @@ class _Nothing(BaseModel):
 
 
 async def _elsewhere(ctx: Context[Any]) -> Any:
-    """Another node: the test is over here."""
+    """End the test: the run has reached another node."""
     await ctx.receive(ELSEWHERE, _Nothing)
 
 
 class _Answering(ActivityCaller):
-    """Answers instead of calling."""
+    """A caller that answers instead of calling."""
 
     def __init__(self, app: App, answers: Answers) -> None:
         super().__init__(app.time, DaemonPool(1))
@@ -196,7 +198,7 @@ class _Answering(ActivityCaller):
 
 
 def _to_its_end(app: App, run: AppRun, decide: Decide, caller: _Answering) -> tuple[PendingQuestion, ...]:
-    """Answer what can be answered and let time pass, until nothing more will happen here."""
+    """Answer questions and let time pass until nothing more can happen."""
     asked: dict[tuple[str, str], PendingQuestion] = {}
     for _ in range(ROUNDS_MAX):
         now = run.now

@@ -1,4 +1,4 @@
-"""Each way a receiver of the receivers can be hostile, over real HTTP, and what its record says of it."""
+"""Each behaviour of a fake receiver over real HTTP, and its entries in the record."""
 
 import hashlib
 import os
@@ -23,7 +23,9 @@ def post(http: httpx2.Client, path: str, key: str = "k-1", body: bytes = b"{}") 
     return http.post(path, content=body, headers={"Idempotency-Key": key} if key else {})
 
 
-def test_it_dedupes_can_be_asked_and_writes_before_it_answers(receivers: FakeReceivers, http: httpx2.Client) -> None:
+def test_it_deduplicates_answers_questions_and_writes_the_record_first(
+    receivers: FakeReceivers, http: httpx2.Client
+) -> None:
     first, again = post(http, "/charges"), post(http, "/charges")
     assert first.json() == again.json() and (receivers.executed("k-1"), receivers.attempts("k-1")) == (1, 2)
     assert http.get("/charges/k-1").json() == first.json() == http.get("/charges", params={"key": "k-1"}).json()
@@ -37,7 +39,7 @@ def test_it_dedupes_can_be_asked_and_writes_before_it_answers(receivers: FakeRec
     receivers.assert_effects_once()
 
 
-def test_it_is_asked_by_ids_of_its_own(receivers: FakeReceivers, http: httpx2.Client) -> None:
+def test_a_receiver_can_be_asked_by_its_own_ids(receivers: FakeReceivers, http: httpx2.Client) -> None:
     receivers.route(
         "/charges",
         reply=lambda request: {"id": f"ch_{request.key}"},
@@ -46,12 +48,12 @@ def test_it_is_asked_by_ids_of_its_own(receivers: FakeReceivers, http: httpx2.Cl
     assert post(http, "/charges").json() == {"id": "ch_k-1"}
     post(http, "/other", key="k-9")
     assert http.get("/charges/ch_k-1").json() == {"id": "ch_k-1"}
-    assert http.get("/charges/k-1").status_code == 404, "no longer by the key, which this receiver does not keep"
+    assert http.get("/charges/k-1").status_code == 404, "this receiver does not keep keys"
     assert [e.status for e in receivers.record.of("asked")] == [200, 404]
 
 
-def test_the_reconcile_is_blamed_for_an_act_that_the_record_has(receivers: FakeReceivers, http: httpx2.Client) -> None:
-    """The kit blamed resend(), which the activity does not declare."""
+def test_a_reconcile_that_contradicts_the_record_is_reported(receivers: FakeReceivers, http: httpx2.Client) -> None:
+    """An earlier version suggested to correct resend(), which the activity does not declare."""
     receivers.route("/", duplicates="act")
     for path, key in (("/charges", "t:r:1:charge/o-1"), ("/mails", "t:r:1:mail/o-1"), ("/slips", "t:r:1:slip/o-1")):
         post(http, path, key)
@@ -60,38 +62,36 @@ def test_the_reconcile_is_blamed_for_an_act_that_the_record_has(receivers: FakeR
         http.get(path, params={"key": key})
         post(http, path, key)
     by_id, unasked, mute = receivers.record.repeated(asks={"mail/o-1": "send", "charge/o-1": "charge"})
-    assert "GET /charges/ch-1 asked for it and was answered 404" in by_id and 'route("/charges", asked=…)' in by_id
-    assert "send.reconcile said that it did not happen, although the receiver" in unasked
-    assert "so resend() is not true of it" in mute, "no reconcile is declared"
+    assert "GET /charges/ch-1 asked for the call and got 404" in by_id and 'route("/charges", asked=…)' in by_id
+    assert "send.reconcile returned DidNotHappen, although the receiver" in unasked
+    assert "so resend() is wrong for it" in mute, "no reconcile is declared"
 
 
-def test_a_started_world_has_its_address_in_the_environment_for_good(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A module that makes its client when it is imported reads the variable before any test begins."""
+def test_started_receivers_keep_their_address_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A module that creates its client at import reads the variable before any test begins."""
     monkeypatch.delenv("SHOP_AT", raising=False)
     ended = list[Callable[[], None]]()
     monkeypatch.setattr("atexit.register", ended.append)
     shop = FakeReceivers(env="SHOP_AT")
-    with pytest.raises(
-        InvalidInput, match=r'FakeReceivers\(env="SHOP_AT"\)\.start\(\) before a module makes its client'
-    ):
+    with pytest.raises(InvalidInput, match=r'FakeReceivers\(env="SHOP_AT"\)\.start\(\) before the import'):
         _ = shop.url
     assert shop.start() is shop and os.environ["SHOP_AT"] == shop.url == shop.start().url
     with shop, httpx2.Client(base_url=os.environ["SHOP_AT"]) as http:
         post(http, "/charges")
-    assert os.environ["SHOP_AT"] == shop.url and shop.executed("k-1") == 1, "a block does not end it"
+    assert os.environ["SHOP_AT"] == shop.url and shop.executed("k-1") == 1, "the end of a block does not stop them"
     (end,) = ended
     end()
     assert "SHOP_AT" not in os.environ and not shop.record.path.exists()
 
 
-def test_a_process_under_test_keeps_the_world_that_judges_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_under_test_uses_the_receivers_of_its_test(monkeypatch: pytest.MonkeyPatch) -> None:
     with FakeReceivers(env="SHOP_AT") as judge:
-        for name, value in judge.told().items():
+        for name, value in judge.environment().items():
             monkeypatch.setenv(name, value)
         assert FakeReceivers(env="SHOP_AT").start().url == judge.url
         other = FakeReceivers(env="OTHER_AT")
         with other.start():
-            assert other.url != judge.url, "another receivers of the same module is its own"
+            assert other.url != judge.url, "receivers with another variable are separate"
 
 
 def test_a_key_with_another_body_is_refused(receivers: FakeReceivers, http: httpx2.Client) -> None:
@@ -109,7 +109,7 @@ def test_a_key_with_another_body_is_refused(receivers: FakeReceivers, http: http
     ],
     ids=lambda value: getattr(value, "name", ""),
 )
-def test_it_acts_and_the_caller_does_not_hear_of_it(
+def test_a_call_is_executed_and_the_caller_gets_no_answer(
     receivers: FakeReceivers, http: httpx2.Client, behaviour: object, error: type[Exception], acted: int
 ) -> None:
     receivers.route("/charges", behaviour, ok)  # type: ignore[arg-type]
@@ -128,7 +128,7 @@ def test_statuses(receivers: FakeReceivers, http: httpx2.Client) -> None:
     assert (third.status_code, fourth.status_code, receivers.executed("k-1")) == (500, 200, 1)
 
 
-def test_answers_that_nobody_wants(receivers: FakeReceivers, http: httpx2.Client) -> None:
+def test_answers_that_are_huge_or_not_json(receivers: FakeReceivers, http: httpx2.Client) -> None:
     receivers.route("/garbage", garbage()).route("/huge", huge(2))
     with pytest.raises(ValueError, match=r"decode|Expecting"):
         post(http, "/garbage", "a").json()
@@ -136,7 +136,7 @@ def test_answers_that_nobody_wants(receivers: FakeReceivers, http: httpx2.Client
     assert receivers.executed() == 2
 
 
-def test_receivers_that_do_not_dedupe_forget_or_conflict(receivers: FakeReceivers, http: httpx2.Client) -> None:
+def test_receivers_that_execute_again_forget_or_conflict(receivers: FakeReceivers, http: httpx2.Client) -> None:
     receivers.route("/act", duplicates="act").route("/conflict", duplicates="conflict", askable=False)
     receivers.route("/forgets", remembers=timedelta(0))
     for path in ("/act", "/act", "/forgets", "/forgets", "/conflict"):
@@ -147,7 +147,7 @@ def test_receivers_that_do_not_dedupe_forget_or_conflict(receivers: FakeReceiver
         receivers.assert_effects_once()
 
 
-def test_calls_without_a_key_are_told_apart_by_their_bytes(receivers: FakeReceivers, http: httpx2.Client) -> None:
+def test_calls_without_a_key_are_distinguished_by_their_body(receivers: FakeReceivers, http: httpx2.Client) -> None:
     post(http, "/mail", "", b"a"), post(http, "/mail", "", b"b")
     receivers.assert_effects_once()
     post(http, "/mail", "", b"a")
@@ -155,7 +155,7 @@ def test_calls_without_a_key_are_told_apart_by_their_bytes(receivers: FakeReceiv
         receivers.assert_effects_once()
 
 
-def test_its_answers_are_its_author_s_and_scripts_may_be_for_one_key(
+def test_a_route_defines_the_answer_and_a_script_may_apply_to_one_key(
     receivers: FakeReceivers, http: httpx2.Client
 ) -> None:
     receivers.route("/n", reply=lambda request: {"said": request.body.decode()}).route("/n", status(400), key="bad")
@@ -163,6 +163,6 @@ def test_its_answers_are_its_author_s_and_scripts_may_be_for_one_key(
     assert post(http, "/n", "is-bad").status_code == 400
 
 
-def test_a_world_that_does_not_run_says_so() -> None:
-    with pytest.raises(InvalidInput, match="does not run"):
+def test_receivers_that_are_not_running_raise() -> None:
+    with pytest.raises(InvalidInput, match="not running"):
         _ = FakeReceivers(env="NOBODY_SET_THIS").url

@@ -1,4 +1,4 @@
-"""A node alone: what it comes to over answers in memory, and that a real run of the same comes to the same."""
+"""Results of a single node over answers in memory, and their equality with a real run."""
 
 from datetime import timedelta
 from typing import Any, Literal
@@ -66,7 +66,7 @@ def claim(**more: Any) -> Claim:
     return Claim(order="o-1", **more)
 
 
-def test_where_it_leads_and_what_it_leaves() -> None:
+def test_the_result_has_the_next_node_and_the_state() -> None:
     walked = node(check, claim(), answers={price: 700})
     assert (walked.next, walked.state.cents, walked.log) == ("settle", 700, ("it cost 700",))
     assert node(check, claim(), answers={price: 0}).next == "check"
@@ -74,7 +74,7 @@ def test_where_it_leads_and_what_it_leaves() -> None:
     assert (failed.next, failed.status, failed.reason) == (None, "failed", "nobody pays that")
 
 
-def test_waits_pass_and_people_answer() -> None:
+def test_waits_end_at_once_and_decide_answers() -> None:
     said = {"note": Note(text="broken")}
     walked = node(
         settle,
@@ -89,7 +89,7 @@ def test_waits_pass_and_people_answer() -> None:
     ]
 
 
-def test_a_rejection_and_a_silence() -> None:
+def test_a_rejection_and_no_answer() -> None:
     no = node(settle, claim(cents=5), decide=lambda asked: reject("no") if asked.kind == "approval" else None)
     assert (no.status, no.reason, no.called) == ("cancelled", "no", ())
     silent = node(settle, claim(cents=5))
@@ -97,17 +97,17 @@ def test_a_rejection_and_a_silence() -> None:
     assert silent.asked[-1].summary == "Pay 5"
 
 
-def test_what_an_activity_raises_is_raised_to_the_node() -> None:
+def test_an_exception_of_an_activity_reaches_the_node() -> None:
     with pytest.raises(Refused, match="closed: for good"):
         node(settle, claim(), answers={"pay/o-1": Refused("closed", "for good")}, decide=approve_all)
 
 
-def test_a_call_without_an_answer_is_a_mistake_of_the_test() -> None:
+def test_a_call_without_an_answer_raises_lookup_error() -> None:
     with pytest.raises(LookupError, match="price was called as price/o-1 and has no answer"):
         node(check, claim())
 
 
-def test_only_a_node_and_its_own_state_are_taken() -> None:
+def test_other_functions_and_other_states_are_refused() -> None:
     async def other(ctx: Context[Claim]) -> None: ...
 
     with pytest.raises(NotFound, match="is no node"):
@@ -138,7 +138,7 @@ async def lost(ctx: Context[Claim]) -> None:
     await ctx.do(pay, "o-1", 2)
 
 
-def test_misuse_is_refused_as_in_earnest(outlast_app: AppFactory) -> None:
+def test_misuse_is_refused_as_in_production(outlast_app: AppFactory) -> None:
     with pytest.raises(Conflict, match="asked for twice"):
         node(twice, claim())
     with pytest.raises(Misplaced, match="called directly"):
@@ -155,8 +155,8 @@ def approve_in_order(asked: PendingQuestion) -> Any:
     return approve("in order") if asked.kind == "approval" else Note(text="hm")
 
 
-def test_node_by_node_it_comes_to_what_a_real_run_comes_to(outlast_app: AppFactory) -> None:
-    """The claims, walked alone from node to node, against the real run of them: state, told, calls, end."""
+def test_node_by_node_equals_a_real_run(outlast_app: AppFactory) -> None:
+    """Compare state, log, calls and end of the claims workflow, node by node and as a run."""
     real_app = outlast_app(claims)
     run = real_app.start(claims, {"order": "o-1"})
     real_app.clock.skip("96h")
@@ -171,7 +171,7 @@ def test_node_by_node_it_comes_to_what_a_real_run_comes_to(outlast_app: AppFacto
     assert (walked.status, called) == (run.status, ["price/o-1", "pay/o-1"])
 
 
-def test_the_example_comes_to_the_same_alone_and_run(outlast_app: AppFactory) -> None:
+def test_the_example_gives_equal_results_node_by_node_and_as_a_run(outlast_app: AppFactory) -> None:
     given = {"order_id": "A-2", "cents": 42_000}
     run = outlast_app(example.refunds).start(example.refunds, given)
     alone = node(example.review, example.Refund(**given))
