@@ -15,7 +15,7 @@ def unanswered_commit_repeated(patch: Patch) -> None:
     async def forget(self: PostgresSession, error: BaseException) -> None:
         raise Unavailable("the store does not answer", str(error))
 
-    replace(patch, PostgresSession._resolve, forget)
+    replace(patch, PostgresSession.resolve, forget)
 
 
 def commits_not_durable(patch: Patch) -> None:
