@@ -224,7 +224,7 @@ def test_random_commits_leave_both_equal(seed: int, land: Landing, writers: int,
     for i, (move, answer) in enumerate(zip(moves, heard, strict=True)):
         assert answer == move.outcome, (i, move.work)
     for session in sessions:
-        session.look()
+        session.see_writes()
         assert rows_of(session) == {
             kind.name: sorted(core.rows.under(kind, ())) for kind in KINDS if kind is not WRITER
         }  # fmt: skip

@@ -105,7 +105,7 @@ def mapping_not_shared(patch: Patch) -> None:
         self._seen = 1
         return False
 
-    replace(patch, SqliteSession.look, look)
+    replace(patch, SqliteSession.see_writes, look)
 
 
 # --- S-7 ------------------------------------------------------------------------------------

@@ -41,9 +41,9 @@ class BatchingStore(Store, CommitNotifier, ABC):
         self._closed = False
         self._process = _process
         self._lock = threading.Lock()
-        self._turns: dict[asyncio.AbstractEventLoop, list[Ticket]] = {}  # submitted by each loop in its present turn
+        self._unsent: dict[asyncio.AbstractEventLoop, list[Ticket]] = {}  # submitted by each loop in its present turn
         self._hurried: set[asyncio.AbstractEventLoop] = set()  # loops that have asked to hasten
-        self._ears: tuple[tuple[asyncio.AbstractEventLoop, RunCallback], ...] = ()  # callbacks of on_moved
+        self._callbacks: tuple[tuple[asyncio.AbstractEventLoop, RunCallback], ...] = ()  # callbacks of on_moved
 
     # --- hooks of the stores -----------------------------------------------------------------
     @abstractmethod
@@ -77,8 +77,8 @@ class BatchingStore(Store, CommitNotifier, ABC):
             future.exception()  # marks it as retrieved: the caller need not await it
         else:
             self._queue(ticket, loop)
-            if self._ears:
-                future.add_done_callback(partial(self._tell_landed, commit))
+            if self._callbacks:
+                future.add_done_callback(partial(self._report_landed, commit))
         return future
 
     @override
@@ -93,7 +93,7 @@ class BatchingStore(Store, CommitNotifier, ABC):
             loop.call_soon(self._hasten_once, loop)
 
     def _hasten_once(self, loop: asyncio.AbstractEventLoop) -> None:
-        if loop in self._turns:  # the loop submitted more since: hasten after that is handed over
+        if loop in self._unsent:  # the loop submitted more since: hasten after that is handed over
             loop.call_soon(self._hasten_once, loop)
         else:
             self._hurried.discard(loop)
@@ -125,47 +125,47 @@ class BatchingStore(Store, CommitNotifier, ABC):
     async def take(
         self, lanes: Sequence[str], n: int, step: Step, *, owners: Sequence[str] = (), held: HeldCounts = NONE_HELD
     ) -> tuple[Run, ...]:
-        taken: tuple[Run, ...] = await self._in_turn(Take(lanes, n, step, owners, held))
-        if self._ears:
-            self._tell([(row.tenant, row.run, row.seq) for row in taken])
+        taken: tuple[Run, ...] = await self._queued(Take(lanes, n, step, owners, held))
+        if self._callbacks:
+            self._report([(row.tenant, row.run, row.seq) for row in taken])
         return taken
 
     @override
-    def on_commit(self, hear: RunCallback) -> Callable[[], None]:
-        ear = (asyncio.get_running_loop(), hear)
-        self._ears = (*self._ears, ear)
+    def on_commit(self, callback: RunCallback) -> Callable[[], None]:
+        entry = (asyncio.get_running_loop(), callback)
+        self._callbacks = (*self._callbacks, entry)
 
         def end() -> None:
-            self._ears = tuple(each for each in self._ears if each is not ear)
+            self._callbacks = tuple(each for each in self._callbacks if each is not entry)
 
         return end
 
-    def _tell_landed(self, commit: Commit, done: "asyncio.Future[Done]") -> None:
+    def _report_landed(self, commit: Commit, done: "asyncio.Future[Done]") -> None:
         if not done.cancelled() and done.exception() is None:
             rows = [each.row for each in commit.writes if isinstance(each, Put)]
             messages = [each.message for each in commit.writes if isinstance(each, AppendMessage)]
-            self._tell(
+            self._report(
                 [
                     *((row.tenant, row.run, row.seq) for row in rows if isinstance(row, Run)),
                     *((message.tenant, message.run, 0) for message in messages),
                 ]
             )
 
-    def _tell(self, moved: Sequence[tuple[str, str, int]]) -> None:
-        here = asyncio.get_running_loop()
-        for loop, hear in self._ears:
+    def _report(self, moved: Sequence[tuple[str, str, int]]) -> None:
+        current = asyncio.get_running_loop()
+        for loop, callback in self._callbacks:
             for each in moved:
-                if loop is here:
-                    hear(*each)
+                if loop is current:
+                    callback(*each)
                 elif not loop.is_closed():
-                    loop.call_soon_threadsafe(hear, *each)
+                    loop.call_soon_threadsafe(callback, *each)
 
     # --- for the stores ------------------------------------------------------------------
     async def _alone(self, run: Callable[[Any], Any], label: str) -> Any:
         """Run `run` with the writer's session, in order with the commits, and return its result."""
-        return await self._in_turn(Task(run, label))
+        return await self._queued(Task(run, label))
 
-    async def _in_turn(self, work: Take | Task) -> Any:
+    async def _queued(self, work: Take | Task) -> Any:
         self._check_process()
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
@@ -186,17 +186,17 @@ class BatchingStore(Store, CommitNotifier, ABC):
         and again, for a commit or two each time. That cost a quarter of all CPU (bench/journal.md).
         """
         with self._lock:
-            turn = self._turns.setdefault(loop, [])
+            turn = self._unsent.setdefault(loop, [])
             turn.append(ticket)
         if len(turn) == 1:
             loop.call_soon(self._hand_over, loop)
 
     def _hand_over(self, loop: asyncio.AbstractEventLoop) -> None:
         with self._lock:
-            turn = self._turns.pop(loop, [])
+            turn = self._unsent.pop(loop, [])
         if turn:
             self._send(turn)
 
     def _hand_over_all(self) -> None:
-        for loop in list(self._turns):
+        for loop in list(self._unsent):
             self._hand_over(loop)

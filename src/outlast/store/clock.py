@@ -93,9 +93,9 @@ class StoreClock:
 
     def real(self) -> int:
         """Return the present time, never earlier than any time returned before."""
-        return self.heard(0)
+        return self.at_least(0)
 
-    def heard(self, server_ms: int) -> int:
+    def at_least(self, server_ms: int) -> int:
         """Return the present time after a server told its time, never earlier than before."""
         with self._lock:
             self._last = max(self._last, self._now(server_ms))

@@ -39,7 +39,7 @@ BTIME_AT: Final = 80
 UNWRITABLE: Final = frozenset({"SQLITE_IOERR", "SQLITE_FULL", "SQLITE_READONLY", "SQLITE_CANTOPEN"})
 
 # Problem and remedy by SQLite's name of the error.
-SENTENCES: Final = {
+PROBLEMS: Final = {
     "SQLITE_BUSY": ("is locked by another program", "close the tool that holds it open for writing"),
     "SQLITE_LOCKED": ("is locked by another program", "close the tool that holds it open for writing"),
     "SQLITE_FULL": ("cannot grow: the disk is full", "free some space; nothing acknowledged is lost"),
@@ -67,21 +67,21 @@ def is_full(error: sqlite3.Error) -> bool:
 def unavailable(error: sqlite3.Error, doing: str = "written to") -> Unavailable:
     """Return the error of a commit or read that the machine did not allow."""
     if is_full(error):
-        return Unavailable(f"the store cannot be {doing}: its disk is full", str(error), SENTENCES["SQLITE_FULL"][1])
+        return Unavailable(f"the store cannot be {doing}: its disk is full", str(error), PROBLEMS["SQLITE_FULL"][1])
     name = error_name(error)
-    _, fix = SENTENCES.get(name, ("", ""))
+    _, fix = PROBLEMS.get(name, ("", ""))
     return Unavailable(f"the store cannot be {doing}: {name}", str(error), fix)
 
 
 def unusable(path: Path, error: sqlite3.Error | OSError) -> StoreUnusable:
     """Return the error of a file that cannot be opened."""
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return StoreUnusable(f"the store {path} {SENTENCES['SQLITE_FULL'][0]}", str(error), SENTENCES["SQLITE_FULL"][1])
+        return StoreUnusable(f"the store {path} {PROBLEMS['SQLITE_FULL'][0]}", str(error), PROBLEMS["SQLITE_FULL"][1])
     if isinstance(error, OSError):
         return StoreUnusable(f"the store {path} cannot be opened", error.strerror or str(error),
                              "check the folder and the rights of this user")  # fmt: skip
     name = "SQLITE_FULL" if is_full(error) else error_name(error)
-    what, fix = SENTENCES.get(name, ("cannot be opened", "see the reason above"))
+    what, fix = PROBLEMS.get(name, ("cannot be opened", "see the reason above"))
     return StoreUnusable(f"the store {path} {what}", str(error), fix)
 
 
@@ -110,7 +110,7 @@ def _statx() -> Any:
     return getattr(ctypes.CDLL(None), "statx", None)
 
 
-def born(path: Path, at: os.stat_result) -> int:
+def birth_time(path: Path, at: os.stat_result) -> int:
     """Return the birth time of a file in ns since the epoch, or 0 if the file system has none.
 
     An inode number is reused as soon as its file is deleted: `rm` and `cp` often give the same one. The file is not
@@ -261,7 +261,7 @@ class Database:
             at = os.stat(self._real)
         except OSError as error:
             raise unusable(self.path, error) from error
-        return StoreFile(at.st_ino, born(self._real, at), str(self._real), socket.gethostname())
+        return StoreFile(at.st_ino, birth_time(self._real, at), str(self._real), socket.gethostname())
 
     def is_at(self, named: StoreFile) -> bool:
         """Return True if the file that the store names is still at its old path on this machine."""
@@ -270,16 +270,16 @@ class Database:
             at = os.stat(path)
         except OSError:
             return False
-        there = StoreFile(at.st_ino, born(path, at), named.path, named.host)
+        there = StoreFile(at.st_ino, birth_time(path, at), named.path, named.host)
         return path != self._real and compare_files(named, there) == "same"
 
-    def hold_log(self) -> None:
+    def remember_log(self) -> None:
         """Remember which log and index are open. Call it when the writing connection has opened them."""
-        self.release_log()
+        self.forget_log()
         self._hold("-wal")
         self._hold("-shm")
 
-    def release_log(self) -> None:
+    def forget_log(self) -> None:
         """Forget the log and the index, which the last connection deletes when it closes."""
         self._held = tuple(each for each in self._held if not each[0])
 
@@ -379,7 +379,7 @@ class Database:
             mode = "wal" if header.endswith(WAL_HEADER) else mode
         return mode
 
-    def lay_out_log(self) -> None:
+    def preallocate_log(self) -> None:
         """Preallocate the write-ahead log with zeros after its end. Call it under the write lock.
 
         A commit into allocated blocks takes half the time of one that makes the file grow (docs/decisions). SQLite

@@ -22,18 +22,18 @@ MARKS_MAX: Final = 8
 
 
 class DueQuery(NamedTuple):
-    """Query for the oldest due runs of a lane, at most `most`, due since `since`, without some tenants."""
+    """Query for the oldest due runs of a lane, at most `limit`, due since `since`, without some tenants."""
 
     lane: str
-    most: int
+    limit: int
     since: int = 0
-    but: frozenset[str] = frozenset()
+    without: frozenset[str] = frozenset()
 
 
 class Mark(NamedTuple):
-    """Result of a query: without the tenants in `but`, the lane has no run that was due before `since`."""
+    """Result of a query: without the tenants in `without`, the lane has no run that was due before `since`."""
 
-    but: frozenset[str]
+    without: frozenset[str]
     since: int
     found_at: int
 
@@ -41,20 +41,20 @@ class Mark(NamedTuple):
 class DueQueries:
     """The queries of one take, one after another.
 
-    While `ask` is set, pass its result to `hear`. Then `found` has the runs to choose from.
+    While `query` is set, pass its result to `answer`. Then `found` has the runs to choose from.
     """
 
-    def __init__(self, asks: Generator[DueQuery, Sequence[Run], None], found: list[Run]) -> None:
+    def __init__(self, queries: Generator[DueQuery, Sequence[Run], None], found: list[Run]) -> None:
         self.found = found
-        self.ask = next(asks, None)
-        self._asks = asks
+        self.query = next(queries, None)
+        self._queries = queries
 
-    def hear(self, page: Sequence[Run]) -> None:
-        """Pass the rows found for `ask` and prepare the next query."""
+    def answer(self, page: Sequence[Run]) -> None:
+        """Pass the rows found for `query` and prepare the next query."""
         try:
-            self.ask = self._asks.send(page)
+            self.query = self._queries.send(page)
         except StopIteration:
-            self.ask = None
+            self.query = None
 
 
 class FairQueue:
@@ -63,60 +63,60 @@ class FairQueue:
     def __init__(self) -> None:
         self._marks: dict[str, list[Mark]] = {}
 
-    def looks(self, lanes: Sequence[str], most: int, real: int, held: HeldCounts = NONE_HELD) -> DueQueries:
-        """Prepare queries for `most` runs, and for runs of other tenants if the first page is full."""
+    def queries(self, lanes: Sequence[str], limit: int, real: int, held: HeldCounts = NONE_HELD) -> DueQueries:
+        """Prepare queries for `limit` runs, and for runs of other tenants if the first page is full."""
         found: list[Run] = []
-        return DueQueries(self._asks(lanes, most, real, held, found), found)
+        return DueQueries(self._queries(lanes, limit, real, held, found), found)
 
-    def _asks(
-        self, lanes: Sequence[str], most: int, real: int, held: HeldCounts, found: list[Run]
+    def _queries(
+        self, lanes: Sequence[str], limit: int, real: int, held: HeldCounts, found: list[Run]
     ) -> Generator[DueQuery, Sequence[Run], None]:
         for lane in lanes:
-            page = yield DueQuery(lane, most)
+            page = yield DueQuery(lane, limit)
             found += page
-            if len(page) >= most:
-                yield from self._others(lane, most, real, held, found)
+            if len(page) >= limit:
+                yield from self._others(lane, limit, real, held, found)
 
     def _others(
-        self, lane: str, most: int, real: int, held: HeldCounts, found: list[Run]
+        self, lane: str, limit: int, real: int, held: HeldCounts, found: list[Run]
     ) -> Generator[DueQuery, Sequence[Run], None]:
         """Query a lane for tenants that are not in `found` yet.
 
         The last query also excludes tenants of whom runs are held. So a tenant without a held run is found, however
         many other tenants wait.
         """
-        but: frozenset[str] = frozenset()
+        without: frozenset[str] = frozenset()
         page: Sequence[Run] = found
         for n in range(PAGES):
-            but |= {run.tenant for run in page if run.lane == lane}
+            without |= {run.tenant for run in page if run.lane == lane}
             if n == PAGES - 1:
-                but |= held.keys()
-            ask = self._ask(lane, most, real, but)
-            page = yield ask
-            self._learn(ask, page, real)
+                without |= held.keys()
+            query = self._query(lane, limit, real, without)
+            page = yield query
+            self._learn(query, page, real)
             found += page
-            if len(page) < most:
+            if len(page) < limit:
                 return
 
-    def _ask(self, lane: str, most: int, real: int, but: frozenset[str]) -> DueQuery:
-        mark = self._mark(lane, but, real)
-        return DueQuery(lane, most, mark.since if mark else 0, but)
+    def _query(self, lane: str, limit: int, real: int, without: frozenset[str]) -> DueQuery:
+        mark = self._mark(lane, without, real)
+        return DueQuery(lane, limit, mark.since if mark else 0, without)
 
-    def _mark(self, lane: str, but: frozenset[str], real: int) -> Mark | None:
-        """Return the usable mark that saves most.
+    def _mark(self, lane: str, without: frozenset[str], real: int) -> Mark | None:
+        """Return the usable mark that saves most work.
 
         A mark with fewer excluded tenants holds for any larger set.
         """
-        known = [m for m in self._marks.get(lane, ()) if m.but <= but and 0 <= real - m.found_at < TRUSTED]
+        known = [m for m in self._marks.get(lane, ()) if m.without <= without and 0 <= real - m.found_at < TRUSTED]
         return max(known, key=lambda mark: mark.since, default=None)
 
-    def _learn(self, ask: DueQuery, page: Sequence[Run], real: int) -> None:
-        used = self._mark(ask.lane, ask.but, real)
+    def _learn(self, query: DueQuery, page: Sequence[Run], real: int) -> None:
+        used = self._mark(query.lane, query.without, real)
         first = page[0].due_at or 0 if page else real
-        new = Mark(ask.but, max(ask.since, min(first, real - SLACK)), used.found_at if used else real)
-        others = [m for m in self._marks.get(ask.lane, ()) if m is not used and m.but != new.but]
-        kept = [used] if used and used.but != new.but else []
-        self._marks[ask.lane] = [*others, *kept, new][-MARKS_MAX:]
+        new = Mark(query.without, max(query.since, min(first, real - SLACK)), used.found_at if used else real)
+        others = [m for m in self._marks.get(query.lane, ()) if m is not used and m.without != new.without]
+        kept = [used] if used and used.without != new.without else []
+        self._marks[query.lane] = [*others, *kept, new][-MARKS_MAX:]
 
 
 def chosen(runs: Iterable[Run], n: int, held: HeldCounts = NONE_HELD) -> list[Run]:

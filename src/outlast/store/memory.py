@@ -149,13 +149,13 @@ class MemoryStore(Store):
     def _candidates(
         self, lanes: Sequence[str], n: int, owners: Sequence[str], held: HeldCounts, real: int
     ) -> list[Run]:
-        shelf = self._core.rows
+        rows = self._core.rows
         if owners:
-            return [run for owner in owners for run in shelf.owned(owner)][:n]
-        looks = self._fair.looks(lanes, n, real, held)
-        while ask := looks.ask:
-            looks.hear(shelf.due(ask, real))
-        return chosen(looks.found, n, held)
+            return [run for owner in owners for run in rows.owned(owner)][:n]
+        queries = self._fair.queries(lanes, n, real, held)
+        while query := queries.query:
+            queries.answer(rows.due(query, real))
+        return chosen(queries.found, n, held)
 
     def _land(self, commit: Commit, chain: Chain | None) -> Done:
         core = self._core
@@ -206,51 +206,51 @@ class MemoryStore(Store):
 
     @override
     async def purge(self, before: int, n: int) -> int:
-        shelf = self._core.rows
+        rows = self._core.rows
         with self._core.lock:
             self._receipt()
-            over = [r for r in shelf.under(RUN, ()) if isinstance(r, Run) and r.owner == ENDED and r.ended_at < before]
+            over = [r for r in rows.under(RUN, ()) if isinstance(r, Run) and r.owner == ENDED and r.ended_at < before]
             over.sort(key=lambda run: (run.ended_at, run.tenant, run.run))
             for run in over[:n]:
                 for kind in RUN_KINDS:
-                    shelf.drop(kind, run[:2])
+                    rows.drop(kind, run[:2])
             self._forget_shared(n)
-            for row in shelf.under(WRITER, ()):
+            for row in rows.under(WRITER, ()):
                 if isinstance(row, Writer) and row.status is LeaseStatus.CLOSED and row.started_at < before:
-                    shelf.drop(WRITER, row[:2])
+                    rows.drop(WRITER, row[:2])
         return len(over[:n])
 
     @override
     async def forget(self, n: int) -> int:
-        shelf = self._core.rows
+        rows = self._core.rows
         with self._core.lock:
             self._receipt()
             now = self._core.now()
-            owners = {row.owner for row in shelf.under(RUN, ()) if isinstance(row, Run)}
-            answers = [r for r in shelf.under(REQUEST, ()) if isinstance(r, Request)]
+            owners = {row.owner for row in rows.under(RUN, ()) if isinstance(row, Run)}
+            answers = [r for r in rows.under(REQUEST, ()) if isinstance(r, Request)]
             answers = sorted((r for r in answers if r.at < now.business - ANSWERS_KEPT), key=lambda r: r.at)[:n]
             workers = [
-                w for w in shelf.under(WORKER, ())
+                w for w in rows.under(WORKER, ())
                 if isinstance(w, Worker) and w.status is LeaseStatus.CLOSED
                 and w.lease_until < now.real - WORKERS_KEPT and w.id not in owners
             ][:n]  # fmt: skip
             for answer in answers:
-                shelf.drop(REQUEST, answer[:2])
+                rows.drop(REQUEST, answer[:2])
             for worker in workers:
-                shelf.drop(WORKER, worker[:2])
+                rows.drop(WORKER, worker[:2])
         return len(answers) + len(workers)
 
     def _forget_shared(self, n: int) -> None:
         """Delete shared effects whose retention is over and which no run names (S-18)."""
-        shelf, now = self._core.rows, self._core.now().business
-        used = {(row.tenant, row.key) for row in shelf.under(USAGE, ()) if isinstance(row, Usage)}
+        rows, now = self._core.rows, self._core.now().business
+        used = {(row.tenant, row.key) for row in rows.under(USAGE, ()) if isinstance(row, Usage)}
         over = [
-            e for e in shelf.under(EFFECT, ())
+            e for e in rows.under(EFFECT, ())
             if isinstance(e, Effect) and not e.run and e.keep_ms and e.settled_at
             and e.settled_at + e.keep_ms <= now and (e.tenant, e.key) not in used
         ]  # fmt: skip
         for effect in over[:n]:
-            shelf.drop(EFFECT, key_of(EFFECT, effect))
+            rows.drop(EFFECT, key_of(EFFECT, effect))
 
     # --- reading -------------------------------------------------------------------------
     @override
@@ -284,15 +284,15 @@ class MemoryStore(Store):
             return tuple(self._run_rows(key, now) for key in runs)
 
     def _run_rows(self, key: tuple[str, str], now: Instant) -> RunRows | None:
-        shelf = self._core.rows
-        run = shelf.get(RUN, key)
+        rows = self._core.rows
+        run = rows.get(RUN, key)
         if run is None:
             return None
         assert isinstance(run, Run)
         check_run(run)
-        events = [row for row in shelf.under(EVENT, key) if isinstance(row, Event) and row.snapshot is not None]
-        rest = [shelf.under(kind, key) for kind in HOLDER_KINDS]
-        named = [shelf.get(EFFECT, (key[0], "", 0, row[2])) for row in shelf.under(USAGE, key)]
+        events = [row for row in rows.under(EVENT, key) if isinstance(row, Event) and row.snapshot is not None]
+        rest = [rows.under(kind, key) for kind in HOLDER_KINDS]
+        named = [rows.get(EFFECT, (key[0], "", 0, row[2])) for row in rows.under(USAGE, key)]
         shared = [effect for effect in named if effect is not None]
         for effect in (*rest[0], *shared):
             check_effect(effect)  # type: ignore[arg-type]
@@ -351,8 +351,8 @@ class MemoryStore(Store):
 
     @override
     async def moving(self, tenant: str, since: int, limit: int) -> tuple[Run, ...]:
-        shelf = self._core.rows
-        return (*shelf.held(tenant)[:limit], *shelf.over(tenant, since)[:limit])
+        rows = self._core.rows
+        return (*rows.held(tenant)[:limit], *rows.over(tenant, since)[:limit])
 
     @override
     async def now(self) -> Instant:

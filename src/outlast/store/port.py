@@ -255,8 +255,8 @@ class Transactions(Protocol):
 class CommitNotifier(Protocol):
     """Optional capability: call subscribers when a commit of this process has landed, without polling."""
 
-    def on_commit(self, hear: "RunCallback") -> Callable[[], None]:
-        """Call `hear` in the current event loop for each run that a commit or take of this process changed.
+    def on_commit(self, callback: "RunCallback") -> Callable[[], None]:
+        """Call `callback` in the current event loop for each run that a commit or take of this process changed.
 
         Commits of other processes are not reported. Return the function that unsubscribes.
         """

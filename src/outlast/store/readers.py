@@ -64,7 +64,7 @@ class Readers:
         self._database = database
         self._store_clock = store_clock
         self._queue: SimpleQueue[_Reads | None] = SimpleQueue()  # None ends one thread
-        self._turns: dict[asyncio.AbstractEventLoop, list[_Read]] = {}  # requested by each loop in its present turn
+        self._unsent: dict[asyncio.AbstractEventLoop, list[_Read]] = {}  # requested by each loop in its present turn
         self._threads: list[threading.Thread] = []
         self._lock = threading.Lock()
         self._closed = False
@@ -83,10 +83,10 @@ class Readers:
                 self._begin()
             if long:
                 self._queue.put(_Reads(loop, [_Read(read, answer)]))
-            elif (turn := self._turns.get(loop)) is not None:
+            elif (turn := self._unsent.get(loop)) is not None:
                 turn.append(_Read(read, answer))
             else:
-                self._turns[loop] = [_Read(read, answer)]
+                self._unsent[loop] = [_Read(read, answer)]
                 loop.call_soon(self._hand_over, loop)
         try:
             return await answer
@@ -95,7 +95,7 @@ class Readers:
 
     def _hand_over(self, loop: asyncio.AbstractEventLoop) -> None:
         with self._lock:
-            turn = self._turns.pop(loop, None)
+            turn = self._unsent.pop(loop, None)
             if turn is not None:  # else `close` has handed them over
                 self._queue.put(_Reads(loop, turn))
 
@@ -135,9 +135,9 @@ class Readers:
         """End the threads and their connections. Blocks until the last read is over."""
         with self._lock:
             self._closed = True
-            for loop, turn in self._turns.items():
+            for loop, turn in self._unsent.items():
                 self._queue.put(_Reads(loop, turn))
-            self._turns.clear()
+            self._unsent.clear()
             for _ in self._threads:
                 self._queue.put(None)
         for thread in self._threads:
@@ -243,12 +243,12 @@ class Readers:
 def _send_back(loop: asyncio.AbstractEventLoop, found: list[_Found]) -> None:
     if found:
         try:
-            loop.call_soon_threadsafe(_tell, found)
+            loop.call_soon_threadsafe(_resolve, found)
         except RuntimeError:
             pass  # the loop is closed, and its futures with it
 
 
-def _tell(answers: list[_Found]) -> None:
+def _resolve(answers: list[_Found]) -> None:
     for answer, found, failed in answers:
         if answer.done():
             continue  # the caller was cancelled

@@ -58,18 +58,18 @@ class RowsInMemory:
             found = [item for group in groups.values() for item in group.items()]
         return [row for key, row in sorted(found) if key[: len(prefix)] == prefix]
 
-    def due(self, ask: DueQuery, real: int) -> list[Run]:
+    def due(self, query: DueQuery, real: int) -> list[Run]:
         """Return the runs that a query for due runs finds."""
-        heap = self._due.get(ask.lane, [])
-        if ask.but:
-            others = sorted({e for e in heap if ask.since <= e[0] <= real and e[1][0] not in ask.but})
-            armed = (self._armed_run(ask.lane, entry) for entry in others)
-            return list(islice((run for run in armed if run is not None), ask.most))
+        heap = self._due.get(query.lane, [])
+        if query.without:
+            others = sorted({e for e in heap if query.since <= e[0] <= real and e[1][0] not in query.without})
+            armed = (self._armed_run(query.lane, entry) for entry in others)
+            return list(islice((run for run in armed if run is not None), query.limit))
         found: list[Run] = []
         taken: list[tuple[int, Key]] = []
-        while heap and heap[0][0] <= real and len(found) < ask.most:
+        while heap and heap[0][0] <= real and len(found) < query.limit:
             entry = heappop(heap)
-            run = self._armed_run(ask.lane, entry)
+            run = self._armed_run(query.lane, entry)
             if run is not None and (not taken or taken[-1] != entry):
                 found.append(run)
                 taken.append(entry)

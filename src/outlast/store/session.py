@@ -21,7 +21,7 @@ from outlast.store.clock import ANCHOR_ROW, MAPPING_ROW, Anchor, StoreClock, anc
 from outlast.store.database import Database, copied, error_name, unavailable
 from outlast.store.fair_queueing import DueQuery, FairQueue
 from outlast.store.sql import DECODE, SQL
-from outlast.store.tickets import Take, Ticket, candidates, judge, most_of, refuse, taken
+from outlast.store.tickets import Take, Ticket, candidates, judge, refuse, rows_to_read, taken
 
 RUNS_MAX = 20_000  # runs that this process holds, at most 1 KB each
 ROWS_MAX = 2_000  # rows of any other kind: a service rarely reads the answers and approvals it writes
@@ -46,8 +46,8 @@ class RowCache:
         rows = self._rows[kind.name]
         rows.pop(key, None)
         rows[key] = row
-        if len(rows) > (most := RUNS_MAX if kind is RUN else ROWS_MAX):
-            for old in list(islice(rows, most // 2)):
+        if len(rows) > (limit := RUNS_MAX if kind is RUN else ROWS_MAX):
+            for old in list(islice(rows, limit // 2)):
                 del rows[old]
 
     def drop(self, kind: Kind, key: Key) -> None:
@@ -75,7 +75,7 @@ PAGES_PER_ROW: Final = 2
 PAGES_PER_BATCH: Final = 2
 BUSY_BATCHES: Final = 20  # number of batches after which a log is preallocated
 
-UNHELD: Final = frozenset({"", ENDED})  # owners of runs that no worker executes
+NO_HOLDER: Final = frozenset({"", ENDED})  # owners of runs that no worker executes
 
 
 class _Mismatch(Exception):
@@ -100,7 +100,7 @@ class SqliteSession:
         self._fair = FairQueue()
         self._seen = -1  # data_version at which the cache was valid
         self._batches = 0
-        self._laid_out = False
+        self._preallocated = False
         self.saved = Event()  # set when the file is gone and its log was saved as far as possible
 
     @property
@@ -111,7 +111,7 @@ class SqliteSession:
         """
         if self._db is None:
             self._db = self.database.reader() if self.database.reads else self.database.writer()
-            self.database.hold_log()
+            self.database.remember_log()
             self._seen = -1
         return self._db
 
@@ -201,11 +201,11 @@ class SqliteSession:
         if self.database.lost is not None:
             raise self.database.lost
         self.db.execute("BEGIN IMMEDIATE")
-        self.look()
+        self.see_writes()
         now = self.mapping.at(self.store_clock.real())
         return Batch(self.read, now, optimistic=optimistic, subscribed_tenants=self.subscribed_tenants)
 
-    def look(self) -> bool:
+    def see_writes(self) -> bool:
         """Return True if another process has written since the last call, and clear the cache then."""
         seen = self.db.execute("PRAGMA data_version").fetchone()[0]
         if seen == self._seen:
@@ -239,23 +239,23 @@ class SqliteSession:
 
     def _candidates(self, take: Take, batch: Batch) -> list[Run]:
         """Return the runs to move, as earlier commits of the batch leave them."""
-        real, most = batch.now.real, most_of(take, batch)
+        real, limit = batch.now.real, rows_to_read(take, batch)
         if not take.owners:
-            looks = self._fair.looks(take.lanes, most, real, take.held)
-            while ask := looks.ask:
-                looks.hear(self._due(ask, real))
-            return candidates(take, batch, looks.found)
+            queries = self._fair.queries(take.lanes, limit, real, take.held)
+            while query := queries.query:
+                queries.answer(self._due(query, real))
+            return candidates(take, batch, queries.found)
         found: list[Run] = []
         for owner in take.owners:
-            found += map(self._run_of, self.db.execute(sql.OWNED, (owner, most)))
+            found += map(self._run_of, self.db.execute(sql.OWNED, (owner, limit)))
         return candidates(take, batch, found)
 
-    def _due(self, ask: DueQuery, real: int) -> list[Run]:
-        if not ask.but:
-            values = self.db.execute(sql.DUE, (ask.lane, real, ask.most))
+    def _due(self, query: DueQuery, real: int) -> list[Run]:
+        if not query.without:
+            values = self.db.execute(sql.DUE, (query.lane, real, query.limit))
         else:
-            but = json.dumps(sorted(ask.but))
-            values = self.db.execute(sql.DUE_BUT, (ask.lane, real, ask.since, but, ask.most))
+            without = json.dumps(sorted(query.without))
+            values = self.db.execute(sql.DUE_BUT, (query.lane, real, query.since, without, query.limit))
         return list(map(self._run_of, values))
 
     def _run_of(self, values: tuple[object, ...]) -> Run:
@@ -360,7 +360,7 @@ class SqliteSession:
             if kind.read_first:
                 for key, left in batch.changes[kind.name].items():
                     row = left.row
-                    if isinstance(row, Run) and row.owner in UNHELD:
+                    if isinstance(row, Run) and row.owner in NO_HOLDER:
                         self._cache.drop(RUN, key)  # it may wait for days, and 10,000 such runs must cost no memory
                         self.woken = self.woken or row.due_at is not None
                     else:
@@ -376,7 +376,7 @@ class SqliteSession:
         if self._db is not None and self.database.check() is None:
             self._db.close()
             self._db = None
-            self.database.release_log()
+            self.database.forget_log()
         self._cache.clear()
         self._seen = -1
 
@@ -473,9 +473,9 @@ class SqliteSession:
             crash_points.point("store.checkpoint:after")
         self.written = 0
 
-    def lay_out_log(self) -> None:
+    def preallocate_log(self) -> None:
         """Preallocate the log once this writer has landed enough batches to need it."""
-        if self._batches >= BUSY_BATCHES and not self._laid_out:
-            self._laid_out = True
+        if self._batches >= BUSY_BATCHES and not self._preallocated:
+            self._preallocated = True
             with self.database.write_lock:
-                self.database.lay_out_log()
+                self.database.preallocate_log()

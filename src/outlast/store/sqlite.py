@@ -113,19 +113,19 @@ class SqliteStore(BatchingStore, OnFile, AnchoredClock):
         self._session = SqliteSession(database, writer, self._store_clock)
         self._facts: dict[str, str | int] = {}  # only if the store is read only: as they were at opening
         if database.reads:
-            self._look()
+            self._read_state()
         else:
             self._register(writer, recovers=recovers)
         self._readers = Readers(database, self._store_clock)
         self._thread = WriterThread(self._session, self._wakes, clock)
 
-    def _look(self) -> None:
+    def _read_state(self) -> None:
         """Read what a registration would read, over one connection.
 
         On a full disk a second connection may fail.
         """
         try:
-            self._session.look()
+            self._session.see_writes()
             self._session.anchor()
             self._facts = self._database.facts(self._session.db)
         except sqlite3.Error as error:
@@ -282,7 +282,7 @@ class SqliteStore(BatchingStore, OnFile, AnchoredClock):
     def on_change(self, wake: Callable[[], None]) -> Callable[[], None]:
         self._check_process()
         end = self._wakes.subscribe(wake)
-        self._thread.look()
+        self._thread.watch()
         return end
 
     @override
@@ -327,7 +327,7 @@ class SqliteStore(BatchingStore, OnFile, AnchoredClock):
     def _close(self) -> None:
         self._hand_over_all()
         if self._database.check() is not None:
-            self._thread.look()
+            self._thread.watch()
             self._session.saved.wait(SAVED_S)
             return  # threads and connections live until the process ends, see SqliteSession.drop
         self._thread.close()

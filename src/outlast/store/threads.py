@@ -19,7 +19,7 @@ class WakeSubscribers:
     def __init__(self) -> None:
         self._lock = Lock()
         self._subscribers: dict[asyncio.AbstractEventLoop, list[Wake]] = {}
-        self._told: set[asyncio.AbstractEventLoop] = set()  # loops with a pending call
+        self._scheduled: set[asyncio.AbstractEventLoop] = set()  # loops with a pending call
 
     def subscribe(self, wake: Wake) -> Callable[[], None]:
         """Call `wake` in the current event loop from now on. Return the function that unsubscribes."""
@@ -37,7 +37,7 @@ class WakeSubscribers:
 
         return end
 
-    def anybody(self) -> bool:
+    def has_any(self) -> bool:
         """Return True if there is at least one subscriber."""
         return bool(self._subscribers)
 
@@ -46,31 +46,31 @@ class WakeSubscribers:
         if not self._subscribers:
             return
         with self._lock:
-            loops = [loop for loop in self._subscribers if loop not in self._told]
-            self._told.update(loops)
+            loops = [loop for loop in self._subscribers if loop not in self._scheduled]
+            self._scheduled.update(loops)
         for loop in loops:
             try:
-                if _runs_here(loop):
-                    loop.call_soon(self._tell, loop)
+                if _is_current(loop):
+                    loop.call_soon(self._call, loop)
                 else:
-                    loop.call_soon_threadsafe(self._tell, loop)
+                    loop.call_soon_threadsafe(self._call, loop)
             except RuntimeError:  # the loop is closed, and its subscribers with it
                 self._forget(loop)
 
-    def _tell(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _call(self, loop: asyncio.AbstractEventLoop) -> None:
         with self._lock:
-            self._told.discard(loop)
+            self._scheduled.discard(loop)
             wakes = list(self._subscribers.get(loop, []))
         for wake in wakes:
             wake()
 
     def _forget(self, loop: asyncio.AbstractEventLoop) -> None:
         with self._lock:
-            self._told.discard(loop)
+            self._scheduled.discard(loop)
             self._subscribers.pop(loop, None)
 
 
-def _runs_here(loop: asyncio.AbstractEventLoop) -> bool:
+def _is_current(loop: asyncio.AbstractEventLoop) -> bool:
     try:
         return asyncio.get_running_loop() is loop
     except RuntimeError:

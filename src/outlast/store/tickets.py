@@ -113,7 +113,7 @@ def refuse(tickets: Iterable[Ticket], error: StoreError) -> None:
             ticket.chain.broken = True
 
 
-def most_of(take: Take, batch: Batch) -> int:
+def rows_to_read(take: Take, batch: Batch) -> int:
     """Return how many runs to read, since runs changed in this batch may no longer be candidates."""
     return take.n + len(batch.changes[RUN.name])
 

@@ -55,7 +55,7 @@ class WriterThread:
         if self._closing.is_set() and not self._thread.is_alive():
             self._answer_rest()
 
-    def look(self) -> None:
+    def watch(self) -> None:
         """Start watching for commits of other processes. Called when the first callback subscribes."""
         self._queue.put(None)
 
@@ -89,7 +89,7 @@ class WriterThread:
         """Return the next tickets to land, and True if they are the last."""
         tickets: list[Ticket] = []
         try:
-            looks = self._wakes.anybody() or self._session.written > TIDY_PAGES
+            looks = self._wakes.has_any() or self._session.written > TIDY_PAGES
             first = self._queue.get(timeout=LOOK_S if looks else None)
         except Empty:
             return tickets, False
@@ -161,14 +161,14 @@ class WriterThread:
         if self._session.woken:
             self._session.woken = False
             self._wakes.fire()
-        self._session.lay_out_log()
+        self._session.preallocate_log()
         if self._session.written > FULL_PAGES:
             self._copy_log()
 
     def _when_idle(self) -> None:
         try:
-            if self._wakes.anybody():
-                self._session.look()
+            if self._wakes.has_any():
+                self._session.see_writes()
         except (sqlite3.Error, OutlastError):
             self._session.drop()  # the next batch raises the error
         self._after()

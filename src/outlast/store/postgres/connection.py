@@ -97,7 +97,7 @@ class Address(NamedTuple):
         return cls(dsn, schema, f"{parts.scheme}://{netloc}{parts.path}?{shown}")
 
 
-def rested_on(address: Address, *, writes: bool) -> dict[str, str]:
+def required_settings(address: Address, *, writes: bool) -> dict[str, str]:
     """Return the settings that a connection must have, as the server shows them in its base units."""
     return {
         "search_path": address.schema,
@@ -116,7 +116,7 @@ async def connect(address: Address, *, writes: bool, answer_s: float | None = AN
     A statement unanswered for `answer_s` raises TimeoutError, and the connection cannot be used afterwards. Raises
     asyncpg's errors.
     """
-    settings = {"application_name": "outlast", **rested_on(address, writes=writes), **DEAD_PEER}
+    settings = {"application_name": "outlast", **required_settings(address, writes=writes), **DEAD_PEER}
     return await asyncpg.connect(
         address.dsn, timeout=CONNECT_S, command_timeout=answer_s, server_settings=settings, statement_cache_size=512
     )
@@ -136,12 +136,12 @@ async def reconnect(address: Address, *, writes: bool, answer_s: float | None = 
         raise Unavailable("the store refuses connections", f"{type(error).__name__}: {error}") from error
 
 
-async def insist_on_durability(db: "asyncpg.Connection[Any]", address: Address) -> None:
+async def check_durability(db: "asyncpg.Connection[Any]", address: Address) -> None:
     """Read back the settings that make a commit durable, over a writing connection.
 
     Raises StoreUnusable.
     """
-    ours = rested_on(address, writes=True)
+    ours = required_settings(address, writes=True)
     read = "SELECT name, setting FROM pg_settings WHERE name = ANY($1)"
     records = await db.fetch(read, [*ours, "fsync", "full_page_writes"])
     found = {record["name"]: record["setting"] for record in records}

@@ -20,11 +20,11 @@ class KnownRuns:
         self._owners: set[str] = set()
         self._runs: dict[Key, Run] = {}
 
-    def serve(self, owners: Iterable[str]) -> None:
+    def add_owners(self, owners: Iterable[str]) -> None:
         """Add owners whose runs this process holds."""
         self._owners.update(owners)
 
-    def learn(self, run: Run) -> None:
+    def remember(self, run: Run) -> None:
         """Keep a run as the store has it now, or drop it if its owner is not one of ours."""
         if run.owner not in self._owners:
             self._runs.pop(run[:2], None)

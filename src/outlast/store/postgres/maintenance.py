@@ -110,11 +110,11 @@ async def facts(db: "asyncpg.Connection[Any]", address: Address) -> dict[str, st
 
 
 TYPES: Final = {"integer": "BIGINT", "blob": "BYTEA", "clustered": ""}
-TURN: Final = 0x6F75746C  # 'outl', the advisory lock of migrations
+MIGRATION_LOCK: Final = 0x6F75746C  # 'outl', the advisory lock of migrations
 VERSION: Final = "outlast_schema"
 
 
-def spelt(statement: str) -> str:
+def in_dialect(statement: str) -> str:
     """Return a migration's statement in this dialect. Text is compared by bytes, as in every store."""
     return statement.format(**TYPES).replace(" TEXT", ' TEXT COLLATE "C"')
 
@@ -131,7 +131,7 @@ async def migrate(db: "asyncpg.Connection[Any]", address: Address, *, make: bool
     if not found and not make:
         raise no_store(address.shown)
     async with db.transaction():
-        await db.execute("SELECT pg_advisory_xact_lock($1, hashtext($2))", TURN, address.schema)
+        await db.execute("SELECT pg_advisory_xact_lock($1, hashtext($2))", MIGRATION_LOCK, address.schema)
         if not await db.fetchval("SELECT to_regnamespace($1)", address.schema):
             await db.execute(f"CREATE SCHEMA {address.schema}")
         await db.execute(f"CREATE TABLE IF NOT EXISTS {VERSION} (version BIGINT NOT NULL)")
@@ -155,12 +155,12 @@ async def _version(db: "asyncpg.Connection[Any]", address: Address) -> int:
 async def _step(db: "asyncpg.Connection[Any]", address: Address) -> int:
     """Run the next migration, if one is missing, and return the schema after it."""
     async with db.transaction():
-        await db.execute("SELECT pg_advisory_xact_lock($1, hashtext($2))", TURN, address.schema)
+        await db.execute("SELECT pg_advisory_xact_lock($1, hashtext($2))", MIGRATION_LOCK, address.schema)
         found = await _version(db, address)
         if found >= SCHEMA:
             return found
         for statement in MIGRATIONS[found]:
-            await db.execute(spelt(statement))
+            await db.execute(in_dialect(statement))
         await db.execute(f"INSERT INTO {VERSION} VALUES ($1)", found + 1)
         point("store.migration:inside")
     return found + 1

@@ -118,7 +118,7 @@ class Reads:
         """Return the store's real and business time."""
         real, *meta = await db.fetchrow(statements.NOW, *MAPPING_ROW)  # type: ignore[misc]
         mapping = mapping_of(DECODE[META.name](tuple(meta)) if meta[0] is not None else None)
-        return mapping.at(self._store_clock.heard(real))
+        return mapping.at(self._store_clock.at_least(real))
 
     async def rows(
         self, db: "asyncpg.Connection[Any]", kind: Kind, prefix: Key, after: Key, limit: int

@@ -21,22 +21,22 @@ from outlast.store.postgres.connection import AGAIN, ANSWER_S, AWAY, Address, re
 from outlast.store.postgres.fast_path import KnownRuns
 from outlast.store.postgres.statements import RowKeys, WriteForm, arrays, row_keys
 from outlast.store.sql import DECODE
-from outlast.store.tickets import Take, Ticket, candidates, judge, most_of, refuse, taken
+from outlast.store.tickets import Take, Ticket, candidates, judge, refuse, rows_to_read, taken
 
 T = TypeVar("T")
 RESOLVE_S: Final = 30.0  # time to find out the result of a COMMIT with a lost answer
 ASK_AGAIN_S: Final = 0.2
 RACES_MAX: Final = 5  # lost races before a commit is refused as busy
-NOBODY: Final[frozenset[str]] = frozenset()
+NO_TENANTS: Final[frozenset[str]] = frozenset()
 KNOWN_AS: Final = ("text", "text", "bigint", "bigint")  # tenant, run, version, inbox_seq
-UNHELD: Final = frozenset({"", ENDED})
+NO_HOLDER: Final = frozenset({"", ENDED})
 
 
 class Mismatch(Exception):
     """A bulk write met a row of another version. The batch is judged again with every row read first."""
 
 
-class Drawn(NamedTuple):
+class BatchParameters(NamedTuple):
     """Rows of a batch as parameters: their forms, the count of each, their arrays, and whether to notify."""
 
     forms: list[WriteForm]
@@ -56,8 +56,8 @@ class PostgresSession:
         self.server_session: tuple[Any, ...] = ()  # identity of the connection on the server, see SESSION
         self._batches = 0
         self.mapping = IDENTITY  # as last seen
-        self.subscribed_tenants = NOBODY  # tenants whose events are noted as unpublished; as last seen
-        self._listed: str | None = None  # the same as stored text
+        self.subscribed_tenants = NO_TENANTS  # tenants whose events are noted as unpublished; as last seen
+        self._subscribed_text: str | None = None  # the same as stored text
         self.woken = False  # a run may have become due
         self._store_clock = store_clock
         self._known = KnownRuns()
@@ -167,13 +167,13 @@ class PostgresSession:
         Return False without any effect if a commit would be refused or a known row is outdated. The caller then reads
         the rows.
         """
-        now = self.mapping.at(self._store_clock.heard(0))
+        now = self.mapping.at(self._store_clock.at_least(0))
         batch = Batch(self._known.read, now, optimistic=True, subscribed_tenants=self.subscribed_tenants)
         answers = [judge(ticket, batch) for ticket in tickets]
         if not all(isinstance(answer, Done) for answer in answers):
             return False
-        drawn = self._drawn(batch, notify=False)
-        assert not drawn.notify, "a run that falls due for others is written by a commit that reads the time"
+        parameters = self._parameters(batch, notify=False)
+        assert not parameters.notify, "a run that falls due for others is written by a commit that reads the time"
         try:
             db = await self.db()
         except (*AWAY, asyncpg.PostgresError, StoreError, StoreUnusable):
@@ -183,17 +183,17 @@ class PostgresSession:
         try:
             try:
                 found = await db.fetchrow(
-                    statements.write_alone(tuple(drawn.forms)),
+                    statements.write_alone(tuple(parameters.forms)),
                     *self._receipt(),
                     *arrays(KNOWN_AS, [(run.tenant, run.run, run.version, run.inbox_seq) for run in runs]),
                     len(runs),
-                    sum(drawn.counts),
+                    sum(parameters.counts),
                     *MAPPING_ROW,
-                    self._listed,
-                    *drawn.values,
+                    self._subscribed_text,
+                    *parameters.values,
                 )
                 assert found is not None
-                now = self._heard(tuple(found))
+                now = self._instant_of(tuple(found))
             except AWAY as error:  # the batch may have landed
                 await self.drop()
                 await self.resolve(error)
@@ -269,7 +269,7 @@ class PostgresSession:
         )
         held: list[Ticket] = []
         for ticket in tickets:
-            if self._must_wait(ticket, busy, held):
+            if self._is_blocked(ticket, busy, held):
                 held.append(ticket)
             elif isinstance(ticket.work, Take):
                 ticket.answer = await self._take(db, ticket.work, batch, rows)
@@ -281,7 +281,7 @@ class PostgresSession:
             chain.broken = True
         return held
 
-    def _must_wait(self, ticket: Ticket, busy: set[tuple[str, Key]], held: Sequence[Ticket]) -> bool:
+    def _is_blocked(self, ticket: Ticket, busy: set[tuple[str, Key]], held: Sequence[Ticket]) -> bool:
         """Return True if another transaction holds a row of the ticket, or its chain waits for one (S-7)."""
         if not (busy or held) or not isinstance(ticket.work, Commit):
             return False
@@ -318,16 +318,16 @@ class PostgresSession:
 
     async def now(self, db: "asyncpg.Connection[Any]") -> Instant:
         """Return the store's time, read after the rows were locked (S-14)."""
-        found = await db.fetchrow(statements.NOW_AND_OUTLETS, *MAPPING_ROW)
+        found = await db.fetchrow(statements.NOW_AND_SUBSCRIBED, *MAPPING_ROW)
         assert found is not None
-        self._listed = found[0]
-        self.subscribed_tenants = frozenset(json.loads(found[0])) if found[0] else NOBODY
-        return self._heard(found[1:])
+        self._subscribed_text = found[0]
+        self.subscribed_tenants = frozenset(json.loads(found[0])) if found[0] else NO_TENANTS
+        return self._instant_of(found[1:])
 
-    def _heard(self, found: Sequence[Any]) -> Instant:
+    def _instant_of(self, found: Sequence[Any]) -> Instant:
         real, *meta = found
         self.mapping = mapping_of(DECODE[META.name](tuple(meta)) if meta[0] is not None else None)
-        return self.mapping.at(self._store_clock.heard(real))
+        return self.mapping.at(self._store_clock.at_least(real))
 
     async def alone(
         self,
@@ -361,14 +361,14 @@ class PostgresSession:
     async def _take(
         self, db: "asyncpg.Connection[Any]", take: Take, batch: Batch, rows: dict[tuple[str, Key], Row]
     ) -> object:
-        real, most = batch.now.real, most_of(take, batch)
+        real, limit = batch.now.real, rows_to_read(take, batch)
         if take.owners:
-            found = [run for owner in take.owners for run in await self._runs(db, sql.OWNED, owner, most)]
+            found = [run for owner in take.owners for run in await self._runs(db, sql.OWNED, owner, limit)]
         else:
-            looks = self._fair.looks(take.lanes, most, real, take.held)
-            while ask := looks.ask:
-                looks.hear(await self._due(db, ask, real))
-            found = looks.found
+            queries = self._fair.queries(take.lanes, limit, real, take.held)
+            while query := queries.query:
+                queries.answer(await self._due(db, query, real))
+            found = queries.found
         try:
             moves = [(run, take.step(run, batch.now, self.mapping)) for run in candidates(take, batch, found)]
         except Exception as error:  # an error in one step must not refuse other commits
@@ -381,14 +381,16 @@ class PostgresSession:
         }
         others, busy = await self.lock(db, more)
         rows.update(others)
-        left = taken([(run, None if c is None or _names(c, busy) else c) for run, c in moves], batch)
-        self._known.serve(run.owner for run in left if run.owner not in UNHELD)
+        left = taken([(run, None if c is None or _names_any(c, busy) else c) for run, c in moves], batch)
+        self._known.add_owners(run.owner for run in left if run.owner not in NO_HOLDER)
         return left
 
-    async def _due(self, db: "asyncpg.Connection[Any]", ask: DueQuery, real: int) -> list[Run]:
-        if not ask.but:
-            return await self._runs(db, sql.DUE, ask.lane, real, ask.most)
-        return await self._runs(db, statements.DUE_BUT, ask.lane, real, ask.since, sorted(ask.but), ask.most)
+    async def _due(self, db: "asyncpg.Connection[Any]", query: DueQuery, real: int) -> list[Run]:
+        if not query.without:
+            return await self._runs(db, sql.DUE, query.lane, real, query.limit)
+        return await self._runs(
+            db, statements.DUE_BUT, query.lane, real, query.since, sorted(query.without), query.limit
+        )
 
     async def _runs(self, db: "asyncpg.Connection[Any]", statement: str, *values: object) -> list[Run]:
         """Return runs that no other transaction is taking, and lock them."""
@@ -410,45 +412,47 @@ class PostgresSession:
         """
         if batch.published:
             await db.execute(statements.FORGET_PUBLISHED, *statements.keys_of(UNPUBLISHED, batch.published))
-        drawn = self._drawn(batch, notify=notify)
+        parameters = self._parameters(batch, notify=notify)
         self._batches += 1
-        statement = statements.write(tuple(drawn.forms), notify=drawn.notify)
-        written = await db.fetchrow(statement, *self._receipt(), *drawn.values)
+        statement = statements.write(tuple(parameters.forms), notify=parameters.notify)
+        written = await db.fetchrow(statement, *self._receipt(), *parameters.values)
         assert written is not None
         if not written[0]:
             raise Unavailable(f"writer {self._writer} has been closed", "another process declared this one dead",
                               "restart this process")  # fmt: skip
-        if list(written[1 : 1 + len(drawn.counts)]) != drawn.counts:
+        if list(written[1 : 1 + len(parameters.counts)]) != parameters.counts:
             raise Mismatch
         crash_points.point("store.batch:inside", labels)
         await (commit or self._commit)(db)
         self._learn(batch)
         crash_points.point("store.batch:after", labels)
 
-    def _drawn(self, batch: Batch, *, notify: bool) -> Drawn:
+    def _parameters(self, batch: Batch, *, notify: bool) -> BatchParameters:
         """Return the rows of a batch as parameters, and note whether subscribers must be woken."""
-        drawn = Drawn([], [], [], False)
+        parameters = BatchParameters([], [], [], False)
         for kind in KINDS:
             changes = batch.changes[kind.name].values()
             for insert in (True, False):
                 rows = [left for left in changes if (left.replaces == 0) is insert]
                 if rows:
                     form = WriteForm(kind, insert)
-                    drawn.forms.append(form)
-                    drawn.counts.append(len(rows))
-                    drawn.values.extend(arrays(form.types, [r.row if insert else (*r.row, r.replaces) for r in rows]))
+                    parameters.forms.append(form)
+                    parameters.counts.append(len(rows))
+                    parameters.values.extend(
+                        arrays(form.types, [r.row if insert else (*r.row, r.replaces) for r in rows])
+                    )
         woken = [left.row for left in batch.changes[RUN.name].values() if _may_be_due(left.row)]
         self.woken = self.woken or bool(woken) or notify
         due = any(isinstance(r, Run) and (r.due_at or 0) <= batch.now.real for r in woken)
-        return drawn._replace(notify=notify or due)
+        return parameters._replace(notify=notify or due)
 
     def _learn(self, batch: Batch) -> None:
         for left in batch.changes[RUN.name].values():
             assert isinstance(left.row, Run)
-            self._known.learn(left.row)
+            self._known.remember(left.row)
 
 
-def _names(commit: Commit, busy: set[tuple[str, Key]]) -> bool:
+def _names_any(commit: Commit, busy: set[tuple[str, Key]]) -> bool:
     mine = row_keys((commit,), optimistic=False) if busy else {}
     return any((kind.name, key) in busy for kind, keys in mine.items() for key in keys)
 

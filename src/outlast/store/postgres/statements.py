@@ -16,12 +16,12 @@ from outlast.core.rows import EFFECT, KINDS, META, RUN, UNPUBLISHED, WRITER, Key
 from outlast.store import sql
 from outlast.store.sql import MARK
 
-SPELT: Final = ("bigint", "text")
+AS_TEXT: Final = ("bigint", "text")
 
 
 def parameters(types: Sequence[str], first: int) -> str:
     """Return an array parameter for each column, numbered from `first`."""
-    return ", ".join(f"${n}::text::{t}[]" if t in SPELT else f"${n}::{t}[]" for n, t in enumerate(types, first))
+    return ", ".join(f"${n}::text::{t}[]" if t in AS_TEXT else f"${n}::{t}[]" for n, t in enumerate(types, first))
 
 
 def arrays(types: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[Any]:
@@ -114,11 +114,11 @@ NOW: Final = (
     f"SELECT {CLOCK_MS}, m.* FROM (SELECT 1) one "
     f"LEFT JOIN (SELECT {COLUMNS[META.name]} FROM meta WHERE tenant = $1 AND key = $2) m ON true"
 )
-_LISTED: Final = (
+_SUBSCRIBED_TEXT: Final = (
     f"(SELECT value FROM meta WHERE tenant = '{SUBSCRIBED_TENANTS[0]}' AND key = '{SUBSCRIBED_TENANTS[1]}')"
 )
 # NOW, preceded by the tenants whose events are noted. Parameters: the mapping's key.
-NOW_AND_OUTLETS: Final = NOW.replace("SELECT", f"SELECT {_LISTED},", 1)
+NOW_AND_SUBSCRIBED: Final = NOW.replace("SELECT", f"SELECT {_SUBSCRIBED_TEXT},", 1)
 # Deletes unpublished events. Parameters: their keys.
 FORGET_PUBLISHED: Final = (
     f"DELETE FROM {UNPUBLISHED.name} t USING unnest({parameters(TYPES[UNPUBLISHED.name][: UNPUBLISHED.key], 1)}) "
@@ -204,8 +204,8 @@ def write_alone(forms: tuple[WriteForm, ...]) -> str:
     counts, parts = _parts(forms, 14, ours)
     tables = [
         f"held AS MATERIALIZED ({held})",
-        f"ours AS MATERIALIZED (SELECT count(*) = $9::bigint AND {_LISTED} IS NOT DISTINCT FROM $13::text AS all_ "
-        "FROM held)",
+        f"ours AS MATERIALIZED (SELECT count(*) = $9::bigint AND {_SUBSCRIBED_TEXT} IS NOT DISTINCT FROM $13::text "
+        "AS all_ FROM held)",
         f"r AS ({_RECEIPT} AND {ours} RETURNING 1)",
         *parts,
         f"done AS MATERIALIZED (SELECT {' + '.join(('(SELECT count(*) FROM r)', *counts))} AS n)",

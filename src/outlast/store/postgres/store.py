@@ -21,7 +21,7 @@ from outlast.store.batching_store import URGENT_WAIT_S, BatchingStore
 from outlast.store.clock import StoreClock
 from outlast.store.port import Page, RunRows, Transactions
 from outlast.store.postgres import maintenance
-from outlast.store.postgres.connection import AWAY, Address, connect, insist_on_durability, unusable
+from outlast.store.postgres.connection import AWAY, Address, check_durability, connect, unusable
 from outlast.store.postgres.maintenance import migrate
 from outlast.store.postgres.reads import Reads
 from outlast.store.postgres.session import PostgresSession
@@ -124,7 +124,7 @@ class PostgresStore(BatchingStore, Transactions):
         Raises StoreUnusable.
         """
         try:
-            await self._there(self._open(make))
+            await self._in_loop(self._open(make))
         except (*AWAY, asyncpg.PostgresError) as error:
             await self.close()
             raise unusable(self._address, error) from error
@@ -141,7 +141,7 @@ class PostgresStore(BatchingStore, Transactions):
     async def _migrate(self, make: bool = True) -> None:
         db = await connect(self._address, writes=True, answer_s=None)  # creating an index may take long
         try:
-            await insist_on_durability(db, self._address)
+            await check_durability(db, self._address)
             await migrate(db, self._address, make=make)
         finally:
             await db.close(timeout=5)
@@ -153,7 +153,7 @@ class PostgresStore(BatchingStore, Transactions):
         self._closed = True
         self._hand_over_all()
         await self._transactions.close()
-        await self._there(self._close())
+        await self._in_loop(self._close())
         self._loop.call_soon_threadsafe(self._loop.stop)
         await asyncio.to_thread(self._thread.join)
         self._loop.close()
@@ -176,7 +176,7 @@ class PostgresStore(BatchingStore, Transactions):
         """Return the writing sessions, each with the id of its writer row."""
         return ((self._session, self.writer), (self._urgent, self._urgent_writer))
 
-    async def _there(self, work: Coroutine[Any, Any, T]) -> T:
+    async def _in_loop(self, work: Coroutine[Any, Any, T]) -> T:
         """Await a coroutine in the store's own event loop."""
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
 
@@ -245,7 +245,7 @@ class PostgresStore(BatchingStore, Transactions):
     # --- reading -------------------------------------------------------------------------
     async def _read(self, read: "Callable[[asyncpg.Connection[Any]], Awaitable[T]]") -> T:
         self._check_process()
-        return await self._there(self._reads.do(read))
+        return await self._in_loop(self._reads.do(read))
 
     @override
     async def load(self, kind: Kind, key: Key) -> Row | None:
@@ -330,7 +330,7 @@ class PostgresStore(BatchingStore, Transactions):
 
     @override
     async def migrate(self) -> None:
-        await self._there(self._migrate())
+        await self._in_loop(self._migrate())
 
 
 def _refuse_closed(tickets: list[Ticket]) -> None:

@@ -29,18 +29,18 @@ HELD_S: Final = 0.005  # wait before a row that another batch holds is tried aga
 PASSING: Final = (*AWAY, *AGAIN)
 
 # Limits how long a stopped process keeps its rows locked. Parameters: the time of the attempt in ms, twice.
-BEGUN: Final = (
+LIMIT_TRANSACTION: Final = (
     "SELECT pg_current_xact_id()::text, set_config('statement_timeout', $1, true), "
     "set_config('idle_in_transaction_session_timeout', $2, true)"
 )
 # Restores our settings for the last statements, whatever the author has set. The author's search_path is put back
 # before COMMIT, because triggers of the author may run there. Parameters: our schema, lock timeout.
-OURS: Final = (
+RESTORE_SETTINGS: Final = (
     "SELECT pg_current_xact_id()::text, current_setting('search_path'), set_config('search_path', $1, true), "
     "set_config('lock_timeout', $2, true), set_config('synchronous_commit', 'on', true), "
     + ", ".join(f"set_config('{name}', '{value}', true)" for name, value in PLANNER.items())
 )
-THEIRS: Final = "SELECT set_config('search_path', $1, true)"
+RESTORE_PATH: Final = "SELECT set_config('search_path', $1, true)"
 
 
 class AuthorSession:
@@ -52,9 +52,9 @@ class AuthorSession:
         self._session = PostgresSession(address, writer, store_clock)
         self._registered = False
         self._author: asyncpg.Connection[Any] | None = None
-        self._top: asyncpg.transaction.Transaction | None = None
-        self._began = ""
-        self._path = ""
+        self._transaction: asyncpg.transaction.Transaction | None = None
+        self._xid = ""
+        self._search_path = ""
 
     async def begin(self, timeout_ms: int, *, serializable: bool) -> "asyncpg.Connection[Any]":
         """Begin a transaction.
@@ -70,12 +70,12 @@ class AuthorSession:
                 self._address.dsn, timeout=CONNECT_S, server_settings={"application_name": "outlast"}
             )
             self._session.server_session = tuple(await self._author.fetchrow(SESSION) or ())
-        self._top = self._author.transaction(
+        self._transaction = self._author.transaction(
             isolation="serializable" if serializable else "read_committed", readonly=False
         )
-        await self._top.start()
+        await self._transaction.start()
         ms = str(timeout_ms)
-        self._began = await self._author.fetchval(BEGUN, ms, ms)
+        self._xid = await self._author.fetchval(LIMIT_TRANSACTION, ms, ms)
         return self._author
 
     async def land_with(self, commits: Sequence[Commit]) -> Done:
@@ -110,11 +110,11 @@ class AuthorSession:
         Raises EndedByItself if this is not the transaction of `begin`.
         """
         if db.is_in_transaction():
-            xid, path, *_ = await db.fetchrow(OURS, self._address.schema, str(LOCK_TIMEOUT_MS))  # type: ignore[misc]
-            if xid == self._began:
-                self._path = self._path or path
+            xid, path, *_ = await db.fetchrow(RESTORE_SETTINGS, self._address.schema, str(LOCK_TIMEOUT_MS))  # type: ignore[misc]
+            if xid == self._xid:
+                self._search_path = self._search_path or path
                 return
-        state = await db.fetchval("SELECT pg_xact_status($1::text::xid8)", self._began)
+        state = await db.fetchval("SELECT pg_xact_status($1::text::xid8)", self._xid)
         raise TransactionEnded(may_be_committed=state != "aborted")
 
     async def _commit(self, db: "asyncpg.Connection[Any]") -> None:
@@ -122,20 +122,20 @@ class AuthorSession:
 
         Raises Unavailable, Uncertain, and errors of the author's deferred constraints.
         """
-        assert self._top is not None
+        assert self._transaction is not None
         try:
             async with asyncio.timeout(ANSWER_S):
-                await db.fetchval(THEIRS, self._path)
-                await self._top.commit()
+                await db.fetchval(RESTORE_PATH, self._search_path)
+                await self._transaction.commit()
         except AWAY as error:
             self.forget()
             await self._session.resolve(error)
         finally:
-            self._top = None
+            self._transaction = None
 
     async def end(self) -> None:
         """Roll back an uncommitted transaction and reset the connection, or give it up."""
-        db, self._top, self._path = self._author, None, ""
+        db, self._transaction, self._search_path = self._author, None, ""
         if db is not None and not db.is_closed():
             try:
                 await db.reset(timeout=5)

@@ -97,7 +97,7 @@ class WriterTask:
         while len(self._queue) < BATCH_MAX and pause >= 0.001 and not self._held:
             if self._hurry.is_set() or not all(ticket.linger for ticket in self._queue):
                 break
-            await self._company(pause)
+            await self._wait_for_more(pause)
             pause /= 2
         self._hurry.clear()
         tickets, self._held = self._held, []
@@ -106,7 +106,7 @@ class WriterTask:
             tickets.append(self._queue.popleft())
         return tickets
 
-    async def _company(self, seconds: float) -> None:
+    async def _wait_for_more(self, seconds: float) -> None:
         """Wait for a further ticket or for `hasten`."""
         self._something.clear()
         waits = [asyncio.ensure_future(self._something.wait()), asyncio.ensure_future(self._hurry.wait())]
