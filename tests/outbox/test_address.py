@@ -203,7 +203,7 @@ def test_a_name_server_that_is_silent_has_its_own_time() -> None:
         begun = asyncio.get_running_loop().time()
         poster = DeliveryClient(PUBLIC, silent, SystemClock())
         attempt = await poster.post("https://example.com/", {}, b"{}")
-        assert "no name server told the address of example.com" in attempt.error
+        assert "no name server returned the address of example.com" in attempt.error
         assert asyncio.get_running_loop().time() - begun < 20
         await poster.close()
         SystemResolver().close()

@@ -202,7 +202,7 @@ def test_410_disables_and_enabling_goes_on_where_it_was(url: str) -> None:
                     return row.status is SubscriptionStatus.DISABLED and "410" in row.why
 
                 await until(off)
-                await until(lambda: not sender._lanes)  # what it still owes is sent by nobody
+                await until(lambda: not sender._senders)  # what it still owes is sent by nobody
                 await ops.start("rounds", {"left": 2}, run_id="meanwhile")
 
                 async def over() -> bool:
@@ -281,7 +281,7 @@ def test_of_several_that_hear_410_each_gives_back_what_it_held(url: str) -> None
                     return (await ops.webhooks.get(name)).status is SubscriptionStatus.DISABLED
 
                 await until(off)
-                await until(lambda: not sender._lanes)
+                await until(lambda: not sender._senders)
             held = [row.owner for row in await ops.store.rows(CURSOR, (TENANT,)) if isinstance(row, Cursor)]
             assert held == [""] * len(runs)
             assert not tenants_of(await ops.store.load(META, SUBSCRIBED_TENANTS))
@@ -309,7 +309,7 @@ def test_what_is_changed_while_a_run_is_told_holds_from_the_next_event_on(url: s
 
                 async def heard(version: int) -> None:
                     """The lane knows of the change."""
-                    mine, _ = sender._lanes[TENANT, name]
+                    mine, _ = sender._senders[TENANT, name]
                     mine.wake()
                     await until(lambda: mine._row.version >= version)
 
@@ -325,7 +325,7 @@ def test_what_is_changed_while_a_run_is_told_holds_from_the_next_event_on(url: s
 
                 receiver.behaviour = meanwhile
                 await until(lambda: len(receiver.got) >= 6)
-                await until(lambda: not sender._lanes)
+                await until(lambda: not sender._senders)
             assert len(receiver.got) == 6
             for n, got in enumerate(receiver.got):
                 got.verified(secret if n < 3 else fresh)
@@ -350,9 +350,9 @@ def test_a_store_that_is_away_is_told_once_and_its_return_too(url: str, caplog: 
         async with a_store(url) as ops, Receiver().listening() as receiver:
             name = (await ops.webhooks.add(receiver.url)).subscription.subscription
             async with dispatching(FaultyStore(ops.store, schedule)) as sender:
-                await until(lambda: (TENANT, name) in sender._lanes)
+                await until(lambda: (TENANT, name) in sender._senders)
                 away = True
-                sender._lanes[TENANT, name][0].wake()
+                sender._senders[TENANT, name][0].wake()
                 await until(lambda: told("it goes on trying") == 2 and asked >= 10)
                 away = False
                 await until(lambda: told("answers again") == 2)

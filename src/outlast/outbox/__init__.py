@@ -1,1 +1,1 @@
-"""What the world is told: so far, that a run needs a person."""
+"""Outgoing webhooks and operator notifications."""

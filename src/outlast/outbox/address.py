@@ -1,7 +1,7 @@
-"""Where deliveries may go: an address outside the network, unless an operator allows others (OUT-6, S20–S22).
+"""Address policy of deliveries: only public addresses, unless an operator allows others (OUT-6, S20–S22).
 
-A name is resolved once for each delivery, every address that it has is checked, and the connection goes to one that
-was checked. So a name whose answer changes between the check and the connection leads nowhere else.
+A name is resolved once for each delivery. All its addresses are checked, and the connection goes to a checked one, so a
+name that resolves differently later cannot redirect the delivery.
 """
 
 import asyncio
@@ -19,21 +19,23 @@ from outlast.errors import InvalidInput
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
 Resolver = Callable[[str, int], Awaitable[Sequence[str]]]
-"""The addresses of a name, as text. Raises OSError."""
+"""Return the addresses of a name as text. Raises OSError."""
 
 PRIVATE: Final = tuple(
     ip_network(text) for text in ("127.0.0.0/8", "::1/128", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7")
 )
-"""What webhooks.allow_private allows: this machine and private networks; not link-local, where clouds keep secrets."""
+"""Networks of webhooks.allow_private: this machine and private ones. Link-local is excluded, because clouds serve
+secrets there.
+"""
 PORTS: Final = frozenset({443, 8443})
 PLAIN_PORTS: Final = frozenset({80, 8080})
 
-# IPv6 addresses that carry an IPv4 one: a packet to them may arrive at that one.
+# IPv6 addresses that contain an IPv4 address, because a packet to them may be routed there.
 _NAT64: Final = ip_network("64:ff9b::/96")
 _COMPATIBLE: Final = ip_network("::/96")
 _TRANSLATED: Final = ip_network("::ffff:0:0:0/96")
-# Beyond what every version of `ipaddress` knows: relays and tunnels that lead to an address which nobody checked, the
-# services of a network (192.0.0.192 is a cloud's metadata), and all of IPv6 that is not given to hosts.
+# Not covered by every version of `ipaddress`: relays and tunnels to unchecked addresses, services of a network
+# (192.0.0.192 is a cloud's metadata), and IPv6 ranges that are not assigned to hosts.
 _NEVER: Final = tuple(
     ip_network(text)
     for text in (
@@ -50,25 +52,25 @@ _NEVER: Final = tuple(
 
 
 class NotAllowed(Exception):
-    """A delivery may not go there; the message says why."""
+    """A delivery may not go to this address; the message says why."""
 
 
 class AddressPolicy(NamedTuple):
-    """What an operator allows besides addresses on the internet over HTTPS."""
+    """Addresses that an operator allows besides HTTPS on the internet."""
 
     networks: tuple[Network, ...] = ()
-    plain: bool = False  # http:// too
+    plain: bool = False  # also allow http://
     any_port: bool = False
 
     @classmethod
     def of(cls, *, private: bool = False, plain: bool = False, networks: Iterable[str] = ()) -> "AddressPolicy":
-        """From settings. `private`: this machine and private networks too, at any port. Raises InvalidInput."""
+        """Build a policy from settings. `private`: also private networks, at any port. Raises InvalidInput."""
         found: list[Network] = []
         for text in networks:
             try:
                 found.append(ip_network(text))
             except ValueError as error:
-                raise InvalidInput(f"{text!r} is no network", str(error), "e.g. 10.1.0.0/16") from error
+                raise InvalidInput(f"{text!r} is not a network", str(error), "e.g. 10.1.0.0/16") from error
         return cls((*found, *(PRIVATE if private else ())), plain, any_port=private)
 
 
@@ -140,7 +142,7 @@ def port_of(scheme: str, port: int | None) -> int:
 
 
 def refusal(address: Address, reach: AddressPolicy) -> str:
-    """Why nothing is sent to this address; '' where it is allowed."""
+    """Return why nothing may be sent to this address; '' if it is allowed."""
     for each in (address, *_carried(address)):
         if any(each in network for network in reach.networks):
             continue
@@ -150,7 +152,7 @@ def refusal(address: Address, reach: AddressPolicy) -> str:
 
 
 def _carried(address: Address) -> Iterable[Address]:
-    """The IPv4 addresses that an IPv6 one carries within."""
+    """Return the IPv4 addresses that an IPv6 address contains."""
     if isinstance(address, IPv4Address):
         return ()
     if address.ipv4_mapped is not None:
@@ -163,12 +165,14 @@ def _carried(address: Address) -> Iterable[Address]:
 
 
 async def checked_addresses(host: str, port: int, resolve: Resolver, reach: AddressPolicy) -> tuple[str, ...]:
-    """Every address of a host, all of them allowed. Raises NotAllowed, OSError."""
+    """Resolve a host and return its addresses if all are allowed. Raises NotAllowed, OSError."""
     try:
         async with asyncio.timeout(DELIVERY_DNS_TIMEOUT / SECOND):
             found = await resolve(host, port)
     except TimeoutError:
-        raise OSError(f"no name server told the address of {host} within {DELIVERY_DNS_TIMEOUT / SECOND:g} s") from None
+        raise OSError(
+            f"no name server returned the address of {host} within {DELIVERY_DNS_TIMEOUT / SECOND:g} s"
+        ) from None
     if not found:
         raise OSError(f"{host} has no address")
     addresses = [ip_address(text.partition("%")[0]) for text in dict.fromkeys(found)]
@@ -179,18 +183,17 @@ async def checked_addresses(host: str, port: int, resolve: Resolver, reach: Addr
 
 
 class SystemResolver:
-    """The system's resolver, in a thread of its own: a name server that does not answer holds up nobody else."""
+    """The system's resolver in its own threads, because a silent name server must not block other lookups."""
 
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(2, thread_name_prefix="outlast-dns")
 
     async def __call__(self, host: str, port: int) -> Sequence[str]:
-        """See Resolver."""
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._threads, _look_up, host, port)
 
     def close(self) -> None:
-        """End the threads, without waiting for a look-up that hangs."""
+        """Stop the threads without waiting for a pending lookup."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
 

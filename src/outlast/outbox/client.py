@@ -1,6 +1,7 @@
-"""One POST to an address that was checked: no redirect, no proxy, no cookie, one deadline, a bounded answer (S22, S25).
+"""HTTP client of the outbox: one POST to a checked address, and the notification of an operator (S22, S25).
 
-httpx2's transport is used below its client, so that nothing follows, decodes or remembers anything.
+A delivery follows no redirect, uses no proxy, keeps no cookie, has one deadline and reads a bounded answer. It uses
+httpx2's transport without its client, which would follow, decode and remember.
 """
 
 import asyncio
@@ -31,15 +32,15 @@ from outlast.outbox.address import (
 )
 
 GONE: Final = 410
-MAY_PASS: Final = frozenset({408, 409, 425, 429})  # errors of a client that may pass by themselves
+MAY_PASS: Final = frozenset({408, 409, 425, 429})  # client errors that may be temporary
 HONOURS_RETRY_AFTER: Final = frozenset({429, 503})
 CONNECTIONS: Final = 20
-IDLE_S: Final = 30.0  # an unused connection is kept so long
-BODY_S: Final = 1.0  # for the rest of an answer whose status is here
+IDLE_S: Final = 30.0  # idle time after which a connection is closed
+BODY_S: Final = 1.0  # for the body, after the status has arrived
 
 
 class DeliveryClient:
-    """The connections to one receiver; nobody else waits for them."""
+    """Connections to one receiver. Other receivers do not wait for them."""
 
     def __init__(
         self,
@@ -51,8 +52,9 @@ class DeliveryClient:
         timeout_ms: int = DELIVERY_TIMEOUT,
         ended: Callable[[], None] = lambda: None,
     ) -> None:
-        """`tls`: what certificates are believed; `timeout_ms`: for a delivery up to the head of its answer, the
-        look-up included; for the rest of it there is BODY_S more; `ended`: called when the connections are closed."""
+        """`tls`: the trusted certificates. `timeout_ms`: for a delivery up to the head of the answer, the lookup
+        included; BODY_S more for the body. `ended`: called after the connections are closed.
+        """
         self._reach = reach
         self._resolve = resolve
         self._clock = clock
@@ -62,12 +64,12 @@ class DeliveryClient:
         self._transport = httpx2.AsyncHTTPTransport(verify=tls, limits=limits)
 
     async def close(self) -> None:
-        """End the connections."""
+        """Close the connections and call `ended`."""
         await self._transport.aclose()
         self._ended()
 
     async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> Attempt:
-        """Send, and say how it ended; never raises for what a receiver, a network or a name server does."""
+        """Send and return the result. Never raises for errors of the receiver, the network or the name server."""
         begun = self._clock.mono()
         try:
             async with asyncio.timeout(self._timeout_ms / SECOND):
@@ -84,7 +86,7 @@ class DeliveryClient:
         return attempt._replace(took_ms=self._clock.mono() - begun)
 
     async def _answer(self, url: str, headers: Mapping[str, str], body: bytes) -> httpx2.Response:
-        """The head of the answer, from the first address that can be connected to."""
+        """Return the head of the answer from the first address that accepts a connection."""
         check_text(url)
         target = httpx2.URL(url)
         parts = check_parts(
@@ -111,7 +113,7 @@ class DeliveryClient:
     ) -> httpx2.Response:
         request = httpx2.Request(
             "POST",
-            target.copy_with(host=address),  # the address that was checked; the name stays in Host and in TLS
+            target.copy_with(host=address),  # connect to the checked address; Host and TLS keep the name
             headers={"host": target.netloc.decode("ascii"), "user-agent": "outlast", "accept": "*/*", **headers},
             content=body,
             extensions={"sni_hostname": target.raw_host.decode("ascii").strip("[]")},
@@ -139,7 +141,7 @@ class DeliveryClient:
 
 
 async def _beginning(response: httpx2.Response) -> str:
-    """The beginning of an answer as it came over the wire, not decoded; what goes on after it is not read."""
+    """Return the first bytes of an answer as sent, not decoded; the rest is not read."""
     read = bytearray()
     assert isinstance(response.stream, httpx2.AsyncByteStream)
     try:
@@ -149,7 +151,7 @@ async def _beginning(response: httpx2.Response) -> str:
                 if len(read) >= ANSWER_BYTES_MAX:
                     break
     except (httpx2.HTTPError, TimeoutError):
-        pass  # its status is here, and says whether the event was accepted
+        pass  # the status has arrived and decides whether the event was accepted
     finally:
         await response.aclose()
     text = bytes(read[: 4 * ANSWER_CHARS_MAX]).decode("utf-8", "replace").replace("\0", "\ufffd")
@@ -157,19 +159,21 @@ async def _beginning(response: httpx2.Response) -> str:
 
 
 TIMEOUT_S: Final = 5.0
-DETAIL_CHARS: Final = 500  # of the first line; the whole of it stands in the store
+DETAIL_CHARS: Final = 500  # of the first line; the store has the full text
 
 
 class HttpNotifier:
-    """POSTs JSON to one address. No retry, no signature, no redirect: a hint, not a record. What the endpoint says
-    beyond its status is not read."""
+    """Client that POSTs JSON to an operator's endpoint when a run needs a person, once, best effort (GATE-5).
+
+    No retry, signature or redirect; only the status of the answer is read.
+    """
 
     def __init__(self, url: str, *, timeout_s: float = TIMEOUT_S) -> None:
         self._url = url
         self._timeout_s = timeout_s
 
     async def notify(self, run: Run, reasons: Sequence[Attention]) -> None:
-        """Tell them. Raises whatever kept the endpoint from saying 2xx within the timeout."""
+        """Send the notification. Raises any error that prevented a 2xx answer; the engine logs and counts it."""
         async with (
             asyncio.timeout(self._timeout_s),
             httpx2.AsyncClient(timeout=self._timeout_s) as client,
@@ -179,7 +183,7 @@ class HttpNotifier:
 
 
 def notice(run: Run, reasons: Sequence[Attention]) -> dict[str, Any]:
-    """What is sent."""
+    """Return the JSON body of a notification."""
     return {
         "run": run.run,
         "workflow": run.workflow,

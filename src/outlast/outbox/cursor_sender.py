@@ -1,8 +1,8 @@
-"""What one cursor owes, sent in order: event n + 1 is not sent before n was accepted or given up.
+"""Delivery of one cursor's events in order: event n + 1 is sent after n was accepted or given up.
 
-The cursor is held meanwhile: its due_at is the end of the claim, its epoch the fence. What was accepted is written by
-the next commit, at the latest after SENT_AT_ONCE events. A dispatcher that dies before it leaves events that are sent
-once more, under the same webhook-id.
+The dispatcher claims the cursor: `due_at` is the end of its claim, `epoch` the fence. Accepted events are
+recorded by the next commit, at the latest after SENT_AT_ONCE events. If the dispatcher dies first, they are sent again
+under the same webhook-id.
 """
 
 from collections.abc import Callable
@@ -26,7 +26,7 @@ from outlast.telemetry.metrics import ACCEPTED, DEAD, GONE, RETRIED, WEBHOOK_DEL
 
 
 class DispatcherServices(NamedTuple):
-    """The store, this dispatcher's name, its clock and its dice."""
+    """Store, name, clock and randomness that a dispatcher shares with its senders."""
 
     store: Store
     dispatcher: str
@@ -36,19 +36,19 @@ class DispatcherServices(NamedTuple):
     stopping: Callable[[], bool]
 
 
-EVENTS_AT_ONCE: Final = 20  # read together
-SENT_AT_ONCE: Final = 20  # accepted events that a death may repeat
-MARGIN_MS: Final = DELIVERY_TIMEOUT + DELIVERY_TIMEOUT // 2  # left of a claim when an event is sent
-BACK_MAX: Final = 50  # events looked at for the one before a repeated one
+EVENTS_AT_ONCE: Final = 20  # events per read
+SENT_AT_ONCE: Final = 20  # accepted events that a crash may repeat
+MARGIN_MS: Final = DELIVERY_TIMEOUT + DELIVERY_TIMEOUT // 2  # claim that must be left when an event is sent
+BACK_MAX: Final = 50  # events searched for the predecessor of a repeated one
 TRIES: Final = 10
 
 
 class CursorLost(Exception):
-    """Another dispatcher has the cursor, or it is gone: nothing more is said for it."""
+    """Another dispatcher holds the cursor, or it is deleted."""
 
 
 class CursorSender:
-    """Sends from one cursor that this dispatcher holds."""
+    """Sends the events of one cursor that this dispatcher holds."""
 
     def __init__(
         self,
@@ -58,34 +58,35 @@ class CursorSender:
         held: Cursor,
         until: int,
     ) -> None:
-        """`subscription`: as last seen, asked before each attempt, since it may be changed or ended meanwhile; `until`:
-        the end of the claim on the local monotonic clock, counted from before it was asked for."""
+        """`subscription`: returns the latest row, read before each attempt, because it may change; `until`: the end of
+        the claim on the local monotonic clock, measured from before the claim was requested.
+        """
         self._tools = tools
         self._poster = poster
         self._subscription = subscription
         self._stored = held
         self._until = until
         self._key = (held.tenant, held.run, held.subscription)
-        self._seq, self._last = held.seq, held.last  # what is settled, written or not
-        self._repeated = 0  # of those that a person asked for: settled since the last commit
-        self._unwritten = 0  # accepted events since then
+        self._seq, self._last = held.seq, held.last  # settled, whether committed or not
+        self._repeated = 0  # requested redeliveries settled since the last commit
+        self._unwritten = 0  # accepted events since the last commit
         self._gone = False
 
     async def run(self) -> None:
-        """Send until nothing is owed, an attempt fails, or the dispatcher stops. Raises Lost, StoreError."""
+        """Send until nothing is owed, an attempt fails or the dispatcher stops. Raises CursorLost, StoreError."""
         again_at = await self._repeat() if self._stored.again else None
         own_at, puts = await self._tell()
         due = [at for at in (again_at, own_at) if at is not None]
         await self._write(*puts, again_at=min(due) if due else None)
 
-    # --- the events it has not been told of ------------------------------------------------
+    # --- new events ------------------------------------------------------------------------
     async def _tell(self) -> tuple[int | None, tuple[Put, ...]]:
-        """In order. Answers when more is due (None: nothing is owed), and what is to be written with that."""
+        """Send new events in order. Return when more is due (None: nothing is owed), and writes to commit with that."""
         store, (tenant, run, _) = self._tools.store, self._key
         failed = await store.rows(DELIVERY, self._key, after=(*self._key, self._seq), limit=1)
         before = failed[0] if failed else None
         while True:
-            known = self._stored.upto  # these are there already; what a write hears of later is read in the next round
+            known = self._stored.upto  # later events, learned from a write, are read in the next round
             place = (tenant, run, self._seq)
             events = [e for e in await store.rows(EVENT, place[:2], after=place, limit=EVENTS_AT_ONCE)
                       if isinstance(e, Event)]  # fmt: skip
@@ -105,14 +106,14 @@ class CursorSender:
                 if put or self._unwritten >= SENT_AT_ONCE:
                     await self._write(*put)
             if len(events) < EVENTS_AT_ONCE:
-                self._seq = max(self._seq, known)  # a purged run has fewer
+                self._seq = max(self._seq, known)  # a purged run has fewer events
                 if self._seq >= self._stored.upto:
                     return None, ()
 
     async def _settle(
         self, event: Event, before: Delivery | None, attempt: Attempt
     ) -> tuple[int | None, tuple[Put, ...]]:
-        """What an attempt leaves: when the next one is due (None: it is settled), and its row, if it needs one."""
+        """Return when the next attempt is due (None: the event is settled), and the row to write, if any."""
         self._tools.counters.add(WEBHOOK_DELIVERIES, _outcome(before, attempt))
         if not attempt.error and before is None:
             return None, ()
@@ -132,7 +133,7 @@ class CursorSender:
         return at, (Put(DELIVERY, after, after.version - 1),)
 
     async def _disable(self) -> None:
-        """It wants to hear no more. By a commit of its own: of the streams that hear it one is the first."""
+        """Disable a subscription whose receiver answered 410, in a separate commit; concurrent senders race for it."""
         self._gone = True
         by = self._tools.dispatcher
         tenant, _, name = self._key
@@ -145,15 +146,15 @@ class CursorSender:
                 "disable",
             )
         except (Conflict, NotFound):
-            pass  # it is disabled or removed already
+            pass  # already disabled or removed
 
     def _stopping(self) -> bool:
-        """Is nothing more to be sent, neither by this dispatcher nor to this subscription?"""
+        """Return True if this dispatcher or this subscription sends nothing more."""
         return self._gone or self._tools.stopping() or not deliveries.is_active(self._subscription())
 
-    # --- those that a person wants repeated ------------------------------------------------
+    # --- requested redeliveries --------------------------------------------------------------
     async def _repeat(self) -> int | None:
-        """Each once, whatever its place. Answers when the next attempt of one is due, None where none is left."""
+        """Send each requested redelivery once. Return when the next attempt is due, None if none is left."""
         asked = [
             row for row in await self._tools.store.rows(DELIVERY, self._key)
             if isinstance(row, Delivery) and row.status is DeliveryStatus.OWED and row.seq <= self._seq
@@ -166,7 +167,7 @@ class CursorSender:
                 continue
             event = await self._tools.store.load(EVENT, (*self._key[:2], before.seq))
             if not isinstance(event, Event):
-                raise CursorLost  # purged just now, and its cursor with it
+                raise CursorLost  # the run was purged, its cursor too
             attempt = await self._send(event, await self._previous(event))
             at, put = await self._settle(event, before, attempt)
             if at is None:
@@ -175,20 +176,20 @@ class CursorSender:
                 later.append(at)
             await self._write(*put)
         if not asked:
-            self._repeated = self._stored.again  # what was asked for has been settled in another way
+            self._repeated = self._stored.again  # the requests were settled in another way
         return min(later) if later else None
 
     async def _previous(self, event: Event) -> int:
-        """The number of the event before it that this subscription was sent; 0 where there was none."""
+        """Return the number of the previous event that this subscription was sent; 0 if there was none."""
         seqs = range(event.seq - 1, max(0, event.seq - 1 - BACK_MAX), -1)
         for row in await self._tools.store.load_many(EVENT, [(*self._key[:2], seq) for seq in seqs]):
             if isinstance(row, Event) and deliveries.wants_type(self._subscription(), row.type):
                 return row.seq if row.at >= self._subscription().since else 0
         return 0
 
-    # --- sending, and holding the cursor meanwhile -----------------------------------------
+    # --- send and keep the claim -----------------------------------------------------------
     async def _send(self, event: Event, previous: int) -> Attempt:
-        """One attempt, with enough of the claim left that nobody else sends meanwhile."""
+        """Attempt one delivery; first renew the claim if it could end before the attempt."""
         clock, row = self._tools.clock, self._subscription()
         if clock.mono() + MARGIN_MS > self._until:
             await self._write()
@@ -209,12 +210,12 @@ class CursorSender:
         return redacted_attempt(attempt, row)
 
     async def _write(self, *more: Put, again_at: int | None = -1) -> None:
-        """Write what is settled, with `more`, and hold on; with `again_at` (None: nothing is owed) give it back.
+        """Commit settled events with `more` and keep the claim, or release it with `again_at` (None: nothing is owed).
 
-        Where more is owed by now than was known, it is due at once. Raises Lost.
+        If more events are owed by now, the cursor is due at once. Raises CursorLost.
         """
         for _ in range(TRIES):
-            base, begun = self._stored, self._tools.clock.mono()  # before the store's answer, which may be slow
+            base, begun = self._stored, self._tools.clock.mono()  # before the commit, which may be slow
             now = await self._tools.store.now()
             settled = base._replace(
                 seq=self._seq,
@@ -234,7 +235,7 @@ class CursorSender:
                 row = await self._tools.store.load(CURSOR, self._key)
                 if not isinstance(row, Cursor) or (row.owner, row.epoch) != (base.owner, base.epoch):
                     raise CursorLost from None
-                self._stored = row  # it owes more by now
+                self._stored = row  # more events are owed by now
                 continue
             self._stored, self._until = after, begun + DELIVERY_CLAIM
             self._repeated = self._unwritten = 0

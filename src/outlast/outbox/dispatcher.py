@@ -1,6 +1,6 @@
-"""The dispatcher of a process: finds what is untold, and keeps a lane for each subscription.
+"""Dispatcher of a process: assigns unpublished events to cursors, and has one sender for each subscription.
 
-Several may serve one store. What one of them holds when it dies is taken by others after DELIVERY_CLAIM.
+Several dispatchers may serve one store. If one dies, others take its cursors after DELIVERY_CLAIM.
 """
 
 import asyncio
@@ -30,12 +30,12 @@ from outlast.telemetry.logs import Outage
 
 log = logging.getLogger("outlast.outbox")
 WIDTH: Final = 8
-AHEAD: Final = 4  # due cursors looked at for each that is taken: dispatchers choose among them by lot
+AHEAD: Final = 4  # due cursors read for each claimed one, because dispatchers choose at random
 DUE: Final = "due"
 
 
 class SubscriptionSender:
-    """Takes what is due of one subscription, and sends it."""
+    """Claims due cursors of one subscription and sends them, at most WIDTH runs at once."""
 
     def __init__(
         self, tools: DispatcherServices, row: Subscription, make: Callable[[], DeliveryClient], width: int = WIDTH
@@ -45,15 +45,15 @@ class SubscriptionSender:
         self._poster = make()
         self._outage = Outage(f"webhook {row.subscription}", tools.clock)
         self._width = width
-        self._streams: dict[str, asyncio.Task[None]] = {}  # by run
+        self._streams: dict[str, asyncio.Task[None]] = {}  # key: run
         self._wake = asyncio.Event()
 
     def wake(self) -> None:
-        """There may be something to send."""
+        """Look for due cursors now."""
         self._wake.set()
 
     async def run(self) -> None:
-        """Send until the subscription is not active any more, or the dispatcher stops; then end what is under way."""
+        """Send until the subscription is inactive or the dispatcher stops; then finish open deliveries."""
         try:
             while not self._tools.stopping():
                 self._wake.clear()
@@ -61,7 +61,7 @@ class SubscriptionSender:
                     pause = await self._round()
                     self._outage.over()
                 except StoreError as error:
-                    self._outage.met("is told nothing", error)
+                    self._outage.met("receives nothing", error)
                     pause = STORE_RETRY
                 if pause is None:
                     break
@@ -78,16 +78,16 @@ class SubscriptionSender:
             await self._poster.close()
 
     async def _round(self) -> int | None:
-        """Take what there is room for. Answers after how many ms to look again; None where it is not active."""
+        """Claim as many cursors as there is capacity. Return ms until the next round; None if inactive."""
         store = self._tools.store
         row = await store.load(SUBSCRIPTION, (self._row.tenant, self._row.subscription))
-        assert isinstance(row, Subscription), "it is removed, never deleted"
-        self._row = row  # what is under way goes on by it, too
+        assert isinstance(row, Subscription), "a subscription is marked as removed, never deleted"
+        self._row = row  # running senders use the new row, too
         if not deliveries.is_active(row):
             return None
         room = self._width - len(self._streams)
         if room <= 0:
-            return IDLE_LOOK  # the end of a stream wakes
+            return IDLE_LOOK  # the end of a sender wakes this loop
         owing = await store.owing(row.tenant, row.subscription, AHEAD * self._width)
         now = await store.now()
         due = [c for c in owing if (c.due_at or 0) <= now.real and c.run not in self._streams]
@@ -101,7 +101,7 @@ class SubscriptionSender:
         return cursor.run in self._streams
 
     def _chosen(self, due: Sequence[Cursor], room: int) -> Sequence[Cursor]:
-        """By lot among the earliest, so that several dispatchers seldom want the same."""
+        """Choose at random among the earliest, so that dispatchers seldom compete for a cursor."""
         return sorted(due[: AHEAD * room], key=lambda _: self._tools.chance())[:room]
 
     async def _take(self, cursor: Cursor) -> None:
@@ -112,7 +112,7 @@ class SubscriptionSender:
         try:
             await self._tools.store.commit(commit)
         except Stale:
-            return  # another dispatcher was faster
+            return  # another dispatcher has claimed it
         task = asyncio.create_task(self._send(held, begun + DELIVERY_CLAIM))
         self._streams[cursor.run] = task
         task.add_done_callback(lambda _: self._ended(cursor.run))
@@ -125,22 +125,22 @@ class SubscriptionSender:
         try:
             await CursorSender(self._tools, self._poster, lambda: self._row, held, until).run()
         except CursorLost:
-            pass  # whoever has the cursor sends from it
+            pass  # the new holder of the cursor sends
         except StoreError as error:
             log.warning("webhook %s, run %s: its cursor waits for the end of the claim: %s",
                         held.subscription, held.run, error.what)  # fmt: skip
-        except Exception:  # a mistake of ours: the claim runs out and it is tried again, the lane goes on
+        except Exception:  # a bug: the claim expires and the cursor is retried; other cursors must not stop
             log.exception("webhook %s, run %s", held.subscription, held.run)
 
 
 TEST_TYPE: Final = "dev.outlast.webhook.test"
-NOBODY_LOOK: Final = 1_000  # how soon the first subscription of a store is noticed
-LANES_LOOK: Final = 1_000  # how soon a further one is
-BREATH: Final = 10  # between two looks while commits come: what they tell is found together
+FIRST_LOOK: Final = 1_000  # delay until the first subscription of a store is noticed
+SENDERS_LOOK: Final = 1_000  # delay until further subscriptions are noticed
+BREATH: Final = 10  # between two rounds while commits arrive, to batch their events
 
 
 class Dispatcher:
-    """Tells the world of events, from `run` until `drain`."""
+    """Sends events to webhooks, from `run` until `drain`."""
 
     def __init__(
         self,
@@ -152,7 +152,7 @@ class Dispatcher:
         poster: Callable[[], DeliveryClient],
         counters: Counters | None = None,
     ) -> None:
-        """`name`: new at each start; `poster` makes the connections of one subscription."""
+        """`name`: new at each start; `poster`: makes the HTTP client of one subscription."""
         self.name = name
         self.counters = counters or Counters()
         self._stopping = False
@@ -160,21 +160,21 @@ class Dispatcher:
         self._store = store
         self._poster = poster
         self._outage = Outage(f"dispatcher {name}", clock)
-        self._lanes: dict[tuple[str, str], tuple[SubscriptionSender, asyncio.Task[None]]] = {}
+        self._senders: dict[tuple[str, str], tuple[SubscriptionSender, asyncio.Task[None]]] = {}
         self._changed, self._drained = asyncio.Event(), asyncio.Event()
-        self._look_at = 0  # monotonic; when the subscriptions are looked at again
-        self._sign_at = 0  # monotonic; when it says again that it lives
+        self._look_at = 0  # monotonic; next read of the subscriptions
+        self._sign_at = 0  # monotonic; next heartbeat
 
     def drain(self) -> None:
-        """Send nothing new, and return from `run` once what is under way has ended."""
+        """Send nothing new, and return from `run` once open deliveries have ended."""
         self._stopping = True
         self._changed.set()
         self._drained.set()
-        for lane, _ in self._lanes.values():
-            lane.wake()
+        for sender, _ in self._senders.values():
+            sender.wake()
 
     async def run(self) -> None:
-        """Serve until drained. A store that is away is asked until it answers. Raises StoreReplaced: it is gone."""
+        """Serve until drained. Retries while the store is unavailable. Raises StoreReplaced if it is gone."""
         end = self._store.on_change(self._changed.set)
         try:
             while not self._stopping:
@@ -185,20 +185,20 @@ class Dispatcher:
                 except StoreReplaced:
                     raise
                 except Stale:
-                    pause = BREATH  # others were faster
+                    pause = BREATH  # another dispatcher was faster
                 except (StoreError, Corrupt) as error:
-                    self._outage.met("cannot look for all events", error)
+                    self._outage.met("cannot find all events", error)
                     pause = STORE_RETRY
                 await self._rest(pause)
         finally:
             end()
-            tasks = [task for _, task in self._lanes.values()]
+            tasks = [task for _, task in self._senders.values()]
             self.drain()
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _rest(self, pause: int) -> None:
-        """Until something has changed; while there is nobody to tell, for the whole pause, so that it costs nothing."""
-        event = self._drained if pause >= NOBODY_LOOK else self._changed
+        """Wait for a change. Without subscribers, wait the full pause, so that an idle dispatcher costs nothing."""
+        event = self._drained if pause >= FIRST_LOOK else self._changed
         try:
             async with asyncio.timeout(pause / SECOND):
                 if event is self._changed:
@@ -208,20 +208,20 @@ class Dispatcher:
             pass
 
     async def _look(self) -> int:
-        """One round over all tenants. Answers after how many ms to look again. Raises StoreError."""
+        """Process every tenant once. Return ms until the next round. Raises StoreError."""
         if (gone := lost(self._store)) is not None:
             raise gone
         tenants = sorted(tenants_of(await self._store.load(META, SUBSCRIBED_TENANTS)))
         now, damaged = self._tools.clock.mono(), list[Corrupt]()
         if now >= self._look_at:
-            self._look_at = now + LANES_LOOK
+            self._look_at = now + SENDERS_LOOK
             for tenant in tenants:
                 with _kept(damaged):
-                    await self._open_lanes(tenant)
-            for key in [key for key, (_, task) in self._lanes.items() if task.done()]:
-                del self._lanes[key]
+                    await self._open_senders(tenant)
+            for key in [key for key, (_, task) in self._senders.items() if task.done()]:
+                del self._senders[key]
         if not tenants:
-            return NOBODY_LOOK
+            return FIRST_LOOK
         if now >= self._sign_at:
             await self._sign()
             self._sign_at = now + DELIVERY_SIGN
@@ -234,17 +234,17 @@ class Dispatcher:
         return 0 if busy else DELIVERY_LOOK
 
     async def _find(self, tenant: str) -> bool:
-        """A pass over a tenant's untold events. True: there may be more at once."""
+        """Assign a tenant's unpublished events once. Return True if there may be more."""
         found, owed = await unpublished.assign_unpublished(self._store, tenant)
-        if any((tenant, name) not in self._lanes for name in owed):
-            await self._open_lanes(tenant)
+        if any((tenant, name) not in self._senders for name in owed):
+            await self._open_senders(tenant)
         for name in owed:
-            if (tenant, name) in self._lanes:
-                self._lanes[tenant, name][0].wake()
+            if (tenant, name) in self._senders:
+                self._senders[tenant, name][0].wake()
         return found == unpublished.AT_ONCE
 
     async def _sign(self) -> None:
-        """Say that somebody sends, unless another dispatcher has just said so."""
+        """Write the heartbeat, unless another dispatcher has just done so."""
         row, now = await self._store.load(META, DISPATCHER_HEARTBEAT), await self._store.now()
         if now.real - deliveries.sign_of(row)[1] < DELIVERY_SIGN // 2:
             return
@@ -252,21 +252,21 @@ class Dispatcher:
         try:
             await self._store.commit(Commit((Put(META, after, after.version - 1),), label=f"{self.name} lives"))
         except Stale:
-            pass  # another one said it
+            pass  # another dispatcher wrote it
 
-    async def _open_lanes(self, tenant: str) -> None:
-        """A lane for each active subscription; what is there from before is looked through."""
+    async def _open_senders(self, tenant: str) -> None:
+        """Start a sender for each active subscription; backfill events from before it began."""
         for row in await subscriptions.of_tenant(self._store, tenant):
             key = (tenant, row.subscription)
             if not is_active(row):
                 continue
-            if key not in self._lanes or self._lanes[key][1].done():
-                lane = SubscriptionSender(self._tools, row, self._poster)
-                self._lanes[key] = (lane, asyncio.create_task(lane.run()))
+            if key not in self._senders or self._senders[key][1].done():
+                sender = SubscriptionSender(self._tools, row, self._poster)
+                self._senders[key] = (sender, asyncio.create_task(sender.run()))
             if row.swept != SWEPT:
-                self._look_at = 0  # until all of it is looked through
+                self._look_at = 0  # until the backfill is complete
                 if await unpublished.backfill(self._store, row):
-                    self._lanes[key][0].wake()
+                    self._senders[key][0].wake()
 
 
 def dispatcher_of(
@@ -319,7 +319,7 @@ async def send_test(
 
 @contextmanager
 def _kept(damaged: list[Corrupt]) -> Iterator[None]:
-    """A row that cannot be read is one tenant's: the others are told all the same, and it is said at the end."""
+    """Collect an unreadable row as an error of its tenant, so that other tenants are served."""
     try:
         yield
     except Corrupt as error:

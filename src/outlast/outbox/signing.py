@@ -1,7 +1,7 @@
-"""What goes out with an event: Standard Webhooks' signature over the stored bytes, and its place in the run (OUT-3).
+"""Signature headers of a delivery: Standard Webhooks over the stored bytes, and the event's place in its run (OUT-3).
 
-Nothing here makes or changes a body. `outlast-previous` is the number of the event of the same run that this
-subscription was sent before: a receiver that has it has missed nothing of what it asked for (S-11).
+The body is never changed. `outlast-previous` is the number of the previous event of this run that was sent to this
+subscription, so a receiver that has it has missed no event it asked for (S-11).
 """
 
 from collections.abc import Sequence
@@ -16,9 +16,9 @@ CLOUD_EVENT: Final = "application/cloudevents+json; charset=utf-8"
 def headers(
     message: str, body: bytes, secrets: Sequence[str], wall_ms: int, *, sequence: int, previous: int, subscription: str
 ) -> dict[str, str]:
-    """The headers of one attempt, signed with each of the secrets.
+    """Return the headers of one attempt, signed with each secret.
 
-    `wall_ms`: this machine's clock; receivers refuse what is five minutes away from theirs.
+    `wall_ms`: this machine's clock; receivers reject timestamps five minutes from theirs.
     """
     at = datetime.fromtimestamp(wall_ms // 1000, UTC)
     return {

@@ -1,7 +1,7 @@
-"""Where subscriptions are made, changed and ended, and the store is told whose events have to be noted as untold.
+"""Subscriptions: create, change and remove them, and tell the store which tenants have one.
 
-OUTLETS is written in the commit that makes a subscription active or ends one, or expected by it, so a store never
-believes that nobody listens while somebody does.
+OUTLETS lists the tenants whose events are recorded as unpublished. It is written or expected by the commit that makes a
+subscription active or ends one, so that no event of a subscribed tenant is lost.
 """
 
 import asyncio
@@ -28,35 +28,38 @@ from outlast.store.port import Store
 from outlast.telemetry.redact import KNOWN_CHARS_MIN, redact
 
 TRIES = 20
-LEAD_MS = 200  # from the look at the clock to the first instant that a new one is told of
+LEAD_MS = 200  # from reading the clock to the `since` of a new subscription
 T = TypeVar("T")
 REMOVED = SubscriptionStatus.REMOVED
 
 
 async def of_tenant(store: Store, tenant: str) -> tuple[Subscription, ...]:
-    """Every subscription of a tenant that was not removed, in the order of their ids."""
+    """Return every subscription of a tenant that is not removed, ordered by id."""
     rows = await store.rows(SUBSCRIPTION, (tenant,))
     return tuple(row for row in rows if isinstance(row, Subscription) and row.status is not REMOVED)
 
 
 async def get(store: Store, tenant: str, subscription: str) -> Subscription:
-    """One that was not removed. Raises NotFound."""
+    """Return one subscription that is not removed. Raises NotFound."""
     row = await store.load(SUBSCRIPTION, (tenant, subscription))
     if not isinstance(row, Subscription) or row.status is REMOVED:
         raise NotFound(
-            f"no webhook {subscription}", f"tenant {tenant} has none of this id", "list them with: outlast webhooks ls"
+            f"no webhook {subscription}",
+            f"tenant {tenant} has no webhook with this id",
+            "list them with: outlast webhooks ls",
         )
     return row
 
 
 async def add(store: Store, make: Callable[[Instant, int], Subscription], tenant: str) -> Subscription:
-    """Store a new one, and return when its `since` has come, so that it is told of whatever the caller does next.
+    """Store a new subscription, and return when its `since` has passed, so that it receives everything the caller does
+    next.
 
-    The commit lands before `since`, or not at all. So an event of `since` or later is committed after it: a dispatcher
-    that reads what is untold and then the subscriptions cannot find the one without the other. Raises LimitExceeded.
+    The commit lands before `since` or not at all. An event of `since` or later is therefore committed after it, and a
+    dispatcher that reads unpublished events before subscriptions finds both. Raises LimitExceeded.
     """
     if len(await of_tenant(store, tenant)) >= SUBSCRIPTIONS_MAX:
-        raise LimitExceeded(f"{tenant} has {SUBSCRIPTIONS_MAX} webhooks, which is the most there may be")
+        raise LimitExceeded(f"{tenant} has {SUBSCRIPTIONS_MAX} webhooks, which is the maximum")
     for _ in range(TRIES):
         subscribed_tenants = await _note_events_of(store, tenant)
         now = await store.now()
@@ -74,23 +77,23 @@ async def add(store: Store, make: Callable[[Instant, int], Subscription], tenant
                 )
             )
         except Stale:
-            continue  # another subscription came or went, or it took too long
+            continue  # another subscription was added or ended, or the commit was too late
         for _ in range(TRIES):
             if (await store.now()).business >= since:
                 break
             await asyncio.sleep(LEAD_MS / TRIES * 2 / SECOND)
         return row
-    raise Conflict("others keep changing the webhooks", fix="try again")
+    raise Conflict("the webhooks keep changing", fix="try again")
 
 
 async def change(
     store: Store, tenant: str, subscription: str, move: Callable[[Subscription, Instant], Subscription], verb: str
 ) -> Subscription:
-    """Change one by a move of core/deliveries.py, and what the store notes with it. Raises NotFound, Conflict."""
+    """Apply a change of core/deliveries.py to a subscription, and update OUTLETS. Raises NotFound, Conflict."""
     for _ in range(TRIES):
         row = await get(store, tenant, subscription)
         if not can(verb, row.status):
-            raise Conflict(f"webhook {subscription} is {row.status.value}, so nobody can {verb} it", row.why)
+            raise Conflict(f"webhook {subscription} is {row.status.value}, so it is not possible to {verb} it", row.why)
         after = move(row, await store.now())
         subscribed_tenants: Row | None
         if deliveries.is_active(after):
@@ -107,11 +110,11 @@ async def change(
         except Stale:
             continue
         return after
-    raise Conflict("others keep changing the webhooks", fix="try again")
+    raise Conflict("the webhooks keep changing", fix="try again")
 
 
 async def _note_events_of(store: Store, tenant: str) -> Row:
-    """From here on the store notes every event of this tenant. Answers the row that says so."""
+    """Make the store record the tenant's events from now on. Return the row of OUTLETS."""
     for _ in range(TRIES):
         row = await store.load(META, SUBSCRIBED_TENANTS)
         if tenant in tenants_of(row):
@@ -123,11 +126,11 @@ async def _note_events_of(store: Store, tenant: str) -> Row:
         except Stale:
             continue
         return after
-    raise Conflict("others keep changing the webhooks", fix="try again")
+    raise Conflict("the webhooks keep changing", fix="try again")
 
 
 async def _without(store: Store, tenant: str, subscription: str, subscribed_tenants: Row | None) -> tuple[Put, ...]:
-    """The tenant is struck from OUTLETS where this was its last active subscription."""
+    """Return the write that removes the tenant from OUTLETS, if this was its last active subscription."""
     others = [row for row in await of_tenant(store, tenant) if row.subscription != subscription]
     if tenant not in tenants_of(subscribed_tenants) or any(deliveries.is_active(row) for row in others):
         return ()
@@ -143,24 +146,31 @@ SAFE: Final = re.compile(r"x-[a-z0-9]+(?:-[a-z0-9]+)*|api-?key")
 NEVER: Final = re.compile(
     r"x-(?:forwarded|original|rewrite|real|host|http|method|envoy|amzn?|cluster|remote|client|outlast|webhook)(?:-.*)?"
 )
-"""What proxies and frameworks believe: who asks, for which host, by which method; and names of ours."""
+"""Headers that proxies and frameworks trust (client, host, method), and names that Outlast sets."""
 VALUE: Final = re.compile(r"[!-~](?:[ -~]*[!-~])?")
 
 
 def checked_headers(given: Mapping[str, str]) -> dict[str, str]:
-    """By lower-case name, each allowed. Raises InvalidInput with every problem, and never with a value."""
+    """Return the headers by lower-case name if all are allowed. Raises InvalidInput, without values."""
     problems: list[tuple[str, str]] = []
     if len(given) > HEADERS_MAX:
-        problems.append(("headers", f"there are at most {HEADERS_MAX}"))
+        problems.append(("headers", f"at most {HEADERS_MAX} are allowed"))
     found: dict[str, str] = {}
     for name, value in given.items():
         low = name.lower()
         if len(name) > 100 or not SAFE.fullmatch(low) or NEVER.fullmatch(low):
-            problems.append((name[:100], "it is none of X-… and Api-Key, or one that proxies and frameworks believe"))
+            problems.append(
+                (name[:100], "only X-… and Api-Key are allowed, except names that proxies and frameworks trust")
+            )
         elif low in found:
             problems.append((name, "it is given twice"))
         elif len(value) > HEADER_CHARS_MAX or not VALUE.fullmatch(value):
-            problems.append((name, f"its value is 1 to {HEADER_CHARS_MAX} printable ASCII characters, no space around"))
+            problems.append(
+                (
+                    name,
+                    f"its value must be 1 to {HEADER_CHARS_MAX} printable ASCII characters without surrounding spaces",
+                )
+            )
         else:
             found[low] = value
     if problems:
@@ -169,6 +179,6 @@ def checked_headers(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def redacted_attempt(attempt: Attempt, row: Subscription) -> Attempt:
-    """An attempt whose answer and error repeat no secret of the subscription, as a receiver that echoes would."""
+    """Return the attempt without the subscription's secrets, which a receiver may echo."""
     known = [each for each in (*secrets_in(row), *headers_of(row).values()) if len(each) >= KNOWN_CHARS_MIN]
     return attempt._replace(answer=redact(attempt.answer, known), error=redact(attempt.error, known))

@@ -1,7 +1,7 @@
-"""From what is untold to what is owed: each event that a subscription wants is known to a cursor (S-11).
+"""Unpublished events become cursors that owe them: each event a subscription wants is known to a cursor (S-11).
 
-A pass reads what is untold first and the subscriptions after it (outbox/subscriptions.py says why). An untold event is
-forgotten in the commit by which every cursor that it concerns knows of it, so a death in between repeats the pass.
+A pass reads unpublished events first and subscriptions after (see `subscriptions.add`). An event's unpublished row is
+deleted in the commit that updates its cursors, so a crash in between repeats the pass.
 """
 
 import asyncio
@@ -30,13 +30,13 @@ from outlast.errors import Stale
 from outlast.outbox import subscriptions
 from outlast.store.port import Store
 
-AT_ONCE: Final = 200  # untold events, or runs, of one pass
+AT_ONCE: Final = 200  # unpublished events, or runs, per pass
 Owed = set[str]
-"""The subscriptions that owe something more."""
+"""Subscriptions that owe more events."""
 
 
 async def assign_unpublished(store: Store, tenant: str) -> tuple[int, Owed]:
-    """One pass over a tenant's untold events: how many there were, and which subscriptions owe more now."""
+    """Process one batch of a tenant's unpublished events; return their number and the subscriptions that owe more."""
     marks = [row for row in await store.rows(UNPUBLISHED, (tenant,), limit=AT_ONCE) if isinstance(row, Unpublished)]
     if not marks:
         return 0, set()
@@ -56,7 +56,7 @@ async def assign_unpublished(store: Store, tenant: str) -> tuple[int, Owed]:
 
 
 def _wanted(active: Sequence[Subscription], marks: Sequence[Unpublished]) -> list[tuple[Subscription, int]]:
-    """The subscriptions that want one of these events of a run, and the last that each wants."""
+    """Return the subscriptions that want any of these events of a run, each with the last one it wants."""
     found = []
     for each in active:
         seqs = [mark.seq for mark in marks if mark.at >= each.since and deliveries.wants_type(each, mark.type)]
@@ -68,7 +68,7 @@ def _wanted(active: Sequence[Subscription], marks: Sequence[Unpublished]) -> lis
 async def _owe(
     store: Store, tenant: str, wanted: dict[str, list[tuple[Subscription, int]]]
 ) -> tuple[dict[str, list[Put]], Owed]:
-    """For each run the cursors that are opened or moved, and whose they are."""
+    """Return the cursors to create or move for each run, and their subscriptions."""
     keys: list[Key] = [(tenant, run, each.subscription) for run, of_run in wanted.items() for each, _ in of_run]
     cursors = dict(zip(keys, await store.load_many(CURSOR, keys), strict=True))
     flows = any(each.workflows for of_run in wanted.values() for each, _ in of_run)
@@ -85,7 +85,7 @@ async def _owe(
         for each, upto in of_run:
             row = runs.get(run)
             if run in runs and (not isinstance(row, Run) or not deliveries.wants_workflow(each, row.workflow)):
-                continue  # it was purged, or is of another workflow
+                continue  # the run was purged, or has another workflow
             cursor = cursors[tenant, run, each.subscription]
             put = await _put(store, each, cursor if isinstance(cursor, Cursor) else None, row, upto, now)
             if put is not None:
@@ -97,7 +97,7 @@ async def _owe(
 async def _put(
     store: Store, each: Subscription, cursor: Cursor | None, run: object, upto: int, now: Instant
 ) -> Put | None:
-    """The cursor as it owes what is wanted; None where it does already."""
+    """Return the cursor that owes the wanted events; None if it already does."""
     if cursor is not None:
         after = deliveries.owe(cursor, upto, now)
         return None if after is None else Put(CURSOR, after, cursor.version)
@@ -107,10 +107,10 @@ async def _put(
 
 
 async def _start(store: Store, run: Run, since: int) -> int:
-    """The last event of a run before an instant, 0 = none. Events of a run are in the order of time."""
+    """Return the number of the last event of a run before an instant; 0 = none. Events are ordered by time."""
     if run.created_at >= since:
         return 0
-    low, high = 0, run.seq  # event `low` is before it, event `high` + 1 is not
+    low, high = 0, run.seq  # event `low` is before the instant, event `high` + 1 is not
     while low < high:
         middle = (low + high + 1) // 2
         event = await store.load(EVENT, (run.tenant, run.run, middle))
@@ -122,14 +122,14 @@ async def _start(store: Store, run: Run, since: int) -> int:
 
 
 def _commits(run: str, puts: Sequence[Put], drops: Sequence[Drop]) -> list[Commit]:
-    """In commits of bounded size; what is forgotten goes last."""
+    """Build commits of bounded size; unpublished rows are deleted last."""
     size = WRITES_MAX // 2
     if len(puts) + len(drops) <= WRITES_MAX:
         return [Commit((*puts, *drops), label=f"{run} find")]
-    # Beyond the bound the cursors go first, each commit for itself: their repetition changes nothing.
+    # Too many for one commit: cursors first, because repeating them changes nothing.
     parts = [Commit(tuple(puts[i : i + size]), label=f"{run} find") for i in range(0, len(puts), size)]
     if puts:
-        return parts  # the untold events are found again by the next pass, and then concern nobody any more
+        return parts  # the next pass finds the unpublished rows again, and no cursor needs them then
     return [Commit(tuple(drops[i : i + size]), label=f"{run} find") for i in range(0, len(drops), size)]
 
 
@@ -137,13 +137,13 @@ async def _land(store: Store, commit: Commit) -> None:
     try:
         await store.commit(commit)
     except Stale:
-        pass  # a dispatcher has moved one of the cursors: the next pass finds these events again
+        pass  # another dispatcher moved a cursor; the next pass finds these events again
 
 
 async def backfill(store: Store, row: Subscription) -> bool:
-    """Look through some more of the runs that were there before: owe it what it was not told of. True: it owes more.
+    """Process one batch of older runs for a subscription that begins at the start or was re-enabled.
 
-    For one that begins at the start, or goes on after it was disabled.
+    Return True if the subscription owes more.
     """
     after = (row.tenant, row.swept) if row.swept else ()
     runs = [r for r in await store.rows(RUN, (row.tenant,), after=after, limit=AT_ONCE) if isinstance(r, Run)]

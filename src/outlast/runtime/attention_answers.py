@@ -112,7 +112,7 @@ def choice_view(choice: str, command: str, from_real: int = 0, now_real: int = 0
 def entry_view(run: Run, entry: Attention, doubt: EffectEvidence | None, now: Instant) -> dict[str, Any]:
     """Return one reason of a run's attention as JSON data, with its choices as commands.
 
-    `mark_uncertain`: the uncertain effect. `accepted_in_ms` of a choice: how long it is still refused, because a sent call could
+    `doubt`: the uncertain effect. `accepted_in_ms` of a choice: how long it is still refused, because a sent call could
     arrive until then.
     """
     until = until_of(entry)

@@ -1,6 +1,6 @@
-"""Webhooks as people and the service see them: who is told of what, what was not accepted, and what is done about it.
+"""Webhooks of a tenant: subscribe, inspect, redeliver, rotate, test.
 
-Rows leave here without their secrets: `add` and `rotate` answer the new one, once, and nothing else ever does.
+Rows leave this module without their secrets. Only `add` and `rotate` return a secret, once.
 """
 
 import json
@@ -49,29 +49,29 @@ TYPES: Final = frozenset(each.value for each in EventType)
 
 
 class NewWebhook(NamedTuple):
-    """A subscription and its new secret, which is shown this once."""
+    """A subscription and its new secret, which is shown only once."""
 
     subscription: Subscription
     secret: str
 
 
 class WebhookBacklog(NamedTuple):
-    """How a subscription fares: computed from its rows, now."""
+    """Failed and pending deliveries of a subscription, computed from its rows."""
 
-    dead: int  # events given up
-    owed: int  # events that failed and will be sent again
-    behind: int  # runs of which something is still to be told; `more`: at least so many
+    dead: int  # events that were given up
+    owed: int  # events that failed and will be retried
+    behind: int  # runs with undelivered events; a lower bound if `more`
     more: bool
-    oldest_at: int | None  # real; since when the oldest of these waits
+    oldest_at: int | None  # real; since when the oldest of them has waited
 
 
 def id_of(delivery: Delivery) -> str:
-    """What people call a delivery: SUBSCRIPTION:RUN:SEQ."""
+    """Return the id of a delivery: SUBSCRIPTION:RUN:SEQ."""
     return f"{delivery.subscription}:{delivery.run}:{delivery.seq}"
 
 
 def parts_of(delivery: str) -> tuple[str, str, int]:
-    """Subscription, run and number of the event. Raises NotFound for what is no delivery's id."""
+    """Return subscription, run and sequence number of a delivery id. Raises NotFound if it is malformed."""
     subscription, _, rest = delivery.partition(":")
     run, _, seq = rest.rpartition(":")
     if not (subscription and run and seq.isascii() and seq.isdigit() and len(seq) < 16):
@@ -82,13 +82,12 @@ def parts_of(delivery: str) -> tuple[str, str, int]:
 
 
 class Webhooks:
-    """The subscriptions of one tenant, changed in one actor's name."""
+    """Subscriptions of one tenant, changed on behalf of one actor."""
 
     def __init__(
         self, store: Store, tenant: str, actor: Actor, reach: AddressPolicy = PUBLIC, resolve: Resolver | None = None
     ) -> None:
-        """`reach`: what the operator allows besides https:// addresses on the internet; `resolve`: a resolver of names
-        in place of the system's."""
+        """`reach`: addresses allowed besides https:// on the internet; `resolve`: replaces the system's resolver."""
         self.reach = reach
         self._resolve = resolve
         self._store = store
@@ -105,11 +104,11 @@ class Webhooks:
         headers: Mapping[str, str] | None = None,
         from_start: bool = False,
     ) -> NewWebhook:
-        """Tell this address of what happens from now on, or (`from_start`) of everything that is there.
+        """Send events to this URL from now on or, with `from_start`, all events that are stored.
 
-        `types`: event types, `dev.outlast.workflow.*` for all that begin so; `workflows`: their names; none = all.
-        `headers`: further ones of each delivery (outbox/subscriptions.py says which); their values are secrets.
-        The form of the URL and every address that its host has now are checked. Raises InvalidInput, LimitExceeded.
+        `types`: event types; `dev.outlast.workflow.*` selects a prefix. `workflows`: names of workflows. Empty selects
+        all. `headers`: additional headers of each delivery (see `checked_headers`); their values are secrets. The form
+        of the URL and every address of its host are checked. Raises InvalidInput, LimitExceeded.
         """
         wanted, flows, further = _types(types), _names(workflows), checked_headers(headers or {})
         if len(name) > TEXT_CHARS_MAX:
@@ -137,15 +136,15 @@ class Webhooks:
         return NewWebhook(deliveries.shown(await subscriptions.add(self._store, make, self._tenant)), secret)
 
     async def list(self) -> tuple[Subscription, ...]:
-        """Every subscription that was not removed."""
+        """Return every subscription that is not removed."""
         return tuple(deliveries.shown(row) for row in await subscriptions.of_tenant(self._store, self._tenant))
 
     async def get(self, subscription: str) -> Subscription:
-        """One of them. Raises NotFound."""
+        """Return one subscription. Raises NotFound."""
         return deliveries.shown(await subscriptions.get(self._store, self._tenant, subscription))
 
     async def backlog(self, subscription: str) -> WebhookBacklog:
-        """How it fares. Raises NotFound."""
+        """Return the failed and pending deliveries of a subscription. Raises NotFound."""
         await self.get(subscription)
         counts = dict.fromkeys((DeliveryStatus.DEAD, DeliveryStatus.OWED), 0)
         for status in counts:
@@ -163,8 +162,9 @@ class Webhooks:
         )
 
     async def attention(self) -> tuple[dict[str, Any], ...]:
-        """What of webhooks needs a person, as items of the board: one for each that events were given up for, and one
-        for each that the dispatcher disabled."""
+        """Return webhooks that need a person, as attention items: with failed deliveries, or disabled by the
+        dispatcher.
+        """
         items = []
         for row in await self.list():
             dead, _ = await self.deliveries(row.subscription, status=DeliveryStatus.DEAD, limit=PAGE)
@@ -192,9 +192,9 @@ class Webhooks:
         return tuple(items)
 
     async def test(self, subscription: str) -> Attempt:
-        """Send it a signed event of type `dev.outlast.webhook.test` now, and answer what came back.
+        """Send a signed event of type `dev.outlast.webhook.test` now, and return the receiver's answer.
 
-        Raises NotFound, Conflict (it is not active).
+        Raises NotFound, Conflict (not active).
         """
         row = await subscriptions.get(self._store, self._tenant, subscription)
         if not deliveries.is_active(row):
@@ -207,8 +207,10 @@ class Webhooks:
     async def deliveries(
         self, subscription: str = "", *, status: DeliveryStatus | None = None, cursor: str = "", limit: int = 50
     ) -> tuple[tuple[Delivery, ...], str]:
-        """Events that were not accepted at the first attempt (others leave no row), the newest first, of this
-        subscription or all; and the cursor of the next page. Raises NotFound."""
+        """Return deliveries that were not accepted at the first attempt, newest first, and the next cursor.
+
+        Other deliveries have no row. Raises NotFound.
+        """
         where: dict[str, str | int] = {}
         if subscription:
             where["subscription"] = (await self.get(subscription)).subscription
@@ -218,21 +220,24 @@ class Webhooks:
         return tuple(row for row in page.rows if isinstance(row, Delivery)), page.cursor
 
     async def redeliver(self, delivery: str) -> Delivery:
-        """Have an event sent again that it was told of or that was given up: SUBSCRIPTION:RUN:SEQ, the same bytes
-        under the same webhook-id, beside the order of its run. Raises NotFound, Conflict (not told of it yet)."""
+        """Send an event again that was delivered or given up: the same bytes and webhook-id, outside the order of its
+        run.
+
+        Raises NotFound, Conflict (not delivered yet).
+        """
         name, run, seq = parts_of(delivery)
         subscription = await subscriptions.get(self._store, self._tenant, name)
         event = await self._store.load(EVENT, (self._tenant, run, seq))
         if not isinstance(event, Event):
-            raise NotFound(f"no event {seq} of run {run}", "or it was purged")
+            raise NotFound(f"no event {seq} of run {run}", "it does not exist or was purged")
         for _ in range(TRIES):
             cursor = await self._store.load(CURSOR, (self._tenant, run, name))
             before = await self._store.load(DELIVERY, (self._tenant, run, name, seq))
             if not isinstance(cursor, Cursor) or cursor.seq < seq:
-                raise _untold(subscription, event)
+                raise _not_sent(subscription, event)
             assert before is None or isinstance(before, Delivery)
             if before is not None and before.status is DeliveryStatus.OWED:
-                raise Conflict(f"{delivery} will be sent again anyway", "it has not been given up")
+                raise Conflict(f"{delivery} will be retried anyway", "it has not been given up")
             now = await self._store.now()
             row = deliveries.redeliver(subscription.subscription, event, before, by=self._actor.name, now=now)
             after = deliveries.ask_again(cursor, now)
@@ -249,8 +254,10 @@ class Webhooks:
         raise Conflict(f"{delivery} keeps changing", fix="try again")
 
     async def redeliver_dead(self, subscription: str, *, limit: int = 10_000) -> int:
-        """Have every event sent again that was given up for this subscription, at most `limit`; answers how many. What
-        somebody else asks for meanwhile, or purges, is passed over. Raises NotFound."""
+        """Send again every event that was given up for this subscription, at most `limit`, and return their number.
+
+        Events that another caller redelivers or that are purged are skipped. Raises NotFound.
+        """
         done, cursor = 0, ""
         while done < limit:
             dead, cursor = await self.deliveries(
@@ -267,11 +274,11 @@ class Webhooks:
         return done
 
     async def rotate(self, subscription: str, *, keep: timedelta = KEPT) -> NewWebhook:
-        """Give it a new secret; for `write_to_file` the old one signs too. Raises NotFound, Conflict (not active)."""
+        """Create a new secret; the old one also signs for `keep`. Raises NotFound, Conflict (not active)."""
         secret = new_secret()
         keep_ms = int(keep.total_seconds() * SECOND)
         if keep_ms < 0:
-            raise InvalidInput("the old secret cannot be kept for less than no time")
+            raise InvalidInput("the old secret cannot be kept for a negative time")
         by = self._actor.name
         row = await self._change(
             subscription, "rotate", lambda row, now: deliveries.rotate(row, secret, keep_ms, by=by, now=now)
@@ -279,21 +286,23 @@ class Webhooks:
         return NewWebhook(row, secret)
 
     async def disable(self, subscription: str, *, reason: str) -> Subscription:
-        """Tell it nothing until it is enabled again. Raises NotFound, Conflict (disabled already)."""
+        """Stop deliveries until re-enabled. Raises NotFound, Conflict (already disabled)."""
         return await self._change(
             subscription, "disable", lambda row, now: deliveries.disable(row, reason, by=self._actor.name, now=now)
         )
 
     async def enable(self, subscription: str) -> Subscription:
-        """Go on where it was: what happened meanwhile is told too. Raises NotFound, Conflict, InvalidInput (its
-        address is not allowed any more)."""
+        """Resume deliveries where they stopped, events since then included.
+
+        Raises NotFound, Conflict, InvalidInput (its address is no longer allowed).
+        """
         await self._check((await self.get(subscription)).url)
         return await self._change(
             subscription, "enable", lambda row, now: deliveries.enable(row, by=self._actor.name, now=now)
         )
 
     async def remove(self, subscription: str) -> Subscription:
-        """End it for ever. Raises NotFound."""
+        """Remove the subscription permanently. Raises NotFound."""
         return await self._change(
             subscription, "remove", lambda row, now: deliveries.remove(row, by=self._actor.name, now=now)
         )
@@ -304,7 +313,7 @@ class Webhooks:
         return deliveries.shown(await subscriptions.change(self._store, self._tenant, subscription, move, verb))
 
     async def _check(self, url: str) -> None:
-        """Its form, and every address that its host has now. Raises InvalidInput."""
+        """Check the form of the URL and every address of its host. Raises InvalidInput."""
         parsed = checked_url(url, self.reach)
         own = SystemResolver()
         try:
@@ -318,14 +327,14 @@ class Webhooks:
             ) from error
         except (OSError, ValueError) as error:  # TimeoutError among them
             raise InvalidInput(
-                f"the host {parsed.host} cannot be found", str(error) or "no answer in time", "is it spelt so?"
+                f"the host {parsed.host} cannot be found", str(error) or "no answer in time", "check its spelling"
             ) from error
         finally:
             own.close()
 
 
 def reach_of(settings: "Settings") -> AddressPolicy:
-    """Where webhooks may lead, as the settings say. Raises InvalidInput."""
+    """Return the addresses that the settings allow webhooks to reach. Raises InvalidInput."""
     allowed = settings.webhooks
     return AddressPolicy.of(private=allowed.allow_private, plain=allowed.allow_http, networks=allowed.allow_networks)
 
@@ -372,7 +381,7 @@ def load_sender() -> Any:
 
 
 def _types(types: Iterable[str]) -> tuple[str, ...]:
-    """Checked: each is a type that there is, or the beginning of one with a star. Raises InvalidInput."""
+    """Return the event types if each exists or is a prefix of one with a star. Raises InvalidInput."""
     wanted = tuple(types)
     unknown = [
         each for each in wanted
@@ -380,7 +389,7 @@ def _types(types: Iterable[str]) -> tuple[str, ...]:
     ]  # fmt: skip
     if unknown:
         raise InvalidInput(
-            "some event types are none that Outlast tells of",
+            "some event types do not exist",
             problems=[("types", each) for each in unknown],
             fix=f"e.g. {EventType.STARTED.value}, dev.outlast.run.*",
         )
@@ -388,31 +397,31 @@ def _types(types: Iterable[str]) -> tuple[str, ...]:
 
 
 def _names(names: Iterable[str]) -> tuple[str, ...]:
-    """Checked: each can be a workflow's name. Raises InvalidInput."""
+    """Return the names if each is a valid workflow name. Raises InvalidInput."""
     wanted = tuple(names)
     if bad := [each for each in wanted if not NAME.fullmatch(each)]:
-        raise InvalidInput("some names can be no workflow's", problems=[("workflows", each) for each in bad])
+        raise InvalidInput("some names are not valid workflow names", problems=[("workflows", each) for each in bad])
     return wanted
 
 
-def _untold(subscription: Subscription, event: Event) -> Conflict:
-    """It was never told of this event: not yet, or not ever."""
+def _not_sent(subscription: Subscription, event: Event) -> Conflict:
+    """Return the error for an event that the subscription has not been sent."""
     what = f"event {event.seq} of {event.run}"
     if event.at < subscription.since:
         return Conflict(
-            f"webhook {subscription.subscription} is not told of {what}",
-            "it happened before the webhook began",
-            "a webhook of everything: outlast webhooks add URL --from-start",
+            f"webhook {subscription.subscription} does not receive {what}",
+            "it happened before the webhook was added",
+            "for all stored events: outlast webhooks add URL --from-start",
         )
     return Conflict(
-        f"webhook {subscription.subscription} has not been told of {what} yet",
-        "it is sent in the order of its run",
-        "a dispatcher does that: outlast dispatcher",
+        f"webhook {subscription.subscription} has not received {what} yet",
+        "the events of a run are sent in order",
+        "a dispatcher sends them: outlast dispatcher",
     )
 
 
 def webhook_view(row: Subscription) -> dict[str, Any]:
-    """An address that is told of what happens. `former_until_real`: until when the secret before this one signs too."""
+    """Return a subscription as JSON data. `former_until_real`: until when the previous secret also signs."""
     return {
         "webhook": row.subscription,
         "status": row.status.value,
@@ -432,12 +441,12 @@ def webhook_view(row: Subscription) -> dict[str, Any]:
 
 
 def new_webhook_view(made: NewWebhook) -> dict[str, Any]:
-    """With its new secret: the one answer that has it."""
+    """Return a new subscription with its secret."""
     return {**webhook_view(made.subscription), "secret": made.secret}
 
 
 def webhook_detail_view(row: Subscription, backlog: WebhookBacklog) -> dict[str, Any]:
-    """How it fares: events given up, events that will be sent again, runs of which something is still to be told."""
+    """Return a subscription with its numbers of failed, retried and pending deliveries."""
     return {
         **webhook_view(row),
         DeliveryStatus.DEAD.value: backlog.dead,
@@ -449,9 +458,9 @@ def webhook_detail_view(row: Subscription, backlog: WebhookBacklog) -> dict[str,
 
 
 def delivery_view(row: Delivery, business: Callable[[int], int]) -> dict[str, Any]:
-    """An event that was not accepted at once; `shared_answer` is a stranger's text, veiled before it was stored.
+    """Return an event that was not accepted at once. `answer` is the receiver's text, redacted before it was stored.
 
-    `business`: of a real instant, ours.
+    `business`: converts a real instant to business time.
     """
     return {
         "delivery": id_of(row),
@@ -474,5 +483,5 @@ def delivery_view(row: Delivery, business: Callable[[int], int]) -> dict[str, An
 
 
 def attempt_view(webhook: str, attempt: Attempt) -> dict[str, Any]:
-    """What came back of one attempt; `shared_answer` is a stranger's text."""
+    """Return the result of one attempt; `answer` is the receiver's text."""
     return {"webhook": webhook, "accepted": not attempt.error, **attempt._asdict()}
