@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args
 
 import click
 import pytest
@@ -12,6 +13,7 @@ from outlast.cli import exit_codes
 from outlast.cli.root import cli
 from outlast.core import limits
 from outlast.core.machine import CHOICES, Reason
+from outlast.core.run_columns import WaitingKind
 from outlast.runtime.stores import is_there
 from tests.docs.pages import ROOT, anchors, blocks, pages, prose
 
@@ -155,6 +157,11 @@ def test_the_table_has_the_flags_of_the_worker_with_their_defaults() -> None:
         if isinstance(each, click.Option) and (each.help or "").endswith("s]") and each.metavar == "DURATION"
     }
     assert shown == real
+
+
+def test_the_kinds_of_waits_on_the_page_are_those_of_the_command() -> None:
+    text = (ROOT / "docs/waiting.md").read_text(encoding="utf-8").partition("The kinds are ")[2].partition(".")[0]
+    assert tuple(re.findall(r"`(\w+)`", text)) == get_args(WaitingKind)
 
 
 def test_the_store_urls_of_the_page_can_be_named() -> None:
