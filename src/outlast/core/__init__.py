@@ -1,1 +1,1 @@
-"""What a run is: rows, moves and the pure functions between them; no input, no output, no clock of its own."""
+"""Rows, verbs and decisions: pure functions without I/O or clocks."""

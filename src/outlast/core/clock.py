@@ -1,10 +1,10 @@
-"""The clocks a process reads, as an interface: time is handed in, never fetched."""
+"""Interface of the clocks that a process reads; time is passed in as an argument."""
 
 from typing import Protocol, runtime_checkable
 
 
 class Clock(Protocol):
-    """Four readings and one wait. All in milliseconds."""
+    """Clocks of one process; all times in milliseconds."""
 
     def wall(self) -> int:
         """Real time since 1970; may jump when an operator or NTP sets it."""
@@ -13,7 +13,7 @@ class Clock(Protocol):
         """Time since boot, counting the time the machine was suspended."""
 
     def mono(self) -> int:
-        """Time that never goes backwards, and may stand still while the machine is frozen."""
+        """Monotonic time; it may stop while the machine is suspended."""
 
     async def sleep(self, ms: int) -> None:
         """Return after `ms` of this clock's time."""

@@ -1,7 +1,7 @@
-"""Named places where a test may kill the process; nothing at all in production.
+"""Crash points: named places where a test may kill the process. Without a hook they do nothing.
 
-A place calls `point(name)`. Tests set `hook`, which is told the name and the labels of the commits at stake
-("run verb key"), so that a crash cell is numbered by run, verb and key, never by physical commit.
+Code calls `point(name)`. Tests set `hook`, which gets the name and the labels ("run verb key") of the commits, so that
+a crash point is identified by run, verb and key, never by a physical commit.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,7 +27,7 @@ POINTS: Final[dict[str, str]] = {
 
 
 def point(name: str, labels: Sequence[str] = ()) -> None:
-    """Tell the test's hook, if there is one, that this place was reached."""
+    """Call the hook of a test, if set, with the name of this place."""
     if hook is not None:
         assert name in POINTS, name
         hook(name, labels)

@@ -99,8 +99,8 @@ def subscribe(
 ) -> Subscription:
     """Create a subscription to all existing events, or to events from `since` on.
 
-    `since` is a business instant after the commit that creates it, so a dispatcher that finds an event of that time also
-    finds this row.
+    `since` is a business instant after the commit that creates it, so a dispatcher that finds an event of that time
+    also finds this row.
     """
     wanted, flows = sorted(set(types)), sorted(set(workflows))
     return Subscription(

@@ -1,6 +1,7 @@
-"""The moves of the ledger: effects, memos, evidence and waits; each a pure function from rows to one commit.
+"""Verbs of the ledger (effects, memos, evidence, waits): pure functions from rows to one commit.
 
-All but `record_late_answer` are fenced by the holder's epoch and visit (S-15): a holder that was replaced writes nothing.
+The fence of all but `record_late_answer` and `record_unsent` is the holder's epoch and visit (S-15), so a replaced
+holder cannot write.
 """
 
 import json
@@ -32,9 +33,9 @@ from outlast.core.run_transition import fence
 
 
 class Intent(NamedTuple):
-    """What is about to be done: the call's identity, and the durations that bound its attempt (ms)."""
+    """Identity of a call about to be made, and the durations (ms) that limit its attempt."""
 
-    visit: int  # 0 for scope `run`
+    visit: int  # 0 for once_per="run"
     key: str
     activity: str
     digest: str
@@ -44,10 +45,10 @@ class Intent(NamedTuple):
     start_budget_ms: int
     settle_margin_ms: int
     allowed_by: str = ""
-    shared: bool = False  # scope `tenant`: the row is the tenant's, and this run's to settle
+    shared: bool = False  # once_per="tenant": the row belongs to the tenant, and this run settles it
     keep_ms: int = 0
-    noted: bool = False  # scope `tenant`: the usage row of this run stands already
-    first_at: int = 0  # real; an attempt may have been made since then that the ledger lost; 0 = this is the first
+    noted: bool = False  # once_per="tenant": the usage row of this run exists
+    first_at: int = 0  # real; earliest attempt that the ledger may have lost; 0 = this is the first attempt
 
 
 def intend(
@@ -61,11 +62,11 @@ def intend(
     latest_real: int | None = None,
     mapping: int | None = None,
 ) -> Commit:
-    """Durable before the call: a new effect, or another attempt of one that is open or was re-opened.
+    """Write the intent of a call before it is sent: a new effect, or another attempt of an open or reopened one.
 
-    Consumes `approval` in the same commit, and binds it to this one effect; a further attempt of an effect keeps
-    the approval that covers it. `not_after` ends with the slice, and with the approval: `latest_real`, which was
-    converted by the `mapping` of this version and lands under no other (S-4, S-20).
+    The same commit uses `approval` and binds it to this effect; a further attempt keeps its approval. `not_after` ends
+    with the execution budget and with the approval at `latest_real`. That instant was converted by the clock mapping of
+    version `mapping`, and the commit lands under no other (S-4, S-20).
     """
     assert run.due_at is not None, "only a holder intends"
     not_after = min(now.real + what.start_budget_ms, run.due_at - what.timeout_ms)
@@ -74,7 +75,7 @@ def intend(
     assert not_after > now.real, "the slice has room for the attempt: the walk checks before it intends"
     standing, previous = previous, _carried(run, previous)
     mine = previous if previous is not None and previous.by_run in ("", run.run) else None
-    if mine is not None and mine.by_run:  # whoever settles it: it stays what it is
+    if mine is not None and mine.by_run:  # the owner of a shared effect does not change
         what = what._replace(shared=True, keep_ms=what.keep_ms or mine.keep_ms, noted=True)
     row = Effect(
         tenant=run.tenant,
@@ -88,7 +89,7 @@ def intend(
         node=run.node,
         args=what.args,
         response=None,
-        error="",  # of this attempt; a row that is intended and has none was cut off
+        error="",  # of this attempt; an intended row without an error was cut off
         external_id=previous.external_id if previous else "",
         attempts=previous.attempts + 1 if previous else 1,
         waited_ms=previous.waited_ms if previous else 0,
@@ -120,7 +121,7 @@ def intend(
 
 
 def _consumed(approval: Approval, what: Intent) -> Put:
-    """The approval, bound to this one effect (S-20)."""
+    """Bind the approval to this effect (S-20)."""
     assert not approval.consumed_by, "an approval is consumed once"
     row = approval._replace(
         version=approval.version + 1,
@@ -131,7 +132,7 @@ def _consumed(approval: Approval, what: Intent) -> Put:
 
 
 def _carried(run: Run, previous: Effect | None) -> Effect | None:
-    """What an attempt carries on: nothing of work that was undone; an open effect is its own run's alone (S-18)."""
+    """Return the row that an attempt continues; None after an undo. An open effect belongs to one run (S-18)."""
     if previous is None:
         return None
     foreign = previous.by_run not in ("", run.run)
@@ -141,26 +142,26 @@ def _carried(run: Run, previous: Effect | None) -> Effect | None:
 
 
 TOO_LATE = "too_late"
-"""The code of an attempt that our own check at the last instant kept from being sent."""
+"""Code of an attempt that the last-instant check stopped before it was sent."""
 
 
 def too_late(why: str, now: Instant) -> str:
-    """The `error` of an attempt that was kept back."""
+    """Return the `error` of an attempt that was not sent."""
     return json.dumps({"code": TOO_LATE, "detail": why, "until": now.real})
 
 
 def was_cut(effect: Effect) -> bool:
-    """Did the latest attempt of an open effect come to no end of its own: a death, or our own check kept it back?"""
+    """True if the latest attempt of an open effect was cut off by a crash or by the last-instant check."""
     return effect.status is EffectStatus.INTENDED and (not effect.error or json.loads(effect.error)["code"] == TOO_LATE)
 
 
 def tries(effect: Effect) -> int:
-    """The attempts that count towards the limit (EFF-4): neither a death nor our own check uses one up."""
+    """Return the attempts that count towards the limit (EFF-4), without those that were cut off."""
     return effect.attempts - effect.interrupted - was_cut(effect)
 
 
 def intended(commit: Commit) -> Effect:
-    """The effect row as a ledger verb's commit leaves it."""
+    """Return the effect row as the commit leaves it."""
     put = commit.writes[0]
     assert isinstance(put, Put) and isinstance(put.row, Effect)
     return put.row
@@ -187,23 +188,23 @@ def _done(run: Run, effect: Effect, verb: str, by: str, response: bytes, now: In
 
 
 def record(run: Run, effect: Effect, response: bytes, *, now: Instant, external_id: str = "") -> Commit:
-    """Durable after the call: it was done, and this was the answer."""
+    """Record the answer of a call that was done."""
     return _done(run, effect, "record", "call", response, now, external_id)
 
 
 def settle(run: Run, effect: Effect, response: bytes, *, now: Instant, external_id: str = "") -> Commit:
-    """The receiver was asked and knows the effect: done."""
+    """Record an effect that the receiver confirmed when asked."""
     return _done(run, effect, "settle", "reconcile", response, now, external_id)
 
 
 def refuse(run: Run, effect: Effect, code: str, detail: str, *, now: Instant) -> Commit:
-    """It is known not to have happened, and will not be tried again: every later walk gets the same refusal."""
+    """Record that the call did not happen and will not be retried. Later executions get the same refusal."""
     error = json.dumps({"code": code, "detail": detail})
     return _settle(run, effect, "refuse", now, error=error, settled_at=now.business, settled_by="call")
 
 
 def mark_uncertain(run: Run, effect: Effect, code: str, detail: str, *, now: Instant) -> Commit:
-    """It may have happened, nothing can prove it, and it is not safe to repeat: a person decides."""
+    """Mark the effect uncertain: it may have happened and is not safe to repeat, so a person decides."""
     return _settle(run, effect, "mark_uncertain", now, error=json.dumps({"code": code, "detail": detail}))
 
 
@@ -218,10 +219,10 @@ def defer(
     now: Instant,
     counts: bool = True,
 ) -> Commit:
-    """An attempt has ended without an outcome; another follows after `wait_ms`, whoever makes it: `deferred_until`.
+    """Record an attempt without an outcome; the next one may follow after `wait_ms` (`deferred_until`).
 
-    happened=False: it is known that nothing happened, so no settle time is owed (settle_after 0). counts=False: it
-    uses up none of the effect's attempts.
+    happened=False: the call is known not to have happened, so there is no settle time (settle_after 0). counts=False:
+    the attempt does not count towards the limit.
     """
     row = effect._replace(
         version=effect.version + 1,
@@ -236,21 +237,21 @@ def defer(
 
 
 def deferred_until(effect: Effect) -> int:
-    """The real instant before which a deferred effect is not attempted again; 0 when nothing was deferred."""
+    """Return the real instant before which a deferred effect is not attempted again; 0 if it is not deferred."""
     return int(json.loads(effect.error).get("until", 0)) if effect.error else 0
 
 
 NOT_SENT: Final = "not_sent"
-"""The `status` of evidence that an attempt was never sent, and never will be."""
+"""`status` of the evidence that an attempt was not and will not be sent."""
 
 
 def record_unsent(effect: Effect, error: str, now: Instant) -> Commit:
-    """Keep the proof of a replaced holder that the latest attempt of this row, and each before it, did nothing."""
+    """Store the proof of a replaced holder that no attempt of this effect was sent."""
     return record_late_answer(effect, {"status": NOT_SENT, "error": error, "attempt": effect.attempts}, now)
 
 
 def is_unsent(effect: Effect, evidence: Iterable[Evidence]) -> bool:
-    """True if the holder that intended the latest attempt of an open effect has proven that it was not sent."""
+    """True if the holder of the latest attempt has proven that it was not sent."""
     for row in evidence:
         if (row.visit, row.key, row.epoch) == (effect.visit, effect.key, effect.epoch):
             said = json.loads(row.answer)
@@ -260,37 +261,37 @@ def is_unsent(effect: Effect, evidence: Iterable[Evidence]) -> bool:
 
 
 def record_late_answer(effect: Effect, answer: dict[str, object], now: Instant) -> Commit:
-    """Keep the answer that a replaced holder got too late: evidence, which changes nothing by itself (S-10)."""
+    """Store the late answer of a replaced holder as evidence. It settles nothing by itself (S-10)."""
     run = effect.by_run or effect.run
     row = Evidence(effect.tenant, run, effect.visit, effect.key, effect.epoch, json.dumps(answer), now.business)
     return Commit((Put(EVIDENCE, row, 0),), label=f"{run} record_late_answer {effect.key}")
 
 
 def remember(run: Run, memo: Memo) -> Commit:
-    """The value of a lookup: the same answer for every later walk of its scope."""
+    """Store the value of a lookup, which later executions in its scope get again."""
     return Commit((Put(MEMO, memo, 0),), fence(run), label=f"{run.run} remember {memo.key}")
 
 
-UNANSWERED: Final = "unanswered/"  # before a lookup's key: it was asked for the last time, and failed
+UNANSWERED: Final = "unanswered/"  # prefix of the key of a lookup that used up its attempts
 
 
 def unanswered(run: Run, memo: Memo) -> Commit:
-    """Keep the trace of a lookup that failed for good, without an answer: the next walk asks again, the end counts it.
+    """Store that a lookup used up its attempts. The next execution asks again; the end of the run counts the failure.
 
-    `memo` is the row that its answer would have had, with the error in place of the answer.
+    `memo` is the row of the lookup with the error in place of the answer.
     """
     assert memo.error and memo.response is None, "a trace holds an error and no answer"
     return remember(run, memo._replace(key=UNANSWERED + memo.key, activity=""))
 
 
 def remember_all(run: Run, memos: Sequence[Memo]) -> Commit:
-    """What policy said, several answers at once: each the same for every later walk of the visit."""
+    """Store several decisions of the policy; later executions of the visit get the same ones."""
     puts = tuple(Put(MEMO, memo, 0) for memo in memos)
     return Commit(puts, fence(run), label=f"{run.run} remember {memos[0].key}")
 
 
 def open_wait(run: Run, wait: Wait) -> Commit:
-    """The first asking of a wait: its deadline is fixed from here on (S-14)."""
+    """Open a wait and fix its deadline (S-14)."""
     assert wait.status is wait_target("open_wait", None) and wait.version == 1
     return Commit((Put(WAIT, wait, 0),), fence(run), label=f"{run.run} open_wait {wait.key}")
 
@@ -299,9 +300,10 @@ DEADLINE = "deadline"
 
 
 def bind(run: Run, wait: Wait, messages: tuple[int, ...] | None, *, inbox_seq: int, complete: bool) -> Commit:
-    """End a wait for good: by these messages, or (None) by its deadline. Names the mail as read (S-14).
+    """End a wait by these messages, or (None) by its deadline (S-14).
 
-    `complete`: the messages satisfy it by themselves; otherwise its deadline must have passed by the store's clock.
+    `inbox_seq` is the last message that the holder read. `complete`: the messages alone satisfy the wait; otherwise its
+    deadline must have passed by the store's clock.
     """
     row = wait._replace(
         version=wait.version + 1,
@@ -317,16 +319,16 @@ def bind(run: Run, wait: Wait, messages: tuple[int, ...] | None, *, inbox_seq: i
 
 
 def bound_notes(wait: Wait) -> tuple[int, ...]:
-    """The messages a wait was bound to; () where it was bound to its deadline or is open."""
+    """Return the messages that ended a wait; () if it is open or ended by its deadline."""
     if wait.status is not WaitStatus.BOUND or wait.binding == DEADLINE:
         return ()
     return tuple(json.loads(wait.binding))
 
 
 def use(run: Run, effect: Effect, *, noted: bool, now: Instant) -> Commit:
-    """Another run takes the recorded answer, and from here on it cannot be taken back without a person.
+    """Let another run use the recorded answer. From here on only a person can decide to undo the effect.
 
-    `noted`: the usage row of this run stands already. Stale ("version") where the effect has moved on meanwhile.
+    `noted`: the usage row of this run exists. Stale ("version") if the effect has changed.
     """
     assert effect.by_run != run.run and effect.shared != UNDO_RESERVED
     row = effect._replace(version=effect.version + 1, status=effect_target("use", effect.status), shared=USED)
@@ -336,16 +338,16 @@ def use(run: Run, effect: Effect, *, noted: bool, now: Instant) -> Commit:
 
 
 def wait_for(run: Run, effect: Effect, now: Instant) -> Commit:
-    """Note that this run waits for another run's effect; Stale where it has moved on, so no wake-up is missed."""
+    """Record that this run waits for another run's effect. Stale if that has changed, so no wake-up is missed."""
     assert effect.by_run != run.run
     expect = Expect(EFFECT, key_of(EFFECT, effect), effect.version)
     return Commit((_noted(run, effect.key, now),), fence(run), (expect,), label=f"{run.run} wait_for {effect.key}")
 
 
 def reserve_undo(effect: Effect) -> Put:
-    """Part of the commit that intends the undo of a shared effect: nobody may use its answer any more.
+    """Return the write that reserves a shared effect for its undo: no other run may use its answer from here on.
 
-    Of one that another run has used, only where a person decided it (`undo_failed`).
+    An effect that another run has used is undone only after a person decided so (`undo_failed`).
     """
     assert effect.by_run and effect.shared != UNDO_RESERVED
     row = effect._replace(
@@ -356,7 +358,7 @@ def reserve_undo(effect: Effect) -> Put:
 
 
 def is_usable(effect: Effect) -> bool:
-    """May another run take its answer?"""
+    """True if another run may use its answer."""
     return effect.status is EffectStatus.DONE and effect.shared != UNDO_RESERVED
 
 
@@ -365,14 +367,14 @@ def _noted(run: Run, key: str, now: Instant) -> Put:
 
 
 def goes_on(previous: Effect | None, run: Run) -> Effect | None:
-    """The row as an attempt by this run continues it; None where the work is new to it: undone, or another run's."""
+    """Return the row that an attempt by this run continues; None if the work is new to this run."""
     if previous is None or previous.status is EffectStatus.UNDONE or previous.by_run not in ("", run.run):
         return None
     return previous
 
 
 def settled_shared(commit: Commit) -> Effect | None:
-    """The shared effect that this commit settles or undoes: others may wait for it."""
+    """Return the shared effect that this commit settles or undoes, because other runs may wait for it."""
     for write in commit.writes:
         row = write.row if isinstance(write, Put) else None
         if isinstance(row, Effect) and row.by_run and row.settled_at:

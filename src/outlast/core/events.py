@@ -1,6 +1,6 @@
-"""The events of a run's history: their types, and the exact CloudEvents bytes that are stored, chained and sent.
+"""Events of a run: their types, and the CloudEvents bytes that are stored, hashed and delivered.
 
-Bytes are made once and never again: what is signed and delivered later are these bytes (OUT-3).
+The bytes are made once. Webhooks sign and deliver the stored bytes (OUT-3).
 """
 
 import hashlib
@@ -17,7 +17,7 @@ GENESIS: Final = ""
 
 
 class EventType(StrEnum):
-    """`dev.outlast.workflow.*` for the life of a run, `dev.outlast.run.*` for the rest."""
+    """Event types: `dev.outlast.workflow.*` for start and end of a run, `dev.outlast.run.*` for the rest."""
 
     STARTED = "dev.outlast.workflow.started"
     FINISHED_WELL = "dev.outlast.workflow.completed"
@@ -42,37 +42,37 @@ class EventType(StrEnum):
 
 
 def _text(value: str) -> str:
-    """A string as JSON; tenants, runs, workflows and nodes need no escape (limits.NAME)."""
+    """Return a string as JSON. Names of tenants, runs, workflows and nodes need no escape (limits.NAME)."""
     return f'"{value}"' if NAME.fullmatch(value) else compact(value)
 
 
 def _more(data: dict[str, object]) -> str:
-    """Further members of an object that has some already."""
+    """Return further members for a JSON object that already has some."""
     return f",{compact(data)[1:-1]}" if data else ""
 
 
 def iso(at_ms: int) -> str:
-    """An instant as RFC 3339 with milliseconds, UTC."""
+    """Return an instant as RFC 3339 in UTC, with milliseconds."""
     return f"{_second(at_ms // 1000)}.{at_ms % 1000:03d}Z"
 
 
 @lru_cache(maxsize=8)
 def _second(at_s: int) -> str:
-    """An instant without its fraction: most events of a busy second come one after the other."""
+    """Return an instant without its fraction, cached because most events share their second with the previous one."""
     return datetime.fromtimestamp(at_s, UTC).replace(tzinfo=None).isoformat()
 
 
 def trace_of(trace_id: str) -> str:
-    """The trace id of what a run's row keeps: of a W3C traceparent the trace alone, anything else as it is."""
+    """Return the trace id in a W3C traceparent; return other values unchanged."""
     return trace_id[3:35] if len(trace_id) == 55 and trace_id.startswith("00-") else trace_id
 
 
 def event(run: Run, type_: EventType, at: int, data: dict[str, object], snapshot: bytes | None = None) -> Event:
-    """The next event of `run` as it is *after* the move: run.seq is its number, run.head still its predecessor's hash.
+    """Return the next event of a run, from its row *after* the transition.
 
-    The event's hash becomes the run's head. The CloudEvents attributes are fixed: id = RUN/SEQ, source =
-    /TENANT/WORKFLOW, subject = RUN, and the extensions sequence, previous (ten digits: the sequence extension wants
-    text that sorts), correlationid, traceid.
+    `run.seq` is the number of the event; `run.event_hash` is still the hash of the previous event. CloudEvents
+    attributes: id = RUN/SEQ, source = /TENANT/WORKFLOW, subject = RUN, and the extensions sequence and previous (ten
+    digits, so that they sort as text), correlationid, traceid.
     """
     body = (
         f'{{"specversion":"1.0","id":"{run.run}/{run.seq}","source":"/{run.tenant}/{run.workflow}",'
@@ -97,5 +97,5 @@ def event(run: Run, type_: EventType, at: int, data: dict[str, object], snapshot
 
 
 def chain_hash(predecessor: str, body: bytes) -> str:
-    """The hash of an event: SHA-256 over its predecessor's hash and its own bytes."""
+    """Return the hash of an event: SHA-256 of the previous event's hash and its own bytes."""
     return hashlib.sha256(predecessor.encode() + body).hexdigest()

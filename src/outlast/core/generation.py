@@ -1,4 +1,4 @@
-"""The generation of a store, which begins when a backup is restored, and the file that a generation lives in."""
+"""Generation of a store, which a restore from a backup increments, and the identity of its file."""
 
 import json
 from typing import Final, Literal, NamedTuple
@@ -7,25 +7,25 @@ from outlast.core.rows import STORE, Meta, Row
 from outlast.errors import Corrupt
 
 GENERATION: Final = (STORE, "generation")
-"""The key of the meta row."""
+"""Key of the meta row of the generation."""
 FILE: Final = (STORE, "file")
-"""The key of the meta row that names the file."""
+"""Key of the meta row that names the file."""
 
 
 class Generation(NamedTuple):
-    """The n-th life of a store, under an id that no other store and no other life has."""
+    """Generation n of a store, with a unique id."""
 
     n: int
     id: str
     since: int  # business
 
     def row(self) -> Meta:
-        """The meta row that says so; its version is the generation's number."""
+        """Return the meta row of this generation; its version is the generation's number."""
         return Meta(*GENERATION, self.n, json.dumps({"n": self.n, "id": self.id, "since": self.since}))
 
 
 def generation_of(row: Row | None) -> Generation | None:
-    """What the meta row says; None where there is none yet. Raises Corrupt."""
+    """Return the generation in the meta row; None if there is no row. Raises Corrupt."""
     if row is None:
         return None
     assert isinstance(row, Meta)
@@ -45,11 +45,11 @@ class StoreFile(NamedTuple):
     `path` and `host` are for people: a container has another host name each time it is created.
     """
 
-    inode: int  # 0 = the file system has none
-    born: int  # ns since the epoch; 0 = the file system does not keep it
+    inode: int  # 0 = the file system has no inode numbers
+    born: int  # ns since the epoch; 0 = the file system records no birth time
     path: str
     host: str
-    copied_at: int = 0  # wall; a backup taken then, which nothing has opened for writing since
+    copied_at: int = 0  # wall time of a backup that no process has opened for writing since; 0 = no backup
 
     def row(self, before: Meta | None) -> Meta:
         """Return the meta row that names this file, to be written after `before`."""
@@ -70,10 +70,10 @@ def store_file_of(row: Row | None) -> StoreFile | None:
 
 
 def compare_files(named: StoreFile | None, found: StoreFile) -> Literal["same", "renamed", "copy", "backup"]:
-    """Compare the file that the store names with the one it was found in.
+    """Compare the file that the store names with the file in which it was found.
 
-    The device is left out: its number changes when the machine starts again. A birth time that either side does not
-    know is left out too. Names decide nothing: a volume appears under another path and host in each container.
+    The device is ignored, because its number changes when the machine restarts. A birth time is ignored if either side
+    has none. Path and host are ignored, because a volume has other names in each container.
     """
     if named is None:
         return "renamed"

@@ -1,4 +1,4 @@
-"""A limit on everything, in one place, the same for all stores."""
+"""All size limits, equal for all stores."""
 
 import re
 
@@ -7,17 +7,17 @@ KIB = 1024
 # --- names and keys (S-18) -----------------------------------------------------------------
 NAME_CHARS_MAX = 100
 NAME_PATTERN = rf"[A-Za-z0-9._-]{{3,{NAME_CHARS_MAX}}}|[A-Za-z0-9_-]{{1,2}}|[A-Za-z0-9_-]\.|\.[A-Za-z0-9_-]"
-"""Not `.` and `..`: in an address they name another place, so what they named could not be reached."""
+"""Excludes `.` and `..`, because a URL with them leads to another path."""
 NAME = re.compile(NAME_PATTERN)
 KEY_BYTES_MAX = 500
 IDEMPOTENCY_KEY_CHARS_MAX = 255
-"""What common receivers accept in the `Idempotency-Key` header."""
+"""Length that common receivers accept in the `Idempotency-Key` header."""
 
 # --- bytes of stored values ----------------------------------------------------------------
 STATE_BYTES_MAX = 8 * KIB * KIB
 """A run's state; what of it stays the same from one checkpoint to the next is kept once (core/diet.py)."""
 INPUT_BYTES_MAX = 2 * KIB * KIB
-"""What a run is started with: it lands with its start, in one commit."""
+"""Initial state; it lands in the commit that starts the run."""
 ARGUMENTS_BYTES_MAX = 256 * KIB
 RESPONSE_BYTES_MAX = 256 * KIB
 OUTCOME_BYTES_MAX = 256 * KIB
@@ -25,46 +25,46 @@ NOTE_BYTES_MAX = 64 * KIB
 RESULT_BYTES_MAX = 256 * KIB
 LOG_ENTRY_BYTES_MAX = 16 * KIB
 ROW_BYTES_MAX = 1024 * KIB
-"""All text and bytes of one stored row."""
+"""Text and bytes of one stored row."""
 COMMIT_BYTES_MAX = 4 * ROW_BYTES_MAX
-"""All rows of one commit; the bound of DynamoDB's transaction, kept by every store."""
+"""Rows of one commit; the limit of a DynamoDB transaction, enforced by every store."""
 ANSWER_BYTES_MAX = 16 * KIB
-"""Read of a receiver's answer; then its connection is closed."""
+"""Bytes read of a receiver's answer before its connection is closed."""
 ANSWER_CHARS_MAX = 1_000
-"""Kept of it."""
+"""Characters stored of it."""
 URL_CHARS_MAX = 2_000
 HEADERS_MAX = 10
 HEADER_CHARS_MAX = 1_000
 SUBSCRIPTIONS_MAX = 1_000
-"""Of one tenant, that were not removed."""
+"""Per tenant, without removed ones."""
 
 # --- one worker ------------------------------------------------------------------------------
 UNSENT_MAX = 128
-"""Intents that are durable while their calls are not yet sent: what a death then leaves uncertain (decision 0041)."""
+"""Durable intents whose calls are not sent yet; a crash leaves these uncertain (decision 0041)."""
 
 # --- one process of the service ------------------------------------------------------------
 CONNECTIONS_MAX = 10_000
 DESCRIPTORS_KEPT = 512
-"""Kept of the system's limit for the store, the worker and its calls; half of a limit below 1,024."""
+"""Descriptors reserved for the store, the worker and its calls; half of a system limit below 1,024."""
 STREAMS_MAX = 5_000
-"""And half of the connections at most."""
+"""Also at most half of the connections."""
 
 
 def connections_within(descriptors: int) -> int:
-    """Return the number of connections that a process with so many descriptors takes."""
+    """Return the maximum number of connections for a process with this limit of descriptors."""
     return max(1, min(CONNECTIONS_MAX, descriptors - min(descriptors // 2, DESCRIPTORS_KEPT)))
 
 
 # --- shape ---------------------------------------------------------------------------------
 JSON_DEPTH_MAX = 64
 TEXT_CHARS_MAX = 2_000
-"""Summaries, reasons and other sentences of people."""
+"""Summaries, reasons and other texts of people."""
 PLANS_PER_APPROVAL_MAX = 100
 QUORUM_MAX = 20
 CALLS_PER_VISIT_MAX = 500
-"""A step loop is a node that returns itself, not 500 calls in one walk (S-13)."""
+"""A loop of steps should be a node that returns itself, not 500 calls in one visit (S-13)."""
 RESULTS_PER_VISIT_MAX = 10_000
-"""A walk that goes on after a crash emits them all again; more are a loop of visits."""
+"""A re-run after a crash emits all results of the visit again; larger sets need a loop of visits."""
 NODES_MAX = 200
 PARAMETERS_MAX = 50
 ROLES_PER_RULE_MAX = 50

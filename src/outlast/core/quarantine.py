@@ -1,8 +1,8 @@
-"""Runs that may kill their worker: how many runs a worker may hold beside one, as deaths narrow it down (S-5).
+"""Quarantine of runs that may crash their worker: limits on the runs that a worker may hold together (S-5).
 
-Two deaths of workers put every run that they held into a group of half as many. Only a group whose worker dies is
-halved again, so the run that kills is held alone after about log2(n) deaths, and the others run on beside each other.
-Only deaths of a worker that held this run alone count towards calling a person. An advance ends all suspicion.
+After two crashes, each run that the workers held joins a group of half as many runs. A group is halved again only if
+its worker crashes. So after about log2(n) crashes the faulty run is held alone, and the others continue together. Only
+crashes of a worker that held the run alone count towards asking a person. An advance clears the counters.
 """
 
 from collections.abc import Iterable
@@ -17,14 +17,14 @@ Key = tuple[str, str]
 
 
 class Suspicion(NamedTuple):
-    """Two columns of a run row: deaths counted at this stage, and the size of its group (0: no limit)."""
+    """Two columns of a run row: crashes counted at this stage, and the size of its group (0: no limit)."""
 
     crash_count: int
     group_max: int
 
 
 def after_death(run: Run, held: int) -> Suspicion:
-    """Return the suspicion of a run whose worker died while it held `held` runs; 0: it did not die, nothing changes."""
+    """Return the columns after the worker of a run crashed while it held `held` runs; 0: it did not crash."""
     if not held:
         return Suspicion(run.crash_count, run.group_max)
     crash_count = run.crash_count + 1
@@ -35,35 +35,35 @@ def after_death(run: Run, held: int) -> Suspicion:
 
 
 def is_poisoned(run: Run) -> bool:
-    """True if so many workers died while they held this run alone that a person has to look."""
+    """True if enough workers crashed while they held this run alone that a person must decide."""
     return run.group_max == ALONE and run.crash_count >= DEATHS_ALONE_MAX
 
 
 def group_of(run: Run) -> int:
-    """Return how many runs its worker may hold, this one included; 0: no limit. A poisoned run is not executed."""
+    """Return the maximum number of runs of its worker, including this one; 0: no limit, also for a poisoned run."""
     return 0 if is_poisoned(run) else run.group_max
 
 
 class RunGroup:
-    """The runs that one worker holds during one take: how many they are, and how many each of them allows."""
+    """Runs that one worker holds during one take: their number, and the smallest limit among them."""
 
     def __init__(self, held: int, most: int, groups: Iterable[int] = ()) -> None:
-        """`most`: the worker's own limit; `groups`: `group_of` the runs that it holds."""
+        """Create a group. `most`: limit of the worker; `groups`: `group_of` each run that it holds."""
         self.held = held
         self.most = min((most, *(group for group in groups if group)))
-        self.given: dict[Key, int] = {}  # the runs that were let in, each with its group
+        self.given: dict[Key, int] = {}  # added runs with the size of their groups
 
     @property
     def free(self) -> int:
-        """Number of runs that may join, if none of them brings a smaller limit."""
+        """Number of runs that may join if none has a smaller limit."""
         return max(0, self.most - self.held)
 
     def fits(self, key: Key, group: int) -> bool:
-        """True if this run may join those that are held. A run that was let in may be asked about again."""
+        """True if this run may join, or has joined already."""
         return key in self.given or self.held < (min(self.most, group) if group else self.most)
 
     def give(self, key: Key, group: int) -> None:
-        """Let this run in."""
+        """Add this run to the group."""
         if key not in self.given:
             self.given[key] = group
             self.held += 1
@@ -71,5 +71,5 @@ class RunGroup:
 
 
 def makes_room(run: Run, workers: Iterable[str]) -> str:
-    """Return which of these workers lets its other runs go for one that fits nowhere; the same in each of them."""
+    """Return the worker that releases its other runs for a run that fits nowhere; each worker gets the same result."""
     return min(workers, key=lambda worker: digest(worker, run.tenant, run.run), default="")

@@ -1,4 +1,4 @@
-"""What a run that was taken over stands on: its checkpoint and history (CKP-6), and effects that were cut off."""
+"""Recovery of a run: its checkpoint and history (CKP-6), effects that were cut off, and restored backups."""
 
 import json
 from collections.abc import Sequence
@@ -16,14 +16,14 @@ from outlast.core.run_columns import Attention, WaitingFor, dump_attention, stal
 from outlast.core.run_transition import give_back
 
 RESTORED: Final = Reason.RESTORED.value
-"""The code of an effect that may have happened, or happened again, in the time that was lost."""
+"""Code of an effect that may have happened in the time that a restore lost."""
 WHY: Final = "it may have happened before the restore, in the time that was lost"
 EFFECTS_PER_RESTORE_MAX: Final = WRITES_MAX - 10
 QUIET: Final = START_BUDGET + ATTEMPT_TIMEOUT + SETTLE_MARGIN
 
 
 def may_have_changed(effect: Effect) -> bool:
-    """May another attempt of it have been made in the time that was lost? An answer that stands is believed."""
+    """True if an attempt may have been made in the lost time. A recorded answer is trusted."""
     code = json.loads(effect.error)["code"] if effect.error else ""
     return (
         effect.status is EffectStatus.INTENDED
@@ -35,10 +35,10 @@ def may_have_changed(effect: Effect) -> bool:
 def restore_run(
     run: Run, effects: Sequence[Effect], *, generation: int, actor: str, now: Instant, mapping: Mapping
 ) -> Commit:
-    """Take an unfinished run from whoever held it in the lost time, and call a person; its open effects are uncertain.
+    """Release an unfinished run after a restore, mark its open effects uncertain, and ask a person.
 
-    `effects`: those of its own that are doubtful, at most DOUBTED_MAX. From here on every key that its ledger does not
-    know is treated as one that may have happened (`Run.restored`). Nobody who held it can write: the claim has risen.
+    `effects`: own effects that may have changed, at most EFFECTS_PER_RESTORE_MAX. From here on a key that is missing in
+    the ledger counts as one that may have happened (`Run.restored`). Earlier holders cannot write: the epoch has risen.
     """
     assert not is_over(run) and generation > run.restored
     assert len(effects) <= EFFECTS_PER_RESTORE_MAX and all(may_have_changed(effect) for effect in effects)
@@ -81,9 +81,9 @@ def _doubted(effect: Effect, now: Instant) -> Effect:
 
 
 def contradiction(run: Run, checkpoint: Event, newest: Event | None) -> str:
-    """Why a walk must not begin from this checkpoint, as a sentence; '' when everything fits.
+    """Return a sentence that says why a run must not continue from this checkpoint; '' if it may.
 
-    `checkpoint`: the newest event that carries a state; `newest`: the event that the row says is its last.
+    `checkpoint`: newest event with a state; `newest`: last event according to the run row.
     """
     if newest is None:
         return f"the row says that its history ends with event {run.seq}, which is not there"
@@ -99,20 +99,20 @@ def contradiction(run: Run, checkpoint: Event, newest: Event | None) -> str:
 
 
 def cut_off(run: Run, effect: Effect) -> tuple[str, str]:
-    """Return code and detail of the doubt of an open effect whose call was cut off."""
+    """Return code and detail for an open effect whose call was cut off."""
     if run.restored and effect.attempts == 1:
         return RESTORED, WHY
     return "interrupted", "the process that called it died or was replaced before the answer was recorded"
 
 
 def used_up(effect: Effect) -> tuple[str, str]:
-    """Return code and detail of the doubt of an effect that perhaps happened and has no attempt left."""
+    """Return code and detail for an effect that may have happened and has no attempt left."""
     detail = f"after {effect.attempts} attempts nobody knows whether it happened"
     return Reason.RETRIES_EXHAUSTED.value, detail
 
 
 def without_attempts(run: Run, effect: Effect, mode: str, attempts_max: int) -> tuple[str, str] | None:
-    """Return code and detail of the doubt of an open effect that no attempt and no look-up can follow, else None."""
+    """Return code and detail for an open effect that can be neither retried nor reconciled, else None."""
     if effect.status is not EffectStatus.INTENDED or effect.settle_after == 0:
         return None
     if mode == "resend":

@@ -1,4 +1,4 @@
-"""The row of one limit on calls, shared by all workers of a store: who is inside, and when the next call may begin."""
+"""Row of a rate limit shared by all workers of a store: calls in flight and the time of the next call."""
 
 import json
 from collections.abc import Collection
@@ -8,32 +8,31 @@ from outlast.core.durations import INLINE_WAIT_MAX, SECOND
 from outlast.core.rows import STORE, Meta, Row
 from outlast.errors import Corrupt
 
-AHEAD: Final = SECOND // 5  # a worker books turns for so long at most: what it loses by dying is less than this
-WANTS_FOR: Final = 2 * SECOND  # how long the word counts that a worker wants in; said again while it does
+AHEAD: Final = SECOND // 5  # longest time for which a worker books calls ahead; a crash loses less than this
+WANTS_FOR: Final = 2 * SECOND  # how long the demand of a worker counts; workers renew it
 
 
 def limit_row(name: str) -> tuple[str, str]:
-    """The key of a limit's meta row."""
+    """Return the key of the meta row of a limit."""
     return (STORE, f"limit/{name}")
 
 
 class Door(NamedTuple):
-    """What all workers know of one limit. Instants are real."""
+    """Shared state of one limit. Instants are real time."""
 
-    inside: dict[str, int]  # calls under way, by worker
-    wanting: dict[str, int]  # workers that found it full, and until when that counts
-    next_at: int = 0  # the first turn that nobody has booked; turns lie 1/per_second apart
+    inside: dict[str, int]  # calls in flight by worker
+    wanting: dict[str, int]  # workers that found no capacity, and until when that counts
+    next_at: int = 0  # first start time not booked; start times are 1/per_second apart
 
     def row(self, name: str, version: int) -> Meta:
-        """The meta row that says so."""
+        """Return the meta row with this state."""
         inside = {worker: n for worker, n in sorted(self.inside.items()) if n}
         value = {"inside": inside, "wanting": dict(sorted(self.wanting.items())), "next_at": self.next_at}
         return Meta(*limit_row(name), version, json.dumps(value))
 
 
 class Entry(NamedTuple):
-    """How many calls of a worker may begin, the first at an instant and each a gap after the one before; and the door
-    as it is left."""
+    """Calls that a worker may start: their number, the first instant, the gap between them, and the new state."""
 
     n: int
     first_at: int
@@ -42,7 +41,7 @@ class Entry(NamedTuple):
 
 
 def door_of(row: Row | None) -> Door:
-    """What a meta row says; an empty door where there is none yet. Raises Corrupt."""
+    """Return the state in the meta row; an empty one if there is no row. Raises Corrupt."""
     if row is None:
         return Door({}, {})
     assert isinstance(row, Meta)
@@ -64,16 +63,16 @@ def enter(
     now: int,
     living: Collection[str] | None = None,
 ) -> Entry:
-    """Let in as many of `wanted` calls as there is room for; `mine`: the worker's calls that are under way.
+    """Admit as many of `wanted` calls as the limit allows. `mine`: calls of this worker in flight.
 
-    `living`: the workers that are; places of others are free. None: not looked at, all are believed.
+    `living`: workers that are alive; calls of others do not count. None: count the calls of all workers.
     """
     assert mine >= 0 and wanted >= 0
     others = {w: n for w, n in door.inside.items() if w != worker and (living is None or w in living)}
     wanting = {w: until for w, until in door.wanting.items() if w != worker and until > now}
     room = wanted if not concurrent else min(wanted, max(0, concurrent - sum(others.values()) - mine))
     gap = SECOND / per_second if per_second else 0.0
-    # A clock that a restore set back must not close the door for longer than a run waits at it.
+    # a clock that a restore set back must not block calls for longer than a run waits inline
     first_at = max(now, door.next_at) if door.next_at <= now + INLINE_WAIT_MAX else now
     if gap and room:
         room = min(room, max(1, int(AHEAD / gap)))

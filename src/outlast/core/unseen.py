@@ -1,10 +1,10 @@
-"""Characters that nobody sees, or that make a text look like another one."""
+"""Invisible characters, and characters that make a text look like another."""
 
 import re
 from typing import Final
 
-# Unicode's default ignorable code points, the blanks that are letters, marks of direction, line and paragraph
-# separators, annotations, halves of surrogate pairs. The selector of a coloured emoji is none behind one.
+# Unicode's default ignorable code points, blank letters, direction marks, line and paragraph
+# separators, annotations, lone surrogates. A variation selector after an emoji is allowed.
 UNSEEN: Final = re.compile(
     "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f\u2800\u3164"
     "\ufe00-\ufe0e\ufeff\uffa0\ufff0-\ufffb\ud800-\udfff\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"

@@ -1,4 +1,4 @@
-"""A run goes over to another version of its workflow, or to another node: asked for by people, moved by its holder."""
+"""Move of a run to another version or node: requested by a person, carried out by the holder."""
 
 import json
 from collections.abc import Sequence
@@ -10,11 +10,11 @@ from outlast.core.machine import Choice, Reason
 from outlast.core.rows import Message, Run
 from outlast.core.run_transition import LogEntry, fence, transition
 
-TO: Final = "to"  # of the payload of an answer that names where to
+TO: Final = "to"  # member of the payload with the target
 
 
 class MoveRequest(NamedTuple):
-    """Where a person wants a run to go on: a version, and a node of it ('' = where it stands)."""
+    """Version and node requested by a person; node '' = the current node."""
 
     version: int
     node: str
@@ -23,7 +23,7 @@ class MoveRequest(NamedTuple):
 
 
 class MoveTarget(NamedTuple):
-    """Where a run stands once it has gone over. The visit is the same: its ledger goes on answering (S-15)."""
+    """Position of a run after a move. The visit stays, so its ledger still answers calls (S-15)."""
 
     lane: str
     node: str
@@ -35,19 +35,19 @@ class MoveTarget(NamedTuple):
 
 
 def lane_of(workflow: str, version: int) -> str:
-    """The lane of one version of a workflow."""
+    """Return the lane of one version of a workflow."""
     return f"{workflow}@{version}"
 
 
 def version_in(lane: str) -> int:
-    """The version that a lane names."""
+    """Return the version in a lane's name."""
     return int(lane.rpartition("@")[2])
 
 
 def request_move(run: Run, reason: Reason, version: int, node: str, *, actor: str, text: str) -> Commit:
-    """Leave the wish that a run go over to a version and a node, as an answer to `reason`.
+    """Request a move to a version and a node, as the answer to `reason`.
 
-    It counts only while the run stands where it stood when it was asked for: it can never act twice.
+    The request counts only while the run is at the position of the request, so it never acts twice.
     """
     payload = {
         "choice": Choice.MOVE.value, "key": "", "reason": text, "by_ms": 0,
@@ -58,7 +58,7 @@ def request_move(run: Run, reason: Reason, version: int, node: str, *, actor: st
 
 
 def move_request_of(run: Run, messages: Sequence[Message]) -> MoveRequest | None:
-    """The latest wish that still speaks of where the run stands."""
+    """Return the latest request that still matches the run's position, or None."""
     for message in reversed(messages):
         if message.kind == Choice.CONTINUE:
             return None
@@ -66,15 +66,15 @@ def move_request_of(run: Run, messages: Sequence[Message]) -> MoveRequest | None
             continue
         payload = json.loads(message.payload)
         if TO not in payload or payload["from"] != [run.lane, run.node, run.visit]:
-            return None  # said later: go on where it stands
+            return None  # a later answer: continue at the current position
         return MoveRequest(payload[TO]["version"], payload[TO]["node"], message.actor, payload["reason"])
     return None
 
 
 def move_to_version(run: Run, to: MoveTarget, *, now: Instant, log_entries: Sequence[LogEntry] = ()) -> Commit:
-    """The holder moves its run to another lane or node; the state as it is from here on goes with the event (S-22).
+    """Move the run to another lane or node. The event carries the new state (S-22).
 
-    Visit, waits, approvals and effects stay as they are, and so does the claim.
+    Visit, waits, approvals, effects and claim are unchanged.
     """
     assert to.node and to.lane.startswith(f"{run.workflow}@")
     assert (to.lane, to.node) != (run.lane, run.node), "it stands there already"
