@@ -1,6 +1,5 @@
 """The `outlast` command: its groups of lazily imported commands, its audit line, its errors and exit codes."""
 
-import importlib
 import logging
 import os
 import re
@@ -68,14 +67,6 @@ class Root(Group):
     @override
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(LAZY)
-
-    @override
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in LAZY:
-            return None
-        module, _, name = LAZY[cmd_name][0].partition(":")
-        command: click.Command = getattr(importlib.import_module(module), name)
-        return command
 
     @override
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -154,6 +145,7 @@ def _without_secrets(words: list[str]) -> list[str]:
 
 @click.group(
     cls=Root,
+    lazy={name: where for name, (where, _) in LAZY.items()},
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
     epilog="Exit codes: 0 ok · 1 the run failed · 2 usage or bad input · 3 not found · 4 conflict · 5 it waits "
     "(run --wait) · 6 not allowed · 7 the store or service cannot be reached.",

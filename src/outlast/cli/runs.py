@@ -8,13 +8,10 @@ from typing import Any, get_args
 import click
 
 from outlast.cli.client import Client, RunPage, View
-from outlast.cli.effects import print_effects
 from outlast.cli.exit_codes import OK, RUN_FAILED, WAITING
-from outlast.cli.run_page import history, short_json, show_run, told
 from outlast.cli.screen import Screen
 from outlast.cli.session import on_client, reads_client, says, unsure, warn_unserved
 from outlast.cli.settings import Command, Group
-from outlast.cli.tail import tail
 from outlast.cli.text import ago, duration
 from outlast.core.durations import RUN_CEILING, span
 from outlast.core.machine import TERMINAL, Choice, RunStatus
@@ -23,7 +20,7 @@ from outlast.errors import NotFound
 from outlast.runtime.labels import ATTENTION
 
 
-@click.group(cls=Group)
+@click.group(cls=Group, lazy={"tail": "outlast.cli.tail:tail"})
 def runs() -> None:
     """List, show and follow runs; continue, extend or cancel one."""
 
@@ -113,6 +110,8 @@ def _footer(page: RunPage) -> list[str]:
 @reads_client
 async def show(client: Client, screen: Screen, run: str) -> int:
     """Show a run: visits, waits, choices, effects and crashes."""
+    from outlast.cli.run_page import show_run  # these pages are imported when shown: `runs ls` is called often
+
     return await show_run(client, screen, run)
 
 
@@ -127,6 +126,8 @@ async def effects(client: Client, screen: Screen, run: str) -> int:
     if not views:
         screen.line(f"{run} has no effect yet → outlast runs show {run}")
         return OK
+    from outlast.cli.effects import print_effects
+
     print_effects(screen, views)
     return OK
 
@@ -145,6 +146,8 @@ async def results(client: Client, screen: Screen, run: str, limit: int, cursor: 
     if not page.total:
         screen.line(f"{run} has no result yet → outlast runs show {run}")
         return OK
+    from outlast.cli.run_page import short_json
+
     rows = [(str(v["ordinal"]), v["key"], v["kind"], screen.since(v["at"]), short_json(v["data"])) for v in page.views]
     screen.table(("N", "KEY", "KIND", "EMITTED", "DATA"), rows)
     screen.advice(f"{len(rows)} of {page.total} result{'s' if page.total > 1 else ''}")
@@ -159,6 +162,8 @@ async def results(client: Client, screen: Screen, run: str, limit: int, cursor: 
 @reads_client
 async def events(client: Client, screen: Screen, run: str, after: int, everything: bool) -> int:
     """Show the events of a run; with --all its whole history."""
+    from outlast.cli.run_page import history, told
+
     views = await client.events(run, after=after)
     effects = await client.effects(run) if everything else []
     approvals = await client.approvals_of(run) if everything else []
@@ -316,7 +321,6 @@ async def extend(client: Client, screen: Screen, run: str, by: int | None, reaso
     return OK
 
 
-runs.add_command(tail)
 runs.add_command(extend)
 runs.add_command(graph)
 runs.add_command(input_)

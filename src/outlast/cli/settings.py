@@ -1,7 +1,9 @@
 """Global options of every command: store, tenant, roles, and the form of answers."""
 
+import importlib
 import os
 import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -136,9 +138,25 @@ class Command(click.Command):
 
 
 class Group(click.Group):
-    """A group whose commands accept the global options."""
+    """A group whose commands accept the global options. `lazy`: command → where it is, imported when it is called."""
 
     command_class = Command
+
+    def __init__(self, *args: Any, lazy: Mapping[str, str] | None = None, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self._lazy = lazy or {}
+
+    @override
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted([*self.commands, *self._lazy])
+
+    @override
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self._lazy:
+            return super().get_command(ctx, cmd_name)
+        module, _, name = self._lazy[cmd_name].partition(":")
+        command: click.Command = getattr(importlib.import_module(module), name)
+        return command
 
     @override
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -16,10 +16,8 @@ from outlast.engine.pauses import What
 from outlast.flow.approval_rule import Rule
 from outlast.flow.workflow import Workflow
 from outlast.runtime import approvals, stores
-from outlast.runtime import versions as of_store
 from outlast.runtime.approvals import approval_detail_view, listed_approval
 from outlast.runtime.attention_answers import breaker_item, entry_of, entry_view
-from outlast.runtime.delivery_lag import unattended_ms
 from outlast.runtime.operations import Operations
 from outlast.runtime.run_detail import listed_runs, page_of_results, run_detail_view, run_views
 from outlast.runtime.settings import load
@@ -56,6 +54,8 @@ class LocalWebhooks(WebhookClient):
 
     @override
     async def unsent(self) -> int:
+        from outlast.runtime.delivery_lag import unattended_ms
+
         return await unattended_ms(self._ops.store, self._ops.tenant)
 
     @override
@@ -386,19 +386,25 @@ class LocalClient(Client):
 
     @override
     async def versions(self) -> list[View]:
-        found = await of_store.versions(self.ops)
+        from outlast.runtime.versions import versions  # imported here: most commands do without it
+
+        found = await versions(self.ops)
         return [{**v._asdict(), "since": iso(v.since) if v.since else None} for v in found]
 
     @override
     async def of_lane(self, workflow: str, lane: str) -> list[str]:
-        rows = await of_store.unfinished(self.ops.store, self.ops.tenant, workflow)
+        from outlast.runtime.versions import unfinished
+
+        rows = await unfinished(self.ops.store, self.ops.tenant, workflow)
         return [row.run for row in rows if row.lane == lane]
 
     @override
     async def move_runs(
         self, workflow: str, version: int, runs: Sequence[str], *, node: str, reason: str
     ) -> tuple[Sequence[str], Sequence[tuple[str, str]]]:
-        return await of_store.move_runs(self.ops, workflow, version, runs, node=node, reason=reason)
+        from outlast.runtime.versions import move_runs
+
+        return await move_runs(self.ops, workflow, version, runs, node=node, reason=reason)
 
     @override
     async def pauses(self) -> list[View]:
