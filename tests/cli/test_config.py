@@ -90,7 +90,7 @@ def test_what_serves_says_at_its_start_what_counts_for_nothing(command: str) -> 
     line = [sys.executable, "-c", code, command, "missing.py"]
     said = subprocess.run(line, env=env, capture_output=True, text=True, check=False).stderr
     assert said.count("OUTLAST_TOKNE matches no setting") == 1
-    assert "OUTLAST_LOG_LEVEL=LOUD is no level" in said and "there is no file missing.py" in said
+    assert "OUTLAST_LOG_LEVEL=LOUD is not a log level" in said and "there is no file missing.py" in said
 
 
 def test_the_level_of_logs_is_no_mistake(outlast: Terminal) -> None:

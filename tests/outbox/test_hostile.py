@@ -353,10 +353,10 @@ def test_a_store_that_is_away_is_told_once_and_its_return_too(url: str, caplog: 
                 await until(lambda: (TENANT, name) in sender._senders)
                 away = True
                 sender._senders[TENANT, name][0].wake()
-                await until(lambda: told("it goes on trying") == 2 and asked >= 10)
+                await until(lambda: told("starting no new work") == 2 and asked >= 10)
                 away = False
-                await until(lambda: told("answers again") == 2)
-        assert told("it goes on trying") == 2, caplog.messages
+                await until(lambda: told("is available again") == 2)
+        assert told("starting no new work") == 2, caplog.messages
 
     asyncio.run(live())
 

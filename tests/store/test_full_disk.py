@@ -152,13 +152,13 @@ def test_a_worker_says_once_that_the_disk_is_full_and_once_that_a_commit_landed(
         when(lambda: "its disk is full" in log.read_text())
         time.sleep(1.0)  # five renewals fail: the length of the outage is the condition
         disk.free()
-        when(lambda: "answers again" in log.read_text() or "goes on as" in log.read_text())
+        when(lambda: "is available again" in log.read_text() or "goes on as" in log.read_text())
         worker.send_signal(signal.SIGTERM)
         assert worker.wait(PATIENCE_S) == 0
     finally:
         worker.kill()
     said = log.read_text()
-    assert said.count("it goes on trying") == 1 and said.count("answers again") <= 1, said
+    assert said.count("starting no new work") == 1 and said.count("is available again") <= 1, said
     assert "free some space" in said and "Traceback" not in said
 
 
@@ -166,14 +166,14 @@ def test_an_outage_is_over_once_a_commit_has_landed(caplog: pytest.LogCaptureFix
     outage = Outage("worker w", HandClock())
     outage.met("could not renew its lease", Unavailable("its disk is full"))
     outage.answered()
-    assert "answers again" not in caplog.text
+    assert "is available again" not in caplog.text
     outage.landed()
     outage.met("could not renew its lease", Unavailable("its disk is full"))
     outage.answered()
-    assert "answers again" not in caplog.text and caplog.text.count("goes on trying") == 1
+    assert "is available again" not in caplog.text and caplog.text.count("starting no new work") == 1
     outage.landed()
     outage.answered()
-    assert caplog.text.count("answers again") == 1
+    assert caplog.text.count("is available again") == 1
 
 
 def when(true: Callable[[], object]) -> None:

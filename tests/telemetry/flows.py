@@ -1,4 +1,4 @@
-"""A purchase that a worker process serves, with spans written to a file; `die` makes the process kill itself."""
+"""A purchase served by a worker process that writes its spans to a file. `die` makes the process kill itself."""
 
 import os
 import signal
@@ -17,7 +17,7 @@ HERE = Path(os.environ["SPANS"])
 
 
 class ToFile(SpanExporter):
-    """One JSON document a line, written before the call returns: what a process has sent when it is killed."""
+    """Exporter that writes one JSON document per line before the call returns, so spans survive a kill."""
 
     def export(self, spans: "list[ReadableSpan]") -> SpanExportResult:  # type: ignore[override]
         with (HERE / "spans.jsonl").open("a") as file:

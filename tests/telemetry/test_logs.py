@@ -1,4 +1,4 @@
-"""Log lines at start, checkpoint and end, each with the ids of its run, and no secret anywhere (OBS-3, S29)."""
+"""Log lines at start, checkpoint and end, with the ids of the run and without secrets (OBS-3, S29)."""
 
 import asyncio
 import contextlib
@@ -49,7 +49,7 @@ class Lines(io.StringIO):
 
 @pytest.fixture
 def lines() -> Iterator[Lines]:
-    """What a process logs where no terminal reads it."""
+    """Collect the JSON lines of this process."""
     logger, stream = logging.getLogger("outlast"), Lines()
     before = (list(logger.handlers), logger.level)
     logger.handlers = []
@@ -89,7 +89,7 @@ def _with_password(body: Any) -> Workflow[Any]:
 
 
 def world_rows(world: World) -> str:
-    """Everything the store has."""
+    """Return every row of the store as text."""
     return "".join(str(row) for kind in KINDS for row in world.core.rows.under(kind, ()))
 
 
@@ -119,7 +119,7 @@ async def leaks(name: str) -> str:
 
 
 @pytest.mark.req("OBS-3")
-def test_a_run_is_told_at_start_checkpoint_and_end_with_its_ids(lines: Lines) -> None:
+def test_a_run_is_logged_at_start_checkpoint_and_end_with_its_ids(lines: Lines) -> None:
     played(Observer(Counters(), None, RunLog.wanted()), fine)
     said = [line for line in lines.all() if line["logger"] == "outlast.run"]
     assert [line["event"] for line in said] == ["workflow.start", "workflow.checkpoint", "workflow.end"]
@@ -130,14 +130,14 @@ def test_a_run_is_told_at_start_checkpoint_and_end_with_its_ids(lines: Lines) ->
 
 
 @pytest.mark.req("OBS-3")
-def test_a_process_that_logs_nothing_makes_nothing() -> None:
+def test_a_process_without_logging_builds_no_lines() -> None:
     logging.getLogger("outlast").setLevel(logging.WARNING)
     assert RunLog.wanted() is None
 
 
 @pytest.mark.req("OBS-3")
 @pytest.mark.parametrize("canary", CANARIES.values(), ids=CANARIES)
-def test_secrets_are_left_out_of_text(canary: str) -> None:
+def test_secrets_are_removed_from_texts(canary: str) -> None:
     said = redact(f"the call failed: {canary} (attempt 2)")
     assert not [mark for mark in MARKS if mark in said] and GONE in said and said.endswith("(attempt 2)")
     assert redact(said) == said, "once is enough"
@@ -150,17 +150,17 @@ def test_secrets_are_left_out_of_text(canary: str) -> None:
         "the basics of authorization", "r1 act/sku-4711", "postgres://db/outlast",
     ],
 )  # fmt: skip
-def test_what_is_no_secret_stays(harmless: str) -> None:
+def test_harmless_texts_are_kept(harmless: str) -> None:
     assert redact(harmless) in (harmless, "tokens used: [redacted]")
 
 
-def test_fields_named_so_are_left_out_whatever_they_hold() -> None:
+def test_fields_with_the_name_of_a_secret_are_removed() -> None:
     told = redacted({"user": "ana", "password": "plain", "deep": [{"api_key": "plain", "n": 1}]})
     assert told == {"user": "ana", "password": GONE, "deep": [{"api_key": GONE, "n": 1}]}
 
 
 def traced() -> tuple[InMemorySpanExporter, Traces, Tracer]:
-    """What remembers spans, what makes them of runs, and with what."""
+    """Return an exporter in memory, the spans, and the tracer."""
     memory = InMemorySpanExporter()
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(memory))
@@ -170,7 +170,7 @@ def traced() -> tuple[InMemorySpanExporter, Traces, Tracer]:
 
 @pytest.mark.req("OBS-1", "OBS-3")
 def test_canaries_reach_neither_logs_nor_spans(lines: Lines) -> None:
-    """What an activity raised, traceback and all, is logged by the engine and stands in the call's span."""
+    """The engine logs the exception of an activity with its traceback, and records it in the call's span."""
     memory, traces, _ = traced()
     world = played(Observer(Counters(), traces, RunLog.wanted()), leaks)
     logging.getLogger("outlast.engine").warning("as logged: %s", " ".join(CANARIES.values()))
@@ -193,8 +193,8 @@ async def quotes(user: str, password: str) -> str:
 
 
 @pytest.mark.req("OBS-1", "OBS-3")
-def test_what_a_call_was_given_as_a_secret_is_not_repeated_by_its_error(lines: Lines) -> None:
-    """By position, where no name stands beside it: not in the ledger, not in the span."""
+def test_a_secret_argument_is_not_repeated_by_the_error_of_the_call(lines: Lines) -> None:
+    """The argument is passed by position, without a name. It is neither in the ledger nor in the span."""
     memory, traces, tracer = traced()
 
     async def body(world: World) -> None:
@@ -220,7 +220,7 @@ def test_what_a_call_was_given_as_a_secret_is_not_repeated_by_its_error(lines: L
 
 
 @pytest.mark.req("OBS-3")
-def test_a_lookup_that_is_refused_keeps_no_secret() -> None:
+def test_a_refused_lookup_stores_no_secret() -> None:
     @lookup
     async def ask(name: str) -> str:
         raise Refused("denied", " ".join(CANARIES.values()))
@@ -240,7 +240,7 @@ def test_a_lookup_that_is_refused_keeps_no_secret() -> None:
     asyncio.run(world.live(lambda: body(world)))
 
 
-def test_a_sentence_for_people_has_no_secret_and_nothing_that_a_terminal_acts_on() -> None:
+def test_a_sentence_has_no_secret_and_no_control_sequence() -> None:
     record = logging.LogRecord("outlast.run", logging.INFO, "", 0, "as \x1b[2J%s", (CANARIES["dsn"],), None)
     record.outlast = {"event": "x", "run_id": "r1", "note": f"\x1b]0;{CANARIES['key']}"}
     said = SentenceFormatter(inert).format(record)
@@ -249,7 +249,7 @@ def test_a_sentence_for_people_has_no_secret_and_nothing_that_a_terminal_acts_on
 
 
 @pytest.mark.req("OBS-1", "OBS-3")
-def test_a_secret_in_a_key_or_in_what_is_waited_for_is_in_no_span() -> None:
+def test_a_secret_in_a_key_or_in_a_wait_is_in_no_span() -> None:
     memory, traces, _ = traced()
     world = played(Observer(Counters(), traces, None), fine, CANARIES["key"])
     traces.waited(world.run(), "signal", f"said/{CANARIES['key']}", 1, 2, {})
@@ -261,8 +261,8 @@ def test_a_secret_in_a_key_or_in_what_is_waited_for_is_in_no_span() -> None:
 
 @pytest.mark.req("OBS-3")
 @pytest.mark.parametrize("where", ["arguments", "approval", "state"])
-def test_what_the_run_itself_calls_a_secret_is_left_out_where_nothing_names_it(where: str, lines: Lines) -> None:
-    """Among the arguments of what it did, in a plan that was put to a person, or in its state."""
+def test_values_of_secret_fields_of_the_run_are_removed_from_errors(where: str, lines: Lines) -> None:
+    """The value is an argument of an effect, part of a plan that was shown to an approver, or part of the state."""
     secret = "plain-canary-77AQ"
 
     @activity(name="told-secret", key="told/{user}", no_undo="nothing to undo")
@@ -310,7 +310,7 @@ def test_an_unexpected_exception_is_stored_without_secrets(lines: Lines) -> None
     assert "canary" not in lines.getvalue()
 
 
-def test_lines_are_one_json_object_whatever_a_model_wrote() -> None:
+def test_each_line_is_one_json_object_even_with_control_characters() -> None:
     record = logging.LogRecord("outlast.engine", 30, "f", 1, "said %s", ("a\nb\x1b[31mred \u202e",), None)
     line = json_formatter().format(record)
     assert "\n" not in line and "\x1b" not in line and "\u202e" not in line
@@ -319,7 +319,7 @@ def test_lines_are_one_json_object_whatever_a_model_wrote() -> None:
 
 @pytest.mark.req("RUN-4", "OBS-1")
 @pytest.mark.parametrize("given", ["", "a" * 32, f"00-{'b' * 32}-{'c' * 16}-01", "ticket-17"])
-def test_the_trace_a_run_is_started_in_is_kept(given: str) -> None:
+def test_the_trace_of_the_starting_call_is_kept(given: str) -> None:
     memory, traces, _ = traced()
     begun = traces.start(workflow="w", tenant="t", run="r1", trace_id=given)
     begun.landed()

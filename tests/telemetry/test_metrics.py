@@ -1,4 +1,4 @@
-"""What is counted is exported under its name, gauges are counts of rows, and no label names a run or a tenant."""
+"""Counters are exported under their names, gauges count rows, and no label contains a run or a tenant."""
 
 import asyncio
 import json
@@ -100,7 +100,7 @@ def test_a_failed_takeover_is_exported_from_the_first_scrape() -> None:
     assert samples(exposition([counters], {}))[name, ()] == 1
 
 
-def test_the_store_being_away_is_said_and_old_figures_are_not() -> None:
+def test_an_unavailable_store_is_exported_and_old_gauges_are_not() -> None:
     async def body(world: World) -> None:
         flow = one_node(lambda ctx: ctx.receive("go", flow_state), name="away")
         await commands.start(world.store, flow, {}, tenant="t", actor="me", run="r1")
@@ -121,7 +121,7 @@ def test_the_store_being_away_is_said_and_old_figures_are_not() -> None:
     asyncio.run(world.live(lambda: body(world)))
 
 
-def test_labels_are_few_and_name_no_run_and_no_tenant() -> None:
+def test_labels_are_few_and_contain_no_run_and_no_tenant() -> None:
     assert not {label for meter in METRICS.values() for label in meter.labels} & {
         "run",
         "run_id",
@@ -136,7 +136,7 @@ def test_labels_are_few_and_name_no_run_and_no_tenant() -> None:
     assert counters.series(EFFECTS)["other", "other"] == 50
 
 
-def test_buckets_rise_to_the_count() -> None:
+def test_buckets_are_cumulative() -> None:
     counters = Counters()
     for seconds in (0.001, 0.3, 10_000_000.0, -5.0):
         counters.observe(WORKFLOW_DURATION, seconds, "w", "completed")
@@ -164,7 +164,7 @@ def exported() -> set[str]:
 
 
 @pytest.mark.parametrize(("what", "expression"), expressions(), ids=lambda value: str(value)[:40])
-def test_each_expression_parses_and_asks_only_for_what_is_exported(what: str, expression: str) -> None:
+def test_each_expression_parses_and_uses_exported_metrics(what: str, expression: str) -> None:
     promql_parser.parse(expression.replace("$__rate_interval", "5m"))
     asked = set(re.findall(r"\boutlast_[a-z_]+", expression))
     assert asked and asked <= exported(), asked - exported()
@@ -183,14 +183,14 @@ VALUES = {
 
 
 @pytest.mark.parametrize(("what", "expression"), expressions(), ids=lambda value: str(value)[:40])
-def test_each_label_and_value_asked_for_is_one_that_is_exported(what: str, expression: str) -> None:
-    """An alert on a value that nobody writes would never be raised."""
+def test_each_label_and_value_in_an_expression_is_exported(what: str, expression: str) -> None:
+    """An alert on a value that is never written would never fire."""
     for name, matchers in re.findall(r"outlast_([a-z_]+)\{([^}]*)\}", expression):
         for label, _, asked in re.findall(r"([a-z_]+)(=~|=)\"([^\"]*)\"", matchers):
             assert set(asked.split("|")) <= VALUES[name, label], (name, label, asked)
 
 
-def test_alerts_say_what_to_do() -> None:
+def test_alerts_have_a_remedy() -> None:
     rules = yaml.safe_load((OPS / "alerts.yaml").read_text())
     for group in rules["groups"]:
         for rule in group["rules"]:

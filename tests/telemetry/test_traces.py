@@ -1,4 +1,4 @@
-"""One connected trace of a run, whatever dies and whoever decides: every span's parent is in it."""
+"""A run has one connected trace across kills and decisions: the parent of every span is part of it."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What operators see of a process: what it counted, under the names they alarm on, its spans, and its logs."""
+"""Metrics, traces and logs of a process, under the names that operators use in alerts."""
 
 from outlast.telemetry.metrics import (
     DLQ_PUBLISH_FAILED,

@@ -1,7 +1,7 @@
-"""The audit line: who did what from where, beside the rows that say what became of it (S32).
+"""The audit log: who did what, from where, and with which result (S32).
 
-Decisions, answers, holds and webhooks leave rows with who and when. What has no row (where a request came from, what
-was refused, an export) has this line: at the logger `outlast.audit`, and in a file of its own where one is named.
+Decisions, answers, pauses and webhooks are stored as rows with author and time. Facts without a row (the origin of a
+request, a refusal, an export) are in this log: the logger `outlast.audit`, and a file if one is configured.
 """
 
 import json
@@ -10,6 +10,8 @@ import os
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
+
+from typing_extensions import override
 
 from outlast.errors import InvalidInput
 from outlast.telemetry.logs import FIELDS
@@ -21,14 +23,14 @@ log: Final = logging.getLogger("outlast.audit")
 
 
 def audit(operation: str, *, tenant: str, by: str, at: str, outcome: str | int, **more: Any) -> None:
-    """One line. `at`: where it came from; `outcome`: a status, an exit code; texts in `more` are cut."""
+    """Write one line. `at` is the origin, `outcome` a status or an exit code. Texts in `more` are truncated."""
     said = {name: value[:TEXT_CHARS_MAX] if isinstance(value, str) else value for name, value in more.items()}
     told = {"event": EVENT, "operation": operation, "tenant": tenant, "by": by, "at": at, "outcome": outcome, **said}
     log.info("%s by %s", operation, by, extra={FIELDS: told})
 
 
 def scalars(body: Any) -> dict[str, Any]:
-    """What a request asks for, but for what belongs to users: texts, numbers and flags of a JSON object."""
+    """Return the scalar fields of a request body, texts truncated. Nested values belong to users and are left out."""
     return {
         name: value[:TEXT_CHARS_MAX] if isinstance(value, str) else value
         for name, value in (body.items() if isinstance(body, dict) else ())
@@ -37,16 +39,16 @@ def scalars(body: Any) -> dict[str, Any]:
 
 
 class _AuditFormatter(logging.Formatter):
-    """One JSON object a line, without secrets."""
+    """Formatter that writes one JSON object for each line, without secrets."""
 
+    @override
     def format(self, record: logging.LogRecord) -> str:
-        """The record as text."""
         at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         return json.dumps({"timestamp": at, **redacted(getattr(record, FIELDS, {}))}, default=str)
 
 
 def write_to_file(file: str) -> None:
-    """Append every line to this file, which only its owner reads. Raises InvalidInput."""
+    """Append every line to a file that only its owner can read. Raises InvalidInput."""
     try:
         os.close(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600))
         handler = logging.FileHandler(Path(file), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Log lines of runs, at start, checkpoint and end (OBS-3): JSON where no terminal reads them, secrets left out."""
+"""Log lines of runs and of outages (OBS-3): JSON unless a terminal reads them, always without secrets."""
 
 import json
 import logging
@@ -9,6 +9,8 @@ from importlib.util import find_spec
 from threading import Lock
 from typing import Any, Final, TextIO
 
+from typing_extensions import override
+
 from outlast.core.clock import Clock
 from outlast.core.durations import SECOND
 from outlast.core.events import trace_of
@@ -17,15 +19,15 @@ from outlast.errors import OutlastError, StoreReplaced
 from outlast.telemetry.redact import redact, redacted
 
 LEVEL: Final = "OUTLAST_LOG_LEVEL"
-FIELDS: Final = "outlast"  # where a record has what was said besides its sentence
+FIELDS: Final = "outlast"  # attribute of a log record with its structured fields
 log = logging.getLogger("outlast.run")
 
 
 class RunLog:
-    """Says what became of runs, each line with tenant, run, trace and correlation ids."""
+    """Log of runs. Each line carries the tenant, run, trace and correlation ids."""
 
-    def say(self, what: str, run: Run, **more: str | int | float) -> None:
-        """One line; never raises."""
+    def write(self, what: str, run: Run, **more: str | int | float) -> None:
+        """Write one line. Never raises."""
         ids = {
             "tenant": run.tenant,
             "run_id": run.run,
@@ -36,15 +38,15 @@ class RunLog:
 
     @classmethod
     def wanted(cls) -> "RunLog | None":
-        """A journal, where this process logs at level INFO; asked once, so that nothing is made for no reader."""
+        """Return a log if this process logs at level INFO. Asked once, so that lines are not built for no reader."""
         return cls() if log.isEnabledFor(logging.INFO) else None
 
 
 def configure_logs(stream: TextIO, inert: Callable[[str], str]) -> None:
-    """Send what `outlast` logs to a stream: JSON lines by structlog where it is no terminal, else sentences.
+    """Send the logs of `outlast` to a stream: JSON lines by structlog, or sentences if the stream is a terminal.
 
-    The level is OUTLAST_LOG_LEVEL; by default `info` where lines are JSON, and `warning` on a terminal. `inert` makes
-    text of authors and models harmless to a terminal. An application that has a handler of its own keeps it.
+    The level is OUTLAST_LOG_LEVEL [`info` for JSON, `warning` for a terminal]. `inert` removes control sequences from
+    texts of authors and models. An application that has configured a handler keeps it.
     """
     logger = logging.getLogger("outlast")
     if logger.handlers:
@@ -57,20 +59,22 @@ def configure_logs(stream: TextIO, inert: Callable[[str], str]) -> None:
     known = wanted in logging.getLevelNamesMapping()
     logger.setLevel(wanted if known else logging.WARNING)
     if not known:
-        logger.warning("%s=%s is no level, and counts for nothing: debug, info, warning or error", LEVEL, wanted)
+        logger.warning("%s=%s is not a log level and is ignored; use debug, info, warning or error", LEVEL, wanted)
     if as_json:
-        logging.getLogger("outlast.audit").setLevel(logging.INFO)  # whatever else is wanted (telemetry/audit.py)
+        logging.getLogger("outlast.audit").setLevel(
+            logging.INFO
+        )  # audit lines are written at every level (telemetry/audit.py)
 
 
 class SentenceFormatter(logging.Formatter):
-    """For people: one sentence, what was said besides behind it; nothing in it that a terminal acts on."""
+    """Formatter for people: one sentence, followed by the fields, without control sequences."""
 
     def __init__(self, inert: Callable[[str], str]) -> None:
         super().__init__("%(asctime)s %(levelname)s %(message)s")
         self._inert = inert
 
+    @override
     def format(self, record: logging.LogRecord) -> str:
-        """The record as text."""
         more = getattr(record, FIELDS, None)
         said = super().format(record)
         if isinstance(more, dict):
@@ -79,7 +83,7 @@ class SentenceFormatter(logging.Formatter):
 
 
 def json_formatter() -> logging.Formatter:
-    """One JSON object a line: timestamp, level, logger, event, the ids, and what was said besides."""
+    """Return a formatter for one JSON object per line: timestamp, level, logger, event, ids and fields."""
     structlog = import_module("structlog")
     formatter: logging.Formatter = structlog.stdlib.ProcessorFormatter(
         processors=[
@@ -109,27 +113,29 @@ def _leave_out_secrets(logger: Any, name: str, said: dict[str, Any]) -> dict[str
 
 
 def _dumps(value: Any, **options: Any) -> str:
-    return json.dumps(value, default=str, ensure_ascii=True)  # escape sequences and line breaks are spelt out
+    return json.dumps(
+        value, default=str, ensure_ascii=True
+    )  # a line must contain no control characters and no line breaks
 
 
 store_log = logging.getLogger("outlast.store")
 
 
 class Outage:
-    """What somebody knows of the store being away. Of use in any thread."""
+    """State of the store's availability, which logs an outage once at its start and once at its end. Thread-safe."""
 
     def __init__(self, who: str, clock: Clock) -> None:
-        """`who`: as the lines name it, « worker w-1 »."""
+        """Create the state. Log lines name `who`, such as "worker w-1"."""
         self._who = who
         self._clock = clock
         self._since: int | None = None
-        self._landed = False  # a commit, since the last failure
+        self._landed = False  # true if a commit has landed since the last failure
         self._lock = Lock()
 
     def met(self, what: str, error: OutlastError) -> None:
-        """Something could not be done because of the store; the first to say so is heard.
+        """Record that an operation failed because of the store. The first failure of an outage is logged.
 
-        Of a store that is gone nothing is said here: the process ends with that.
+        A replaced store is not logged here, because the process ends with that error.
         """
         if isinstance(error, StoreReplaced):
             return
@@ -140,27 +146,24 @@ class Outage:
             self._since = self._clock.mono()
         why = f"{error.what} ({error.why})" if error.why else error.what
         why += f"; {error.fix}" if error.fix else ""
-        store_log.warning("%s %s: %s; it goes on trying, and begins nothing new meanwhile", self._who, what, why)
+        store_log.warning("%s %s: %s; retrying, and starting no new work until the store answers", self._who, what, why)
 
     def landed(self) -> None:
-        """Note that the store took a commit."""
+        """Record that the store accepted a commit."""
         self._landed = True
 
     def answered(self) -> None:
-        """Note that the store answered a read; the outage is over if a commit has landed since the last failure.
-
-        A full disk answers every read.
-        """
+        """Record that the store answered a read. A full disk answers reads, so the outage ends only after a commit."""
         if self._landed:
             self.over()
 
     def over(self) -> None:
-        """Report the end of the outage: what failed has succeeded."""
-        if self._since is None:  # nearly always; two who see it at once are told apart below
+        """Log the end of the outage."""
+        if self._since is None:  # the usual case, without the lock; concurrent callers are handled below
             return
         with self._lock:
             since, self._since = self._since, None
         if since is not None:
             store_log.warning(
-                "the store of %s answers again after %.1f s", self._who, (self._clock.mono() - since) / SECOND
+                "the store of %s is available again after %.1f s", self._who, (self._clock.mono() - since) / SECOND
             )

@@ -1,4 +1,4 @@
-"""What one process counted and measured since it started; exporters read it."""
+"""Every metric with its help and labels, and the counts of one process. Labels are never ids of runs or tenants."""
 
 import threading
 from bisect import bisect_left
@@ -28,24 +28,24 @@ BUCKETS_S: Final = (
 
 
 class Metric(NamedTuple):
-    """One metric. A counter's exposed name ends in `_total`, which Prometheus adds where it is not said."""
+    """One metric. Prometheus adds `_total` to the exposed name of a counter."""
 
     name: str
     kind: Literal["counter", "histogram", "gauge"]
     help: str
     labels: tuple[str, ...] = ()
     known: tuple[tuple[str, ...], ...] = ()
-    """Series that are 0 before they are raised: an alert on a rise sees none where nothing was before."""
+    """Series exposed as 0 before the first event, because an alert on a rise misses one that starts at 1."""
 
 
-DLQ_PUBLISH_FAILED: Final = "dlq_publish_failed"  # source A, REQ-G306
-WORKFLOW_COMPENSATIONS: Final = "workflow_compensations_total"  # source B; one for each effect undone
-RECOVERY_LOCK_ACQUISITION_FAILURES: Final = "recovery_lock_acquisition_failures"  # source A, REQ-R502
-WORKFLOW_DURATION: Final = "workflow_duration_seconds"  # source B
+DLQ_PUBLISH_FAILED: Final = "dlq_publish_failed"
+WORKFLOW_COMPENSATIONS: Final = "workflow_compensations_total"
+RECOVERY_LOCK_ACQUISITION_FAILURES: Final = "recovery_lock_acquisition_failures"
+WORKFLOW_DURATION: Final = "workflow_duration_seconds"
 NODE_DURATION: Final = "node_duration_seconds"
-ACTIVITY_RETRIES: Final = "activity_retries_total"  # source B
+ACTIVITY_RETRIES: Final = "activity_retries_total"
 EFFECTS: Final = "effects_total"
-INTERRUPT_WAIT: Final = "interrupt_wait_seconds"  # source A
+INTERRUPT_WAIT: Final = "interrupt_wait_seconds"
 RECOVERY: Final = "recovery_seconds"
 WEBHOOK_DELIVERIES: Final = "webhook_deliveries_total"
 RUNS: Final = "runs"
@@ -55,63 +55,63 @@ SLOTS: Final = "slots"
 WORKERS: Final = "workers"
 OUTBOX_LAG: Final = "outbox_lag_seconds"
 
-# How an attempt to deliver ended (WEBHOOK_DELIVERIES).
+# Outcomes of an attempt to deliver (WEBHOOK_DELIVERIES).
 ACCEPTED, RETRIED, GONE, DEAD = "accepted", "retried", "gone", DeliveryStatus.DEAD.value
 OUTCOMES: Final = (ACCEPTED, RETRIED, GONE, DEAD)
-# Of what is owed to webhooks, the oldest (OUTBOX_LAG).
+# States of the oldest event that is due or not delivered (OUTBOX_LAG).
 DUE: Final = "due"
-"""Should have been sent, and nobody sends it."""
+"""Should have been sent, and no dispatcher sends it."""
 OWED: Final = DeliveryStatus.OWED.value
 """Was not accepted yet, whether it was tried or not."""
 
 METRICS: Final[dict[str, Metric]] = {
     meter.name: meter
     for meter in (
-        Metric(WORKFLOW_DURATION, "histogram", "From a run's start to its end.", ("workflow", "status")),
-        Metric(NODE_DURATION, "histogram", "From the entry into a node to its checkpoint.", ("workflow", "node")),
-        Metric(ACTIVITY_RETRIES, "counter", "Further attempts of a call.", ("activity", "reason")),
-        Metric(EFFECTS, "counter", "Writes whose outcome became known, or uncertain.", ("activity", "outcome")),
-        Metric(WORKFLOW_COMPENSATIONS, "counter", "Effects undone.", ("workflow", "step")),
-        Metric(INTERRUPT_WAIT, "histogram", "How long a run waited for something that has come.", ("workflow", "kind")),
-        Metric(RECOVERY, "histogram", "From the last sign of life of a worker to the takeover of a run of it."),
+        Metric(WORKFLOW_DURATION, "histogram", "Duration of a run.", ("workflow", "status")),
         Metric(
-            RECOVERY_LOCK_ACQUISITION_FAILURES, "counter", "Takeovers that another worker was faster at, or failed."
+            NODE_DURATION, "histogram", "Duration from the entry into a node to its checkpoint.", ("workflow", "node")
         ),
-        Metric(DLQ_PUBLISH_FAILED, "counter", "Notices to people that could not be delivered."),
+        Metric(ACTIVITY_RETRIES, "counter", "Attempts of a call after the first.", ("activity", "reason")),
+        Metric(EFFECTS, "counter", "Effects whose outcome became known or uncertain.", ("activity", "outcome")),
+        Metric(WORKFLOW_COMPENSATIONS, "counter", "Effects undone.", ("workflow", "step")),
+        Metric(INTERRUPT_WAIT, "histogram", "Duration of a wait that has ended.", ("workflow", "kind")),
+        Metric(RECOVERY, "histogram", "Duration from a worker's last heartbeat to the takeover of its run."),
+        Metric(RECOVERY_LOCK_ACQUISITION_FAILURES, "counter", "Takeovers that failed or that another worker won."),
+        Metric(DLQ_PUBLISH_FAILED, "counter", "Alerts to operators that could not be delivered."),
         Metric(
             WEBHOOK_DELIVERIES, "counter", "Attempts to deliver an event.", ("outcome",), tuple((o,) for o in OUTCOMES)
         ),
         Metric(RUNS, "gauge", "Runs in the store.", ("workflow", "status")),
-        Metric(RUNS_ATTENTION, "gauge", "Runs that a person must look at.", ("workflow", "reason")),
-        Metric(APPROVALS_PENDING, "gauge", "Approvals that nobody has decided.", ("role",)),
-        Metric(SLOTS, "gauge", "Places of the admission limits.", ("state",)),
-        Metric(WORKERS, "gauge", "Workers whose lease runs, and those that were closed or are silent.", ("state",)),
-        Metric(OUTBOX_LAG, "gauge", "For how long an event has been due and not sent, or owed.", ("state",)),
+        Metric(RUNS_ATTENTION, "gauge", "Runs that require attention.", ("workflow", "reason")),
+        Metric(APPROVALS_PENDING, "gauge", "Approvals without a decision.", ("role",)),
+        Metric(SLOTS, "gauge", "Slots of the admission limits.", ("state",)),
+        Metric(WORKERS, "gauge", "Workers with a valid lease, closed workers and silent workers.", ("state",)),
+        Metric(OUTBOX_LAG, "gauge", "Age of the oldest event that is due and not sent, or not delivered.", ("state",)),
     )
 }
 
 
 LABEL_CHARS_MAX: Final = 100
 SERIES_MAX: Final = 1_000
-"""Of one metric; what comes beyond is counted together, under labels that say `other`."""
+"""Maximum series of one metric; further ones are counted together under the label `other`."""
 Labels = tuple[str, ...]
 
 
 class Histogram:
-    """How often values fell into each bucket, and their sum."""
+    """Number of values in each bucket, and their sum."""
 
     def __init__(self) -> None:
         self.buckets = [0] * (len(BUCKETS_S) + 1)
         self.sum = 0.0
 
     def observe(self, value: float) -> None:
-        """One more."""
+        """Add a value to its bucket."""
         self.buckets[bisect_left(BUCKETS_S, value)] += 1
         self.sum += value
 
 
 class Counters:
-    """Counts of one process, or of one worker; only ever raised. Safe to use from any thread."""
+    """Counts of one process or one worker. They only rise. Safe to use from any thread."""
 
     def __init__(self) -> None:
         self._counts: dict[str, Counter[Labels]] = {}
@@ -119,13 +119,13 @@ class Counters:
         self._lock = threading.Lock()
 
     def add(self, name: str, *labels: str) -> None:
-        """One more. `labels` in the order in which names.py declares them; left out, they are ''."""
+        """Add one. `labels` are in the order of METRICS; missing ones are empty."""
         with self._lock:
             series = self._counts.setdefault(name, Counter())
             series[_known(name, labels, series)] += 1
 
     def observe(self, name: str, seconds: float, *labels: str) -> None:
-        """A duration, in seconds."""
+        """Add a duration, in seconds, to a histogram."""
         with self._lock:
             series = self._measured.setdefault(name, {})
             series.setdefault(_known(name, labels, series), Histogram()).observe(max(seconds, 0.0))
@@ -134,16 +134,16 @@ class Counters:
         return self._counts.get(name, Counter()).total()
 
     def all(self) -> dict[str, int]:
-        """Every counter that was ever raised, over all labels."""
+        """Return every counter that was raised, summed over all labels."""
         return {name: series.total() for name, series in self._counts.items()}
 
     def series(self, name: str) -> dict[Labels, int]:
-        """A counter by its labels."""
+        """Return the values of a counter by labels."""
         with self._lock:
             return dict(self._counts.get(name, {}))
 
     def measured(self, name: str) -> dict[Labels, tuple[list[int], float]]:
-        """A histogram by its labels: how many fell into each bucket of SECONDS and beyond, and their sum."""
+        """Return a histogram by labels: the counts of the buckets and the sum."""
         with self._lock:
             return {labels: (list(h.buckets), h.sum) for labels, h in self._measured.get(name, {}).items()}
 

@@ -1,6 +1,6 @@
-"""What a commit that has landed means to operators: durations, outcomes and spans, read from its rows.
+"""Metrics, spans and log lines derived from the rows of landed commits.
 
-One look at each commit of a holder, and none at all in a process that nobody watches.
+Each commit of a holder is inspected once, and not at all in a process that is not observed.
 """
 
 import json
@@ -27,11 +27,11 @@ from outlast.telemetry.metrics import (
 from outlast.telemetry.traces import Traces
 
 ENDS: Final = frozenset({EventType.FINISHED_WELL, EventType.FAILED, EventType.CANCELLED})
-CUT: Final = "interrupted"  # the attempt before was cut off: a death, or a check of our own
+CUT: Final = "interrupted"  # a crash, or a check of the engine, ended the attempt before
 
 
 class ObservedRows(Protocol):
-    """A holder's rows, before a commit of its changes them."""
+    """The rows of a holder before a commit changes them."""
 
     run: Run
     effects: dict[tuple[int, str], Effect]
@@ -39,26 +39,26 @@ class ObservedRows(Protocol):
 
     @property
     def now(self) -> Instant:
-        """The store's time."""
+        """The time of the store."""
         ...
 
 
 class Observer:
-    """The eyes of one process: what it counts, and its spans and log lines, where somebody wants them."""
+    """Counts, and optional spans and log lines, of one process."""
 
     def __init__(
-        self, counters: Counters | None = None, traces: Traces | None = None, journal: RunLog | None = None
+        self, counters: Counters | None = None, traces: Traces | None = None, run_log: RunLog | None = None
     ) -> None:
         self.counters = counters or Counters()
         self.traces = traces
-        self.journal = journal
+        self.run_log = run_log
 
     # --- claims --------------------------------------------------------------------------------
     def held(self, before: Run, rows: ObservedRows, alive_at: int = 0) -> None:
-        """A holder begins. `before`: the row as it was claimed; `alive_at`: real, when its dead owner last was."""
+        """Record a claim. `before` is the claimed row, `alive_at` the last heartbeat of a dead owner."""
         run = rows.run
-        if self.journal is not None and before.epoch == 0:
-            self.journal.say("start", run, workflow=run.workflow, lane=run.lane, requested_by=run.requested_by)
+        if self.run_log is not None and before.epoch == 0:
+            self.run_log.write("start", run, workflow=run.workflow, lane=run.lane, requested_by=run.requested_by)
         if self.traces is not None:
             self.traces.held(run)
         if alive_at:
@@ -72,27 +72,27 @@ class Observer:
                 self.waited(run, "approval", approval.wait, approval.asked_at, approval.decided_at, about)
 
     def let_go(self, key: tuple[str, str]) -> None:
-        """The holder of this run has ended."""
+        """Record that the holder of this run has ended."""
         if self.traces is not None:
             self.traces.let_go(key)
 
     def waited(
         self, run: Run, kind: str, what: str, since: int, until: int, about: Mapping[str, str] | None = None
     ) -> None:
-        """A wait of the run has ended (business instants)."""
+        """Record a wait that has ended (business time)."""
         self.counters.observe(INTERRUPT_WAIT, (until - since) / SECOND, run.workflow, kind)
         if self.traces is not None:
             self.traces.waited(run, kind, what, since, until, about or {})
 
     # --- commits -------------------------------------------------------------------------------
     def seen(self, rows: ObservedRows, commit: Commit) -> Callable[[], None] | None:
-        """What is to be done once this commit has landed; asked before the rows here follow it."""
+        """Return a function to call once this commit has landed. `rows` are as before the commit."""
         found: list[Callable[[], None]] = []
         run, now = rows.run, rows.now.business
         for write in commit.writes:
             row = write.row if isinstance(write, Put) else None
             if isinstance(row, Run) and self.traces is not None and row.visit != run.visit:
-                self.traces.entered(row)  # what is called from here on, before it has landed too
+                self.traces.entered(row)  # calls from here on belong to the new visit, even before the commit lands
             elif isinstance(row, Effect):
                 found += self._effect(rows.effects.get((row.visit, row.key)), row)
             elif isinstance(row, Wait) and row.status is WaitStatus.BOUND:
@@ -104,7 +104,7 @@ class Observer:
         return (lambda: _all(found)) if found else None
 
     def _effect(self, before: Effect | None, row: Effect) -> list[Callable[[], None]]:
-        if row.undoes:  # what it undoes is told by the effect that becomes undone
+        if row.undoes:  # the effect that becomes undone is counted instead
             return []
         if row.status is EffectStatus.INTENDED:
             if before is None or row.attempts <= before.attempts:
@@ -120,8 +120,8 @@ class Observer:
         self.counters.observe(NODE_DURATION, (event.at - before.entered_at) / SECOND, before.workflow, before.node)
         if self.traces is not None:
             self.traces.checkpoint(before, event.at, next_=event.node)
-        if self.journal is not None:
-            self.journal.say("checkpoint", before, completed=before.node, next=event.node, visit=before.visit)
+        if self.run_log is not None:
+            self.run_log.write("checkpoint", before, completed=before.node, next=event.node, visit=before.visit)
 
     def _end(self, before: Run, event: Event) -> None:
         status = event.type.rsplit(".", 1)[1]
@@ -131,8 +131,8 @@ class Observer:
             self.counters.observe(NODE_DURATION, (event.at - before.entered_at) / SECOND, before.workflow, before.node)
         if self.traces is not None:
             self.traces.end(before, event.at, status)
-        if self.journal is not None:
-            self.journal.say("end", before, status=status, node=before.node, seconds=round(seconds, 3))
+        if self.run_log is not None:
+            self.run_log.write("end", before, status=status, node=before.node, seconds=round(seconds, 3))
 
 
 def _all(found: list[Callable[[], None]]) -> None:

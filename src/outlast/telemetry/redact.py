@@ -1,7 +1,7 @@
-"""Secrets have no place in logs, spans and errors: what looks like one is left out (S29).
+"""Removal of secrets from texts of logs, spans and errors (S29).
 
-Texts come here cut (an answer's beginning, a sentence's first 2,000 characters): the beginning of a secret with which
-a text ends is left out too.
+Texts may be truncated (the start of an answer, the first 2,000 characters of a sentence). The beginning of a secret
+at the end of a text is removed too.
 """
 
 import json
@@ -13,19 +13,19 @@ from urllib.parse import quote
 
 GONE: Final = "[redacted]"
 _WORDS: Final = r"(?:password|passwd|secret|token|api[_-]?key|authorization|credential|private[_-]?key)"
-# Bounded and possessive: the texts are also of those who would like a worker to stand still (S19).
+# Bounded, possessive patterns: input is attacker-controlled and must not cause catastrophic backtracking (S19).
 _PATTERNS: Final = tuple(
     (needed, re.compile(pattern, flags))
     for needed, pattern, flags in (
-        # user:password@ of a URL or DSN; the user stays
+        # user:password@ of a URL or DSN; the user is kept
         ("://", r"(?P<keep>://[^\s:/@]{0,200}+:)[^\s/]{1,250}(?=@)", 0),
-        # … and one that was cut before its @; what is a port or an address of IPv6 stays
+        # … and one that was truncated before its @; ports and IPv6 addresses are kept
         ("://", r"(?P<keep>://[^\s:/@\[]{0,200}+:)(?!\d{1,5}\W{0,9}\Z)[^\s/@]{1,250}\Z", 0),
         ("", r"(?P<keep>\b(?:bearer|basic|digest)\s{1,9}+)[A-Za-z0-9+/=._~-]{6,}", re.IGNORECASE),
         ("k-", r"(?P<keep>)\b[spr]k-[A-Za-z0-9_-]{8,}", 0),  # keys of model and payment providers
         ("k_", r"(?P<keep>)\b[spr]k_[A-Za-z0-9_-]{8,}", 0),
         ("whsec_", r"(?P<keep>)\bwhsec_[A-Za-z0-9+/=]{8,}", 0),
-        # tokens of ours, and one that was cut
+        # Outlast's own tokens, whole or truncated
         ("olt_", r"(?P<keep>)\bolt_(?:[A-Za-z0-9_-]{20,}|[A-Za-z0-9_-]{6,}\Z)", 0),
         ("gh", r"(?P<keep>)\bgh[pousr]_[A-Za-z0-9_-]{10,}", 0),
         ("github_pat_", r"(?P<keep>)\bgithub_pat_[A-Za-z0-9_-]{10,}", 0),
@@ -42,7 +42,7 @@ _PATTERNS: Final = tuple(
         ),
     )
 )
-"""Each behind a text without which it cannot match: to look for that is ten times as quick (a log line's texts)."""
+"""Each pattern follows a literal that every match contains. Searching for the literal first is ten times faster."""
 # password=…, "api_key": "…", \"secret\": \"…\", Authorization: …
 _NAMED: Final = re.compile(
     rf"(?P<keep>(?<![\w-])(?=[\w-]{{0,200}}?{_WORDS})[\w-]{{1,200}}+\\{{0,4}}[\"']?\s{{0,9}}+[=:]\s{{0,9}}+)"
@@ -55,13 +55,13 @@ _WORD: Final = re.compile(_WORDS, re.IGNORECASE)
 _NAME: Final = re.compile(r"[\w-]{1,200}+")
 _JSON: Final = ("{", "[", b"{", b"[")
 KNOWN_CHARS_MIN: Final = 6
-"""A shorter secret stands in every other word."""
+"""Shorter secrets occur in ordinary words."""
 
 
 def redact(text: str, known: Collection[str] = ()) -> str:
-    """The text, without what looks like a secret, and without those that are known (`secrets_in`)."""
+    """Return the text without texts that look like secrets, and without the known ones (`secrets_in`)."""
     spelt = {spelling for secret in known for spelling in _spellings(secret)}
-    for secret in sorted(spelt, key=len, reverse=True):  # one may be the beginning of another
+    for secret in sorted(spelt, key=len, reverse=True):  # because one may be the beginning of another
         text = _cut(text.replace(secret, GONE), secret)
     for needed, pattern in _PATTERNS:
         if needed in text:
@@ -70,7 +70,7 @@ def redact(text: str, known: Collection[str] = ()) -> str:
 
 
 def _spellings(secret: str) -> Iterator[str]:
-    """As it is, and as those who repeat it may spell it: in JSON (some escape slashes, too), in an address."""
+    """Yield the secret as it is, as JSON with and without escaped slashes, and as percent-encoded text."""
     yield secret
     for ascii_ in (True, False):
         spelt = json.dumps(secret, ensure_ascii=ascii_)[1:-1]
@@ -80,7 +80,7 @@ def _spellings(secret: str) -> Iterator[str]:
 
 
 def _cut(text: str, secret: str) -> str:
-    """Without the beginning of the secret, where the text ends with it."""
+    """Remove the beginning of the secret from the end of the text."""
     for n in range(min(len(secret) - 1, len(text)), KNOWN_CHARS_MIN - 1, -1):
         if text.endswith(secret[:n]):
             return text[:-n] + GONE
@@ -88,7 +88,7 @@ def _cut(text: str, secret: str) -> str:
 
 
 def redacted(value: Any, name: str = "") -> Any:
-    """Plain data, without what looks like a secret by its value or by its name; JSON within a text too."""
+    """Return plain data without values that are secret by their form or by their name; also inside JSON texts."""
     secret = bool(name) and _is_secret(name)
     if secret and _is_told(value, name):
         return GONE
@@ -102,8 +102,10 @@ def redacted(value: Any, name: str = "") -> Any:
 
 
 def secrets_in(*values: Any) -> frozenset[str]:
-    """The texts that stand under the name of a secret in plain data, or in JSON as text or bytes: an error may repeat
-    them where no name says what they are."""
+    """Return the texts stored under the name of a secret, in plain data or JSON.
+
+    Errors may repeat them without the name.
+    """
     return frozenset(text for value in values for text in _secrets(value, False))
 
 
@@ -123,13 +125,13 @@ def _secrets(value: Any, secret: bool) -> Iterator[str]:
         yield value
 
 
-@lru_cache(1_000)  # few names come over and over
+@lru_cache(1_000)  # a few names repeat
 def _is_secret(name: str) -> bool:
     return bool(_NAME.fullmatch(name) and _WORD.search(name))
 
 
 def _is_told(value: Any, name: str) -> bool:
-    """Does it say anything? A number of tokens is none of theirs."""
+    """True if the value can be a secret. A number of tokens is not."""
     if isinstance(value, str):
         return bool(value)
     return isinstance(value, int | float) and not isinstance(value, bool) and "token" not in name.lower()

@@ -1,9 +1,8 @@
-"""Spans under the sources' names: one connected trace of a run, from its start to its end, across processes and days.
+"""Spans of runs: one connected trace from start to end, across processes and days.
 
-What connects them is stored or computed, never remembered: the run's row keeps the W3C context of its start, and the
-span of a visit has an id made from run and visit, so that what a process that died has sent is already its child.
-Instants are the store's business time, made from rows when something has ended. OpenTelemetry is used where the
-process has loaded its SDK; else there is no tracer, and nothing here runs.
+Nothing is kept in memory to connect spans. The run's row stores the W3C context of its start, and the id of a visit's
+span is computed from run and visit, so spans sent by a process that died have the right parent. Times are the store's
+business time. Spans are sent only if the process has loaded OpenTelemetry's SDK.
 """
 
 import os
@@ -28,7 +27,7 @@ GEN_AI: Final = "gen_ai_latest_experimental"
 
 
 class Parent(NamedTuple):
-    """A span as a child sees it."""
+    """Ids and flags of a parent span."""
 
     trace: int
     span: int
@@ -36,12 +35,12 @@ class Parent(NamedTuple):
 
 
 def traceparent(parent: Parent) -> str:
-    """The W3C form, as a run's row keeps it."""
+    """Return the W3C form, as stored in the run's row."""
     return f"00-{parent.trace:032x}-{parent.span:016x}-{parent.flags:02x}"
 
 
 def parent_of(text: str) -> Parent | None:
-    """A W3C traceparent; None for anything else."""
+    """Parse a W3C traceparent. Returns None for any other text."""
     found = _TRACEPARENT.fullmatch(text)
     if found is None or not int(found[1], 16) or not int(found[2], 16):
         return None
@@ -49,24 +48,24 @@ def parent_of(text: str) -> Parent | None:
 
 
 def _number(size: int, *parts: object) -> int:
-    """An id that is the same in every process."""
+    """Return an id that every process computes alike."""
     made = sha256("\0".join(map(str, parts)).encode()).digest()[:size]
     return int.from_bytes(made) or 1
 
 
 def visit_span(run: Run, visit: int) -> int:
-    """The id of the span of a visit, known before it ends and to whoever takes the run over."""
+    """Return the span id of a visit. It is known before the visit ends, and to every worker that takes the run over."""
     return _number(8, "visit", run.tenant, run.run, visit)
 
 
 class _Ids:
-    """An id generator that gives the ids it was told of, once, and else those of the one before it."""
+    """Id generator that returns preset ids once, and otherwise those of the original generator."""
 
     def __init__(self, before: Any) -> None:
         self.before = before
         self._next = threading.local()
 
-    def tell(self, trace: int, span: int) -> None:
+    def use_next(self, trace: int, span: int) -> None:
         self._next.trace, self._next.span = trace, span
 
     def generate_trace_id(self) -> int:
@@ -100,7 +99,7 @@ class Traces:
 
     @classmethod
     def wanted(cls) -> "Traces | None":
-        """The spans of this process, where it has loaded OpenTelemetry's SDK and told it what to do with them."""
+        """Return the spans of this process if it has loaded and configured OpenTelemetry's SDK."""
         sdk = sys.modules.get("opentelemetry.sdk.trace")
         if sdk is None:
             return None
@@ -111,15 +110,15 @@ class Traces:
 
     # --- the start -----------------------------------------------------------------------------
     def start(self, *, workflow: str, tenant: str, run: str, trace_id: str) -> "StartSpan":
-        """The span of a start: a child of what runs here, but for a context of another trace given as `trace_id`."""
+        """Open the span of a start, as child of the current span unless `trace_id` names another trace."""
         given = parent_of(trace_id)
         here = self._api.get_current_span().get_span_context().trace_id
         context = self._under(given) if given and given.trace != here else None
         if _TRACE_ID.fullmatch(trace_id):
-            self._ids.tell(int(trace_id, 16), 0)
+            self._ids.use_next(int(trace_id, 16), 0)
             context = self._api.set_span_in_context(self._api.INVALID_SPAN)
         span = self._tracer.start_span("workflow.start", context=context, attributes=self._about(workflow, tenant, run))
-        self._ids.tell(0, 0)
+        self._ids.use_next(0, 0)
         made = span.get_span_context()
         keep = trace_id if trace_id and given is None and not _TRACE_ID.fullmatch(trace_id) else ""
         return StartSpan(
@@ -142,45 +141,45 @@ class Traces:
         decided = self._tracer.sampler.should_sample(None, trace, "workflow.start")
         return Parent(trace, _number(8, "start", run.tenant, run.run), SAMPLED if decided.decision.is_sampled() else 0)
 
-    # --- what a holder sees --------------------------------------------------------------------
+    # --- holders --------------------------------------------------------------------
     def held(self, run: Run) -> None:
-        """A holder begins. The first one sends the start's span, where whoever started it could not."""
+        """Record the start of a holder. The first one sends the start's span if the caller could not."""
         root = self._root(run)
         self._runs[run.tenant, run.run] = _Held(run, root)
         if run.epoch == 1 and parent_of(run.trace_id) is None:
-            self._ids.tell(root.trace, root.span)
+            self._ids.use_next(root.trace, root.span)
             at = run.created_at * NANOS
             none = self._api.set_span_in_context(self._api.INVALID_SPAN)
             about = self._about(run.workflow, run.tenant, run.run)
             span = self._tracer.start_span("workflow.start", context=none, attributes=about, start_time=at)
-            self._ids.tell(0, 0)
+            self._ids.use_next(0, 0)
             span.end(at)
 
     def let_go(self, key: tuple[str, str]) -> None:
-        """The holder of this run has ended."""
+        """Record that the holder of this run has ended."""
         self._runs.pop(key, None)
 
     def entered(self, run: Run) -> None:
-        """The visit that calls from here on belong to."""
+        """Set the visit that further calls belong to."""
         held = self._runs.get((run.tenant, run.run))
         if held is not None:
             self._runs[run.tenant, run.run] = held._replace(run=run)
 
     def checkpoint(self, run: Run, at: int, *, next_: str) -> None:
-        """A visit is over: its span, from its entry to its checkpoint. `run`: as it was in that visit."""
+        """Send the span of a visit, from entry to checkpoint. `run` is the row during that visit."""
         about = {"outlast.node": run.node, "outlast.visit": run.visit, "outlast.next": next_}
         self._past(
             "workflow.checkpoint", run, self._root(run), run.entered_at, at, about, span=visit_span(run, run.visit)
         )
 
     def end(self, run: Run, at: int, status: str) -> None:
-        """The run is over: the span of its last visit, and that of its end."""
+        """Send the spans of the last visit and of the run's end."""
         self.checkpoint(run, at, next_="")
         about = {"outlast.status": status, "outlast.node": run.node}
         self._past("workflow.end", run, self._root(run), at, at, about)
 
     def waited(self, run: Run, kind: str, what: str, since: int, until: int, about: Mapping[str, str]) -> None:
-        """A wait has ended: its span, as long as it lasted, however many processes it outlived."""
+        """Send the span of a wait over its whole duration, across all processes that took part."""
         said = {"outlast.waits_for": kind, "outlast.wait": redact(what), "outlast.node": run.node, **about}
         self._past("interrupt.waiting", run, self._root(run), since, until, said)
 
@@ -188,10 +187,10 @@ class Traces:
         self, name: str, run: Run, parent: Parent, since: int, until: int, about: Mapping[str, Any], *, span: int = 0
     ) -> None:
         told = {"outlast.workflow": run.workflow, "outlast.tenant": run.tenant, "outlast.run": run.run, **about}
-        self._ids.tell(0, span)
+        self._ids.use_next(0, span)
         context = self._under(parent)
         made = self._tracer.start_span(name, context=context, attributes=told, start_time=since * NANOS)
-        self._ids.tell(0, 0)
+        self._ids.use_next(0, 0)
         made.end(max(since, until) * NANOS)
 
     def _under(self, parent: Parent) -> Any:
@@ -214,8 +213,10 @@ class Traces:
         asks: bool,
         secrets: Callable[[], Collection[str]] = tuple,
     ) -> Iterator[Any]:
-        """The span of one attempt of a call, current while the author's code runs. `model`: a lookup that is paid for;
-        `asks`: the receiver is asked about an earlier attempt."""
+        """Open the span of one attempt of a call, current while the author's code runs.
+
+        `model` marks a durable lookup. `asks` marks a question about an earlier attempt.
+        """
         held = self._runs.get((tenant, run))
         if held is None:
             yield None
@@ -240,14 +241,14 @@ class Traces:
         try:
             with self._api.use_span(span, record_exception=False, set_status_on_exception=False):
                 yield span
-        except BaseException as error:  # told in the span, and raised again
+        except BaseException as error:  # recorded in the span, and raised again
             self.failed(span, error, secrets())
             raise
         finally:
             span.end()
 
     def judged(self, span: Any, outcome: Any) -> None:
-        """How an attempt of a write ended; one whose outcome is not a plain answer has a code."""
+        """Record the outcome of an attempt of an effect. An outcome other than an answer has a code."""
         code = getattr(outcome, "code", "")
         span.set_attribute("outlast.outcome", type(outcome).__name__.lower())
         if code:
@@ -255,35 +256,34 @@ class Traces:
             span.set_status(self._api.Status(self._api.StatusCode.ERROR, redact(outcome.detail)[:500]))
 
     def failed(self, span: Any, error: BaseException, secrets: Collection[str] = ()) -> None:
-        """A call that raised: of which type, and what it said, without secrets."""
+        """Record the type and the redacted message of an error."""
         said = redact(f"{type(error).__name__}: {error}", secrets)[:500]
         span.set_attribute("error.type", type(error).__name__)
         span.set_status(self._api.Status(self._api.StatusCode.ERROR, said))
 
 
 class StartSpan(NamedTuple):
-    """The span of a start under way, and what the run's row keeps as its trace."""
+    """The open span of a start, and the trace that the run's row stores."""
 
     span: Any
     trace_id: str
 
     def landed(self) -> None:
-        """The run was created."""
+        """End the span: the run was created."""
         self.span.end()
 
 
 def _without_secrets(_: Any, span: Any, parent_context: Any = None) -> None:
-    """What libraries say of a request's address as its span begins: there may be a key in it (S29)."""
+    """Redact addresses that libraries put into a new span: they may contain keys (S29)."""
     for name, value in (span.attributes or {}).items():
         if name.startswith(("url.", "http.", "db.")) and isinstance(value, str) and (clean := redact(value)) != value:
             span.set_attribute(name, clean)
 
 
 def configure_traces() -> None:
-    """Send spans where the OTEL_… variables say: a process of ours that is given none sends nothing.
+    """Send spans as the OTEL_… variables say. Without them, nothing is sent.
 
-    Needs the extra `otel`. Understands OTEL_TRACES_EXPORTER `otlp` (the default once an endpoint is named), `console`
-    and `none`.
+    Needs the extra `otel`. OTEL_TRACES_EXPORTER may be `otlp` (the default if an endpoint is set), `console` or `none`.
     """
     exporter = os.environ.get("OTEL_TRACES_EXPORTER", "")
     endpoint = os.environ.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") or os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT")
@@ -293,7 +293,7 @@ def configure_traces() -> None:
     os.environ.setdefault("OTEL_SERVICE_NAME", "outlast")
     api, sdk = import_module("opentelemetry.trace"), import_module("opentelemetry.sdk.trace")
     if isinstance(api.get_tracer_provider(), sdk.TracerProvider):
-        return  # the application has its own
+        return  # the application has configured its own
     export = import_module("opentelemetry.sdk.trace.export")
     if exporter == "console":
         processor = export.SimpleSpanProcessor(export.ConsoleSpanExporter(out=sys.stderr))
@@ -301,6 +301,6 @@ def configure_traces() -> None:
         otlp = import_module("opentelemetry.exporter.otlp.proto.http.trace_exporter")
         processor = export.BatchSpanProcessor(otlp.OTLPSpanExporter())
     provider = sdk.TracerProvider()
-    provider.add_span_processor(type("Discreet", (sdk.SpanProcessor,), {"on_start": _without_secrets})())
+    provider.add_span_processor(type("RedactingProcessor", (sdk.SpanProcessor,), {"on_start": _without_secrets})())
     provider.add_span_processor(processor)
     api.set_tracer_provider(provider)
