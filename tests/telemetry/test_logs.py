@@ -99,8 +99,8 @@ def played(watch: Observer, act: Any, what: str = "a1") -> World:
         process = world.worker(flow)
         worker = process.worker
         worker._watch = watch
-        worker._around = worker._around._replace(watch=watch)
-        worker._around.caller._traces = watch.traces
+        worker._services = worker._services._replace(watch=watch)
+        worker._services.caller._traces = watch.traces
         await world.start(flow)
 
     world = World()
@@ -203,7 +203,7 @@ def test_a_secret_argument_is_not_repeated_by_the_error_of_the_call(lines: Lines
 
         flow = one_node(calls, name="quotes")
         worker = world.worker(flow).worker
-        worker._around.caller._traces = traces
+        worker._services.caller._traces = traces
         await world.start(flow)
         assert world.reasons() == ["effect_uncertain"]
         assert "canary" not in str(world.attention()) and f"no ana/{GONE} here" in str(world.attention())

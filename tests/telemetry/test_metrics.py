@@ -48,7 +48,7 @@ def watched(world: World, flow: Any, name: str) -> Process:
     process = world.worker(flow, name=name)
     worker = process.worker
     worker._watch = Observer(worker.counters)
-    worker._around = worker._around._replace(watch=worker._watch)
+    worker._services = worker._services._replace(watch=worker._watch)
     return process
 
 
