@@ -1,8 +1,8 @@
-"""The exam every store must pass: promises over a store factory, with two writers wherever two can be.
+"""Conformance suite of stores: promises that every store keeps, most of them with two writers.
 
-Give each promise a fresh `Subject`: it opens as many writers as asked for on the same data, all on its hand-moved
-clock. A promise returns when it is kept and raises AssertionError when it is broken; its docstring says what it is.
-Nothing is skipped: a store either keeps all of them or is none.
+Give each promise a fresh `Subject`, which opens any number of writers on the same data and a clock moved by hand. A
+promise is a coroutine function. It raises AssertionError if the store breaks it, and its docstring states it. No
+promise may be skipped.
 """
 
 from inspect import getmembers, iscoroutinefunction
@@ -16,7 +16,7 @@ __all__ = ["PROMISES", "HandClock", "Promise", "Subject"]
 
 
 def _promises(module: ModuleType) -> list[Promise]:
-    """The public coroutine functions a module defines, each of which is one promise."""
+    """Return the public coroutine functions that a module defines."""
     found = [f for name, f in getmembers(module, iscoroutinefunction) if not name.startswith("_")]
     return [f for f in found if f.__module__ == module.__name__]
 

@@ -1,4 +1,4 @@
-"""Promises about one commit: whole or not at all, versions, expectations, bounds, chains."""
+"""Promises about one commit: atomicity, versions, expectations, limits, chains."""
 
 import asyncio
 
@@ -34,7 +34,7 @@ from tests.conformance.subject import (
 
 
 async def a_commit_lands_whole(s: Subject) -> None:
-    """Every row of a commit that is done is there for everybody, exactly as it was written."""
+    """All writers see every row of a landed commit, exactly as it was written."""
     a, b = await two(s)
     answer = await a.commit(start(run_row()))
     assert answer.inbox_seq == 0
@@ -44,7 +44,7 @@ async def a_commit_lands_whole(s: Subject) -> None:
 
 
 async def a_refused_commit_writes_nothing(s: Subject) -> None:
-    """Where one row of a commit is stale, none of its rows is written."""
+    """If one row of a commit is stale, none of its rows is written."""
     a, b = await two(s)
     await a.commit(start(run_row()))
     row = await the_run(a)
@@ -54,8 +54,8 @@ async def a_refused_commit_writes_nothing(s: Subject) -> None:
     assert await the_run(b) == row
 
 
-async def a_row_that_must_not_exist_is_inserted_once(s: Subject) -> None:
-    """Version 0 means that there is no such row; the second insert is stale, on kinds with and without versions."""
+async def a_row_is_inserted_once(s: Subject) -> None:
+    """Version 0 inserts a row. A second insertion is stale, on kinds with and without versions."""
     a, b = await two(s)
     await a.commit(start(run_row()))
     await refused_for("version", b.commit(Commit((Put(RUN, run_row(), 0),))))
@@ -66,8 +66,8 @@ async def a_row_that_must_not_exist_is_inserted_once(s: Subject) -> None:
     await refused_for("version", b.commit(Commit(puts(token_row()))))
 
 
-async def a_row_that_is_not_there_is_not_replaced(s: Subject) -> None:
-    """A commit that replaces a row which does not exist is stale, and does not make it."""
+async def a_missing_row_cannot_be_replaced(s: Subject) -> None:
+    """A commit that replaces a missing row is stale and does not create it."""
     a, b = await two(s)
     await refused_for("version", a.commit(put_run(run_row())))
     effect = effect_row()._replace(version=2)
@@ -76,8 +76,8 @@ async def a_row_that_is_not_there_is_not_replaced(s: Subject) -> None:
     assert await b.rows(EFFECT, ("acme", "run-1")) == ()
 
 
-async def the_older_version_loses(s: Subject) -> None:
-    """Whoever read an older version is stale and overwrites nothing (RUN-3)."""
+async def a_commit_for_an_older_version_is_stale(s: Subject) -> None:
+    """A writer that read an older version is stale and overwrites nothing (RUN-3)."""
     a, b = await two(s)
     await a.commit(start(run_row()))
     seen = await the_run(b)
@@ -86,8 +86,8 @@ async def the_older_version_loses(s: Subject) -> None:
     assert (await the_run(b)).node == "first"
 
 
-async def an_expected_row_is_looked_at(s: Subject) -> None:
-    """A commit that expects a row at a version, or none at all, is stale once that is no longer so."""
+async def an_expected_version_is_checked(s: Subject) -> None:
+    """A commit that expects a version of a row, or no row, is stale if that is no longer true."""
     a, b = await two(s)
     await a.commit(start(run_row()))
     row = await the_run(b)
@@ -104,7 +104,7 @@ async def an_expected_row_is_looked_at(s: Subject) -> None:
 
 
 async def a_terminal_run_never_changes(s: Subject) -> None:
-    """A run that has ended is refused every move as Ended, whatever version the mover names."""
+    """A commit to a run that has ended raises Ended, whatever version it names."""
     a, b = await two(s)
     mine = await held(a)
     over = ended(mine)
@@ -115,8 +115,8 @@ async def a_terminal_run_never_changes(s: Subject) -> None:
     assert await the_run(b) == over
 
 
-async def what_no_store_could_hold_is_rejected(s: Subject) -> None:
-    """A commit beyond the bounds is refused as Rejected by every store alike, and writes nothing."""
+async def a_commit_beyond_the_limits_is_rejected(s: Subject) -> None:
+    """Every store raises Rejected for a commit beyond the limits, and writes nothing."""
     a, _ = await two(s)
     await a.commit(start(run_row()))
     row = await the_run(a)
@@ -145,8 +145,8 @@ async def what_no_store_could_hold_is_rejected(s: Subject) -> None:
     assert await the_run(a) == row
 
 
-async def the_largest_commit_lands(s: Subject) -> None:
-    """A commit exactly at the bounds is done, with every row of it."""
+async def a_commit_at_the_limits_lands(s: Subject) -> None:
+    """A commit exactly at the limits lands with all its rows."""
     a, b = await two(s)
     await a.commit(start(run_row()))
     many = tuple(Put(EVENT, event_row(seq=i + 2), 0) for i in range(WRITES_MAX))
@@ -160,7 +160,7 @@ async def the_largest_commit_lands(s: Subject) -> None:
 
 
 async def commits_land_in_the_order_submitted(s: Subject) -> None:
-    """What one writer submits lands in that order, though nobody waits in between."""
+    """Commits of one writer land in the order of submission, without waiting in between."""
     a, b = await two(s)
     await a.commit(start(run_row()))
     row, futures = await the_run(a), []
@@ -173,7 +173,7 @@ async def commits_land_in_the_order_submitted(s: Subject) -> None:
 
 
 async def a_chain_breaks_at_the_first_refusal(s: Subject) -> None:
-    """Once a commit of a chain is not done, all that follow in it are refused, submitted before or after (S-7)."""
+    """After a refused commit of a chain, all later ones are refused, whenever they were submitted (S-7)."""
     a, _ = await two(s)
     mine = await held(a)
     effect, chain = effect_row(), Chain()
@@ -189,8 +189,8 @@ async def a_chain_breaks_at_the_first_refusal(s: Subject) -> None:
     await a.commit(put_run(mine, node="next"), chain=Chain())
 
 
-async def a_rejected_commit_breaks_its_chain_there(s: Subject) -> None:
-    """A commit beyond the bounds keeps its place: what came before it in its chain lands, what follows does not."""
+async def a_rejected_commit_breaks_its_chain_in_order(s: Subject) -> None:
+    """Earlier commits of the chain land before a commit beyond the limits. Later ones do not."""
     a, _ = await two(s)
     mine = await held(a)
     chain = Chain()
@@ -202,25 +202,25 @@ async def a_rejected_commit_breaks_its_chain_there(s: Subject) -> None:
     await refused_for("chain", after)
 
 
-async def a_broken_chain_is_nobody_elses(s: Subject) -> None:
-    """Notes and other holders' commits pass beside a broken chain, in the same batch."""
+async def a_broken_chain_affects_no_other_commit(s: Subject) -> None:
+    """Messages and commits of other holders land beside a broken chain in the same batch."""
     a, b = await two(s)
     mine, other = await held(a), await held(a, "run-2")
     chain = Chain()
     bad = a.submit(put_run(mine._replace(version=9)), chain=chain)
     after = a.submit(put_run(mine), chain=chain)
-    note = a.submit(post(message_row()))
+    message = a.submit(post(message_row()))
     theirs = a.submit(put_run(other, node="next"), chain=Chain())
     assert isinstance(await outcome(bad), Stale)
     await refused_for("chain", after)
-    assert (await note).inbox_seq == 1
+    assert (await message).inbox_seq == 1
     await theirs
     assert len(await messages(b)) == 1
     assert (await the_run(b, "run-2")).node == "next"
 
 
 async def later_commits_see_earlier_ones_of_their_batch(s: Subject) -> None:
-    """An effect can be intended, recorded and built upon before anybody waits for the first of these."""
+    """An effect can be intended, recorded and built upon before the first commit is awaited."""
     a, b = await two(s)
     mine = await held(a)
     effect, chain = effect_row(), Chain()
@@ -238,15 +238,15 @@ async def later_commits_see_earlier_ones_of_their_batch(s: Subject) -> None:
     assert found.version == 2
 
 
-async def a_commit_nobody_awaits_lands(s: Subject) -> None:
-    """A lingering commit lands by itself, without company."""
+async def a_lingering_commit_lands(s: Subject) -> None:
+    """A lingering commit lands even if no other commit follows."""
     a, b = await two(s)
     await a.submit(start(run_row()), linger=True)
     assert await b.load(RUN, ("acme", "run-1")) is not None
 
 
-async def giving_up_the_wait_gives_up_nothing(s: Subject) -> None:
-    """A commit whose awaiter is cancelled lands all the same, and the store goes on."""
+async def a_cancelled_caller_does_not_cancel_its_commit(s: Subject) -> None:
+    """A commit lands although its caller was cancelled, and the store goes on."""
     a, b = await two(s)
     future = a.submit(start(run_row()))
     future.cancel()

@@ -1,4 +1,4 @@
-"""Promises about tenants whose runs are due at once: each has its turn, however many another one's are (S35)."""
+"""Promises about tenants with due runs at the same time: tenants take turns, whatever their backlog (S35)."""
 
 import asyncio
 
@@ -11,9 +11,11 @@ CROWD = 40
 N = 5  # taken at once
 
 
-async def a_backlog_keeps_nobody_waiting(s: Subject) -> None:
-    """Where more is due than is taken, a tenant's first due run is among the next taken, however late it came and
-    however many another tenant has; and in the end every run has been taken once."""
+async def a_backlog_does_not_delay_other_tenants(s: Subject) -> None:
+    """A tenant's first due run is among the next taken, however many runs of others are due.
+
+    This holds however late the run came. In the end every run has been taken once.
+    """
     a, b = await two(s)
     await _crowd(a, "acme", CROWD, T0 - 100)
     await _crowd(a, "beta", 1, T0)
@@ -26,9 +28,8 @@ async def a_backlog_keeps_nobody_waiting(s: Subject) -> None:
     assert 5 + sum(map(len, taken)) + sum(map(len, left)) == CROWD + 4
 
 
-async def a_place_goes_to_whoever_holds_fewest(s: Subject) -> None:
-    """Of what is due, each run taken is of the tenant of which the taker holds the fewest by then; within a tenant the
-    oldest due goes first."""
+async def a_slot_goes_to_the_tenant_with_fewest_runs(s: Subject) -> None:
+    """Each run taken is of the tenant with the fewest held runs, and the oldest of that tenant."""
     a, b = await two(s)
     await _crowd(a, "acme", CROWD, T0 - 100)
     await _crowd(a, "beta", CROWD, T0 - 50)
@@ -42,9 +43,11 @@ async def a_place_goes_to_whoever_holds_fewest(s: Subject) -> None:
         assert mine == sorted(mine) and len(mine) == 5, mine
 
 
-async def many_backlogs_keep_nobody_waiting(s: Subject) -> None:
-    """The oldest run of a tenant of which nothing is held is taken before any further one of those of which something
-    is, behind however many of them it stands."""
+async def many_backlogs_do_not_delay_other_tenants(s: Subject) -> None:
+    """The oldest run of a tenant without held runs goes before further runs of other tenants.
+
+    This holds however many tenants have a backlog.
+    """
     a, b = await two(s)
     crowd = [f"crowd-{i}" for i in range(8)]
     for i, tenant in enumerate(crowd):
@@ -57,9 +60,11 @@ async def many_backlogs_keep_nobody_waiting(s: Subject) -> None:
     assert await _tenants(b, 1, held=held) == ["crowd-0"]
 
 
-async def who_comes_behind_a_backlog_is_found(s: Subject) -> None:
-    """A run that falls due after others were looked for in vain is found by the next take; also one that is due since
-    up to SLACK ms before; and after TRUSTED ms any."""
+async def a_run_behind_a_backlog_is_found(s: Subject) -> None:
+    """The next take finds a run that fell due after a take found no other tenant.
+
+    The run may have been due for up to SLACK ms already. After TRUSTED ms, any due run is found.
+    """
     a, b = await two(s)
     await _crowd(a, "acme", CROWD, T0 - 100)
     assert await _tenants(b, N) == ["acme"] * N
@@ -82,6 +87,6 @@ async def _crowd(store: Store, tenant: str, count: int, due_at: int, name: str =
 async def _tenants(
     store: Store, n: int, held: dict[str, int] | None = None, lanes: tuple[str, ...] = (LANE,)
 ) -> list[str]:
-    """Whose runs a take of `n` gives."""
+    """Take `n` runs and return their tenants."""
     taken: tuple[Run, ...] = await store.take(lanes, n, claim_by("worker"), held=held or {})
     return [run.tenant for run in taken]

@@ -1,4 +1,4 @@
-"""Promises about notes, parking and ending: S-1."""
+"""Promises about messages, parking and ending (S-1)."""
 
 import asyncio
 
@@ -30,19 +30,19 @@ from tests.conformance.subject import (
 )
 
 
-async def notes_are_numbered_and_stamped_by_the_store(s: Subject) -> None:
-    """Notes get the numbers 1, 2, … and the store's business time, whatever their writer says."""
+async def the_store_numbers_and_stamps_messages(s: Subject) -> None:
+    """Messages get the numbers 1, 2, … and the store's business time, whatever their writer wrote."""
     a, b = await two(s)
     await a.commit(start(run_row()))
     assert (await a.commit(post(message_row(payload=b"1")))).inbox_seq == 1
     s.clock.time += 5
     assert (await b.commit(post(message_row(payload=b"2")._replace(n=77, at=77)))).inbox_seq == 2
     found = await messages(a)
-    assert [(note.n, note.at, note.payload) for note in found] == [(1, T0, b"1"), (2, T0 + 5, b"2")]
+    assert [(message.n, message.at, message.payload) for message in found] == [(1, T0, b"1"), (2, T0 + 5, b"2")]
 
 
-async def posting_spends_no_version(s: Subject) -> None:
-    """A note changes `inbox_seq` and, if nobody owns the run, `due_at`; nothing else, so no holder is refused for it."""
+async def appending_a_message_keeps_the_version(s: Subject) -> None:
+    """A message changes `inbox_seq` and, if the run is unowned, `due_at`, so that no holder is refused for it."""
     a, b = await two(s)
     mine = await held(a)
     await b.commit(post(message_row()))
@@ -51,8 +51,8 @@ async def posting_spends_no_version(s: Subject) -> None:
     assert (await the_run(b)).inbox_seq == 1, "a holder's write never sets mail"
 
 
-async def a_note_makes_a_sleeping_run_due(s: Subject) -> None:
-    """A note to a run that nobody owns makes it due now; one that is due already keeps its place."""
+async def a_message_makes_a_parked_run_due(s: Subject) -> None:
+    """A message makes an unowned run due now. A run that is due already keeps its due_at."""
     a, b = await two(s)
     mine = await held(a)
     await a.commit(Commit((Put(RUN, parked(mine), mine.version),)))
@@ -67,8 +67,8 @@ async def a_note_makes_a_sleeping_run_due(s: Subject) -> None:
     assert (await the_run(a, "run-2")).due_at == T0 + 2_000
 
 
-async def a_note_to_an_owned_run_does_not_make_it_due(s: Subject) -> None:
-    """Nobody takes a run from a healthy holder because a note came."""
+async def a_message_does_not_make_an_owned_run_due(s: Subject) -> None:
+    """A message does not let another worker take the run of a healthy holder."""
     a, b = await two(s)
     mine = await held(a)
     await b.commit(post(message_row()))
@@ -76,8 +76,8 @@ async def a_note_to_an_owned_run_does_not_make_it_due(s: Subject) -> None:
     assert await b.take((mine.lane,), 5, lambda run, now, mapping: None) == ()
 
 
-async def nothing_is_posted_where_nobody_will_read(s: Subject) -> None:
-    """A note to no run is stale, one to a run that has ended is refused as Ended; neither is written."""
+async def a_message_to_an_ended_run_is_refused(s: Subject) -> None:
+    """A message to a missing run is Stale, one to an ended run raises Ended, and neither is written."""
     a, b = await two(s)
     await refused_for("missing", b.commit(post(message_row())))
     mine = await held(a)
@@ -87,8 +87,8 @@ async def nothing_is_posted_where_nobody_will_read(s: Subject) -> None:
     assert await the_run(b) == ended(mine)
 
 
-async def a_commit_that_names_the_mail_is_refused_once_it_moved(s: Subject) -> None:
-    """Park, retry, hand back and finish name the mail they have read: after a new note they are refused."""
+async def a_commit_with_an_old_inbox_seq_is_stale(s: Subject) -> None:
+    """Park, retry, hand back and finish name the inbox_seq they have read, and are stale after a new message."""
     a, b = await two(s)
     mine = await held(a)
     await b.commit(post(message_row()))
@@ -98,8 +98,8 @@ async def a_commit_that_names_the_mail_is_refused_once_it_moved(s: Subject) -> N
     assert (await the_run(b)).owner == ""
 
 
-async def every_answer_carries_the_mail(s: Subject) -> None:
-    """A holder learns of a note from the answer to whatever it commits next."""
+async def every_result_carries_inbox_seq(s: Subject) -> None:
+    """A holder learns of a message from the result of its next commit."""
     a, b = await two(s)
     mine = await held(a)
     await b.commit(post(message_row()))
@@ -109,8 +109,8 @@ async def every_answer_carries_the_mail(s: Subject) -> None:
     assert (await a.commit(fenced)).inbox_seq == 2
 
 
-async def a_note_and_a_park_never_miss_each_other(s: Subject) -> None:
-    """Whatever order a note and a park meet in, a parked run with unread mail is due."""
+async def a_message_and_a_park_do_not_miss_each_other(s: Subject) -> None:
+    """In any order of a message and a park, a parked run with an unread message is due."""
     a, b = await two(s)
     for i in range(30):
         mine = await held(a, f"run-{i}")
@@ -131,19 +131,19 @@ async def a_note_and_a_park_never_miss_each_other(s: Subject) -> None:
             assert row.due_at is not None
 
 
-async def notes_of_two_writers_have_no_gap(s: Subject) -> None:
-    """However many post at once, the numbers are 1 … n and `inbox_seq` is n."""
+async def messages_of_two_writers_have_no_gap(s: Subject) -> None:
+    """However many messages are written at once, the numbers are 1 to n and `inbox_seq` is n."""
     a, b = await two(s)
     await a.commit(start(run_row()))
     both = [store.commit(post(message_row(payload=b"%d" % i))) for i in range(40) for store in (a, b)]
     answers = await asyncio.gather(*both)
     assert sorted(answer.inbox_seq for answer in answers) == list(range(1, 81))
-    assert [note.n for note in await messages(b)] == list(range(1, 81))
+    assert [message.n for message in await messages(b)] == list(range(1, 81))
     assert (await the_run(a)).inbox_seq == 80
 
 
-async def a_decision_and_its_note_are_one(s: Subject) -> None:
-    """An approval is decided once, and exactly one note tells its run, however many decide at once."""
+async def a_decision_lands_with_its_message(s: Subject) -> None:
+    """An approval is decided once with exactly one message to its run, however many decide at once."""
     a, b = await two(s)
     await a.commit(start(run_row()))
     pending = approval_row()
@@ -156,15 +156,15 @@ async def a_decision_and_its_note_are_one(s: Subject) -> None:
     both = (a.commit(decide("ann", ApprovalStatus.APPROVED)), b.commit(decide("bob", ApprovalStatus.REJECTED)))
     answers = await asyncio.gather(*map(outcome, both))
     assert sum(isinstance(answer, Stale) for answer in answers) == 1
-    (note,) = await messages(a)
+    (message,) = await messages(a)
     row = await a.load(APPROVAL, pending[:3])
     assert isinstance(row, Approval)
-    assert note.actor == row.decided_by
+    assert message.actor == row.decided_by
     assert row.version == 2
 
 
-async def a_wake_makes_a_sleeping_run_due(s: Subject) -> None:
-    """Waking spends no version; it moves an unowned, unfinished run and leaves every other as it is."""
+async def a_wake_makes_a_parked_run_due(s: Subject) -> None:
+    """A wake changes no version, and only an unowned, unfinished run becomes due."""
     a, b = await two(s)
     mine = await held(a)
     wake = Commit((Wake("acme", "run-1"),))

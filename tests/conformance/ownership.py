@@ -1,4 +1,4 @@
-"""Promises about who holds a run: taking, fencing, closing (S-2, S-8)."""
+"""Promises about the holder of a run: taking, fencing, closing (S-2, S-8)."""
 
 import asyncio
 
@@ -35,7 +35,7 @@ from tests.conformance.subject import (
 
 
 async def no_run_is_taken_twice(s: Subject) -> None:
-    """However many take at once, every due run is taken by exactly one of them (REC-1, REC-5)."""
+    """If several workers take at once, each due run is taken by exactly one (REC-1, REC-5)."""
     a, b = await two(s)
     await asyncio.gather(*(a.commit(start(run_row(f"run-{i:02}"))) for i in range(60)))
 
@@ -55,7 +55,7 @@ async def no_run_is_taken_twice(s: Subject) -> None:
 
 
 async def the_oldest_due_is_taken_first(s: Subject) -> None:
-    """`take` moves at most n due runs of the lanes named, oldest due first, and answers the rows as left."""
+    """`take` moves at most n due runs of the lanes, oldest due first, and returns the rows after the move."""
     a, b = await two(s)
     for name, due_at, lane in (
         ("late", T0 - 10, LANE), ("old", T0 - 30, "other@2"), ("new", T0, LANE), ("older", T0 - 40, LANE),
@@ -69,8 +69,8 @@ async def the_oldest_due_is_taken_first(s: Subject) -> None:
     assert await b.take((LANE, "other@2"), 9, claim_by("worker-1")) == ()
 
 
-async def an_overdue_slice_can_be_taken(s: Subject) -> None:
-    """A run whose holder has used up its budget is due like any other; before that it is not."""
+async def a_run_past_its_budget_can_be_taken(s: Subject) -> None:
+    """A run whose holder has used up its budget is due. Before that it is not."""
     a, b = await two(s)
     mine = await held(a)
     assert await b.take((LANE,), 5, claim_by("worker-2")) == ()
@@ -79,8 +79,8 @@ async def an_overdue_slice_can_be_taken(s: Subject) -> None:
     assert (taken.owner, taken.epoch) == ("worker-2", mine.epoch + 1)
 
 
-async def runs_of_a_closed_owner_are_taken_by_name(s: Subject) -> None:
-    """Where owners are named, their runs are taken, due or not, and nobody else's."""
+async def runs_are_taken_by_owner(s: Subject) -> None:
+    """If owners are named, their runs are taken, due or not, and no others."""
     a, b = await two(s)
     await held(a, "run-1", "silent")
     await held(a, "run-2", "healthy")
@@ -93,7 +93,7 @@ async def runs_of_a_closed_owner_are_taken_by_name(s: Subject) -> None:
 
 
 async def a_step_may_decline(s: Subject) -> None:
-    """A run whose step answers None, or whose commit is stale, is left as it is; the others are taken."""
+    """A run is unchanged if its step returns None or its commit is stale. The others are taken."""
     a, b = await two(s)
     for name in ("run-1", "run-2", "run-3"):
         await a.commit(start(run_row(name)))
@@ -109,8 +109,8 @@ async def a_step_may_decline(s: Subject) -> None:
     assert await the_run(a, "run-2") == run_row("run-2")
 
 
-async def a_mistake_in_a_step_is_the_takers_alone(s: Subject) -> None:
-    """A step that raises takes nothing; its error reaches the taker, and nobody else's commit is refused."""
+async def an_error_in_a_step_affects_its_taker_only(s: Subject) -> None:
+    """A step that raises takes nothing. The taker gets its error, and no other commit is refused."""
     a, _ = await two(s)
     await a.commit(start(run_row()))
 
@@ -129,7 +129,7 @@ async def a_mistake_in_a_step_is_the_takers_alone(s: Subject) -> None:
 
 
 async def the_replaced_holder_writes_nothing(s: Subject) -> None:
-    """After a takeover the old holder is stale in everything it does under its fence, also without the run's row."""
+    """After a takeover, every commit under the old fence is stale, even without the run's row."""
     a, b = await two(s)
     mine = await held(a)
     effect = effect_row()
@@ -143,8 +143,8 @@ async def the_replaced_holder_writes_nothing(s: Subject) -> None:
     await b.commit(record(effect, theirs))
 
 
-async def giving_back_fences_what_is_left_behind(s: Subject) -> None:
-    """After a park, which raises the epoch, and after an advance, which changes the visit, the old fence is stale."""
+async def parking_and_advancing_fence_the_old_holder(s: Subject) -> None:
+    """A park raises the epoch and an advance changes the visit, so the old fence is stale."""
     a, _ = await two(s)
     mine = await held(a)
     after = moved(mine, visit=2)
@@ -155,8 +155,8 @@ async def giving_back_fences_what_is_left_behind(s: Subject) -> None:
     await refused_for("epoch", a.commit(intend(effect_row(visit=2, key="late"), after)))
 
 
-async def a_fence_around_nothing_is_stale(s: Subject) -> None:
-    """A fence on a run that is not there is stale, on one that has ended it is Ended."""
+async def a_fence_on_a_missing_run_is_stale(s: Subject) -> None:
+    """A fence on a missing run is Stale. A fence on an ended run raises Ended."""
     a, b = await two(s)
     await refused_for("missing", b.commit(intend(effect_row(), run_row())))
     mine = await held(a)
@@ -165,8 +165,8 @@ async def a_fence_around_nothing_is_stale(s: Subject) -> None:
     assert isinstance(error, Ended), error
 
 
-async def one_of_many_wins(s: Subject) -> None:
-    """Of all who move a row from one version, exactly one is done, on whatever kind of row (RUN-3)."""
+async def one_of_many_writers_wins(s: Subject) -> None:
+    """If many writers move a row from one version, exactly one lands, on any kind of row (RUN-3)."""
     a, b = await two(s)
     await a.commit(Commit(puts(slot_row())))
     await a.commit(start(run_row()))
@@ -186,7 +186,7 @@ async def one_of_many_wins(s: Subject) -> None:
 
 
 async def one_start_key_starts_one_run(s: Subject) -> None:
-    """Of all who start a run under the same key, exactly one is done, and only its run is there."""
+    """If many start a run under the same key, exactly one lands, and only its run exists."""
     a, b = await two(s)
 
     def begin(name: str) -> Commit:

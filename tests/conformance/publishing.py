@@ -1,4 +1,4 @@
-"""Promises about what the world is to be told: what is noted as untold, when it is forgotten, who owes something."""
+"""Promises about events for subscribers: which are noted as unpublished, when they go, which cursors are due."""
 
 from outlast.core.commit import Commit, Drop, Put, When
 from outlast.core.deliveries import SUBSCRIBED_TENANTS, hold, let_go, subscribed_tenants_row
@@ -20,8 +20,8 @@ from tests.conformance.subject import (
 )
 
 
-async def what_nobody_wants_to_hear_is_not_noted(s: Subject) -> None:
-    """Where nobody listens, an event costs no further row; nor does it where another tenant is listened to."""
+async def events_without_subscription_are_not_noted(s: Subject) -> None:
+    """Without a subscription of its tenant, an event costs no further row."""
     a, b = await two(s)
     await a.commit(start(run_row()))
     assert await a.rows(UNPUBLISHED, ()) == ()
@@ -31,9 +31,11 @@ async def what_nobody_wants_to_hear_is_not_noted(s: Subject) -> None:
     assert await b.rows(UNPUBLISHED, ()) == ()
 
 
-async def an_event_is_noted_in_the_commit_that_writes_it(s: Subject) -> None:
-    """From the commit on that lists a tenant, every event of it is noted as untold, whoever writes it, however warm his
-    connection; and from the commit on that strikes the tenant, none is."""
+async def an_event_is_noted_by_the_commit_that_writes_it(s: Subject) -> None:
+    """Every event of a subscribed tenant is noted as unpublished by the commit that writes it.
+
+    This holds from the commit that lists the tenant to the one that removes it, for every writer.
+    """
     a, b = await two(s)
     await a.commit(start(run_row()))
     await b.commit(start(run_row("run-2")))
@@ -51,7 +53,7 @@ async def an_event_is_noted_in_the_commit_that_writes_it(s: Subject) -> None:
 
 
 async def a_refused_commit_notes_nothing(s: Subject) -> None:
-    """An event that was not written is not to be told."""
+    """An event that was not written is not noted as unpublished."""
     a, b = await two(s)
     await _listen(a, TENANT)
     await b.commit(start(run_row()))
@@ -61,9 +63,11 @@ async def a_refused_commit_notes_nothing(s: Subject) -> None:
     assert [mark.seq for mark in await _marks(a)] == [1]
 
 
-async def what_is_told_is_forgotten_whole_or_not_at_all(s: Subject) -> None:
-    """A mark goes in the commit by which a cursor knows of it; where that is stale the mark stays, and forgetting one
-    that is not there is no mistake."""
+async def a_published_event_is_removed_with_its_commit(s: Subject) -> None:
+    """The message of an event goes in the commit by which a cursor knows the event.
+
+    If that commit is stale, the message stays. Removing a missing message is no error.
+    """
     a, b = await two(s)
     await _listen(a, TENANT)
     await a.commit(start(run_row()))
@@ -76,9 +80,11 @@ async def what_is_told_is_forgotten_whole_or_not_at_all(s: Subject) -> None:
     await b.commit(Commit(drops))
 
 
-async def what_is_owed_comes_the_earliest_first(s: Subject) -> None:
-    """Cursors of a subscription that owe something, due or not, the earliest first; no other's, and none that owes
-    nothing. Every writer sees it at once."""
+async def cursors_come_earliest_first(s: Subject) -> None:
+    """Cursors of a subscription with deliveries left come earliest first, due or not.
+
+    Cursors of other subscriptions and cursors without deliveries do not come. Every writer sees a change at once.
+    """
     a, b = await two(s)
     rows = [
         _cursor("run-1")._replace(due_at=T0 + 900),
@@ -100,8 +106,10 @@ async def what_is_owed_comes_the_earliest_first(s: Subject) -> None:
 
 
 async def a_cursor_has_one_holder(s: Subject) -> None:
-    """Of two dispatchers that take the same cursor one has it; nobody takes it from a holder whose claim runs, and
-    once it has ended the late holder's word is stale."""
+    """If two dispatchers take the same cursor, one gets it.
+
+    No dispatcher takes it before the claim ends. Afterwards a commit of the late holder is stale.
+    """
     a, b = await two(s)
     await a.commit(Commit((Put(CURSOR, _cursor(), 0),)))
     now = await a.now()
@@ -121,7 +129,7 @@ async def a_cursor_has_one_holder(s: Subject) -> None:
 
 # --- rows ----------------------------------------------------------------------------------
 def _cursor(run: str = "run-1") -> Cursor:
-    """One that owes two events, due now."""
+    """Return a cursor with two deliveries left, due now."""
     return Cursor(
         tenant=TENANT, run=run, subscription="wh_1", version=1, epoch=0, owner="", due_at=T0, seq=0, upto=2, last=0,
         again=0, owed_since=T0, at=T0,
@@ -129,7 +137,7 @@ def _cursor(run: str = "run-1") -> Cursor:
 
 
 async def _listen(store: Store, *tenants: str) -> None:
-    """These are the tenants that somebody listens to."""
+    """Replace the list of tenants that have a subscription."""
     row = await store.load(META, SUBSCRIBED_TENANTS)
     version = 0 if row is None else version_of(META, row)
     await store.commit(Commit((Put(META, subscribed_tenants_row(row, tenants), version),)))

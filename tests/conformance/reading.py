@@ -1,4 +1,4 @@
-"""Promises about reading: what is found, in which order, and whose it is."""
+"""Promises about reads: rows, their order, and their tenant."""
 
 from base64 import urlsafe_b64encode
 from typing import Final
@@ -60,7 +60,7 @@ from tests.conformance.subject import (
 
 
 async def rows_come_back_as_they_were(s: Subject) -> None:
-    """Text of any language, empty and long bytes, None and large numbers are read as they were written."""
+    """Text of any language, empty and long bytes, None and large numbers are read as written."""
     a, b = await two(s)
     run = run_row(
         "run-ü", status_label="zwölf €, 十二, 🙂, ' \" \\ % ? \n", due_at=2**62, created_at=-(2**63), seq=2**63 - 1
@@ -77,7 +77,7 @@ async def rows_come_back_as_they_were(s: Subject) -> None:
 
 
 async def rows_are_in_key_order(s: Subject) -> None:
-    """Rows under a prefix come in key order, numbers as numbers; `after` and `limit` walk through them."""
+    """Rows under a prefix come in key order, numbers as numbers. `after` and `limit` page through them."""
     a, b = await two(s)
     await a.commit(start(run_row()))
     await a.commit(Commit(puts(*(event_row(seq=i) for i in (100, 9, 10, 2)))))
@@ -95,8 +95,8 @@ async def rows_are_in_key_order(s: Subject) -> None:
     assert [row[1] for row in await b.rows(WORKER, (STORE,))] == ["w-1", "w-2"]
 
 
-async def many_are_loaded_in_their_order(s: Subject) -> None:
-    """`load_many` answers the row at each key, in the order of the keys, None where there is none."""
+async def many_rows_are_loaded_in_the_order_of_keys(s: Subject) -> None:
+    """`load_many` returns the row at each key in the order of the keys, and None for missing rows."""
     a, b = await two(s)
     await a.commit(start(run_row()))
     await a.commit(Commit(puts(*(value_row(name, bytes([i]) * 100_000) for i, name in enumerate("abc")))))
@@ -108,8 +108,8 @@ async def many_are_loaded_in_their_order(s: Subject) -> None:
     assert await b.load_many(EVENT, [("acme", "run-1", 2), ("acme", "run-1", 1)]) == (None, event_row())
 
 
-async def rows_are_counted_and_come_by_their_ordinal(s: Subject) -> None:
-    """`in_order` walks through rows by ordinal, whatever their keys; `count` counts them now, under each prefix."""
+async def rows_are_counted_and_read_by_ordinal(s: Subject) -> None:
+    """`in_order` pages through rows by ordinal, whatever their keys. `count` counts them under each prefix."""
     a, b = await two(s)
     await a.commit(start(run_row()))
     rows = [Result("acme", "run-1", key, 1, n, "lead", b"{}", T0) for n, key in enumerate(("m", "z", "a", "b"), 1)]
@@ -132,7 +132,7 @@ async def rows_are_counted_and_come_by_their_ordinal(s: Subject) -> None:
 
 
 async def a_census_counts_the_rows_of_all_tenants(s: Subject) -> None:
-    """`census` counts by the values of several columns, over all tenants; `filled` leaves out rows without a value."""
+    """`census` counts by several columns over all tenants. `filled` leaves out rows without a value."""
     a, b = await two(s)
     await a.commit(start(run_row()))
     await a.commit(start(run_row("run-2", attention="[1]")))
@@ -144,7 +144,7 @@ async def a_census_counts_the_rows_of_all_tenants(s: Subject) -> None:
 
 
 async def a_value_is_written_once(s: Subject) -> None:
-    """A second value under the same hash is refused, for any writer, and the first stays; it goes with its run."""
+    """A second value under the same hash is refused for any writer. The first one stays until its run is purged."""
     a, b = await two(s)
     await a.commit(start(run_row()))
     await a.commit(Commit((Put(RUN, ended(run_row()), 1), *puts(value_row("a", b"first")))))
@@ -154,8 +154,8 @@ async def a_value_is_written_once(s: Subject) -> None:
     assert await b.load(VALUE, ("acme", "run-1", "a")) is None
 
 
-async def a_holder_gets_all_of_its_run(s: Subject) -> None:
-    """`run_rows` answers every row of each run and the newest snapshot; None where there is no run."""
+async def a_holder_reads_all_rows_of_its_run(s: Subject) -> None:
+    """`run_rows` returns every row of each run and the newest snapshot, or None for a missing run."""
     a, b = await two(s)
     await a.commit(start(run_row()))
     await a.commit(Commit((Put(EVENT, event_row(seq=2, snapshot=b"two"), 0),)))
@@ -175,13 +175,13 @@ async def a_holder_gets_all_of_its_run(s: Subject) -> None:
     assert (found.last.seq, found.last.snapshot) == (2, b"two")
     assert (found.effects, found.memos, found.waits, found.evidence) == ((effect_row(),), (memo,), (wait,), (late,))
     assert found.approvals == (approval_row(),)
-    assert [note.n for note in found.messages] == [1]
+    assert [message.n for message in found.messages] == [1]
     assert found.now.real == s.clock.time
     assert (len(other.effects), len(other.messages)) == (0, 0)
 
 
 async def pages_are_newest_first(s: Subject) -> None:
-    """A page shows a tenant's newest rows first; its cursor goes on without gap or repetition, through equal times."""
+    """A page has a tenant's newest rows first. Its cursor continues without gap or repetition."""
     a, b = await two(s)
     for i in range(7):
         await a.commit(start(run_row(f"run-{i}", created_at=T0 + i // 3, node="even" if i % 2 == 0 else "odd")))
@@ -208,8 +208,8 @@ STRANGE_PLACES: Final = (
 )  # fmt: skip
 
 
-async def a_page_takes_no_strange_names(s: Subject) -> None:
-    """What is no column, and what is no cursor, is refused in words: none of it reaches a statement."""
+async def a_page_refuses_unknown_columns(s: Subject) -> None:
+    """Unknown columns and malformed cursors raise InvalidInput and never reach a statement."""
     a, _ = await two(s)
     await a.commit(start(run_row()))
     calls = [
@@ -230,7 +230,7 @@ async def a_page_takes_no_strange_names(s: Subject) -> None:
 
 
 async def a_tally_counts_rows(s: Subject) -> None:
-    """Counts are counts of rows, for each value of a column."""
+    """`tally` counts rows by the value of a column."""
     a, b = await two(s)
     for i in range(5):
         await a.commit(start(run_row(f"run-{i}")))
@@ -240,7 +240,7 @@ async def a_tally_counts_rows(s: Subject) -> None:
 
 
 async def the_next_due_is_known(s: Subject) -> None:
-    """`next_due` is the earliest due_at of the lanes named, also where it is past; None where nothing will be."""
+    """`next_due` is the earliest due_at of the lanes, even if it has passed, or None."""
     a, b = await two(s)
     assert await b.next_due((LANE,)) is None
     await a.commit(start(run_row("run-1", due_at=T0 + 70)))
@@ -254,7 +254,7 @@ async def the_next_due_is_known(s: Subject) -> None:
 
 
 async def the_queue_is_in_order(s: Subject) -> None:
-    """Runs that wait for a slot come oldest first, of one tenant or of all; one that has its slot is gone."""
+    """Runs that wait for a slot come oldest first, of one tenant or of all. A run with a slot is not among them."""
     a, b = await two(s)
     for name, at, tenant in (("b", 2, "acme"), ("a", 3, "acme"), ("c", 1, "globex"), ("d", 1, "acme")):
         await a.commit(start(run_row(name, tenant, created_at=T0 + at, queue=tenant)))
@@ -267,7 +267,7 @@ async def the_queue_is_in_order(s: Subject) -> None:
 
 
 async def an_owner_finds_its_runs(s: Subject) -> None:
-    """`owned` answers the runs of one worker as they stand; nobody's and ended runs are no worker's."""
+    """`owned` returns the present rows of one worker's runs, without unowned and ended runs."""
     a, b = await two(s)
     mine = await held(a)
     await held(a, "run-2", "worker-2")
@@ -278,8 +278,8 @@ async def an_owner_finds_its_runs(s: Subject) -> None:
     assert await b.owned("") == ()
 
 
-async def what_moves_is_found(s: Subject) -> None:
-    """`moving` answers what workers own and what has ended since, newest end first, of one tenant."""
+async def owned_and_ended_runs_are_found(s: Subject) -> None:
+    """`moving` returns the owned runs of one tenant and those that ended since, newest end first."""
     a, b = await two(s)
     for name in ("a", "b", "c", "d"):
         row = await held(a, name, f"worker-{name}")
@@ -304,8 +304,8 @@ async def what_moves_is_found(s: Subject) -> None:
     assert [run.run for run in await b.moving("acme", 0, 9)] == ["b"]
 
 
-async def tenants_do_not_meet(s: Subject) -> None:
-    """No read or write of one tenant finds, changes or counts a row of another, whatever their names share (RUN-5)."""
+async def tenants_are_isolated(s: Subject) -> None:
+    """No read or write of one tenant finds, changes or counts a row of another tenant (RUN-5)."""
     a, b = await two(s)
     for tenant in ("acme", "acme2", "acm", "acme.x"):
         await a.commit(start(run_row(tenant=tenant, node=tenant)))
@@ -329,8 +329,8 @@ async def tenants_do_not_meet(s: Subject) -> None:
     assert {row[0] for row in await b.rows(MESSAGE, ())} == {"acme2", "acm", "acme.x"}
 
 
-async def forgetting_leaves_tokens(s: Subject) -> None:
-    """`purge` forgets at most n runs that ended before an instant, oldest first, with all their rows but tokens."""
+async def purge_keeps_tokens(s: Subject) -> None:
+    """`purge` deletes at most n runs that ended before an instant, oldest first, with all rows except tokens."""
     a, b = await two(s)
     for i in range(4):
         name = f"run-{i}"

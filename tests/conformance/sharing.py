@@ -1,4 +1,4 @@
-"""Promises about what all runs of a tenant share: whose rows a run is given, and how long they are kept (S-18)."""
+"""Promises about effects that all runs of a tenant share: who reads them, and how long they are kept (S-18)."""
 
 import asyncio
 
@@ -33,8 +33,8 @@ def _usage(run: str, key: str = "refund/7") -> Put:
     return Put(USAGE, Usage(TENANT, run, key, T0), 0)
 
 
-async def a_run_is_given_what_it_shares(s: Subject) -> None:
-    """With its rows come the shared effects that its usage rows name, its own and others', and no more of them."""
+async def a_run_reads_the_effects_it_shares(s: Subject) -> None:
+    """The rows of a run include exactly the shared effects that its usage rows name."""
     a, b = await two(s)
     first, second = await held(a), await held(a, "run-2")
     for key, by in (("refund/7", "run-1"), ("refund/8", "run-1"), ("refund/9", "run-2")):
@@ -51,8 +51,8 @@ async def a_run_is_given_what_it_shares(s: Subject) -> None:
     assert {row[1] for row in page.rows} == {"run-1", "run-2"}
 
 
-async def of_two_that_share_one_is_first(s: Subject) -> None:
-    """Two runs, each under its claim, write the same shared effect: one lands, the other is refused for its version."""
+async def one_of_two_runs_writes_a_shared_effect(s: Subject) -> None:
+    """If two runs write the same shared effect under their claims, one lands and the other is stale."""
     a, b = await two(s)
     first, second = await held(a), await held(b, "run-2")
     row = _shared()
@@ -66,9 +66,11 @@ async def of_two_that_share_one_is_first(s: Subject) -> None:
     assert await a.load(EFFECT, row[:4]) == used
 
 
-async def what_is_shared_outlives_its_runs(s: Subject) -> None:
-    """`purge` forgets a shared effect once `keep_ms` have passed since it was settled and no run names it; one that
-    is kept for ever, or is open, stays, and so do start keys."""
+async def a_shared_effect_outlives_its_runs(s: Subject) -> None:
+    """`purge` deletes a shared effect `keep_ms` after it was settled, once no run names it.
+
+    Effects without a limit, open effects and start keys stay.
+    """
     a, b = await two(s)
     mine = await held(a)
     kept = {"ever": 0, "long": 9 * DAY, "short": DAY}
@@ -93,8 +95,10 @@ async def what_is_shared_outlives_its_runs(s: Subject) -> None:
 
 
 async def a_stored_answer_is_kept_for_a_week(s: Subject) -> None:
-    """`forget` takes answers to requests after ANSWERS_KEPT by the store's clock, the oldest first, at most n; no
-    younger one, and none that was given anew meanwhile."""
+    """`forget` deletes answers to requests after ANSWERS_KEPT, the oldest first, at most n.
+
+    Younger answers and answers that were replaced since stay.
+    """
     a, b = await two(s)
     rows = [Request(TENANT, f"key-{i}", 1, "ana", "hold", "digest", 201, "{}", b"answer", T0 + i) for i in range(5)]
     for row in rows:

@@ -1,4 +1,4 @@
-"""Promises about time: the store's clock, conditions on it, and the mapping of business time (S-4)."""
+"""Promises about the store's clock, conditions on time, and the mapping of business time (S-4)."""
 
 from outlast.core.commit import Commit, Instant, Mapping, When
 from outlast.core.rows import RUN, Run
@@ -28,12 +28,12 @@ HOUR = 3_600_000
 
 
 def _due_in_business_time(run: Run, mapping: Mapping) -> int | None:
-    """The tests' one armed clock: the business instant in `clocks`."""
+    """Return the due_at of a run with the business instant in `timers`, its only timer."""
     return mapping.real(int(run.timers)) if run.timers else run.due_at
 
 
-async def time_is_the_stores_own(s: Subject) -> None:
-    """Every answer carries the store's time; without a mapping business time is real time."""
+async def every_result_carries_store_time(s: Subject) -> None:
+    """Every result carries the store's time. Without a mapping, business time is real time."""
     a, b = await two(s)
     assert await a.now() == Instant(T0, T0, 0)
     s.clock.time += 7
@@ -50,7 +50,7 @@ async def time_is_the_stores_own(s: Subject) -> None:
 
 
 async def time_never_goes_back(s: Subject) -> None:
-    """A wall clock that is set back stands still for the store until it has caught up."""
+    """If the wall clock is set back, store time pauses until it has caught up."""
     a, _ = await two(s)
     s.clock.time += 1_000
     await a.now()
@@ -62,7 +62,7 @@ async def time_never_goes_back(s: Subject) -> None:
 
 
 async def a_condition_on_time_is_judged_by_the_store(s: Subject) -> None:
-    """`When` holds from the very millisecond named, or up to it, and its own reason is told."""
+    """`When` holds from the named millisecond on, or up to it. Its reason is reported."""
     a, b = await two(s)
     for i, clock in enumerate(("real", "business")):
         at = s.clock.time + 100
@@ -78,8 +78,8 @@ async def a_condition_on_time_is_judged_by_the_store(s: Subject) -> None:
         await refused_for("too late", b.commit(late))
 
 
-async def a_mapping_changes_business_time_for_everybody(s: Subject) -> None:
-    """After a change both writers see the new business time, stamp notes by it, and judge by it."""
+async def a_mapping_changes_business_time_for_all_writers(s: Subject) -> None:
+    """After a change, both writers see the new business time, stamp messages by it, and judge by it."""
     a, b = await two(s)
     await b.commit(start(run_row()))
     stored = await a.set_mapping(Mapping(0, T0, T0 + 96 * HOUR, 10.0), lambda run, mapping: run.due_at)
@@ -89,7 +89,7 @@ async def a_mapping_changes_business_time_for_everybody(s: Subject) -> None:
     assert a.mapping() == stored
     assert (await b.commit(post(message_row()))).now.mapping == 1
     assert b.mapping() == stored
-    assert {note.at for note in await messages(a)} == {T0 + 96 * HOUR + 50}
+    assert {message.at for message in await messages(a)} == {T0 + 96 * HOUR + 50}
     passed = When(T0 + 96 * HOUR, True, "business", "not yet")
     await b.commit(Commit(puts(token_row()), whens=(passed,)))
     slower = Mapping(stored.version, T0 + 5, T0 + 97 * HOUR, 1.0)
@@ -98,8 +98,8 @@ async def a_mapping_changes_business_time_for_everybody(s: Subject) -> None:
     assert (await a.now()).business == T0 + 97 * HOUR
 
 
-async def a_mapping_moves_the_due_of_unowned_runs(s: Subject) -> None:
-    """A change of the mapping moves the due_at of unowned, unfinished runs, without a version; owned ones keep it."""
+async def a_mapping_moves_due_at_of_unowned_runs(s: Subject) -> None:
+    """A new mapping moves the due_at of unowned, unfinished runs without a new version. Owned runs keep it."""
     a, b = await two(s)
     at = str(T0 + 96 * HOUR)
     await a.commit(start(run_row("asleep", due_at=T0 + 96 * HOUR, timers=at)))
@@ -115,7 +115,7 @@ async def a_mapping_moves_the_due_of_unowned_runs(s: Subject) -> None:
 
 
 async def a_run_that_is_due_stays_due_whatever_the_mapping(s: Subject) -> None:
-    """A wake that nobody has acted upon yet outlives a change of the mapping."""
+    """A wake that no worker has acted on survives a change of the mapping."""
     a, b = await two(s)
     await a.commit(start(run_row("woken", due_at=T0, timers=str(T0 + 96 * HOUR))))
     s.clock.time = T0 + HOUR
@@ -124,7 +124,7 @@ async def a_run_that_is_due_stays_due_whatever_the_mapping(s: Subject) -> None:
 
 
 async def an_instant_of_an_old_mapping_is_refused(s: Subject) -> None:
-    """A commit that names the mapping its instants were converted with is stale after a change."""
+    """A commit that names the mapping of its instants is stale after a change."""
     a, b = await two(s)
     mine = await held(a)
     await a.commit(Commit(puts(token_row()), fence(mine, mapping=0)))
@@ -135,7 +135,7 @@ async def an_instant_of_an_old_mapping_is_refused(s: Subject) -> None:
 
 
 async def business_time_never_goes_back(s: Subject) -> None:
-    """A mapping that would set business time back, or stop it, is rejected and changes nothing."""
+    """A mapping that would set business time back or stop it is rejected and changes nothing."""
     a, b = await two(s)
     await a.set_mapping(Mapping(0, T0, T0 + HOUR, 1.0), lambda run, mapping: run.due_at)
     for bad in (Mapping(1, T0, T0 + HOUR - 1, 1.0), Mapping(1, T0, T0 + HOUR, 0.0), Mapping(1, T0, T0 + HOUR, -1.0)):

@@ -1,4 +1,4 @@
-"""What the exam asks of a store's author, and the rows its promises are written with."""
+"""The interface of a store under test, and rows and commits to write promises with."""
 
 from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
@@ -35,70 +35,65 @@ LANE: Final = "auction@1"
 
 
 class HandClock:
-    """A clock that moves when it is told to."""
+    """Clock that only tests move."""
 
     def __init__(self, now: int = T0) -> None:
         self.time = now
 
     def wall(self) -> int:
-        """See core.clock."""
         return self.time
 
     def boot(self) -> int:
-        """See core.clock."""
         return self.time
 
     def mono(self) -> int:
-        """See core.clock."""
         return self.time
 
     async def sleep(self, ms: int) -> None:
-        """See core.clock. Moves the clock itself."""
         self.time += ms
 
 
 class Subject(Protocol):
-    """A store under examination, empty at first. `open` gives one more writer on the same data; the exam's stores
-    are closed by whoever made the subject."""
+    """A store under test, empty at first. Its maker closes the stores that `open` returned."""
 
     clock: HandClock
 
     async def open(self, writer: str) -> Store:
-        """Another store on the same data, with a writer row of its own and this subject's clock."""
+        """Open another store on the same data, with its own writer row and this subject's clock."""
 
 
 Promise = Callable[[Subject], Awaitable[None]]
 
 
 async def two(subject: Subject) -> tuple[Store, Store]:
-    """Two independent writers on the same data."""
+    """Open two independent writers on the same data."""
     return await subject.open("writer-a"), await subject.open("writer-b")
 
 
 # --- rows ----------------------------------------------------------------------------------
 def run_row(run: str = "run-1", tenant: str = TENANT, **changes: object) -> Run:
-    """A run that is queued and due."""
+    """Return a run that is queued and due."""
     row = Run(
         tenant=tenant, run=run, version=1, epoch=0, owner="", inbox_seq=0, due_at=T0, lane=LANE, queue="",
-        status=RunStatus.QUEUED, workflow="auction", node="plan", status_label="", visit=1, entered_at=T0, seq=1, event_hash="",
-        attention="", waiting_for="", timers="", visits="", crash_count=0, slots="", ceiling_at=0, created_at=T0, ended_at=0,
-        requested_by="local:ann", correlation_id="", trace_id="",
+        status=RunStatus.QUEUED, workflow="auction", node="plan", status_label="", visit=1, entered_at=T0, seq=1,
+        event_hash="", attention="", waiting_for="", timers="", visits="", crash_count=0, slots="", ceiling_at=0,
+        created_at=T0, ended_at=0, requested_by="local:ann", correlation_id="", trace_id="",
     )  # fmt: skip
     return row._replace(**changes)  # type: ignore[arg-type]
 
 
 def event_row(run: str = "run-1", seq: int = 1, tenant: str = TENANT, snapshot: bytes | None = b"{}") -> Event:
-    """An event, with a snapshot unless told otherwise."""
+    """Return an event, by default with a snapshot."""
     return Event(tenant, run, seq, "run.moved", T0, "plan", 1, b'{"seq":%d}' % seq, f"hash-{seq}", snapshot)
 
 
 def value_row(name: str, body: bytes, run: str = "run-1", tenant: str = TENANT) -> Value:
-    """A large part of a state."""
+    """Return a chunk of a state."""
     return Value(tenant, run, name, 0, body, T0)
 
 
 def effect_row(run: str = "run-1", key: str = "invite/1", tenant: str = TENANT, visit: int = 1) -> Effect:
-    """An intended effect."""
+    """Return an intended effect."""
     return Effect(
         tenant=tenant, run=run, visit=visit, key=key, version=1, status=EffectStatus.INTENDED, activity="invite",
         digest="d", node="plan", args=b"{}", response=None, error="", external_id="", attempts=1, waited_ms=0,
@@ -108,14 +103,14 @@ def effect_row(run: str = "run-1", key: str = "invite/1", tenant: str = TENANT, 
 
 
 def done(effect: Effect, response: bytes = b'"ok"') -> Effect:
-    """The effect once its answer is recorded."""
+    """Return the effect after its answer was recorded."""
     return effect._replace(
         version=effect.version + 1, status=EffectStatus.DONE, response=response, settled_at=T0, settled_by="call"
     )
 
 
 def approval_row(id_: str = "ap-1", run: str = "run-1", tenant: str = TENANT, asked_at: int = T0) -> Approval:
-    """A pending approval, to be decided within an hour."""
+    """Return a pending approval with a deadline in an hour."""
     return Approval(
         tenant=tenant, run=run, id=id_, version=1, status=ApprovalStatus.PENDING, visit=1, wait="approval", plans="[]",
         summary="Refund 5 €", risk="", again=0, who="finance", requested_by="local:ann", asked_at=asked_at,
@@ -125,48 +120,48 @@ def approval_row(id_: str = "ap-1", run: str = "run-1", tenant: str = TENANT, as
 
 
 def message_row(run: str = "run-1", payload: bytes = b"{}", tenant: str = TENANT) -> Message:
-    """A signal; its number and its time are the store's to give."""
+    """Return a signal. The store sets its number and time."""
     return Message(tenant, run, 0, "signal", "bid", payload, "", "local:bob", 0)
 
 
 def token_row(key: str = "start-1", target: str = "run-1", tenant: str = TENANT) -> Token:
-    """A start key."""
+    """Return a start key."""
     return Token(tenant, "", key, "d", target, T0)
 
 
 def slot_row(i: int = 1, holder: str = "", tenant: str = TENANT) -> Slot:
-    """A place of a limit."""
+    """Return a slot of a limit."""
     return Slot(tenant, i, 1, tenant if holder else "", holder)
 
 
 def worker_row(id_: str = "worker-1") -> Worker:
-    """A living worker."""
+    """Return an open worker."""
     return Worker(STORE, id_, 1, LeaseStatus.ALIVE, T0 + 15_000, LANE, "", T0, T0, "")
 
 
 # --- commits -------------------------------------------------------------------------------
 def start(run: Run) -> Commit:
-    """Insert a run with its first event."""
+    """Return a commit that inserts a run with its first event."""
     return Commit((Put(RUN, run, 0), Put(EVENT, event_row(run.run, 1, run.tenant), 0)))
 
 
 def put_run(before: Run, **changes: object) -> Commit:
-    """Move a run's row by one version, fenced by what was read."""
+    """Return a commit that moves a run's row by one version."""
     return Commit((Put(RUN, moved(before, **changes), before.version),))
 
 
 def moved(before: Run, **changes: object) -> Run:
-    """The row one version later."""
+    """Return the row one version later."""
     return before._replace(version=before.version + 1, **changes)  # type: ignore[arg-type]
 
 
 def claimed(run: Run, worker: str, now: Instant) -> Run:
-    """The row as a claim leaves it."""
+    """Return the row after a claim."""
     return moved(run, epoch=run.epoch + 1, owner=worker, status=RunStatus.RUNNING, due_at=now.real + 600_000)
 
 
 def claim_by(worker: str) -> Callable[[Run, Instant, Mapping], Commit | None]:
-    """A step that takes whatever it is offered."""
+    """Return a step that takes every run."""
 
     def step(run: Run, now: Instant, mapping: Mapping) -> Commit | None:
         return Commit((Put(RUN, claimed(run, worker, now), run.version),))
@@ -175,47 +170,47 @@ def claim_by(worker: str) -> Callable[[Run, Instant, Mapping], Commit | None]:
 
 
 def parked(run: Run) -> Run:
-    """The row as a park leaves it: asleep, waiting for a signal."""
+    """Return the row after a park that waits for a signal."""
     return moved(run, epoch=run.epoch + 1, owner="", status=RunStatus.WAITING, due_at=None, waiting_for='["bid"]')
 
 
 def ended(run: Run) -> Run:
-    """The row of a run that has completed."""
+    """Return the row of a completed run."""
     return moved(
         run, epoch=run.epoch + 1, owner=ENDED, status=RunStatus.COMPLETED, due_at=None, waiting_for="", ended_at=T0 + 1
     )
 
 
 def fence(run: Run, inbox_seq: int | None = None, mapping: int | None = None) -> Fence:
-    """The claim of a run as it stands in this row."""
+    """Return the fence of the claim in this row."""
     return Fence(run.tenant, run.run, run.epoch, run.visit, inbox_seq, mapping)
 
 
 def intend(effect: Effect, run: Run) -> Commit:
-    """Insert an effect under a claim."""
+    """Return a commit that inserts an effect under a claim."""
     return Commit((Put(EFFECT, effect, 0),), fence(run))
 
 
 def record(effect: Effect, run: Run) -> Commit:
-    """Write an effect's answer under a claim."""
+    """Return a commit that records an effect's answer under a claim."""
     return Commit((Put(EFFECT, done(effect), effect.version),), fence(run))
 
 
-def post(note: Message) -> Commit:
-    """Leave a note."""
-    return Commit((AppendMessage(note),))
+def post(message: Message) -> Commit:
+    """Return a commit that appends a message."""
+    return Commit((AppendMessage(message),))
 
 
 # --- asking --------------------------------------------------------------------------------
 async def the_run(store: Store, run: str = "run-1", tenant: str = TENANT) -> Run:
-    """The run's row, which must exist."""
+    """Load the run's row, which must exist."""
     row = await store.load(RUN, (tenant, run))
     assert isinstance(row, Run), row
     return row
 
 
 async def held(store: Store, run: str = "run-1", worker: str = "worker-1") -> Run:
-    """Start a run and have it claimed."""
+    """Start a run and claim it."""
     await store.commit(start(run_row(run)))
     row = await the_run(store, run)
     mine = claimed(row, worker, await store.now())
@@ -224,7 +219,7 @@ async def held(store: Store, run: str = "run-1", worker: str = "worker-1") -> Ru
 
 
 async def refused(awaitable: Awaitable[object]) -> StoreError:
-    """The error of a commit that must be refused."""
+    """Return the error of a commit that must be refused."""
     try:
         answer = await awaitable
     except StoreError as error:
@@ -233,14 +228,14 @@ async def refused(awaitable: Awaitable[object]) -> StoreError:
 
 
 async def refused_for(reason: str, awaitable: Awaitable[object]) -> None:
-    """A commit must be refused, and for this reason."""
+    """Assert that a commit is refused for this reason."""
     error = await refused(awaitable)
     assert error.reason == reason, error
     assert error.landed is False, error
 
 
 async def outcome(awaitable: Awaitable[Done]) -> Done | StoreError:
-    """What became of a commit."""
+    """Return the result or the error of a commit."""
     try:
         return await awaitable
     except StoreError as error:
@@ -248,16 +243,16 @@ async def outcome(awaitable: Awaitable[Done]) -> Done | StoreError:
 
 
 async def messages(store: Store, run: str = "run-1", tenant: str = TENANT) -> list[Message]:
-    """The mailbox of a run."""
+    """Load the messages of a run."""
     return [row for row in await store.rows(MESSAGE, (tenant, run)) if isinstance(row, Message)]
 
 
 def expect_run(row: Run) -> Expect:
-    """The run must still be at this version."""
+    """Return the expectation that the run is still at this version."""
     return Expect(RUN, (row.tenant, row.run), row.version)
 
 
 def puts(*rows: Approval | Token | Slot | Worker | Event | Value) -> tuple[Put, ...]:
-    """Insert rows as they are."""
+    """Return insertions of these rows."""
     kinds = {Approval: APPROVAL, Token: TOKEN, Slot: SLOT, Worker: WORKER, Event: EVENT, Value: VALUE}
     return tuple(Put(kinds[type(row)], row, 0) for row in rows)

@@ -1,4 +1,4 @@
-"""Every store of this package passes the exam that ships: memory, SQLite, either behind a wrapper that adds nothing."""
+"""Every store passes the conformance suite: memory, SQLite, PostgreSQL, and FaultyStore without faults."""
 
 import asyncio
 from collections.abc import Callable
@@ -15,30 +15,30 @@ from outlast.testing.faults import FaultyStore
 from tests.conformance import PROMISES, HandClock, Promise
 from tests.postgres import server
 
-# Which requirement a promise shows, beside the semantics it names.
+# Requirements shown by a promise, besides the semantics in its docstring.
 REQUIREMENTS = {
-    "the_older_version_loses": "RUN-3",
-    "one_of_many_wins": "RUN-3",
+    "a_commit_for_an_older_version_is_stale": "RUN-3",
+    "one_of_many_writers_wins": "RUN-3",
     "the_replaced_holder_writes_nothing": "RUN-3",
-    "tenants_do_not_meet": "RUN-5",
+    "tenants_are_isolated": "RUN-5",
     "no_run_is_taken_twice": "REC-5",
-    "a_backlog_keeps_nobody_waiting": "RUN-5",
-    "an_overdue_slice_can_be_taken": "REC-1",
-    "runs_of_a_closed_owner_are_taken_by_name": "REC-1",
+    "a_backlog_does_not_delay_other_tenants": "RUN-5",
+    "a_run_past_its_budget_can_be_taken": "REC-1",
+    "runs_are_taken_by_owner": "REC-1",
     "a_closed_worker_never_renews": "REC-3",
     "a_commit_lands_whole": "RT-2",
     "one_start_key_starts_one_run": "RUN-4",
-    "a_decision_and_its_note_are_one": "GATE-9",
-    "an_event_is_noted_in_the_commit_that_writes_it": "OUT-1",
-    "what_is_told_is_forgotten_whole_or_not_at_all": "OUT-2",
+    "a_decision_lands_with_its_message": "GATE-9",
+    "an_event_is_noted_by_the_commit_that_writes_it": "OUT-1",
+    "a_published_event_is_removed_with_its_commit": "OUT-2",
     "a_stored_answer_is_kept_for_a_week": "RUN-4",
-    "a_worker_long_gone_is_forgotten": "REC-3",
+    "forget_deletes_old_workers": "REC-3",
     "a_cursor_has_one_holder": "OUT-2",
 }
 
 
 class Memory:
-    """Writers that share one memory."""
+    """Writers on one MemoryCore."""
 
     def __init__(self, folder: Path) -> None:
         self.clock = HandClock()
@@ -52,7 +52,7 @@ class Memory:
 
 
 class Sqlite:
-    """Writers that share one file, each as a process of its own would: with its own lock, thread and connections."""
+    """Writers on one file, each with its own lock, thread and connections, like processes."""
 
     def __init__(self, folder: Path) -> None:
         self.clock = HandClock()
@@ -70,7 +70,7 @@ class Sqlite:
 
 
 class Postgres:
-    """Writers that share one schema of a real server, each with connections of its own."""
+    """Writers on one schema of a real server, each with its own connections."""
 
     def __init__(self, folder: Path) -> None:
         self.clock = HandClock()
@@ -90,14 +90,14 @@ class Postgres:
 
 
 class Faultless(Memory):
-    """The wrapper that can fail, never failing."""
+    """FaultyStore without faults around memory."""
 
     async def open(self, writer: str) -> Store:
         return FaultyStore(await super().open(writer), lambda name, commit: None)
 
 
 class FaultlessSqlite(Sqlite):
-    """The same around SQLite."""
+    """FaultyStore without faults around SQLite."""
 
     async def open(self, writer: str) -> Store:
         return FaultyStore(await super().open(writer), lambda name, commit: None)
@@ -129,7 +129,7 @@ def test_store_keeps(promise: Promise, make: Callable[[Path], Subjects], tmp_pat
 
 
 def test_no_promise_is_missing() -> None:
-    """A module of promises that nobody collects, or a promise without a sentence, would prove nothing."""
+    """Every promise is collected and has a docstring."""
     names = {promise.__name__ for promise in PROMISES}
     assert len(names) == len(PROMISES) > 50
     assert set(REQUIREMENTS) <= names

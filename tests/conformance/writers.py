@@ -1,4 +1,4 @@
-"""Promises about the processes that write: receipts, closing, renewals, being woken (S-5, S-9, S-12)."""
+"""Promises about writers: receipts, closing, renewals, subscriptions (S-5, S-9, S-12)."""
 
 import asyncio
 
@@ -41,14 +41,14 @@ async def _writer(store: Store, writer: str) -> Writer:
 
 
 async def _close_row(store: Store, writer: str) -> None:
-    """Close somebody's writer row, as one that takes it for dead does."""
+    """Close a writer row, as a process does that takes the writer for dead."""
     row = await _writer(store, writer)
     after = row._replace(version=row.version + 1, status=LeaseStatus.CLOSED)
     await store.commit(Commit((Put(WRITER, after, row.version),)))
 
 
 async def every_batch_leaves_a_receipt(s: Subject) -> None:
-    """The number in a writer's row grows with every batch it lands, and with nobody else's."""
+    """The number in a writer's row grows with each batch that it lands, and with no other."""
     a, b = await two(s)
     before, other = await _writer(b, a.writer), await _writer(b, b.writer)
     assert (before.status, before.batch) == (LeaseStatus.ALIVE, 0)
@@ -62,7 +62,7 @@ async def every_batch_leaves_a_receipt(s: Subject) -> None:
 
 
 async def a_closed_writer_writes_nothing(s: Subject) -> None:
-    """A writer whose row somebody closed is refused whole, chain and all; others go on, and it never comes back."""
+    """After its row was closed, all commits of a writer are refused. Other writers continue."""
     a, b = await two(s)
     mine = await held(a)
     await a.commit(start(run_row("due")))
@@ -82,7 +82,7 @@ async def a_closed_writer_writes_nothing(s: Subject) -> None:
 
 
 async def a_writer_id_is_used_once(s: Subject) -> None:
-    """A second writer under an id that was used before is refused when it opens."""
+    """Opening a second writer under a used id is refused."""
     await s.open("writer-a")
     try:
         await s.open("writer-a")
@@ -91,8 +91,8 @@ async def a_writer_id_is_used_once(s: Subject) -> None:
     raise AssertionError("two writers share one receipt")
 
 
-async def a_renewal_jumps_the_queue(s: Subject) -> None:
-    """An urgent commit is done while the queue is long, from the loop or from a thread without one (S-5)."""
+async def a_renewal_goes_ahead_of_the_queue(s: Subject) -> None:
+    """An urgent commit lands while the queue is long, from an event loop or a thread without one (S-5)."""
     a, b = await two(s)
     row = worker_row()
     await a.commit(Commit(puts(row)))
@@ -108,7 +108,7 @@ async def a_renewal_jumps_the_queue(s: Subject) -> None:
 
 
 async def a_closed_worker_never_renews(s: Subject) -> None:
-    """Closing and renewing a worker's row exclude each other: one of the two wins, and closed is for ever."""
+    """A worker's row is either closed or renewed, whichever comes first, and a closed row stays closed."""
     a, b = await two(s)
     for i in range(10):
         row = worker_row(f"worker-{i}")
@@ -119,8 +119,8 @@ async def a_closed_worker_never_renews(s: Subject) -> None:
         assert [isinstance(answer, Stale) for answer in answers].count(True) == 1
 
 
-async def who_waits_for_work_is_woken(s: Subject) -> None:
-    """A subscriber hears in its own loop of a run that may have become due, here or at another writer."""
+async def subscribers_are_woken(s: Subject) -> None:
+    """A subscriber is called in its own loop when a run may be due, also by a commit of another writer."""
     a, b = await two(s)
     mine = await held(a)
     await a.commit(Commit((Put(RUN, parked(mine), mine.version),)))
@@ -138,7 +138,7 @@ async def who_waits_for_work_is_woken(s: Subject) -> None:
 
 
 async def closing_lands_what_was_submitted(s: Subject) -> None:
-    """`close` returns once everything submitted has landed; afterwards nothing is accepted, and others go on."""
+    """`close` returns when all submitted commits have landed. Later commits are refused, and other writers continue."""
     a, b = await two(s)
     futures = [a.submit(start(run_row(f"run-{i}")), linger=i % 2 == 0) for i in range(20)]
     await a.close()
@@ -152,8 +152,8 @@ async def closing_lands_what_was_submitted(s: Subject) -> None:
     assert (await _writer(b, a.writer)).status is LeaseStatus.CLOSED
 
 
-async def old_receipts_are_forgotten(s: Subject) -> None:
-    """`purge` takes the rows of writers that are closed and began before the instant; living ones stay."""
+async def purge_deletes_old_receipts(s: Subject) -> None:
+    """`purge` deletes the rows of closed writers that began before the instant. Open ones stay."""
     a, b = await two(s)
     await a.close()
     assert await b.purge(T0, 10) == 0
@@ -163,9 +163,11 @@ async def old_receipts_are_forgotten(s: Subject) -> None:
     await b.commit(start(run_row()))
 
 
-async def a_worker_long_gone_is_forgotten(s: Subject) -> None:
-    """`forget` takes the rows of workers that are closed and whose lease ran out WORKERS_KEPT ago; none that lives,
-    however late it is, none that owns a run, and a forgotten one can renew as little as a closed one."""
+async def forget_deletes_old_workers(s: Subject) -> None:
+    """`forget` deletes closed workers whose lease ran out WORKERS_KEPT ago.
+
+    Open workers and workers that own a run stay. A deleted worker cannot renew.
+    """
     a, b = await two(s)
     mine = await held(a)
     owner = worker_row(mine.owner)._replace(status=LeaseStatus.CLOSED)
@@ -192,8 +194,8 @@ async def migrating_again_changes_nothing(s: Subject) -> None:
     await b.commit(put_run(run_row()))
 
 
-async def a_store_says_what_it_is(s: Subject) -> None:
-    """`facts` names the store in plain words and numbers, for `doctor`."""
+async def a_store_reports_its_facts(s: Subject) -> None:
+    """`facts` names the store and its settings for `outlast doctor`."""
     a, _ = await two(s)
     facts = a.facts()
     assert facts["store"]

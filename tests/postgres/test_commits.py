@@ -47,7 +47,7 @@ def test_a_commit_whose_answer_was_cut_off_is_known_all_the_same(url: str, cut: 
                 told.append(b"%d" % n)
             except Unavailable:
                 pass  # cut before it, or ended by us before the server had come to it
-        found = [note.payload for note in await make.messages(store)]
+        found = [message.payload for message in await make.messages(store)]
         assert line.cuts == 20
         assert found == told
         assert bool(found) == (cut == "after")
@@ -76,7 +76,7 @@ def test_a_commit_that_can_be_asked_after_by_nobody_is_uncertain(url: str, monke
 
 
 def test_every_connection_may_be_cut_at_any_time(url: str) -> None:
-    """Cut again and again under load: each acknowledged note is there once, each refused one is not."""
+    """Cut again and again under load: each acknowledged message is there once, each refused one is not."""
 
     async def live(line: Wire) -> None:
         store = await open_postgres(through(url, line), writer="w")
@@ -99,7 +99,7 @@ def test_every_connection_may_be_cut_at_any_time(url: str) -> None:
             await asyncio.sleep(0.003 * (n % 7))
             await asyncio.to_thread(line.cut_all)
             await asyncio.gather(*posts)
-        found = [note.payload for note in await make.messages(store)]
+        found = [message.payload for message in await make.messages(store)]
         assert len(found) == len(set(found))
         assert set(told) <= set(found) <= set(told) | set(unknown)
         assert told, "some got through"
@@ -149,7 +149,9 @@ async def _through_crashes(own: server.Server, url: str) -> None:
         await asyncio.to_thread(own.start)
     over = True
     await asyncio.gather(*tasks)
-    found = {(which, note.payload) for which in range(2) for note in await make.messages(stores[which], f"run-{which}")}
+    found = {
+        (which, message.payload) for which in range(2) for message in await make.messages(stores[which], f"run-{which}")
+    }
     assert told <= found <= told | unknown
     for store in stores:
         await store.close()
@@ -192,7 +194,7 @@ def test_what_no_standby_has_is_not_acknowledged(schema: str, monkeypatch: pytes
         await other.close()
         await db.close()
         await store.commit(make.post(make.message_row(payload=b"later")))
-        assert [note.payload for note in await make.messages(store)] == [b"here alone", b"later"]
+        assert [message.payload for message in await make.messages(store)] == [b"here alone", b"later"]
         await store.close()
 
     try:

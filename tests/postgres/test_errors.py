@@ -57,7 +57,7 @@ def test_a_sick_server_refuses_nothing_for_good(url: str, schema: str) -> None:
                 await store.commit(make.post(make.message_row(payload=code.encode())))
             await _say(schema, "")
             await store.commit(make.post(make.message_row(payload=code.encode())))
-            assert [note.payload for note in await make.messages(store)] == [c.encode() for c in list(SICK)[:n]]
+            assert [message.payload for message in await make.messages(store)] == [c.encode() for c in list(SICK)[:n]]
         await _say(schema, "23514")
         with pytest.raises(Rejected):
             await store.commit(make.post(make.message_row()))

@@ -54,7 +54,7 @@ def test_commits_reads_and_renewals_over_a_silent_line_are_given_up_and_go_on_af
         line.silent = False
         await asyncio.wait_for(made.commit(make.post(make.message_row(payload=b"later"))), PATIENCE_S)
         await asyncio.wait_for(made.urgent(Commit(make.puts(make.worker_row("w2")))), PATIENCE_S)
-        assert [note.payload for note in await make.messages(made)] == [b"later"]
+        assert [message.payload for message in await make.messages(made)] == [b"later"]
         await made.close()
 
     asyncio.run(live())
@@ -73,7 +73,7 @@ def test_a_commit_that_passed_before_the_line_fell_silent_is_known_to_have_lande
         assert not posted.done()
         line.silent = False  # for new connections; what was on the old one is gone
         await asyncio.wait_for(posted, PATIENCE_S)
-        assert [note.payload for note in await make.messages(made)] == [b"passed"]
+        assert [message.payload for message in await make.messages(made)] == [b"passed"]
         await made.close()
 
     asyncio.run(live())

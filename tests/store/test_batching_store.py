@@ -10,7 +10,7 @@ from tests.conformance.subject import run_row, start
 
 
 class Seen(BatchingStore):
-    """A desk whose writer only notes what comes."""
+    """A desk whose writer only messages what comes."""
 
     not_inherited = "it is of this test"
 

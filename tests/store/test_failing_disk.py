@@ -96,9 +96,9 @@ def test_a_lost_commit_is_resolved_by_its_receipt(fault: Callable[[Scripted, str
         async with opened(tmp_path / "s.db", database=scripted([well, fault])) as store:
             await store.commit(start(run_row()))
             chain = Chain()
-            note = store.submit(post(message_row()))
+            message = store.submit(post(message_row()))
             move = store.submit(put_run(run_row(), node="x"), chain=chain)
-            answers = await asyncio.gather(outcome(note), outcome(move))
+            answers = await asyncio.gather(outcome(message), outcome(move))
             row = await the_run(store)
             if fault is lost_after:
                 assert [getattr(answer, "inbox_seq", None) for answer in answers] == [1, 1]

@@ -69,12 +69,12 @@ async def step(store: SqliteStore, mine: Run, tell: Callable[[str], None]) -> Ru
     if known in (None, effect):
         write = Put(EFFECT, done(effect), 1)
         store.submit(Commit((write,), guard, label=f"run-1 record {effect.key}"), chain=chain, linger=True)
-    note = store.submit(post(message_row(payload=b"%d" % mine.seq))._replace(label="run-1 post"))
+    message = store.submit(post(message_row(payload=b"%d" % mine.seq))._replace(label="run-1 post"))
     after = moved(mine, seq=mine.seq + 1)
     writes = (Put(RUN, after, mine.version), Put(EVENT, event_row(seq=after.seq), 0))
     await store.commit(Commit(writes, guard, label=f"run-1 advance {mine.seq}"), chain=chain)
     tell(f"advance {mine.seq}")
-    tell(f"note {(await note).inbox_seq}")
+    tell(f"message {(await message).inbox_seq}")
     return after
 
 
@@ -102,7 +102,7 @@ async def audit(path: Path, acknowledged: list[str]) -> int:
             assert not events
             return 0
         assert [row[2] for row in events] == list(range(1, rows.run.seq + 1))
-        assert [note.n for note in rows.messages] == list(range(1, rows.run.inbox_seq + 1))
+        assert [message.n for message in rows.messages] == list(range(1, rows.run.inbox_seq + 1))
         effects = {effect.key: effect for effect in rows.effects}
         for told in acknowledged:
             verb, _, number = told.partition(" ")
@@ -199,7 +199,7 @@ def test_a_kill_around_a_checkpoint_loses_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.req("RUN-3", "REC-5")
 def test_two_processes_share_a_file(tmp_path: Path) -> None:
-    """Posts, takes and moves of two processes: no note lost or numbered twice, no run taken twice, both get on."""
+    """Posts, takes and moves of two processes: no message lost or numbered twice, no run taken twice, both get on."""
     path, n = tmp_path / "s.db", 40
 
     async def prepare() -> None:
@@ -220,9 +220,9 @@ def test_two_processes_share_a_file(tmp_path: Path) -> None:
 
     async def check() -> None:
         async with opened(path, f"auditor-{next(AUDITORS)}") as store:
-            notes = [row for row in await store.rows(MESSAGE, ("acme", "run-00")) if isinstance(row, Message)]
-            assert [note.n for note in notes] == list(range(1, 2 * n + 1))
-            assert sorted(note.payload for note in notes) == [b"child-0"] * n + [b"child-1"] * n
+            messages = [row for row in await store.rows(MESSAGE, ("acme", "run-00")) if isinstance(row, Message)]
+            assert [message.n for message in messages] == list(range(1, 2 * n + 1))
+            assert sorted(message.payload for message in messages) == [b"child-0"] * n + [b"child-1"] * n
             taken = {name: (tmp_path / f"{name}.txt").read_text().split() for name in ("child-0", "child-1")}
             assert sorted(taken["child-0"] + taken["child-1"]) == [f"run-{i:02}" for i in range(n)]
             for name, runs in taken.items():
