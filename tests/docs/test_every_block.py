@@ -165,7 +165,7 @@ def test_the_flags_of_a_script_exist(script: str, module: str) -> None:
 
 def test_every_path_of_the_service_is_on_its_page() -> None:
     page = (ROOT / "docs/http.md").read_text(encoding="utf-8")
-    table = page.partition("## What there is")[2].partition("\n## ")[0]
+    table = page.partition("## Routes")[2].partition("\n## ")[0]
     named = set(re.findall(r"/[\w/]+", table))
     parts = {f"/{part}" for path in paths() for part in path.removeprefix("/v1").split("/") if part and part[0] != "{"}
     rest = {"/test", "/rotate", "/disable", "/enable", "/redeliver"}  # of `/webhooks` …
