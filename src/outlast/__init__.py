@@ -1,6 +1,6 @@
-"""Durable execution for agentic workflows: the names an author needs, and no others.
+"""Durable execution for agentic workflows: the names that authors use.
 
-They are loaded at their first use, so the command line answers `--help` without them.
+They are imported at first use, so that `outlast --help` starts without them.
 """
 
 from typing import TYPE_CHECKING, Any

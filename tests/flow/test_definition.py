@@ -135,11 +135,11 @@ def node_with(**options: Any) -> Callable[[], None]:
     [
         (sync_node, "is not async", "async def pay"),
         (no_parameter, "exactly one annotated parameter", "async def pay(ctx: Context[State])"),
-        (two_parameters, "exactly one annotated parameter", "belongs in the state"),
+        (two_parameters, "exactly one annotated parameter", "into the state"),
         (unannotated_parameter, "exactly one annotated parameter", "Context[State]"),
         (state_of_another, "takes Context[Other]", "ctx: Context[State]"),
         (bare_context, "takes Context", "ctx: Context[State]"),
-        (no_annotation, "does not say where it leads", 'Literal["next_node"]'),
+        (no_annotation, "has no return annotation", 'Literal["next_node"]'),
         (leads_to_text, "returns <class 'str'>", 'Literal["next_node"]'),
         (leads_to_number, "returns typing.Literal[1]", 'Literal["next_node"]'),
         (twice, "is declared twice", "another name"),
@@ -254,7 +254,7 @@ def test_a_wrong_graph_is_refused_when_loaded(
 @pytest.mark.req("RUN-1")
 def test_an_undeclared_target_is_refused_and_all_mistakes_are_told_at_once() -> None:
     error = refused(unknown_target().validate, what='workflow "shop" has 2 mistakes', fix="in this order")
-    assert 'leads to "shipp", which is no node' in error.why
+    assert 'leads to "shipp", which is not a node' in error.why
     assert 'there are "pay", "ship"' in error.why
     assert 'node "ship" of workflow "shop"' in error.why
     assert "can never be reached" in error.why
@@ -275,7 +275,7 @@ def test_every_loop_needs_a_maximum_on_it_and_one_is_enough() -> None:
     async def check(ctx: Context[State]) -> Literal["plan"]:
         return "plan"
 
-    refused(shop.validate, what="is on a loop without a maximum", fix="max_visits")
+    refused(shop.validate, what="is in a loop without a maximum", fix="max_visits")
 
 
 def test_a_right_graph_is_read_from_its_annotations() -> None:
@@ -358,8 +358,8 @@ async def weighed(a: float) -> None: ...
 @pytest.mark.parametrize(
     ("declare", "what", "fix"),
     [
-        (write(unannotated), "does not say what type a has", "a: str"),
-        (write(answerless), "does not say what it returns", "-> None"),
+        (write(unannotated), "has no type for a", "a: str"),
+        (write(answerless), "has no return annotation", "-> None"),
         (write(variadic), "takes *a", "one list"),
         (write(mail, key="k/{b}"), "names {b}, which is no parameter", "its parameters: a"),
         (write(mail, key=""), "is empty", "business identity"),
@@ -367,7 +367,7 @@ async def weighed(a: float) -> None: ...
         (write(unstorable), "the arguments of activity", "pydantic model"),
         (write(unstorable_answer), "the answer of activity", "pydantic model"),
         (write(mail, once_per="node"), "has once_per='node'", "leave it out"),
-        (write(mail, keep=timedelta(days=1)), "says keep", 'once_per="tenant"'),
+        (write(mail, keep=timedelta(days=1)), "has keep=", 'once_per="tenant"'),
         (write(mail, once_per="tenant", keep=timedelta(0)), "keep of activity", "timedelta"),
         (write(mail, provider="the erp"), "has provider 'the erp'", "erp"),
         (write(mail, if_uncertain="retry"), "has if_uncertain='retry'", "resend(remembered_for="),

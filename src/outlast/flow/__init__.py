@@ -1,6 +1,6 @@
-"""What an author writes: workflows, nodes, activities, and the context their nodes are given.
+"""The author API: workflows, nodes, activities and the context that a node receives.
 
-Boundary: this room declares and checks; it moves nothing. `Context` is an interface that the engine fills.
+This package declares and checks; it executes nothing. The engine implements `Context`.
 """
 
 from outlast.flow.activity import Activity, BoundCall, Effectful, activity, lookup

@@ -1,4 +1,4 @@
-"""Activities: declared functions on the world, a write (`@activity`) or a lookup (`@lookup`)."""
+"""Activities: functions with a side effect (`@activity`) and functions that only read (`@lookup`)."""
 
 import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
@@ -36,7 +36,7 @@ _RUN: Final = 'use once_per="run"'
 
 
 class BoundCall(NamedTuple):
-    """A call ready to be made: what goes to the ledger, and the arguments to call with."""
+    """A validated call: the bytes for the ledger and the arguments for the function."""
 
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
@@ -46,7 +46,7 @@ class BoundCall(NamedTuple):
 
 
 class Activity(Generic[P, R_co]):
-    """A declared function on the world. Made only by `@activity` and `@lookup`."""
+    """A declared activity or lookup. Made by `@activity` and `@lookup`."""
 
     kind: Kind = "lookup"
 
@@ -77,7 +77,9 @@ class Activity(Generic[P, R_co]):
         _check_options(self, options)
         self._signature: Final = Signature(fn, self.name, self.title, self.where, self.key)
         self._signature.prepare(names, final=False)
-        self._names: Final = {} if self._signature.ready else names  # hold no caller's locals for nothing
+        self._names: Final = (
+            {} if self._signature.ready else names
+        )  # keeping the caller's locals would keep its objects alive
         self.__doc__ = fn.__doc__
         self.__name__ = fn.__name__
         self.__module__ = fn.__module__
@@ -85,14 +87,20 @@ class Activity(Generic[P, R_co]):
 
     # --- for authors -----------------------------------------------------------------------
     def plan(self, *args: P.args, **kwargs: P.kwargs) -> Plan[R_co]:
-        """The call with these arguments, not made. Raises InvalidInput, NotStorable, LimitExceeded, TypeError."""
+        """Return the call with these arguments without making it.
+
+        Raises InvalidInput, NotStorable, LimitExceeded or TypeError.
+        """
         if not self._checked:
             self.check()
         _, key, data, digest = self._signature.bind(args, kwargs)
         return Plan(self.name, key, data, digest)
 
     async def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
-        """The bare function, for unit tests. Raises Misplaced inside a node of a run: write `ctx.do(…)` there."""
+        """Call the bare function, for unit tests.
+
+        Raises Misplaced inside a node of a run: write `ctx.do(…)` there.
+        """
         refuse_bare_call(self.name)
         answer: Any = self.fn(*args, **kwargs)
         return cast(R_co, await answer if self.is_async else answer)
@@ -102,7 +110,7 @@ class Activity(Generic[P, R_co]):
 
     # --- for the engine --------------------------------------------------------------------
     def check(self) -> None:
-        """Raises DefinitionError for what could not be seen when it was decorated (late annotations, undo)."""
+        """Raise DefinitionError for mistakes that the decorator could not see: late annotations, a missing undo."""
         self._signature.prepare(self._names, final=True)
         _check_undo(self)
         if self.if_uncertain == "reconcile" and self.reconcile_fn is None:
@@ -112,8 +120,8 @@ class Activity(Generic[P, R_co]):
     def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> BoundCall:
         """Validate, render and hash a call. Raises as `plan`.
 
-        `args` and `kwargs` of the answer are what a later process would read back from `args_bytes`, so what runs
-        is what was recorded, approved and hashed, whatever happens meanwhile to the objects handed in.
+        The returned arguments are those that a later process reads from `args_bytes`. So the call runs with the
+        arguments that were recorded, approved and hashed, even if the caller changes the objects that it passed.
         """
         if not self._checked:
             self.check()
@@ -125,51 +133,54 @@ class Activity(Generic[P, R_co]):
         return BoundCall(positional, named, key, data, digest)
 
     def load_args(self, data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The arguments of a recorded call. Raises NotStorable if they do not fit the function any more."""
+        """Return the arguments of a recorded call.
+
+        Raises NotStorable if they no longer fit the function.
+        """
         if not self._checked:
             self.check()
         return self._signature.split(self._signature.load(data))
 
     def key_of(self, data: bytes) -> str:
-        """The key that a recorded call has by today's template. Raises NotStorable if its arguments do not fit."""
+        """Return the key of a recorded call under the current template. Raises NotStorable as `load_args`."""
         args, kwargs = self.load_args(data)
         return self.bind(args, kwargs).key
 
     def arguments_schema(self) -> dict[str, Any]:
-        """The JSON schema of its parameters."""
+        """Return the JSON schema of the parameters."""
         if not self._checked:
             self.check()
         return self._signature.schema()
 
     @property
     def response_codec(self) -> Any:
-        """The Codec of what the function returns."""
+        """Codec of the return value."""
         if not self._checked:
             self.check()
         return self._signature.response_codec
 
     @property
     def mode(self) -> Literal["reconcile", "resend", "ask_person"]:
-        """What settles a doubt first: a declared reconcile, whatever `if_uncertain` says (S-17)."""
+        """The first step for an uncertain call: a declared reconcile function, else `if_uncertain` (S-17)."""
         if self.reconcile_fn is not None:
             return "reconcile"
         return "resend" if isinstance(self.if_uncertain, Resend) else "ask_person"
 
     @property
     def undone_by(self) -> str:
-        """How its effect is undone, as the ledger keeps it: the name of the undo, or why there is none."""
+        """Name of the undo, or the reason for having none, as stored in the ledger."""
         if self.undo_fn is not None:
             return self.undo_fn.__name__
         return f"{NO_UNDO}{self.no_undo[:TEXT_CHARS_MAX]}" if self.no_undo is not None else ""
 
     @property
     def undo_declared(self) -> bool:
-        """Whether it says how it is undone, or why it cannot be."""
+        """True if the activity declares an undo, or a reason for having none."""
         return self.undo_fn is not None or self.no_undo is not None
 
 
 class Effectful(Activity[P, R_co]):
-    """An activity that changes the world."""
+    """An activity with a side effect."""
 
     kind: Kind = "write"
 
@@ -180,10 +191,10 @@ class Effectful(Activity[P, R_co]):
     @overload
     def reconcile(self, /, *, settle_time: timedelta) -> "_DecoratesReconcile[P, R_co]": ...
     def reconcile(self, fn: Any = None, /, *, settle_time: timedelta | None = None) -> Any:
-        """Declares how to ask the receiver whether a call happened: same parameters, answers Happened, DidNotHappen or
-        Unknown.
+        """Declare a function that asks the receiver whether a call happened.
 
-        `settle_time` raises the time after which DidNotHappen counts as proof, for receivers that queue.
+        It takes the parameters of the activity and returns Happened, DidNotHappen or Unknown. `settle_time` raises the
+        time after which DidNotHappen counts as proof, for a receiver that queues requests. Raises DefinitionError.
         """
         settle_time = positive(f"settle_time of the reconcile of {self.title}", settle_time, where=self.where)
 
@@ -192,8 +203,8 @@ class Effectful(Activity[P, R_co]):
             if self.transaction:
                 raise DefinitionError(
                     f"{self.title} has a reconcile",
-                    "it runs in a transaction: what became of it is never in doubt",
-                    "take the reconcile away",
+                    "a call in a transaction is never uncertain",
+                    "remove the reconcile function",
                     where=self.where,
                 )
             self.reconcile_fn, self.settle_time = fn, settle_time
@@ -230,12 +241,11 @@ class Effectful(Activity[P, R_co]):
         settle_time: timedelta | None = None,
         transaction: Transaction = False,
     ) -> Any:
-        """Declares how a done call is undone: takes the recorded response, then the same parameters.
+        """Declare a function that undoes a call. It takes the recorded response, then the parameters of the activity.
 
-        It is called at most once per effect, as a write of its own, and doubted on its own terms: `if_uncertain` is "ask_person"
-        (a person) or `resend(remembered_for=…)`; `reconcile` asks the receiver whether the undo happened, with the same
-        parameters as the undo, and comes before either; `settle_time` as for `.reconcile`; `transaction` as for `@activity`.
-        Raises DefinitionError.
+        Outlast calls it at most once per effect. Its options are its own: `if_uncertain` as for `@activity`, except
+        that `reconcile` is given here and takes the same parameters as the undo; `settle_time` as for `.reconcile`;
+        `transaction` as for `@activity`. Raises DefinitionError.
         """
 
         def decorate(fn: Any) -> Any:
@@ -313,17 +323,20 @@ def activity(
     limit: RateLimit | None = None,
     transaction: Transaction = False,
 ) -> _Decorates:
-    """Declares a write: a function that changes the world, done at most once per key in its scope.
+    """Declare an activity: a function with a side effect, called at most once per key.
 
-    `key` is a template over the function's parameters. `once_per`: `visit` (a new visit of the node is new work),
-    `run`, or `tenant`: once for all runs of a tenant, whose answer the others take; `write_to_file` is how long it outlives
-    its settling and the runs that used it (default: for ever). `if_uncertain` decides when a call perhaps happened: "ask_person"
-    a person, or `resend(remembered_for=…)`; a declared `.reconcile` comes before either. `timeout` bounds one attempt (default
-    120 s). `name` (default: the function's) is what is stored; it has to stay when the function is renamed or moved.
-    `provider` (default: the name): activities that name the same one share a circuit breaker, and the room of
-    their `limit`: how many calls of all workers it bears at once, or a second. `transaction`: what it
-    writes through `this_call().transaction` commits together with its effect, once; `"serializable"` isolates it so.
-    Raises DefinitionError.
+    `key` is a template over the function's parameters. `once_per` sets how far a key counts: "visit" (a new visit of
+    the node makes a new call), "run", or "tenant" (one call for all runs of a tenant, which share the response).
+    `keep` is the time for which a tenant-wide effect outlives the runs that used it (default: no end).
+
+    `if_uncertain` says what to do if the call may have happened: "ask_person", "reconcile" (a function declared with
+    `.reconcile` asks the receiver) or `resend(remembered_for=…)`. A declared reconcile function always comes first.
+    `no_undo` is the reason why the call cannot be undone; otherwise declare `.undo`.
+
+    `timeout` bounds one attempt (default 120 s). `name` (default: the function's) is stored; keep it when the function
+    is renamed. Activities with the same `provider` (default: the name) share a circuit breaker and a rate `limit`. With
+    `transaction`, writes through `this_call().transaction` commit together with the effect; "serializable" sets the
+    isolation. Raises DefinitionError.
     """
     names = locals_of_caller(1)
     options = _Options(
@@ -390,8 +403,8 @@ def _where(fn: Any, decorator: str) -> str:
     if not inspect.isfunction(fn) or inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
         raise DefinitionError(
             f"{decorator} was put on {fn!r}",
-            "an activity is a plain function, async def or def, that returns its answer",
-            "write it as a function of its own, outside of any class",
+            "an activity is a function, async def or def, that returns its response",
+            "write it as a function outside of any class",
         )
     return where_of(fn)
 
@@ -405,19 +418,25 @@ def _check_options(activity: Activity[Any, Any], options: _Options) -> None:
             "has an unusable name", "1 to 100 letters, digits, dots, dashes or underscores", 'e.g. name="mail.send"'
         )
     if options.once_per not in ("visit", "run", "tenant"):
-        raise wrong(f"has once_per={options.once_per!r}", "there are visit, run and tenant", "say one, or leave it out")
+        raise wrong(
+            f"has once_per={options.once_per!r}",
+            "the values are visit, run and tenant",
+            "use one of them, or leave it out",
+        )
     if options.once_per == "tenant" and activity.kind == "lookup":
-        raise wrong("has once_per='tenant'", "an answer for ever, of a world that changes, would be wrong soon", _RUN)
+        raise wrong("has once_per='tenant'", "a response kept without end goes stale", _RUN)
     if options.keep is not None and options.once_per != "tenant":
         raise wrong(
-            "says keep", "only what all runs of a tenant share outlives its run", 'leave it out, or once_per="tenant"'
+            "has keep=",
+            "only an effect shared by all runs of a tenant outlives its run",
+            'leave it out, or once_per="tenant"',
         )
     if options.provider and not NAME.fullmatch(options.provider):
         raise wrong(
             f"has provider {options.provider!r}", "1 to 100 letters, digits, dots, dashes, underscores", "e.g. erp"
         )
     if options.limit is not None and not isinstance(options.limit, RateLimit):
-        raise wrong(f"has limit={options.limit!r}", "a limit says what its receiver bears", "RateLimit(concurrent=5)")
+        raise wrong(f"has limit={options.limit!r}", "a limit is a RateLimit", "RateLimit(concurrent=5)")
     check_if_uncertain(activity.title, options.if_uncertain, where=activity.where)
     reason: object = options.no_undo  # a caller without a type checker may pass anything
     if reason is not None and not (isinstance(reason, str) and reason.strip()):
@@ -442,8 +461,8 @@ def _check_undo(activity: Activity[Any, Any]) -> None:
     if not activity.undo_declared:
         raise DefinitionError(
             f"{activity.title} does not say how it is undone",
-            "when a run is cancelled or fails, what it did is undone in reverse order",
-            f'add a function under @{name}.undo, or say no_undo="why it cannot be undone"',
+            "when a run fails or is cancelled, its calls are undone in reverse order",
+            f'add a function under @{name}.undo, or write no_undo="why it cannot be undone"',
             where=activity.where,
         )
 
@@ -466,7 +485,7 @@ def _check_companion(
         extra = "the response, then " if first else ""
         raise wrong(
             "takes other parameters",
-            f"it takes ({', '.join(found)}), it is given {extra}the activity's own",
+            f"it takes ({', '.join(found)}), but is called with {extra}the activity's parameters",
             f"write {shown}",
         )
     if what == "undo" and activity.no_undo is not None:

@@ -1,4 +1,4 @@
-"""Who may decide, and what was decided."""
+"""Approval rules and decisions."""
 
 from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
@@ -16,31 +16,32 @@ R_co = TypeVar("R_co", covariant=True)
 
 @dataclass(frozen=True)
 class Rule:
-    """Who may decide: any of several sets of roles, each set held by one person: `role("a") | role("b") & role("c")`.
+    """A rule over roles: sets of roles, of which an approver must hold one completely.
 
-    `str(rule)` is its one written form, `a | b & c` (& binds tighter); `Rule.parse` reads it back.
+    Written `role("a") | role("b") & role("c")`. `str(rule)` is its canonical text, `a | b & c` (& binds tighter), which
+    `Rule.parse` reads.
     """
 
     any_of: frozenset[frozenset[str]]
 
     def __post_init__(self) -> None:
         if not self.any_of or not all(self.any_of):
-            raise DefinitionError("a rule without a role", "nobody could ever decide", 'name one: role("finance")')
+            raise DefinitionError("a rule without a role", "no one could decide", 'name one: role("finance")')
         if sum(map(len, self.any_of)) > ROLES_PER_RULE_MAX:
             raise DefinitionError(
                 "a rule of too many roles",
-                f"at most {ROLES_PER_RULE_MAX} can stand in one",
-                "give these people a role of their own",
+                f"at most {ROLES_PER_RULE_MAX} roles in one rule",
+                "define one role for these people",
             )
 
     @classmethod
     def parse(cls, text: str) -> "Rule":
-        """The rule written as `text`. Raises InvalidInput."""
+        """Return the rule written as `text`. Raises InvalidInput."""
         sets = [[name.strip() for name in part.split("&")] for part in text.split("|")]
         return cls(frozenset(frozenset(check_name("role", name) for name in names) for names in sets))
 
     def allows(self, roles: Container[str]) -> bool:
-        """Whether somebody who holds `roles` may decide."""
+        """True if a person with these roles may decide."""
         return any(all(name in roles for name in names) for names in self.any_of)
 
     def __or__(self, other: "Rule") -> "Rule":
@@ -54,7 +55,10 @@ class Rule:
 
 
 def role(name: str) -> Rule:
-    """Whoever holds this role. `|`: either; `&`: one person who holds both. Raises DefinitionError."""
+    """Return the rule "holds this role". Combine rules with `|` (either) and `&` (one person holds both).
+
+    Raises DefinitionError.
+    """
     try:
         return Rule(frozenset({frozenset({check_name("role", name)})}))
     except InvalidInput as error:
@@ -67,14 +71,14 @@ class _Everything:
 
 
 EVERY_ROLE: Final[Container[str]] = _Everything()
-"""The roles of the local operator, who holds them all."""
+"""The roles of the local operator, who holds every role."""
 
 
 @dataclass(frozen=True)
 class Decision(Generic[R_co]):
-    """What was decided, by whom, and the plan that may now run (None unless approved).
+    """The decision on an approval: the outcome, who decided, and the plan that may run (None unless approved).
 
-    `again` = rejected, and the run should go round once more. A person's silence is never a decision.
+    `again` means rejected with the wish that the run tries once more. A timeout is never a decision.
     """
 
     outcome: Literal["approved", "rejected", "again"]
@@ -82,11 +86,11 @@ class Decision(Generic[R_co]):
     by: str
     chosen: Plan[R_co] | None
     approvers: tuple[str, ...] = ()
-    """Everyone whose approval counted, in the order they gave it."""
+    """Names of all people whose approval counted, in the order of their votes."""
     changes: Mapping[str, JsonValue] = field(default_factory=dict)
-    """The arguments that the decision changed, with their new values."""
+    """The arguments that the approver changed, with their new values."""
 
     @property
     def approved(self) -> bool:
-        """Whether `chosen` may run."""
+        """True if `chosen` may run."""
         return self.chosen is not None

@@ -1,4 +1,4 @@
-"""Where the code now running stands: in a walk of a node, in a call of an activity, or in neither."""
+"""Plans and calls, and the guard against activities called by their bare name inside a node."""
 
 import math
 from collections.abc import Callable
@@ -12,56 +12,57 @@ from outlast.core.limits import KEY_BYTES_MAX
 from outlast.errors import Misplaced
 
 if TYPE_CHECKING:
-    import asyncpg  # the extra `postgres`: who has it may call `transaction`
+    import asyncpg  # only with the extra `postgres`
 
 
 @dataclass(frozen=True, slots=True)
 class LateAnswer:
-    """What a worker that had been replaced was told too late: evidence, which settles nothing by itself."""
+    """The response that a replaced worker received too late. It is evidence and settles nothing by itself."""
 
     epoch: int
-    """Of the claim that made the call: a higher one came later."""
+    """Epoch of the claim that made the call; a later claim has a higher one."""
     status: str
-    """What that worker would have recorded: `done`, `refused` or `uncertain`; `not_sent`: it did not call."""
+    """The status that this worker would have recorded: done, refused, uncertain, or `not_sent`."""
     response: Any
-    """As plain JSON data; None where there was none."""
+    """Plain JSON data; None if there was no response."""
     code: str
     detail: str
     at: datetime
-    """When it came, business time, UTC."""
+    """Business time of its arrival, UTC."""
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What an activity's body may know of the call it is making."""
+    """The call that an activity's body is making."""
 
     key: str
-    """The rendered key: unique within its scope."""
+    """The rendered key."""
     idempotency_key: str
-    """Unique over tenants, runs and visits, the same for each attempt: send it as `Idempotency-Key`."""
+    """Unique over tenants, runs and visits, equal for each attempt. Send it as `Idempotency-Key`."""
     tenant: str
     run_id: str
     attempt: int
-    """1 for the first."""
+    """Number of the attempt, from 1."""
     deadline: datetime
-    """Real time, UTC: when the engine stops waiting for the answer (the activity's `timeout=`)."""
+    """Real time, UTC, at which the engine stops waiting for the response (the activity's `timeout=`)."""
     reconciling: bool = False
-    """True inside a reconcile function: it asks about the call, and makes none."""
+    """True inside a reconcile function, which asks about the call and makes none."""
     evidence: tuple[LateAnswer, ...] = ()
-    """For a reconcile function: what replaced workers were told of this very call, read just before it was asked."""
+    """For a reconcile function: late answers to this call that replaced workers received."""
     _connection: Any = field(default=None, repr=False, compare=False)
     _left: Callable[[], float] = field(default=lambda: math.inf, repr=False, compare=False)
     _stated: list[str] = field(default_factory=list, repr=False, compare=False)
 
     def seconds_left(self) -> float:
-        """How long the engine still waits for the answer; below 0 once it does not; infinite in a unit test."""
+        """Return the seconds for which the engine still waits: negative after the deadline, infinite in a unit test."""
         return self._left()
 
     @property
     def transaction(self) -> "asyncpg.Connection[Any]":
-        """The open transaction of an activity declared with `transaction=True`: what is written through this
-        connection commits together with the effect, or not at all. It is of use until the body returns; the body
-        neither commits nor rolls back (a nested `async with …transaction()` is a savepoint). Raises Misplaced.
+        """The open transaction of an activity declared with `transaction=True`.
+
+        Writes through this connection commit together with the effect, or not at all. Do not commit or roll back. A
+        nested `async with connection.transaction()` is a savepoint. Invalid after the body returns. Raises Misplaced.
         """
         if self._connection is None:
             raise Misplaced(
@@ -72,28 +73,28 @@ class Call:
         return self._connection  # type: ignore[no-any-return]
 
     def set_external_id(self, external_id: str) -> None:
-        """State the receiver's own id of what this call did: it is kept with the effect, whatever follows.
+        """Record the receiver's own id of this call with the effect, whatever the outcome.
 
-        Never raises, since by then it has happened: an id beyond 500 bytes is cut.
+        Never raises, because the call has already happened: an id beyond 500 bytes is cut.
         """
         text = str(external_id).encode(errors="backslashreplace")[:KEY_BYTES_MAX]
         self._stated[:] = [text.decode(errors="ignore")]
 
 
 current_call: Final[ContextVar[Call | None]] = ContextVar("outlast_call", default=None)
-"""Set by the engine around the call of an activity (and, for `def`, in the context its thread runs in)."""
+"""Set by the engine around the call of an activity, and in the context of the thread of a `def` activity."""
 
 walking: Final[ContextVar[str]] = ContextVar("outlast_walking", default="")
-"""Set by the engine for the task that walks a node: «node "pay" of refund»; '' elsewhere."""
+"""Set by the engine for the task that executes a node: «node "pay" of refund»; '' elsewhere."""
 
 
 def stated_id(call: Call) -> str:
-    """The receiver's own id, as the activity stated it; '' if it did not."""
+    """Return the receiver's own id as the activity recorded it; '' if it recorded none."""
     return call._stated[-1] if call._stated else ""
 
 
 def this_call() -> Call:
-    """The call whose body asks. Raises Misplaced outside of one."""
+    """Return the call that the running activity makes. Raises Misplaced outside of one."""
     call = current_call.get()
     if call is None:
         raise Misplaced(
@@ -105,12 +106,12 @@ def this_call() -> Call:
 
 
 def refuse_bare_call(name: str) -> None:
-    """Raises Misplaced when an activity is called by its name inside a node: the ledger would not know of it."""
+    """Raise Misplaced if an activity is called by its name inside a node, because the ledger would miss the call."""
     node = walking.get()
     if node and current_call.get() is None:
         raise Misplaced(
             f"{name}() was called directly inside {node}",
-            "such a call is not in the ledger: it would be made again on every walk",
+            "the ledger does not record such a call, so every re-run would make it again",
             f"write: await ctx.do({name}, …)",
         )
 
@@ -120,9 +121,9 @@ R_co = TypeVar("R_co", covariant=True)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Plan(Generic[R_co]):
-    """One call, not yet made: activity, key and arguments as canonical JSON. What an approval covers.
+    """A call that has not been made: activity, key and arguments as canonical JSON. An approval covers a plan.
 
-    Made by `activity.plan(…)`. Two plans are equal when their digests are.
+    Made by `activity.plan(…)`. Plans are equal if their digests are.
     """
 
     activity: str
@@ -137,5 +138,5 @@ class Plan(Generic[R_co]):
         return hash(self.digest)
 
     def approval_digest(self, tenant: str, run_id: str) -> str:
-        """What an approval of this plan in this run is about: tenant, run, activity, rendered key, arguments (S-20)."""
+        """Return the digest that an approval names: tenant, run, activity, rendered key and arguments (S-20)."""
         return digest(tenant, run_id, self.activity, self.key, self.arguments)

@@ -1,6 +1,6 @@
-"""What a node is given: the interface through which it reads its run, acts, and waits.
+"""The context of a node: how it reads its run, makes calls, asks people and waits.
 
-The engine fills it. For unit tests of a node, subclass it and override what the node uses.
+The engine implements this interface. To test a node alone, subclass it and override the methods that the node uses.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,21 +28,20 @@ SLEEP: Final = "sleep"
 
 
 class Context(Generic[S]):
-    """A node's view of its run. All it answers is fixed within a visit: every walk of the visit sees the same.
+    """A node's interface to its run. Its answers are fixed within a visit: every re-run of the node gets the same ones.
 
-    Names and keys must come out the same on each walk; values may differ. `state` is kept by the node's return
-    only: what a walk changed before a wait, a retry or a crash is discarded, and the next walk starts from the
-    state at entry.
+    Names and keys must be the same on each re-run; values may differ. Only a node's return stores `state`: a wait, a
+    retry or a crash discards its changes, and the next re-run starts from the state at entry.
     """
 
     state: S
-    """A copy of its own for each walk; change it freely."""
+    """A copy for each execution of the node; change it freely."""
     tenant: str
     run_id: str
     visit: int
-    """The number of the entry into this node; unchanged by waits, retries, crashes and takeovers."""
+    """Number of this entry into the node. Waits, retries, crashes and takeovers do not change it."""
     entered_at: datetime
-    """Business time (UTC) of the entry into this node."""
+    """Business time (UTC) at which the run entered this node."""
 
     # --- acting ----------------------------------------------------------------------------
     @overload
@@ -96,32 +95,33 @@ class Context(Generic[S]):
         quorum: int = 1,
         editable: Sequence[str] = (),
     ) -> Decision[R]:
-        """What a person who satisfies `by` decides on exactly this plan, or on one of the alternatives.
+        """Ask a person who satisfies `by` to decide on this plan, or on one of the alternatives.
 
-        `within` bounds the decision, `valid_for` (counted from it) the doing. Silence beyond `within` is never an
-        answer: the run goes to attention. `name` tells several approvals of one visit apart (default: the
-        activity's name); `again` offers "reject and go round once more". From here on nothing else of these
-        activities runs in this run without an approval of its own.
+        `within` is the time for the decision, `valid_for` the time from the decision to the call. A decision that
+        does not come in time sends the run to attention. `name` tells several approvals of one visit apart (default:
+        the activity's name). `again` offers "reject and try once more". From now on, this run makes no other call of
+        these activities without an approval.
 
-        `not_requester`: whoever requested the run may not decide. `quorum`: so many different people have to approve
-        the same plan; one rejection rejects. `editable`: arguments that a decision may change; the changed plan is
-        then `chosen`, and what it replaced cannot run. Raises InvalidInput.
+        With `not_requester`, the person who requested the run may not decide. `quorum` is the number of different
+        people who must approve the same plan; one rejection rejects. `editable` names the arguments that an approver
+        may change; the changed plan is then `chosen`, and the original cannot run. Raises InvalidInput.
         """
         raise NotImplementedError
 
     # --- asking policy ---------------------------------------------------------------------
     async def allowed(self, activities: Sequence[Activity[..., Any]], /) -> list[Activity[..., Any]]:
-        """Those of these activities that a model may be offered in this visit, in the same order (GATE-6).
+        """Return the activities that a model may be offered in this visit, in the given order (GATE-6).
 
-        Recorded, and the same on every walk of the visit. It is no permission: each write is asked about again.
+        The answer is recorded, so that every re-run gets the same one. It permits nothing: policy is asked again
+        before each write.
         """
         raise NotImplementedError
 
     async def check(self, plan: Plan[Any], /, *, proposed_by: str = "") -> Verdict:
-        """What policy says of a plan that somebody, perhaps a model, proposed. Nothing is done.
+        """Return the verdict of policy on a plan, for instance one that a model proposed. Makes no call.
 
-        Recorded, a denial as an event of the run's history too, and the same on every walk of the visit. An Allow
-        is no permission: `ctx.do` asks again.
+        The verdict is recorded, so that every re-run gets the same one; a denial is also an event of the run. An Allow
+        permits nothing: `ctx.do` asks policy again.
         """
         raise NotImplementedError
 
@@ -131,7 +131,7 @@ class Context(Generic[S]):
     @overload
     async def sleep(self, /, *, until: datetime, name: str = ...) -> None: ...
     async def sleep(self, duration: Any = None, /, *, until: Any = None, name: str = SLEEP) -> None:
-        """Wait for a duration ("12h", a `timedelta`), or until an instant. The run is parked meanwhile.
+        """Wait for a duration ("12h", a `timedelta`), or until an instant. The run leaves memory while it waits.
 
         The duration counts from the first execution of this line in the visit, in business time. `name` tells two
         sleeps of one visit apart.
@@ -167,31 +167,31 @@ class Context(Generic[S]):
         """
         raise NotImplementedError
 
-    # --- what would otherwise differ between walks -----------------------------------------
+    # --- values that would otherwise differ between re-runs --------------------------------
     def now(self) -> datetime:
-        """Business time (UTC), fixed within the visit: the time of entry."""
+        """Return the business time (UTC) at which the run entered the node; it is fixed within the visit."""
         raise NotImplementedError
 
     def uuid(self, name: str, /) -> UUID:
-        """An id that is the same on every walk of this visit, different for each name, visit and run."""
+        """Return an id that each re-run of this visit gets again. It differs by name, visit and run."""
         raise NotImplementedError
 
     def random(self, name: str, /) -> float:
-        """A number ≥ 0 and < 1 that is the same on every walk of this visit; one for each name."""
+        """Return a number from 0 to below 1 that each re-run of this visit gets again. It differs by name."""
         raise NotImplementedError
 
-    # --- telling ---------------------------------------------------------------------------
+    # --- logging ---------------------------------------------------------------------------
     def log(self, key: str, text: str, /, **data: JsonValue) -> None:
-        """Add a line to the run's history, once per key and visit. Kept by the node's next wait or its return."""
+        """Add a line to the run's history, once per key and visit. The node's next wait or its return stores it."""
         raise NotImplementedError
 
-    # --- producing -------------------------------------------------------------------------
+    # --- results ---------------------------------------------------------------------------
     async def emit(self, result: BaseModel | JsonValue, /, *, key: str, kind: str = "") -> None:
-        """Keep a row of what this run produces, under a key of your own within the run.
+        """Store a result of this run under a key of the author's choice.
 
-        Emitting under the same key again replaces the row: a repeated walk adds nothing. Rows are stored in chunks
-        while the node works, the last of them before the node's return or wait is; one that could not be stored is
-        emitted again by the next walk. `kind`: what it is (default: the model's name). Raises NotStorable,
-        LimitExceeded, InvalidInput (no key).
+        A second result under the same key replaces the first, so a re-run adds nothing. Results are stored in chunks
+        while the node works, the last chunk before the node's return or wait. The next re-run emits again any that
+        could not be stored. `kind` names the type of result (default: the model's name). Raises NotStorable,
+        LimitExceeded, InvalidInput (empty key).
         """
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""The graph of a workflow, read from its nodes' return annotations and checked as a whole."""
+"""The graph of a workflow, read from the return annotations of its nodes and checked as a whole."""
 
 from collections.abc import Iterator, Mapping
 from types import NoneType, UnionType
@@ -8,14 +8,14 @@ from outlast.errors import DefinitionError
 
 
 class Exits(NamedTuple):
-    """Where a node can lead: to other nodes, and perhaps to the end of the run."""
+    """The exits of a node: the nodes that may follow, and whether the run may end."""
 
     targets: tuple[str, ...]
     ends: bool
 
 
 class Place(NamedTuple):
-    """What the graph needs to know of a node."""
+    """The part of a node that the graph needs."""
 
     name: str
     where: str
@@ -28,7 +28,7 @@ _ALWAYS_RAISES: Final = (Never, NoReturn)
 
 
 def read_exits(annotation: Any) -> Exits | None:
-    """The exits an annotation declares, or None if it declares none: Literal["a", "b"], None, or both."""
+    """Return the exits that an annotation declares: Literal["a", "b"], None, or both. None if it declares none."""
     while hasattr(annotation, "__value__"):  # `type Next = …` of Python 3.12
         annotation = annotation.__value__
     if annotation is None or annotation is NoneType or annotation in _ALWAYS_RAISES:
@@ -49,7 +49,7 @@ def read_exits(annotation: Any) -> Exits | None:
 
 
 def mistakes(workflow: str, where: str, places: Mapping[str, Place]) -> Iterator[DefinitionError]:
-    """Every mistake of the graph, each naming file and line, node and fix."""
+    """Yield every mistake of the graph with its file, line, node and fix."""
     if not places:
         yield DefinitionError(f"{workflow} has no node", where, "declare one under @….node(start=True)", where=where)
         return
@@ -59,7 +59,7 @@ def mistakes(workflow: str, where: str, places: Mapping[str, Place]) -> Iterator
         first = next(iter(places.values()))
         yield DefinitionError(
             f"{workflow} has no start node",
-            f"none of {_names(list(places))} says start=True",
+            f"none of {_names(list(places))} has start=True",
             f'write @….node(start=True) above the first one, e.g. "{first.name}"',
             where=first.where,
         )
@@ -74,7 +74,7 @@ def _unknown_targets(workflow: str, places: Mapping[str, Place]) -> Iterator[Def
         for target in place.exits.targets:
             if target not in places:
                 yield DefinitionError(
-                    f'node "{place.name}" of {workflow} ({place.where}) leads to "{target}", which is no node',
+                    f'node "{place.name}" of {workflow} ({place.where}) leads to "{target}", which is not a node',
                     f"its return annotation names it; there are {_names(list(places))}",
                     f'correct the name in Literal[…], or declare a node "{target}"',
                     where=place.where,
@@ -87,14 +87,14 @@ def _unreachable(workflow: str, places: Mapping[str, Place], starts: list[str]) 
         if place.name not in reached:
             yield DefinitionError(
                 f'node "{place.name}" of {workflow} ({place.where}) can never be reached',
-                f'no way leads to it from the start node "{starts[0]}"',
+                f'no path leads to it from the start node "{starts[0]}"',
                 f'name it in the return annotation of the node before it: Literal["{place.name}"], or remove it',
                 where=place.where,
             )
 
 
 def _endless(workflow: str, places: Mapping[str, Place]) -> Iterator[DefinitionError]:
-    """A loop in which no node has a maximum: what remains when the nodes that have one are taken out."""
+    """Yield a mistake for each loop in which no node has a maximum."""
     free = {name: _targets(place, places) for name, place in places.items() if place.max_visits is None}
     told: set[str] = set()
     for name in free:
@@ -104,9 +104,9 @@ def _endless(workflow: str, places: Mapping[str, Place]) -> Iterator[DefinitionE
             place = places[name]
             way = " → ".join([*loop, loop[0]])
             yield DefinitionError(
-                f'node "{name}" of {workflow} ({place.where}) is on a loop without a maximum',
-                f"{way} could go round for ever",
-                f'give a node on it one: @….node(max_visits=5), e.g. "{name}"',
+                f'node "{name}" of {workflow} ({place.where}) is in a loop without a maximum',
+                f"{way} has no limit",
+                f'limit one of its nodes: @….node(max_visits=5), e.g. "{name}"',
                 where=place.where,
             )
 
@@ -121,9 +121,9 @@ def _no_end(workflow: str, places: Mapping[str, Place]) -> Iterator[DefinitionEr
         unknown = any(target not in places for target in place.exits.targets)
         if place.name not in ending and not unknown:
             yield DefinitionError(
-                f'node "{place.name}" of {workflow} ({place.where}) has no way to an end',
-                "from here the run could never complete",
-                "let a node on the way return None: -> None, or -> Literal[…] | None",
+                f'node "{place.name}" of {workflow} ({place.where}) has no path to an end',
+                "a run that enters it can never complete",
+                "let it, or a node after it, return None: -> None, or -> Literal[…] | None",
                 where=place.where,
             )
 
@@ -143,7 +143,7 @@ def _closure(first: list[str], leads_to: Mapping[str, list[str]]) -> set[str]:
 
 
 def _loop_from(start: str, leads_to: Mapping[str, list[str]]) -> list[str]:
-    """A shortest way from `start` back to it, as the names passed; [] if there is none."""
+    """Return a shortest loop from `start` back to it as a list of names; [] if no loop exists."""
     came_from: dict[str, str] = {}
     todo = [start]
     while todo:

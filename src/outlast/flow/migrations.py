@@ -1,4 +1,4 @@
-"""How the state of a run becomes that of another version of its workflow: declared, chained, never guessed."""
+"""Migrations of a run's state from one version of its workflow to another: declared and chained, never guessed."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
@@ -9,7 +9,7 @@ Plain = dict[str, Any]
 
 
 class Migration(NamedTuple):
-    """One declared way from a version to another. `fn` takes the old state as plain data and returns the new one."""
+    """A declared step from one version to another. `fn` takes the old state as plain data and returns the new one."""
 
     from_: int
     to: int
@@ -19,7 +19,7 @@ class Migration(NamedTuple):
 
 
 class Moved(NamedTuple):
-    """Where a chain of migrations leads: the node and the visits by their new names, the state as plain data."""
+    """Result of a chain of migrations: the node and the visits by their new names, and the state as plain data."""
 
     node: str
     visits: dict[str, int]
@@ -27,23 +27,23 @@ class Moved(NamedTuple):
 
 
 class Migrations:
-    """The migrations of one workflow, up and down."""
+    """The migrations of one workflow, in both directions."""
 
     def __init__(self, title: str) -> None:
         self._title: Final = title
         self._from: Final[dict[int, dict[int, Migration]]] = {}
 
     def add(self, migration: Migration) -> None:
-        """Declare one. Raises DefinitionError."""
+        """Add a declared migration. Raises DefinitionError if it is wrong or declared twice."""
 
         def wrong(why: str, fix: str) -> DefinitionError:
             what = f"a migration of {self._title} from {migration.from_!r} to {migration.to!r} {why}"
             return DefinitionError(what, migration.where, fix, where=migration.where)
 
         if any(type(version) is not int or version < 1 for version in (migration.from_, migration.to)):
-            raise wrong("names no versions", "versions are whole numbers from 1")
+            raise wrong("has an impossible version", "versions are whole numbers from 1")
         if migration.from_ == migration.to:
-            raise wrong("leads nowhere", "say from_= the version that the runs have now")
+            raise wrong("changes no version", "set from_= to the version that the runs have now")
         ways = self._from.setdefault(migration.from_, {})
         same = ways.get(migration.to)
         if same is not None and same.where != migration.where:
@@ -52,24 +52,24 @@ class Migrations:
 
     @property
     def all(self) -> tuple[Migration, ...]:
-        """Every declared one."""
+        """All declared migrations of the workflow."""
         return tuple(migration for ways in self._from.values() for migration in ways.values())
 
     def mistakes(self, version: int, nodes: Iterable[str]) -> Iterator[DefinitionError]:
-        """Renames that lead, in this version, to no node."""
+        """Yield a mistake for each rename that names an unknown node of this version."""
         known = tuple(nodes)
         for migration in self.all:
             for old, new in migration.renamed.items():
                 if migration.to == version and new not in known:
                     yield DefinitionError(
-                        f'a migration of {self._title} renames "{old}" to "{new}", which is no node',
+                        f'a migration of {self._title} renames "{old}" to "{new}", which is not a node',
                         f"there are {', '.join(known)}",
                         "correct the name in renamed=",
                         where=migration.where,
                     )
 
     def path(self, from_: int, to: int) -> tuple[Migration, ...] | None:
-        """The shortest chain from a version to another; () where they are the same, None where there is none."""
+        """Return the shortest chain between two versions: () if they are equal, None if no chain exists."""
         reached: dict[int, tuple[Migration, ...]] = {from_: ()}
         edge = [from_]
         while edge and to not in reached:
@@ -84,7 +84,10 @@ class Migrations:
 
 
 def migrated(path: tuple[Migration, ...], node: str, visits: Mapping[str, int], state: Plain) -> Moved:
-    """Run a chain. Raises whatever an author's function raises, and TypeError for one that returns no dictionary."""
+    """Run a chain of migrations.
+
+    Raises the exceptions of the author's functions, and TypeError if one returns no dict.
+    """
     counts = dict(visits)
     for migration in path:
         made: object = migration.fn(state)

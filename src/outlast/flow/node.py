@@ -1,4 +1,4 @@
-"""A node: a place of the graph, and the async function that is walked there."""
+"""Nodes: the places of the graph, each an async function."""
 
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
@@ -14,7 +14,7 @@ from outlast.flow.registry import hints_of, where_of
 
 
 class NodeOptions(NamedTuple):
-    """What `@workflow.node(…)` was told."""
+    """The options of `@workflow.node(…)`."""
 
     start: bool
     status: str | None
@@ -36,7 +36,7 @@ class Node:
     ) -> None:
         if not inspect.isfunction(fn):
             raise DefinitionError(
-                f"@node of {workflow} was put on {fn!r}",
+                f"@node of {workflow} is on {fn!r}",
                 "a node is a function",
                 "write async def name(ctx: Context[…])",
             )
@@ -57,18 +57,18 @@ class Node:
 
     @property
     def exits(self) -> Exits:
-        """Where it can lead. Raises DefinitionError if its annotation cannot be read."""
+        """The exits of the node. Raises DefinitionError if the annotation cannot be read."""
         self.resolve()
         assert self._exits is not None
         return self._exits
 
     @property
     def place(self) -> Place:
-        """What the graph needs to know of it."""
+        """The part of the node that the graph needs."""
         return Place(self.name, self.where, self.start, self.max_visits, self.exits)
 
     def resolve(self) -> None:
-        """Read its annotations if that was not possible when it was decorated. Raises DefinitionError."""
+        """Read the annotations if that was not possible at the time of decoration. Raises DefinitionError."""
         if self._exits is None:
             self._read(final=True)
 
@@ -101,7 +101,7 @@ class Node:
                 'annotate it: -> Literal["next_node"], -> None, or -> Literal["next_node"] | None',
             )
         self._exits = exits
-        self._names = {}  # hold no caller's locals for nothing
+        self._names = {}  # keeping the caller's locals would keep its objects alive
 
     def _check_shape(self) -> None:
         if not inspect.iscoroutinefunction(self.fn):
@@ -127,11 +127,11 @@ class Node:
             raise self._wrong(
                 "does not take exactly one annotated parameter",
                 f"it takes {signature}",
-                f"write async def {self.name}(ctx: Context[{state}]) -> …; everything else belongs in the state",
+                f"write async def {self.name}(ctx: Context[{state}]) -> …; put everything else into the state",
             )
         if signature.return_annotation is inspect.Signature.empty:
             raise self._wrong(
-                "does not say where it leads",
+                "has no return annotation",
                 "the return annotation is the graph",
                 'annotate it: -> Literal["next_node"], -> None, or -> Literal["next_node"] | None',
             )

@@ -1,4 +1,4 @@
-"""What a declaration says of an activity besides its function: doubt, retries, and why there is no undo."""
+"""Options of a call: uncertainty, retries, rate limits, transactions."""
 
 import inspect
 from collections.abc import Awaitable, Callable
@@ -11,17 +11,17 @@ from outlast.errors import DefinitionError
 
 Span = TypeVar("Span", timedelta, timedelta | None)
 Transaction: TypeAlias = Literal[False, True, "serializable"]
-"""Does a body write through the store's own database, and how are its transactions isolated (True: read committed)?"""
+"""Whether the body writes through the store's database, and with which isolation (True: read committed)."""
 
 
 def positive(what: str, value: Span, *, where: str = "") -> Span:
-    """`value` if it is a duration above zero (or None). Raises DefinitionError."""
-    given: object = value  # whoever runs no type checker is told as well
+    """Return `value` if it is None or a duration above zero. Raises DefinitionError."""
+    given: object = value  # a caller without a type checker may pass anything
     if given is not None and (not isinstance(given, timedelta) or given <= timedelta()):
         raise DefinitionError(
             f"{what} is {value!r}",
-            "it has to be a duration above zero",
-            "write e.g. timedelta(seconds=30)",
+            "a duration must be above zero",
+            "for example timedelta(seconds=30)",
             where=where,
         )
     return value
@@ -29,7 +29,10 @@ def positive(what: str, value: Span, *, where: str = "") -> Span:
 
 @dataclass(frozen=True)
 class Resend:
-    """On doubt, call again with the same key while the receiver still remembers it; after `window`, ask a person."""
+    """The option to repeat an uncertain call under the same key while the receiver remembers that key.
+
+    `remembered_for` counts from the first intent. After it, a person is asked.
+    """
 
     remembered_for: timedelta
 
@@ -38,7 +41,7 @@ class Resend:
 
 
 def resend(*, remembered_for: timedelta) -> Resend:
-    """The receiver dedupes by key and remembers keys for `window`, counted from the first intent."""
+    """Return the option for a receiver that deduplicates by key and remembers a key for this long."""
     return Resend(remembered_for)
 
 
@@ -48,9 +51,9 @@ IfUncertain: TypeAlias = Literal["ask_person", "reconcile"] | Resend
 
 @dataclass(frozen=True)
 class Retry:
-    """How often a call that certainly did nothing is tried again: at most `attempts` calls in all.
+    """Limits of the retries of a call that certainly had no effect: at most `attempts` calls in all.
 
-    The n-th wait is `first` × `factor`^(n−1), jittered by the engine; the sum of waits is at most `total_wait`.
+    The n-th wait is `first` × `factor`^(n−1), with jitter. The waits add up to at most `total_wait`.
     """
 
     attempts: int = 3
@@ -73,10 +76,10 @@ class Retry:
 
 @dataclass(frozen=True)
 class RateLimit:
-    """What a receiver bears, of all workers of a store together: so many calls at once, so many begun in a second.
+    """Limits of a receiver over all workers of a store: concurrent calls, and calls started per second.
 
-    0 is no bound. Calls of activities that name the same `provider` are counted together, over all tenants. A call
-    that finds no room waits, its run visibly so; it uses up no attempt. Raises DefinitionError.
+    0 means no limit. Activities with the same `provider` share one limit across all tenants. A run whose call has to
+    wait shows it; the wait uses up no attempt. Raises DefinitionError.
     """
 
     concurrent: int = 0
@@ -86,13 +89,13 @@ class RateLimit:
         if self.concurrent < 0 or self.per_second < 0 or not (self.concurrent or self.per_second):
             raise DefinitionError(
                 f"RateLimit(concurrent={self.concurrent}, per_second={self.per_second:g})",
-                "at least one of the two bounds has to be above zero, and neither below",
-                "write e.g. RateLimit(concurrent=5, per_second=10)",
+                "at least one limit must be above zero, and neither below zero",
+                "for example RateLimit(concurrent=5, per_second=10)",
             )
 
     @property
     def words(self) -> str:
-        """As people read it."""
+        """The limits as text, for people."""
         bounds = [f"{self.concurrent} at once"] if self.concurrent else []
         bounds += [f"{self.per_second:g} a second"] if self.per_second else []
         return ", ".join(bounds)
@@ -118,17 +121,17 @@ def no_reconcile(title: str, fix: str, *, where: str) -> DefinitionError:
 def transaction_of(
     title: str, fn: Callable[..., Any], said: Transaction, if_uncertain: IfUncertain, *, where: str
 ) -> Transaction:
-    """`said`, if a call of this function can be made in a transaction. Raises DefinitionError."""
-    given: object = said  # whoever runs no type checker is told as well
+    """Return the option if calls of this function can be made in a transaction. Raises DefinitionError."""
+    given: object = said  # a caller without a type checker may pass anything
     if given not in (False, True, "serializable"):
-        why, reason, fix = f"transaction={given!r}", "there are True and serializable", "say transaction=True"
+        why, reason, fix = f"transaction={given!r}", 'it is True or "serializable"', "write transaction=True"
     elif said and not inspect.iscoroutinefunction(fn):
-        why, reason, fix = "transaction= and is def", "its connection is awaited", "write it as async def"
+        why, reason, fix = "transaction= and is not async", "its connection is asynchronous", "write async def"
     elif said and if_uncertain != "ask_person":
         why, reason, fix = (
             "transaction= and if_uncertain=",
-            "what became of it is never in doubt",
-            "leave if_uncertain out",
+            "a call in a transaction is never uncertain",
+            "remove if_uncertain",
         )
     else:
         return said
@@ -136,74 +139,74 @@ def transaction_of(
 
 
 class Callee(Protocol):
-    """The terms of a call. An activity has them for its function, and others for its undo."""
+    """The options of a call. An activity has one set for its function and another for its undo."""
 
     @property
     def name(self) -> str:
-        """The activity's name: what the ledger says and what an operator can hold."""
+        """Name of the activity, as stored in the ledger and used by operators who pause it."""
         ...
 
     @property
     def provider(self) -> str:
-        """Whose outage stops it."""
+        """Name of the receiver. Activities of one provider share a circuit breaker and a rate limit."""
         ...
 
     @property
     def limit(self) -> RateLimit | None:
-        """What its provider bears, of all workers together."""
+        """Rate limit of the provider, over all workers."""
         ...
 
     @property
     def fn(self) -> Callable[..., Any]:
-        """What is called."""
+        """The author's function that makes the call."""
         ...
 
     @property
     def is_async(self) -> bool:
-        """Whether it is awaited; else it runs in a thread."""
+        """True if the function is awaited; otherwise it runs in a thread."""
         ...
 
     @property
     def timeout(self) -> timedelta | None:
-        """Of one attempt; None: the deployment's."""
+        """Timeout of one attempt; None for the default of the deployment."""
         ...
 
     @property
     def retry(self) -> Retry:
-        """How often a call that certainly did nothing is tried again."""
+        """Limits of the retries of a call that had no effect."""
         ...
 
     @property
     def if_uncertain(self) -> IfUncertain:
-        """What follows a call that perhaps happened."""
+        """The declared option for a call that may have happened."""
         ...
 
     @property
     def mode(self) -> Literal["reconcile", "resend", "ask_person"]:
-        """What settles a doubt first."""
+        """The first step for a call that may have happened."""
         ...
 
     @property
     def reconcile_fn(self) -> Callable[..., Awaitable[Any]] | None:
-        """Asks the receiver whether it happened."""
+        """The author's function that asks the receiver whether the call happened."""
         ...
 
     @property
     def settle_time(self) -> timedelta | None:
-        """How long a call can be under way, where that is longer than the deployment says."""
+        """Time for which a sent call may still arrive, if longer than the default of the deployment."""
         ...
 
     @property
     def transaction(self) -> Transaction:
-        """Whether it writes in a transaction of the store's database, which lands its effect as well."""
+        """True if the function writes in a transaction of the store, together with its effect."""
         ...
 
     @property
     def response_codec(self) -> Any:
-        """The Codec of its answer."""
+        """Codec that dumps and loads the response."""
         ...
 
     @property
     def undone_by(self) -> str:
-        """How its effect is undone, as the ledger keeps it."""
+        """Name of the undo, or the reason for having none, as stored in the ledger."""
         ...

@@ -1,4 +1,4 @@
-"""How a call can end, in words an author may return, raise or catch."""
+"""Outcomes of a call or a run that authors return, raise or catch."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,10 +11,10 @@ from outlast.flow.registry import CLASSIFIED
 R_co = TypeVar("R_co", covariant=True)
 
 
-# --- what a reconcile function answers -----------------------------------------------------
+# --- answers of a reconcile function --------------------------------------------------------
 @dataclass(frozen=True)
 class Happened(Generic[R_co]):
-    """The receiver has it: this is the response the call would have given, and the receiver's own id of it."""
+    """Answer of a reconcile function: the call happened, with its response and the receiver's own id."""
 
     response: R_co
     external_id: str | None = None
@@ -22,20 +22,20 @@ class Happened(Generic[R_co]):
 
 @dataclass(frozen=True)
 class DidNotHappen:
-    """The receiver does not have it. Counts as proof only after the settle time (S-17)."""
+    """Answer of a reconcile function: the receiver has no such call. It is proof only after the settle time (S-17)."""
 
 
 @dataclass(frozen=True)
 class Unknown:
-    """The receiver cannot say; what follows is the activity's `if_uncertain`."""
+    """Answer of a reconcile function: the receiver cannot tell. The activity's `if_uncertain` decides."""
 
     why: str
 
 
-# --- what a node sees of a refused call ----------------------------------------------------
+# --- a refused call as a value -------------------------------------------------------------
 @dataclass(frozen=True)
 class Refusal:
-    """An activity's definite no, after its retries. The same on every later walk."""
+    """The refusal of a call as a value, after its retries. Every re-run gets the same one."""
 
     code: str
     detail: str = ""
@@ -43,7 +43,7 @@ class Refusal:
 
 # --- how a node ends its run ---------------------------------------------------------------
 class Fail(Exception):
-    """Raise it in a node to end the run as failed; what was done is undone in reverse order."""
+    """Raise it in a node to end the run as failed. Its calls are undone in reverse order."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -51,20 +51,24 @@ class Fail(Exception):
 
 
 class Cancel(Exception):
-    """Raise it in a node to end the run as cancelled; what was done is undone in reverse order."""
+    """Raise it in a node to end the run as cancelled. Its calls are undone in reverse order."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
         self.reason = reason
 
 
-# --- what an activity may declare of its own call ------------------------------------------
+# --- how an activity states the outcome of its call ----------------------------------------
 class Declared(Exception):
-    """What an activity raises to say how its call ended, where no client's exception says it (S-17)."""
+    """Base of the exceptions by which an activity states how its call ended (S-17)."""
 
 
 class Refused(Declared):
-    """A definite no: nothing happened and asking again is useless. Recorded as the answer, never retried."""
+    """The receiver refused the call: it had no effect, and a retry would be refused as well.
+
+    An activity raises it, the refusal is recorded, and `ctx.do` raises it in the node on every re-run. If the node does
+    not catch it, the run goes to attention.
+    """
 
     def __init__(self, code: str, detail: str = "") -> None:
         super().__init__(f"{code}: {detail}" if detail else code)
@@ -76,7 +80,7 @@ class Refused(Declared):
 
 
 class RetryLater(Declared):
-    """Nothing happened and asking later may work: retried, not before `after`."""
+    """The call had no effect and may succeed later. Retried, not before `after`."""
 
     def __init__(self, detail: str = "", *, after: timedelta | None = None) -> None:
         super().__init__(detail)
@@ -85,7 +89,7 @@ class RetryLater(Declared):
 
 
 class NotSent(Declared):
-    """The request did not leave this process: retried in every mode."""
+    """The request did not leave this process. Retried with every `if_uncertain`."""
 
     def __init__(self, detail: str = "") -> None:
         super().__init__(detail)
@@ -93,7 +97,7 @@ class NotSent(Declared):
 
 
 class Perhaps(Declared):
-    """Sent, and nobody can say whether it happened: the activity's `if_uncertain` decides."""
+    """The request was sent and its outcome is unknown. The activity's `if_uncertain` decides."""
 
     def __init__(self, detail: str = "") -> None:
         super().__init__(detail)
@@ -101,16 +105,16 @@ class Perhaps(Declared):
 
 
 def classify(errors: Mapping[type[BaseException], type[Declared]]) -> None:
-    """Say of exceptions of a client that Outlast does not know how a call ends that raises them.
+    """Map exceptions of a client library to outcomes, with their subclasses, for all calls of this process.
 
-    `NotSent`, `Refused`, `RetryLater` or `Perhaps`, for each class and its subclasses, in all activities and lookups of
-    this process. It comes before what Outlast knows by itself. Raises DefinitionError.
+    The outcomes are `NotSent`, `Refused`, `RetryLater` and `Perhaps`. The mapping precedes the built-in one. Raises
+    DefinitionError.
     """
     for cls, said in errors.items():
         if not issubclass(cls, Exception) or said not in (NotSent, Refused, RetryLater, Perhaps):
             raise DefinitionError(
                 f"classify({{{cls!r}: {said!r}}})",
-                "it takes classes of exceptions, and one of NotSent, Refused, RetryLater and Perhaps for each",
+                "each exception class maps to NotSent, Refused, RetryLater or Perhaps",
                 "classify({stripe.CardError: Refused, stripe.APIConnectionError: Perhaps})",
             )
         CLASSIFIED[cls] = said

@@ -1,4 +1,4 @@
-"""What a policy is asked before a model decides, after it, and before each write; and its three verdicts (GATE-6)."""
+"""Policy: the request, the verdicts and the occasions on which it is asked (GATE-6)."""
 
 import hashlib
 import inspect
@@ -12,23 +12,23 @@ from pydantic import JsonValue
 from outlast.flow.approval_rule import Rule
 
 Occasion: TypeAlias = Literal["offer", "proposal", "decision", "commit", "resume", "consume"]
-"""When a policy is asked:
+"""Occasions on which a policy is asked:
 
-- `offer`: may a model be offered this activity here? No arguments are known yet (`ctx.allowed`).
-- `proposal`: would this plan be allowed? It is not made (`ctx.check`).
-- `decision`: a person approves with changed arguments; this is the changed plan.
-- `commit`: this write is about to be intended.
-- `resume`: the same, in a visit that has waited or was taken over since it began: facts may have changed.
-- `consume`: the same, and an approval of exactly this plan would be used up by it (`approval` says whose).
+- `offer`: may a model be offered this activity? The arguments are not known yet (`ctx.allowed`).
+- `proposal`: would this plan be allowed? Nothing is called (`ctx.check`).
+- `decision`: a person approves with changed arguments, and this is the changed plan.
+- `commit`: the intent of this write is about to be recorded.
+- `resume`: as `commit`, in a visit that has waited or was taken over, so that facts may have changed.
+- `consume`: as `commit`, and the write would use up an approval of this plan (`approval` describes it).
 """
 
 
 @dataclass(frozen=True)
 class Approved:
-    """The approval that a write would consume: its id, who approved with which roles, and when (business time, UTC).
+    """The approval that a write would consume: its id, its approvers with their roles, and its time (UTC).
 
-    `by` has everyone whose vote counted. `roles`: those held by the one who decided; empty for the local operator,
-    who holds them all.
+    `by` holds every person whose vote counted. `roles` are those of the person who decided; empty for the local
+    operator, who holds every role.
     """
 
     id: str
@@ -39,9 +39,10 @@ class Approved:
 
 @dataclass(frozen=True)
 class PolicyRequest:
-    """One call that is thought of, or about to be made: what, with which arguments, in which run, when (UTC).
+    """A call that is proposed or about to be made, with its run and its time (UTC).
 
-    `arguments` is empty on the occasion `offer`. `proposed_by` is whoever `ctx.check` named (a model, say).
+    `arguments` is empty on the occasion `offer`. `proposed_by` is the name given to `ctx.check`, for instance of a
+    model.
     """
 
     activity: str
@@ -63,14 +64,14 @@ class PolicyRequest:
 
 @dataclass(frozen=True)
 class Allow:
-    """Do it. `rule` is kept with the effect as who allowed it."""
+    """Verdict: make the call. `rule` is stored with the effect as the rule that allowed it."""
 
     rule: str = "default"
 
 
 @dataclass(frozen=True)
 class Deny:
-    """Never do it; recorded. From `ctx.do` the run goes to attention with `rule` and `detail`."""
+    """Verdict: do not make the call. `ctx.do` sends the run to attention with `rule` and `detail`."""
 
     rule: str
     detail: str = ""
@@ -78,9 +79,9 @@ class Deny:
 
 @dataclass(frozen=True)
 class NeedsApproval:
-    """Do it only when people who satisfy `by` have approved exactly this plan: `quorum` different ones.
+    """Verdict: make the call only if `quorum` different people who satisfy `by` approve exactly this plan.
 
-    `not_requester`: whoever requested the run is none of them.
+    With `not_requester`, the person who requested the run is not one of them.
     """
 
     rule: str
@@ -93,18 +94,18 @@ class NeedsApproval:
 
 Verdict: TypeAlias = Allow | Deny | NeedsApproval
 Policy: TypeAlias = Callable[[PolicyRequest], Verdict]
-"""A plain function: fast, without side effects, the same answer for the same request.
+"""A plain function: fast, without side effects, and deterministic.
 
-An attribute `version` (text), where it has one, is what the ledger names as the version of the policy.
+Its attribute `version` (text), if present, is stored in the ledger as the version of the policy.
 """
 
 VERSION_CHARS: Final = 12
 
 
 def policy_version(policy: Policy | None) -> str:
-    """What identifies this policy's rules: its `version`, else a hash of the function's own source text; '' for none.
+    """Return the version of a policy: its `version`, else a hash of the function's source; '' for no policy.
 
-    The source's hash does not see what the function calls: give a policy of several functions a `version`.
+    The hash does not cover functions that the policy calls. Give a policy of several functions a `version`.
     """
     if policy is None:
         return ""
@@ -113,6 +114,6 @@ def policy_version(policy: Policy | None) -> str:
         return declared
     try:
         text = inspect.getsource(policy)
-    except (OSError, TypeError):  # typed in a shell, or an object without source
+    except (OSError, TypeError):  # defined in a shell, or an object without source
         text = getattr(policy, "__qualname__", type(policy).__qualname__)
     return hashlib.sha256(text.encode()).hexdigest()[:VERSION_CHARS]

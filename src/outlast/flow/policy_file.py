@@ -1,8 +1,8 @@
-"""A policy written as rules in a file of its own, in Cedar: read, checked and hashed when it is loaded.
+"""Policies as Cedar rules in a file, which is read, checked and hashed when it is loaded.
 
-A request reaches the rules as `principal` = Person::"<requested_by>", `action` = Action::"<activity>", `resource` =
-Workflow::"<workflow>", and `context` with: arguments, key, tenant, version, run_id, node, visit, occasion, moment (ms
-since 1970), proposed_by, and approved_by (a set of names) where an approval would be used up.
+A request becomes `principal` = Person::"<requested_by>", `action` = Action::"<activity>" and `resource` =
+Workflow::"<workflow>". `context` holds arguments, key, tenant, version, run_id, node, visit, occasion, moment (ms
+since 1970) and proposed_by, and approved_by (a set of names) if the write would use up an approval.
 """
 
 import hashlib
@@ -25,9 +25,9 @@ _DECIMALS: Final = 4  # of Cedar's decimals
 
 
 class PolicyFile:
-    """Rules of a file, as a policy: `Workflow(policy=policy_from_file("refunds.cedar"))`. Made by `policy_from_file`.
+    """Rules of a file as a policy: `Workflow(policy=policy_from_file("refunds.cedar"))`.
 
-    What no rule permits is denied, and so is what a rule cannot judge, since a rule that fails might have forbidden it.
+    A request that no rule permits is denied. So is one that a rule cannot evaluate, because that rule might forbid it.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class PolicyFile:
         self._notes: Final = notes
 
     def __call__(self, asked: PolicyRequest) -> Verdict:
-        """The verdict of the rules."""
+        """Return the verdict of the rules."""
         try:
             context = _context(asked)
         except InvalidInput as error:
@@ -62,7 +62,7 @@ class PolicyFile:
             details = [self._notes[each]["detail"] for each in found if "detail" in self._notes[each]]
             return Deny(names, "; ".join(details))
         if errors and asked.occasion == "offer":
-            return Allow(names or "depends on its arguments")  # which are judged when they are known
+            return Allow(names or "depends on its arguments")  # the arguments are judged once they are known
         if errors:
             return Deny(CANNOT_JUDGE, "; ".join(errors))
         if not answer.allowed:
@@ -72,12 +72,11 @@ class PolicyFile:
 
 
 def policy_from_file(path: str | Path) -> PolicyFile:
-    """The rules of a Cedar file as a policy whose version is the file's hash.
+    """Return the rules of a Cedar file as a policy whose version is the hash of the file.
 
-    A `permit` with `@ask("finance & lead")` permits only what such people have approved; `@quorum("2")`,
-    `@not_requester` and `@summary("…")` say more of it. Every rule has an `@id("…")`, which is the rule that verdicts
-    name. Raises InvalidInput: no such file; DefinitionError: a rule that cannot be read, or the extra `policy` is
-    missing.
+    A `permit` with `@ask("finance & lead")` needs the approval of such people; `@quorum("2")`, `@not_requester` and
+    `@summary("…")` refine it. Every rule has an `@id("…")`, which verdicts name. Raises InvalidInput if the file cannot
+    be read, and DefinitionError if a rule is wrong or the extra `policy` is missing.
     """
     where = Path(path)
     try:
@@ -94,7 +93,7 @@ def policy_from_file(path: str | Path) -> PolicyFile:
             where, "cannot be read", str(error), "correct the rule; Cedar's grammar: docs/policy.md"
         ) from error
     if parsed["templates"]:
-        raise _wrong(where, "has templates", "nothing here fills their slots", "write rules without ?principal")
+        raise _wrong(where, "has templates", "Outlast does not fill their slots", "write rules without ?principal")
     notes = {name: _notes(where, name, rule) for name, rule in parsed["staticPolicies"].items()}
     if not notes:
         raise _wrong(where, "has no rule", "it would deny everything", 'write e.g. @id("all") permit(principal, …);')
@@ -116,7 +115,7 @@ def _cedar(where: Path) -> Any:
 
 
 def _notes(where: Path, name: str, rule: Mapping[str, Any]) -> dict[str, str]:
-    """A rule's annotations, checked."""
+    """Return the annotations of a rule, checked."""
     notes: dict[str, str] = {key: value or "" for key, value in rule.get("annotations", {}).items()}
     if not notes.get("id"):
         n = int(name.removeprefix("policy")) + 1
@@ -125,14 +124,14 @@ def _notes(where: Path, name: str, rule: Mapping[str, Any]) -> dict[str, str]:
     if unknown := sorted(set(notes) - _ANNOTATIONS):
         raise _wrong(
             where,
-            f"{told} @{unknown[0]} means nothing",
+            f"{told} @{unknown[0]} is unknown",
             "a mistyped @ask would allow without asking",
             f"there are {', '.join(f'@{each}' for each in sorted(_ANNOTATIONS))}",
         )
     about_people = {"ask", "quorum", "not_requester", "summary"} & set(notes)
     if about_people and ("ask" not in notes or rule["effect"] != "permit"):
         fix = 'permit(…) with @ask("finance"), or take it out'
-        raise _wrong(where, f"{told} @{min(about_people)} asks nobody", "only a permit with @ask asks people", fix)
+        raise _wrong(where, f"{told} @{min(about_people)} has no @ask", "only a permit with @ask asks people", fix)
     if "ask" in notes:
         try:
             Rule.parse(notes["ask"])
@@ -144,7 +143,7 @@ def _notes(where: Path, name: str, rule: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _asks(names: str, asking: list[Mapping[str, str]]) -> NeedsApproval:
-    """All demands at once: every rule's roles in one person, the largest quorum."""
+    """Combine all demands: the roles of every rule in one person, and the largest quorum."""
     by = Rule.parse(asking[0]["ask"])
     for note in asking[1:]:
         by = by & Rule.parse(note["ask"])
@@ -177,7 +176,7 @@ def _context(asked: PolicyRequest) -> dict[str, Any]:
 
 
 def _plain(value: Any, path: str) -> Any:
-    """JSON as Cedar has it: no null (the attribute is left out), decimals of four places. Raises InvalidInput."""
+    """Convert JSON to Cedar values: null is left out, and decimals have four places. Raises InvalidInput."""
     if isinstance(value, dict):
         if any(name.startswith("__") for name in value):
             raise InvalidInput(f"{path} has a name that begins with __", "Cedar reads those as entities and functions")

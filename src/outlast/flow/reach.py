@@ -1,7 +1,7 @@
-"""What the code of a node mentions: the activities it may call and the waits it names, helpers included.
+"""The activities and waits that the code of a node mentions, including its helper functions.
 
-Read from the functions themselves, never by running them. What a name is made of at run time cannot be read: such a
-node is said to be `open`, and nothing is concluded from what it does not mention.
+They are read from the source, never by running it. If a name is made at run time, the node is `open`, and nothing is
+concluded from a name that it does not mention.
 """
 
 import ast
@@ -20,7 +20,7 @@ OURS: Final = "outlast."
 
 
 class Reach(NamedTuple):
-    """What a node's code mentions. `open`: it names waits that only a walk can know, or its source cannot be read."""
+    """The activities, waits and returns that a node's code mentions. `open`: the list may be incomplete."""
 
     activities: tuple[str, ...]
     waits: dict[str, str]
@@ -29,7 +29,7 @@ class Reach(NamedTuple):
 
 
 def reach_of(fn: Callable[..., Any]) -> Reach:
-    """What this node's function and the helpers it names mention."""
+    """Return the activities, waits and returns of a node's function and its helper functions."""
     activities: dict[str, None] = {}
     waits: dict[str, str] = {}
     is_open = False
@@ -50,12 +50,12 @@ def reach_of(fn: Callable[..., Any]) -> Reach:
 
 
 def emits(fn: Callable[..., Any]) -> bool:
-    """True if this node's function or a helper that it names mentions `emit`: its runs can produce results."""
+    """True if the node's function or a helper function mentions `emit`, so that its runs can produce results."""
     return any("emit" in _names(each.__code__) for each in _functions(inspect.unwrap(fn), {}))
 
 
 def _functions(fn: Any, activities: dict[str, None]) -> Iterator[Any]:
-    """The function and every helper it names, breadth first; activities are noted on the way."""
+    """Yield the function and every helper function, breadth first; add activities to the given dict."""
     seen: dict[int, Any] = {id(fn): fn}
     queue = [fn]
     while queue and len(seen) < HELPERS_MAX:
@@ -70,7 +70,7 @@ def _functions(fn: Any, activities: dict[str, None]) -> Iterator[Any]:
 
 
 def _named(fn: Any) -> Iterator[Any]:
-    """The values that a function's code names: globals, what it closes over, and attributes of modules."""
+    """Yield the values of the names in a function's code: globals, closure cells and attributes of modules."""
     names = set(_names(fn.__code__))
     for name in names:
         value = fn.__globals__.get(name)
@@ -116,7 +116,7 @@ def _waits_in(tree: ast.AST, names: Mapping[str, Any]) -> Iterator[tuple[str, st
 
 
 def _returned(tree: ast.AST) -> Iterator[str]:
-    """The names that the node itself returns, where it spells them."""
+    """Yield the names of nodes that the node's return statements contain."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Return) and node.value is not None:
             for part in ast.walk(node.value) if isinstance(node.value, ast.IfExp) else (node.value,):
@@ -125,10 +125,10 @@ def _returned(tree: ast.AST) -> Iterator[str]:
 
 
 def activities_seen_by(functions: Iterable[Callable[..., Any]]) -> list[Activity[..., Any]]:
-    """The activities in the modules of these functions, declared there or imported, directly or with their module.
+    """Return the activities in the modules of these functions: declared there or imported, also with their module.
 
-    What the functions close over counts too. An activity used only by a helper in a third module is not seen; it
-    is found by its name alone, and checked when it is first used.
+    Closures count as well. An activity that only a helper function in a third module uses is not found here. It is
+    found by its name, and checked at its first use.
     """
     plain: list[Any] = [inspect.unwrap(fn) for fn in functions]
     modules = {id(fn.__globals__): fn.__globals__ for fn in plain}

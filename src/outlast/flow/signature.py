@@ -1,4 +1,4 @@
-"""An activity's parameters and answer: bound, validated and turned into bytes. On the path of every call."""
+"""Parameters and return value of an activity: bound, validated and encoded on every call."""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -22,7 +22,7 @@ _KINDS: Final = (
 
 
 class Signature:
-    """What a call of one function needs. `prepare` makes it ready once the annotations can be read."""
+    """The codecs and the key template of one function. `prepare` completes it once the annotations can be read."""
 
     def __init__(self, fn: Callable[..., Any], name: str, title: str, where: str, key: str | None) -> None:
         self.fn: Final = fn
@@ -43,7 +43,7 @@ class Signature:
         self._check_shape()
 
     def prepare(self, names: Mapping[str, Any], *, final: bool) -> None:
-        """Read the annotations and build validators. An unreadable one is an error only when `final`."""
+        """Read the annotations and build the codecs. Raises DefinitionError for an unreadable one if `final`."""
         if self.ready:
             return
         try:
@@ -73,7 +73,7 @@ class Signature:
         self.ready = True
 
     def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], str, bytes, str]:
-        """Values in the order of the parameters, rendered key, canonical arguments, digest."""
+        """Return the values in the order of the parameters, the rendered key, the canonical arguments, the digest."""
         if kwargs or len(args) != self._count or self._positional != self._count:
             given = self._bind_slowly(args, kwargs)
         else:
@@ -94,15 +94,15 @@ class Signature:
         return values, key, data, digest(self.name, key, data)
 
     def load(self, data: bytes) -> tuple[Any, ...]:
-        """The values of recorded arguments, in the order of the parameters."""
+        """Return the values of recorded arguments in the order of the parameters."""
         return tuple(self._arguments.load(data).values())
 
     def schema(self) -> dict[str, Any]:
-        """The JSON schema of the parameters."""
+        """Return the JSON schema of the parameters."""
         return self._arguments.schema()
 
     def split(self, values: tuple[Any, ...]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Values as the function wants them: positional, and by keyword where it insists."""
+        """Split values into positional and keyword arguments of the function."""
         n = self._positional
         if n == self._count:
             return values, {}
@@ -126,17 +126,17 @@ class Signature:
                 )
             if parameter.annotation is inspect.Parameter.empty:
                 raise self._wrong(
-                    f"does not say what type {name} has",
-                    "arguments are stored and read back by type in a later process",
+                    f"has no type for {name}",
+                    "arguments are stored, and a later process reads them back by type",
                     f"annotate it, e.g. {name}: str",
                 )
         if self.signature.return_annotation is inspect.Signature.empty:
             raise self._wrong(
-                "does not say what it returns",
-                "its answer is stored and read back by type in a later process",
+                "has no return annotation",
+                "its response is stored, and a later process reads it back by type",
                 "annotate it: -> None, -> str, or -> a pydantic model",
             )
-        if self.key is not None:  # types come with `prepare`; names can be checked now
+        if self.key is not None:  # the types are known after `prepare`; the names can be checked now
             KeyTemplate.parse(self.key, dict.fromkeys(self.parameters, str), where=self.where, of=self.title)
 
     def _wrong(self, what: str, why: str, fix: str) -> DefinitionError:

@@ -1,4 +1,4 @@
-"""What one version of a workflow looks like, as plain data: what must not change under a run (S-15)."""
+"""Topology of one version of a workflow as plain data: the parts that must not change under a run (S-15)."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -15,9 +15,9 @@ from outlast.flow.workflow import Workflow
 
 
 def topology_of(workflow: Workflow[Any]) -> dict[str, Any]:
-    """Nodes, ways, waits, activities with keys and promises, migrations, and the schema of the state.
+    """Return the nodes, exits, waits, activities with keys and options, migrations, and the schema of the state.
 
-    Equal for two processes that run the same code, and free of anything a run brings. Raises DefinitionError.
+    Equal in every process that runs the same code. Contains no data of runs. Raises DefinitionError.
     """
     return {
         "workflow": workflow.name,
@@ -32,7 +32,7 @@ def topology_of(workflow: Workflow[Any]) -> dict[str, Any]:
 
 
 def digest_of(topology: dict[str, Any]) -> str:
-    """The name of exactly this description."""
+    """Return the digest that identifies this topology."""
     return digest(topology)
 
 

@@ -1,4 +1,4 @@
-"""How a done call is undone: the author's function, and the terms on which it is called."""
+"""The undo of an activity: the author's function and the options of its call."""
 
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
@@ -22,7 +22,7 @@ R = TypeVar("R")
 
 
 class DecoratesUndo(Protocol[P, R]):
-    """What `@activity.undo(…)` gives: it takes the undo and hands it back."""
+    """The decorator that `@activity.undo(…)` returns."""
 
     def __call__(
         self, fn: Callable[Concatenate[R, P], Awaitable[object]], /
@@ -30,7 +30,7 @@ class DecoratesUndo(Protocol[P, R]):
 
 
 class UndoTerms:
-    """The undo of one activity, on its own terms of doubt, time and retries. Made only by `@activity.undo`."""
+    """The undo of one activity, with its own options. Made by `@activity.undo`."""
 
     is_async: Final = True
     undone_by: Final = ""
@@ -51,22 +51,22 @@ class UndoTerms:
         limit: RateLimit | None = None,
         transaction: Transaction = False,
     ) -> None:
-        """`name`, `provider`, `limit`, `title` and `where` are the activity's. Raises DefinitionError."""
+        """Take `name`, `provider`, `limit`, `title` and `where` from the activity. Raises DefinitionError."""
         check_if_uncertain(f"undo of {title}", if_uncertain, where=where)
         if if_uncertain == "reconcile" and reconcile is None:
             raise no_reconcile(f"undo of {title}", "name the function that asks the receiver: reconcile=…", where=where)
         if settle_time is not None and reconcile is None:
             raise DefinitionError(
                 f"undo of {title} has settle_time= and no reconcile=",
-                "settle_time says how long DidNotHappen is no proof",
+                "settle_time delays the proof that DidNotHappen gives",
                 "name the function that asks the receiver: reconcile=…",
                 where=where,
             )
         if transaction and reconcile is not None:
             raise DefinitionError(
                 f"undo of {title} has transaction= and reconcile=",
-                "what became of it is never in doubt",
-                "take reconcile= away",
+                "a call in a transaction is never uncertain",
+                "remove reconcile=",
                 where=where,
             )
         self.transaction: Final = transaction_of(f"undo of {title}", fn, transaction, if_uncertain, where=where)
@@ -82,26 +82,26 @@ class UndoTerms:
 
     @property
     def mode(self) -> Literal["reconcile", "resend", "ask_person"]:
-        """As an activity's: a declared reconcile comes first."""
+        """The first step if the undo may have happened; a reconcile function comes first."""
         if self.reconcile_fn is not None:
             return "reconcile"
         return "resend" if isinstance(self.if_uncertain, Resend) else "ask_person"
 
     @property
     def response_codec(self) -> "NoAnswer":
-        """What an undo answers is not kept."""
+        """A codec that discards the response, because nothing reads it."""
         return NO_ANSWER
 
 
 class NoAnswer:
-    """The codec of an answer that nobody will read."""
+    """A codec that discards the value."""
 
     def dump(self, value: object) -> bytes:
-        """Nothing, whatever it was."""
+        """Return the JSON null for any value."""
         return b"null"
 
     def load(self, data: bytes | str) -> None:
-        """Nothing."""
+        """Return None for any bytes."""
 
 
 NO_ANSWER: Final = NoAnswer()

@@ -1,4 +1,4 @@
-"""A workflow: named nodes, the ways between them, and the state they share."""
+"""Workflows: named nodes, the exits between them, and the state they share."""
 
 from collections.abc import Callable, Coroutine, Mapping
 from datetime import timedelta
@@ -35,14 +35,15 @@ class _DecoratesNode(Protocol[S_inv]):
 class Workflow(Generic[S]):
     """A declared graph of nodes over one state.
 
-    `version` rises when runs under way could not go on with the new code. `ceiling` is the tripwire of a whole run
-    (business time). `outcome` makes what the run returns from its last state (default: that state). `policy` is
-    asked before each write (default: allow). `input` is the model of what starts a run; its fields become fields of
-    the state. Without it, the input is the state's required fields. `slot_while_waiting=False` gives the run's
-    admission slot back while it waits. `when_empty`: what becomes of a run that is about to complete without a result
-    (`ctx.emit`) although calls of it failed: it completes, a person is asked (attention `results_missing`), or it
-    fails. Default: it fails if a node, or a helper that a node names, mentions `emit`; otherwise it completes. A run
-    whose calls all went well had nothing to produce, and completes. Raises DefinitionError.
+    Raise `version` if running runs could not continue with the new code. `ceiling` limits the business time of a run; a
+    person is called when it passes. `outcome` computes the result of the run from its last state (default: that state).
+    `policy` is asked before each write (default: allow). `input` is the model of the run's input; its fields become
+    fields of the state. Without it, the input consists of the required fields of the state. With
+    `slot_while_waiting=False`, the run returns its admission slot while it waits.
+
+    `when_empty` applies to a run that is about to complete without a result (`ctx.emit`) although calls of it failed:
+    "complete", "ask_person" (attention `results_missing`) or "fail". The default is "fail" if a node or one of its helper
+    functions mentions `emit`, otherwise "complete". Raises DefinitionError.
     """
 
     def __init__(
@@ -54,7 +55,7 @@ class Workflow(Generic[S]):
         ceiling: timedelta = timedelta(hours=168),
         outcome: Callable[[S], Any] | None = None,
         policy: Policy | None = None,
-        input: type[BaseModel] | None = None,  # noqa: A002 - the word an author expects
+        input: type[BaseModel] | None = None,  # noqa: A002 - the word that authors expect
         slot_while_waiting: bool = True,
         when_empty: Literal["complete", "ask_person", "fail"] | None = None,
     ) -> None:
@@ -115,13 +116,13 @@ class Workflow(Generic[S]):
         within: timedelta | None = None,
         ceiling: timedelta | None = None,
     ) -> Any:
-        """Declares an async function as a node; its return annotation says where it can lead.
+        """Declare an async function as a node. Its return annotation names the nodes that may follow.
 
-        `start`: runs begin here. `status`: the business status shown while a run stands here. `max_visits`: a
-        further visit goes to attention. `within`: no wait of a visit (sleep, receive or collect with `until`,
-        approval) lasts beyond its entry plus this, and a `receive` without `until` is not bounded by it. `ceiling`:
-        its tripwire (business time).
-        The function is returned unchanged, so a test may await it. Raises DefinitionError.
+        `start`: runs begin here. `status`: the business status of a run in this node. `max_visits`: a further visit
+        goes to attention. `within`: no wait of a visit lasts longer than this after its entry, except a `receive`
+        without a deadline. `ceiling`: raises the ceiling of the run once it enters the node (business time).
+
+        The function is returned unchanged, so that a test can await it. Raises DefinitionError.
         """
         names = locals_of_caller(1)
         options = NodeOptions(start, status, max_visits, within, ceiling)
@@ -136,11 +137,11 @@ class Workflow(Generic[S]):
     def migrate(
         self, *, from_: int, to: int = 0, renamed: Mapping[str, str] | None = None
     ) -> Callable[[Callable[[Plain], Plain]], Callable[[Plain], Plain]]:
-        """Declares how the state of a run of version `from_` becomes that of version `to` (default: this one).
+        """Declare how the state of a run of version `from_` becomes that of version `to` (default: this version).
 
-        The function takes the old state as plain data and returns the new one; it touches nothing else. `renamed`:
-        nodes that have another name now, old → new. Migrations chain, and one whose `from_` is the higher version
-        leads back. Without one, a run of another version is left to people. Raises DefinitionError.
+        The function takes the old state as plain data and returns the new one, without side effects. `renamed` maps old names
+        of nodes to new ones. Migrations chain; one from a higher version leads back. A run of another version without a
+        migration goes to attention. Raises DefinitionError.
         """
 
         def decorate(fn: Callable[[Plain], Plain]) -> Callable[[Plain], Plain]:
@@ -150,7 +151,7 @@ class Workflow(Generic[S]):
         return decorate
 
     def validate(self) -> "Workflow[S]":
-        """Check the graph and every activity its modules can see. Raises DefinitionError naming every mistake."""
+        """Check the graph and every activity that its modules can see. Raises DefinitionError with every mistake."""
         found: list[DefinitionError] = []
         for node in self.nodes.values():
             _collect(found, node.resolve)
@@ -175,7 +176,7 @@ class Workflow(Generic[S]):
     # --- for the engine --------------------------------------------------------------------
     @property
     def lane(self) -> str:
-        """What a worker names to serve runs of this version."""
+        """Name under which workers serve runs of this version."""
         return f"{self.name}@{self.version}"
 
     @property
@@ -185,29 +186,29 @@ class Workflow(Generic[S]):
 
     @property
     def activities(self) -> dict[str, Activity[..., Any]]:
-        """The activities its modules can see, by name. Raises as `validate`."""
+        """The activities that its modules can see, by name. Raises as `validate`."""
         if self._activities is None:
             self.validate()
         assert self._activities is not None
         return self._activities
 
     def activity(self, name: str) -> Activity[..., Any]:
-        """The activity a stored plan names: this workflow's own, else the only one of that name in this process.
+        """Return the activity that a stored plan names: the workflow's own, else the only one of that name here.
 
-        Raises NotFound for none, DefinitionError if several answer.
+        Raises NotFound for none and DefinitionError for several.
         """
         own = self.activities.get(name)
         return own if own is not None else cast(Activity[..., Any], ACTIVITIES.find(name))
 
     @cached_property
     def when_empty(self) -> Literal["complete", "ask_person", "fail"]:
-        """Return the declared option, or the default that follows from what the nodes mention."""
+        """The declared option, or the default that follows from the code of the nodes."""
         if self._when_empty is not None:
             return self._when_empty
         return "fail" if any(emits(node.fn) for node in self.nodes.values()) else "complete"
 
     def first_state(self, given: bytes | str | dict[str, Any]) -> S:
-        """The state in which a run with this input starts. Raises InvalidInput with every problem at once."""
+        """Return the first state of a run with this input. Raises InvalidInput with every problem at once."""
         try:
             return self._first_state(given)
         except InvalidInput as error:
@@ -222,7 +223,9 @@ class Workflow(Generic[S]):
     def _first_state(self, given: bytes | str | dict[str, Any]) -> S:
         if self.input is None:
             self._refuse_other_fields(given)
-            return cast(S, self._input_codec.admit(given))  # the same type as the state, by the name its giver knows
+            return cast(
+                S, self._input_codec.admit(given)
+            )  # the same type as the state, under the name that the caller knows
         admitted = self._input_codec.admit(given)
         try:
             return self.state_codec.admit({name: getattr(admitted, name) for name in type(admitted).model_fields})
@@ -235,7 +238,7 @@ class Workflow(Generic[S]):
             ) from error
 
     def outcome_of(self, state: S) -> bytes:
-        """What the run returns, as JSON. Raises NotStorable, LimitExceeded, and whatever `outcome` raises."""
+        """Return the result of the run as JSON. Raises NotStorable, LimitExceeded, and the exceptions of `outcome`."""
         if self.outcome is None:
             return self.state_codec.dump(state)
         return self._outcome_codec.dump(self.outcome(state))
@@ -288,7 +291,7 @@ class Workflow(Generic[S]):
         names = {field.alias or name: field.is_required() for name, field in fields.items()}
         data = _JSON.admit(given) if isinstance(given, (bytes, str)) else given
         if not isinstance(data, dict):
-            return  # validation says what is wrong with it
+            return  # validation reports the mistake
         other = [name for name in data if not names.get(name, False)]
         if other:
             problems = [(name, "is not part of the input" if name in names else "is not known") for name in other]
@@ -307,14 +310,14 @@ class Workflow(Generic[S]):
 
 
 _OUTCOME_IS_STATE: Final = (
-    f"say what the run returns, with Workflow(…, outcome=…): without it that is its whole state, which may then take "
+    f"return less with Workflow(…, outcome=…): without it, the result is the whole state, which may then take "
     f"{OUTCOME_BYTES_MAX:,} bytes instead of {STATE_BYTES_MAX:,}"
 )
 _JSON: Final[Codec[Any]] = Codec(Any, named="the input", bytes_max=INPUT_BYTES_MAX)
 
 
 def workflows_of(module: ModuleType) -> list[Workflow[Any]]:
-    """Every workflow a module declares or imports by name, validated. Raises DefinitionError, also for two alike."""
+    """Return every workflow that a module declares or imports by name, validated. Raises DefinitionError."""
     found: dict[str, Workflow[Any]] = {}
     for value in vars(module).values():
         if isinstance(value, Workflow) and found.setdefault(value.lane, value) is not value:
