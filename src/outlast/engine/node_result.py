@@ -6,14 +6,15 @@ A result comes from the state of the execution, never from what the body returns
 import json
 import logging
 import traceback
+from collections.abc import Collection, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from outlast.core.commit import Mapping
 from outlast.core.compensation import is_own
-from outlast.core.durations import HOLD_LOOK_AGAIN
+from outlast.core.durations import HOLD_LOOK_AGAIN, HOUR
 from outlast.core.effect_verbs import is_unsent
 from outlast.core.limits import TEXT_CHARS_MAX
-from outlast.core.machine import EffectStatus, Reason
+from outlast.core.machine import EffectStatus, Reason, WaitStatus
 from outlast.core.mailbox import REOPENED
 from outlast.core.recovery import without_attempts
 from outlast.core.route import EndCancelled
@@ -191,6 +192,32 @@ def without_attempt(session: RunSession, workflow: Workflow[Any]) -> list[tuple[
     return found
 
 
+def effect_waits(parked: Sequence[Parked]) -> list[Parked]:
+    """Return the waits for an effect that end by themselves: its settle time, or the next attempt."""
+    return [each for each in parked if each.verb in ("await_settle", "retry")]
+
+
+def ceiling_passed(session: RunSession) -> Attention | None:
+    """Return the reason to call an operator if the run has passed its total timeout, else None."""
+    run, now = session.run, session.now.business
+    if not 0 < run.ceiling_at <= now:
+        return None
+    detail = f"{run.run} is {(now - run.created_at) / HOUR:.0f} h old and has not ended"
+    return attention(session, Reason.TOTAL_TIMEOUT, detail)._replace(trigger=f"{run.workflow}_total_timeout")
+
+
+def divergence(session: RunSession, node: str, asked: Collection[str]) -> str:
+    """Return why a node that has returned differs from an earlier execution of its visit; '' if it does not."""
+    visit = session.run.visit
+    if effects := [e for e in session.open_effects() if e.visit in (0, visit)]:
+        names = ", ".join(f"{e.activity} {e.key}" for e in effects)
+        return f"node {node} returned, but did not ask for effects that an earlier execution began: {names}"
+    waited = [w for w in session.waits.values() if w.visit == visit and w.key not in asked]
+    if waits := [f"{w.kind} {w.name}" for w in waited if w.status is WaitStatus.OPEN]:
+        return f"node {node} returned, but did not ask for its open waits: {', '.join(waits)}"
+    return ""
+
+
 def storable(text: str) -> str:
     """Return text that every store can hold: halves of surrogate pairs are escaped."""
     return text.encode(errors="backslashreplace").decode()
@@ -204,10 +231,13 @@ def with_forgotten(verdict: Returned | Raised, forgotten: Misplaced) -> Raised:
     return verdict
 
 
-def exhausted_in(error: BaseException) -> list[EffectRefused]:
-    """Return the refusals in an uncaught error if each of them says that the attempts are used up, else []."""
+def exhausted_in(session: RunSession, error: BaseException) -> tuple[Attention, ...]:
+    """Return a reason for each refusal in an uncaught error, if all of them say that the attempts are used up."""
     leaves = [error]
     while any(isinstance(leaf, BaseExceptionGroup) for leaf in leaves):
         leaves = [e for leaf in leaves for e in (leaf.exceptions if isinstance(leaf, BaseExceptionGroup) else [leaf])]
     found = {e.ident: e for e in leaves if isinstance(e, EffectRefused) and e.code == EXHAUSTED}
-    return list(found.values()) if all(isinstance(e, EffectRefused) for e in leaves) else []
+    if not all(isinstance(e, EffectRefused) for e in leaves):
+        return ()
+    entries = (attention(session, Reason.RETRIES_EXHAUSTED, e.detail) for e in found.values())
+    return tuple(entry._replace(visit=visit, key=key) for entry, (visit, key) in zip(entries, found, strict=True))

@@ -12,15 +12,15 @@ from outlast.core.admission import SlotChange, admit, queue
 from outlast.core.attention import answered, flag, tripped, waiting_for
 from outlast.core.commit import WRITES_MAX
 from outlast.core.compensation import Ending, compensate, compensated, must_undo
-from outlast.core.durations import HOUR, INLINE_WAIT_MAX, SECOND
+from outlast.core.durations import INLINE_WAIT_MAX, SECOND
 from outlast.core.effect_verbs import mark_uncertain
 from outlast.core.limits import TEXT_CHARS_MAX
-from outlast.core.machine import OVERLAY_ONLY, Choice, EffectStatus, Reason, RunStatus, WaitStatus
+from outlast.core.machine import OVERLAY_ONLY, Choice, EffectStatus, Reason, RunStatus
 from outlast.core.quarantine import is_poisoned
 from outlast.core.recovery import contradiction
 from outlast.core.route import ENGINE, Answer, EndCancelled, EndFailed, Rest, Undo, WalkOn, route
 from outlast.core.rows import EVENT, Event
-from outlast.core.run_columns import Armed, Attention, stale_timer
+from outlast.core.run_columns import Armed, Attention, WaitingFor, stale_timer
 from outlast.core.run_transition import LogEntry
 from outlast.core.verbs import advance, hand_back, park
 from outlast.core.version_move import move_to_version
@@ -47,6 +47,9 @@ from outlast.engine.node_result import (
     Resting,
     Returned,
     attention,
+    ceiling_passed,
+    divergence,
+    effect_waits,
     exception_attention,
     exhausted_in,
     paused_by,
@@ -67,6 +70,9 @@ BESIDE = 10  # other rows of the commit that marks effects uncertain, without lo
 
 
 log = logging.getLogger("outlast.engine")
+
+
+LogEntries = tuple[LogEntry, ...]
 
 
 class RunExecutor:
@@ -149,12 +155,10 @@ class RunExecutor:
         way = route(session.run, session.messages, session.effects, session.now.business, served=served)
         if isinstance(way, EndCancelled):
             reason = way.reason if way.by == ENGINE else f"cancelled by {way.by}: {way.reason}"
-            return await self._end(
-                Ending(RunStatus.CANCELLED, reason, way.by), self._new_log_entries(()), inbox_seq=None
-            )
+            return await self._end(Ending(RunStatus.CANCELLED, reason, way.by), self._new_log_entries(), inbox_seq=None)
         if isinstance(way, EndFailed):
             reason = f"failed by {way.by}: {way.reason}"
-            return await self._end(Ending(RunStatus.FAILED, reason, way.by), self._new_log_entries(()), inbox_seq=None)
+            return await self._end(Ending(RunStatus.FAILED, reason, way.by), self._new_log_entries(), inbox_seq=None)
         if way.answers:
             self._answered(way.answers)
             session.run, said = answered(session.run, way.left, way.answers, now=session.now)
@@ -165,13 +169,12 @@ class RunExecutor:
         if any(a.attention.reason is Reason.POISONED for a in way.answers):
             return await self.give_back("an operator let it continue")
         if isinstance(way, Undo):
-            return await self._undo(way)
+            stop = await self._obstacle()
+            return await (stop or self._unwind(way.ending, self._new_log_entries()))
         try:
             state = await session.state()
         except Corrupt as error:  # a run that is to end does not read its state
-            return await self._flag(
-                (attention(self.session, Reason.CONTRADICTION, error.what),), self._new_log_entries(())
-            )
+            return await self._flag_for(Reason.CONTRADICTION, error.what)
         if (gone_over := await self._move_version(way, state)) is not None:
             return gone_over
         if not await self._is_admitted():
@@ -180,7 +183,7 @@ class RunExecutor:
         if node is None:
             what = f"{self._workflow.title} has no node {session.run.node} any more"
             detail = f"{what} → {command(session.run, self._workflow)}"
-            return await self._flag((attention(self.session, Reason.NODE_GONE, detail),), self._new_log_entries(()))
+            return await self._flag_for(Reason.NODE_GONE, detail)
         return await self._execute(node, way, state)
 
     async def _move_version(self, way: WalkOn, state: bytes) -> bool | None:
@@ -194,12 +197,10 @@ class RunExecutor:
         if to is None:
             return None
         if isinstance(to, Stranded):
-            return await self._flag(
-                (attention(self.session, Reason.STRANDED_VERSION, to.why),), self._new_log_entries(())
-            )
+            return await self._flag_for(Reason.STRANDED_VERSION, to.why)
         snapshot, values = await session.snapshot_of(to.state)
         commit = move_to_version(
-            session.run, to._replace(state=snapshot), now=session.now, log_entries=self._new_log_entries(())
+            session.run, to._replace(state=snapshot), now=session.now, log_entries=self._new_log_entries()
         )
         await session.land(await session.with_chunks(commit, values))
         self._pending = []
@@ -219,18 +220,12 @@ class RunExecutor:
 
     def _check_ceiling(self) -> None:
         """Flag a run that has passed its total timeout, once; it continues (GATE-4)."""
-        session = self.session
-        run = session.run
-        if not 0 < run.ceiling_at <= session.now.business:
-            return
-        age = (session.now.business - run.created_at) / HOUR
-        detail = f"{run.run} is {age:.0f} h old and has not ended"
-        reason = attention(self.session, Reason.TOTAL_TIMEOUT, detail)._replace(trigger=f"{run.workflow}_total_timeout")
-        session.run, said = tripped(run, reason)
-        self._called.append(reason)
-        self._pending.append(said)
+        if (reason := ceiling_passed(self.session)) is not None:
+            self.session.run, said = tripped(self.session.run, reason)
+            self._called.append(reason)
+            self._pending.append(said)
 
-    # --- walking -----------------------------------------------------------------------------------
+    # --- executing ---------------------------------------------------------------------------------
     async def _execute(self, node: Node, way: WalkOn, kept: bytes) -> bool:
         session = self.session
         execution = self.execution = NodeExecution(session, self._workflow, self._services)
@@ -240,13 +235,11 @@ class RunExecutor:
             state = self._workflow.state_codec.load(kept)
         except NotStorable as error:
             detail = f"{error.what}: {error.why}"
-            return await self._flag((attention(self.session, Reason.CONTRADICTION, detail),), self._new_log_entries(()))
+            return await self._flag_for(Reason.CONTRADICTION, detail)
         if not self._fits and (
             misfits := misfits_of(self._workflow, session.run, kept, session.effects.values(), session.messages)
         ):
-            return await self._flag(
-                (attention(self.session, Reason.CONTRADICTION, misfits),), self._new_log_entries(())
-            )
+            return await self._flag_for(Reason.CONTRADICTION, misfits)
         self._fits = True
         context = NodeContext(execution, state)
         title = f'node "{node.name}" of {self._workflow.name}'
@@ -260,15 +253,15 @@ class RunExecutor:
         run = session.run
         if is_poisoned(run):
             detail = f"{run.crash_count} workers died, one after the other, while each held this run and no other"
-            return self._flag((attention(self.session, Reason.POISONED, detail),), self._new_log_entries(()))
+            return self._flag_for(Reason.POISONED, detail)
         if self._taken_over:
             newest = await session.store.load(EVENT, (run.tenant, run.run, run.seq))
             if wrong := contradiction(run, session.last, newest if isinstance(newest, Event) else None):
-                return self._flag((attention(self.session, Reason.CONTRADICTION, wrong),), self._new_log_entries(()))
+                return self._flag_for(Reason.CONTRADICTION, wrong)
             self._taken_over = False
         hold = await self._services.held(run.tenant, (f"workflow/{run.workflow}", TENANT))
         if hold is not None:
-            return self._park(Resting((paused_by(hold, session.now.real),)), self._new_log_entries(()))
+            return self._park(Resting((paused_by(hold, session.now.real),)), self._new_log_entries())
         return None
 
     async def _conclude(
@@ -277,7 +270,7 @@ class RunExecutor:
         node: Node,
         context: NodeContext,
         result: NodeResult,
-        log_entries: tuple[LogEntry, ...],
+        log_entries: LogEntries,
         way: WalkOn,
     ) -> bool:
         forgotten = context.conclude()
@@ -303,15 +296,14 @@ class RunExecutor:
         result = await execution.run(_nothing, title, lambda: left_open(execution, ending=ending))
         if isinstance(result, Returned | Resting):
             parked = result.parked if isinstance(result, Resting) else ()
-            return await self._rest(way, _of_effects(parked))
-        return await self._conclude_other(execution, result, self._new_log_entries(()))
+            return await self._rest(way, effect_waits(parked))
+        return await self._conclude_other(execution, result, self._new_log_entries())
 
     async def _may_settle(self) -> bool:
         """Return True if an effect is open, and the code and the operators let it settle."""
         session, run = self.session, self.session.run
-        if self._workflow.lane != run.lane or not any(
-            e.status is EffectStatus.INTENDED for e in session.open_effects()
-        ):
+        is_open = any(e.status is EffectStatus.INTENDED for e in session.open_effects())
+        if self._workflow.lane != run.lane or not is_open:
             return False
         if any(effect_misfits(self._workflow, run, session.effects.values())):
             return False
@@ -320,12 +312,10 @@ class RunExecutor:
             stop.close()
         return stop is None
 
-    async def _conclude_other(
-        self, execution: NodeExecution, result: NodeResult, log_entries: tuple[LogEntry, ...]
-    ) -> bool:
+    async def _conclude_other(self, execution: NodeExecution, result: NodeResult, log_entries: LogEntries) -> bool:
         """Release the run, or take the next step, after an execution that did not end by itself."""
         if isinstance(result, Flagged):
-            return await self._flag(result.reasons, log_entries, _of_effects(result.parked))
+            return await self._flag(result.reasons, log_entries, effect_waits(result.parked))
         if isinstance(result, EndCancelled):
             await self._reload()
             return True
@@ -343,20 +333,11 @@ class RunExecutor:
         node: Node,
         context: NodeContext,
         target: Any,
-        log_entries: tuple[LogEntry, ...],
+        log_entries: LogEntries,
         way: WalkOn,
     ) -> bool:
-        open_ = [e for e in self.session.open_effects() if e.visit in (0, self.session.run.visit)]
-        if open_:
-            names = ", ".join(f"{e.activity} {e.key}" for e in open_)
-            detail = f"node {node.name} returned, but did not ask for effects that an earlier execution began: {names}"
-            return await self._flag((attention(self.session, Reason.WALK_DIVERGED, detail),), log_entries)
-        waited = [
-            w for w in self.session.waits.values() if w.visit == self.session.run.visit and w.key not in execution.asked
-        ]
-        if unasked := [f"{w.kind} {w.name}" for w in waited if w.status is WaitStatus.OPEN]:
-            detail = f"node {node.name} returned, but did not ask for its open waits: {', '.join(unasked)}"
-            return await self._flag((attention(self.session, Reason.WALK_DIVERGED, detail),), log_entries)
+        if detail := divergence(self.session, node.name, execution.asked):
+            return await self._flag_for(Reason.WALK_DIVERGED, detail, log_entries)
         try:
             state = self._workflow.state_codec.dump(context.state)
             if target is None and node.exits.ends:
@@ -384,7 +365,7 @@ class RunExecutor:
             )
         return await self._advance(target, state, log_entries, way, context.results)
 
-    async def _empty(self, way: WalkOn, log_entries: tuple[LogEntry, ...]) -> bool | None:
+    async def _empty(self, way: WalkOn, log_entries: LogEntries) -> bool | None:
         """Apply `when_empty` of the workflow to a run without a result, if calls of it failed (OUT-4).
 
         Returns None if the run completes.
@@ -395,18 +376,19 @@ class RunExecutor:
         if not (why := await why_empty(self.session)):
             return None
         if mode == "ask_person":
-            return await self._flag((attention(self.session, Reason.RESULTS_MISSING, why),), log_entries)
+            return await self._flag_for(Reason.RESULTS_MISSING, why, log_entries)
         return await self._end(Ending(RunStatus.FAILED, why, ""), log_entries, inbox_seq=self.session.inbox_read)
 
     async def _advance(
-        self, target: str, state: bytes, log_entries: tuple[LogEntry, ...], way: WalkOn, results: ResultBuffer | None
+        self, target: str, state: bytes, log_entries: LogEntries, way: WalkOn, results: ResultBuffer | None
     ) -> bool:
         session = self.session
         node = self._workflow.nodes[target]
         most = node.max_visits
-        if most is not None and not _one_more(way) and (n := json.loads(session.run.visits).get(target, 0)) >= most:
+        n = json.loads(session.run.visits).get(target, 0) if most is not None else 0
+        if most is not None and n >= most and not way.chose(Reason.VISITS_EXHAUSTED, Choice.ONE_MORE):
             detail = f"node {target} has been entered {n} times; max_visits is {most}"
-            return await self._flag((attention(self.session, Reason.VISITS_EXHAUSTED, detail),), log_entries)
+            return await self._flag_for(Reason.VISITS_EXHAUSTED, detail, log_entries)
         await session.entered()  # at most one advance is in flight, so a crash loses the work of one node (CKP-2)
         snapshot, values = await session.snapshot_of(state)
         commit = advance(
@@ -434,33 +416,24 @@ class RunExecutor:
             return await self.give_back("the worker drains")
         return True
 
-    async def _raised(self, error: BaseException, log_entries: tuple[LogEntry, ...]) -> bool:
+    async def _raised(self, error: BaseException, log_entries: LogEntries) -> bool:
         if isinstance(error, Fail | Cancel):
             outcome = RunStatus.FAILED if isinstance(error, Fail) else RunStatus.CANCELLED
             return await self._end(Ending(outcome, error.reason, ""), log_entries, inbox_seq=self.session.inbox_read)
-        exhausted = exhausted_in(error)
-        if exhausted:
-            return await self._flag(
-                tuple(
-                    attention(self.session, Reason.RETRIES_EXHAUSTED, e.detail)._replace(
-                        visit=e.ident[0], key=e.ident[1]
-                    )
-                    for e in exhausted
-                ),
-                log_entries,
-            )
+        if reasons := exhausted_in(self.session, error):
+            return await self._flag(reasons, log_entries)
         return await self._exception(error, log_entries)
 
-    def _new_log_entries(self, log_entries: Iterable[LogEntry]) -> tuple[LogEntry, ...]:
+    def _new_log_entries(self, log_entries: Iterable[LogEntry] = ()) -> LogEntries:
         """Return the log entries for the next move: the engine's, then the author's."""
         return self.session.unwritten([*self._pending, *log_entries])
 
-    async def _exception(self, error: BaseException, log_entries: tuple[LogEntry, ...]) -> bool:
+    async def _exception(self, error: BaseException, log_entries: LogEntries) -> bool:
         return await self._flag((exception_attention(self.session, error),), log_entries)
 
     # --- giving back ----------------------------------------------------------------------------------
     async def _flag(
-        self, reasons: tuple[Attention, ...], log_entries: tuple[LogEntry, ...], parked: Sequence[Parked] = ()
+        self, reasons: tuple[Attention, ...], log_entries: LogEntries, parked: Sequence[Parked] = ()
     ) -> bool:
         """Call a person. The same commit marks open effects without a further attempt uncertain (EFF-2)."""
         session = self.session
@@ -489,6 +462,10 @@ class RunExecutor:
         self._notify()
         return False
 
+    async def _flag_for(self, reason: Reason, detail: str, log_entries: LogEntries | None = None) -> bool:
+        entries = self._new_log_entries() if log_entries is None else log_entries
+        return await self._flag((attention(self.session, reason, detail),), entries)
+
     def _notify(self) -> None:
         """Notify operators after the row records the attention; a failure does not hide it (GATE-5)."""
         if self._called:
@@ -497,26 +474,12 @@ class RunExecutor:
 
     async def _rest(self, way: Rest, parked: Sequence[Parked] = ()) -> bool:
         """Park the run again; an open question is not answered. `parked`: further waits."""
-        session = self.session
         still = [a for a in way.left if a.reason not in OVERLAY_ONLY]
-        timers = [p.armed for p in parked if p.armed is not None]
-        await session.land(
-            park(
-                session.run,
-                "park",
-                inbox_seq=session.inbox_read,
-                waiting=[*waiting_for(still), *(p.waiting for p in parked)],
-                timers=[*stale_timer(still), *timers],
-                now=session.now,
-                mapping=session.store.mapping(),
-                log_entries=self._new_log_entries(()),
-                freed=await self._freed_slots(),
-            )
-        )
-        self._notify()
-        return False
+        timers = [*stale_timer(still), *(p.armed for p in parked if p.armed is not None)]
+        waiting = [*waiting_for(still), *(p.waiting for p in parked)]
+        return await self._wait("park", waiting, timers, self._new_log_entries())
 
-    async def _rest_until(self, result: Resting, log_entries: tuple[LogEntry, ...], asked: set[str]) -> bool:
+    async def _rest_until(self, result: Resting, log_entries: LogEntries, asked: set[str]) -> bool:
         """Park the run. Messages that concern none of the waits do not begin the execution again (S-1)."""
         while True:
             try:
@@ -528,17 +491,20 @@ class RunExecutor:
                 await self.session.go_on()
                 self.session.also_read(messages)
 
-    async def _park(self, result: Resting, log_entries: tuple[LogEntry, ...]) -> bool:
-        session = self.session
+    async def _park(self, result: Resting, log_entries: LogEntries) -> bool:
         verbs = {p.verb for p in result.parked}
         verb = next(v for v in ("await_settle", "retry", "park") if v in verbs)
-        timers: list[Armed] = [p.armed for p in result.parked if p.armed is not None]
+        timers = [p.armed for p in result.parked if p.armed is not None]
+        return await self._wait(verb, [p.waiting for p in result.parked], timers, log_entries)
+
+    async def _wait(self, verb: str, waiting: list[WaitingFor], timers: list[Armed], log_entries: LogEntries) -> bool:
+        session = self.session
         await session.land(
             park(
                 session.run,
                 verb,
                 inbox_seq=session.inbox_read,
-                waiting=[p.waiting for p in result.parked],
+                waiting=waiting,
                 timers=timers,
                 now=session.now,
                 mapping=session.store.mapping(),
@@ -557,7 +523,7 @@ class RunExecutor:
         """Release the run, due at once for any worker."""
         session = self.session
         await session.settled()
-        mapping, log_entries = session.store.mapping(), self._new_log_entries(())
+        mapping, log_entries = session.store.mapping(), self._new_log_entries()
         await session.land(
             hand_back(session.run, inbox_seq=None, now=session.now, mapping=mapping, why=why, log_entries=log_entries)
         )
@@ -577,20 +543,20 @@ class RunExecutor:
             if await admission.left_to_older(session.store, slot, session.run):
                 raise ConditionFailed("the slot went to an older run")
         if len(taken) == len(picked):
-            await session.land(admit(session.run, taken, now=session.now, log_entries=self._new_log_entries(())))
+            await session.land(admit(session.run, taken, now=session.now, log_entries=self._new_log_entries()))
             self._pending = []
             self._notify()
             return True
         seen = [slot for limit in limits for slot in limit]
         mapping = session.store.mapping()
         await session.land(
-            queue(session.run, seen, now=session.now, mapping=mapping, log_entries=self._new_log_entries(()))
+            queue(session.run, seen, now=session.now, mapping=mapping, log_entries=self._new_log_entries())
         )
         self._notify()
         return False
 
     # --- ending ---------------------------------------------------------------------------------------
-    async def _end(self, ending: Ending, log_entries: tuple[LogEntry, ...], *, inbox_seq: int | None) -> bool:
+    async def _end(self, ending: Ending, log_entries: LogEntries, *, inbox_seq: int | None) -> bool:
         """End the run in one commit, or record the decision first if effects must be undone."""
         session = self.session
         ending = ending._replace(reason=storable(ending.reason)[:TEXT_CHARS_MAX])
@@ -613,12 +579,7 @@ class RunExecutor:
         self._notify()
         return True
 
-    async def _undo(self, way: Undo) -> bool:
-        if (stop := await self._obstacle()) is not None:
-            return await stop
-        return await self._unwind(way.ending, self._new_log_entries(()))
-
-    async def _unwind(self, ending: Ending, log_entries: tuple[LogEntry, ...]) -> bool:
+    async def _unwind(self, ending: Ending, log_entries: LogEntries) -> bool:
         """Settle open effects, undo what must be undone, and end the run in one commit."""
         session = self.session
         execution = self.execution = NodeExecution(session, self._workflow, self._services)
@@ -635,13 +596,3 @@ class RunExecutor:
 
 async def _nothing() -> None:
     pass
-
-
-def _of_effects(parked: Sequence[Parked]) -> list[Parked]:
-    """Return the waits for an effect that end by themselves: its settle time, or the next attempt."""
-    return [each for each in parked if each.verb in ("await_settle", "retry")]
-
-
-def _one_more(way: WalkOn) -> bool:
-    """Return True if an operator allowed one visit beyond max_visits."""
-    return way.chose(Reason.VISITS_EXHAUSTED, Choice.ONE_MORE)
