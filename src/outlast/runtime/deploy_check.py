@@ -1,4 +1,9 @@
-"""Every unfinished run of a store against new code. Reads only; changes nothing, and takes no run."""
+"""Deploy check: compares every unfinished run of a store with new code. Read-only (TEST-3, RUN-8).
+
+It applies the engine's own rules for claiming a run (`engine/compatibility.py`), and looks ahead at recorded answers,
+waits, approvals, undo and reconcile. `before` is the topology of the run's own version, if a worker has stored one;
+checks that need it are skipped otherwise.
+"""
 
 import json
 from collections import Counter
@@ -23,7 +28,7 @@ Plain = dict[str, Any]
 
 
 class Position(NamedTuple):
-    """Where the run would be walked: by which code, in which node, with which visits so far."""
+    """Place where the new code would continue the run: workflow, node, visits so far and state."""
 
     workflow: Workflow[Any]
     node: str
@@ -32,8 +37,10 @@ class Position(NamedTuple):
 
 
 def misfits(rows: RunRows, workflows: Mapping[str, Workflow[Any]], before: Plain | None, state: bytes) -> list[Misfit]:
-    """Why this code would not carry the run on; [] when it would. `workflows`: by lane, one of them of its name;
-    `state`: as its newest checkpoint keeps it."""
+    """Return why this code would not continue the run; [] if it would.
+
+    `workflows`: by lane, at least one with the run's name; `state`: from its newest checkpoint.
+    """
     run = rows.run
     if run.status is RunStatus.COMPENSATING:
         alike = [w for w in workflows.values() if w.name == run.workflow]
@@ -48,7 +55,7 @@ def misfits(rows: RunRows, workflows: Mapping[str, Workflow[Any]], before: Plain
         stand = Position(workflows[to.lane], to.node, to.visits, to.state)
     node = stand.workflow.nodes.get(stand.node)
     if node is None:
-        return [Misfit("node", f'node "{stand.node}" was removed; it stands exactly there')]
+        return [Misfit("node", f'node "{stand.node}", its present node, was removed')]
     return list(dict.fromkeys(_in_node(rows, stand, node, before)))
 
 
@@ -85,31 +92,31 @@ def _readable(activity: Activity[Any, Any], response: bytes, key: str) -> Iterat
         activity.response_codec.load(response)
     except NotStorable as error:
         why = " · ".join(error.why.splitlines())
-        yield Misfit("answer", f"the recorded answer of {activity.name} {key} does not fit its type any more: {why}")
+        yield Misfit("answer", f"the recorded answer of {activity.name} {key} no longer fits its type: {why}")
 
 
 def _open(
     workflow: Workflow[Any], run: Run, effect: Effect, before: Plain | None, reach: Reach, was: Plain | None
 ) -> Iterator[Misfit]:
-    """A call whose outcome is not known yet: whoever takes the run has to ask for it, and to settle it as promised."""
+    """Check a call with an unknown outcome: the new code must request it again and be able to settle it."""
     activity = activity_of(workflow, effect.activity)
     if effect.settled_at or activity is None:
         return
     name = f"{effect.activity} {effect.key}"
     if was is not None and effect.activity in was["activities"] and effect.activity not in reach.activities:
-        yield Misfit("walk", f'node "{run.node}" does not ask for {name} any more, and its outcome is not known yet')
+        yield Misfit("walk", f'node "{run.node}" no longer calls {name}, whose outcome is not known yet')
     mode = (before or {}).get("activities", {}).get(effect.activity, {}).get("mode")
     if effect.status is EffectStatus.INTENDED and mode == "reconcile" and activity.mode != "reconcile":
-        yield Misfit("reconcile", f"{name} is open, and its activity cannot ask the receiver any more")
+        yield Misfit("reconcile", f"{name} is open, and its activity can no longer ask the receiver")
 
 
 def _undo(workflow: Workflow[Any], effect: Effect) -> Iterator[Misfit]:
-    """What was done with a promise to undo it needs that undo until the run has ended."""
+    """Check an effect with an undo: the new code must have that undo until the run ends."""
     if effect.status is not EffectStatus.DONE or not effect.undo or effect.undo.startswith(NO_UNDO) or effect.undoes:
         return
     activity = activity_of(workflow, effect.activity)
     if activity is None or activity.undo_fn is None:
-        yield Misfit("undo", f"{effect.activity} {effect.key} was done, and could not be undone any more")
+        yield Misfit("undo", f"{effect.activity} {effect.key} was done and could no longer be undone")
 
 
 def _waits(rows: RunRows, node: Node, reach: Reach, was: Plain | None) -> Iterator[Misfit]:
@@ -120,9 +127,7 @@ def _waits(rows: RunRows, node: Node, reach: Reach, was: Plain | None) -> Iterat
         if kind is not None and kind != wait.kind:
             yield Misfit("wait", f"its wait {wait.name} was a {wait.kind} and is a {kind} now")
         if kind is None and not reach.open and was is not None and wait.name in was["waits"]:
-            yield Misfit(
-                "wait", f'it waits for {wait.kind} {wait.name}, which node "{node.name}" does not ask for any more'
-            )
+            yield Misfit("wait", f'it waits for {wait.kind} {wait.name}, which node "{node.name}" no longer asks for')
 
 
 def _counts(approval: Approval) -> bool:
@@ -131,7 +136,7 @@ def _counts(approval: Approval) -> bool:
 
 
 def _approval(workflow: Workflow[Any], run: Run, approval: Approval) -> Iterator[Misfit]:
-    """A person was asked about exact calls: they must be the same calls for the new code."""
+    """Check that an approval's exact calls are the same calls in the new code."""
     for plan in json.loads(approval.plans):
         activity = activity_of(workflow, plan["activity"])
         if activity is None:
@@ -146,7 +151,7 @@ def _approval(workflow: Workflow[Any], run: Run, approval: Approval) -> Iterator
             continue
         if now.approval_digest(run.tenant, run.run) != plan["digest"]:
             what = f"{plan['activity']} {plan['key']}, which would be {now.key} now"
-            yield Misfit("approval", f"{approval.id} asks for {what}: it would be withdrawn, and asked anew")
+            yield Misfit("approval", f"{approval.id} asks for {what}: it would be withdrawn and requested again")
 
 
 def _ways(stand: Position, node: Node, reach: Reach, before: Plain | None) -> Iterator[Misfit]:
@@ -165,7 +170,7 @@ def _ways(stand: Position, node: Node, reach: Reach, before: Plain | None) -> It
 
 
 def _reachable(workflow: Workflow[Any], start: str) -> list[str]:
-    """The nodes a run may still enter from here."""
+    """Return the nodes that the run may still enter from here."""
     found: dict[str, None] = {}
     queue = list(workflow.nodes[start].exits.targets)
     while queue:
@@ -181,7 +186,7 @@ AT_ONCE: Final = 50
 
 
 class StrandedRun(NamedTuple):
-    """One run that would not go on, and why."""
+    """One reason why a run would not continue."""
 
     tenant: str
     run: str
@@ -193,21 +198,21 @@ class StrandedRun(NamedTuple):
 
 
 class DeployReport(NamedTuple):
-    """What was looked at, and what was found."""
+    """Number of checked runs, and the findings."""
 
     looked_at: int
     verdicts: tuple[StrandedRun, ...]
-    elsewhere: dict[str, int]  # runs of workflows that this code does not have, by lane
+    elsewhere: dict[str, int]  # runs of workflows that this code lacks, by lane
     lanes: dict[str, str]  # each lane of this code: 'new', 'as served' or 'changed'
 
     @property
     def stranded(self) -> tuple[str, ...]:
-        """The runs that would not go on."""
+        """Runs that would not continue."""
         return tuple(dict.fromkeys(verdict.run for verdict in self.verdicts))
 
 
 async def check(store: Store, workflows: Sequence[Workflow[Any]]) -> DeployReport:
-    """Which unfinished runs, of every tenant, this code would not carry on. Raises StoreError, DefinitionError."""
+    """Check every unfinished run of all tenants against this code. Raises StoreError, DefinitionError."""
     lanes = {workflow.lane: workflow for workflow in workflows}
     names = {workflow.name for workflow in workflows}
     before = {row.lane: row for row in await store.rows(TOPOLOGY, (STORE,)) if isinstance(row, Topology)}

@@ -233,7 +233,7 @@ OPEN = (EffectStatus.INTENDED, EffectStatus.UNCERTAIN)
 
 
 def explain(seen: RunFacts) -> Explanation:
-    """Explain where the run is, why and since when, who holds it, what is next and which commands would unblock it."""
+    """Explain where the run is, why and since when, who holds it, and its next step."""
     run = seen.run
     part = _part(seen)
     tripped = () if is_over(run) else _overlays(seen)

@@ -1,8 +1,9 @@
-"""Everything of one run in one JSON document, and whether such a document is whole: no store is needed for that.
+"""Export of one run as a JSON document, and verification of such a document without a store.
 
-The form (version 1): `format`, `version`, `exported_at`, `generation`, then one list for each kind of row, each row an
-object of its columns with `sha256`, the digest of the others; `seal` is the digest of those. Bytes are text where they
-are UTF-8, as everything that Outlast writes is, else {"base64": …}. Columns may be added; none changes its meaning.
+Format (version 1): `format`, `version`, `exported_at`, `generation`, then one list for each kind of row. A row is an
+object of its columns with `sha256`, the digest of the others. `seal` is the digest of all row digests. Bytes are text
+if they are UTF-8, as all bytes written by Outlast are, else {"base64": …}. Columns may be added; none changes its
+meaning.
 """
 
 import base64
@@ -44,22 +45,22 @@ from outlast.telemetry.redact import redact, redacted
 Text = TypeVar("Text", str, bytes)
 R = TypeVar("R", bound=Row)
 LEFT_OUT: Final = b"{}"
-"""In place of an earlier large state that held a secret: its parts cannot be told apart from those of the others."""
+"""Replaces an earlier large state that held a secret, because its parts are shared with other states."""
 
 
 def redacted_row(row: R) -> R:
-    """The row, every text and every JSON in it redacted; the row itself where nothing in it looks like a secret."""
+    """Return the row with every text and JSON redacted; the same row if it contains no secret."""
     clean = {name: _clean(value) for name, value in row._asdict().items() if type(value) in (str, bytes)}
     changed = {name: value for name, value in clean.items() if value != getattr(row, name)}
     return row._replace(**changed) if changed else row  # type: ignore[return-value]
 
 
 def redacted_states(events: Sequence[Event], values: Sequence[Value]) -> tuple[list[Event], list[Value]]:
-    """Events whose states are redacted, and the values that their states still name.
+    """Return events with redacted states, and the values their states still name. Raises Corrupt.
 
-    A state in parts (core/diet.py) is joined before it is looked at, for a secret may stand on both sides of a seam.
-    Where one of them holds any, no parts are given away: the last such state is written out, the earlier are left out.
-    Raises Corrupt.
+    A state in parts (core/snapshot_codec.py) is joined before it is redacted, because a secret may cross a boundary. If
+    any state contains a secret, no parts are exported: the last such state is written in full, and earlier ones are
+    left out.
     """
     parts = {value.hash: unpack(value.packed, value.body, value.hash) for value in values}
     joined = {e.seq: join(e.snapshot, parts).state for e in events if e.snapshot and e.snapshot[:1] == MARK}
@@ -76,7 +77,7 @@ def _clean(data: Text) -> Text:
     if isinstance(data, str):
         return _redacted_text(data)
     if data[:1] == MARK:
-        return data  # a state in parts: `redacted_states` has looked at it
+        return data  # `redacted_states` redacts states in parts
     try:
         return _redacted_text(data.decode()).encode()
     except UnicodeDecodeError:
@@ -107,16 +108,16 @@ SECTIONS: Final[dict[str, Kind]] = {
     "approvals": APPROVAL,
     "messages": MESSAGE,
     "evidence": EVIDENCE,
-    VALUES: VALUE,  # only where a state of the run is large enough to have any
+    VALUES: VALUE,  # only if a state of the run is large enough to be split
 }
 REDACTED: Final = "redacted"
-"""Beside the columns of a row: those from which something was left out."""
+"""Column names from which something was left out, beside the columns of the row."""
 BY_CONTENT: Final = frozenset({"history_chain", "effect_digest", "approval_plans", "approval_consumed", "state_whole"})
-"""Checks that compute something from the bytes of a row: they say nothing of one from which something was left out."""
+"""Checks computed from a row's bytes. They do not apply to redacted rows."""
 
 
 class VerifiedExport(NamedTuple):
-    """What a document holds, and what is wrong with it."""
+    """Content of a verified document, and its findings."""
 
     run: str
     events: int
@@ -125,13 +126,13 @@ class VerifiedExport(NamedTuple):
     generation: int
     findings: tuple[Finding, ...]
     redacted: int
-    """Rows from which something was left out: their own bytes cannot be checked here."""
+    """Rows with redactions; their own bytes cannot be verified here."""
 
 
 async def export(ops: Operations, run: str, *, whole: bool = False) -> dict[str, Any]:
-    """The document of a run of this tenant, as of one snapshot of its rows. Raises NotFound, Corrupt.
+    """Export a run of this tenant from one snapshot of its rows. Raises NotFound, Corrupt.
 
-    What looks like a secret is left out (telemetry/redact.py), and the row says of which columns; `whole`: nothing is.
+    Secrets are redacted (telemetry/redact.py) and the row names the columns; `whole` exports everything.
     """
     (rows,) = await ops.store.run_rows([(ops.tenant, run)])
     if rows is None:
@@ -150,7 +151,7 @@ async def export(ops: Operations, run: str, *, whole: bool = False) -> dict[str,
         "evidence": rows.evidence,
         VALUES: await values_of(ops.store, rows, events),
     }
-    shown = parts if whole else _discreet(parts)
+    shown = parts if whole else _redacted(parts)
     document: dict[str, Any] = {
         "format": FORMAT,
         "version": VERSION,
@@ -159,7 +160,7 @@ async def export(ops: Operations, run: str, *, whole: bool = False) -> dict[str,
     }
     for name, found in shown.items():
         if found or name != VALUES:
-            document[name] = [_sealed(_told(row, of)) for row, of in zip(found, parts[name], strict=False)]
+            document[name] = [_sealed(_marked(row, of)) for row, of in zip(found, parts[name], strict=False)]
     return {**document, "seal": _seal(document)}
 
 
@@ -167,14 +168,14 @@ def _written(row: Row) -> dict[str, Any]:
     return {name: _text(value) for name, value in row._asdict().items()}
 
 
-def _discreet(parts: dict[str, Sequence[Any]]) -> dict[str, Sequence[Row]]:
+def _redacted(parts: dict[str, Sequence[Any]]) -> dict[str, Sequence[Row]]:
     events, values = redacted_states(parts["events"], parts[VALUES])
     shown = {**parts, "events": events, VALUES: values}
     return {name: [redacted_row(row) for row in found] for name, found in shown.items()}
 
 
-def _told(row: Row, of: Row) -> dict[str, Any]:
-    """A row as it is written, with the columns in which it is not what the store has."""
+def _marked(row: Row, of: Row) -> dict[str, Any]:
+    """Return a row as JSON data, with the names of its redacted columns."""
     columns = [name for name in row._fields if getattr(row, name) != getattr(of, name)]
     return {**_written(row), REDACTED: columns} if columns else _written(row)
 
@@ -199,15 +200,15 @@ def _seal(document: dict[str, Any]) -> str:
 
 
 def verify(data: bytes) -> VerifiedExport:
-    """Look at a document without any store: every row's digest, the chain of its events, and every check of fsck.
+    """Verify a document without a store: row digests, the chain of events, and every check of fsck.
 
-    It shows that nothing was changed by accident, or by somebody who did not compute the digests anew: keep the seal
-    elsewhere to know the second too. Raises InvalidInput for what is no such document.
+    This finds accidental changes, and deliberate ones unless the digests were recomputed; store the seal elsewhere to
+    find those too. Raises InvalidInput if the document is not an export.
     """
     try:
         return _verified(_read(data))
     except RecursionError:
-        raise _no_export("it is nested too deeply") from None
+        raise _not_an_export("it is nested too deeply") from None
 
 
 def _verified(document: dict[str, Any]) -> VerifiedExport:
@@ -222,15 +223,13 @@ def _verified(document: dict[str, Any]) -> VerifiedExport:
             if written.get(REDACTED):
                 redacted.add((kind.name, row[: kind.key]))
             if _sealed({k: v for k, v in written.items() if k != "sha256"})["sha256"] != written.get("sha256"):
-                found.append(Finding("row_digest", kind.name, row[: kind.key], "it is not what was exported"))
+                found.append(Finding("row_digest", kind.name, row[: kind.key], "it was changed after the export"))
     if not found and _seal(document) != document.get("seal"):
         found.append(Finding("seal", "document", (str(document.get("exported_at")),), "rows were added or removed"))
     (run,) = parts["run"] if len(parts["run"]) == 1 else (None,)
     last = next((e for e in reversed(parts["events"]) if isinstance(e, Event) and e.snapshot is not None), None)
     if not isinstance(run, Run) or last is None:
-        raise InvalidInput(
-            "this export holds no run", "one run and its first event are the least there is", "export again"
-        )
+        raise InvalidInput("this export contains no run", "it needs one run and its first event", "export again")
     rows = RunRows(
         run=run,
         last=last,
@@ -258,9 +257,9 @@ def _read(data: bytes) -> dict[str, Any]:
         version = int(document["version"])
         int(document["generation"]["n"])
     except (ValueError, KeyError, TypeError) as error:
-        raise _no_export(repr(error)) from error
+        raise _not_an_export(repr(error)) from error
     if not good:
-        raise _no_export(f"its format is {document['format']!r}")
+        raise _not_an_export(f"its format is {document['format']!r}")
     if version > VERSION:
         raise InvalidInput(
             "this export was written by a newer version of Outlast", f"{version}; this one reads {VERSION}", "update"
@@ -268,8 +267,8 @@ def _read(data: bytes) -> dict[str, Any]:
     return dict(document)
 
 
-def _no_export(why: str) -> InvalidInput:
-    return InvalidInput("this file is no export of a run", why, "make one with: outlast export RUN --to FILE")
+def _not_an_export(why: str) -> InvalidInput:
+    return InvalidInput("this file is not an export of a run", why, "make one with: outlast export RUN --to FILE")
 
 
 def _row(name: str, kind: Kind, n: int, written: Any) -> Any:
@@ -285,5 +284,5 @@ def _value(hint: Any, value: Any) -> Any:
     if hint in (bytes, bytes | None) and value is not None:
         return base64.b64decode(value["base64"]) if isinstance(value, dict) else str(value).encode()
     if isinstance(hint, type) and not isinstance(value, hint):
-        return hint(value)  # a status, by its word
+        return hint(value)  # a status by its value
     return value

@@ -1,4 +1,4 @@
-"""Looks at a whole store, page by page and read only; what moves meanwhile is looked at again before it is told."""
+"""Check of a whole store, page by page and read-only. A finding is checked again before it is reported."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
@@ -99,12 +99,11 @@ def violations(
     values: Sequence[Value] | None = None,
     chain: bool = True,
 ) -> list[Finding]:
-    """What breaks an invariant in the rows of one run, as read in one snapshot; [] when nothing does.
+    """Return the violated invariants in one snapshot of a run's rows; [] if there is none.
 
-    `history`: all its events up to that snapshot; without them only the rows are looked at. `values`: the large
-    parts of its states; without them nothing is said of those.
-    `mapping`, `generation`: the store's, for what depends on them. `chain`: compute hashes and digests anew. Pure:
-    the simulator and the crash runs ask the same.
+    `history`: all events up to the snapshot; None checks only the rows. `values`: the large parts of the states; None
+    skips them. `mapping`, `generation`: of the store, for checks that depend on them. `chain`: recompute hashes and
+    digests. Pure: the simulator and the crash tests use it, too.
     """
     events = None if history is None else tuple(history)
     parts = None if values is None else tuple(values)
@@ -113,19 +112,19 @@ def violations(
 
 
 def findings(one: RunSnapshot) -> list[Finding]:
-    """The findings of every check, in their order."""
+    """Run every check in order and return the findings."""
     return [Finding(check.__name__, kind.name, key, text)
             for check in (*OF_A_RUN, *OF_HISTORY) for kind, key, text in check(one)]  # fmt: skip
 
 
-PAGE: Final = 200  # runs read at once
-EVENTS: Final = 1_000  # events of a run read at once
+PAGE: Final = 200  # runs per read
+EVENTS: Final = 1_000  # rows of other kinds per read
 SLOTS_MAX: Final = 100_000
-AGAIN: Final = 3  # times a finding of a run that moves is looked at
+AGAIN: Final = 3  # checks of a finding in a changing run
 
 
 class FsckReport(NamedTuple):
-    """What was looked at, and what was found."""
+    """Number of checked rows, and the findings."""
 
     runs: int
     events: int
@@ -135,10 +134,10 @@ class FsckReport(NamedTuple):
 
 
 class Fsck:
-    """One look at a store. Holds one page of runs at a time, so a store of any size fits."""
+    """One check of a store. It reads one page of runs at a time, so that a store of any size fits in memory."""
 
     def __init__(self, store: Store, *, chain: bool = False) -> None:
-        """`chain`: compute every hash and digest anew."""
+        """`chain`: recompute every hash and digest."""
         self._store = store
         self._chain = chain
         self._found: list[Finding] = []
@@ -150,7 +149,7 @@ class Fsck:
         self._subscriptions: dict[str, list[Subscription]] = {}
 
     async def look(self, progress: Callable[[int], None] | None = None) -> FsckReport:
-        """The findings of the whole store. `progress` hears how many runs were looked at. Raises StoreError."""
+        """Check the whole store. `progress` receives the number of checked runs. Raises StoreError."""
         await self._wide()
         after: Key = ()
         while True:
@@ -169,7 +168,7 @@ class Fsck:
 
     # --- runs ------------------------------------------------------------------------------------
     async def _page(self, after: Key) -> tuple[list[Run], Key]:
-        """Runs in the order of their keys, and the key to go on after; one that cannot be read is told and passed."""
+        """Read runs in key order, and the key to continue after; an unreadable run is reported and skipped."""
         try:
             rows = await self._store.rows(RUN, (), after=after, limit=PAGE)
         except Corrupt:
@@ -199,7 +198,7 @@ class Fsck:
     def _unreadable(self, error: Corrupt) -> None:
         kind, key = error.row or (RUN.name, ())
         check = "effect_row" if kind == EFFECT.name else "run_row" if kind == RUN.name else "row"
-        self._tell([Finding(check, kind, key, error.what)])
+        self._report([Finding(check, kind, key, error.what)])
 
     async def _look_at(self, page: list[Run]) -> None:
         self._runs += len(page)
@@ -216,7 +215,7 @@ class Fsck:
             self._effects += len(each.effects)
             found = await self._found_in(each)
             if found:
-                self._tell(await self._still(each.run, found))
+                self._report(await self._still(each.run, found))
 
     async def _rows_of(self, run: Run) -> RunRows | None:
         try:
@@ -224,17 +223,17 @@ class Fsck:
             return rows
         except Corrupt as error:
             if error.row is None:
-                self._tell([Finding("checkpoint_kept", RUN.name, run[:2], error.what)])
+                self._report([Finding("checkpoint_kept", RUN.name, run[:2], error.what)])
             else:
                 self._unreadable(error)
             return None
 
     async def _still(self, run: Run, found: list[Finding]) -> list[Finding]:
-        """Those findings that a fresh look at the run makes again: a move in between is no violation."""
+        """Return the findings that a fresh read of the run confirms, because a concurrent change is no violation."""
         for _ in range(AGAIN):
             rows = await self._rows_of(run)
             if rows is None:
-                return []  # it was purged, or can no longer be read, which is told by itself
+                return []  # purged, or unreadable, which is reported separately
             await self._wide()
             again = {(f.check, f.kind, f.key) for f in await self._found_in(rows)}
             found = [f for f in found if (f.check, f.kind, f.key) in again]
@@ -252,11 +251,11 @@ class Fsck:
             *_named("slot_named", fsck_checks.slot_named(run, self._slots)),
             *_named("owner_known", fsck_checks.owner_known(run, self._workers)),
             *await self._produced(run, history),
-            *(await self._told(run, history) if self._subscriptions.get(run.tenant) else ()),
+            *(await self._delivered(run, history) if self._subscriptions.get(run.tenant) else ()),
         ]
 
-    async def _told(self, run: Run, history: tuple[Event, ...]) -> list[Finding]:
-        """What the tenant's subscriptions were told of a run. What is untold is read first: it becomes a cursor's."""
+    async def _delivered(self, run: Run, history: tuple[Event, ...]) -> list[Finding]:
+        """Check deliveries of a run. Unpublished rows are read first, because they become cursors."""
         key = run[:2]
         unpublished = {row[2] for row in await self._store.rows(UNPUBLISHED, key)}
         failed = [row for row in await self._store.rows(DELIVERY, key) if isinstance(row, Delivery)]
@@ -271,7 +270,7 @@ class Fsck:
         return found
 
     async def _produced(self, run: Run, history: tuple[Event, ...]) -> list[Finding]:
-        """What a run's results say: read after the events that count them."""
+        """Check the run's results, which are read after the events that count them."""
         found: list[Result] = []
         while page := await self._store.in_order(
             RESULT, run[:2], after=found[-1].ordinal if found else 0, limit=EVENTS
@@ -282,7 +281,7 @@ class Fsck:
         return list(_named("results_counted", fsck_history.results_counted(history, found)))
 
     async def _history(self, run: Run) -> tuple[Event, ...]:
-        """The events of a run up to the number its row had."""
+        """Read the events of a run up to the number in its row."""
         found: list[Event] = []
         while len(found) < run.seq:
             after = (*run[:2], found[-1].seq if found else 0)
@@ -292,15 +291,15 @@ class Fsck:
                 break
         self._events += len(found)
         over = [event for event in found if event.seq > run.seq]
-        if over:  # it moved on since its row was read, or the row is behind: a fresh look tells which
+        if over:  # the run advanced since its row was read, or the row is wrong: a fresh read decides
             (fresh,) = await self._store.run_rows([run[:2]])
             if fresh is not None and fresh.run.seq > run.seq:
                 return tuple(event for event in found if event.seq <= run.seq)
         return tuple(found)
 
-    # --- what belongs to no run -------------------------------------------------------------------
+    # --- rows of no single run --------------------------------------------------------------------
     async def _wide(self) -> None:
-        """The few rows that every run is compared with."""
+        """Read the few rows that every run is compared with."""
         self._subscriptions = {}
         for each in await self._store.rows(SUBSCRIPTION, ()):
             if isinstance(each, Subscription):
@@ -313,16 +312,16 @@ class Fsck:
         try:
             found = generation_of(row)
         except Corrupt as error:
-            self._tell([Finding("generation_kept", META.name, GENERATION, error.what)])
+            self._report([Finding("generation_kept", META.name, GENERATION, error.what)])
         else:
             self._generation = found.n if found else 1
         for worker in workers:
-            self._tell(_named("worker_lease", fsck_checks.worker_lease(worker)))
+            self._report(_named("worker_lease", fsck_checks.worker_lease(worker)))
         for text in fsck_checks.settings_safe(self._store.facts(), SCHEMA):
-            self._tell([Finding("settings_safe", META.name, (STORE, "settings"), text)])
+            self._report([Finding("settings_safe", META.name, (STORE, "settings"), text)])
 
     async def _run(self, key: tuple[str, str]) -> tuple[Run | None, bool]:
-        """A run, and whether there is a row of it: one that cannot be read was told."""
+        """Return a run and True if there is a row; an unreadable row has been reported."""
         try:
             row = await self._store.load(RUN, key)
         except Corrupt:
@@ -343,21 +342,21 @@ class Fsck:
                 if not found:
                     break
                 if again == fresh:
-                    self._tell(found)
+                    self._report(found)
                     break
 
     async def _shared(self) -> None:
-        """Every use of an effect of scope `tenant` is of one that there is."""
+        """Check that every usage names an existing tenant effect."""
         after: Key = ()
         while rows := await self._store.rows(USAGE, (), after=after, limit=EVENTS):
             for usage in rows:
                 assert isinstance(usage, Usage)
                 effect = await self._store.load(EFFECT, (usage.tenant, "", 0, usage.key))
-                self._tell(_named("usage_of", fsck_checks.usage_of(usage, isinstance(effect, Effect))))
+                self._report(_named("usage_of", fsck_checks.usage_of(usage, isinstance(effect, Effect))))
             after = rows[-1][: USAGE.key]  # type: ignore[assignment]
 
     async def _made_by(self, tenant: str) -> None:
-        """Every effect of scope `tenant` is among those its own run used."""
+        """Check that every tenant effect has a usage row of the run that made it."""
         after: Key = ()
         while rows := await self._store.rows(EFFECT, (tenant, ""), after=after, limit=EVENTS):
             for effect in rows:
@@ -365,11 +364,11 @@ class Fsck:
                 usage = await self._store.load(USAGE, (tenant, effect.by_run, effect.key))
                 owner, _ = await self._run((tenant, effect.by_run))
                 used = usage if isinstance(usage, Usage) else None
-                self._tell(_named("usage_known", fsck_checks.usage_known(effect, owner, used)))
+                self._report(_named("usage_known", fsck_checks.usage_known(effect, owner, used)))
             after = rows[-1][: EFFECT.key]  # type: ignore[assignment]
 
     async def _tokens(self) -> None:
-        """A start key names a run that there is, or of which nothing is left."""
+        """Check that every start key names an existing run, or one that was purged completely."""
         after: Key = ()
         while rows := await self._store.rows(TOKEN, (), after=after, limit=EVENTS):
             for token in rows:
@@ -378,10 +377,10 @@ class Fsck:
                 if not (await self._run(named))[1]:
                     left = await self._store.rows(EVENT, named, limit=1)
                     gone = not left or (await self._run(named))[1]
-                    self._tell(_named("token_target", fsck_checks.token_target(token, gone)))
+                    self._report(_named("token_target", fsck_checks.token_target(token, gone)))
             after = rows[-1][: TOKEN.key]  # type: ignore[assignment]
 
-    def _tell(self, found: "list[Finding] | Iterator[Finding]") -> None:
+    def _report(self, found: "list[Finding] | Iterator[Finding]") -> None:
         self._found += [finding for finding in found if finding not in self._found]
 
 

@@ -1,4 +1,4 @@
-"""Checks of a run's ledger: its effects, in what order they were begun, and how they were undone."""
+"""Checks of the rows of one run (run, mailbox, waits, effects, approvals) and of the store's other rows."""
 
 import json
 from collections import Counter
@@ -52,7 +52,7 @@ from outlast.store.port import RunRows
 
 
 class Finding(NamedTuple):
-    """One row that breaks one invariant: which check says so, the row's kind and key, and what is wrong."""
+    """One violated invariant: the check, the row's kind and key, and the error."""
 
     check: str
     kind: str
@@ -61,23 +61,23 @@ class Finding(NamedTuple):
 
 
 class RunSnapshot(NamedTuple):
-    """Everything the checks of one run look at, as of one snapshot of its rows."""
+    """All rows that the checks of one run use, as of one moment."""
 
     rows: RunRows
-    history: tuple[Event, ...] | None = None  # all its events, in order; None: not read
-    mapping: Mapping | None = None  # of the clocks; None: not known
-    generation: int | None = None  # of the store; None: not known
+    history: tuple[Event, ...] | None = None  # all events in order; None: not read
+    mapping: Mapping | None = None  # of the clocks; None: unknown
+    generation: int | None = None  # of the store; None: unknown
     values: tuple[Value, ...] | None = None  # the large parts of its states; None: not read
-    chain: bool = False  # hashes and digests are to be computed anew
+    chain: bool = False  # recompute hashes and digests
 
     @property
     def run(self) -> Run:
-        """Its row."""
+        """Return the run's row in this snapshot."""
         return self.rows.run
 
     @property
     def effects(self) -> tuple[Effect, ...]:
-        """Its own effects, of every scope."""
+        """Return the effects that the run owns, of every scope."""
         own = tuple(effect for effect in self.rows.shared if effect.by_run == self.run.run)
         return (*self.rows.effects, *own)
 
@@ -87,17 +87,17 @@ Check: TypeAlias = Callable[[RunSnapshot], Violations]
 
 
 def violation(kind: Kind, row: Row, text: str) -> tuple[Kind, Key, str]:
-    """A row that breaks the invariant, and how."""
+    """Return the kind, key and error of a row that violates the invariant."""
     return kind, key_of(kind, row), text
 
 
 def effect_name(effect: Effect) -> str:
-    """How an approval and an undo name an effect of their run."""
+    """Return the name by which approvals and undos refer to an effect of their run."""
     return f"{effect.visit}:{effect.key}"
 
 
 def effect_row(one: RunSnapshot) -> Violations:
-    """An open effect is not settled, a settled one is; a done one has its response, a refused one says why (I4)."""
+    """Check that an open effect is unsettled, a done one has its response, a refused one its reason (I4)."""
     for effect in one.effects:
         try:
             check_effect(effect)
@@ -105,7 +105,7 @@ def effect_row(one: RunSnapshot) -> Violations:
             yield violation(EFFECT, effect, error.what)
             continue
         if effect.status not in OPEN_EFFECT and not effect.settled_by:
-            yield violation(EFFECT, effect, f"it is {effect.status}, and nobody settled it")
+            yield violation(EFFECT, effect, f"it is {effect.status} without settled_by")
         elif effect.status is EffectStatus.REFUSED and not _says_why(effect):
             yield violation(EFFECT, effect, "it is refused without a reason")
 
@@ -118,12 +118,12 @@ def _says_why(effect: Effect) -> bool:
 
 
 def effect_digest(one: RunSnapshot) -> Violations:
-    """An effect's key is bound to exactly one request: the digest is that of activity, key and arguments (I3)."""
+    """Check that an effect's key is bound to one request: its digest matches activity, key and arguments (I3)."""
     if not one.chain:
         return
     for effect in one.effects:
         if effect.undoes and effect.not_after == effect.first_at:
-            continue  # an undo that was withheld: no request was ever made of it
+            continue  # a withheld undo, of which no request was made
         try:
             same = effect.digest == _digest_of(effect, one)
         except NotStorable:
@@ -133,13 +133,13 @@ def effect_digest(one: RunSnapshot) -> Violations:
 
 
 def _digest_of(effect: Effect, one: RunSnapshot) -> str:
-    """The digest it must have; that of an undo binds it to the effect it undoes."""
+    """Return the expected digest; that of an undo includes the effect it undoes."""
     of = [e for e in one.effects if effect.undoes == f"{e.visit}:{e.key}"]
     return digest("undo", of[0].key, of[0].digest) if of else digest(effect.activity, effect.key, effect.args)
 
 
 def effect_order(one: RunSnapshot) -> Violations:
-    """Every effect of a run has a number of its own, in the order in which they were begun (S-19)."""
+    """Check that every effect of a run has a unique number in the order of intents (S-19)."""
     times = Counter(effect.ordinal for effect in one.effects)
     for effect in one.effects:
         if times[effect.ordinal] > 1:
@@ -149,16 +149,16 @@ def effect_order(one: RunSnapshot) -> Violations:
 
 
 def effect_claim(one: RunSnapshot) -> Violations:
-    """An effect was begun in a visit and under a claim that the run has had (I11, S-15)."""
+    """Check that an effect belongs to a visit and a claim that the run has had (I11, S-15)."""
     for effect in one.effects:
         if not 0 <= effect.visit <= one.run.visit:
             yield violation(EFFECT, effect, f"of visit {effect.visit}; the run is in its visit {one.run.visit}")
         elif not 1 <= effect.epoch <= one.run.epoch:
-            yield violation(EFFECT, effect, f"begun under claim {effect.epoch}; the run has had {one.run.epoch}")
+            yield violation(EFFECT, effect, f"intended under claim {effect.epoch}; the run has had {one.run.epoch}")
 
 
 def effect_open_at_end(one: RunSnapshot) -> Violations:
-    """A run ends when nothing of it is open: no outcome is left unknown (I35)."""
+    """Check that an ended run has no open effect (I35)."""
     if is_over(one.run):
         for effect in one.effects:
             if effect.status in OPEN_EFFECT:
@@ -166,14 +166,14 @@ def effect_open_at_end(one: RunSnapshot) -> Violations:
 
 
 def effect_undone(one: RunSnapshot) -> Violations:
-    """An undone effect was undone once, and every undo is of an effect that there is (I34)."""
+    """Check that an undone effect was undone once, and that every undo names an existing effect (I34)."""
     effects = {effect_name(effect): effect for effect in one.effects}
     undos = Counter(e.undoes for e in one.effects if e.undoes and e.status is EffectStatus.DONE)
     for effect in one.effects:
         if effect.status is EffectStatus.UNDONE and undos[effect_name(effect)] != 1:
             yield violation(EFFECT, effect, f"it is undone; {undos[effect_name(effect)]} undos of it were done")
         elif effect.undoes and effect.undoes not in effects:
-            yield violation(EFFECT, effect, f"it undoes {effect.undoes}, which the ledger does not know")
+            yield violation(EFFECT, effect, f"it undoes {effect.undoes}, which does not exist")
         elif effect.undoes and effect.status is EffectStatus.DONE:
             target = effects[effect.undoes]
             if target.status is not EffectStatus.UNDONE:
@@ -181,22 +181,24 @@ def effect_undone(one: RunSnapshot) -> Violations:
 
 
 def undo_order(one: RunSnapshot) -> Violations:
-    """Undo goes back from the latest effect to the first (S-19)."""
+    """Check that undos go from the latest effect to the first (S-19)."""
     effects = {effect_name(effect): effect for effect in one.effects}
     undos = sorted((e for e in one.effects if e.undoes in effects), key=lambda e: e.ordinal)
     for before, after in pairwise(undos):
         if effects[before.undoes].ordinal < effects[after.undoes].ordinal:
-            yield violation(EFFECT, after, f"it undoes {after.undoes} after {before.undoes}, which was begun earlier")
+            yield violation(
+                EFFECT, after, f"it undoes {after.undoes} after {before.undoes}, which was intended earlier"
+            )
 
 
 def run_restored(one: RunSnapshot) -> Violations:
-    """The generation that cast doubt on a run is one the store has had."""
+    """Check that the generation in which the run was restored exists."""
     if one.generation is not None and not 0 <= one.run.restored <= one.generation:
         yield violation(RUN, one.run, f"restored in generation {one.run.restored}; the store is in {one.generation}")
 
 
 def run_row(one: RunSnapshot) -> Violations:
-    """An unfinished run is due, owned, or waiting for something named; a terminal one is final (I10, I39)."""
+    """Check that an unfinished run is due, owned or waiting for something named, and an ended one final (I10, I39)."""
     try:
         check_run(one.run)
     except Corrupt as error:
@@ -204,7 +206,7 @@ def run_row(one: RunSnapshot) -> Violations:
 
 
 def run_words(one: RunSnapshot) -> Violations:
-    """What the row says in words can be read: what it waits for, its clocks, its attention, its visits."""
+    """Check that waits, timers, attention and visits of the row can be parsed."""
     for what, read in (("waiting_for", waiting_of), ("timers", timers_of), ("attention", attention_of)):
         try:
             read(one.run)
@@ -217,50 +219,50 @@ def run_words(one: RunSnapshot) -> Violations:
 
 
 def run_visits(one: RunSnapshot) -> Violations:
-    """The visit counts every entry into a node, the present one included (S-15)."""
+    """Check that the visit number equals the entries into nodes, the present one included (S-15)."""
     run = one.run
     try:
         visits: dict[str, int] = json.loads(run.visits)
     except ValueError:
-        return  # told by run_words
+        return  # reported by run_words
     if sum(visits.values()) != run.visit or not visits.get(run.node):
         yield violation(RUN, run, f"visit {run.visit} at node {run.node}, but it was entered {visits}")
 
 
 def run_clocks(one: RunSnapshot) -> Violations:
-    """A run that sleeps is woken by every clock it has armed, its ceiling among them (S-3)."""
+    """Check that a sleeping run is due at its earliest timer, its ceiling included (S-3)."""
     run = one.run
     if is_over(run) or run.owner:
         return
     try:
         timers = timers_of(run)
     except (ValueError, TypeError):
-        return  # told by run_words
+        return  # reported by run_words
     asleep = run.due_at is None or run.due_at > one.rows.now.real
     if asleep and run.ceiling_at and all(c.what != "ceiling" or c.at != run.ceiling_at for c in timers):
-        yield violation(RUN, run, f"it sleeps, and its ceiling at {run.ceiling_at} is not armed")
+        yield violation(RUN, run, f"it sleeps, and its ceiling at {run.ceiling_at} is not among its timers")
     if not asleep or one.mapping is None or one.mapping.version != one.rows.now.mapping:
-        return  # one that is due stays so, whatever a skip makes of its clocks
+        return  # a due run stays due, even if a clock skip moves its timers
     due = due_of(timers, one.mapping)
     if due is not None and (run.due_at is None or run.due_at > due):
-        yield violation(RUN, run, f"a clock is armed for {due}, but it is not due before {run.due_at}")
+        yield violation(RUN, run, f"a timer ends at {due}, but the run is due at {run.due_at}")
 
 
 def run_mail(one: RunSnapshot) -> Violations:
-    """The notes of a run are numbered 1 … mail, without a gap (S-1)."""
+    """Check that the messages of a run are numbered from 1 without a gap (S-1)."""
     numbers = [message.n for message in one.rows.messages]
     if numbers == list(range(1, one.run.inbox_seq + 1)):
         return
     missing = sorted(set(range(1, one.run.inbox_seq + 1)) - set(numbers))
     extra = [message for message in one.rows.messages if not 1 <= message.n <= one.run.inbox_seq]
     for n in missing[:10]:
-        yield MESSAGE, (one.run.tenant, one.run.run, n), f"note {n} of {one.run.inbox_seq} is missing"
+        yield MESSAGE, (one.run.tenant, one.run.run, n), f"message {n} of {one.run.inbox_seq} is missing"
     for message in extra[:10]:
-        yield violation(MESSAGE, message, f"the run says that it has {one.run.inbox_seq} notes")
+        yield violation(MESSAGE, message, f"the run's row counts {one.run.inbox_seq} messages")
 
 
 def wait_bound(one: RunSnapshot) -> Violations:
-    """A wait is bound once, to notes that came, and no note is bound to two waits (S-14)."""
+    """Check that a wait is bound once, to messages that arrived, and no message to two waits (S-14)."""
     taken: set[int] = set()
     for wait in one.rows.waits:
         try:
@@ -271,32 +273,32 @@ def wait_bound(one: RunSnapshot) -> Violations:
         if (wait.status is WaitStatus.BOUND) != bool(wait.binding):
             yield violation(WAIT, wait, f"it is {wait.status} with the binding {wait.binding!r}")
         elif never := sorted(n for n in numbers if not 1 <= n <= one.run.inbox_seq):
-            yield violation(WAIT, wait, f"it is bound to note {never[0]}; {one.run.inbox_seq} have come")
+            yield violation(WAIT, wait, f"it is bound to message {never[0]}; {one.run.inbox_seq} have arrived")
         elif twice := sorted(taken & numbers):
-            yield violation(WAIT, wait, f"it is bound to note {twice[0]}, which another wait has had")
+            yield violation(WAIT, wait, f"it is bound to message {twice[0]}, which another wait has had")
         taken |= numbers
 
 
 def wait_visit(one: RunSnapshot) -> Violations:
-    """A wait belongs to a visit that the run has begun (S-15)."""
+    """Check that a wait belongs to a visit of the run (S-15)."""
     for wait in one.rows.waits:
         if not 1 <= wait.visit <= one.run.visit:
             yield violation(WAIT, wait, f"of visit {wait.visit}; the run is in its visit {one.run.visit}")
 
 
 def evidence_of_effect(one: RunSnapshot) -> Violations:
-    """Evidence is of an effect that the ledger knows (S-10)."""
+    """Check that evidence names an existing effect (S-10)."""
     known = {(e.visit, e.key) for e in one.effects}
     for row in one.rows.evidence:
         if (row.visit, row.key) not in known:
-            yield violation(EVIDENCE, row, "the ledger has no effect of this key")
+            yield violation(EVIDENCE, row, "no effect has this key")
 
 
 DECIDED = frozenset({ApprovalStatus.APPROVED, ApprovalStatus.REJECTED, ApprovalStatus.AGAIN})
 
 
 def approval_decided(one: RunSnapshot) -> Violations:
-    """An approval is decided by somebody, before it expires, and by nobody who may not (I26, I28)."""
+    """Check that an approval is decided by permitted people before it expires (I26, I28)."""
     for approval in one.rows.approvals:
         if wrong := _wrong_decision(approval):
             yield violation(APPROVAL, approval, wrong)
@@ -304,9 +306,9 @@ def approval_decided(one: RunSnapshot) -> Violations:
 
 def _wrong_decision(a: Approval) -> str:
     if a.status in DECIDED and not (a.decided_by and a.decided_at):
-        return f"it is {a.status}, and nobody decided it"
+        return f"it is {a.status} without decided_by"
     if a.status in (ApprovalStatus.PENDING, ApprovalStatus.EXPIRED) and (a.decided_by or a.decided_at):
-        return f"it is {a.status}, and {a.decided_by or 'somebody'} decided it"
+        return f"it is {a.status}, and {a.decided_by or 'an unnamed person'} decided it"
     if a.decided_at and a.decided_at >= a.within_until:
         return f"decided at {a.decided_at}; it expired at {a.within_until}"
     if a.decided_at and a.decided_at < a.asked_at:
@@ -318,7 +320,7 @@ def _wrong_decision(a: Approval) -> str:
     if a.status is ApprovalStatus.APPROVED and a.quorum > 1:
         voters = {vote["by"] for vote in _list(a.votes)} | {a.decided_by}
         if len(voters) < a.quorum:
-            return f"{len(voters)} people approved it; it takes {a.quorum}"
+            return f"{len(voters)} people approved it; {a.quorum} are required"
     return ""
 
 
@@ -331,7 +333,7 @@ def _list(text: str) -> list[dict[str, Any]]:
 
 
 def approval_plans(one: RunSnapshot) -> Violations:
-    """What is put to people is exact: each plan's digest is that of its call in this run (I27)."""
+    """Check that each plan's digest is that of its call in this run (I27)."""
     run = one.run
     for approval in one.rows.approvals:
         plans = _list(approval.plans)
@@ -340,11 +342,11 @@ def approval_plans(one: RunSnapshot) -> Violations:
         elif one.chain and (wrong := next((p for p in plans if not is_exact(run.tenant, run.run, p)), None)):
             yield violation(APPROVAL, approval, f"the plan {wrong.get('key')} does not give its digest")
         elif approval.chosen and not approval.editable and approval.chosen not in {p.get("digest") for p in plans}:
-            yield violation(APPROVAL, approval, "the plan chosen is none that it offers")
+            yield violation(APPROVAL, approval, "the chosen plan is not among its plans")
 
 
 def approval_consumed(one: RunSnapshot) -> Violations:
-    """An approval is consumed by one effect, which names it, and which is exactly what was approved (I7, I27)."""
+    """Check that an approval is consumed by one effect, which names it and matches its plan (I7, I27)."""
     effects = {effect_name(effect): effect for effect in one.effects}
     approvals = {approval.id: approval for approval in one.rows.approvals}
     for approval in one.rows.approvals:
@@ -354,9 +356,11 @@ def approval_consumed(one: RunSnapshot) -> Violations:
         if approval.status is not ApprovalStatus.APPROVED:
             yield violation(APPROVAL, approval, f"it is {approval.status}, and {approval.consumed_by} consumed it")
         elif effect is None:
-            yield violation(APPROVAL, approval, f"{approval.consumed_by} consumed it, which the ledger does not know")
+            yield violation(APPROVAL, approval, f"{approval.consumed_by} consumed it, which does not exist")
         elif digest(effect.tenant, one.run.run, effect.activity, effect.key, effect.args) != approval.chosen:
-            yield violation(APPROVAL, approval, f"{approval.consumed_by} consumed it, and is not what was approved")
+            yield violation(
+                APPROVAL, approval, f"{approval.consumed_by} consumed it, and differs from the approved plan"
+            )
     for effect in one.effects:
         if effect.approval and (
             effect.approval not in approvals or approvals[effect.approval].consumed_by != effect_name(effect)
@@ -365,7 +369,7 @@ def approval_consumed(one: RunSnapshot) -> Violations:
 
 
 def approval_in_time(one: RunSnapshot) -> Violations:
-    """An effect is covered by its approval no longer than the approval holds (S-20)."""
+    """Check that no effect is covered by its approval for longer than the approval is valid (S-20)."""
     approvals = {approval.id: approval for approval in one.rows.approvals}
     for effect in one.effects:
         approval = approvals.get(effect.approval)
@@ -374,7 +378,7 @@ def approval_in_time(one: RunSnapshot) -> Violations:
 
 
 def approval_at_end(one: RunSnapshot) -> Violations:
-    """When a run ends, nobody is left to be asked, and nothing is left to be consumed (S-20)."""
+    """Check that an ended run has no pending and no unused approval (S-20)."""
     if not is_over(one.run):
         return
     for a in one.rows.approvals:
@@ -389,36 +393,36 @@ SAFE: Final[dict[str, frozenset[str]]] = {
 
 
 def slot_held(slot: Slot, holder: Run | None) -> Violations:
-    """A slot in use is held by an unfinished run (I32)."""
+    """Check that a slot in use is held by an unfinished run (I32)."""
     if not slot.holder:
         if slot.holder_tenant:
             yield violation(SLOT, slot, f"it is free, and names the tenant {slot.holder_tenant}")
         return
     if holder is None:
-        yield violation(SLOT, slot, f"held by {slot.holder}, which there is not")
+        yield violation(SLOT, slot, f"held by {slot.holder}, which does not exist")
     elif is_over(holder):
         yield violation(SLOT, slot, f"held by {slot.holder}, which has ended {holder.status}")
 
 
 def slot_named(run: Run, slots: dict[tuple[str, int], Slot]) -> Violations:
-    """A run that was admitted holds exactly the slots that its row names (I32)."""
+    """Check that a run holds exactly the slots that its row names (I32)."""
     for name in run.slots.split():
         tenant, _, i = name.rpartition("/")
         slot = slots.get((tenant, int(i))) if i.isdigit() else None
         if slot is None or (slot.holder_tenant, slot.holder) != (run.tenant, run.run):
             yield violation(
-                RUN, run, f"it names the slot {name}, which {slot.holder or 'nobody' if slot else 'nobody'} holds"
+                RUN, run, f"it names the slot {name}, held by {slot.holder or 'no run' if slot else 'no run'}"
             )
 
 
 def owner_known(run: Run, workers: Set[str]) -> Violations:
-    """A run is owned by a worker that there is: none is taken over because a row was deleted (I12)."""
+    """Check that a run's owner has a worker row, so that none is taken over because a row was deleted (I12)."""
     if run.owner and not is_over(run) and run.owner not in workers:
-        yield violation(RUN, run, f"owned by {run.owner}, which no worker's row names")
+        yield violation(RUN, run, f"owned by {run.owner}, which has no worker row")
 
 
 def worker_lease(worker: Worker) -> Violations:
-    """A worker's lease ends after it was last renewed (S-2)."""
+    """Check that a worker's lease ends after its last renewal (S-2)."""
     if worker.lease_until < worker.renewed_at:
         yield violation(
             WORKER, worker, f"its lease ended at {worker.lease_until}, before its renewal {worker.renewed_at}"
@@ -426,7 +430,7 @@ def worker_lease(worker: Worker) -> Violations:
 
 
 def settings_safe(facts: dict[str, str | int], schema: int) -> Iterator[str]:
-    """The store keeps what it acknowledges, and has this version's schema (RUN-1)."""
+    """Yield errors of the store's settings: unsafe durability, or another schema (RUN-1)."""
     for name, good in SAFE.items():
         if name in facts and str(facts[name]) not in good:
             yield f"{name} is {facts[name]}; it has to be {' or '.join(sorted(good))}"
@@ -435,21 +439,21 @@ def settings_safe(facts: dict[str, str | int], schema: int) -> Iterator[str]:
 
 
 def usage_of(usage: Usage, known: bool) -> Violations:
-    """A run used an effect of scope `tenant` that there is (S-18)."""
+    """Check that a used tenant effect exists (S-18)."""
     if not known:
-        yield violation(USAGE, usage, f"{usage.run} used {usage.key}, which the ledger does not know")
+        yield violation(USAGE, usage, f"{usage.run} used {usage.key}, which does not exist")
 
 
 def usage_known(effect: Effect, owner: Run | None, usage: Usage | None) -> Violations:
-    """An effect of scope `tenant` is counted among those its own run used, while that run is there (S-18)."""
+    """Check that a tenant effect has a usage row of the run that made it, unless that run was deleted (S-18)."""
     if effect.by_run and owner is not None and usage is None:
-        yield violation(EFFECT, effect, f"{effect.by_run} made it, and no row says that it used it")
+        yield violation(EFFECT, effect, f"{effect.by_run} made it, and has no usage row for it")
 
 
 def token_target(token: Token, gone: bool) -> Violations:
-    """A token names a run that there is, or one that was purged whole (CKP-7)."""
+    """Check that a token names an existing run, or one that was purged completely (CKP-7)."""
     if not gone:
-        yield violation(TOKEN, token, f"of {token.run or token.target}: its events are there, its row is not")
+        yield violation(TOKEN, token, f"of {token.run or token.target}: its events exist, its row does not")
 
 
 def event_told(
@@ -460,33 +464,31 @@ def event_told(
     failed: dict[int, Delivery],
     unpublished: Collection[int],
 ) -> Violations:
-    """Every event that a subscription asked for is behind its cursor, owed by it, or noted as untold."""
+    """Check that every event a subscription wants is behind its cursor, owed by it or unpublished (I23)."""
     if not deliveries.is_active(subscription) or not deliveries.wants_workflow(subscription, run.workflow):
         return
     if subscription.swept != SWEPT:
-        return  # its runs are still looked through
+        return  # its backfill is not complete
     upto = cursor.upto if cursor else 0
     for event in history:
         wanted = event.at >= subscription.since and deliveries.wants_type(subscription, event.type)
         if wanted and event.seq > upto and event.seq not in unpublished:
-            yield violation(EVENT, event, f"{subscription.subscription} is not told of it, and nobody will")
+            yield violation(EVENT, event, f"{subscription.subscription} will never receive it")
     for row in failed.values():
         if cursor is None or row.seq > cursor.upto:
-            yield violation(
-                DELIVERY, row, f"it was sent, and its cursor stands at {cursor.upto if cursor else 'nothing'}"
-            )
+            yield violation(DELIVERY, row, f"it was sent, and its cursor is at {cursor.upto if cursor else 'nothing'}")
         elif row.status is DeliveryStatus.OWED and row.seq <= cursor.seq and not cursor.again:
-            yield violation(DELIVERY, row, "it is to be sent again, and its cursor does not know of it")
+            yield violation(DELIVERY, row, "it must be sent again, and its cursor does not know it")
         elif row.status is DeliveryStatus.DEAD and row.seq > cursor.seq:
             yield violation(DELIVERY, row, "it was given up, and its cursor has not passed it")
 
 
 def cursor_due(cursor: Cursor, run: Run | None) -> Violations:
-    """A cursor has its time exactly while it owes something, and knows of no event that there is not."""
+    """Check that a cursor is due exactly if it owes events, and knows no event that does not exist."""
     owes = cursor.seq < cursor.upto or cursor.again > 0
     if owes != (cursor.due_at is not None) and not cursor.owner:
         yield violation(CURSOR, cursor, f"it owes {'something' if owes else 'nothing'}, and is due at {cursor.due_at}")
     if not 0 <= cursor.last <= cursor.seq <= cursor.upto or (run is not None and cursor.upto > run.seq):
         yield violation(CURSOR, cursor, f"last {cursor.last}, told {cursor.seq}, known {cursor.upto}")
     if cursor.owner and cursor.due_at is None:
-        yield violation(CURSOR, cursor, f"held by {cursor.owner} for ever")
+        yield violation(CURSOR, cursor, f"held by {cursor.owner} without an end")

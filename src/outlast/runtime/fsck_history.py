@@ -1,4 +1,4 @@
-"""Checks of a run's history: its numbers, its bytes, its chain, and whether the moves it tells of are legal."""
+"""Checks of a run's history and results: numbers, bytes, hash chain, and whether its moves are in the table."""
 
 import json
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from outlast.core.rows import EFFECT, EVENT, RESULT, RUN, VALUE, Event, Result, 
 from outlast.errors import Corrupt
 from outlast.runtime.fsck_checks import RunSnapshot, Violations, violation
 
-# The verbs that each type of event may tell of. A type that is not here tells of no move.
+# Verbs that each type of event may record. Other types record no move.
 SPOKEN: Final[dict[EventType, tuple[str, ...]]] = {
     EventType.STARTED: ("start",),
     EventType.CLAIMED: ("claim",),
@@ -36,12 +36,12 @@ _MOVES: Final[tuple[Transition, ...]] = tuple(m for m in TABLE if isinstance(m.t
 
 
 def _is_whole(one: RunSnapshot) -> bool:
-    """Is there every event? Where one is missing, history_numbers says so, and the others cannot be compared."""
+    """Return True if no event is missing; otherwise history_numbers reports it, and comparisons are skipped."""
     return one.history is not None and [e.seq for e in one.history] == list(range(1, one.run.seq + 1))
 
 
 def data_of(event: Event) -> dict[str, Any]:
-    """The data of an event; {} where its bytes cannot be read."""
+    """Return the data of an event; {} if its bytes cannot be parsed."""
     try:
         data = json.loads(event.body)["data"]
     except (ValueError, KeyError, TypeError):
@@ -50,7 +50,7 @@ def data_of(event: Event) -> dict[str, Any]:
 
 
 def history_numbers(one: RunSnapshot) -> Violations:
-    """The events of a run are numbered 1 … seq, without a gap (I21)."""
+    """Check that the events of a run are numbered from 1 without a gap (I21)."""
     if one.history is None:
         return
     there = {event.seq for event in one.history}
@@ -59,18 +59,18 @@ def history_numbers(one: RunSnapshot) -> Violations:
         yield EVENT, (one.run.tenant, one.run.run, seq), f"event {seq} of {one.run.seq} is missing"
     for event in one.history:
         if not 1 <= event.seq <= one.run.seq:
-            yield violation(EVENT, event, f"the run says that it has {one.run.seq} events")
+            yield violation(EVENT, event, f"the run's row counts {one.run.seq} events")
 
 
 def history_head(one: RunSnapshot) -> Violations:
-    """The run's row names the hash of its last event (I37)."""
+    """Check that the run's row names the hash of its last event (I37)."""
     last = one.history[-1] if one.history else None
     if last is not None and last.seq == one.run.seq and last.hash != one.run.event_hash:
         yield violation(RUN, one.run, f"its head is not the hash of event {last.seq}")
 
 
 def history_chain(one: RunSnapshot) -> Violations:
-    """Each event's hash is that of its predecessor's hash and its own bytes: nothing was changed since (I37)."""
+    """Check that each event's hash is that of its predecessor's hash and its own bytes (I37)."""
     if not one.chain or one.history is None:
         return
     before, number = GENESIS, 0
@@ -81,7 +81,7 @@ def history_chain(one: RunSnapshot) -> Violations:
 
 
 def history_bytes(one: RunSnapshot) -> Violations:
-    """An event's bytes are a CloudEvent that says what its columns say."""
+    """Check that an event's bytes are a CloudEvent that agrees with its columns."""
     for event in one.history or ():
         if wrong := _disagrees(one.run, event):
             yield violation(EVENT, event, wrong)
@@ -104,15 +104,15 @@ def _disagrees(run: Run, event: Event) -> str:
             "visit": (data["visit"], event.visit),
         }
         if not (isinstance(data["version"], int) and isinstance(data["epoch"], int)):
-            return "its version and epoch are no numbers"
+            return "its version and epoch are not numbers"
     except (ValueError, KeyError, TypeError) as error:
-        return f"its bytes are no CloudEvent: {error!r}"
+        return f"its bytes are not a CloudEvent: {error!r}"
     wrong = next((name for name, (said, meant) in pairs.items() if said != meant), "")
     return f"its bytes say {wrong} {pairs[wrong][0]!r}, its columns {pairs[wrong][1]!r}" if wrong else ""
 
 
 def history_versions(one: RunSnapshot) -> Violations:
-    """Every version of the run's row has its events, and no claim follows a later one (I9, I11)."""
+    """Check that every version of the run's row has its events, and claims do not decrease (I9, I11)."""
     if not one.history or not _is_whole(one):
         return
     read = [(event, data_of(event)) for event in one.history]
@@ -123,10 +123,10 @@ def history_versions(one: RunSnapshot) -> Violations:
         elif epoch_after - epoch not in (0, 1):
             yield violation(EVENT, event, f"claim {epoch_after} follows {epoch}")
     if not told or told[-1][0].seq != one.run.seq:
-        return  # told by history_bytes
+        return  # reported by history_bytes
     event, version, epoch = told[-1]
     if told[0][1] != 1 and told[0][0].seq == 1:
-        yield violation(EVENT, told[0][0], f"the first event tells of version {told[0][1]}")
+        yield violation(EVENT, told[0][0], f"the first event has version {told[0][1]}")
     if (version, epoch) != (one.run.version, one.run.epoch):
         yield violation(
             RUN, one.run, f"version {one.run.version}, claim {one.run.epoch}; event {event.seq} {version}, {epoch}"
@@ -134,7 +134,7 @@ def history_versions(one: RunSnapshot) -> Violations:
 
 
 def history_moves(one: RunSnapshot) -> Violations:
-    """Every move the history tells of is in the table, and leads to where the run is; an end is the last (I10)."""
+    """Check that every move of the history is in the table and leads to the run's status (I10)."""
     if not one.history or not _is_whole(one):
         return
     may_be: set[RunStatus | None] = {None}
@@ -143,9 +143,9 @@ def history_moves(one: RunSnapshot) -> Violations:
     before = 0
     for event, version in read:
         if version is None:
-            return  # told by history_bytes
+            return  # reported by history_bytes
         if version == before:
-            continue  # said by the node: it goes with the next move, and tells of none
+            continue  # written by the node with the next move, and no move itself
         before = version
         verbs = known.get(event.type)
         if verbs is None:
@@ -154,7 +154,7 @@ def history_moves(one: RunSnapshot) -> Violations:
         led = {RunStatus(m.target) for m in _MOVES if m.verb in verbs and m.source in may_be}
         if not led:
             word = event.type.rsplit(".", 1)[1]
-            yield violation(EVENT, event, f"{word} is no move from {' or '.join(sorted(map(str, may_be)))}")
+            yield violation(EVENT, event, f"{word} is not a move from {' or '.join(sorted(map(str, may_be)))}")
             return
         may_be = set(led)
     if one.history[-1].seq == one.run.seq and one.run.status not in may_be:
@@ -164,20 +164,20 @@ def history_moves(one: RunSnapshot) -> Violations:
 
 
 def history_end(one: RunSnapshot) -> Violations:
-    """A terminal run never changes again: its end is told once, and last (I10)."""
+    """Check that a run's end is recorded once, as its last event (I10)."""
     ends = [event for event in one.history or () if event.type in ENDS]
     for event in ends:
         if event.seq != one.run.seq or not is_over(one.run):
-            yield violation(EVENT, event, f"the run ended here, and goes on to event {one.run.seq}, {one.run.status}")
+            yield violation(EVENT, event, f"the run ended here, and has event {one.run.seq} as {one.run.status}")
     if one.history and not ends and one.run.status in TERMINAL and one.history[-1].seq == one.run.seq:
-        yield violation(RUN, one.run, f"it is {one.run.status}, and no event tells of it")
+        yield violation(RUN, one.run, f"it is {one.run.status}, and no event records it")
 
 
 def effect_settled(one: RunSnapshot) -> Violations:
-    """An effect is not settled later than the event that follows it: the end of its visit, or of its run (S-4)."""
+    """Check that no effect is settled later than the event that ends its visit or its run (S-4)."""
     times = [event.at for event in one.history or ()]
     if not _is_whole(one) or one.run.restored or times != sorted(times):
-        return  # a restore asks again after the visit; a clock that was set back makes times of two processes differ
+        return  # a restore settles after the visit; a clock that was set back makes the times of two processes differ
     left = {event.visit - 1: event for event in one.history or () if event.type == EventType.CHECKPOINT}
     end = next((event for event in one.history or () if event.type in ENDS), None)
     for effect in one.effects:
@@ -187,7 +187,7 @@ def effect_settled(one: RunSnapshot) -> Violations:
 
 
 def checkpoint_kept(one: RunSnapshot) -> Violations:
-    """There is a checkpoint for each completed visit; the last one is what a walk begins from (CKP-2)."""
+    """Check that each completed visit has a checkpoint (CKP-2)."""
     if one.history is None:
         if one.rows.last.visit > one.run.visit:
             yield violation(
@@ -206,8 +206,7 @@ def checkpoint_kept(one: RunSnapshot) -> Violations:
 
 
 def state_whole(one: RunSnapshot) -> Violations:
-    """Every value that a checkpoint names is there with the bytes of its hash, and the last state can be joined
-    (CKP-3)."""
+    """Check that all values of a checkpoint exist with their hashes, and that the last state can be joined (CKP-3)."""
     if one.values is None:
         return
     whole: dict[str, bytes] = {}
@@ -220,7 +219,7 @@ def state_whole(one: RunSnapshot) -> Violations:
     for event in one.history if one.history is not None else (one.rows.last,):
         try:
             if missing := [name for name in values_in(event.snapshot or b"") if name not in there]:
-                yield violation(EVENT, event, f"its state names values that are not there: {', '.join(missing)}")
+                yield violation(EVENT, event, f"its state names missing values: {', '.join(missing)}")
             elif event.seq == one.rows.last.seq and whole.keys() >= there:
                 join(event.snapshot or b"", whole)
         except Corrupt as error:
@@ -228,10 +227,10 @@ def state_whole(one: RunSnapshot) -> Violations:
 
 
 def results_counted(history: Sequence[Event], rows: Sequence[Result]) -> Violations:
-    """Results are numbered 1 … n, and no event counts more of them than there are (I18, CKP-5, OUT-5)."""
+    """Check that results are numbered from 1, and that no event counts more of them (I18, CKP-5, OUT-5)."""
     for n, row in enumerate(sorted(rows, key=lambda row: row.ordinal), 1):
         if row.ordinal != n:
-            yield violation(RESULT, row, f"it has the ordinal {row.ordinal} where {n} comes next")
+            yield violation(RESULT, row, f"its ordinal is {row.ordinal}, expected {n}")
             break
     for row in rows:
         try:
@@ -244,6 +243,6 @@ def results_counted(history: Sequence[Event], rows: Sequence[Result]) -> Violati
         try:
             counted = json.loads(event.body)["data"].get("results")
         except (ValueError, KeyError, TypeError, AttributeError):
-            continue  # told by history_bytes
+            continue  # reported by history_bytes
         if isinstance(counted, dict) and counted.get("count", 0) > len(rows):
-            yield violation(EVENT, event, f"it counts {counted['count']} results, and there are {len(rows)}")
+            yield violation(EVENT, event, f"it counts {counted['count']} results, and {len(rows)} exist")

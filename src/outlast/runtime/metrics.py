@@ -1,4 +1,4 @@
-"""The metrics of a process and its store as Prometheus reads them: counted here, and computed from rows when asked."""
+"""Metrics of a process and its store in Prometheus' text format: counted here, or computed from rows on demand."""
 
 import json
 from collections import Counter
@@ -32,19 +32,21 @@ from outlast.telemetry.metrics import (
 )
 
 MEDIA_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
-"""Of the exposition."""
+"""Media type of the exposition."""
 FRESH: Final = 5 * SECOND
-"""Gauges are at most this old; where the store takes long to count, twenty times as long as it took."""
+"""Maximum age of gauges. If counting is slow, they are kept for twenty times its duration."""
 COUNTING_SHARE: Final = 20
 Gauges = dict[str, dict[tuple[str, ...], float]]
 
 
 class Metrics:
-    """What a process shows at `/metrics`."""
+    """Metrics of a process, as `/metrics` shows them."""
 
     def __init__(self, store: Store, counters: Sequence[Counters], *, tenants: bool = False) -> None:
-        """`tenants`: label the gauges of runs by tenant too, where there are few. Raises InvalidInput without the
-        extra that brings prometheus-client."""
+        """`tenants`: also label the gauges of runs by tenant, which is sensible for few tenants.
+
+        Raises InvalidInput without the extra that provides prometheus-client.
+        """
         if find_spec("prometheus_client") is None:
             raise InvalidInput("metrics need the extra `service`", "it brings prometheus-client", to_install("service"))
         self._clock = SystemClock()
@@ -56,19 +58,19 @@ class Metrics:
         self._up = 1.0
 
     async def text(self) -> str:
-        """The exposition, in Prometheus' text format. Never raises StoreError: `outlast_store_up` is 0 then."""
+        """Return the exposition. If the store is unavailable, `outlast_store_up` is 0 and no gauge is shown."""
         now = self._clock.mono()
         if now >= self._until:
             try:
                 self._gauges, self._up = await self._computed(), 1.0
             except StoreError:
-                self._gauges, self._up = {}, 0.0  # old figures would say that all is well
+                self._gauges, self._up = {}, 0.0  # old values would hide the outage
             done = self._clock.mono()
             self._until = done + max(FRESH, COUNTING_SHARE * (done - now))
         return exposition(self._counters, {**self._gauges, "store_up": {(): self._up}}, tenants=self._tenants)
 
     async def _computed(self) -> Gauges:
-        """Every gauge, counted from the rows at this moment (OUT-5)."""
+        """Compute every gauge from the rows at this moment (OUT-5)."""
         store = self._store
         first = ("tenant",) if self._tenants else ()
         runs = await store.census(RUN, (*first, "workflow", "status"))
@@ -98,7 +100,7 @@ class Metrics:
 
 
 def exposition(counters: Iterable[Counters], gauges: Gauges, *, tenants: bool = False) -> str:
-    """Counts of a process and gauges as Prometheus' text."""
+    """Format counts of a process and gauges as Prometheus' text."""
     client = import_module("prometheus_client")
     registry = client.CollectorRegistry(auto_describe=False)
     registry.register(_Collected(list(counters), gauges, tenants))
@@ -107,7 +109,7 @@ def exposition(counters: Iterable[Counters], gauges: Gauges, *, tenants: bool = 
 
 
 class _Collected:
-    """What prometheus-client asks for its families."""
+    """Collector of metric families for prometheus-client."""
 
     def __init__(self, counters: Sequence[Counters], gauges: Gauges, tenants: bool) -> None:
         self._counters = counters
@@ -115,7 +117,7 @@ class _Collected:
         self._tenants = tenants
 
     def collect(self) -> Iterator[Any]:
-        """One family for each metric that there is; those that were never raised are 0, so that alerts see a rise."""
+        """Yield every metric family. Counters that were never raised are 0, so that alerts see the first rise."""
         core = import_module("prometheus_client.core")
         for meter in (*METRICS.values(), STORE_UP):
             name = PREFIX + meter.name.removesuffix("_total")

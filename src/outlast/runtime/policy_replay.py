@@ -1,4 +1,4 @@
-"""What another policy would have said of what a store's runs have done, and of what was denied them. Read-only."""
+"""Replay of recorded policy requests against another policy. Read-only."""
 
 import json
 from collections.abc import AsyncIterator
@@ -17,10 +17,10 @@ Change = Literal["blocks", "asks", "asks_no_more", "allows"]
 
 
 class ChangedVerdict(NamedTuple):
-    """One call that would have gone another way.
+    """A call that the other policy would have judged differently.
 
-    `blocks`: it was done, and would be denied. `asks`: it was done without the people who would now be asked.
-    `asks_no_more`: policy had people asked, and no longer would. `allows`: it was denied, and no longer would be.
+    `blocks`: done, would be denied. `asks`: done without an approval that is now required. `asks_no_more`: approved by
+    people, no longer necessary. `allows`: denied, would be allowed.
     """
 
     change: Change
@@ -34,7 +34,7 @@ class ChangedVerdict(NamedTuple):
 
 
 class PolicyReplay(NamedTuple):
-    """How much was asked about, and what would have gone another way."""
+    """Number of replayed requests, and the changed verdicts."""
 
     policy_version: str
     effects: int
@@ -42,12 +42,12 @@ class PolicyReplay(NamedTuple):
     findings: tuple[ChangedVerdict, ...]
 
     def count(self, change: Change) -> int:
-        """How many findings there are of this change."""
+        """Count the changed verdicts of one kind."""
         return sum(each.change == change for each in self.findings)
 
 
 async def replay(ops: Operations, policy: Policy, *, since_ms: int, workflow: str = "") -> PolicyReplay:
-    """Ask `policy` about every effect first intended, and every denial recorded, in the last `since_ms` (real)."""
+    """Replay every effect first intended and every recorded denial of the last `since_ms` (real)."""
     now = await ops.store.now()
     mapping = ops.store.mapping()
     earliest = now.real - since_ms
@@ -99,7 +99,7 @@ def _of_effect(policy: Policy, run: Run, effect: Effect, approval: Approval | No
 
 
 def _denied(memo: Memo) -> dict[str, Any] | None:
-    """A recorded denial of one call; an offer that was not made is none."""
+    """Return the body of a recorded denial of a call, else None. A plan that was not offered is no denial."""
     if not memo.key.startswith(MEMOS) or not memo.response:
         return None
     body: dict[str, Any] = json.loads(memo.response)
@@ -139,5 +139,5 @@ def _ask(
     )
     try:
         return call_policy(policy, request)
-    except Exception as error:  # in a run it would stop that run: nothing would be done
+    except Exception as error:  # in a run, the error would stop the run before the call
         return Deny("the policy raised", text_of(error))

@@ -1,4 +1,4 @@
-"""The versions of workflows that a store knows: who serves them, how many runs they have, and moving runs over."""
+"""Versions of workflows in a store: who serves them, their runs, and moving runs to another version."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -22,20 +22,20 @@ ANSWERED_BY_MOVE = (Reason.NODE_GONE, Reason.STRANDED_VERSION)
 
 
 class WorkflowVersion(NamedTuple):
-    """One version of a workflow."""
+    """One version of a workflow, with its runs and workers."""
 
     workflow: str
     version: int
     lane: str
     runs: int  # unfinished ones of the tenant
-    flagged: int  # of these, how many wait for a person because of their version
+    flagged: int  # runs that need a person because of their version
     served_by: tuple[str, ...]
-    topology: str  # the beginning of the digest of its last topology; '' when no worker ever served it
-    since: int  # business; when that topology was first seen; 0 = never
+    topology: str  # start of its last topology's digest; '' if no worker ever served it
+    since: int  # business; first time of that topology; 0 = never
 
 
 async def versions(ops: Operations) -> tuple[WorkflowVersion, ...]:
-    """Every version that has been served, or has unfinished runs of this tenant, or both."""
+    """Return every version that has been served or that has unfinished runs of this tenant."""
     runs: Counter[str] = Counter()
     flagged: Counter[str] = Counter()
     for run in await unfinished(ops.store, ops.tenant):
@@ -64,7 +64,7 @@ async def versions(ops: Operations) -> tuple[WorkflowVersion, ...]:
 
 
 async def unfinished(store: Store, tenant: str, workflow: str = "") -> list[Run]:
-    """The unfinished runs of a tenant, of one workflow or all."""
+    """Return the unfinished runs of a tenant, of one workflow or all."""
     found: list[Run] = []
     for status in RunStatus:
         if status in TERMINAL:
@@ -83,7 +83,7 @@ async def unfinished(store: Store, tenant: str, workflow: str = "") -> list[Run]
 
 
 class MoveRequests(NamedTuple):
-    """Runs whose holder was asked to take them over, and those that cannot be, with the reason."""
+    """Runs whose move was requested, and failed ones with the reason."""
 
     runs: tuple[str, ...]
     failed: tuple[tuple[str, str], ...]
@@ -92,9 +92,9 @@ class MoveRequests(NamedTuple):
 async def move_runs(
     ops: Operations, workflow: str, version: int, runs: Sequence[str], *, node: str = "", reason: str = ""
 ) -> MoveRequests:
-    """Ask that runs go on in a version, at a node or where they stand; each by itself, what fails is listed.
+    """Request that runs continue in another version, at a node or in their present one.
 
-    Raises NotFound where no live worker serves that version.
+    Each run is requested separately; failures are listed. Raises NotFound if no live worker serves that version.
     """
     check_reason(reason)
     check_served(lane_of(workflow, version), await ops.serving())
@@ -110,16 +110,16 @@ async def move_runs(
 
 
 def why_not(error: OutlastError) -> str:
-    """Why one of several runs was not asked, on one line."""
+    """Return an error on one line."""
     return f"{error.what}: {error.why}"
 
 
 def check_served(lane: str, serving: frozenset[str]) -> None:
-    """Raise NotFound where no live worker serves it."""
+    """Raise NotFound if no live worker serves the lane."""
     if lane not in serving:
         raise NotFound(
             f"no live worker serves {lane}",
-            "a worker of that version moves the runs",
+            "only a worker of that version can move runs to it",
             "start one: outlast worker MODULE",
             refusal=UNSERVED,
         )
@@ -128,11 +128,10 @@ def check_served(lane: str, serving: frozenset[str]) -> None:
 async def request_version(
     ops: Operations, run: str, workflow: str, version: int, *, node: str = "", reason: str = "", seen: int = 0
 ) -> None:
-    """Ask that a run go on in a version, at a node or where it stands. Raises NotFound, Conflict.
+    """Request that a run continue in another version, at a node or in its present one. Raises NotFound, Conflict.
 
-    `seen`: the version of the run's row as it was shown; a change since then refuses this (`moved`).
-
-    Only the holder moves a run: this leaves the wish, and a worker of that version acts on it.
+    `seen`: version of the run's row as it was shown; if it has changed since, the request is refused (`moved`). Only
+    the holder moves a run: this stores the request, and a worker of that version carries it out.
     """
     check_reason(reason)
     shown = ops.shown(run, seen)
@@ -157,9 +156,9 @@ async def request_version(
 
 
 def _reason(run: Run, workflow: str, version: int, node: str, serving: frozenset[str]) -> Reason:
-    """The reason of its attention that this answers. Raises Conflict for a run that goes on where it is."""
+    """Return the attention reason that the move answers. Raises Conflict if the run can continue where it is."""
     if run.workflow != workflow:
-        raise Conflict(f"{run.run} is a run of {run.workflow}", f"not of {workflow}", "name its own workflow")
+        raise Conflict(f"{run.run} is a run of {run.workflow}", f"not of {workflow}", "name the run's own workflow")
     stops: list[Attention] = [a for a in attention_of(run) if a.reason not in OVERLAY_ONLY]
     mine = [a.reason for a in stops if a.reason in ANSWERED_BY_MOVE]
     if mine:
@@ -169,7 +168,7 @@ def _reason(run: Run, workflow: str, version: int, node: str, serving: frozenset
         raise Conflict(f"{run.run} needs a person for {stops[0].reason.value}", why, f"outlast runs show {run.run}")
     if run.lane in serving:
         raise Conflict(
-            f"{run.run} goes on in {run.lane}", "a live worker serves it", "stop the workers of that version first"
+            f"{run.run} continues in {run.lane}", "a live worker serves it", "stop the workers of that version first"
         )
     return Reason.STRANDED_VERSION
 

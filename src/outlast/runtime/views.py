@@ -1,7 +1,7 @@
-"""Rows as people and programs read them: plain JSON data, the same for the command line and for HTTP.
+"""Rows as JSON data, the same for the command line and for HTTP.
 
-Instants are RFC 3339 text of business time, but where a name ends in `_real`. Nothing is shortened and nothing is
-escaped here: whoever prints text on a terminal makes it inert first.
+Instants are RFC 3339 text of business time, except in names that end in `_real`. Nothing is shortened or escaped here;
+code that prints on a terminal escapes first.
 """
 
 import json
@@ -26,12 +26,12 @@ TAKEN = frozenset({EventType.CLAIMED, EventType.TAKEN_OVER})
 
 
 def instant(at: int) -> str | None:
-    """An instant as text; None for 0, which means "not yet" or "never"."""
+    """Return an instant as text; None for 0, which means "not yet" or "never"."""
     return iso(at) if at else None
 
 
 def run_view(run: Run, serving: Collection[str], results: int) -> dict[str, Any]:
-    """A run as lists show it. `serving`: the lanes that some live worker serves; `results`: the count of its rows."""
+    """Return a run as lists show it. `serving`: lanes with a live worker; `results`: its number of result rows."""
     return {
         "run": run.run,
         "workflow": run.workflow,
@@ -59,9 +59,9 @@ def run_view(run: Run, serving: Collection[str], results: int) -> dict[str, Any]
 def effect_view(
     effect: Effect, now: Instant, evidence: Sequence[Evidence] = (), *, held: Collection[str] | None = None
 ) -> dict[str, Any]:
-    """A row of the ledger. `settles_in_ms`: how long a person must still wait before "did not happen" is accepted.
+    """Return an effect. `settles_in_ms`: time until a person may answer "did not happen".
 
-    `held`: the runs that a worker holds, as `Reading.held_runs` finds them; None: not asked for, because it is settled.
+    `held`: runs that a worker holds, from `Operations.held_runs`; None: not needed, because the effect is settled.
     """
     error = json.loads(effect.error) if effect.error else {"code": "", "detail": ""}
     return {
@@ -97,14 +97,14 @@ def effect_view(
 
 
 def once_per(effect: Effect) -> OncePer:
-    """Where its key is unique."""
+    """Return the scope in which the effect's key is unique."""
     if effect.visit:
         return "visit"
     return "run" if effect.run else "tenant"
 
 
 def evidence_view(evidence: Evidence) -> dict[str, Any]:
-    """The late answer of a worker that had been replaced: it settles nothing by itself."""
+    """Return the late answer of a replaced worker, which does not settle the effect."""
     said = json.loads(evidence.answer)
     error = json.loads(said.get("error") or "{}")
     return {
@@ -118,7 +118,7 @@ def evidence_view(evidence: Evidence) -> dict[str, Any]:
 
 
 def approval_view(approval: Approval) -> dict[str, Any]:
-    """A request to people, with the exact calls it would allow: the first is the one asked for."""
+    """Return an approval with the exact calls it allows; the first is the requested one."""
     return {
         "approval": approval.id,
         "run": approval.run,
@@ -161,7 +161,7 @@ def approval_view(approval: Approval) -> dict[str, Any]:
 
 
 def result_view(result: Result) -> dict[str, Any]:
-    """A row that a run has produced, in its order of first emission."""
+    """Return a result row of a run."""
     return {
         "key": result.key,
         "ordinal": result.ordinal,
@@ -172,12 +172,12 @@ def result_view(result: Result) -> dict[str, Any]:
 
 
 def event_view(event: Event) -> dict[str, Any]:
-    """An event of a run's history: the CloudEvent as it was stored, and its hash."""
+    """Return a history event: the CloudEvent as stored, and its hash."""
     return {**json.loads(event.body), "hash": event.hash}
 
 
 def worker_view(worker: Worker, now: Instant, held: int) -> dict[str, Any]:
-    """A worker, what it serves, whether its lease still runs, and how it said it was at its last heartbeat."""
+    """Return a worker: its lanes, lease, and health at its last heartbeat."""
     health = json.loads(worker.health) if worker.health else {}
     return {
         "worker": worker.id,
@@ -203,8 +203,10 @@ def worker_view(worker: Worker, now: Instant, held: int) -> dict[str, Any]:
 
 
 def pause_view(pause: Pause, runs: int, business: Callable[[int], int]) -> dict[str, Any]:
-    """A stop sign, and how many runs wait for it; `again_at`: a breaker's, from when on one run tries whether the
-    provider answers. `business` turns real instants into ours."""
+    """Return a pause with its number of waiting runs.
+
+    `again_at`: of a breaker, when one run tries the provider; `business` converts real instants to business time.
+    """
     return {
         "paused": pause.key.replace("/", " ", 1),
         "kind": pause.kind,
@@ -217,7 +219,7 @@ def pause_view(pause: Pause, runs: int, business: Callable[[int], int]) -> dict[
 
 
 def caller_view(actor: Actor, tenant: str, until_real: int = 0) -> dict[str, Any]:
-    """Who acts here, and as what. `every_role`: the local operator holds whatever role is asked for."""
+    """Return the caller's identity and roles. `every_role`: the local operator, who has every role."""
     return {
         "name": actor.name,
         "tenant": tenant,
@@ -229,7 +231,7 @@ def caller_view(actor: Actor, tenant: str, until_real: int = 0) -> dict[str, Any
 
 
 def visits_of(run: Run, events: Sequence[Event]) -> list[dict[str, Any]]:
-    """The way the run has gone: each visit to a node, when it was entered and left; the last one may be open."""
+    """Return each visit to a node with the times of entry and exit; the last one may be open."""
     way: list[dict[str, Any]] = []
     node, entered = events[0].node, run.created_at
     for event in events:
@@ -247,10 +249,10 @@ def _visit(node: str, visit: int, entered: int, left: int) -> dict[str, Any]:
 def takeovers_of(
     events: Iterable[Event], workers: Sequence[Worker], real: Callable[[int], int]
 ) -> list[dict[str, Any]]:
-    """Each time another worker took the run from one that died or outlasted its budget.
+    """Return each takeover of the run from a worker that died or exceeded its budget.
 
-    `after_ms` is real time from the last sign of life of the one to the claim of the other; None where it is not
-    known. `real` turns business instants into real ones.
+    `after_ms`: real time from the former holder's last heartbeat to the claim; None if unknown. `real` converts
+    business instants to real ones.
     """
     last_sign = {worker.id: worker.renewed_at for worker in workers}
     found: list[dict[str, Any]] = []
@@ -272,7 +274,7 @@ def takeovers_of(
 
 
 def ending_of(events: Sequence[Event]) -> dict[str, Any] | None:
-    """Outcome, reason and the effects that stand, of a run that has ended; None while it has not."""
+    """Return outcome, reason and not undone effects of an ended run; None if it has not ended."""
     last = events[-1] if events else None
     if last is None or last.type not in ENDINGS:
         return None
@@ -281,7 +283,7 @@ def ending_of(events: Sequence[Event]) -> dict[str, Any] | None:
 
 
 def effect_counts(effects: Iterable[Effect]) -> dict[str, int]:
-    """How many effects there are of each status, and how many calls were made again."""
+    """Count effects by status, and the repeated calls."""
     counts = {status.value: 0 for status in EffectStatus}
     again = 0
     for effect in effects:
