@@ -41,6 +41,20 @@ def test_every_page_is_reached_from_the_index_or_the_readme() -> None:
     assert missing == [], "name them in docs/index.md, or in docs/decisions/README.md"
 
 
+def test_every_page_starts_with_what_its_reader_can_do() -> None:
+    first = {page.name: page.read_text(encoding="utf-8").split("\n\n")[1] for page in (ROOT / "docs").glob("*.md")}
+    assert [name for name, text in first.items() if not text.startswith(("After ", "This page lists"))] == []
+
+
+def test_a_changelog_fragment_is_short_and_names_its_kind() -> None:
+    guide = (ROOT / "changes/README.md").read_text(encoding="utf-8")
+    kinds = set(re.findall(r"^\| `(\w+)` \|", guide, re.MULTILINE))
+    assert kinds == {"action", "added", "changed", "fixed", "removed"}
+    for fragment in set((ROOT / "changes").glob("*.md")) - {ROOT / "changes/README.md"}:
+        assert fragment.name.split(".")[1:-1] in [[kind] for kind in kinds], fragment.name
+        assert len(fragment.read_text(encoding="utf-8").split()) <= 60, fragment.name
+
+
 # --- errors ------------------------------------------------------------------------------------
 def tree(kind: type[errors.OutlastError]) -> Iterator[type[errors.OutlastError]]:
     """Yield an error class and its subclasses in `outlast.errors`."""
