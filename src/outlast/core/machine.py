@@ -1,10 +1,38 @@
-"""Every status, every legal move and every reason for attention, and the only place for them.
+"""Statuses, transitions and reasons for attention: the only module that defines them.
 
-Rule 1: a status literal in any other module is a bug (tests/test_tidy.py looks for them).
-Rule 2: this file knows no time, no storage and no worker. It answers one question: from here, may
-this verb be spoken, and where does it lead?
+Theory of operation
+-------------------
+Outlast stores seven kinds of rows that have a status: runs, effects, waits, approvals, leases, webhook subscriptions
+and webhook deliveries. Each is a finite state machine. TABLE lists all transitions of all machines. A transition is
+a triple: a verb moves a row from a source status to a target status. Source None means that the verb creates the row.
 
-The diagrams in docs/lifecycle.md are drawn from TABLE; transition coverage is counted on `fired`.
+A *verb* is a pure function in core/verbs.py, core/effect_verbs.py, core/approvals.py and their neighbours. It takes
+rows, and returns one commit with the rows that follow. It finds the new status with `run_target(verb, row.status)` or one of its sisters.
+These raise IllegalMove for a pair that TABLE does not list, so no code path can invent a transition. No other module
+compares or assigns a status by its text; tests/test_tidy.py enforces that.
+
+A verb decides under assumptions that may be outdated when the store applies its commit. Therefore a commit names the
+version of each row that it replaces, and the claim (run, epoch, visit) under which the verb was spoken. The store
+applies the commit only if they still hold. A caller that loses such a race gets Stale, reloads, and decides again.
+This module knows neither time nor storage nor workers. It answers one question: may this verb be spoken here, and
+what is the status after it?
+
+The machines work together in three places:
+
+- *A run and its holder.* `claim` gives a run to one worker and raises its epoch. `advance` enters the next node. The
+  holder returns the run with `park`, `retry`, `await_settle`, `queue`, `flag` or `hand_back`. All of them raise the
+  epoch again, so a replaced worker can write nothing. A run whose worker died is claimed from RUNNING, and becomes
+  RECOVERING until its open effects are settled.
+- *An effect and its call.* `intend` is durable before the call, `record` or `refuse` after it. An effect that is
+  still INTENDED when its holder dies may or may not have happened. The next holder asks the receiver (`settle`), waits
+  until the call can no longer arrive and repeats it (`intend`), or asks a person (`mark_uncertain`). UNCERTAIN leaves
+  only by a person's answer.
+- *A run and its end.* `complete` ends a run at once. A failed or cancelled run with effects to undo becomes
+  COMPENSATING first. From there no verb leads back to the execution of nodes.
+
+REQUIRES_ATTENTION is not a status. It is a list of reasons on a run of any unfinished status; CHOICES lists the answers
+to each reason. The diagrams in docs/lifecycle.md are drawn from TABLE. A test counts `fired` and demands that every
+transition is exercised.
 """
 
 from enum import StrEnum
@@ -14,67 +42,67 @@ from outlast.errors import IllegalMove
 
 
 class RunStatus(StrEnum):
-    """Where the engine stands with a run; REQUIRES_ATTENTION is an overlay, never one of these."""
+    """Status of a run. REQUIRES_ATTENTION is no status, but a list of reasons on the run."""
 
-    QUEUED = "queued"  # wants a worker, or a slot
-    RUNNING = "running"  # one worker walks it
-    WAITING = "waiting"  # a row that waits for a person, a signal, a time or a retry
+    QUEUED = "queued"  # waits for a worker or a slot
+    RUNNING = "running"  # one worker executes it
+    WAITING = "waiting"  # parked: waits for a person, a signal, a time or a retry
     RECOVERING = "recovering"  # effects a predecessor left open are settled, or their settle time is waited out
-    COMPENSATING = "compensating"  # undo runs
+    COMPENSATING = "compensating"  # its effects are being undone
     COMPLETED = "completed"
     FAILED = "failed"
     CANCELLED = "cancelled"
 
 
 class EffectStatus(StrEnum):
-    """What is known of one effect on the world."""
+    """Status of one call of an activity, as far as the ledger knows."""
 
     INTENDED = "intended"  # durable before the call
     DONE = "done"  # durable after it, with the response
-    REFUSED = "refused"  # the other side said no, for certain
-    UNCERTAIN = "uncertain"  # it may have happened; a person decides
+    REFUSED = "refused"  # the receiver refused it
+    UNCERTAIN = "uncertain"  # it may or may not have happened; a person decides
     UNDONE = "undone"  # compensated
 
 
 class WaitStatus(StrEnum):
-    """A named wait is open until one commit binds it."""
+    """Status of a named wait: open until one commit binds it."""
 
     OPEN = "open"
     BOUND = "bound"
 
 
 class ApprovalStatus(StrEnum):
-    """A request to a person, decided at most once."""
+    """Status of a request to a person, which is decided at most once."""
 
     PENDING = "pending"
     APPROVED = "approved"
     REJECTED = "rejected"
-    AGAIN = "again"  # rejected, and the run should go round once more
+    AGAIN = "again"  # rejected; the run tries once more
     EXPIRED = "expired"
     WITHDRAWN = "withdrawn"
 
 
 class LeaseStatus(StrEnum):
-    """A worker's or writer's row: once closed it can never renew or write."""
+    """Status of the row of a worker or writer. A closed one never renews or writes again."""
 
     ALIVE = "alive"
     CLOSED = "closed"
 
 
 class SubscriptionStatus(StrEnum):
-    """Whether an address is told of events."""
+    """Status of a webhook subscription. Only an active one receives events."""
 
     ACTIVE = "active"
-    DISABLED = "disabled"  # by a person, or because it answered that it is gone
+    DISABLED = "disabled"  # by a person, or because the receiver answered 410
     REMOVED = "removed"
 
 
 class DeliveryStatus(StrEnum):
-    """An event that one subscription did not accept at the first attempt."""
+    """Status of an event that a subscription did not accept at the first attempt."""
 
-    OWED = "owed"  # it will be sent again
+    OWED = "owed"  # will be sent again
     DELIVERED = "delivered"
-    DEAD = "dead"  # given up: a person decides
+    DEAD = "dead"  # given up; a person decides
 
 
 Status = RunStatus | EffectStatus | WaitStatus | ApprovalStatus | LeaseStatus | SubscriptionStatus | DeliveryStatus
@@ -92,140 +120,143 @@ TERMINAL: Final = frozenset({R.COMPLETED, R.FAILED, R.CANCELLED})
 HELD: Final = frozenset({R.RUNNING, R.RECOVERING, R.COMPENSATING})
 OPEN_EFFECT: Final = frozenset({E.INTENDED, E.UNCERTAIN})
 SWEPT: Final = "*"  # Subscription.swept: no old run is left to look through
-ENDED: Final = "ended"  # the owner of a terminal run: nobody can take it, and a post to it is refused
+ENDED: Final = "ended"  # owner of an ended run: no worker can claim it, and messages to it are refused
 
 
 class Transition(NamedTuple):
-    """One legal move: spoken from `source` (None: the row does not exist yet), `verb` leads to `target`."""
+    """One legal transition: `verb` leads from `source` (None: the row does not exist yet) to `target`."""
 
     verb: str
     source: Status | None
     target: Status
 
 
-def _moves(verb: str, target: Status, *sources: Status | None) -> tuple[Transition, ...]:
+def _transitions(verb: str, target: Status, *sources: Status | None) -> tuple[Transition, ...]:
     return tuple(Transition(verb, source, target) for source in sources)
 
 
 TABLE: Final[tuple[Transition, ...]] = (
     # run
-    *_moves("start", R.QUEUED, None),
-    *_moves("claim", R.RUNNING, R.QUEUED, R.WAITING),
-    *_moves("claim", R.RECOVERING, R.RUNNING, R.RECOVERING),  # the owner died, or its slice ran out
-    *_moves("admit", R.RUNNING, R.RUNNING, R.RECOVERING),  # recovering: its first holder died before it was admitted
-    *_moves("queue", R.QUEUED, R.RUNNING, R.RECOVERING),  # no slot is free
-    *_moves("advance", R.RUNNING, R.RUNNING, R.RECOVERING),
-    *_moves("move", R.RUNNING, R.RUNNING),  # to another version or node; the visit stays
-    *_moves("move", R.RECOVERING, R.RECOVERING),
-    *_moves("park", R.WAITING, R.RUNNING, R.RECOVERING),
-    *_moves("retry", R.WAITING, R.RUNNING, R.RECOVERING),  # a durable wait between two attempts
-    *_moves("await_settle", R.RECOVERING, R.RUNNING, R.RECOVERING),  # until a call in flight can no longer land
-    *_moves("hand_back", R.QUEUED, R.RUNNING, R.RECOVERING),
-    *_moves("requeue", R.RECOVERING, R.RUNNING, R.RECOVERING),  # its worker died, and the finder has no place for it
-    *_moves("flag", R.WAITING, R.RUNNING, R.RECOVERING),  # to attention; position and visit stay
-    *_moves("compensate", R.COMPENSATING, R.RUNNING, R.RECOVERING),  # how it ends is decided; undo goes first
+    *_transitions("start", R.QUEUED, None),
+    *_transitions("claim", R.RUNNING, R.QUEUED, R.WAITING),
+    *_transitions("claim", R.RECOVERING, R.RUNNING, R.RECOVERING),  # its worker died, or its slice ran out
+    *_transitions("admit", R.RUNNING, R.RUNNING, R.RECOVERING),  # RECOVERING: its holder died before the admission
+    *_transitions("queue", R.QUEUED, R.RUNNING, R.RECOVERING),  # no slot is free
+    *_transitions("advance", R.RUNNING, R.RUNNING, R.RECOVERING),
+    *_transitions("move", R.RUNNING, R.RUNNING),  # to another version or node; the visit stays
+    *_transitions("move", R.RECOVERING, R.RECOVERING),
+    *_transitions("park", R.WAITING, R.RUNNING, R.RECOVERING),
+    *_transitions("retry", R.WAITING, R.RUNNING, R.RECOVERING),  # a durable wait between two attempts
+    *_transitions("await_settle", R.RECOVERING, R.RUNNING, R.RECOVERING),  # until a sent call can no longer arrive
+    *_transitions("hand_back", R.QUEUED, R.RUNNING, R.RECOVERING),
+    *_transitions(
+        "requeue", R.RECOVERING, R.RUNNING, R.RECOVERING
+    ),  # its worker died, and the worker that noticed it is full
+    *_transitions("flag", R.WAITING, R.RUNNING, R.RECOVERING),  # to attention; node and visit stay
+    *_transitions("compensate", R.COMPENSATING, R.RUNNING, R.RECOVERING),  # its end is decided; undo comes first
     *(
-        Transition(verb, R.COMPENSATING, R.COMPENSATING)  # it never walks again: what wakes it leads to undo
+        Transition(verb, R.COMPENSATING, R.COMPENSATING)  # it executes no node again
         for verb in ("claim", "park", "retry", "await_settle", "hand_back", "requeue", "flag")
     ),
-    *_moves("restore", R.WAITING, R.QUEUED, R.RUNNING, R.WAITING, R.RECOVERING),  # a backup; a person lets it go on
-    *_moves("restore", R.COMPENSATING, R.COMPENSATING),
-    *_moves("complete", R.COMPLETED, R.RUNNING, R.RECOVERING),
-    *_moves("fail", R.FAILED, R.RUNNING, R.RECOVERING, R.COMPENSATING),
-    *_moves("cancel", R.CANCELLED, R.RUNNING, R.RECOVERING, R.COMPENSATING),
+    *_transitions(
+        "restore", R.WAITING, R.QUEUED, R.RUNNING, R.WAITING, R.RECOVERING
+    ),  # from a backup; a person continues it
+    *_transitions("restore", R.COMPENSATING, R.COMPENSATING),
+    *_transitions("complete", R.COMPLETED, R.RUNNING, R.RECOVERING),
+    *_transitions("fail", R.FAILED, R.RUNNING, R.RECOVERING, R.COMPENSATING),
+    *_transitions("cancel", R.CANCELLED, R.RUNNING, R.RECOVERING, R.COMPENSATING),
     # effect
-    *_moves("intend", E.INTENDED, None, E.INTENDED, E.REFUSED),  # REFUSED: only once a person re-opened it
-    *_moves("intend", E.INTENDED, E.UNDONE),  # scope `tenant`: new work, under a key of its own at the receiver
-    *_moves("use", E.DONE, E.DONE),  # scope `tenant`: another run takes the recorded answer; no undo after that
-    *_moves("reserve_undo", E.DONE, E.DONE),  # scope `tenant`: its undo is about to begin; no use after that
-    *_moves("record", E.DONE, E.INTENDED),
-    *_moves("refuse", E.REFUSED, E.INTENDED),
-    *_moves("withhold", E.REFUSED, None, E.REFUSED),  # an undo that must not be called as things stand
-    *_moves("defer", E.INTENDED, E.INTENDED),  # an attempt ended without an outcome; another follows
-    *_moves("reopen", E.REFUSED, E.REFUSED),  # a person: try again
-    *_moves("mark_uncertain", E.UNCERTAIN, E.INTENDED),
-    *_moves("settle", E.DONE, E.INTENDED),  # the receiver was asked and knows it
-    *_moves("happened", E.DONE, E.UNCERTAIN),
-    *_moves("did_not_happen", E.REFUSED, E.UNCERTAIN),  # refused and re-opened: the next walk intends anew
-    *_moves("give_up", E.REFUSED, E.UNCERTAIN),
-    *_moves("undone_manually", E.DONE, E.REFUSED, E.UNCERTAIN),  # an undo that failed: a person did it
-    *_moves("undo", E.UNDONE, E.DONE),  # in the commit that records its undo
-    *_moves(
-        "mark_uncertain_after_restore", E.UNCERTAIN, E.INTENDED, E.UNCERTAIN, E.REFUSED
-    ),  # after a restore; REFUSED: re-opened
+    *_transitions("intend", E.INTENDED, None, E.INTENDED, E.REFUSED),  # REFUSED: only after a person reopened it
+    *_transitions("intend", E.INTENDED, E.UNDONE),  # per tenant: new work, under a new idempotency key
+    *_transitions("use", E.DONE, E.DONE),  # per tenant: another run uses the response; excludes reserve_undo
+    *_transitions("reserve_undo", E.DONE, E.DONE),  # per tenant: its undo is about to start; excludes use
+    *_transitions("record", E.DONE, E.INTENDED),
+    *_transitions("refuse", E.REFUSED, E.INTENDED),
+    *_transitions("withhold", E.REFUSED, None, E.REFUSED),  # an undo that must not be called now
+    *_transitions("defer", E.INTENDED, E.INTENDED),  # an attempt without an outcome; another follows
+    *_transitions("reopen", E.REFUSED, E.REFUSED),  # a person: try again
+    *_transitions("mark_uncertain", E.UNCERTAIN, E.INTENDED),
+    *_transitions("settle", E.DONE, E.INTENDED),  # the receiver confirmed it
+    *_transitions("happened", E.DONE, E.UNCERTAIN),
+    *_transitions("did_not_happen", E.REFUSED, E.UNCERTAIN),  # reopened: the next re-run intends it again
+    *_transitions("give_up", E.REFUSED, E.UNCERTAIN),
+    *_transitions("undone_manually", E.DONE, E.REFUSED, E.UNCERTAIN),  # a failed undo that a person did manually
+    *_transitions("undo", E.UNDONE, E.DONE),  # in the commit that records its undo
+    # after a restore, REFUSED only if it was reopened
+    *_transitions("mark_uncertain_after_restore", E.UNCERTAIN, E.INTENDED, E.UNCERTAIN, E.REFUSED),
     # wait
-    *_moves("open_wait", W.OPEN, None),
-    *_moves("bind", W.BOUND, W.OPEN),
+    *_transitions("open_wait", W.OPEN, None),
+    *_transitions("bind", W.BOUND, W.OPEN),
     # approval
-    *_moves("ask", A.PENDING, None),
-    *_moves("vote", A.PENDING, A.PENDING),  # one approval of several that it takes
-    *_moves("acknowledge", A.PENDING, A.PENDING),  # somebody looks at it, which binds nobody
-    *_moves("reassign", A.PENDING, A.PENDING),
-    *_moves("approve", A.APPROVED, A.PENDING),
-    *_moves("reject", A.REJECTED, A.PENDING),
-    *_moves("again", A.AGAIN, A.PENDING),
-    *_moves("expire", A.EXPIRED, A.PENDING),
-    *_moves("withdraw", A.WITHDRAWN, A.PENDING, A.APPROVED),
-    *_moves("consume", A.APPROVED, A.APPROVED),
+    *_transitions("ask", A.PENDING, None),
+    *_transitions("vote", A.PENDING, A.PENDING),  # one of several required approvals
+    *_transitions("acknowledge", A.PENDING, A.PENDING),  # informational: a person has seen it
+    *_transitions("reassign", A.PENDING, A.PENDING),
+    *_transitions("approve", A.APPROVED, A.PENDING),
+    *_transitions("reject", A.REJECTED, A.PENDING),
+    *_transitions("again", A.AGAIN, A.PENDING),
+    *_transitions("expire", A.EXPIRED, A.PENDING),
+    *_transitions("withdraw", A.WITHDRAWN, A.PENDING, A.APPROVED),
+    *_transitions("consume", A.APPROVED, A.APPROVED),
     # worker and writer
-    *_moves("open_lease", L.ALIVE, None),
-    *_moves("renew", L.ALIVE, L.ALIVE),
-    *_moves("close_lease", L.CLOSED, L.ALIVE),
+    *_transitions("open_lease", L.ALIVE, None),
+    *_transitions("renew", L.ALIVE, L.ALIVE),
+    *_transitions("close_lease", L.CLOSED, L.ALIVE),
     # subscription
-    *_moves("subscribe", S.ACTIVE, None),
-    *_moves("rotate", S.ACTIVE, S.ACTIVE),
-    *_moves("disable", S.DISABLED, S.ACTIVE),
-    *_moves("enable", S.ACTIVE, S.DISABLED),
-    *_moves("remove", S.REMOVED, S.ACTIVE, S.DISABLED),
+    *_transitions("subscribe", S.ACTIVE, None),
+    *_transitions("rotate", S.ACTIVE, S.ACTIVE),
+    *_transitions("disable", S.DISABLED, S.ACTIVE),
+    *_transitions("enable", S.ACTIVE, S.DISABLED),
+    *_transitions("remove", S.REMOVED, S.ACTIVE, S.DISABLED),
     # delivery
-    *_moves("send", D.OWED, None, D.OWED),  # sent, and not accepted: another attempt follows
-    *_moves("close", D.DELIVERED, D.OWED),
-    *_moves("dead_letter", D.DEAD, None, D.OWED),  # given up
-    *_moves("redeliver", D.OWED, None, D.OWED, D.DELIVERED, D.DEAD),  # a person wants it sent again
+    *_transitions("send", D.OWED, None, D.OWED),  # sent but not accepted; another attempt follows
+    *_transitions("close", D.DELIVERED, D.OWED),
+    *_transitions("dead_letter", D.DEAD, None, D.OWED),  # given up
+    *_transitions("redeliver", D.OWED, None, D.OWED, D.DELIVERED, D.DEAD),  # requested by a person
 )
-_TARGET: Final = {(move.verb, move.source): move.target for move in TABLE}
+_TARGET: Final = {(each.verb, each.source): each.target for each in TABLE}
 assert len(_TARGET) == len(TABLE), "one row for each verb and source"
 
 fired: Final[set[tuple[str, Status | None]]] = set()  # read by the transition-coverage test
 
 
 def can(verb: str, source: Status | None) -> bool:
-    """May `verb` be spoken from `source`?"""
+    """True if `verb` may be spoken from `source`."""
     return (verb, source) in _TARGET
 
 
 def run_target(verb: str, source: RunStatus | None) -> RunStatus:
-    """Where `verb` leads a run from `source`. Raises IllegalMove when the table has no such row."""
+    """Return the status of a run after `verb`. Raises IllegalMove if the table has no such transition."""
     return RunStatus(_look_up(verb, source))
 
 
 def effect_target(verb: str, source: EffectStatus | None) -> EffectStatus:
-    """Where `verb` leads an effect from `source`. Raises IllegalMove when the table has no such row."""
+    """Return the status of an effect after `verb`. Raises IllegalMove if the table has no such transition."""
     return EffectStatus(_look_up(verb, source))
 
 
 def wait_target(verb: str, source: WaitStatus | None) -> WaitStatus:
-    """Where `verb` leads a wait from `source`. Raises IllegalMove when the table has no such row."""
+    """Return the status of a wait after `verb`. Raises IllegalMove if the table has no such transition."""
     return WaitStatus(_look_up(verb, source))
 
 
 def approval_target(verb: str, source: ApprovalStatus | None) -> ApprovalStatus:
-    """Where `verb` leads an approval from `source`. Raises IllegalMove when the table has no such row."""
+    """Return the status of an approval after `verb`. Raises IllegalMove if the table has no such transition."""
     return ApprovalStatus(_look_up(verb, source))
 
 
 def lease_target(verb: str, source: LeaseStatus | None) -> LeaseStatus:
-    """Where `verb` leads a worker's or writer's row. Raises IllegalMove when the table has no such row."""
+    """Return the status of a lease after `verb`. Raises IllegalMove if the table has no such transition."""
     return LeaseStatus(_look_up(verb, source))
 
 
 def subscription_target(verb: str, source: SubscriptionStatus | None) -> SubscriptionStatus:
-    """Where `verb` leads a subscription. Raises IllegalMove when the table has no such row."""
+    """Return the status of a subscription after `verb`. Raises IllegalMove if it is not in the table."""
     return SubscriptionStatus(_look_up(verb, source))
 
 
 def delivery_target(verb: str, source: DeliveryStatus | None) -> DeliveryStatus:
-    """Where `verb` leads a delivery. Raises IllegalMove when the table has no such row."""
+    """Return the status of a delivery after `verb`. Raises IllegalMove if it is not in the table."""
     return DeliveryStatus(_look_up(verb, source))
 
 
@@ -238,7 +269,7 @@ def _look_up(verb: str, source: Status | None) -> Status:
 
 
 class Reason(StrEnum):
-    """Why a person must look; the closed list."""
+    """Reasons for which a run needs a person; the closed list."""
 
     APPROVAL_TIMEOUT = "approval_timeout"
     TOTAL_TIMEOUT = "total_timeout"
@@ -259,7 +290,7 @@ class Reason(StrEnum):
 
 
 class Choice(StrEnum):
-    """What a person may answer; each reason offers its own."""
+    """Answers that a person may give; each reason offers its own."""
 
     ASK_AGAIN = "ask_again"
     EXTEND = "extend"
@@ -298,12 +329,12 @@ CHOICES: Final[dict[Reason, tuple[Choice, ...]]] = {
     Reason.WEBHOOK_DEAD: (Choice.REDELIVER, Choice.DISABLE),
 }
 OVERLAY_ONLY: Final = frozenset({Reason.TOTAL_TIMEOUT, Reason.WEBHOOK_DEAD})
-"""Reasons that call a person and stop nothing: the run goes on as far as it can."""
+"""Reasons that stop nothing: the run continues as far as it can."""
 IF_IGNORED: Final = "stays as it is"  # true of every reason but the next
 IF_IGNORED_APPROVAL: Final = "cancelled after 7 days"
 assert set(CHOICES) == set(Reason), "every reason has its choices"
 
 
 def if_ignored(reason: Reason) -> str:
-    """What happens to a run whose attention is never resolved."""
+    """Return the fate of a run whose attention is never resolved, as text."""
     return IF_IGNORED_APPROVAL if reason is Reason.APPROVAL_TIMEOUT else IF_IGNORED
