@@ -15,7 +15,7 @@ from typing import Literal
 
 from pydantic import BaseModel, Field
 
-from outlast import Context, RetryLater, Stopped, Workflow, activity, role, this_call
+from outlast import Cancel, Context, RetryLater, Workflow, activity, role, this_call
 from outlast.flow import Perhaps
 
 WORLD: list[str] = []

@@ -48,7 +48,7 @@ class Demo:
 
     async def pass_time(self, run: Run, speed: float) -> None:
         """Move business time ahead by `speed` times the real time for which the run has been at rest."""
-        at, now = (run.version, run.mail), self.clock.mono()
+        at, now = (run.version, run.inbox_seq), self.clock.mono()
         if at != self._at:
             self._at, self._since = at, now
         if ahead := skipped(run, (await self.ops.store.now()).business, now - self._since, speed):
