@@ -93,7 +93,7 @@ def value_row(name: str, body: bytes, run: str = "run-1", tenant: str = TENANT) 
 
 
 def effect_row(run: str = "run-1", key: str = "invite/1", tenant: str = TENANT, visit: int = 1) -> Effect:
-    """Return an intended effect."""
+    """Return an intended effect of a run."""
     return Effect(
         tenant=tenant, run=run, visit=visit, key=key, version=1, status=EffectStatus.INTENDED, activity="invite",
         digest="d", node="plan", args=b"{}", response=None, error="", external_id="", attempts=1, waited_ms=0,
@@ -125,7 +125,7 @@ def message_row(run: str = "run-1", payload: bytes = b"{}", tenant: str = TENANT
 
 
 def token_row(key: str = "start-1", target: str = "run-1", tenant: str = TENANT) -> Token:
-    """Return a start key."""
+    """Return the token of a start key."""
     return Token(tenant, "", key, "d", target, T0)
 
 
@@ -135,7 +135,7 @@ def slot_row(i: int = 1, holder: str = "", tenant: str = TENANT) -> Slot:
 
 
 def worker_row(id_: str = "worker-1") -> Worker:
-    """Return an open worker."""
+    """Return the row of an open worker."""
     return Worker(STORE, id_, 1, LeaseStatus.ALIVE, T0 + 15_000, LANE, "", T0, T0, "")
 
 

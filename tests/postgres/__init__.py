@@ -1,1 +1,1 @@
-"""A real PostgreSQL for the tests: the one of OUTLAST_TEST_POSTGRES, or one of our own from the wheel."""
+"""Tests with a real PostgreSQL: the server of OUTLAST_TEST_POSTGRES, or one from the wheel."""

@@ -1,4 +1,4 @@
-"""Accounts in the database of the store, and a run that credits one of them: what the tests of transactions serve."""
+"""Accounts in the database of the store, and a run that credits one. Used by the tests of transactions."""
 
 import asyncio
 import os
@@ -18,21 +18,21 @@ TABLES = (
 
 
 class Books:
-    """What the tests make the bodies do."""
+    """Behaviour of the activities' bodies, set by a test."""
 
     def __init__(self) -> None:
         self.calls = 0
         self.may_go_on = asyncio.Event()
         self.may_go_on.set()
         self.inside = asyncio.Event()
-        self.fail: list[Any] = []  # what the next bodies raise; or a function of their connection that they await
+        self.fail: list[Any] = []  # raised by the next bodies, or a function of their connection
 
 
 books = Books()
 
 
 class Credit(BaseModel):
-    """One credit, and how it was asked for."""
+    """One credit and the way to make it."""
 
     how: Literal["plain", "shared", "approved", "two", "serializable", "undone"]
     cents: int = 10
@@ -43,12 +43,12 @@ credit_runs = Workflow("credits", state=Credit, version=1)
 
 
 def schema() -> str:
-    """Where the accounts are: not in the store's schema."""
+    """Return the schema of the accounts, which is not the store's."""
     return os.environ["BANK"]
 
 
 async def book(name: str, cents: int) -> str:
-    """The write itself, as an author has it."""
+    """Write a booking as an author does."""
     books.calls += 1
     db = this_call().transaction
     bank = schema()
@@ -68,31 +68,31 @@ async def book(name: str, cents: int) -> str:
 
 @activity(key="credit/{name}", transaction=True)
 async def credit(name: str, cents: int) -> str:
-    """Credit an account."""
+    """Credit an account in the store's transaction."""
     return await book(name, cents)
 
 
 @credit.undo(transaction=True)
 async def debit(said: str, name: str, cents: int) -> None:
-    """Take it back."""
+    """Undo a credit of the account."""
     await book(name, -cents)
 
 
 @activity(key="shared/{name}", once_per="tenant", transaction=True, no_undo="booked is booked")
 async def credit_once(name: str, cents: int) -> str:
-    """Credit an account once, whoever asks."""
+    """Credit an account once per tenant."""
     return await book(name, cents)
 
 
 @activity(key="serial/{name}", transaction="serializable", no_undo="booked is booked")
 async def credit_serially(name: str, cents: int) -> str:
-    """Credit an account as if alone."""
+    """Credit an account in a serializable transaction."""
     return await book(name, cents)
 
 
 @credit_runs.node(start=True)
 async def give(ctx: Context[Credit]) -> None:
-    """Credit as asked."""
+    """Credit an account as the run's input says."""
     state = ctx.state
     if state.how == "approved":
         plan = credit.plan("alice", state.cents)
@@ -109,7 +109,7 @@ async def give(ctx: Context[Credit]) -> None:
 
 
 async def found(url: str) -> tuple[int, int]:
-    """The cents of the account, and how many bookings there are."""
+    """Return the cents of the account and the number of bookings."""
     db = await asyncpg.connect(url)
     try:
         cents = await db.fetchval(f"SELECT cents FROM {schema()}.account WHERE name = 'alice'")
@@ -119,7 +119,7 @@ async def found(url: str) -> tuple[int, int]:
 
 
 async def open_bank(url: str) -> None:
-    """Make the schema of `BANK`."""
+    """Create the tables of `BANK`."""
     db = await asyncpg.connect(url)
     try:
         await db.execute(f"CREATE SCHEMA {schema()}")

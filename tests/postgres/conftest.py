@@ -1,4 +1,4 @@
-"""A schema of its own for each test, on the session's server."""
+"""A fresh schema for each test on the session's server."""
 
 import asyncio
 from collections.abc import Iterator

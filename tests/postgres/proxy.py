@@ -1,4 +1,4 @@
-"""A wire between a store and its server that can be cut just before or just after a COMMIT has passed."""
+"""A proxy between a store and its server that can be cut just before or after a COMMIT passes."""
 
 import asyncio
 import contextlib
@@ -13,7 +13,7 @@ OF_AUTHORS = b"COMMIT;\0"  # as asyncpg ends the transactions of authors
 
 
 class Wire:
-    """One listening port; each connection is passed on to the server."""
+    """One listening port that passes each connection on to the server."""
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
@@ -37,12 +37,12 @@ class Wire:
 
     @property
     def url(self) -> str:
-        """The server's, by way of this wire."""
+        """Return the server's URL by way of this proxy."""
         netloc = self._parts.netloc.replace(f":{self._target[1]}", f":{self.port}")
         return self._parts._replace(netloc=netloc).geturl()
 
     def cut_all(self) -> None:
-        """Reset every connection now."""
+        """Reset every open connection now."""
         asyncio.run_coroutine_threadsafe(self._cut_all(), self._loop).result(10)
 
     async def _cut_all(self) -> None:
@@ -79,7 +79,7 @@ class Wire:
             out.write(data)
             await out.drain()
             if cut == "after":
-                client.transport.abort()  # the server has it, and answers nobody
+                client.transport.abort()  # the server has it, and its answer is lost
                 return
         out.transport.abort()
 
@@ -91,7 +91,7 @@ class Wire:
         out.transport.abort()
 
     def close(self) -> None:
-        """Cut everything and stop listening."""
+        """Cut every connection and stop listening."""
 
         async def end() -> None:
             self._server.close()
@@ -108,7 +108,7 @@ class Wire:
 
 @contextlib.contextmanager
 def wire(url: str) -> Iterator[Wire]:
-    """A wire for the time of a test."""
+    """Open a proxy for the time of a test."""
     made = Wire(url)
     try:
         yield made

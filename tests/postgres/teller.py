@@ -1,4 +1,4 @@
-"""A worker of the bank that kills itself at a place: `python -m tests.postgres.teller URL PLACE`."""
+"""A worker of the bank that kills itself at a point: `python -m tests.postgres.teller URL POINT`."""
 
 import asyncio
 import os
@@ -16,7 +16,7 @@ LIVE = Liveness(heartbeat_window=1_500, heartbeat_every=400, attempt_timeout=8_0
 
 
 async def serve(url: str, place: str) -> None:
-    """Serve until the place is reached by the credit."""
+    """Run a worker until a credit reaches the point."""
 
     def die(name: str, labels: Sequence[str]) -> None:
         if name == place and any(label.endswith("credit/alice") for label in labels):

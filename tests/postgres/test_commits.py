@@ -1,4 +1,4 @@
-"""What is acknowledged is there, what is refused is not, and a COMMIT without an answer is asked after (S-7…S-9)."""
+"""Acknowledged commits are there, refused ones are not, and lost results of a COMMIT are found (S-7 to S-9)."""
 
 import asyncio
 import itertools
@@ -32,8 +32,8 @@ def through(url: str, line: Wire) -> str:
 
 @pytest.mark.req("RT-5")
 @pytest.mark.parametrize("cut", ["before", "after"])
-def test_a_commit_whose_answer_was_cut_off_is_known_all_the_same(url: str, cut: Any) -> None:
-    """Cut after it has passed: it landed, and is told so. Cut before: it did not, and nothing is written twice."""
+def test_the_result_of_a_commit_with_a_lost_answer_is_found(url: str, cut: Any) -> None:
+    """Cut after the COMMIT: it landed. Cut before: it did not. Nothing is written twice."""
 
     async def live(line: Wire) -> None:
         store = await open_postgres(through(url, line), writer="w")
@@ -59,7 +59,7 @@ def test_a_commit_whose_answer_was_cut_off_is_known_all_the_same(url: str, cut: 
         asyncio.run(live(line))
 
 
-def test_a_commit_that_can_be_asked_after_by_nobody_is_uncertain(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_commit_whose_result_cannot_be_found_is_uncertain(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("outlast.store.postgres.session.RESOLVE_S", 0.5)
     monkeypatch.setattr(statements, "END", "SELECT 1 WHERE $1::bigint > 0 AND $2::timestamptz IS NOT NULL")
 
@@ -76,7 +76,7 @@ def test_a_commit_that_can_be_asked_after_by_nobody_is_uncertain(url: str, monke
 
 
 def test_every_connection_may_be_cut_at_any_time(url: str) -> None:
-    """Cut again and again under load: each acknowledged message is there once, each refused one is not."""
+    """After many cuts under load, each acknowledged message is there once, and no refused one is."""
 
     async def live(line: Wire) -> None:
         store = await open_postgres(through(url, line), writer="w")
@@ -111,7 +111,7 @@ def test_every_connection_may_be_cut_at_any_time(url: str) -> None:
 
 @pytest.mark.req("RT-5")
 def test_the_server_dies_and_comes_back_and_nothing_acknowledged_is_lost(schema: str) -> None:
-    """Killed as in a crash while two writers post; what was told "done" is in the log that it recovers from."""
+    """The server crashes while two writers commit, and recovers every acknowledged commit from its log."""
     own = server.Server()
     try:
         asyncio.run(_through_crashes(own, f"{own.url}?schema={schema}"))
@@ -143,7 +143,7 @@ async def _through_crashes(own: server.Server, url: str) -> None:
     tasks = [asyncio.create_task(keep_posting(which)) for which in range(2)]
     for _ in range(3):
         before = len(told)
-        while len(told) < before + 50:  # noqa: ASYNC110 - what others are told is counted, no event says it
+        while len(told) < before + 50:  # noqa: ASYNC110 - no event reports the acknowledgements
             await asyncio.sleep(0.01)
         await asyncio.to_thread(own.kill)
         await asyncio.to_thread(own.start)
@@ -158,9 +158,11 @@ async def _through_crashes(own: server.Server, url: str) -> None:
 
 
 @pytest.mark.req("RT-5")
-def test_what_no_standby_has_is_not_acknowledged(schema: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A COMMIT that waits for a standby which never answers: ending its session leaves it on this server alone, where a
-    failover would lose it. So it is uncertain, until the standby has it (S-9)."""
+def test_a_commit_that_no_standby_has_is_not_acknowledged(schema: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A COMMIT that waits for a dead standby is Uncertain until the standby has it (S-9).
+
+    Ending its session leaves the commit on this server alone, where a failover would lose it.
+    """
     monkeypatch.setattr("outlast.store.postgres.session.RESOLVE_S", 2.0)
     own = server.Server()
 
@@ -171,7 +173,7 @@ def test_what_no_standby_has_is_not_acknowledged(schema: str, monkeypatch: pytes
             await asyncio.sleep(0.01)
 
     async def waits(db: "asyncpg.Connection[Any]", other: "asyncpg.Connection[Any]") -> "asyncio.Task[Any]":
-        """A commit that waits for a standby: what a session shows, the checkpointer tells commits later."""
+        """Start a commit that waits for a standby. The checkpointer applies the setting later than a session shows it."""
         for n in itertools.count():
             commit = asyncio.create_task(other.execute(f"CREATE TABLE probe_{n} ()"))
             while not commit.done():
@@ -204,13 +206,13 @@ def test_what_no_standby_has_is_not_acknowledged(schema: str, monkeypatch: pytes
 
 
 # --- the fence -----------------------------------------------------------------------------
-def test_what_is_only_expected_is_held_as_well(url: str) -> None:
-    """Two commits that each move one run and expect the other: one of them must lose (S-8)."""
+def test_an_expected_row_is_locked(url: str) -> None:
+    """Two commits that each move one run and expect the other: one is refused (S-8)."""
     assert asyncio.run(_crossed(url)) == 1
 
 
-def test_a_plain_select_would_let_both_pass(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The safeguard removed: without the lock on what is expected, both land on what the other has replaced."""
+def test_without_that_lock_both_commits_land(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Removed safeguard: without the lock on expected rows, both commits land."""
     remove("expected_rows_not_locked", monkeypatch)
     both = [asyncio.run(_crossed(f"{url}{n}")) for n in range(12)]
     for n in range(12):
@@ -247,8 +249,8 @@ async def _crossed(url: str) -> int:
     return sum(not isinstance(outcome, StoreError) for outcome in outcomes)
 
 
-def test_a_row_that_others_hold_keeps_nobody_else_waiting(url: str) -> None:
-    """A stranger's lock on one run: commits of other runs land, and its own as soon as it is let go."""
+def test_a_locked_row_does_not_delay_other_commits(url: str) -> None:
+    """With a foreign lock on one run, commits of other runs land, and its own lands after the release."""
 
     async def live() -> None:
         store = await open_postgres(url, writer="w")
@@ -290,7 +292,7 @@ def test_one_refused_commit_refuses_no_other(url: str) -> None:
 
 # --- waking --------------------------------------------------------------------------------
 @pytest.mark.req("GATE-2")
-def test_another_process_hears_of_a_due_run_also_after_its_ear_was_cut(url: str) -> None:
+def test_a_listener_hears_of_a_due_run_after_its_connection_was_cut(url: str) -> None:
     async def live(line: Wire) -> None:
         one = await open_postgres(url, writer="one")
         two = await open_postgres(through(url, line), writer="two")
@@ -314,7 +316,7 @@ def test_another_process_hears_of_a_due_run_also_after_its_ear_was_cut(url: str)
 
 
 def test_a_renewal_does_not_wait_for_a_batch(url: str) -> None:
-    """The batch's connection is kept by a stranger's lock on the writer's receipt; the renewal lands meanwhile."""
+    """The renewal lands while a foreign lock on the writer's receipt blocks the batch."""
 
     async def live() -> None:
         store = await open_postgres(url, writer="w")

@@ -1,4 +1,4 @@
-"""What the server says when it cannot is "not now", never "no": a commit refused by a sick server may come again."""
+"""A failing server raises Unavailable and never Rejected, because the same commit may land later."""
 
 import asyncio
 import contextlib
@@ -45,8 +45,8 @@ async def _say(schema: str, code: str) -> None:
 
 
 @pytest.mark.req("RT-5")
-def test_a_sick_server_refuses_nothing_for_good(url: str, schema: str) -> None:
-    """The server itself raises each code in the middle of a batch; once it is well, the same commit lands."""
+def test_a_server_error_refuses_no_commit_for_good(url: str, schema: str) -> None:
+    """The server raises each code in the middle of a batch. Once it is well, the same commit lands."""
 
     async def live() -> None:
         store = await open_postgres(url, writer="w")
@@ -67,8 +67,8 @@ def test_a_sick_server_refuses_nothing_for_good(url: str, schema: str) -> None:
 
 
 @pytest.mark.req("RT-5")
-def test_a_server_without_a_place_left_or_with_another_password_is_away_and_comes_back(schema: str) -> None:
-    """Every session is ended, and none is let in: commits and reads say "not now"; then all goes on."""
+def test_a_server_that_refuses_connections_is_away_and_comes_back(schema: str) -> None:
+    """All sessions end and none may connect: commits and reads raise Unavailable, then continue."""
     role = f"app_{schema}"
     url = f"{server.url().replace('postgres@', f'{role}@')}?schema={schema}"
 
@@ -114,8 +114,11 @@ def test_a_pooler_that_mixes_sessions_is_named() -> None:
 
 # --- poolers -------------------------------------------------------------------------------
 class Pooler:
-    """What PgBouncer does with a client's startup message: the settings it does not track are refused, or, where
-    `ignore_startup_parameters` names them, dropped. What it has let in it passes on."""
+    """A pooler that treats startup messages as PgBouncer does.
+
+    It refuses the settings that it does not track. If `ignore_startup_parameters` names them, it drops them. It passes
+    on everything after that.
+    """
 
     TRACKED = ("user", "database", "client_encoding", "application_name")
 
@@ -149,7 +152,7 @@ async def _pass(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 
 @pytest.mark.parametrize("drops", [False, True])
-def test_a_pooler_that_keeps_our_settings_back_is_named(url: str, drops: bool) -> None:
+def test_a_pooler_that_drops_settings_is_named(url: str, drops: bool) -> None:
     async def live() -> None:
         pooler = await asyncio.start_server(Pooler(drops=drops).serve, "127.0.0.1", 0)
         parts = urlsplit(url)

@@ -1,4 +1,4 @@
-"""A holder's batch lands in one round trip where its runs are known, and is refused as surely as any other."""
+"""A holder's batch lands in one round trip if its runs are known, with the same refusals as any other."""
 
 import asyncio
 import contextlib
@@ -19,7 +19,7 @@ from tests.mutants import remove
 from tests.postgres import server
 from tests.postgres.proxy import wire
 
-MARK = "marks-this-row"  # what the wire looks for
+MARK = "marks-this-row"  # the text at which the proxy cuts
 
 
 @contextlib.asynccontextmanager
@@ -33,14 +33,14 @@ async def opened(*urls: str) -> AsyncIterator[list[PostgresStore]]:
 
 
 async def taken(store: PostgresStore, run: str = "run-1") -> Run:
-    """A run that this store's process has taken."""
+    """Start and take a run through this store."""
     await store.commit(make.start(make.run_row(run)))
     (row,) = await store.take((make.LANE,), 1, make.claim_by(f"worker of {store.writer}"))
     return row
 
 
 def advance(row: Run, label: str = "on") -> Commit:
-    """A holder's move."""
+    """Return the commit by which a holder advances."""
     seq = row.seq + 1
     return Commit(
         (
@@ -53,7 +53,7 @@ def advance(row: Run, label: str = "on") -> Commit:
 
 
 class Spoken:
-    """The statements that go over the writing connection of a store."""
+    """The statements sent over the writing connection of a store."""
 
     def __init__(self, store: PostgresStore, patch: pytest.MonkeyPatch) -> None:
         self.said: list[str] = []
@@ -94,8 +94,8 @@ def test_the_moves_of_known_runs_are_one_statement(url: str, monkeypatch: pytest
 
 
 @pytest.mark.req("RT-5")
-def test_a_note_that_another_process_has_left_is_kept(url: str) -> None:
-    """What is known here has another mail then: the batch finds that out, and the move does not overwrite it (S-1)."""
+def test_a_message_of_another_process_is_kept(url: str) -> None:
+    """The known inbox_seq is outdated: the batch notices, and the move does not overwrite it (S-1)."""
 
     async def live() -> None:
         async with opened(url, url) as (mine, other):
@@ -125,7 +125,7 @@ def test_a_holder_that_was_replaced_writes_nothing(url: str) -> None:
     asyncio.run(live())
 
 
-def test_one_that_is_refused_is_refused_alone(url: str) -> None:
+def test_a_refused_commit_refuses_no_other(url: str) -> None:
     async def live() -> None:
         async with opened(url) as (store,):
             rows = [await taken(store, f"run-{n}") for n in range(3)]
@@ -154,8 +154,8 @@ def test_a_closed_writer_lands_nothing(url: str) -> None:
 
 @pytest.mark.req("RT-5")
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_a_line_that_is_cut_around_the_statement_leaves_no_doubt(url: str, when: Any) -> None:
-    """Its receipt tells: sent and taken, it landed; cut before, it did not (S-9)."""
+def test_the_result_of_a_statement_with_a_cut_connection_is_found(url: str, when: Any) -> None:
+    """The receipt decides: cut after the statement it landed, cut before it did not (S-9)."""
 
     async def live() -> None:
         with wire(server.url()) as line:

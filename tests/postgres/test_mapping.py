@@ -1,4 +1,4 @@
-"""A change of the clock mapping finds every run that a batch was just leaving, however the two interleave (S-4)."""
+"""A change of the clock mapping finds every run that a concurrent batch parks (S-4)."""
 
 import asyncio
 import threading
@@ -27,7 +27,7 @@ WAITS = (
 
 
 class Gate:
-    """Where a batch stands still until it is let through."""
+    """A point at which a batch stops until the test lets it continue."""
 
     def __init__(self) -> None:
         self.reached = threading.Event()
@@ -43,14 +43,14 @@ def due_in_business_time(run: Run, mapping: Mapping) -> int | None:
 
 
 def falls_asleep(row: Run, at: int, due_at: int, **fence: Any) -> Commit:
-    """The holder gives the run back: due at a business instant, by the mapping that counts as far as it knows."""
+    """Return the commit by which a holder parks a run until a business instant."""
     return make.put_run(row, owner="", due_at=due_at, timers=str(at))._replace(
         fence=make.fence(row, **fence), label=ASLEEP
     )
 
 
 async def changed(store: PostgresStore, gate: Gate) -> Mapping:
-    """Let the mapping change while the batch stands at the gate: as soon as it is done, or waits, the batch goes on."""
+    """Change the mapping while the batch is stopped. The batch continues when the change is done or waits."""
     now = await store.now()
     wanted = Mapping(0, now.real, now.business, 1_000.0)
     changing = asyncio.create_task(store.set_mapping(wanted, due_in_business_time))
@@ -66,7 +66,7 @@ async def changed(store: PostgresStore, gate: Gate) -> Mapping:
 
 
 async def a_park_meets_it(url: str) -> bool:
-    """Is a run that is parked between the reading of the mapping and COMMIT due by the new mapping?"""
+    """Return True if a run parked between the reading of the mapping and COMMIT is due by the new mapping."""
     gate = Gate()
 
     def hook(place: str, labels: Sequence[str]) -> None:
@@ -89,7 +89,7 @@ async def a_park_meets_it(url: str) -> bool:
 
 
 async def a_take_meets_it(url: str, patch: pytest.MonkeyPatch) -> bool:
-    """Is a run that a take puts to sleep due by the new mapping, where it changes before the take has found the run?"""
+    """Return True if a run parked by a take is due by the new mapping, which changes before the take reads the run."""
     gate, take = Gate(), PostgresSession._take
 
     async def slow(self: PostgresSession, *args: Any) -> object:
@@ -112,31 +112,33 @@ async def a_take_meets_it(url: str, patch: pytest.MonkeyPatch) -> bool:
         return (await make.the_run(other)).due_at == mapping.real(at)
 
 
-def test_a_run_parked_meanwhile_is_due_by_the_new_mapping(url: str) -> None:
+def test_a_run_parked_during_the_change_is_due_by_the_new_mapping(url: str) -> None:
     assert asyncio.run(a_park_meets_it(url))
 
 
-def test_a_run_put_to_sleep_by_a_take_meanwhile_is_due_by_the_new_mapping(
+def test_a_run_parked_by_a_take_during_the_change_is_due_by_the_new_mapping(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert asyncio.run(a_take_meets_it(url, monkeypatch))
 
 
-def test_without_the_lock_of_the_change_a_parked_run_keeps_its_old_due(
+def test_without_the_lock_of_the_change_a_parked_run_keeps_its_old_due_at(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The safeguard removed."""
+    """Removed safeguard: the lock of the change."""
     remove("mapping_change_without_lock", monkeypatch)
     assert not asyncio.run(a_park_meets_it(url))
 
 
-def test_without_the_lock_of_the_batch_a_run_taken_keeps_its_old_due(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The safeguard removed."""
+def test_without_the_lock_of_the_batch_a_taken_run_keeps_its_old_due_at(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Removed safeguard: the lock of the batch."""
     remove("batch_without_lock", monkeypatch)
     assert not asyncio.run(a_take_meets_it(url, monkeypatch))
 
 
-def test_two_changes_at_once_follow_each_other(url: str) -> None:
+def test_two_concurrent_changes_are_applied_in_order(url: str) -> None:
     async def live() -> None:
         async with opened(url, url) as (mine, other):
             now = await mine.now()

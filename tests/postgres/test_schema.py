@@ -1,4 +1,4 @@
-"""Opening: settings that are insisted on, the schema made once whoever comes, plans that scan no table."""
+"""Opening: required settings, a schema that is created once, and plans that scan no table."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -32,7 +32,7 @@ async def administrator() -> AsyncIterator[Any]:
 
 # --- durability ----------------------------------------------------------------------------
 @pytest.mark.req("RT-5")
-def test_a_role_that_asks_for_less_is_given_full_durability(schema: str) -> None:
+def test_a_role_with_weaker_settings_gets_full_durability(schema: str) -> None:
     async def live() -> None:
         async with administrator() as db:
             await db.execute(f"CREATE ROLE {schema} LOGIN; GRANT CREATE ON DATABASE postgres TO {schema}")
@@ -75,7 +75,7 @@ def test_a_server_that_does_not_sync_is_refused(schema: str) -> None:
         ("{server}?database=nobody_made_it", "no such database"),
     ],
 )
-def test_what_cannot_be_opened_is_said_in_a_sentence(url: str, says: str) -> None:
+def test_a_store_that_cannot_be_opened_is_reported_in_one_sentence(url: str, says: str) -> None:
     given = url.replace("{server}?database=", server.url().rpartition("/")[0] + "/")
     with pytest.raises(StoreUnusable, match=says):
         asyncio.run(open_store(given))
@@ -87,7 +87,7 @@ def test_a_password_is_never_shown() -> None:
     assert shown == "postgresql://ann:***@db.example:5432/shop?schema=orders"
 
 
-def test_a_user_who_may_not_create_a_schema_is_told_what_to_grant(schema: str) -> None:
+def test_the_error_of_a_user_without_rights_names_the_grant(schema: str) -> None:
     async def live() -> None:
         async with administrator() as db:
             await db.execute(f"CREATE ROLE {schema} LOGIN")
@@ -103,7 +103,7 @@ def test_a_user_who_may_not_create_a_schema_is_told_what_to_grant(schema: str) -
 
 
 # --- migrations ----------------------------------------------------------------------------
-def test_many_who_come_at_once_make_the_schema_once(url: str) -> None:
+def test_concurrent_processes_create_the_schema_once(url: str) -> None:
     async def live() -> None:
         stores = await asyncio.gather(*(open_postgres(url, writer=f"w{n}") for n in range(8)))
         await stores[0].commit(make.start(make.run_row()))
@@ -161,7 +161,7 @@ def test_a_worker_of_the_version_before_goes_on_writing(url: str, monkeypatch: p
 
 # --- plans ---------------------------------------------------------------------------------
 def statements_of_the_hot_path() -> list[tuple[str, str]]:
-    """Every statement that a running system makes again and again."""
+    """Return every statement that a running system repeats."""
     found = [(f"find {kind.name}", statements.find(kind, lock=kind.versioned)) for kind in KINDS]
     found += [(f"exist {kind.name}", statements.exist(kind)) for kind in KINDS]
     forms = [WriteForm(kind, insert) for kind in KINDS for insert in (True, False) if insert or kind.versioned]
@@ -183,7 +183,7 @@ def statements_of_the_hot_path() -> list[tuple[str, str]]:
 
 @pytest.mark.req("RT-5")
 def test_no_statement_of_the_hot_path_scans_a_table(url: str) -> None:
-    """Sequential scans are switched off for our connections, so one in a plan means that no index serves it."""
+    """Our connections disable sequential scans, so a scan in a plan means that no index serves the query."""
 
     async def live() -> None:
         store = await open_postgres(url, writer="w")

@@ -1,4 +1,4 @@
-"""A line that goes silent, with nothing closed, is given up; a COMMIT over it is asked after (S-9)."""
+"""A connection that goes silent without closing is given up, and the result of its COMMIT is found (S-9)."""
 
 import asyncio
 from collections.abc import Iterator
@@ -39,7 +39,7 @@ async def opened(url: str, line: Wire) -> PostgresStore:
 
 
 @pytest.mark.req("RT-5")
-def test_commits_reads_and_renewals_over_a_silent_line_are_given_up_and_go_on_afterwards(url: str, line: Wire) -> None:
+def test_commits_reads_and_renewals_over_a_silent_connection_recover(url: str, line: Wire) -> None:
     async def live() -> None:
         made = await opened(url, line)
         await made.urgent(Commit(make.puts(make.worker_row())))
@@ -61,8 +61,8 @@ def test_commits_reads_and_renewals_over_a_silent_line_are_given_up_and_go_on_af
 
 
 @pytest.mark.req("RT-5")
-def test_a_commit_that_passed_before_the_line_fell_silent_is_known_to_have_landed(url: str, line: Wire) -> None:
-    """The line falls silent with the COMMIT on it and speaks again a little later: the outcome is learnt, once."""
+def test_a_commit_sent_before_the_silence_is_known_to_have_landed(url: str, line: Wire) -> None:
+    """The connection goes silent with the COMMIT on it and resumes later. The result is found once."""
 
     async def live() -> None:
         made = await opened(url, line)
@@ -71,7 +71,7 @@ def test_a_commit_that_passed_before_the_line_fell_silent_is_known_to_have_lande
         while not line.silent:  # noqa: ASYNC110 - the wire lives in another thread
             await asyncio.sleep(0.01)
         assert not posted.done()
-        line.silent = False  # for new connections; what was on the old one is gone
+        line.silent = False  # for new connections; the data of the old one is lost
         await asyncio.wait_for(posted, PATIENCE_S)
         assert [message.payload for message in await make.messages(made)] == [b"passed"]
         await made.close()
@@ -80,7 +80,7 @@ def test_a_commit_that_passed_before_the_line_fell_silent_is_known_to_have_lande
 
 
 @pytest.mark.req("GATE-2")
-def test_an_ear_whose_line_fell_silent_listens_again(url: str, line: Wire) -> None:
+def test_a_listener_with_a_silent_connection_listens_again(url: str, line: Wire) -> None:
     async def live() -> None:
         speaker = await open_postgres(url, writer="speaker")
         made = await opened(url, line)
@@ -104,10 +104,10 @@ def test_an_ear_whose_line_fell_silent_listens_again(url: str, line: Wire) -> No
 
 
 @pytest.mark.req("RT-5")
-def test_a_line_that_breaks_in_the_middle_of_an_answer_while_opening_is_a_store_that_cannot_be_reached(
+def test_a_connection_that_breaks_during_opening_is_reported_as_unreachable(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Found by a round of chaos: the driver calls it an error of its own, which was told as a fault of ours."""
+    """Found by a chaos round: the driver raises an error of its own, once reported as a bug of Outlast."""
 
     async def torn(*args: object, **kwargs: object) -> None:
         raise asyncpg.InternalClientError("cannot switch to state 12; another operation (2) is in progress")

@@ -1,4 +1,4 @@
-"""The database tells the time that decides who holds a run: a replica whose clock is wrong takes nothing (REC-6)."""
+"""The database's time decides who holds a run: a worker with a wrong clock takes nothing (REC-6)."""
 
 import asyncio
 import time
@@ -24,11 +24,11 @@ HOUR_MS = 3_600_000
 
 
 class Nothing(BaseModel):
-    """A state."""
+    """An empty state."""
 
 
 class Skewed(SystemClock):
-    """A wall clock that is two hours fast; the other clocks are right."""
+    """Clocks of which the wall clock is two hours fast."""
 
     def wall(self) -> int:
         return super().wall() + 2 * HOUR_MS
@@ -39,7 +39,7 @@ still = Workflow("still", state=Nothing)
 
 @still.node(start=True)
 async def stand(ctx: Context[Nothing]) -> None:
-    """Held for as long as anybody holds it."""
+    """Keep a node running as long as its worker holds the run."""
     await asyncio.sleep(3_600)
 
 
@@ -51,7 +51,7 @@ async def when(holds: Callable[[], Awaitable[bool]]) -> None:
 
 
 async def _epoch_beside(skewed: Store, right: Store) -> int:
-    """The epoch of a run held by a right replica, once a skewed one has often looked at its lease, or taken it."""
+    """Return the epoch of a run held by a healthy worker, after a skewed one has checked its lease often."""
     holder, other = worker_of(right, [still], live=LIVE), worker_of(skewed, [still], live=LIVE, clock=Skewed())
     tasks = [asyncio.create_task(holder.run())]
     await commands.start(right, still, {}, tenant="t", actor="me", run="r")
@@ -81,10 +81,8 @@ async def _epoch_beside(skewed: Store, right: Store) -> int:
 
 @pytest.mark.req("REC-6")
 @pytest.mark.parametrize(("clock", "epoch"), [(None, 1), (Skewed(), 2)], ids=["the server's", "its own"])
-def test_a_replica_whose_clock_is_hours_wrong_takes_nothing_by_the_servers_time(
-    url: str, clock: Any, epoch: int
-) -> None:
-    """Second case: the safeguard removed. A replica that went by its own clock would take the run from its holder."""
+def test_a_worker_with_a_wrong_clock_takes_nothing(url: str, clock: Any, epoch: int) -> None:
+    """The second case removes the safeguard: a worker that uses its own clock takes the run from its holder."""
 
     async def live() -> None:
         right = await open_postgres(url, writer="right")

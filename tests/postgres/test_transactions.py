@@ -1,4 +1,4 @@
-"""Rows of an author and the effect of his activity commit together or not at all, whatever dies, is cut or replaced."""
+"""An author's rows and the effect commit together or not at all, whatever is killed, cut or replaced."""
 
 import asyncio
 import contextlib
@@ -39,7 +39,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(autouse=True)
 def accounts(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A bank of its own for each test, in a schema that is not the store's."""
+    """Create accounts for each test, in a schema that is not the store's."""
     monkeypatch.setenv("BANK", f"bank_{token_hex(6)}")
     asyncio.run(bank.open_bank(server.url()))
     yield
@@ -47,7 +47,7 @@ def accounts(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 class Office:
-    """A store, its workers in this process, and what people do."""
+    """A store, its workers in this process, and its operators."""
 
     def __init__(self, store: PostgresStore) -> None:
         self.store = store
@@ -76,8 +76,8 @@ class Office:
     async def start(self, run: str = "r1", **given: Any) -> None:
         await self.people.start("credits", {"how": "plain", **given}, run_id=run)
 
-    async def start_and_stand(self, run: str = "r1", **given: Any) -> None:
-        """Until the body stands inside its transaction, where it stays until the books let it go on."""
+    async def start_and_wait(self, run: str = "r1", **given: Any) -> None:
+        """Start a run and wait until its body is inside the transaction, where it waits for the books."""
         bank.books.may_go_on.clear()
         await self.start(run, **given)
         await bank.books.inside.wait()
@@ -126,7 +126,7 @@ async def office(url: str, *, workers: int = 1) -> AsyncIterator[Office]:
 
 @contextlib.asynccontextmanager
 async def cut_office(url: str) -> AsyncIterator[tuple[Office, Wire]]:
-    """One whose store is reached by a wire that can be cut."""
+    """Open an office whose store is reached by a proxy that can be cut."""
     with wire(server.url()) as line:
         async with office(f"{line.url}?{url.partition('?')[2]}") as here:
             yield here, line
@@ -154,8 +154,8 @@ def test_the_row_and_the_effect_commit_together(url: str, how: str) -> None:
 
 
 @pytest.mark.req("EFF-2")
-def test_of_two_runs_that_share_it_one_makes_it(url: str) -> None:
-    """Both bodies run; the second COMMIT finds the effect, rolls back what its body wrote, and takes the answer."""
+def test_one_of_two_runs_makes_a_shared_effect(url: str) -> None:
+    """Both bodies run. The second COMMIT finds the effect, rolls its rows back, and uses the answer."""
 
     async def live() -> None:
         async with office(url) as here:
@@ -172,7 +172,7 @@ def test_of_two_runs_that_share_it_one_makes_it(url: str) -> None:
 
 
 @pytest.mark.req("EFF-8")
-def test_its_undo_commits_with_what_it_undoes(url: str) -> None:
+def test_an_undo_commits_with_the_rows_it_undoes(url: str) -> None:
     async def live() -> None:
         async with office(url) as here:
             await here.start(how="undone")
@@ -239,7 +239,7 @@ async def _commits_and_begins(db: "asyncpg.Connection[Any]") -> None:
         (ConnectionResetError("gone"), 2),
     ],
 )
-def test_what_may_pass_is_tried_again(url: str, fail: Exception, attempts: int) -> None:
+def test_a_transient_error_is_tried_again(url: str, fail: Exception, attempts: int) -> None:
     async def live() -> None:
         async with office(url) as here:
             bank.books.fail = [fail]
@@ -262,7 +262,7 @@ def test_what_may_pass_is_tried_again(url: str, fail: Exception, attempts: int) 
         (_rolls_back, "retries_exhausted"),
     ],
 )
-def test_what_will_not_pass_is_refused_and_nothing_of_it_stays(url: str, fail: Any, code: str) -> None:
+def test_a_permanent_error_is_refused_and_rolled_back(url: str, fail: Any, code: str) -> None:
     async def live() -> None:
         async with office(url) as here:
             bank.books.fail = [fail]
@@ -277,7 +277,7 @@ def test_what_will_not_pass_is_refused_and_nothing_of_it_stays(url: str, fail: A
 
 @pytest.mark.req("EFF-3")
 @pytest.mark.parametrize("ends", [_commits, _commits_and_begins])
-def test_a_body_that_commits_by_itself_is_a_doubt_for_a_person(url: str, ends: Any) -> None:
+def test_a_body_that_commits_by_itself_makes_the_effect_uncertain(url: str, ends: Any) -> None:
     async def live() -> None:
         async with office(url) as here:
             bank.books.fail = [ends]
@@ -292,7 +292,7 @@ def test_a_body_that_commits_by_itself_is_a_doubt_for_a_person(url: str, ends: A
 
 @pytest.mark.req("EFF-4")
 def test_two_serializable_bodies_that_collide_are_both_done(url: str) -> None:
-    """A real one: two transactions read and write the same account; the loser is rolled back and tried again."""
+    """Two transactions read and write the same account. The loser is rolled back and tried again."""
 
     async def live() -> None:
         async with office(url) as here:
@@ -311,10 +311,10 @@ def test_two_serializable_bodies_that_collide_are_both_done(url: str) -> None:
 
 # --- cancels, holders that were replaced ---------------------------------------------------------
 @pytest.mark.req("EFF-8")
-def test_a_cancel_that_was_accepted_meanwhile_rolls_it_back(url: str) -> None:
+def test_a_cancel_during_the_body_rolls_it_back(url: str) -> None:
     async def live() -> None:
         async with office(url) as here:
-            await here.start_and_stand()
+            await here.start_and_wait()
             await here.people.cancel("r1", reason="changed my mind")
             bank.books.may_go_on.set()
             assert (await here.ended()).status is RunStatus.CANCELLED
@@ -324,10 +324,10 @@ def test_a_cancel_that_was_accepted_meanwhile_rolls_it_back(url: str) -> None:
 
 
 @pytest.mark.req("EFF-1")
-def test_another_note_that_came_meanwhile_changes_nothing(url: str) -> None:
+def test_a_message_during_the_body_changes_nothing(url: str) -> None:
     async def live() -> None:
         async with office(url) as here:
-            await here.start_and_stand()
+            await here.start_and_wait()
             await here.people.signal("r1", "hello", {})
             bank.books.may_go_on.set()
             assert (await here.ended()).status is RunStatus.COMPLETED
@@ -338,11 +338,11 @@ def test_another_note_that_came_meanwhile_changes_nothing(url: str) -> None:
 
 @pytest.mark.req("REC-3")
 def test_a_holder_that_was_replaced_while_the_body_ran_commits_nothing(url: str) -> None:
-    """The first holder is frozen in its body until another has the run; then it wakes, and its COMMIT is refused."""
+    """The first holder is stopped in its body until another has the run. Its COMMIT is then refused."""
 
     async def live() -> None:
         async with office(url) as here:
-            await here.start_and_stand()
+            await here.start_and_wait()
             old = await here.run()
             zombies = bank.books
             await here.close_row_of(here.workers[0])  # as a worker does that takes it for dead
@@ -366,10 +366,10 @@ def test_a_holder_that_was_replaced_while_the_body_ran_commits_nothing(url: str)
 # --- lost answers ----------------------------------------------------------------------------------
 @pytest.mark.req("EFF-2")
 @pytest.mark.parametrize("cut", ["before", "after"])
-def test_a_commit_whose_answer_was_lost_is_known_all_the_same(url: str, cut: Any) -> None:
+def test_the_result_of_a_transaction_with_a_lost_answer_is_found(url: str, cut: Any) -> None:
     async def live() -> None:
         async with cut_office(url) as (here, line):
-            await here.start_and_stand()
+            await here.start_and_wait()
             line.cut_next, line.only = cut, OF_AUTHORS
             bank.books.may_go_on.set()
             assert (await here.ended()).status is RunStatus.COMPLETED
@@ -380,10 +380,10 @@ def test_a_commit_whose_answer_was_lost_is_known_all_the_same(url: str, cut: Any
 
 
 @pytest.mark.req("EFF-2")
-def test_a_line_that_is_cut_inside_the_body_leaves_nothing(url: str) -> None:
+def test_a_connection_cut_inside_the_body_leaves_nothing(url: str) -> None:
     async def live() -> None:
         async with cut_office(url) as (here, line):
-            await here.start_and_stand()
+            await here.start_and_wait()
             await asyncio.to_thread(line.cut_all)
             bank.books.may_go_on.set()
             assert (await here.ended()).status is RunStatus.COMPLETED
@@ -398,8 +398,8 @@ PLACES = ("call:before", "call:after", "store.batch:before", "store.batch:inside
 
 @pytest.mark.req("EFF-2", "REC-1")
 @pytest.mark.parametrize("place", PLACES)
-def test_a_death_anywhere_leaves_all_of_it_or_nothing(url: str, place: str, tmp_path: Path) -> None:
-    """A process of its own is killed at the place; the two tables agree, and its successor books once in all."""
+def test_a_death_leaves_the_whole_transaction_or_nothing(url: str, place: str, tmp_path: Path) -> None:
+    """A process is killed at the point. The two tables agree, and its successor makes one booking in all."""
 
     async def live() -> None:
         store = await open_store(url)
@@ -423,7 +423,7 @@ def test_a_death_anywhere_leaves_all_of_it_or_nothing(url: str, place: str, tmp_
 # --- where it cannot be ------------------------------------------------------------------------------
 @pytest.mark.req("RT-5")
 @pytest.mark.parametrize("url", ["memory:", "sqlite:{}"])
-def test_a_store_that_cannot_is_told_before_anything_runs(url: str, tmp_path: Path) -> None:
+def test_a_store_without_transactions_is_refused_before_the_run_starts(url: str, tmp_path: Path) -> None:
     async def live() -> None:
         store = await open_store(url.format(tmp_path / "o.db"))
         try:
@@ -435,7 +435,7 @@ def test_a_store_that_cannot_is_told_before_anything_runs(url: str, tmp_path: Pa
     asyncio.run(live())
 
 
-def test_what_cannot_be_in_a_transaction_is_refused_where_it_is_declared() -> None:
+def test_an_activity_that_cannot_be_transactional_is_refused_when_declared() -> None:
     from datetime import timedelta
 
     from outlast import resend

@@ -1,4 +1,4 @@
-"""What the tests of SQLite share: a real clock, a store opened on a database of the test's making, a child process."""
+"""Helpers of the SQLite tests: a real clock, a store on a given database, a child process."""
 
 import os
 import sys
@@ -23,7 +23,7 @@ class SystemWall(HandClock):
 async def opened(
     path: Path, writer: str = "writer-1", *, database: Callable[[Path], Database] | None = None
 ) -> AsyncIterator[SqliteStore]:
-    """A store without fsync on a file, closed at the end."""
+    """Open a store without fsync on a file, and close it at the end."""
     base = Database(path, synchronous=OFF) if database is None else database(path)
     base.migrate()
     store = SqliteStore(base, writer, HandClock())
@@ -34,12 +34,12 @@ async def opened(
 
 
 def in_child(work: Callable[[], None]) -> int:
-    """Run `work` in a forked process. Answers how it ended: 0, an exit status, or −signal."""
+    """Run `work` in a forked process and return 0, an exit status, or −signal."""
     return ended(forked(work))
 
 
 def forked(work: Callable[[], None]) -> int:
-    """Begin `work` in a forked process, which never comes back from it. Answers its id."""
+    """Start `work` in a forked process and return its id."""
     pid = os.fork()
     if pid == 0:
         status = 70
@@ -55,6 +55,6 @@ def forked(work: Callable[[], None]) -> int:
 
 
 def ended(pid: int) -> int:
-    """Wait for a child and say how it ended."""
+    """Wait for a child and return its exit status or −signal."""
     _, status = os.waitpid(pid, 0)
     return os.waitstatus_to_exitcode(status)

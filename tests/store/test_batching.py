@@ -1,4 +1,4 @@
-"""How commits share transactions: together where they can, ahead where they must, reading nothing on the hot path."""
+"""Commits share transactions, urgent ones go ahead, and the hot path reads nothing."""
 
 import asyncio
 import sqlite3
@@ -38,7 +38,7 @@ ALLOWED = ("run_queue_all", "run_owner")  # a scan of the few rows of a partial 
 
 
 class Batches:
-    """Which commits shared a transaction, as the store's own crash points tell."""
+    """Labels of the commits of each transaction, recorded by the store's crash points."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.landed: list[list[str]] = []
@@ -56,7 +56,7 @@ async def batch_number(store: SqliteStore) -> int:
 
 
 def test_pending_commits_share_one_transaction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever is pending when a transaction begins is in it, refused ones aside, up to the bound."""
+    """All commits that are pending when a transaction starts are in it, up to the limit."""
     batches = Batches(monkeypatch)
 
     async def meet() -> None:
@@ -70,8 +70,8 @@ def test_pending_commits_share_one_transaction(tmp_path: Path, monkeypatch: pyte
     assert max(map(len, batches.landed)) <= BATCH_MAX
 
 
-def test_a_lingering_commit_waits_for_company(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A record shares the transaction of the advance that follows it a moment later, and lands alone without one."""
+def test_a_lingering_commit_waits_for_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A record shares the transaction of the advance a moment later, and lands alone without one."""
     batches = Batches(monkeypatch)
 
     async def meet() -> None:
@@ -92,8 +92,8 @@ def test_a_lingering_commit_waits_for_company(tmp_path: Path, monkeypatch: pytes
     assert batches.landed == [["record", "advance"], ["alone"]]
 
 
-def test_an_urgent_commit_has_a_transaction_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A renewal lands by itself, after the batch that is open and before all that is queued."""
+def test_an_urgent_commit_lands_in_its_own_transaction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A renewal lands alone, after the open batch and before all queued commits."""
     batches = Batches(monkeypatch)
 
     async def meet() -> int:
@@ -114,7 +114,7 @@ def test_an_urgent_commit_has_a_transaction_of_its_own(tmp_path: Path, monkeypat
 
 
 def test_the_hot_path_reads_nothing(tmp_path: Path) -> None:
-    """Once a run is known, intend, record and advance run no SELECT: its row is remembered, the keys do the rest."""
+    """Once a run is known, intend, record and advance run no SELECT."""
 
     async def meet() -> list[str]:
         async with opened(tmp_path / "s.db") as store:
@@ -138,7 +138,7 @@ def test_the_hot_path_reads_nothing(tmp_path: Path) -> None:
 
 
 def test_ten_commits_of_many_runs_cost_two_transactions_a_round(tmp_path: Path) -> None:
-    """Runs that walk side by side share their transactions: the disk is asked per round, not per run."""
+    """Runs in parallel share transactions: the disk is written per round, not per run."""
 
     async def walk(store: SqliteStore, mine: Run) -> None:
         for i in range(5):
@@ -160,13 +160,13 @@ def test_ten_commits_of_many_runs_cost_two_transactions_a_round(tmp_path: Path) 
 
 
 def plan(db: sqlite3.Connection, statement: str) -> str:
-    """How SQLite would run a statement."""
+    """Return SQLite's plan of a statement."""
     values = [1] * statement.count("?")
     return "; ".join(str(row[3]) for row in db.execute(f"EXPLAIN QUERY PLAN {statement}", values))
 
 
 def statements() -> dict[str, str]:
-    """Everything asked of the file while runs move, by name."""
+    """Return every statement that moves runs, by name."""
     found = {
         "due": sql.DUE, "next due": sql.NEXT_DUE, "owned": sql.OWNED, "queued": sql.QUEUED, "over": sql.OVER,
         "queued of all": sql.QUEUED_ALL, "snapshot": sql.LAST_SNAPSHOT, "receipt": sql.RECEIPT, "rearm": sql.REARM,
@@ -188,7 +188,7 @@ def statements() -> dict[str, str]:
 
 @pytest.mark.parametrize("name", statements())
 def test_no_statement_scans_a_table(name: str, tmp_path: Path) -> None:
-    """Every statement finds its rows by an index, in order, however many runs there are."""
+    """Every statement finds its rows by an index, in order, however many runs exist."""
     database = Database(tmp_path / "s.db", synchronous=OFF)
     database.migrate()
     db = database.connect()
@@ -200,7 +200,7 @@ def test_no_statement_scans_a_table(name: str, tmp_path: Path) -> None:
 
 
 def test_a_run_that_ends_between_two_statements_comes_once() -> None:
-    """As it ended; another tenant's run of the same name is another run."""
+    """It comes as it ended. Another tenant's run with the same id is another run."""
     was, other = claimed(run_row(), "w", Instant(1, 1, 0)), claimed(run_row(tenant="globex"), "w", Instant(1, 1, 0))
     assert sql.each_once([was, other], [ended(was)]) == (other, ended(was))
 

@@ -1,4 +1,4 @@
-"""What a loop hands in goes to the writer once a turn, and so does the word that somebody waits for it."""
+"""Commits go to the writer once per turn of a loop, and so does `hasten`."""
 
 import asyncio
 
@@ -10,7 +10,7 @@ from tests.conformance.subject import run_row, start
 
 
 class Seen(BatchingStore):
-    """A desk whose writer only messages what comes."""
+    """A BatchingStore whose writer only records its tickets."""
 
     not_inherited = "it is of this test"
 
@@ -29,14 +29,14 @@ class Seen(BatchingStore):
 
 
 async def turns() -> None:
-    """Let the loop do what it was asked for."""
+    """Let the loop run its scheduled callbacks."""
     for _ in range(4):
         await asyncio.sleep(0)
 
 
 @pytest.mark.req("CKP-1")
-def test_the_writer_hears_once_a_turn_that_somebody_waits() -> None:
-    """A hundred runs whose entries lingered woke it a hundred times, for a look at the database each."""
+def test_the_writer_is_hastened_once_per_turn() -> None:
+    """A hundred lingering runs woke the writer a hundred times before, each time with a query."""
 
     async def work() -> None:
         desk = Seen()
@@ -53,8 +53,8 @@ def test_the_writer_hears_once_a_turn_that_somebody_waits() -> None:
 
 
 @pytest.mark.req("CKP-1")
-def test_what_is_submitted_after_a_hastening_is_hastened_too() -> None:
-    """The word must come behind the tickets that it is about, also where an earlier run has said it in this turn."""
+def test_a_commit_submitted_after_hasten_is_hastened_too() -> None:
+    """`hasten` follows the tickets it concerns, even if it was called earlier in the turn."""
 
     async def work() -> None:
         desk = Seen()

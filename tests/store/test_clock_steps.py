@@ -1,4 +1,4 @@
-"""A wall clock that is set: real time goes on by the boot-time clock, and business time never stops (S-4)."""
+"""After a step of the wall clock, real time follows the boot-time clock, and business time never stops (S-4)."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -26,7 +26,7 @@ from tests.conformance.subject import LANE, T0, HandClock, run_row, start, worke
 
 
 class Machine:
-    """One machine: the boot-time clock that all its processes share, and the wall clock that an operator sets."""
+    """One machine: a boot-time clock shared by all processes, and the wall clock that an operator sets."""
 
     def __init__(self) -> None:
         self.boot, self.wall, self.boot_id = 5 * MINUTE, T0, "boot-1"
@@ -59,7 +59,7 @@ class ProcessOn(HandClock):
 
 
 class World:
-    """A machine, and the processes that have the store's file open on it."""
+    """A machine and the processes that have the store's file open."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.machine = path, Machine()
@@ -88,7 +88,7 @@ def play(tmp_path: Path, test: Callable[[World], Awaitable[None]]) -> None:
 
 
 async def due(store: SqliteStore) -> list[str]:
-    """The runs that a take is offered now."""
+    """Return the runs that a take is offered now."""
     found: list[str] = []
 
     def step(run: Run, *_: Any) -> None:
@@ -99,7 +99,7 @@ async def due(store: SqliteStore) -> list[str]:
 
 
 def asleep(run: str, ms: int) -> Run:
-    """A run with an armed business clock."""
+    """Start a run with a business timer."""
     return run_row(run, due_at=T0 + ms, timers=dump_timers([Armed("timer", T0 + ms)]))
 
 
@@ -124,7 +124,7 @@ def test_timers_and_leases_go_on_when_the_wall_clock_is_set_back(tmp_path: Path)
 
 @pytest.mark.req("REC-6")
 def test_no_lease_expires_when_the_wall_clock_is_set_forward_and_business_time_follows_once(tmp_path: Path) -> None:
-    """A machine that started with a wrong clock: what people planned by the calendar comes in time."""
+    """The machine started with a wrong clock. Timers set by the calendar fire in time."""
 
     async def live(world: World) -> None:
         a, b = await world.open(), await world.open()
@@ -171,7 +171,7 @@ def test_small_steps_are_followed_once_they_come_to_ten_seconds(tmp_path: Path) 
     play(tmp_path, live)
 
 
-def test_business_time_at_a_speed_of_its_own_follows_no_wall_clock(tmp_path: Path) -> None:
+def test_business_time_at_another_rate_ignores_the_wall_clock(tmp_path: Path) -> None:
     async def live(world: World) -> None:
         store = await world.open()
         await store.set_mapping(Mapping(0, T0, T0, 60.0), rearmed)
@@ -230,7 +230,7 @@ def test_the_anchor_is_written_by_the_store_itself(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("off", "said"), [(HOUR, "60m forward"), (-HOUR, "60m behind the store's time"), (SECOND, "")])
-def test_doctor_names_a_clock_that_was_set(tmp_path: Path, off: int, said: str) -> None:
+def test_doctor_reports_a_clock_that_was_set(tmp_path: Path, off: int, said: str) -> None:
     async def live(world: World) -> None:
         store = await world.open()
         world.machine.wall += off
@@ -242,7 +242,7 @@ def test_doctor_names_a_clock_that_was_set(tmp_path: Path, off: int, said: str) 
 
 
 class Stepped:
-    """A store's view of the wall clock."""
+    """A store that reports a given step of the wall clock."""
 
     def __init__(self) -> None:
         self.step = 0
@@ -257,7 +257,7 @@ class Stepped:
         return step
 
 
-def test_a_worker_says_a_step_once_and_follows_it_at_the_second_look(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_worker_logs_a_step_once_and_follows_it_at_the_second_check(caplog: pytest.LogCaptureFixture) -> None:
     store: Any = Stepped()
     look = ClockStep(store)
 
@@ -283,7 +283,7 @@ def test_a_worker_says_a_step_once_and_follows_it_at_the_second_look(caplog: pyt
         st.tuples(st.booleans(), st.integers(0, 10**6), st.integers(-(10**7), 10**7)), min_size=1, max_size=8
     )
 )
-def test_real_time_never_runs_backwards_whatever_the_wall_clock_does(lives: list[tuple[bool, int, int]]) -> None:
+def test_real_time_never_goes_backwards(lives: list[tuple[bool, int, int]]) -> None:
     """Each life: whether the machine boots before it, how long it lasts, and by how much the wall clock is off."""
     anchor: Anchor | None = None
     boot_id, boot, seen = "b", 0, 0

@@ -1,4 +1,4 @@
-"""When a COMMIT fails or its answer is lost, the receipt decides, nothing acknowledged is lost, the store goes on."""
+"""If a COMMIT fails or its answer is lost, the receipt decides, nothing acknowledged is lost, and the store goes on."""
 
 import asyncio
 import os
@@ -31,14 +31,14 @@ BIG = b"x" * 8_000
 
 
 def failure(name: str) -> sqlite3.OperationalError:
-    """An error as SQLite raises it."""
+    """Return an error as SQLite raises it."""
     error = sqlite3.OperationalError("injected")
     error.sqlite_errorname = name
     return error
 
 
 class Scripted(sqlite3.Connection):
-    """A connection whose COMMITs and pragmas fail as the script of the test says."""
+    """A connection whose COMMITs and pragmas fail by the test's script."""
 
     script: list[Callable[["Scripted", str], sqlite3.Cursor | None]] = []  # noqa: RUF012  # each test sets its own
 
@@ -54,28 +54,28 @@ class Scripted(sqlite3.Connection):
 
 
 def lost_after(db: Scripted, sql: str) -> None:
-    """It landed, and the answer says that the disk failed."""
+    """Commit, then fail as a disk does."""
     db.plain(sql)
     raise failure("SQLITE_IOERR_FSYNC")
 
 
 def lost_before(db: Scripted, sql: str) -> None:
-    """It did not land."""
+    """Fail as a disk does, before the commit."""
     db.plain("ROLLBACK")
     raise failure("SQLITE_IOERR_WRITE")
 
 
 def full(db: Scripted, sql: str) -> None:
-    """The log could not grow."""
+    """Fail because the log cannot grow."""
     raise failure("SQLITE_FULL")
 
 
 def well(db: Scripted, sql: str) -> None:
-    """Nothing is wrong with this one."""
+    """Do not fail at all, even once."""
 
 
 def scripted(script: list[Callable[[Scripted, str], None]]) -> Callable[[Path], Database]:
-    """A database whose commits fail by this script, once the store is open."""
+    """Return a database whose commits fail by this script once the store is open."""
     kind = type("Connection", (Scripted,), {"script": [well, *script]})  # the first COMMIT registers the writer
 
     def make(path: Path) -> Database:
@@ -90,7 +90,7 @@ def scripted(script: list[Callable[[Scripted, str], None]]) -> Callable[[Path], 
 @pytest.mark.req("CKP-2")
 @pytest.mark.parametrize("fault", [lost_after, lost_before, full])
 def test_a_lost_commit_is_resolved_by_its_receipt(fault: Callable[[Scripted, str], None], tmp_path: Path) -> None:
-    """What is told 'no' is not there, what is told 'done' is, also for a post, which is no compare-and-set."""
+    """Refused commits are not there, acknowledged ones are. A message is no compare-and-set, so it counts, too."""
 
     async def meet() -> None:
         async with opened(tmp_path / "s.db", database=scripted([well, fault])) as store:
@@ -113,7 +113,7 @@ def test_a_lost_commit_is_resolved_by_its_receipt(fault: Callable[[Scripted, str
 
 
 def test_a_missing_receipt_proves_nothing(tmp_path: Path) -> None:
-    """Where the writer's row is gone nobody can say whether the batch landed: Uncertain, and the chain is broken."""
+    """Without the writer's row the result is unknown: Uncertain, and the chain is broken."""
 
     def gone(db: Scripted, sql: str) -> None:
         db.plain("DELETE FROM writer")
@@ -132,8 +132,8 @@ def test_a_missing_receipt_proves_nothing(tmp_path: Path) -> None:
     asyncio.run(meet())
 
 
-def test_a_log_that_cannot_be_synced_is_not_believed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a failed sync a receipt counts only once the log is in the database; until then it is Uncertain."""
+def test_a_log_that_cannot_be_synced_is_not_trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a failed sync, a receipt counts only when the log is in the database. Until then it is Uncertain."""
 
     async def meet() -> None:
         async with opened(tmp_path / "s.db", database=scripted([lost_after])) as store:
@@ -144,13 +144,13 @@ def test_a_log_that_cannot_be_synced_is_not_believed(tmp_path: Path, monkeypatch
 
 
 def landed_without_a_row(db: Scripted, sql: str) -> None:
-    """It landed, and the writer's row went with it."""
+    """Commit and delete the writer's row."""
     db.plain("DELETE FROM writer")
     lost_after(db, sql)
 
 
-def told_the_truth(path: Path, fault: Callable[[Scripted, str], None]) -> bool:
-    """Is what is told 'done' there, and what is told 'no' not?"""
+def answers_are_true(path: Path, fault: Callable[[Scripted, str], None]) -> bool:
+    """Return True if acknowledged commits are there and refused ones are not."""
 
     async def meet() -> bool:
         async with opened(path, database=scripted([fault])) as store:
@@ -162,8 +162,8 @@ def told_the_truth(path: Path, fault: Callable[[Scripted, str], None]) -> bool:
 
 
 @pytest.mark.parametrize("fault", [lost_after, lost_before, full, landed_without_a_row])
-def test_nobody_is_told_what_is_not_so(fault: Callable[[Scripted, str], None], tmp_path: Path) -> None:
-    assert told_the_truth(tmp_path / "s.db", fault)
+def test_every_answer_is_true(fault: Callable[[Scripted, str], None], tmp_path: Path) -> None:
+    assert answers_are_true(tmp_path / "s.db", fault)
 
 
 @pytest.mark.parametrize(
@@ -175,16 +175,16 @@ def test_nobody_is_told_what_is_not_so(fault: Callable[[Scripted, str], None], t
     ],
     ids=["sent again without asking", "believed without asking", "a missing row reads as no"],
 )
-def test_without_the_receipt_somebody_is(
+def test_without_the_receipt_an_answer_is_false(
     fault: Callable[[Scripted, str], None], mutant: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The broken variants of the model S-9, in the real store: each tells a lie."""
+    """The broken variants of model S-9, in the real store, each give a false answer."""
     remove(mutant, monkeypatch)
-    assert not told_the_truth(tmp_path / "s.db", fault)
+    assert not answers_are_true(tmp_path / "s.db", fault)
 
 
 def test_every_transaction_has_its_own_number(tmp_path: Path) -> None:
-    """One by one, too: a number that two transactions share would prove the second by the first."""
+    """A number shared by two transactions would prove the second by the first. Holds for single commits, too."""
     seen: list[int] = []
 
     class Noting(Scripted):
@@ -214,7 +214,7 @@ def test_every_transaction_has_its_own_number(tmp_path: Path) -> None:
 
 
 def refuse_poison(path: Path) -> None:
-    """Have the database itself refuse a statement, as no bound of ours does."""
+    """Make the database refuse a statement, which no limit of the store does."""
     db = sqlite3.connect(path)
     db.execute(
         "CREATE TRIGGER poison BEFORE INSERT ON run WHEN NEW.run = 'poison' BEGIN SELECT RAISE(ABORT, 'poison'); END"
@@ -224,7 +224,7 @@ def refuse_poison(path: Path) -> None:
 
 
 def test_a_statement_that_fails_is_refused_alone(tmp_path: Path) -> None:
-    """The batch is rolled back and applied one by one: only the poisoned commit, and its chain, are refused."""
+    """The batch is rolled back and applied one by one. Only the failing commit and its chain are refused."""
 
     async def meet() -> None:
         async with opened(tmp_path / "s.db") as store:
@@ -249,7 +249,7 @@ def test_a_statement_that_fails_is_refused_alone(tmp_path: Path) -> None:
 
 @contextmanager
 def small_disk(folder: Path) -> Iterator[Callable[[], None]]:
-    """A file system of 2 MB on `folder`, where this user may mount one; answers what makes it larger."""
+    """Mount a file system of 2 MB if this user may, and return a function that enlarges it."""
     mount = ["mount", "-t", "tmpfs", "-o", "size=2m", "none", str(folder)]
     if os.getuid() != 0 or subprocess.run(mount, check=False, capture_output=True).returncode != 0:
         yield lambda: None
@@ -261,7 +261,7 @@ def small_disk(folder: Path) -> Iterator[Callable[[], None]]:
 
 
 def limited(path: Path) -> Database:
-    """A database that cannot grow beyond 1 MB, as on a full disk."""
+    """Return a database that cannot grow beyond 1 MB, as on a full disk."""
 
     class Limited(Database):
         pages = 250
@@ -276,7 +276,7 @@ def limited(path: Path) -> Database:
 
 @pytest.mark.parametrize("how", ["a small disk", "a page limit"])
 def test_a_full_disk_loses_nothing(how: str, tmp_path: Path) -> None:
-    """Commits are Unavailable while the disk is full, what was acknowledged is there, and it goes on with space."""
+    """Commits raise Unavailable while the disk is full. Acknowledged rows stay, and later commits land."""
 
     async def fill(free: Callable[[], None], database: Callable[[Path], Database] | None) -> None:
         async with opened(tmp_path / "s.db", database=database) as store:

@@ -1,4 +1,4 @@
-"""Whether a store is still in the file that it was: backups, copies, moves, and files that go while they are open."""
+"""A store recognizes its file: backups, copies, moves, and files that vanish while open."""
 
 import asyncio
 import functools
@@ -39,18 +39,18 @@ HERE = StoreFile(7, 70, "/data/a.db", "host")
         (HERE._replace(inode=8, path="/data/b.db"), "copy"),
     ],
 )
-def test_a_name_may_change_and_a_file_may_not(found: StoreFile, verdict: str) -> None:
+def test_the_name_may_change_but_not_the_file(found: StoreFile, verdict: str) -> None:
     assert compare_files(HERE, found) == verdict
 
 
-def test_a_backup_is_a_backup_wherever_it_is() -> None:
+def test_a_backup_is_recognized_at_any_path() -> None:
     assert compare_files(HERE._replace(copied_at=1), HERE) == "backup"
     assert compare_files(None, HERE) == "renamed"
     assert store_file_of(HERE.row(None)) == HERE and store_file_of(None) is None
 
 
 def live(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
-    """Run a test in a loop of its own."""
+    """Run a test in a new event loop."""
 
     @functools.wraps(test)
     def in_loop(*args: P.args, **kwargs: P.kwargs) -> None:
@@ -72,7 +72,7 @@ async def at(path: Path, use: Use = "write") -> AsyncIterator[SqliteStore]:
 
 @pytest.fixture
 def original(tmp_path: Path) -> Path:
-    """A store with one run."""
+    """Create a store with one run."""
     path = tmp_path / "outlast.db"
 
     async def make() -> None:
@@ -112,7 +112,7 @@ async def test_a_copy_served_beside_the_first_is_refused(original: Path) -> None
 @pytest.mark.req("EFF-2")
 @live
 async def test_a_copy_put_back_under_the_old_name_is_refused(original: Path) -> None:
-    """A restore from a plain copy; ext4 gives the new file the inode number of the one that was deleted."""
+    """ext4 gives the restored file the inode number of the deleted one."""
     copy = original.with_name("copy.db")
     shutil.copy(original, copy)
     os.unlink(original)
@@ -140,7 +140,7 @@ async def test_a_move_or_a_rename_is_not_refused(original: Path, tmp_path: Path)
 
 
 @live
-async def test_a_container_that_is_made_again_is_not_refused(original: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_recreated_container_is_not_refused(original: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another host name each time, the same file on the volume."""
     for name in ("web-1", "web-2"):
         monkeypatch.setattr("socket.gethostname", lambda name=name: name)
@@ -150,7 +150,7 @@ async def test_a_container_that_is_made_again_is_not_refused(original: Path, mon
 
 
 @live
-async def test_a_store_of_the_version_before_is_named_at_its_first_opening(original: Path) -> None:
+async def test_a_store_without_identity_gets_one_when_opened(original: Path) -> None:
     db = sqlite3.connect(original)
     db.execute("DELETE FROM meta WHERE key = 'file'")
     db.commit()
@@ -183,7 +183,7 @@ async def test_a_backup_is_marked_and_a_recovery_makes_it_a_store(original: Path
 
 
 @live
-async def test_a_store_that_was_moved_between_disks_goes_on_and_a_copy_does_not(original: Path) -> None:
+async def test_a_store_moved_between_disks_can_be_adopted_but_not_a_copy(original: Path) -> None:
     copy = original.with_name("copy.db")
     shutil.copy(original, copy)
     async with at(copy, "recover") as store:
@@ -196,7 +196,7 @@ async def test_a_store_that_was_moved_between_disks_goes_on_and_a_copy_does_not(
 
 # --- files that go while they are open ------------------------------------------------------------------
 async def gone(store: SqliteStore, says: str) -> StoreReplaced:
-    """Nothing is acknowledged any more once a second has passed."""
+    """Assert that no commit is acknowledged after a second."""
     error = store.lost()
     assert error is not None and says in error.what, error
     with pytest.raises(StoreReplaced):
@@ -216,7 +216,7 @@ async def test_nothing_is_acknowledged_into_a_file_that_was_deleted(original: Pa
 @pytest.mark.req("RUN-3")
 @live
 async def test_nothing_is_acknowledged_into_a_file_that_was_replaced(original: Path) -> None:
-    """And the log of the file that is there now is left alone, though SQLite deletes a log by its name."""
+    """The log of the present file is untouched, although SQLite deletes a log by its name."""
     other = original.with_name("other.db")
     shutil.copy(original, other)
     async with at(original) as store:
@@ -246,8 +246,8 @@ async def test_a_log_that_was_deleted_is_noticed_and_its_commits_are_saved(origi
 
 @pytest.mark.req("RUN-3")
 @live
-async def test_the_writer_itself_looks_each_second(original: Path) -> None:
-    """Without anybody's asking: a commit later than a second after the deletion is refused."""
+async def test_the_writer_checks_the_file_each_second(original: Path) -> None:
+    """A commit later than a second after the deletion is refused without any call to `lost`."""
     async with at(original) as store:
         await store.commit(start(run_row("run-2")))
         os.unlink(original)

@@ -1,4 +1,4 @@
-"""A full disk and a read-only disk: commands that read work, what fails is named, and all goes on later."""
+"""A full or read-only disk: reading commands work, errors name the disk, and work resumes with space."""
 
 import asyncio
 import os
@@ -30,7 +30,7 @@ READING = (("doctor",), ("runs", "ls"), ("fsck", "--chain"), ("runs", "show", "r
 
 
 class Disk:
-    """A small file system of its own."""
+    """A small file system for one test."""
 
     def __init__(self, at: Path) -> None:
         self.at = at
@@ -53,7 +53,7 @@ class Disk:
         return CliRunner().invoke(cli, ["--store", self.url, *words])
 
     def read(self, but: str = "") -> None:
-        """Every command that reads finds the run."""
+        """Assert that every reading command finds the run."""
         for command in READING:
             if but in command:
                 continue
@@ -64,7 +64,7 @@ class Disk:
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Disk]:
-    """A tmpfs."""
+    """Mount a tmpfs for one test."""
     at = tmp_path / "small"
     at.mkdir()
     if os.getuid() or not sys.platform.startswith("linux") or not shutil.which("mount"):
@@ -77,7 +77,7 @@ def disk(tmp_path: Path) -> Iterator[Disk]:
 
 
 async def refused(store: Store) -> Unavailable:
-    """The first refusal: what the file still has room for is taken."""
+    """Commit until the first refusal and return it. Earlier commits fill the rest of the file."""
     for n in range(2, 10_000):
         try:
             await store.commit(start(run_row(f"run-{n}")))
@@ -113,7 +113,7 @@ def test_a_full_disk_is_named_and_a_commit_after_it_lands(disk: Disk) -> None:
 
 @pytest.mark.req("RT-5")
 def test_commands_that_read_need_no_space_and_no_process(disk: Disk) -> None:
-    """After a clean stop there is no log, so the file itself is read; after a kill the log is read too."""
+    """After a clean stop there is no log, so the file alone is read. After a kill the log is read, too."""
     made(disk)
     disk.fill()
     disk.read()
@@ -141,7 +141,7 @@ def test_commands_that_read_work_on_a_read_only_disk(disk: Disk) -> None:
 
 
 @pytest.mark.req("RT-5")
-def test_a_worker_says_once_that_the_disk_is_full_and_once_that_a_commit_landed(disk: Disk) -> None:
+def test_a_worker_logs_a_full_disk_once_and_its_end_once(disk: Disk) -> None:
     log = disk.at.parent / "worker.log"
     line = ("outlast", "--store", disk.url, "worker", "tests.e2e.flows", "--heartbeat-window", "900ms")
     with log.open("wb") as file:
@@ -162,7 +162,7 @@ def test_a_worker_says_once_that_the_disk_is_full_and_once_that_a_commit_landed(
     assert "free some space" in said and "Traceback" not in said
 
 
-def test_an_outage_is_over_once_a_commit_has_landed(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_outage_ends_when_a_commit_lands(caplog: pytest.LogCaptureFixture) -> None:
     outage = Outage("worker w", HandClock())
     outage.met("could not renew its lease", Unavailable("its disk is full"))
     outage.answered()

@@ -1,4 +1,4 @@
-"""Opening a SQLite store: durable settings or a refusal in one clear sentence, and nothing of the file touched."""
+"""Opening a SQLite store: durable settings, or a refusal in one clear sentence that leaves the file untouched."""
 
 import asyncio
 import os
@@ -20,7 +20,7 @@ NOBODY = 65_534
 
 
 def refusal(path: Path) -> StoreUnusable:
-    """The error of opening a store there."""
+    """Return the error of opening a store at this path."""
     with pytest.raises(StoreUnusable) as caught:
         asyncio.run(open_sqlite(path, writer="writer-1", clock=HandClock()))
     assert caught.value.what.count("\n") == 0
@@ -29,7 +29,7 @@ def refusal(path: Path) -> StoreUnusable:
 
 
 class Lax(sqlite3.Connection):
-    """A build of SQLite whose default loses acknowledged commits at a power cut."""
+    """A build of SQLite whose default loses acknowledged commits in a power cut."""
 
     def __init__(self, *args: object, **more: object) -> None:
         super().__init__(*args, **more)  # type: ignore[arg-type]
@@ -37,14 +37,14 @@ class Lax(sqlite3.Connection):
 
 
 class Stubborn(Lax):
-    """… and that cannot be told otherwise."""
+    """A build of SQLite whose default cannot be changed."""
 
     def execute(self, sql: str, *values: object) -> sqlite3.Cursor:  # type: ignore[override]
         return super().execute("SELECT 1" if sql.startswith("PRAGMA synchronous =") else sql, *values)  # type: ignore[arg-type]
 
 
 def test_full_is_set_and_read_back(tmp_path: Path) -> None:
-    """NORMAL lost acknowledged commits in 216 of 309 simulated power cuts: whatever the default, it is FULL here."""
+    """NORMAL lost acknowledged commits in 216 of 309 simulated power cuts, so the store always sets FULL."""
 
     async def look() -> dict[str, str | int]:
         store = await open_sqlite(tmp_path / "s.db", writer="writer-1", clock=HandClock())
@@ -63,8 +63,8 @@ def test_full_is_set_and_read_back(tmp_path: Path) -> None:
         database.writer()
 
 
-def test_every_file_is_the_owners_alone(tmp_path: Path) -> None:
-    """A store holds business data: nobody else may read it, whatever the umask."""
+def test_only_the_owner_may_read_the_files(tmp_path: Path) -> None:
+    """A store holds business data. No other user may read it, whatever the umask."""
     old = os.umask(0)
     try:
 
@@ -83,26 +83,26 @@ def test_every_file_is_the_owners_alone(tmp_path: Path) -> None:
         os.umask(old)
 
 
-def test_missing_folder(tmp_path: Path) -> None:
+def test_a_missing_folder_is_refused(tmp_path: Path) -> None:
     error = refusal(tmp_path / "nowhere" / "s.db")
     assert "does not exist" in error.what
     assert error.fix.startswith("mkdir -p")
     assert not (tmp_path / "nowhere").exists()
 
 
-def test_folder_instead_of_file(tmp_path: Path) -> None:
+def test_a_folder_is_refused(tmp_path: Path) -> None:
     assert "is a folder" in refusal(tmp_path).what
 
 
 @pytest.mark.parametrize("content", [b"not a database, but long enough to look at it", b"x" * 5000])
-def test_something_else_than_a_database(content: bytes, tmp_path: Path) -> None:
+def test_a_file_that_is_no_database_is_refused(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "s.db"
     path.write_bytes(content)
     assert "is not a SQLite database" in refusal(path).what
     assert path.read_bytes() == content
 
 
-def test_another_programs_database(tmp_path: Path) -> None:
+def test_a_database_of_another_program_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "s.db"
     other = sqlite3.connect(path)
     other.execute("CREATE TABLE customers (id)")
@@ -112,7 +112,7 @@ def test_another_programs_database(tmp_path: Path) -> None:
     assert sqlite3.connect(path).execute("SELECT name FROM sqlite_schema").fetchall() == [("customers",)]
 
 
-def test_newer_schema(tmp_path: Path) -> None:
+def test_a_newer_schema_is_refused(tmp_path: Path) -> None:
     async def make() -> None:
         async with opened(tmp_path / "s.db"):
             pass
@@ -127,7 +127,7 @@ def test_newer_schema(tmp_path: Path) -> None:
 
 
 def as_nobody(path: Path, expected: str) -> None:
-    """Open as a user without rights, since nothing is read only for root."""
+    """Open as a user without rights, because nothing is read only for root."""
     if os.getuid() == 0:
         os.setgid(NOBODY)
         os.setuid(NOBODY)
@@ -135,7 +135,7 @@ def as_nobody(path: Path, expected: str) -> None:
     assert expected in f"{error}", error
 
 
-def test_read_only_file_and_folder(tmp_path: Path) -> None:
+def test_a_read_only_file_or_folder_is_refused(tmp_path: Path) -> None:
     async def make() -> None:
         async with opened(tmp_path / "s.db") as store:
             await store.commit(start(run_row()))
@@ -155,8 +155,8 @@ def test_read_only_file_and_folder(tmp_path: Path) -> None:
         tmp_path.chmod(0o755)
 
 
-def test_locked_by_a_foreign_tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A tool that holds the file makes opening fail with its sentence, and a commit Unavailable; both go on later."""
+def test_a_file_locked_by_another_program_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Opening fails with its sentence and a commit with Unavailable. Both work after the lock is released."""
     monkeypatch.setattr("outlast.store.database.BUSY_MS", 20)
 
     async def meet() -> None:
@@ -177,7 +177,7 @@ def test_locked_by_a_foreign_tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_forked_child_is_refused(tmp_path: Path) -> None:
-    """SQLite's locks do not pass to a child: it is told, and the parent goes on."""
+    """SQLite's locks do not pass to a child. The child gets an error, and the parent continues."""
 
     async def meet() -> None:
         async with opened(tmp_path / "s.db") as store:
@@ -194,7 +194,7 @@ def test_a_forked_child_is_refused(tmp_path: Path) -> None:
     asyncio.run(meet())
 
 
-def test_two_processes_may_make_the_file_at_once(tmp_path: Path) -> None:
+def test_two_processes_may_create_the_file_at_once(tmp_path: Path) -> None:
     async def make() -> None:
         names = [f"writer-{i}" for i in range(6)]
         stores = await asyncio.gather(
@@ -206,8 +206,8 @@ def test_two_processes_may_make_the_file_at_once(tmp_path: Path) -> None:
     asyncio.run(make())
 
 
-def test_the_migrations_make_the_rows(tmp_path: Path) -> None:
-    """The sum of all migrations has exactly the columns of the rows, in their order, with their keys."""
+def test_the_migrations_create_the_columns_of_the_rows(tmp_path: Path) -> None:
+    """All migrations together create exactly the columns and keys of the rows."""
     assert len(MIGRATIONS) == SCHEMA
     database = Database(tmp_path / "s.db")
     database.migrate()
@@ -222,7 +222,7 @@ def test_the_migrations_make_the_rows(tmp_path: Path) -> None:
     db.close()
 
 
-def test_old_sqlite_is_reported_not_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_old_sqlite_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     database = Database(tmp_path / "s.db")
     database.migrate()
     db = database.writer()

@@ -1,4 +1,4 @@
-"""Several processes on one file, and what a SIGKILL leaves at every point of a batch."""
+"""Several processes on one file, and the state after a SIGKILL at every point of a batch."""
 
 import asyncio
 import itertools
@@ -39,7 +39,7 @@ STORE_POINTS = [name for name in crash_points.POINTS if name.startswith("store.b
 
 
 async def life(path: Path, acknowledged: int, writer: str) -> None:
-    """Walk one run through a few effectful steps; write down what was acknowledged as soon as it is."""
+    """Take one run through a few effects, and write down each acknowledgement at once."""
 
     def tell(text: str) -> None:
         os.write(acknowledged, f"{text}\n".encode())
@@ -59,7 +59,7 @@ async def life(path: Path, acknowledged: int, writer: str) -> None:
 
 
 async def step(store: SqliteStore, mine: Run, tell: Callable[[str], None]) -> Run:
-    """Intend, record, advance, as the engine does; a post beside it."""
+    """Intend, record and advance as the engine does, with a message beside them."""
     chain, guard = Chain(), fence(mine)
     effect = effect_row(key=f"invite/{mine.seq}")
     known = await store.load(EFFECT, effect[:4])
@@ -79,7 +79,7 @@ async def step(store: SqliteStore, mine: Run, tell: Callable[[str], None]) -> Ru
 
 
 def kill_at(number: int, written: int) -> crash_points.Hook:
-    """A hook that kills this process at the n-th point, having written down which it was."""
+    """Return a hook that kills this process at the n-th point, after writing down which."""
     count = 0
 
     def hook(name: str, labels: Sequence[str]) -> None:
@@ -93,7 +93,7 @@ def kill_at(number: int, written: int) -> crash_points.Hook:
 
 
 async def audit(path: Path, acknowledged: list[str]) -> int:
-    """What was acknowledged is there; what is there is whole. Answers how far the run got."""
+    """Assert that acknowledged rows are there and rows are whole. Return how far the run got."""
     async with opened(path, f"auditor-{next(AUDITORS)}") as store:
         (rows,) = await store.run_rows((("acme", "run-1"),))
         events = await store.rows(EVENT, ("acme", "run-1"))
@@ -112,12 +112,12 @@ async def audit(path: Path, acknowledged: list[str]) -> int:
             assert verb != "intend" or f"invite/{n}" in effects
             assert verb != "message" or rows.run.inbox_seq >= n
         for n in range(1, rows.run.seq):
-            assert effects[f"invite/{n}"].version == 2, "an advance stands without the record before it"
+            assert effects[f"invite/{n}"].version == 2, "an advance landed without the record before it"
         return rows.run.seq
 
 
 def one_life(path: Path, killed_at: int, writer: str) -> tuple[int, list[str], str]:
-    """A process that dies at a point. Answers how it ended, what it was told, and where it died."""
+    """Run a process that dies at a point. Return how it ended, its acknowledgements, and the point."""
     told, where = path.with_suffix(".told"), path.with_suffix(".where")
     where.unlink(missing_ok=True)
 
@@ -133,7 +133,7 @@ def one_life(path: Path, killed_at: int, writer: str) -> tuple[int, list[str], s
 
 @pytest.mark.req("CKP-2", "RT-2")
 def test_a_kill_at_every_point_loses_nothing_acknowledged(tmp_path: Path) -> None:
-    """SIGKILL before, inside and after every batch of a run's life; then another process goes on to the same end."""
+    """SIGKILL before, inside and after every batch of a run, then another process continues to the same end."""
     died: list[str] = []
     for number in range(1, 1_000):
         path = tmp_path / f"{number}.db"
@@ -174,7 +174,7 @@ def test_a_kill_inside_a_migration_leaves_no_half_schema(number: int, tmp_path: 
 
 
 def test_a_kill_around_a_checkpoint_loses_nothing(tmp_path: Path) -> None:
-    """The log is copied under the lock; dying before or after leaves every acknowledged row."""
+    """The log is copied under the lock. A kill before or after leaves every acknowledged row."""
     for i, name in enumerate(("store.checkpoint:before", "store.checkpoint:after")):
         path = tmp_path / f"{i}.db"
 
@@ -199,7 +199,7 @@ def test_a_kill_around_a_checkpoint_loses_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.req("RUN-3", "REC-5")
 def test_two_processes_share_a_file(tmp_path: Path) -> None:
-    """Posts, takes and moves of two processes: no message lost or numbered twice, no run taken twice, both get on."""
+    """Messages, takes and moves of two processes: none lost, none numbered twice, no run taken twice."""
     path, n = tmp_path / "s.db", 40
 
     async def prepare() -> None:
@@ -236,8 +236,8 @@ def test_two_processes_share_a_file(tmp_path: Path) -> None:
     asyncio.run(check())
 
 
-def test_nobody_waits_while_another_has_two_turns(tmp_path: Path) -> None:
-    """The lock is a queue: a process that only waits for its turn gets it though another never stops writing."""
+def test_waiting_processes_get_the_lock_in_turn(tmp_path: Path) -> None:
+    """The lock is a queue: a waiting process gets it although another never stops writing."""
     path = tmp_path / "s.db"
     stop = tmp_path / "stop"
 
@@ -270,8 +270,8 @@ def test_nobody_waits_while_another_has_two_turns(tmp_path: Path) -> None:
         assert ended(pid) == 0
 
 
-def test_another_processs_note_wakes_within_a_moment(tmp_path: Path) -> None:
-    """A subscriber hears of a commit of another process within 20 ms, plus what a loaded machine adds."""
+def test_a_message_of_another_process_wakes_within_a_moment(tmp_path: Path) -> None:
+    """A subscriber learns of another process's commit within 20 ms, plus delays of a loaded machine."""
     path = tmp_path / "s.db"
 
     async def poster() -> None:

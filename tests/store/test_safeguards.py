@@ -56,7 +56,7 @@ CASES: tuple[tuple[str, str, tuple[Callable[[Path], Subjects], ...]], ...] = (
 
 
 def broken(promise: Promise, make: Callable[[Path], Subjects], folder: Path) -> bool:
-    """Does the promise break?"""
+    """Return True if the promise breaks."""
 
     async def exam() -> None:
         subject = make(folder)
@@ -79,7 +79,7 @@ def broken(promise: Promise, make: Callable[[Path], Subjects], folder: Path) -> 
         for mutant, promise, makes in CASES for make in makes
     ],
 )  # fmt: skip
-def test_without_it_a_promise_breaks(
+def test_a_removed_safeguard_breaks_a_promise(
     mutant: str, promise: str, make: Callable[[Path], Subjects], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tests.conformance.writers.WAKE_S", 0.3)
@@ -87,8 +87,8 @@ def test_without_it_a_promise_breaks(
     assert broken(BY_NAME[promise], make, tmp_path)
 
 
-def test_with_everything_in_place_they_hold(tmp_path: Path) -> None:
-    """The same exam, unmutated, so that `broken` is not broken itself."""
+def test_with_all_safeguards_every_promise_holds(tmp_path: Path) -> None:
+    """The same promises without a removal, so that `broken` is tested, too."""
     for i, (_, promise, makes) in enumerate(CASES):
         for make in makes:
             folder = tmp_path / f"{i}{make.__name__}"

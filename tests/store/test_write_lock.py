@@ -1,4 +1,4 @@
-"""Turns to write a file: what is said of one that does not end."""
+"""Warnings about a write lock that another process holds for long."""
 
 import fcntl
 import logging
@@ -16,22 +16,22 @@ PATIENCE_S = 60.0
 
 
 class Looks:
-    """The watch's pauses, each of which ends when the test says so."""
+    """The pauses of the watching thread, which the test ends one by one."""
 
     def __init__(self) -> None:
         self._paused, self._go = threading.Semaphore(0), threading.Semaphore(0)
 
     def pause(self, seconds: float) -> None:
-        """In place of `sleep`."""
+        """Replace `sleep` of the watching thread."""
         self._paused.release()
         assert self._go.acquire(timeout=PATIENCE_S)
 
     def begun(self) -> None:
-        """Somebody waits, and a watch has begun."""
+        """Wait until a thread waits for the lock and is watched."""
         assert self._paused.acquire(timeout=PATIENCE_S)
 
     def look(self, *, last: bool = False) -> None:
-        """One look, to its end; `last`: nobody waits any more."""
+        """Let the watching thread check once. With `last`, it finds no wait and ends."""
         self._go.release()
         if not last:
             self.begun()
@@ -57,7 +57,7 @@ def holder(path: Path) -> Iterator[WriteLock]:
 
 
 def waiting(mine: WriteLock) -> threading.Thread:
-    """Somebody who wants a turn, and ends it at once."""
+    """Start a thread that takes the lock and releases it at once."""
 
     def want() -> None:
         with mine:
@@ -73,11 +73,11 @@ def over(thread: threading.Thread) -> None:
     assert not thread.is_alive()
 
 
-def test_a_long_wait_is_told_once_and_its_end_too(
+def test_a_long_wait_and_its_end_are_logged_once(
     path: Path, holder: WriteLock, looks: Looks, caplog: pytest.LogCaptureFixture
 ) -> None:
     mine = WriteLock(path)
-    for _ in range(2):  # each wait anew
+    for _ in range(2):  # once per wait
         caplog.clear()
         with holder:
             thread = waiting(mine)
@@ -93,7 +93,7 @@ def test_a_long_wait_is_told_once_and_its_end_too(
     mine.close()
 
 
-def test_of_a_wait_that_ends_in_time_nothing_is_said_however_many_there_are(
+def test_short_waits_are_not_logged(
     path: Path, holder: WriteLock, looks: Looks, caplog: pytest.LogCaptureFixture
 ) -> None:
     mine = WriteLock(path)
@@ -112,7 +112,7 @@ def test_of_a_wait_that_ends_in_time_nothing_is_said_however_many_there_are(
     mine.close()
 
 
-def test_who_has_the_turn_is_named_where_the_system_tells(
+def test_the_holder_of_the_lock_is_named_if_the_system_knows(
     path: Path, looks: Looks, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mine, file = WriteLock(path), os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT)
