@@ -173,7 +173,7 @@ def test_a_commit_that_no_standby_has_is_not_acknowledged(schema: str, monkeypat
             await asyncio.sleep(0.01)
 
     async def waits(db: "asyncpg.Connection[Any]", other: "asyncpg.Connection[Any]") -> "asyncio.Task[Any]":
-        """Start a commit that waits for a standby. The checkpointer applies the setting later than a session shows it."""
+        """Start a commit that waits for a standby. The checkpointer applies the setting after a session shows it."""
         for n in itertools.count():
             commit = asyncio.create_task(other.execute(f"CREATE TABLE probe_{n} ()"))
             while not commit.done():

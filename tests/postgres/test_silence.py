@@ -107,7 +107,7 @@ def test_a_listener_with_a_silent_connection_listens_again(url: str, line: Wire)
 def test_a_connection_that_breaks_during_opening_is_reported_as_unreachable(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Found by a chaos round: the driver raises an error of its own, once reported as a bug of Outlast."""
+    """Found by a chaos round: the driver raises its own kind of error, once reported as a bug of Outlast."""
 
     async def torn(*args: object, **kwargs: object) -> None:
         raise asyncpg.InternalClientError("cannot switch to state 12; another operation (2) is in progress")
