@@ -155,7 +155,7 @@ def test_dev_leaves_at_once_where_no_change_of_the_code_would_help(folder: Path)
         for args, code, said in (
             (("--port", port), 2, "cannot listen on"),
             (("--store", "sqlite:nowhere/o.db"), 7, "does not exist"),
-            (("--url", "http://127.0.0.1:1"), 2, "works on the store itself"),
+            (("--url", "http://127.0.0.1:1"), 2, "needs the store itself"),
         ):
             with outlast(folder, "dev", "flows.py", *args) as process:
                 _, err = process.communicate(timeout=PATIENCE_S)

@@ -61,7 +61,7 @@ class WorkerList(ResponseModel):
     workers: list[WorkerStatus]
 
 
-class WorkflowVersion(ResponseModel):
+class VersionStatus(ResponseModel):
     """Version of a workflow that is served or has unfinished runs."""
 
     workflow: str
@@ -77,7 +77,7 @@ class WorkflowVersion(ResponseModel):
 class VersionList(ResponseModel):
     """List of the versions that this store knows."""
 
-    versions: list[WorkflowVersion]
+    versions: list[VersionStatus]
 
 
 class ActivePause(ResponseModel):
