@@ -60,7 +60,7 @@ def lines() -> Iterator[Lines]:
 
 
 @pytest.mark.req("GATE-8")
-def test_every_operation_that_may_change_something_leaves_a_line(service: Service, lines: Lines) -> None:
+def test_every_write_leaves_an_audit_line(service: Service, lines: Lines) -> None:
     """Those that are refused too; the list is the application's own."""
     for row in TABLE:
         if row["method"] != "GET":
@@ -73,7 +73,7 @@ def test_every_operation_that_may_change_something_leaves_a_line(service: Servic
 
 
 @pytest.mark.req("GATE-8")
-def test_a_decision_is_on_record_with_what_was_seen_and_what_it_is_now(service: Service, lines: Lines) -> None:
+def test_a_decision_is_audited_with_both_versions(service: Service, lines: Lines) -> None:
     run, approval, tag = service.approval("audit")
     body = {"decision": "approve", "reason": "within budget, password=canary-Pass-77AQ"}
     with service.client("eve", **{"If-Match": tag}) as client:
@@ -97,7 +97,7 @@ def test_a_decision_is_on_record_with_what_was_seen_and_what_it_is_now(service: 
 
 
 @pytest.mark.req("GATE-8")
-def test_changes_of_webhooks_and_holds_are_on_record(service: Service, lines: Lines) -> None:
+def test_changes_of_webhooks_and_pauses_are_audited(service: Service, lines: Lines) -> None:
     with service.client("admin") as client:
         made = client.post("/v1/webhooks", json={"url": "https://93.184.216.34/hook?token=canary-Pass-77AQ"}).json()
         hook = f"/v1/webhooks/{made['webhook']}"
@@ -124,7 +124,7 @@ def test_changes_of_webhooks_and_holds_are_on_record(service: Service, lines: Li
     ],
     ids=range(6),
 )  # fmt: skip
-def test_the_line_says_what_the_caller_was_answered(
+def test_the_audit_line_has_the_answered_status(
     service: Service, lines: Lines, body: bytes, outcome: int, refusal: str
 ) -> None:
     """Whoever refused it: Outlast, or the framework before it was asked."""
@@ -136,7 +136,7 @@ def test_the_line_says_what_the_caller_was_answered(
 
 @pytest.mark.req("GATE-8")
 @pytest.mark.parametrize("status", [400, 404, 406, 413, 415, 418, 500])
-def test_an_error_of_the_framework_is_on_record_as_it_is_answered(status: int) -> None:
+def test_an_error_of_the_framework_is_audited_as_answered(status: int) -> None:
     """What it raises behind the door goes by the same table."""
     error = HTTPException(status)
     answer = asyncio.run(problems.on_http(Request({"type": "http", "headers": []}), error))
@@ -144,9 +144,7 @@ def test_an_error_of_the_framework_is_on_record_as_it_is_answered(status: int) -
 
 
 @pytest.mark.req("GATE-8")
-def test_a_body_that_ends_early_is_on_record_as_that(
-    service: Service, lines: Lines, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_incomplete_body_is_audited(service: Service, lines: Lines, caplog: pytest.LogCaptureFixture) -> None:
     """Whoever hangs up in the middle is no fault of the service: nothing failed, and nothing was done."""
     host, port = service.url.removeprefix("http://").split(":")
     with socket.create_connection((host, int(port)), timeout=10) as gone:
@@ -162,7 +160,7 @@ def test_a_body_that_ends_early_is_on_record_as_that(
 
 
 @pytest.mark.req("GATE-8")
-def test_a_line_holds_no_content_and_no_endless_text(lines: Lines) -> None:
+def test_an_audit_line_has_no_content_and_no_long_text(lines: Lines) -> None:
     """Texts, numbers and flags of what was asked, each cut; what belongs to users stays in its rows."""
     asked = scalars({"reason": "y" * 5_000, "version": 3, "input": {"name": "ana"}, "to": ["a"], "none": None})
     assert asked == {"reason": "y" * TEXT_CHARS_MAX, "version": 3}
@@ -171,7 +169,7 @@ def test_a_line_holds_no_content_and_no_endless_text(lines: Lines) -> None:
     assert len(lines.last("cancel")["path"]) == TEXT_CHARS_MAX
 
 
-def test_the_level_of_logs_hides_no_audit() -> None:
+def test_audit_lines_ignore_the_log_level() -> None:
     program = """
 import io, logging, os, sys
 os.environ["OUTLAST_LOG_LEVEL"] = "ERROR"
@@ -187,7 +185,7 @@ audit("start_run", tenant="t", by="ana", at="192.0.2.1", outcome=201)
 
 
 @pytest.mark.req("GATE-8")
-def test_commands_are_on_record_in_a_file(tmp_path: Path) -> None:
+def test_commands_are_audited_in_a_file(tmp_path: Path) -> None:
     """An export, a new token, a hold: who, from where, with which words, and how it ended; no secret."""
     file = tmp_path / "audit.jsonl"
     env = {"PATH": os.environ["PATH"], "OUTLAST_AUDIT": str(file), "SSH_CONNECTION": "198.51.100.7 5000 10.0.0.1 22"}
@@ -219,7 +217,7 @@ def test_commands_are_on_record_in_a_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.req("GATE-8")
-def test_a_request_that_is_cut_off_at_the_end_is_on_record_and_told_so(
+def test_a_request_cut_off_by_the_stop_is_audited_and_answered(
     tmp_path: Path, lines: Lines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody knows whether it was done: neither the caller nor the record may hear nothing, or that it was not."""

@@ -266,11 +266,11 @@ def spoil(url: str, run: str) -> None:
 
 @pytest.mark.req("OBS-3")
 @pytest.mark.parametrize("name", [*PLANTED, "token of ours", "secret of a webhook"])
-def test_a_planted_secret_is_in_no_place(scene: Scene, name: str) -> None:
+def test_a_planted_secret_appears_nowhere(scene: Scene, name: str) -> None:
     assert scene.found().get(name, []) == []
 
 
-def test_what_is_told_is_told(scene: Scene) -> None:
+def test_redacted_places_are_marked(scene: Scene) -> None:
     """The places are not empty, and say that something was left out."""
     for place in (
         "what serve says",

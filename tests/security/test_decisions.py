@@ -38,7 +38,7 @@ def pending(service: Service, approval: str) -> bool:
 
 
 @pytest.mark.req("GATE-2", "GATE-8")
-def test_who_decides_is_told_by_the_credential(service: Service) -> None:
+def test_the_credential_identifies_the_approver(service: Service) -> None:
     _, approval, tag = service.approval("s5")
     for field in ("decided_by", "by", "claims", "roles", "actor", "tenant"):
         answer = decide(service, approval, tag, body={**YES, field: "root"})
@@ -71,7 +71,7 @@ def test_a_program_decides_nothing(service: Service, program: str) -> None:
 
 
 @pytest.mark.req("GATE-2")
-def test_behind_the_door_a_program_decides_nothing_either(service: Service) -> None:
+def test_operations_refuse_decisions_of_programs_too(service: Service) -> None:
     run, approval, _ = service.approval("s6-deep")
     bot = Actor("bot", frozenset({"finance", "admin"}), ("admin", "finance"), person=False)
     ops = Operations(service.app.state.service.store, tenant="acme", actor=bot, workflows={})
@@ -89,7 +89,7 @@ def test_behind_the_door_a_program_decides_nothing_either(service: Service) -> N
 
 
 @pytest.mark.req("GATE-2", "GATE-9")
-def test_the_requester_and_whoever_lacks_the_role_decide_nothing(service: Service) -> None:
+def test_the_requester_and_callers_without_the_role_decide_nothing(service: Service) -> None:
     _, approval, tag = service.approval("s6-req")
     assert word(decide(service, approval, tag, by="req")) == (403, "requester")
     assert word(decide(service, approval, tag, by="req", body=NO)) == (403, "requester")
@@ -99,7 +99,7 @@ def test_the_requester_and_whoever_lacks_the_role_decide_nothing(service: Servic
 
 
 @pytest.mark.req("GATE-2", "GATE-9")
-def test_a_replayed_decision_is_one_decision_and_another_after_it_is_refused(service: Service) -> None:
+def test_a_replayed_decision_counts_once_and_a_second_one_is_refused(service: Service) -> None:
     run, approval, tag = service.approval("s7")
     first = decide(service, approval, tag, **{"Idempotency-Key": "k-s7"})
     again = decide(service, approval, tag, **{"Idempotency-Key": "k-s7"})
@@ -115,7 +115,7 @@ def test_a_replayed_decision_is_one_decision_and_another_after_it_is_refused(ser
 
 
 @pytest.mark.req("GATE-2", "GATE-9")
-def test_of_two_at_once_one_counts(service: Service) -> None:
+def test_one_of_two_concurrent_decisions_counts(service: Service) -> None:
     _, approval, tag = service.approval("s7-race")
     answers: list[httpx2.Response] = []
     start = threading.Barrier(8)
@@ -136,7 +136,7 @@ def test_of_two_at_once_one_counts(service: Service) -> None:
 
 
 @pytest.mark.req("GATE-2", "GATE-9")
-def test_a_decision_is_about_what_was_seen(service: Service) -> None:
+def test_a_decision_applies_to_the_version_seen(service: Service) -> None:
     _, approval, tag = service.approval("s8")
     assert decide(service, approval, None).status_code == 428
     with service.client("ben") as client:
@@ -156,7 +156,7 @@ def test_a_decision_is_about_what_was_seen(service: Service) -> None:
 
 
 @pytest.mark.req("GATE-2", "RUN-5")
-def test_nobody_decides_for_another_tenant(service: Service) -> None:
+def test_no_caller_decides_for_another_tenant(service: Service) -> None:
     _, approval, tag = service.approval("s3")
     random = decide(service, "ap_0123456789", tag, tenant="globex")
     crossed = decide(service, approval, tag, tenant="globex")
@@ -166,7 +166,7 @@ def test_nobody_decides_for_another_tenant(service: Service) -> None:
 
 
 @pytest.mark.req("GATE-2", "GATE-3")
-def test_a_decision_a_moment_late_is_refused_though_nobody_has_swept(service: Service) -> None:
+def test_a_decision_after_the_deadline_is_refused_before_any_worker_expired_it(service: Service) -> None:
     """The approval's own time, by the store's clock: whatever the worker has or has not noticed yet."""
     _, approval, tag = service.approval("s11", within_ms=1_500)
     store, row = service.app.state.service.store, service.do(service.operations().approval(approval))
@@ -181,7 +181,7 @@ def test_a_decision_a_moment_late_is_refused_though_nobody_has_swept(service: Se
 
 
 @pytest.mark.req("GATE-2")
-def test_after_a_cancel_nothing_is_accepted(service: Service) -> None:
+def test_a_cancelled_run_accepts_no_decision(service: Service) -> None:
     run, approval, tag = service.approval("gone")
     with service.client("operator", **{"If-Match": "*"}) as client:
         state = client.get(f"/v1/runs/{run}")
@@ -219,7 +219,7 @@ def test_no_other_method_decides(service: Service, method: str) -> None:
     ],
     ids=str,
 )  # fmt: skip
-def test_a_decision_that_is_none(service: Service, body: Any) -> None:
+def test_an_invalid_decision_is_refused(service: Service, body: Any) -> None:
     if not hasattr(service, "none"):
         service.none = service.approval("none")  # type: ignore[attr-defined]
     _, approval, tag = service.none  # type: ignore[attr-defined]
@@ -228,7 +228,7 @@ def test_a_decision_that_is_none(service: Service, body: Any) -> None:
     assert pending(service, approval)
 
 
-def test_two_people_are_two_people(service: Service) -> None:
+def test_a_quorum_needs_different_people(service: Service) -> None:
     """Quorum two: the same person twice, under the same or another key, is one."""
     _, approval, tag = service.approval("quorum", quorum=2)
     first = decide(service, approval, tag, **{"Idempotency-Key": "q1"})

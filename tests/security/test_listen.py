@@ -15,20 +15,20 @@ ELSEWHERE = ["0.0.0.0", "::", "", "192.168.1.7", "10.0.0.1", "example.com", "loc
 
 
 @pytest.mark.parametrize("host", HERE)
-def test_this_machine_may_be_served_without_authentication(host: str) -> None:
+def test_loopback_needs_no_authentication(host: str) -> None:
     check_bind(host, authenticates=False)
 
 
 @pytest.mark.req("GATE-2")
 @pytest.mark.parametrize("host", ELSEWHERE)
-def test_any_other_address_takes_authentication(host: str) -> None:
+def test_other_addresses_require_authentication(host: str) -> None:
     check_bind(host, authenticates=True)
     with pytest.raises(InvalidInput, match=r"refuses to listen on .* without authentication"):
         check_bind(host, authenticates=False)
 
 
 @pytest.mark.parametrize("client", ["192.0.2.1", "10.0.0.1", "", "testclient"])
-def test_without_authentication_other_machines_are_nobody(client: str) -> None:
+def test_without_authentication_other_machines_are_refused(client: str) -> None:
     """However the socket was bound: an application mounted in another server cannot tell."""
     with pytest.raises(Unauthenticated) as caught:
         asyncio.run(Anonymous("local:me").authenticate("", client))
@@ -66,7 +66,7 @@ def test_a_page_of_another_site_changes_nothing(method: str, headers: dict[str, 
     assert caught.value.refusal == "cross_origin"
 
 
-def test_programs_and_pages_of_its_own_may() -> None:
+def test_programs_and_pages_of_the_same_site_are_allowed() -> None:
     for headers in [{}, {"origin": "http://127.0.0.1:8000", "sec_fetch_site": "same-origin"}]:
         check_origin(scope(host="127.0.0.1:8000", **headers), local_only=True)
     check_origin(scope("GET", host="127.0.0.1:8000", origin="https://evil.example"), local_only=True)
@@ -75,7 +75,7 @@ def test_programs_and_pages_of_its_own_may() -> None:
 
 
 @pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://", ""])
-def test_a_page_is_of_another_site_where_no_host_is_named(origin: str) -> None:
+def test_a_page_is_foreign_without_a_host(origin: str) -> None:
     with pytest.raises(Forbidden) as caught:
         check_origin(scope(origin=origin), local_only=False)
     assert caught.value.refusal == "cross_origin"
@@ -113,7 +113,7 @@ def test_a_page_is_of_another_site_where_no_host_is_named(origin: str) -> None:
         "app.localhost",
     ],
 )
-def test_without_authentication_it_answers_to_its_own_name_only(host: str) -> None:
+def test_without_authentication_only_localhost_names_are_served(host: str) -> None:
     """A page whose name was made to point here (DNS rebinding) sends its own name."""
     with pytest.raises(Forbidden) as caught:
         check_origin(scope("GET", host=host), local_only=True)

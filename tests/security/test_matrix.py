@@ -63,7 +63,7 @@ def cells() -> Iterator[Any]:
 
 @pytest.mark.req("GATE-2")
 @pytest.mark.parametrize(("row", "caller"), list(cells()))
-def test_a_cell(service: Service, row: dict[str, str], caller: str) -> None:
+def test_a_cell_of_the_matrix(service: Service, row: dict[str, str], caller: str) -> None:
     """A body that cannot be read, so nothing is done by those who may."""
     with service.client("" if caller == "none" else caller) as client:
         writes = row["method"] != "GET"
@@ -111,7 +111,7 @@ def theirs(service: Service) -> dict[str, str]:
 @pytest.mark.parametrize("accept", ["application/json", "text/event-stream"])
 @pytest.mark.parametrize("row", [row for row in TABLE if re.search("{(run|approval|effect|webhook)}", row["path"])],
                          ids=lambda row: row["operation"])  # fmt: skip
-def test_what_is_anothers_is_as_if_it_were_not_there(
+def test_resources_of_another_tenant_do_not_exist(
     service: Service, theirs: dict[str, str], row: dict[str, str], accept: str
 ) -> None:
     ids = {**NOBODYS, "name": "said"}
@@ -152,7 +152,7 @@ def test_no_list_filter_cursor_or_tag_shows_another_tenant(service: Service, the
 
 
 @pytest.mark.req("RUN-5")
-def test_the_stored_answer_of_a_key_is_for_whoever_gave_it(service: Service) -> None:
+def test_the_stored_answer_of_a_key_is_for_its_caller(service: Service) -> None:
     given = {"json": {"input": {}}, "headers": {"Idempotency-Key": "same"}}
     replayed = []
     for name, tenant in [("starter", "acme"), ("starter", "acme"), ("starter", "globex"), ("operator", "globex")]:

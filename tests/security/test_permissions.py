@@ -14,7 +14,7 @@ def caller(*roles: str, person: bool = True) -> Principal:
 
 
 @pytest.mark.req("GATE-2")
-def test_what_is_not_listed_is_refused_to_everybody() -> None:
+def test_unlisted_operations_are_refused_to_all() -> None:
     for principal in (caller("admin"), Principal("default", "local:me", EVERY_ROLE, (), True)):
         with pytest.raises(Forbidden) as caught:
             permit(principal, "launch_rocket")
@@ -22,7 +22,7 @@ def test_what_is_not_listed_is_refused_to_everybody() -> None:
 
 
 @pytest.mark.req("GATE-2")
-def test_a_role_holds_the_rights_of_those_it_includes_and_no_others() -> None:
+def test_a_role_has_the_rights_of_included_roles_only() -> None:
     permit(caller("operator"), "start_run")
     permit(caller("approver"), "get_run")
     for roles, operation in [(("viewer",), "start_run"), (("admin",), "decide_approval"), ((), "list_runs")]:
@@ -33,14 +33,14 @@ def test_a_role_holds_the_rights_of_those_it_includes_and_no_others() -> None:
 
 @pytest.mark.req("GATE-2")
 @pytest.mark.parametrize("operation", sorted(permissions().people_only))
-def test_a_program_decides_nothing_whatever_roles_it_holds(operation: str) -> None:
+def test_a_program_decides_nothing_with_any_role(operation: str) -> None:
     permit(caller(*permissions().roles[operation]), operation)
     with pytest.raises(Forbidden) as caught:
         permit(Principal("acme", "bot", EVERY_ROLE, (), person=False), operation)
     assert caught.value.refusal == "not_a_person"
 
 
-def test_a_table_that_contradicts_itself_is_refused() -> None:
+def test_an_inconsistent_table_is_refused() -> None:
     head = '[includes]\nadmin = ["viewer"]\n[people]\noperations = [{people}]\n[operations]\nlist_runs = ["{role}"]\n'
     Permissions.parse(head.format(people="", role="viewer"))
     with pytest.raises(ValueError, match="unknown roles: viewr"):
@@ -49,7 +49,7 @@ def test_a_table_that_contradicts_itself_is_refused() -> None:
         Permissions.parse(head.format(people='"decide"', role="viewer"))
 
 
-def test_the_local_operator_holds_every_role() -> None:
+def test_the_local_operator_has_every_role() -> None:
     principal = asyncio.run(Anonymous("local:me").authenticate("", "127.0.0.1"))
     for operation in permissions().roles:
         permit(principal, operation)

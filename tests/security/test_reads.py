@@ -68,7 +68,7 @@ def test_no_read_writes_anything(tmp_path: Path) -> None:
     asyncio.run(story())
 
 
-def test_no_link_decides_and_no_row_could_hold_one() -> None:
+def test_no_link_decides_and_no_row_contains_one() -> None:
     """There is no token for a link, in any row or any address: who decides shows a credential of his or her own."""
     columns = {column for kind in KINDS for column in kind.row._fields}
     assert not {column for column in columns if "link" in column}

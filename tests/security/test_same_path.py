@@ -68,7 +68,7 @@ async def theirs(store: Store) -> dict[str, str]:
 
 
 @pytest.mark.req("RUN-5", "GATE-2")
-def test_anothers_id_is_looked_for_as_one_that_nobody_has(tmp_path: Path) -> None:
+def test_ids_of_other_tenants_take_the_path_of_unknown_ids(tmp_path: Path) -> None:
     """Every route that takes an id: the same calls of the store, each in the asker's own tenant, and one answer."""
 
     async def story() -> None:

@@ -35,14 +35,14 @@ SECRET = "canary-Pass-77AQ"
     ],
     ids=str,
 )  # fmt: skip
-def test_a_value_under_the_name_of_a_secret_is_left_out(value: Any) -> None:
+def test_a_value_with_a_secret_name_is_redacted(value: Any) -> None:
     clean = redacted(value)
     assert SECRET not in json.dumps(clean) and GONE in json.dumps(clean)
     assert redacted(clean) == clean
     assert SECRET in secrets_in(value)
 
 
-def test_what_is_too_deep_to_be_read_is_looked_at_as_a_text() -> None:
+def test_deep_json_is_redacted_as_text() -> None:
     assert secrets_in({"args": "[" * 100_000}) == frozenset()
     assert SECRET not in redacted({"args": "[" * 100_000 + f'"password={SECRET}"'})["args"]
 
@@ -51,14 +51,14 @@ def test_a_secret_may_be_a_number() -> None:
     assert redacted({"password": 4711, "secret": 0.5, "n": 7}) == {"password": GONE, "secret": GONE, "n": 7}
 
 
-def test_what_is_none_stays() -> None:
+def test_harmless_values_stay() -> None:
     said = {"tokens": 412, "max_tokens": 4096, "password": None, "secret": False, "user": "ana", "text": "{not json"}
     assert redacted(said) == said
     hint = "send Authorization: Bearer … with a token that is current"
     assert redact(hint) == hint
 
 
-def test_what_no_name_calls_a_secret_stays_as_it_was_written() -> None:
+def test_values_without_a_secret_name_stay_unchanged() -> None:
     """Left out is what looks like a secret, and nothing else of a text is changed."""
     assert secrets_in({"order": "A-1234567", "pin": "12", "secret": 12345678, "list": ["another text"]}) == frozenset()
     assert redacted({"no secret here": "a text"}) == {"no secret here": "a text"}
@@ -77,7 +77,7 @@ def test_what_no_name_calls_a_secret_stays_as_it_was_written() -> None:
     ],
     ids=str,
 )  # fmt: skip
-def test_a_text_that_says_a_secret_is_redacted(text: str) -> None:
+def test_a_text_with_a_secret_is_redacted(text: str) -> None:
     assert SECRET not in redact(text)
 
 
@@ -98,14 +98,14 @@ NAMES = ["password", "passwd", "secret", "token", "api_key", "api-key", "apikey"
 
 @pytest.mark.req("OBS-3")
 @pytest.mark.parametrize("form", FORMS)
-def test_a_secret_of_a_known_form_is_left_out_where_nothing_names_it(form: str) -> None:
+def test_a_secret_of_known_form_is_redacted_without_a_name(form: str) -> None:
     said = redact(f"it answered: {form.replace('|', '')}")
     assert form.rpartition("|")[2] not in said and GONE in said, said
 
 
 @pytest.mark.req("OBS-3")
 @pytest.mark.parametrize("name", NAMES)
-def test_each_name_of_a_secret_is_known(name: str) -> None:
+def test_every_secret_name_is_recognized(name: str) -> None:
     assert redacted({name: SECRET, "n": 1}) == {name: GONE, "n": 1}
     assert secrets_in({name: SECRET}) == {SECRET}
     for said in (f"{name}={SECRET}", f"{name}: {SECRET}", f'"{name}": "{SECRET}"', f"{name} = '{SECRET}'"):
@@ -121,14 +121,14 @@ CUT = [
 
 @pytest.mark.req("OBS-3")
 @pytest.mark.parametrize("text", CUT)
-def test_a_text_that_was_cut_within_a_secret_holds_no_piece_of_it(text: str) -> None:
+def test_a_truncated_secret_leaves_no_part(text: str) -> None:
     """Errors, answers and audit lines are cut before anybody knows what is in them."""
     for end in range(text.index(SECRET) + 6, len(text)):
         said = redact(f"it answered: {text[:end]}")
         assert SECRET[:6] not in said, said
 
 
-def test_a_known_secret_is_left_out_to_its_last_piece() -> None:
+def test_a_known_secret_is_redacted_completely() -> None:
     """The text was cut within it, or another secret begins alike."""
     for end in range(6, len(SECRET)):
         assert SECRET[:6] not in redact(f"cannot log in as {SECRET[:end]}", [SECRET])
@@ -138,13 +138,13 @@ def test_a_known_secret_is_left_out_to_its_last_piece() -> None:
     assert redact(f"as {SECRET[:5]}", [SECRET]) == f"as {SECRET[:5]}", "so short a piece stands in every other word"
 
 
-def test_where_something_listens_is_no_secret() -> None:
+def test_addresses_are_not_redacted() -> None:
     for text in ("http://127.0.0.1:7168", "it listens on http://127.0.0.1:7168.", "(http://host:80)", "http://[::1]:7168",
                  '{"url": "http://127.0.0.1:7168"}', "postgresql://db:5432/outlast"):  # fmt: skip
         assert redact(text) == text
 
 
-def test_a_known_secret_is_left_out_where_nothing_names_it() -> None:
+def test_a_known_secret_is_redacted_without_a_name() -> None:
     known = secrets_in(b'{"password": "canary-Pass-77AQ", "pin": "1", "token": "short"}')
     assert known == {SECRET}
     assert redact(f"cannot log in as ana/{SECRET}!", known) == f"cannot log in as ana/{GONE}!"
@@ -155,7 +155,7 @@ def test_a_known_secret_is_left_out_where_nothing_names_it() -> None:
     ["password", "token-", "a", "eyJabcdefgh.", "-eyJabcdefgh", "x://a", "a.", "a:b://:", 'password="', "password   ",
      "bearer ", "sk-", "-----BEGIN PRIVATE KEY-----", '\\"secret', "secret=\\", "[", "{", '{"a":'],
 )  # fmt: skip
-def test_a_long_text_of_a_stranger_is_looked_at_in_its_length(unit: str) -> None:
+def test_redaction_takes_linear_time(unit: str) -> None:
     """A supplier's refusal is redacted in the worker's loop: one that took the square of its length cost the lease."""
     program = f"from outlast.telemetry.redact import redacted; redacted({unit!r} * ({1 << 20} // {len(unit)}))"
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)

@@ -42,7 +42,7 @@ def test_it_refuses_another_address_without_credentials(tmp_path: Path, host: st
 
 
 @pytest.mark.req("GATE-2")
-def test_with_credentials_it_asks_for_them(tmp_path: Path) -> None:
+def test_with_credentials_every_request_needs_one(tmp_path: Path) -> None:
     token, line = new_token("ana", tenant="acme", roles=["viewer"], person=True)
     with served(tmp_path, "--host", "0.0.0.0", OUTLAST_AUTH__TOKENS=line) as url:
         assert httpx2.get(f"{url}/v1/runs").status_code == 401
@@ -51,7 +51,7 @@ def test_with_credentials_it_asks_for_them(tmp_path: Path) -> None:
         assert huge.status_code in (400, 401, 431)
 
 
-def test_without_them_it_is_for_this_machine(tmp_path: Path) -> None:
+def test_without_credentials_only_this_machine_is_served(tmp_path: Path) -> None:
     with served(tmp_path) as url:
         assert url.startswith("http://127.0.0.1:") and httpx2.get(f"{url}/v1/runs").status_code == 200
         assert httpx2.get(f"{url}/v1/runs", headers={"Host": "evil.example"}).status_code == 403

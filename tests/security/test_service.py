@@ -48,7 +48,7 @@ def test_a_token_of_64_kb_is_refused(service: Service) -> None:
 
 
 @pytest.mark.req("GATE-2")
-def test_nobody_is_asked_for_a_body_before_he_is_known(service: Service) -> None:
+def test_the_body_is_read_after_authentication(service: Service) -> None:
     """Without a credential the answer comes before the body is read: an open end is not waited for."""
     host, port = service.url.removeprefix("http://").split(":")
     with socket.create_connection((host, int(port)), timeout=10) as line:
@@ -59,7 +59,7 @@ def test_nobody_is_asked_for_a_body_before_he_is_known(service: Service) -> None
         assert line.recv(4096).startswith(b"HTTP/1.1 401")
 
 
-def test_nothing_is_written_for_nobody(service: Service) -> None:
+def test_unauthenticated_requests_write_nothing(service: Service) -> None:
     before = service.do(service.operations().counts())
     with service.client(**{"Idempotency-Key": "nobody"}) as client:
         answer = client.post("/v1/workflows/ear/runs", json={"input": {}})
@@ -70,7 +70,7 @@ def test_nothing_is_written_for_nobody(service: Service) -> None:
 
 
 @pytest.mark.req("GATE-2")
-def test_whoever_guesses_over_http_is_locked_out_with_a_time(tmp_path: Path) -> None:
+def test_guessing_over_http_locks_an_address_out_with_a_retry_time(tmp_path: Path) -> None:
     with servers.serving(tmp_path, AuthSettings()) as service:
         with service.client("viewer") as known:
             assert known.get("/v1/runs").status_code == 200
@@ -88,7 +88,7 @@ def test_whoever_guesses_over_http_is_locked_out_with_a_time(tmp_path: Path) -> 
 @pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://127.0.0.1:1"])
 @pytest.mark.parametrize("kind", ["application/json", "text/plain", "application/x-www-form-urlencoded",
                                   "multipart/form-data; boundary=x"])  # fmt: skip
-def test_a_page_of_another_site_does_nothing(service: Service, origin: str, kind: str) -> None:
+def test_a_page_of_another_site_changes_nothing_over_http(service: Service, origin: str, kind: str) -> None:
     with service.client("admin", Origin=origin, **{"Content-Type": kind}) as client:
         answer = client.post("/v1/workflows/ear/runs", content=b'{"input": {}}')
     assert (answer.status_code, answer.json()["refusal"]) == (403, "cross_origin")
@@ -109,7 +109,7 @@ def test_no_other_site_may_read(service: Service) -> None:
             assert not any(name.startswith("access-control") for name in answer.headers)
 
 
-def test_every_answer_has_the_headers_of_safety(service: Service) -> None:
+def test_every_answer_has_the_security_headers(service: Service) -> None:
     with service.client("viewer") as client:
         answers = [client.get(path) for path in ("/v1/runs", "/healthz", "/nothing", "/v1/runs/x", "/openapi.json")]
         answers.append(client.post("/v1/workflows/ear/runs", json={}))
@@ -123,14 +123,14 @@ def test_every_answer_has_the_headers_of_safety(service: Service) -> None:
 @pytest.mark.parametrize(
     "path", ["/docs", "/redoc", "/openapi.json", "/docs/oauth2-redirect", "/metrics", "/debug", "/v1", "/debug/pprof"]
 )
-def test_documents_and_figures_are_not_for_strangers(service: Service, path: str) -> None:
+def test_the_document_and_metrics_need_a_credential(service: Service, path: str) -> None:
     with service.client() as client:
         answer = client.get(path)
     assert answer.status_code in (401, 404), "off, or behind the door"
     assert "paths" not in answer.text and "outlast_" not in answer.text
 
 
-def test_a_request_is_called_as_a_proxy_says_only_where_that_is_a_plain_word(service: Service) -> None:
+def test_a_request_id_of_a_proxy_must_be_a_plain_word(service: Service) -> None:
     for said, kept in [("req-1.A_b", True), ("x" * 64, True), ("x" * 65, False), ("a b", False), ("<script>", False),
                        ("a\tb", False), ("", False), ("é", False), ('"', False)]:  # fmt: skip
         with service.client("viewer") as client:
@@ -138,7 +138,7 @@ def test_a_request_is_called_as_a_proxy_says_only_where_that_is_a_plain_word(ser
         assert (answer.headers["X-Request-Id"] == said) is kept, said
 
 
-def test_an_id_that_was_never_given_is_nothing(service: Service) -> None:
+def test_an_unknown_id_is_not_found(service: Service) -> None:
     """The id of an effect is a word of ours: whoever makes one up reaches no statement with it."""
     run, key = "run_000000000000", "pay"
     made_up: list[Any] = [
@@ -154,7 +154,7 @@ def test_an_id_that_was_never_given_is_nothing(service: Service) -> None:
             assert "shows the ids" in answer.json()["detail"], (each, answer.text)
 
 
-def test_an_error_tells_nothing_of_the_inside(service: Service) -> None:
+def test_errors_reveal_no_internals(service: Service) -> None:
     with service.client("admin") as client:
         texts = [
             client.get("/v1/runs", params={"cursor": "x'; DROP TABLE run; --"}).text,
@@ -173,20 +173,20 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Any:
         yield found
 
 
-def test_on_this_machine_nobody_has_to_say_who_he_is(alone: Service) -> None:
+def test_loopback_callers_need_no_credential(alone: Service) -> None:
     with alone.client() as client:
         assert client.get("/v1/runs").status_code == 200
 
 
 @pytest.mark.parametrize("host", ["evil.example", "outlast.corp:80", "127.0.0.1.nip.io", "[::2]"])
-def test_without_authentication_another_name_is_refused(alone: Service, host: str) -> None:
+def test_without_authentication_other_host_names_are_refused(alone: Service, host: str) -> None:
     """A page whose name was made to point at this machine (DNS rebinding) names itself."""
     with alone.client(Host=host) as client:
         for answer in (client.get("/v1/runs"), client.post("/v1/workflows/ear/runs", json={})):
             assert (answer.status_code, answer.json()["refusal"]) == (403, "host")
 
 
-def test_a_forwarded_address_is_believed_from_a_listed_proxy_only(tmp_path: Path) -> None:
+def test_a_forwarded_address_is_trusted_from_a_listed_proxy_only(tmp_path: Path) -> None:
     """Whoever could name any address as his would never be locked out, or would be this machine."""
     forwarded = {"X-Forwarded-For": "198.51.100.7", "X-Forwarded-Proto": "https"}
     with servers.serving(tmp_path) as service, service.client(**forwarded) as client:
@@ -197,7 +197,7 @@ def test_a_forwarded_address_is_believed_from_a_listed_proxy_only(tmp_path: Path
         assert (answer.status_code, answer.json()["refusal"]) == (401, "not_local")
 
 
-def test_many_lines_that_say_nothing_do_not_stop_health(service: Service) -> None:
+def test_silent_connections_do_not_block_health(service: Service) -> None:
     """A part of S17: five hundred connections that send no request."""
     host, port = service.url.removeprefix("http://").split(":")
     lines = [socket.create_connection((host, int(port)), timeout=10) for _ in range(500)]

@@ -40,18 +40,18 @@ PAID: list[dict[str, Any]] = []
 
 
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
-def test_a_terminal_acts_on_nothing(text: str) -> None:
+def test_terminal_output_is_inert(text: str) -> None:
     for shown in (inert(text), json_escaped(json.dumps(text, ensure_ascii=False))):
         assert all(unicodedata.category(c) not in ("Cc", "Cf", "Zl", "Zp", "Cs") for c in shown), repr(shown)
     assert not set("\u3164\u2800\ufe01") & set(inert(text))
 
 
-def test_what_is_no_attack_stays() -> None:
+def test_harmless_text_stays() -> None:
     for text in ("Zahlung über 5 €", "приветствие", "⚠️ pay 1️⃣", "naïve — «x»", "你好", "αβγδ"):
         assert inert(text) == text
 
 
-def test_a_line_of_ten_megabytes_is_inert_in_its_length() -> None:
+def test_making_a_long_line_inert_takes_linear_time() -> None:
     text = "\x1b\u202ea" * (10 * 1024 * 1024 // 5)
     assert "\x1b" not in inert(text) and "\u202e" not in json_escaped(text)
 
@@ -66,7 +66,7 @@ def test_a_line_of_ten_megabytes_is_inert_in_its_length() -> None:
         ("𝐩𝐚𝐲 now", "is not «pay»"), ("ＡＣＭＥ", "is not «ACME»"), ("ΑΒΒ", "is not «ABB»"),
     ],
 )  # fmt: skip
-def test_what_deceives_is_told(text: str, told: str) -> None:
+def test_deceptive_text_is_marked(text: str, told: str) -> None:
     (warning, *_) = confusable_texts({"deep": [{"to": text}]})
     assert warning.startswith("deep.to: ") and told in warning
     assert confusable_texts({text: 1}), "a name deceives too"
@@ -75,7 +75,7 @@ def test_what_deceives_is_told(text: str, told: str) -> None:
 @pytest.mark.parametrize(
     "text", ["5 € für Zoë", "серу несут у хаоса и дома", "1º andar", "⚠️ x", "m²", "a\tb\nc", "東京"]
 )
-def test_what_deceives_nobody_is_not(text: str) -> None:
+def test_normal_text_is_not_marked(text: str) -> None:
     assert confusable_texts({"to": text}) == []
 
 
@@ -104,7 +104,7 @@ async def ask(ctx: Context[Transfer]) -> None:
 @pytest.mark.parametrize(
     "given", [HOSTILE, LONG, {"deep": [[[[HOSTILE]]]], "last": "x"}], ids=["hostile", "long", "deep"]
 )
-def test_what_the_approver_sees_is_what_is_done(tmp_path: Path, given: dict[str, Any]) -> None:
+def test_the_executed_call_is_the_one_shown(tmp_path: Path, given: dict[str, Any]) -> None:
     """On the command line and over HTTP, to the last argument; the approval marks what deceives."""
     url = f"sqlite:{tmp_path}/outlast.db"
     PAID.clear()

@@ -50,7 +50,7 @@ def refusal(issuer: Issuer, text: str, **given: Any) -> str:
 
 
 @pytest.mark.req("GATE-2")
-def test_a_good_token_is_its_caller(issuer: Issuer) -> None:
+def test_a_valid_token_gives_its_caller(issuer: Issuer) -> None:
     ends = int(time.time()) + 300
     found = read(issuer, token(exp=ends))
     until_ms = (ends + issuer.settings().leeway_s) * 1000
@@ -62,7 +62,7 @@ def test_a_good_token_is_its_caller(issuer: Issuer) -> None:
     assert read(issuer, token(EC_KEY, kid="e", algorithm="ES256")).name == "ana"
 
 
-def test_claims_are_found_where_the_settings_say(issuer: Issuer) -> None:
+def test_claims_are_read_at_the_configured_paths(issuer: Issuer) -> None:
     nested = token(realm_access={"roles": ["operator", "no role at all", 7]}, org={"id": "t1"})
     found = read(issuer, nested, roles_claim="realm_access.roles", tenant_claim="org.id", name_claim="email")
     assert (found.tenant, found.name, found.claims) == ("t1", "ana@corp.example", ("operator",))
@@ -101,7 +101,7 @@ def test_a_person_claim_that_is_neither_true_nor_false_refuses_the_token(
 
 
 @pytest.mark.req("GATE-2", "RUN-5")
-def test_a_role_of_the_installation_is_given_by_its_own_claim_alone(issuer: Issuer) -> None:
+def test_roles_of_the_installation_come_from_their_own_claim_only(issuer: Issuer) -> None:
     """The people who administer a tenant at the issuer choose its roles; they must not see all tenants."""
     tried = token(roles=["operator", "monitor"], installation=["monitor", "operator", "finance"])
     assert read(issuer, tried).claims == ("operator",)
@@ -122,12 +122,12 @@ def test_a_role_of_the_installation_is_given_by_its_own_claim_alone(issuer: Issu
     ],
     ids=str,
 )  # fmt: skip
-def test_claims_that_name_nobody_are_refused(issuer: Issuer, wrong: dict[str, Any]) -> None:
+def test_claims_without_a_caller_are_refused(issuer: Issuer, wrong: dict[str, Any]) -> None:
     assert refusal(issuer, token(**wrong)) == "claims"
 
 
 @pytest.mark.parametrize("wrong", [{"aud": "another"}, {"iss": "https://another.example"}, {"exp": None}], ids=str)
-def test_why_a_token_of_the_issuer_is_refused_is_told_to_the_log_alone(
+def test_the_reason_for_a_refused_token_is_only_in_the_log(
     issuer: Issuer, wrong: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     forged_too = token(RSA_KEYS[1], **wrong)
@@ -213,14 +213,14 @@ HEADERS_OF_NOBODY = [
 
 
 @pytest.mark.parametrize("which", HEADERS_OF_NOBODY)
-def test_a_header_that_cannot_be_ours_costs_the_issuer_nothing(issuer: Issuer, which: str) -> None:
+def test_a_malformed_header_causes_no_fetch(issuer: Issuer, which: str) -> None:
     """Not one fetch: whoever has no credential sends as many of these as he likes."""
     assert refusal(issuer, forged()[which]) == "invalid"
     assert issuer.fetches == 0
 
 
 @pytest.mark.parametrize("secret", [pem(RSA_KEYS[0]), json.dumps(public("k0", RSA_KEYS[0])).encode()])
-def test_a_public_key_is_no_shared_secret(issuer: Issuer, secret: bytes) -> None:
+def test_a_public_key_is_not_accepted_as_a_shared_secret(issuer: Issuer, secret: bytes) -> None:
     """HS256 with what everybody can read; and nobody can set a service up to believe such tokens."""
     signed = unsigned('{"alg":"HS256","kid":"k0"}').rpartition(".")[0]
     algorithm = jwt.algorithms.HMACAlgorithm(jwt.algorithms.HMACAlgorithm.SHA256)
@@ -231,7 +231,7 @@ def test_a_public_key_is_no_shared_secret(issuer: Issuer, secret: bytes) -> None
             authenticator(issuer.settings(algorithms=("RS256", weak)), SystemClock())
 
 
-def test_a_shared_secret_in_the_key_set_is_no_key(issuer: Issuer) -> None:
+def test_a_shared_secret_in_the_key_set_is_ignored(issuer: Issuer) -> None:
     issuer.keys.append({"kty": "oct", "kid": "s", "k": b64(b"x" * 32), "alg": "HS256"})
     issuer.keys.append(public("enc", RSA_KEYS[1], use="enc"))
     issuer.keys += [{"kty": "RSA", "kid": "broken", "n": "!"}, {"kty": "RSA", "kid": "odd", "alg": ["RS256"]}, 7]  # type: ignore[list-item]
@@ -239,7 +239,7 @@ def test_a_shared_secret_in_the_key_set_is_no_key(issuer: Issuer) -> None:
     assert refusal(issuer, token(RSA_KEYS[1], kid="enc")) == "invalid"
 
 
-def test_time_is_kept_within_a_minute(issuer: Issuer) -> None:
+def test_times_are_checked_within_a_minute(issuer: Issuer) -> None:
     now = int(time.time())
     assert read(issuer, token(exp=now - 20)).name == "ana"
     assert refusal(issuer, token(exp=now - 40)) == "token_expired"
@@ -256,7 +256,7 @@ def test_the_leeway_is_a_setting(issuer: Issuer) -> None:
 
 
 @pytest.mark.req("GATE-2", "RUN-5")
-def test_an_issuer_that_names_no_tenant_has_one_and_no_other(issuer: Issuer) -> None:
+def test_an_issuer_without_tenants_has_exactly_one(issuer: Issuer) -> None:
     assert read(issuer, token(tenant=None), tenant="globex").tenant == "globex"
     assert read(issuer, token(tenant="globex"), tenant="globex").tenant == "globex"
     for other in ("acme", "", 7, ["globex"], {"id": "globex"}):
@@ -275,7 +275,7 @@ def test_a_huge_token_is_refused_before_it_is_read(issuer: Issuer) -> None:
 
 @settings(max_examples=300, deadline=None)
 @given(st.one_of(st.text(max_size=200), st.binary(max_size=200).map(lambda b: f"{b64(b)}.{b64(b)}.{b64(b)}")))
-def test_whatever_is_sent_the_answer_is_401(text: str) -> None:
+def test_malformed_credentials_are_answered_401(text: str) -> None:
     door = authenticator(
         AuthSettings(issuer="i", audience="a", jwks_url="http://127.0.0.1:1/", person_claim="email"), SystemClock()
     )
@@ -294,13 +294,13 @@ def test_keys_come_over_https(url: str) -> None:
     authenticator(AuthSettings(issuer="i", audience="a", jwks_url="https://id.example.com/certs"), SystemClock())
 
 
-def test_what_is_missing_is_named_at_once() -> None:
+def test_missing_settings_are_listed_together() -> None:
     with pytest.raises(InvalidInput) as caught:
         authenticator(AuthSettings(issuer="i", roles_claim=""), SystemClock())
     assert [name for name, _ in caught.value.problems] == ["auth.audience", "auth.jwks_url", "auth.roles_claim"]
 
 
-def test_a_weak_key_proves_nothing(issuer: Issuer) -> None:
+def test_a_weak_key_is_refused(issuer: Issuer) -> None:
     weak = rsa.generate_private_key(public_exponent=65537, key_size=1024)
     issuer.keys.append(public("weak", weak))
     with warnings.catch_warnings():
@@ -309,24 +309,24 @@ def test_a_weak_key_proves_nothing(issuer: Issuer) -> None:
     assert refusal(issuer, text) == "invalid"
 
 
-def test_of_two_keys_of_one_name_the_first_counts(issuer: Issuer) -> None:
+def test_the_first_of_two_keys_with_one_id_counts(issuer: Issuer) -> None:
     issuer.keys.append(public("k0", RSA_KEYS[1]))
     assert read(issuer, token()).name == "ana"
     assert refusal(issuer, token(RSA_KEYS[1])) == "invalid"
 
 
 @pytest.mark.parametrize("odd", [{"kid": 0}, {"use": "enc"}, {"key_ops": ["encrypt"]}, {"key_ops": "verify"}], ids=str)
-def test_a_key_for_something_else_is_none(issuer: Issuer, odd: dict[str, Any]) -> None:
+def test_a_key_for_another_use_is_ignored(issuer: Issuer, odd: dict[str, Any]) -> None:
     issuer.keys.append({**public("0", RSA_KEYS[1]), **odd})
     assert refusal(issuer, token(RSA_KEYS[1], kid="0")) == "invalid"
 
 
-def test_no_algorithm_is_no_setting(issuer: Issuer) -> None:
+def test_an_empty_list_of_algorithms_is_refused(issuer: Issuer) -> None:
     with pytest.raises(InvalidInput, match="is empty"):
         authenticator(issuer.settings(algorithms=()), SystemClock())
 
 
-def test_an_issuer_that_never_ends_its_answer_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_endless_answer_of_the_issuer_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     """Byte after byte, each in time: the whole has a time too."""
     monkeypatch.setattr(signed_tokens, "FETCH_S", 0.3)
 
@@ -402,7 +402,7 @@ def test_a_new_key_is_found_and_a_revoked_one_stops_within_five_minutes(issuer: 
 
 
 @pytest.mark.req("GATE-2")
-def test_a_revoked_key_stops_also_where_no_token_has_come_since(issuer: Issuer) -> None:
+def test_a_revoked_key_stops_without_traffic(issuer: Issuer) -> None:
     """Its first token after a pause must not be the one that has the keys fetched."""
     clock = VirtualClock()
 
@@ -425,7 +425,7 @@ def test_a_revoked_key_stops_also_where_no_token_has_come_since(issuer: Issuer) 
 
 
 @pytest.mark.req("GATE-2")
-def test_an_issuer_that_hangs_delays_no_token_of_a_known_key(issuer: Issuer) -> None:
+def test_a_hanging_issuer_delays_no_known_key(issuer: Issuer) -> None:
     clock = VirtualClock()
 
     async def story() -> None:
@@ -450,7 +450,7 @@ def test_an_issuer_that_hangs_delays_no_token_of_a_known_key(issuer: Issuer) -> 
     asyncio.run(story())
 
 
-def test_a_caller_that_leaves_does_not_end_the_fetch_of_the_others(issuer: Issuer) -> None:
+def test_a_disconnecting_caller_does_not_cancel_the_fetch(issuer: Issuer) -> None:
     async def story() -> None:
         door = authenticator(issuer.settings(), SystemClock())
         issuer.answers.clear()
@@ -465,7 +465,7 @@ def test_a_caller_that_leaves_does_not_end_the_fetch_of_the_others(issuer: Issue
 
 
 @pytest.mark.req("GATE-2")
-def test_an_issuer_that_is_away_lets_nobody_in_for_longer_than_fifteen_minutes(issuer: Issuer) -> None:
+def test_an_unreachable_issuer_is_trusted_for_fifteen_minutes(issuer: Issuer) -> None:
     clock = VirtualClock()
 
     async def story() -> None:
@@ -502,16 +502,14 @@ def test_an_issuer_that_is_away_lets_nobody_in_for_longer_than_fifteen_minutes(i
         (200, json.dumps({"keys": [public("k0", RSA_KEYS[0])] + [{}] * 100}).encode(), {}),
     ],
 )  # fmt: skip
-def test_a_key_set_that_is_none_proves_nothing(
-    issuer: Issuer, status: int, body: bytes, headers: dict[str, str]
-) -> None:
+def test_an_invalid_key_set_is_refused(issuer: Issuer, status: int, body: bytes, headers: dict[str, str]) -> None:
     issuer.status, issuer.body, issuer.headers = status, body, headers
     with pytest.raises(Unverifiable):
         read(issuer, token())
 
 
 @pytest.mark.req("GATE-2")
-def test_a_flood_of_unknown_keys_is_one_fetch(issuer: Issuer) -> None:
+def test_a_flood_of_unknown_key_ids_causes_one_fetch(issuer: Issuer) -> None:
     clock = VirtualClock()
 
     async def story() -> None:
@@ -538,7 +536,7 @@ async def refusals(door: Credentials, texts: Iterable[str]) -> list[type[Excepti
 
 
 @pytest.mark.req("GATE-2")
-def test_a_lock_spares_whoever_comes_with_a_token_that_the_issuer_has_just_signed(issuer: Issuer) -> None:
+def test_a_lock_out_spares_tokens_with_a_valid_signature(issuer: Issuer) -> None:
     """A colleague behind the same proxy guesses; tokens are renewed every few minutes, so none of them is known."""
 
     async def story() -> None:
@@ -564,7 +562,7 @@ def test_a_lock_spares_whoever_comes_with_a_token_that_the_issuer_has_just_signe
     ],
     ids=lambda wrong: ", ".join(wrong),
 )  # fmt: skip
-def test_a_token_that_cannot_be_made_up_is_no_guess(issuer: Issuer, wrong: dict[str, Any]) -> None:
+def test_a_token_that_cannot_be_invented_is_not_a_guess(issuer: Issuer, wrong: dict[str, Any]) -> None:
     """A key that was just changed, a clock that is ahead, a service set up wrongly: people lock each other out."""
 
     async def story() -> None:
@@ -576,7 +574,7 @@ def test_a_token_that_cannot_be_made_up_is_no_guess(issuer: Issuer, wrong: dict[
     asyncio.run(story())
 
 
-def test_many_at_once_fetch_once() -> None:
+def test_concurrent_tokens_cause_one_fetch() -> None:
     with serving() as issuer:
 
         async def story() -> None:

@@ -44,7 +44,7 @@ async def fail(credentials: Credentials, client: str, token: str = "olt_guess") 
 
 
 @pytest.mark.req("GATE-2")
-def test_a_token_is_its_caller_and_stands_nowhere() -> None:
+def test_a_token_gives_its_caller_and_is_stored_nowhere() -> None:
     assert ANA not in LINES and len(ANA) >= 43
     found = asyncio.run(door(VirtualClock()).authenticate(f"bearer {ANA}", "192.0.2.1"))
     assert found == Principal("acme", "ana@corp", frozenset({"finance", "approver"}), ("approver", "finance"), True)
@@ -58,13 +58,13 @@ def test_a_token_is_its_caller_and_stands_nowhere() -> None:
      "Bearer \x00", "Bearer é", "Bearer " + "x" * 9_000],
     ids=[f"header {n}" for n in range(15)],  # the tokens are made anew in each process
 )  # fmt: skip
-def test_anything_else_proves_nothing(header: str) -> None:
+def test_other_tokens_are_refused(header: str) -> None:
     with pytest.raises(Unauthenticated) as caught:
         asyncio.run(door(VirtualClock()).authenticate(header, "192.0.2.1"))
     assert ANA not in str(caught.value)
 
 
-def test_a_token_has_its_last_day() -> None:
+def test_a_token_expires_after_its_last_day() -> None:
     clock = VirtualClock()
     until = datetime.fromtimestamp(clock.wall() / 1000 + 2 * 86_400, UTC)
     token, line = new_token("ana", tenant="acme", roles=["viewer"], person=True, until=until)
@@ -88,7 +88,7 @@ def test_a_token_has_its_last_day() -> None:
         (ANA_LINE + " until=soon", "until"),
     ],
 )  # fmt: skip
-def test_a_line_that_cannot_be_is_refused(line: str, why: str) -> None:
+def test_an_invalid_line_is_refused(line: str, why: str) -> None:
     with pytest.raises(InvalidInput, match=why):
         read_line(line)
     with pytest.raises(InvalidInput) as caught:
@@ -106,27 +106,25 @@ def test_a_line_that_cannot_be_is_refused(line: str, why: str) -> None:
     ],
     ids=range(8),
 )  # fmt: skip
-def test_a_token_is_made_for_one_name_with_the_roles_that_were_asked_for(
-    name: str, roles: list[str], person: bool
-) -> None:
+def test_a_token_has_one_name_and_the_requested_roles(name: str, roles: list[str], person: bool) -> None:
     """Nothing in a word of its line becomes another word of it."""
     with pytest.raises(InvalidInput):
         new_token(name, tenant="acme", roles=roles, person=person)
 
 
-def test_a_token_of_an_issuer_proves_nothing_where_none_is_believed() -> None:
+def test_a_jwt_is_refused_without_an_issuer() -> None:
     """And nobody is asked for its keys."""
     with pytest.raises(Unauthenticated) as caught:
         asyncio.run(door(VirtualClock()).authenticate(f"Bearer {issuers.token()}", "192.0.2.1"))
     assert caught.value.refusal == "invalid"
 
 
-def test_one_token_is_one_caller() -> None:
+def test_one_token_belongs_to_one_caller() -> None:
     with pytest.raises(InvalidInput, match="appears twice"):
         read_lines(f"{ANA_LINE}\n{ANA_LINE.replace('ana@corp', 'eve')}")
 
 
-def test_every_hash_is_compared_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_hash_is_compared_in_full(monkeypatch: pytest.MonkeyPatch) -> None:
     """Which of the tokens it is, or how much of it is right, does not show in the time that it takes."""
     compared: list[tuple[bytes, bytes]] = []
     original = __import__("hmac").compare_digest
@@ -146,7 +144,7 @@ def test_every_hash_is_compared_whole(monkeypatch: pytest.MonkeyPatch) -> None:
 
 # --- those who guess -----------------------------------------------------------------------------
 @pytest.mark.req("GATE-2")
-def test_whoever_guesses_is_locked_out_and_nobody_else() -> None:
+def test_only_the_guessing_address_is_locked_out() -> None:
     clock = VirtualClock()
 
     async def story() -> None:
@@ -170,7 +168,7 @@ async def locked_out(credentials: Credentials) -> None:
         await fail(credentials, "192.0.2.1")
 
 
-def test_a_token_that_was_good_is_read_from_a_locked_address_for_ten_minutes() -> None:
+def test_a_recently_valid_token_is_accepted_from_a_locked_address() -> None:
     clock = VirtualClock()
 
     async def story() -> None:
@@ -186,7 +184,7 @@ def test_a_token_that_was_good_is_read_from_a_locked_address_for_ten_minutes() -
     asyncio.run(story())
 
 
-def test_a_credential_that_was_good_and_has_expired_is_told_so_from_a_locked_address() -> None:
+def test_an_expired_token_is_reported_as_expired_from_a_locked_address() -> None:
     clock = VirtualClock()
     until = datetime.fromtimestamp(clock.wall() / 1000 // 86_400 * 86_400 + 86_400, UTC)
     token, line = new_token("ana", tenant="acme", roles=[], person=True, until=until)
@@ -221,7 +219,7 @@ def test_in_a_full_bucket_the_address_that_failed_longest_ago_is_forgotten() -> 
 
 
 @pytest.mark.req("GATE-2")
-def test_processes_that_share_a_file_count_together() -> None:
+def test_processes_with_a_shared_file_count_together() -> None:
     """Two of one service: a guess counts wherever it arrives, and a good token is good for both."""
     clock = VirtualClock()
     fd = shared_file()
@@ -278,7 +276,7 @@ def test_no_count_is_lost_between_processes() -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_a_process_that_is_frozen_while_it_writes_does_not_stop_the_others() -> None:
+def test_a_process_frozen_while_writing_does_not_block_others() -> None:
     fd = shared_file()
     command = [sys.executable, "-c", FROZEN, str(fd)]
     with subprocess.Popen(command, pass_fds=(fd,), stdin=subprocess.PIPE, stdout=subprocess.PIPE) as frozen:
@@ -291,7 +289,7 @@ def test_a_process_that_is_frozen_while_it_writes_does_not_stop_the_others() -> 
     os.close(fd)
 
 
-def test_an_expired_token_and_a_missing_one_are_no_guesses() -> None:
+def test_expired_and_missing_tokens_are_not_guesses() -> None:
     clock = VirtualClock()
     token, line = new_token("old", tenant="acme", roles=[], person=True, until=datetime(2020, 1, 1, tzinfo=UTC))
 
@@ -312,7 +310,7 @@ def locked(failures: Failures) -> int:
     return failures.locked_ms("192.0.2.1") // 1000
 
 
-def test_each_lock_is_longer_up_to_a_quarter_of_an_hour() -> None:
+def test_locks_double_up_to_a_quarter_of_an_hour() -> None:
     clock, locks = VirtualClock(), []
     failures = Failures(clock)
     for _ in range(7):
@@ -324,7 +322,7 @@ def test_each_lock_is_longer_up_to_a_quarter_of_an_hour() -> None:
     assert locked(failures) == 60
 
 
-def test_who_goes_on_guessing_slowly_is_not_forgiven_the_locks_before() -> None:
+def test_slow_guessing_keeps_earlier_locks() -> None:
     """Forgiven is who guesses nothing for a quarter of an hour, not who waits a minute between two attempts."""
     clock, locks = VirtualClock(), []
     failures = Failures(clock)
@@ -339,7 +337,7 @@ def test_who_goes_on_guessing_slowly_is_not_forgiven_the_locks_before() -> None:
     assert locks == [60, 120]
 
 
-def test_slow_mistakes_lock_nobody_out() -> None:
+def test_slow_mistakes_cause_no_lock_out() -> None:
     clock = VirtualClock()
     failures = Failures(clock)
     for _ in range(10 * MOST):

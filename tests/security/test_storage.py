@@ -28,7 +28,7 @@ class Bomb:
         return Path.touch, (self.file,)
 
 
-def test_a_store_is_its_owners_alone(tmp_path: Path) -> None:
+def test_a_store_is_readable_by_its_owner_only(tmp_path: Path) -> None:
     async def story() -> None:
         store = await open_store(f"sqlite:{tmp_path}/outlast.db")
         await Operations(store, tenant="t", actor=Actor("ana"), workflows={"ear": ears}).start("ear", {})
@@ -45,7 +45,7 @@ def readable_by(folder: Path) -> dict[str, int]:
 
 @pytest.mark.parametrize("form", ["pickle", "constructor", "reference"])
 @pytest.mark.parametrize("column", ["snapshot", "body"])
-def test_nothing_that_is_stored_becomes_code(tmp_path: Path, form: str, column: str) -> None:
+def test_stored_data_never_becomes_code(tmp_path: Path, form: str, column: str) -> None:
     """A bomb in a run's rows: looked at, walked, exported and checked, it is data, or an error."""
     pwned = tmp_path / "pwned"
     bomb = pickle.dumps(Bomb(pwned))

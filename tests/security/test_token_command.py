@@ -18,7 +18,7 @@ def typed(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.req("GATE-2")
-def test_what_it_prints_lets_its_owner_in(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_printed_token_is_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
     answer = typed("ana@corp", "approver", "finance", "--tenant", "acme", "--days", "30", "-o", "json")
     assert answer.returncode == 0, answer.stderr
     made = json.loads(answer.stdout)
@@ -29,7 +29,7 @@ def test_what_it_prints_lets_its_owner_in(monkeypatch: pytest.MonkeyPatch) -> No
     assert made["token"] not in made["line"] and re.search(r"until=\d{4}-\d\d-\d\d", made["line"])
 
 
-def test_a_person_reads_it_and_a_program_never_decides() -> None:
+def test_a_token_of_a_program_never_decides() -> None:
     answer = typed("bot", "agent", "--program")
     assert answer.returncode == 0
     assert re.match(r"token  olt_\S{43}\nline   bot tenant=default roles=agent person=no sha256=[0-9a-f]{64}\n$",
@@ -37,7 +37,7 @@ def test_a_person_reads_it_and_a_program_never_decides() -> None:
     assert "OUTLAST_AUTH__TOKENS" in answer.stderr
 
 
-def test_a_role_that_opens_no_door_is_told() -> None:
+def test_a_role_without_rights_is_reported() -> None:
     answer = typed("ana", "lead")
     assert answer.returncode == 0 and "lead alone opens no door: add one of admin, " in answer.stderr
     assert "opens no door" not in typed("ana", "lead", "approver").stderr
@@ -51,6 +51,6 @@ def test_a_role_that_opens_no_door_is_told() -> None:
         (("ana corp", "viewer"), "a name has no spaces"), (("ana", "viewer", "--days", "0"), "--days"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_is_said_in_a_sentence(words: tuple[str, ...], says: str) -> None:
+def test_invalid_arguments_are_reported_in_one_sentence(words: tuple[str, ...], says: str) -> None:
     answer = typed(*words)
     assert answer.returncode == 2 and says in answer.stderr and "Traceback" not in answer.stderr

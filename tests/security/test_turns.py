@@ -14,7 +14,7 @@ from outlast.service.tenant_limits import TenantLimits
 from tests.security.server import Service
 
 
-def test_a_tenant_has_so_many_turns_and_another_has_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_tenant_has_its_own_slots(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "AT_ONCE", 2)
     monkeypatch.setattr(module, "WAITING", 3)
 
@@ -55,7 +55,7 @@ def body(size: int) -> Callable[[], Awaitable[int]]:
     return read
 
 
-def test_a_tenant_that_sends_its_bodies_slowly_waits_for_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_bodies_delay_only_their_tenant(monkeypatch: pytest.MonkeyPatch) -> None:
     """A request counts from before its body: a tenant held every connection with bodies that did not come."""
     monkeypatch.setattr(module, "AT_ONCE", 2)
 
@@ -83,7 +83,7 @@ def test_a_tenant_that_sends_its_bodies_slowly_waits_for_itself(monkeypatch: pyt
     asyncio.run(story())
 
 
-def test_large_bodies_of_a_tenant_wait_up_to_a_size(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waiting_bodies_of_a_tenant_have_a_size_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """A thousand of a megabyte each would be a gigabyte of one tenant; one that is too large alone is no flood."""
     monkeypatch.setattr(module, "BODIES_BYTES", 10)
 
@@ -105,7 +105,7 @@ def test_large_bodies_of_a_tenant_wait_up_to_a_size(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.req("RUN-5")
-def test_a_flood_is_answered_whole_and_another_tenant_at_once(
+def test_a_flood_is_answered_completely_and_another_tenant_promptly(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No start is lost or made twice: as many runs as were answered with 201; the others have a time to come again."""

@@ -89,7 +89,7 @@ def strangers(url: str, count: int) -> Iterator[list[socket.socket]]:
         yield there
 
 
-def test_silent_strangers_leave_descriptors_to_the_worker_and_its_calls(tmp_path: Path, receiver: str) -> None:
+def test_silent_connections_leave_descriptors_for_the_worker_and_its_calls(tmp_path: Path, receiver: str) -> None:
     """256 descriptors, all of them held by strangers: the worker beside them ended, with its effects uncertain."""
     (tmp_path / "flows.py").write_text(FLOWS, encoding="utf-8")
     serve = f"ulimit -n {DESCRIPTORS} && exec {sys.executable} -m outlast -o ndjson serve flows.py --port 0"
@@ -117,7 +117,7 @@ def test_silent_strangers_leave_descriptors_to_the_worker_and_its_calls(tmp_path
     assert "Too many open files" not in err, err[-2_000:]
 
 
-def test_a_process_keeps_descriptors_of_every_limit() -> None:
+def test_descriptors_are_reserved_under_every_limit() -> None:
     assert [connections_within(limit) for limit in (0, 64, 256, 1_024, 4_096)] == [1, 32, 128, 512, 3_584]
     assert connections_within(1 << 30) == CONNECTIONS_MAX
 
@@ -138,7 +138,7 @@ def taken(connections: Connections, address: str) -> Any:
     return wire if connections.enter(wire, address) else None
 
 
-def test_a_connection_that_waits_makes_room_a_stranger_first_the_longest_first() -> None:
+def test_the_longest_idle_unauthenticated_connection_is_closed_first() -> None:
     connections = Connections(3)
     good, *wires = [taken(connections, f"192.0.2.{number}") for number in range(3)]
     connections.prove(good)
@@ -147,7 +147,7 @@ def test_a_connection_that_waits_makes_room_a_stranger_first_the_longest_first()
     assert len(connections) == 3
 
 
-def test_a_request_under_way_is_never_ended_for_room() -> None:
+def test_a_busy_connection_is_never_closed() -> None:
     connections = Connections(2)
     wires = [taken(connections, f"192.0.2.{number}") for number in range(2)]
     for each in wires:
@@ -157,7 +157,7 @@ def test_a_request_under_way_is_never_ended_for_room() -> None:
     assert taken(connections, "192.0.2.9") and wires[1].ended
 
 
-def test_an_address_has_a_share_until_a_credential_came() -> None:
+def test_an_address_has_a_share_until_a_credential_arrives() -> None:
     connections = Connections(10 * STRANGERS_SHARE)
     first, *more = [taken(connections, "192.0.2.1") for _ in range(10)]
     assert taken(connections, "192.0.2.1") and first.ended and not any(each.ended for each in more)
@@ -179,7 +179,7 @@ def listed(there: socket.socket, ask: bytes) -> bool:
     return got.startswith(b"HTTP/1.1 200 ") and got.endswith(b'"runs":[]}')
 
 
-def test_a_caller_with_a_credential_is_kept_where_strangers_come_and_go(folder_url: str) -> None:
+def test_an_authenticated_connection_stays_while_others_come_and_go(folder_url: str) -> None:
     token, line = new_token("ops", tenant="acme", roles=["operator"], person=False)
     who = authenticator(AuthSettings(tokens=SecretStr(line)), SystemClock())
     with Running(folder_url, authenticator=who, worker=False) as service:
@@ -193,7 +193,7 @@ def test_a_caller_with_a_credential_is_kept_where_strangers_come_and_go(folder_u
                 assert len(service.state.connections) <= 8
 
 
-def test_a_connection_without_room_is_told_when_to_come_again(folder_url: str) -> None:
+def test_a_refused_connection_gets_a_retry_time(folder_url: str) -> None:
     slow = b"POST /v1/workflows/refund/runs HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n" \
            b"Content-Length: 9\r\n\r\n{"  # fmt: skip
     with Running(folder_url, bounds=Bounds(body_s=PATIENCE_S), worker=False) as service:
@@ -206,7 +206,7 @@ def test_a_connection_without_room_is_told_when_to_come_again(folder_url: str) -
             assert answer.startswith(b"HTTP/1.1 503 ") and b"Retry-After: 1" in answer
 
 
-def test_streams_leave_room_for_other_tenants_callers_and_addresses(folder_url: str) -> None:
+def test_streams_leave_capacity_for_other_tenants_callers_and_addresses(folder_url: str) -> None:
     """One tenant held all of them, and another's first was refused."""
 
     async def story() -> None:

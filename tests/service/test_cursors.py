@@ -37,7 +37,7 @@ async def opened(cursors: Cursors, cursor: str, request: Request, tenant: str = 
 
 
 @pytest.mark.req("RUN-5")
-def test_a_cursor_is_for_one_tenant_one_list_and_one_filter(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cursor_is_bound_to_tenant_list_and_filter(monkeypatch: pytest.MonkeyPatch) -> None:
     compared: list[tuple[bytes, bytes]] = []
     whole = module.hmac.compare_digest
     monkeypatch.setattr(module.hmac, "compare_digest", lambda a, b: compared.append((a, b)) or whole(a, b))
@@ -63,7 +63,7 @@ def test_a_cursor_is_for_one_tenant_one_list_and_one_filter(monkeypatch: pytest.
 
 
 @pytest.mark.req("RUN-5")
-def test_the_key_of_cursors_is_in_no_export(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_exports_do_not_contain_the_cursor_secret(monkeypatch: pytest.MonkeyPatch) -> None:
     """It was made of the generation, which an export shows: whoever had one could make any cursor."""
     keys: list[bytes] = []
     digest = module.hmac.digest
@@ -89,7 +89,7 @@ def test_the_key_of_cursors_is_in_no_export(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.req("RUN-5")
-def test_a_cursor_that_was_changed_or_made_up_is_refused() -> None:
+def test_a_changed_or_invented_cursor_is_refused() -> None:
     async def story() -> None:
         store = await open_store("memory:")
         cursors = Cursors(store)

@@ -27,7 +27,7 @@ def test_a_decision_names_what_was_shown(service: Service) -> None:
 
 @pytest.mark.req("GATE-2")
 @pytest.mark.parametrize("decision", ["approve", "reject", "again"])
-def test_no_decision_is_about_what_was_not_seen(service: Service, decision: str) -> None:
+def test_a_decision_requires_the_version_that_was_shown(service: Service, decision: str) -> None:
     approval, tag = service.asked()
     service.post(f"/v1/approvals/{approval}/claim")
     stale = service.decide(approval, tag, decision)
@@ -36,7 +36,7 @@ def test_no_decision_is_about_what_was_not_seen(service: Service, decision: str)
 
 
 @pytest.mark.req("GATE-2")
-def test_what_names_no_version_decides_nothing(service: Service) -> None:
+def test_an_invalid_if_match_decides_nothing(service: Service) -> None:
     """«Whatever it is by now» is none, nor is one that never was."""
     approval, _ = service.asked()
     for tag in ("*", "v1", '"v0"', '"v01"', '"v"', '"1"', '"v1", "v2"', '"v1" x', '"v1', "0", '"v-1"', f'"v{10**16}"'):
@@ -47,7 +47,7 @@ def test_what_names_no_version_decides_nothing(service: Service) -> None:
 
 
 @pytest.mark.req("GATE-2")
-def test_the_second_one_is_told_who_won(service: Service) -> None:
+def test_the_second_approver_learns_who_decided(service: Service) -> None:
     approval, tag = service.asked()
     assert service.decide(approval, tag, "reject").status_code == 200
     second = service.decide(approval, tag)
@@ -66,7 +66,7 @@ def test_a_replayed_decision_is_the_same_answer_and_one_decision(service: Servic
     assert (other.status_code, other.json()["refusal"]) == (422, "other_request")
 
 
-def test_nobody_says_in_the_body_who_decides(service: Service) -> None:
+def test_the_body_cannot_name_the_approver(service: Service) -> None:
     approval, tag = service.asked()
     body = {"decision": "approve", "reason": "yes", "decided_by": "boss"}
     answer = service.post(f"/v1/approvals/{approval}/decision", body, if_match=tag)
@@ -74,7 +74,7 @@ def test_nobody_says_in_the_body_who_decides(service: Service) -> None:
     assert service.get(f"/v1/approvals/{approval}").json()["status"] == ApprovalStatus.PENDING
 
 
-def test_the_run_that_ended_takes_no_decision(service: Service) -> None:
+def test_an_ended_run_accepts_no_decision(service: Service) -> None:
     run = service.start()
     approval, tag = service.asked(run)
     assert service.post(f"/v1/runs/{run}/cancel", {"reason": "changed my mind"}).status_code == 200
@@ -83,7 +83,7 @@ def test_the_run_that_ended_takes_no_decision(service: Service) -> None:
     assert (late.status_code, late.json()["refusal"]) == (410, "ended")
 
 
-def test_what_a_person_needs_is_there(service: Service) -> None:
+def test_an_approval_has_the_information_for_a_decision(service: Service) -> None:
     approval, tag = service.asked()
     body = service.get(f"/v1/approvals/{approval}").json()
     assert body["plans"][0]["arguments"] == {"order_id": "A-17", "cents": 4200} and body["you_may_decide"]
@@ -97,14 +97,14 @@ def test_what_a_person_needs_is_there(service: Service) -> None:
     assert [c["by"] for c in answer.json()["approval"]["changed_since_asked"]][:1] == ["local:ana"]
 
 
-def test_a_decision_that_changes_what_may_not_be_changed(service: Service) -> None:
+def test_a_decision_cannot_change_fixed_arguments(service: Service) -> None:
     approval, tag = service.asked()
     body = {"decision": "approve", "reason": "x", "changes": {"order_id": "B"}}
     answer = service.post(f"/v1/approvals/{approval}/decision", body, if_match=tag)
     assert (answer.status_code, answer.json()["refusal"]) == (409, "not_editable")
 
 
-def test_handing_on_and_the_inbox(service: Service) -> None:
+def test_a_reassigned_approval_is_in_the_inbox_of_the_new_role(service: Service) -> None:
     approval, tag = service.asked()
     mine = service.get("/v1/approvals?mine=true&limit=1000").json()["approvals"]
     assert approval in {each["approval"] for each in mine}
@@ -120,7 +120,7 @@ def test_handing_on_and_the_inbox(service: Service) -> None:
 
 
 @pytest.mark.req("GATE-2")
-def test_what_changes_while_it_is_decided_is_not_decided(service: Service) -> None:
+def test_an_approval_that_changes_meanwhile_is_not_decided(service: Service) -> None:
     """Somebody claims it between the look at it and the commit: what was shown is not what stands there."""
     approval, tag = service.asked()
     store, ops = service.state.store, service.state.operations(_me(service))
@@ -143,7 +143,7 @@ def test_what_changes_while_it_is_decided_is_not_decided(service: Service) -> No
 
 
 @pytest.mark.parametrize("verb", ["claim", "reassign"])
-def test_what_was_not_seen_is_neither_claimed_nor_handed_on(service: Service, verb: str) -> None:
+def test_a_stale_approval_is_neither_claimed_nor_reassigned(service: Service, verb: str) -> None:
     approval, tag = service.asked()
     service.post(f"/v1/approvals/{approval}/claim")
     body = {"to": "legal", "reason": "theirs"} if verb == "reassign" else None
@@ -158,7 +158,7 @@ def _me(service: Service) -> Any:
 
 
 @pytest.mark.req("GATE-2")
-def test_another_round(service: Service) -> None:
+def test_a_decision_can_ask_for_another_round(service: Service) -> None:
     approval, tag = service.asked()
     answer = service.decide(approval, tag, "again")
     assert answer.json()["approval"]["status"] == ApprovalStatus.AGAIN

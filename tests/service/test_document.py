@@ -22,13 +22,13 @@ def operations(service: Service) -> dict[str, tuple[str, str, dict[str, Any]]]:
     }
 
 
-def test_every_operation_has_a_place_in_the_table_of_permissions(service: Service) -> None:
+def test_the_table_of_permissions_has_every_operation(service: Service) -> None:
     found = operations(service)
     assert len(found) >= 35
     assert set(found) - OPEN <= set(permissions().roles)
 
 
-def test_every_operation_says_how_it_is_refused(service: Service) -> None:
+def test_every_operation_documents_its_errors(service: Service) -> None:
     document = service.get("/openapi.json").json()
     assert document["openapi"].startswith("3.1")
     for name, (method, path, operation) in operations(service).items():
@@ -48,14 +48,14 @@ def test_every_operation_says_how_it_is_refused(service: Service) -> None:
     assert tag["required"] and tag["schema"]["type"] == "string"
 
 
-def test_every_schema_has_a_name_of_its_own(service: Service) -> None:
+def test_schema_names_are_unique(service: Service) -> None:
     """Two of one name become `X-Input` and `X-Output` of one title, for which generators of clients make no type."""
     schemas = service.get("/openapi.json").json()["components"]["schemas"]
     titles = [schema["title"] for schema in schemas.values() if "title" in schema]
     assert not [name for name in schemas if "-" in name] and len(set(titles)) == len(titles)
 
 
-def test_what_is_answered_is_what_the_document_says(service: Service) -> None:
+def test_answers_match_the_document(service: Service) -> None:
     """A view that has grown a field, and a model that has one too many, are both found here."""
     run = service.start()
     approval, tag = service.asked(run)
@@ -120,7 +120,7 @@ def _same(document: Any, schema: dict[str, Any], value: Any, where: str) -> None
             _same(document, schema["items"], each, where)
 
 
-def test_no_field_of_a_view_is_left_out(service: Service) -> None:
+def test_models_have_every_field_of_their_views(service: Service) -> None:
     """Compared with the views themselves, since a model passes over what it does not know."""
     run = service.start()
     approval, tag = service.asked(run)

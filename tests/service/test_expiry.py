@@ -75,7 +75,7 @@ def test_a_stream_ends_when_its_credential_expires(service: Service, office: Off
 
 @pytest.mark.req("GATE-2")
 @pytest.mark.parametrize("how", ["revoked", "no_role", "another", "other_tenant"])
-def test_a_stream_ends_soon_after_its_credential_is_withdrawn(service: Service, office: Office, how: str) -> None:
+def test_a_stream_ends_soon_after_its_credential_is_revoked(service: Service, office: Office, how: str) -> None:
     run = service.start("wish", text="?")
     with stream(service, f"/v1/runs/{run}/events") as events:
         assert next(each for each in events if "event" in each)
@@ -93,7 +93,7 @@ def test_a_stream_ends_soon_after_its_credential_is_withdrawn(service: Service, 
 
 @pytest.mark.req("GATE-2")
 @pytest.mark.parametrize(("left_ms", "most_s"), [(5_000, 5.0), (0, 30.0), (10**9, 30.0)])
-def test_it_is_looked_at_again_soon_and_at_its_very_end(
+def test_the_credential_is_checked_regularly_and_at_its_expiry(
     monkeypatch: pytest.MonkeyPatch, left_ms: int, most_s: float
 ) -> None:
     """Between two looks it outlives neither its end nor half a minute."""
@@ -125,7 +125,7 @@ def test_it_is_looked_at_again_soon_and_at_its_very_end(
 
 
 @pytest.mark.req("GATE-2")
-def test_who_does_not_hear_the_goodbye_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stream_closes_if_its_last_event_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """A caller who reads nothing keeps no stream open beyond the end of the credential."""
     monkeypatch.setattr(streams, "GOODBYE_S", 0.01)
 
@@ -151,7 +151,7 @@ def test_who_does_not_hear_the_goodbye_is_left(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize(("fault", "told"), [(RuntimeError("ours"), True), (ConnectionResetError(), False)], ids=str)
-def test_a_fault_of_a_stream_is_told_and_a_caller_who_went_is_none(fault: Exception, told: bool) -> None:
+def test_a_fault_of_a_stream_is_logged_and_a_disconnect_is_not(fault: Exception, told: bool) -> None:
     async def event_broadcaster() -> None:
         async def frames() -> AsyncIterator[bytes]:
             yield b"data: 1\n\n"
@@ -171,7 +171,7 @@ def test_a_fault_of_a_stream_is_told_and_a_caller_who_went_is_none(fault: Except
         asyncio.run(event_broadcaster())
 
 
-def test_an_issuer_that_is_away_withdraws_nothing(service: Service, office: Office) -> None:
+def test_an_unavailable_issuer_revokes_nothing(service: Service, office: Office) -> None:
     run = service.start("wish", text="?")
     with stream(service, f"/v1/runs/{run}/events") as events:
         assert next(each for each in events if "event" in each)
@@ -185,7 +185,7 @@ def test_an_issuer_that_is_away_withdraws_nothing(service: Service, office: Offi
 
 
 @pytest.mark.req("GATE-2")
-def test_every_kind_of_credential_says_when_it_ends() -> None:
+def test_every_kind_of_credential_has_its_expiry() -> None:
     asyncio.run(_ends())
 
 
@@ -205,7 +205,7 @@ async def _ends() -> None:
         assert (await door.authenticate(f"Bearer {made}", "1.2.3.4")).until_ms == ms
 
 
-def test_ended_streams_leave_nothing_behind(service: Service, office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ended_streams_leave_no_state(service: Service, office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether the run ends, the listener goes, or the credential: no listener, no run, no task is left."""
     monkeypatch.setattr(event_broadcaster, "KEEP_S", 0.0)
     run, other = service.start("wish", text="?"), service.start("wish", text="?")

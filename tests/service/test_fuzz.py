@@ -4,7 +4,7 @@ from tests.service.conftest import Running
 from tests.service.fuzz import play
 
 
-def test_no_made_up_request_is_answered_5xx(folder_url: str) -> None:
+def test_no_generated_request_is_answered_5xx(folder_url: str) -> None:
     with Running(folder_url) as service:
         report = play(service, 350)
         assert report.faults == []

@@ -52,14 +52,14 @@ def left_by(service: Service, key: str, ago_ms: int) -> None:
 
 @pytest.mark.req("RUN-4")
 @pytest.mark.parametrize("body", [b"{", b"\xff\xfe", b'{"input": {"cents": 1e999}}', b"[" * 60, b'"\\ud800"'])
-def test_a_body_that_is_none_is_refused_with_a_key_too(service: Service, body: bytes) -> None:
+def test_an_invalid_body_is_refused_with_a_key_too(service: Service, body: bytes) -> None:
     headers = {"Content-Type": "application/json", "Idempotency-Key": "no-json"}
     answer = service.client.post(PATH, content=body, headers=headers)
     assert answer.status_code == 422, answer.text
 
 
 @pytest.mark.req("RUN-4")
-def test_one_under_way_is_409_and_a_dead_ones_is_taken_over(service: Service) -> None:
+def test_a_key_in_progress_is_409_and_one_of_a_dead_process_is_free_later(service: Service) -> None:
     left_by(service, "young", 0)
     young = service.post(PATH, BODY, idempotency_key="young")
     assert (young.status_code, young.json()["refusal"], young.headers["retry-after"]) == (409, "in_flight", "1")
@@ -70,7 +70,7 @@ def test_one_under_way_is_409_and_a_dead_ones_is_taken_over(service: Service) ->
 
 
 @pytest.mark.req("RUN-4")
-def test_many_at_once_start_one_run(service: Service) -> None:
+def test_concurrent_repetitions_start_one_run(service: Service) -> None:
     async def many() -> list[httpx2.Response]:
         async with httpx2.AsyncClient(base_url=service.url, timeout=30) as client:
             return list(
@@ -85,7 +85,7 @@ def test_many_at_once_start_one_run(service: Service) -> None:
 
 
 @pytest.mark.req("RUN-4")
-def test_an_answer_is_forgotten_after_a_week_and_no_sooner(folder_url: str) -> None:
+def test_an_answer_is_kept_for_a_week(folder_url: str) -> None:
     """`purge` forgets it; what a run was started with is remembered for ever."""
     with Running(folder_url, worker=False) as service:
         ops = service.state.operations(service.call(service.state.authenticator.authenticate("", "127.0.0.1")))
@@ -134,7 +134,7 @@ def test_a_decision_and_a_stream_on_postgresql(postgres_url: str) -> None:
 
 
 @pytest.mark.req("RUN-4")
-def test_one_takes_over_from_a_dead_process_and_the_others_wait(service: Service) -> None:
+def test_one_repetition_takes_over_from_a_dead_process(service: Service) -> None:
     """Ten ask again at once what a process died over: it is done by one of them."""
     ask = {"what": "activity", "name": "elsewhere", "reason": "x"}
     stamp = digest("pause", "/v1/pauses", "", ask)
@@ -155,7 +155,7 @@ def test_one_takes_over_from_a_dead_process_and_the_others_wait(service: Service
 
 
 @pytest.mark.req("RUN-4")
-def test_an_answer_that_is_a_refusal_is_not_kept(service: Service) -> None:
+def test_a_refusal_is_not_stored(service: Service) -> None:
     """Also where a handler answers it instead of raising."""
     statuses = [409, 201]
 
@@ -172,9 +172,7 @@ def test_an_answer_that_is_a_refusal_is_not_kept(service: Service) -> None:
 
 
 @pytest.mark.req("RUN-4")
-def test_an_answer_too_large_for_a_row_is_not_kept_and_yet_done_once(
-    service: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_large_answer_is_not_stored_and_executed_once(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     """A replay says that it was done, and where; the rest can be read there."""
     monkeypatch.setattr(idempotency, "BODY_BYTES_MAX", 20)
     first, again = [service.post(PATH, {**BODY, "id": "large-1"}, idempotency_key="large") for _ in range(2)]
@@ -184,9 +182,7 @@ def test_an_answer_too_large_for_a_row_is_not_kept_and_yet_done_once(
 
 
 @pytest.mark.req("RUN-4")
-def test_a_key_that_is_forgotten_at_this_very_instant_is_asked_again(
-    service: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_key_purged_meanwhile_is_in_flight(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     """Found to be there, and gone when it is read: nothing is done meanwhile."""
     assert service.post(PATH, BODY, idempotency_key="gone").status_code == 201
     store = service.state.store
@@ -200,7 +196,7 @@ def test_a_key_that_is_forgotten_at_this_very_instant_is_asked_again(
     assert (answer.status_code, answer.json()["refusal"]) == (409, "in_flight")
 
 
-def test_a_secret_is_kept_in_no_answer(service: Service) -> None:
+def test_stored_answers_contain_no_secret(service: Service) -> None:
     ask, key = {"url": "https://93.184.215.14/hooks"}, "hook-1"
     first = service.post("/v1/webhooks", ask, Idempotency_Key=key)
     assert first.status_code == 201, first.text
@@ -215,13 +211,13 @@ def test_a_secret_is_kept_in_no_answer(service: Service) -> None:
 
 @pytest.mark.req("OBS-1")
 @pytest.mark.parametrize(("said", "kept"), [(TRACEPARENT, TRACEPARENT), ("somebody's", "")])
-def test_a_run_begins_in_the_trace_of_its_caller(service: Service, said: str, kept: str) -> None:
+def test_a_run_starts_in_the_trace_of_its_caller(service: Service, said: str, kept: str) -> None:
     started = service.post(PATH, {**BODY, "id": f"traced-{len(kept)}"}, traceparent=said)
     row = service.call(service.state.store.load(RUN, ("default", started.json()["run"])))
     assert isinstance(row, Run) and row.trace_id == kept
 
 
-def test_it_is_mounted_in_somebodys_own_app(folder_url: str) -> None:
+def test_the_service_is_mounted_in_another_application(folder_url: str) -> None:
     """Under a prefix of theirs, links and limits hold."""
     listening = listen("127.0.0.1", 0)
     listening.listen()  # whoever comes before the server does waits

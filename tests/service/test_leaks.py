@@ -71,7 +71,7 @@ async def play(http: httpx2.AsyncClient, serving: Serving, first: int) -> None:
             await asyncio.sleep(0.005)
 
 
-def test_so_many_runs_and_twice_as_many_leave_the_same_count_of_objects(
+def test_ended_runs_leave_no_objects_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     logging.disable(logging.CRITICAL)  # pytest keeps each record, if another test has set a level

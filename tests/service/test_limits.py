@@ -53,7 +53,7 @@ def send(service: Service, body: bytes, **headers: str) -> Any:
         (b'{"correlation_id": "a\\u0000b", "input": {"cents": 1, "order_id": "a"}}', 422, None),
     ],
 )
-def test_what_is_too_much_or_no_json_is_refused(
+def test_large_bodies_and_invalid_json_are_refused(
     service: Service, body: bytes, status: int, refusal: str | None
 ) -> None:
     answer = send(service, body)
@@ -63,7 +63,7 @@ def test_what_is_too_much_or_no_json_is_refused(
     assert refusal is None or answer.json()["refusal"] == refusal
 
 
-def test_a_name_that_stands_twice_is_told_also_where_the_body_is_not_asked_for(service: Service) -> None:
+def test_a_duplicate_name_is_refused_even_if_the_body_is_unused(service: Service) -> None:
     """One reader would take the first, another the last: what was logged before is not what is done behind."""
     answer = service.client.post("/v1/webhooks/wh_none/enable", content=b'{"a": 1, "a": 2}', headers=JSON)
     assert (answer.status_code, answer.json()["refusal"]) == (422, "not_json")
@@ -71,12 +71,12 @@ def test_a_name_that_stands_twice_is_told_also_where_the_body_is_not_asked_for(s
     assert "connection" not in answer.headers, "it was read to its end, and the next request may come"
 
 
-def test_what_is_wide_or_holds_brackets_in_a_text_is_not_deep() -> None:
+def test_wide_bodies_and_brackets_in_texts_are_not_deep() -> None:
     for body in (b"[" + b"[]," * 200 + b"[]]", b'["' + b"[" * 200 + b'"]', b'["\\"' + b"[{" * 200 + b'"]'):
         check_shape(body)
 
 
-def test_no_body_makes_the_look_at_it_slow() -> None:
+def test_checking_a_body_takes_linear_time() -> None:
     """Half a megabyte of escapes, of quotes that never end, of brackets: each byte is looked at once."""
     for body in (
         b'"' + b'\\"' * 500_000,
@@ -96,7 +96,7 @@ def test_no_body_makes_the_look_at_it_slow() -> None:
 @pytest.mark.parametrize(
     "path", ["/v1/runs?stauts=failed", "/v1/me?x=1", "/v1/runs/{run}?limit=1", "/v1/events?q=a", "/v1/runs/{run}?run=x"]
 )
-def test_a_parameter_that_is_not_taken_is_refused(service: Service, path: str) -> None:
+def test_unknown_query_parameters_are_refused(service: Service, path: str) -> None:
     """A filter misspelt would filter nothing, and whoever acts on the list would act on all of it."""
     answer = service.get(path.format(run=service.start()), headers={"Accept": "text/event-stream"})
     assert answer.status_code == 422 and "is not known" in answer.json()["detail"], answer.text
@@ -120,14 +120,12 @@ def test_a_parameter_that_is_not_taken_is_refused(service: Service, path: str) -
         ("POST", "/healthz", "GET, HEAD"),
     ],
 )
-def test_who_asks_wrongly_is_told_every_method_of_the_address(
-    service: Service, method: str, path: str, allowed: str
-) -> None:
+def test_a_405_lists_every_method_of_the_path(service: Service, method: str, path: str, allowed: str) -> None:
     answer = service.client.request(method, path)
     assert (answer.status_code, answer.headers["allow"]) == (405, allowed)
 
 
-def test_a_head_is_a_get_without_its_body(service: Service) -> None:
+def test_head_is_answered_as_get_without_a_body(service: Service) -> None:
     run = service.start()
     for path in ("/healthz", "/readyz", "/openapi.json", f"/v1/runs/{run}/input", f"/v1/runs/{run}/events"):
         whole, head = service.get(path), service.client.head(path, headers={"Accept": "text/event-stream, */*"})
@@ -157,7 +155,7 @@ def test_heads_are_bounded_and_bodies_have_a_type(service: Service) -> None:
 
 
 @pytest.mark.parametrize("said", [b"Content-Length: 2000000\r\n\r\n", b"Transfer-Encoding: chunked\r\n\r\n7d0\r\n"])
-def test_a_body_is_too_large_by_what_it_says_or_by_what_comes(folder_url: str, said: bytes) -> None:
+def test_a_body_is_too_large_by_content_length_or_by_content(folder_url: str, said: bytes) -> None:
     """The one before a byte of it has come, the other before its end has."""
     with Running(folder_url, bounds=Bounds(body_bytes=1_000), worker=False) as service, connect(service) as there:
         body = b" " * 1_001 if b"chunked" in said else b""
@@ -169,7 +167,7 @@ def test_a_body_is_too_large_by_what_it_says_or_by_what_comes(folder_url: str, s
         assert send(service, b"[" + b" " * 998 + b"]").json()["refusal"] != "body_too_large", "as much as it may be"
 
 
-def test_a_slow_body_is_cut_and_others_are_served(folder_url: str) -> None:
+def test_a_slow_body_is_refused_and_others_are_served(folder_url: str) -> None:
     with Running(folder_url, bounds=Bounds(body_s=0.5), worker=False) as service:
         host, _, port = service.url.removeprefix("http://").partition(":")
         slow = socket.create_connection((host, int(port)), timeout=20)
@@ -196,7 +194,7 @@ def answer_of(there: socket.socket) -> bytes:
     return answer
 
 
-def test_what_is_left_of_a_body_after_its_answer_has_to_come(folder_url: str) -> None:
+def test_the_rest_of_a_body_must_arrive_after_its_answer(folder_url: str) -> None:
     """A byte now and then would keep the connection for ever: each takes back the end of an idle one."""
     with Running(folder_url, bounds=Bounds(body_s=0.3), worker=False) as service, connect(service) as slow:
         slow.sendall(b"POST /nowhere HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 1000000000\r\n\r\n")
@@ -214,7 +212,7 @@ def test_what_is_left_of_a_body_after_its_answer_has_to_come(folder_url: str) ->
         assert got.startswith(b"HTTP/1.1 404 ")
 
 
-def test_who_sends_the_rest_of_a_body_in_time_goes_on_over_the_same_connection(service: Service) -> None:
+def test_a_connection_continues_after_the_rest_of_a_body(service: Service) -> None:
     with connect(service) as quick:
         quick.sendall(b"POST /nowhere HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 3\r\n\r\n")
         assert quick.recv(1) == b"H"
@@ -223,7 +221,7 @@ def test_who_sends_the_rest_of_a_body_in_time_goes_on_over_the_same_connection(s
 
 
 @pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="a system that has no such limit")
-def test_who_does_not_read_his_answers_is_let_go(folder_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_caller_that_reads_nothing_is_disconnected(folder_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is ready for him would be kept for as long as he likes, and a closed connection waits for it too."""
     monkeypatch.setattr(sockets, "UNREAD_MS", 500)
     with Running(folder_url, worker=False) as service, connect(service) as deaf:
@@ -242,7 +240,7 @@ def test_who_does_not_read_his_answers_is_let_go(folder_url: str, monkeypatch: p
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET /healthz HTTP/1.1\r\nHost: x"])
-def test_a_head_that_does_not_come_ends_the_connection(folder_url: str, sent: bytes) -> None:
+def test_a_missing_head_closes_the_connection(folder_url: str, sent: bytes) -> None:
     with Running(folder_url, bounds=Bounds(head_s=0.3), worker=False) as service, connect(service) as slow:
         slow.sendall(sent)
         assert answer_of(slow).startswith(b"HTTP/1.1 400 ")
@@ -251,7 +249,7 @@ def test_a_head_that_does_not_come_ends_the_connection(folder_url: str, sent: by
             assert answer_of(quick).startswith(b"HTTP/1.1 200 ")
 
 
-def test_a_second_head_that_does_not_come_ends_the_connection_too(folder_url: str) -> None:
+def test_a_missing_second_head_closes_the_connection(folder_url: str) -> None:
     """Whoever has asked once has no more patience than others."""
     with Running(folder_url, bounds=Bounds(head_s=3.0), worker=False) as service, connect(service) as slow:
         slow.sendall(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
@@ -263,7 +261,7 @@ def test_a_second_head_that_does_not_come_ends_the_connection_too(folder_url: st
         assert answer_of(slow).startswith(b"HTTP/1.1 400 ")
 
 
-def test_a_head_that_came_leaves_its_body_its_own_time(folder_url: str) -> None:
+def test_a_body_has_time_after_a_slow_head(folder_url: str) -> None:
     """By the time that a later one is cut for its head, this one's has come long ago."""
     with Running(folder_url, bounds=Bounds(head_s=3.0), worker=False) as service, connect(service) as slow:
         slow.sendall(f"POST {START} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
@@ -274,7 +272,7 @@ def test_a_head_that_came_leaves_its_body_its_own_time(folder_url: str) -> None:
         assert answer_of(slow).startswith(b"HTTP/1.1 422 ")
 
 
-def test_a_head_without_end_is_cut(service: Service) -> None:
+def test_an_endless_head_is_refused(service: Service) -> None:
     with connect(service) as there:
         there.sendall(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n")
         sent = 0
@@ -285,14 +283,14 @@ def test_a_head_without_end_is_cut(service: Service) -> None:
         assert answer_of(there)[:13] in (b"", b"HTTP/1.1 400 ")
 
 
-def test_what_asks_for_another_protocol_is_answered_and_let_go(service: Service) -> None:
+def test_an_upgrade_is_answered_and_the_connection_closed(service: Service) -> None:
     with connect(service) as there:
         there.sendall(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n")
         answer = answer_of(there)
         assert answer.startswith(b"HTTP/1.1 200 ") and b"connection: close" in answer.lower()
 
 
-def test_a_fault_has_an_id_and_nothing_else(service: Service, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_fault_reveals_only_its_id(service: Service, caplog: pytest.LogCaptureFixture) -> None:
     state = service.state
     read = state.store.run_rows
 
@@ -312,7 +310,7 @@ def test_a_fault_has_an_id_and_nothing_else(service: Service, caplog: pytest.Log
     assert "mine-1" in caplog.text and "secret" in caplog.text
 
 
-def test_a_store_that_is_away_is_503_and_said_again_soon(folder_url: str) -> None:
+def test_an_unavailable_store_is_answered_503_with_a_retry_time(folder_url: str) -> None:
     from outlast.errors import Unavailable
 
     with Running(folder_url, worker=False) as service:
@@ -345,12 +343,12 @@ def test_unknown_fields_are_refused_everywhere(service: Service) -> None:
 
 
 @pytest.mark.parametrize("since", ["1h", "yesterday", "2026-11-22T15:00:00"])
-def test_a_span_that_is_none_is_told_how_it_is_written(service: Service, since: str) -> None:
+def test_an_invalid_duration_is_explained(service: Service, since: str) -> None:
     answer = service.get(f"/v1/runs?since={since}")
     assert answer.status_code == 422 and "e.g. PT1H" in answer.json()["detail"]
 
 
-def test_who_is_away_is_logged_in_one_line_and_a_fault_with_its_trace(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_outage_is_logged_in_one_line_and_a_fault_with_its_traceback(caplog: pytest.LogCaptureFixture) -> None:
     answer(Unverifiable("credentials cannot be checked now", "the keys cannot be fetched"), "req_1")
     answer(Unavailable("the store cannot be reached"), "req_2")
     answer(Fault("broken", "by us"), "req_3")
@@ -391,13 +389,13 @@ def through(app: Asked, **more: Any) -> list[Any]:
     return sent
 
 
-def test_a_websocket_is_closed_and_what_is_no_request_goes_through() -> None:
+def test_a_websocket_is_closed_and_other_protocols_pass() -> None:
     app = Asked()
     assert through(app, type="websocket") == [{"type": "websocket.close", "code": 1008}] and not app.scopes
     assert through(app, type="lifespan") == [] and [scope["type"] for scope in app.scopes] == ["lifespan"]
 
 
-def test_a_head_asks_for_a_get_and_hears_no_body() -> None:
+def test_the_middleware_turns_head_into_get() -> None:
     app = Asked()
     sent = through(app, method="HEAD", headers=[(b"accept", b"text/event-stream"), (b"x", b"1")])
     assert (app.scopes[0]["method"], app.scopes[0]["headers"]) == ("GET", [(b"x", b"1")])
@@ -405,14 +403,14 @@ def test_a_head_asks_for_a_get_and_hears_no_body() -> None:
     assert through(Asked())[1]["body"] == b"a body"
 
 
-def test_each_answer_has_an_id_and_safe_headers_once() -> None:
+def test_each_answer_has_an_id_and_security_headers_once() -> None:
     app = Asked((b"Cache-Control", b"max-age=5"))
     names = [name.lower() for name, _ in through(app, headers=[(b"x-request-id", b"mine-1")])[0]["headers"]]
     assert sorted(names) == sorted({*(name for name, _ in SAFE), b"x-request-id"})
     assert app.scopes[0]["outlast.request_id"] == "mine-1"
 
 
-def test_an_answer_that_has_begun_is_not_begun_again() -> None:
+def test_a_started_answer_is_not_started_again() -> None:
     """Two beginnings would be two answers to one request."""
     with pytest.raises(RuntimeError, match="in the middle"):
         through(Asked(fails=True))
@@ -422,7 +420,7 @@ def test_an_answer_that_has_begun_is_not_begun_again() -> None:
     "path", ["/v1/../x", "/v1/./x", "/v1//x", "/v1/..", "/v1/%2e%2e/x", "/v1/%2Fx", "/v1/%5c", "/v1/\\x", "/v1/%00"]
 )
 @pytest.mark.parametrize("raw", [True, False], ids=["raw", "read"])
-def test_what_climbs_or_hides_that_it_does_reaches_nobody(path: str, raw: bool) -> None:
+def test_path_traversal_reaches_no_route(path: str, raw: bool) -> None:
     """Also where the server says an address only as it has read it."""
     app = Asked()
     plain = unquote(path)
@@ -430,7 +428,7 @@ def test_what_climbs_or_hides_that_it_does_reaches_nobody(path: str, raw: bool) 
     assert (start["status"], json.loads(body["body"])["refusal"], app.scopes) == (422, "bad_path", [])
 
 
-def test_an_address_is_as_long_as_it_may_be_and_no_longer() -> None:
+def test_a_url_has_a_maximum_length() -> None:
     most = Bounds().url_bytes
     for size, status in ((most, 200), (most + 1, 414)):
         for path, query in ((size, 0), (size - 100, 100)):
@@ -439,7 +437,7 @@ def test_an_address_is_as_long_as_it_may_be_and_no_longer() -> None:
             assert sent[0]["status"] == status, (path, query)
 
 
-def test_headers_are_as_many_and_as_long_as_they_may_be_and_no_more() -> None:
+def test_headers_have_a_maximum_number_and_size() -> None:
     bounds = Bounds()
     for headers, status in (
         ([(b"x", b"1")] * bounds.headers, 200), ([(b"x", b"1")] * (bounds.headers + 1), 431),

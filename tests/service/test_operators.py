@@ -24,7 +24,7 @@ def doubt(service: Service, order: str) -> tuple[str, Any]:
 
 
 @pytest.mark.req("GATE-5")
-def test_attention_is_answered_as_it_was_seen(service: Service) -> None:
+def test_attention_is_answered_for_the_version_seen(service: Service) -> None:
     run = flagged(service, "broken")
     (item,) = [each for each in service.get("/v1/attention").json()["attention"] if each["run"] == run]
     assert (item["reason"], item["node"]) == (Reason.EXCEPTION, "dial")
@@ -40,7 +40,7 @@ def test_attention_is_answered_as_it_was_seen(service: Service) -> None:
 
 
 @pytest.mark.req("EFF-2")
-def test_a_doubt_is_settled_as_it_was_seen_and_once(service: Service) -> None:
+def test_an_uncertain_effect_is_settled_once_for_the_version_seen(service: Service) -> None:
     run, effect = doubt(service, "A-1")
     path = f"/v1/effects/{effect['id']}/resolve"
     happened = {"outcome": "happened", "external_id": "R-1", "response": "rang", "reason": "seen"}
@@ -58,13 +58,13 @@ def test_a_doubt_is_settled_as_it_was_seen_and_once(service: Service) -> None:
     assert [each["id"] for each in listed] == [effect["id"]]
 
 
-def test_a_signal_is_left_for_the_run_that_was_seen(service: Service) -> None:
+def test_a_signal_is_sent_for_the_version_seen(service: Service) -> None:
     run = service.start("wish", text="?")
     stale = service.post(f"/v1/runs/{run}/signals/said", {"payload": {"text": "hi"}}, if_match='"v99"')
     assert (stale.status_code, stale.json()["refusal"]) == (412, "stale")
 
 
-def test_a_hold_holds_and_lets_go(folder_url: str) -> None:
+def test_a_pause_stops_calls_until_it_is_removed(folder_url: str) -> None:
     """A worker reads the holds when it begins, and then at each heartbeat."""
     ask = {"what": "activity", "name": "ring"}
     with Running(folder_url, worker=False) as quiet:
@@ -89,12 +89,12 @@ def test_a_run_that_is_served_is_not_moved(service: Service) -> None:
     assert stale.status_code == 412
 
 
-def test_what_a_run_began_with(service: Service) -> None:
+def test_the_input_of_a_run_is_shown(service: Service) -> None:
     run = service.start("job", rounds=3)
     service.ended(run)
     assert service.get(f"/v1/runs/{run}/input").json() == {"run": run, "input": {"rounds": 3, "done": 0}}
 
 
-def test_who_asks(service: Service) -> None:
+def test_the_caller_is_shown(service: Service) -> None:
     me = service.get("/v1/me").json()
     assert (me["name"], me["tenant"], me["every_role"], me["person"]) == ("local:ana", "default", True, True)

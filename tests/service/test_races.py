@@ -133,13 +133,13 @@ def refused_as_moved(scene: Scene, run: str, path: str, ask: Any, other: Other |
         ("give up", "/v1/attention/{run}/resolve", {"choice": "give_up", "reason": "nobody knows"}),
     ],
 )
-def test_a_run_that_moves_meanwhile_is_not_acted_on(scene: Scene, name: str, path: str, ask: Any) -> None:
+def test_a_run_that_changes_meanwhile_is_not_changed(scene: Scene, name: str, path: str, ask: Any) -> None:
     run = scene.runs[name]
     refused_as_moved(scene, run, path.format(run=run), ask)
 
 
 @pytest.mark.req("RT-2")
-def test_a_run_is_given_more_time_as_it_was_seen(scene: Scene) -> None:
+def test_a_run_is_extended_for_the_version_seen(scene: Scene) -> None:
     run = scene.runs["extend"]
     store = scene.service.state.store
     row = scene.service.call(store.load(RUN, (TENANT, run)))
@@ -149,7 +149,7 @@ def test_a_run_is_given_more_time_as_it_was_seen(scene: Scene) -> None:
 
 
 @pytest.mark.req("RUN-8")
-def test_a_run_is_moved_to_a_version_as_it_was_seen(scene: Scene) -> None:
+def test_a_run_is_moved_for_the_version_seen(scene: Scene) -> None:
     run = scene.runs["move"]
     store = scene.service.state.store
     now = scene.service.call(store.now())
@@ -159,7 +159,7 @@ def test_a_run_is_moved_to_a_version_as_it_was_seen(scene: Scene) -> None:
 
 
 @pytest.mark.req("RUN-4")
-def test_a_signal_that_came_meanwhile_is_not_new_and_no_conflict(scene: Scene) -> None:
+def test_a_repeated_signal_is_neither_new_nor_a_conflict(scene: Scene) -> None:
     """The same signal by another way, and then the run moved: it was asked for once, and is there once."""
     run = scene.runs["same signal"]
     tag = scene.service.get(f"/v1/runs/{run}").headers["etag"]
@@ -176,7 +176,7 @@ def test_a_signal_that_came_meanwhile_is_not_new_and_no_conflict(scene: Scene) -
 
 
 @pytest.mark.req("EFF-2")
-def test_a_doubt_that_changes_meanwhile_is_not_settled(scene: Scene) -> None:
+def test_an_effect_that_changes_meanwhile_is_not_settled(scene: Scene) -> None:
     """As long as it is in doubt, but not as it was shown: with another error, for instance."""
     run = scene.runs["happened"]
     (effect,) = scene.service.get(f"/v1/runs/{run}/effects").json()["effects"]
@@ -196,7 +196,7 @@ def test_a_doubt_that_changes_meanwhile_is_not_settled(scene: Scene) -> None:
 
 @pytest.mark.req("GATE-8")
 @pytest.mark.parametrize("verb", ["claim", "reassign"])
-def test_an_approval_that_changes_meanwhile_is_neither_claimed_nor_handed_on(scene: Scene, verb: str) -> None:
+def test_an_approval_that_changes_meanwhile_is_neither_claimed_nor_reassigned(scene: Scene, verb: str) -> None:
     approval = scene.approvals[["claim", "reassign"].index(verb)]
     tag = scene.service.get(f"/v1/approvals/{approval}").headers["etag"]
 
@@ -214,7 +214,7 @@ def test_an_approval_that_changes_meanwhile_is_neither_claimed_nor_handed_on(sce
     assert scene.service.post(path, body, if_match=answer.headers["etag"]).status_code == 200
 
 
-def test_who_names_no_version_is_not_refused_for_one(scene: Scene) -> None:
+def test_a_request_without_a_version_is_never_stale(scene: Scene) -> None:
     """Without If-Match the act is about the run as it is: a move meanwhile is met by trying again."""
     run = scene.runs["signal"]
     path, ask = f"/v1/runs/{run}/cancel", {"reason": "no longer"}

@@ -7,7 +7,7 @@ from tests.service.conftest import Service
 
 
 @pytest.mark.req("RUN-4")
-def test_a_key_is_asked_twice_and_done_once(service: Service) -> None:
+def test_a_repeated_key_is_executed_once(service: Service) -> None:
     body = {"input": {"order_id": "K-1", "cents": 5}}
     first = service.post("/v1/workflows/refund/runs", body, idempotency_key="k-1")
     again = service.post("/v1/workflows/refund/runs", body, idempotency_key="k-1")
@@ -25,7 +25,7 @@ def test_a_key_is_asked_twice_and_done_once(service: Service) -> None:
 
 
 @pytest.mark.req("RUN-4")
-def test_the_key_is_the_runs_own_for_ever(service: Service) -> None:
+def test_a_start_key_belongs_to_its_run_permanently(service: Service) -> None:
     """Even where the stored answer is gone: another workflow, another operation, the same key of the run."""
     body = {"input": {"order_id": "F-1", "cents": 5}, "correlation_id": "c"}
     first = service.post("/v1/workflows/refund/runs", body, idempotency_key="forever")
@@ -44,7 +44,7 @@ def test_a_refusal_frees_the_key(service: Service) -> None:
     assert service.post(path, {"input": {"order_id": "x", "cents": 1}}, idempotency_key="free").status_code == 201
 
 
-def test_input_is_checked_with_every_problem_at_once(service: Service) -> None:
+def test_invalid_input_lists_all_problems(service: Service) -> None:
     answer = service.post("/v1/workflows/refund/runs", {"input": {"cents": "many"}})
     assert answer.status_code == 422
     paths = {each["path"] for each in answer.json()["problems"]}
@@ -63,7 +63,7 @@ def test_a_run_is_followed_to_its_end(service: Service) -> None:
 
 
 @pytest.mark.req("RUN-4")
-def test_a_signal_with_a_key_arrives_once(service: Service) -> None:
+def test_a_signal_with_a_key_is_delivered_once(service: Service) -> None:
     run = service.start("wish", text="?")
     path = f"/v1/runs/{run}/signals/said"
     first = service.post(path, {"payload": {"text": "hello"}}, idempotency_key="s-1")
@@ -87,12 +87,12 @@ def test_a_cancel_takes_a_reason_and_may_name_what_was_seen(service: Service) ->
 
 
 @pytest.mark.parametrize("path", ["/v1/runs/%2e%2e/events", "/v1/runs/..%2fetc", "/v1/runs/a%5cb", "/v1//runs"])
-def test_a_path_that_climbs_is_refused(service: Service, path: str) -> None:
+def test_path_traversal_is_refused(service: Service, path: str) -> None:
     answer = service.get(path)
     assert (answer.status_code, answer.json()["refusal"]) == (422, "bad_path")
 
 
-def test_pages_follow_on_each_other_and_cursors_are_sealed(service: Service) -> None:
+def test_pages_continue_and_cursors_are_signed(service: Service) -> None:
     runs = {service.start("wish", text=str(n)) for n in range(5)}
     found: list[str] = []
     page = service.get("/v1/runs?workflow=wish&limit=2")
@@ -116,7 +116,7 @@ def test_pages_follow_on_each_other_and_cursors_are_sealed(service: Service) -> 
     assert service.get("/v1/runs?limit=1001").status_code == 422
 
 
-def test_what_can_be_started_says_what_it_takes(service: Service) -> None:
+def test_a_workflow_shows_the_schema_of_its_input(service: Service) -> None:
     body = service.get("/v1/workflows/refund").json()
     assert body["input_schema"]["required"] == ["order_id", "cents"]
     assert body["topology"]["nodes"]["review"]["to"] == ["pay"] and body["start"] == "review"
@@ -125,7 +125,7 @@ def test_what_can_be_started_says_what_it_takes(service: Service) -> None:
     assert names == ["call", "job", "refund", "wish"]
 
 
-def test_workers_versions_and_the_board(service: Service) -> None:
+def test_workers_versions_and_attention_are_listed(service: Service) -> None:
     (worker,) = service.get("/v1/workers").json()["workers"]
     assert worker["serving"] and "job@1" in worker["serves"]
     assert {each["lane"] for each in service.get("/v1/versions").json()["versions"]} >= {"job@1", "refund@1"}

@@ -52,9 +52,7 @@ def hold(service: Service, name: str, key: str, caller: str = "acme/ana") -> Any
 # --- decisions ------------------------------------------------------------------------------------------
 @both
 @pytest.mark.req("GATE-2")
-def test_without_if_match_something_is_approved_that_nobody_was_shown(
-    service: Service, monkeypatch: Patch, guarded: bool
-) -> None:
+def test_without_if_match_an_unseen_version_is_approved(service: Service, monkeypatch: Patch, guarded: bool) -> None:
     """It was reassigned, and is approved all the same."""
     if not guarded:
         remove("no_if_match", monkeypatch)
@@ -78,7 +76,7 @@ def test_without_people_only_a_program_decides(service: Service, monkeypatch: Pa
 
 @both
 @pytest.mark.req("GATE-2")
-def test_without_the_present_state_the_loser_does_not_see_who_won(
+def test_without_the_current_state_the_second_approver_does_not_see_the_decision(
     service: Service, monkeypatch: Patch, guarded: bool
 ) -> None:
     """Told no, and not what is so now."""
@@ -106,7 +104,7 @@ def test_without_the_digest_another_request_is_answered_with_the_first(
 
 @both
 @pytest.mark.req("RUN-4")
-def test_without_the_caller_in_the_key_one_gets_another_s_answer(
+def test_without_the_caller_in_the_key_one_caller_gets_the_answer_of_another(
     service: Service, monkeypatch: Patch, guarded: bool
 ) -> None:
     """Ben asks for the same, and is told what Ana was told."""
@@ -120,7 +118,7 @@ def test_without_the_caller_in_the_key_one_gets_another_s_answer(
 
 @both
 @pytest.mark.req("RUN-4")
-def test_without_the_tenant_in_the_key_another_tenant_is_answered(
+def test_without_the_tenant_in_the_key_one_tenant_gets_the_answer_of_another(
     service: Service, monkeypatch: Patch, guarded: bool
 ) -> None:
     """The same name and key in two tenants."""
@@ -133,7 +131,7 @@ def test_without_the_tenant_in_the_key_another_tenant_is_answered(
 
 @both
 @pytest.mark.req("RUN-4")
-def test_without_the_mark_of_what_is_under_way_it_is_done_twice(
+def test_without_the_in_flight_mark_a_request_is_executed_twice(
     service: Service, monkeypatch: Patch, guarded: bool
 ) -> None:
     """Two requests of one key at once: the first has not been answered yet."""
@@ -169,7 +167,7 @@ def test_without_the_mark_of_what_is_under_way_it_is_done_twice(
 
 @both
 @pytest.mark.req("RUN-4")
-def test_without_patience_for_what_perhaps_landed_it_is_done_twice(
+def test_without_the_key_of_an_unknown_outcome_a_request_is_executed_twice(
     service: Service, monkeypatch: Patch, guarded: bool
 ) -> None:
     """The store's answer was lost; the key is free again, and the retry does it a second time."""
@@ -194,9 +192,7 @@ def test_without_patience_for_what_perhaps_landed_it_is_done_twice(
 # --- tenants --------------------------------------------------------------------------------------------
 @both
 @pytest.mark.req("RUN-5")
-def test_without_the_caller_s_tenant_everybody_sees_everything(
-    service: Service, monkeypatch: Patch, guarded: bool
-) -> None:
+def test_without_the_tenant_every_caller_sees_all_runs(service: Service, monkeypatch: Patch, guarded: bool) -> None:
     """A run, its events, its stream, and the lists."""
     run = service.start("wish", text="secret")
     if not guarded:
@@ -209,7 +205,9 @@ def test_without_the_caller_s_tenant_everybody_sees_everything(
 
 @both
 @pytest.mark.req("RUN-5")
-def test_without_the_seal_a_cursor_of_another_list_is_read(service: Service, monkeypatch: Patch, guarded: bool) -> None:
+def test_without_the_signature_a_cursor_of_another_list_is_accepted(
+    service: Service, monkeypatch: Patch, guarded: bool
+) -> None:
     """Of another tenant, another list, another filter, or made up."""
     for n in range(3):
         service.start("wish", text=str(n))
@@ -226,7 +224,7 @@ def test_without_the_seal_a_cursor_of_another_list_is_read(service: Service, mon
 
 # --- other sites, bodies, errors ------------------------------------------------------------------------
 @both
-def test_without_the_origin_another_site_s_page_starts_runs(
+def test_without_the_origin_check_a_page_of_another_site_starts_runs(
     service: Service, monkeypatch: Patch, guarded: bool
 ) -> None:
     """The browser of somebody who may, sent by a page of somebody else (S15)."""
@@ -238,7 +236,7 @@ def test_without_the_origin_another_site_s_page_starts_runs(
 
 @both
 @pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"])
-def test_without_the_media_type_a_form_starts_runs(
+def test_without_the_media_type_check_a_form_starts_runs(
     service: Service, monkeypatch: Patch, guarded: bool, kind: str
 ) -> None:
     """What a page of any site may send without being asked (S15)."""
@@ -249,7 +247,7 @@ def test_without_the_media_type_a_form_starts_runs(
 
 
 @both
-def test_without_the_look_before_a_deep_body_is_parsed(service: Service, monkeypatch: Patch, guarded: bool) -> None:
+def test_without_the_shape_check_a_deep_body_is_parsed(service: Service, monkeypatch: Patch, guarded: bool) -> None:
     """And its depth is found by whoever reads it next (S17)."""
     if not guarded:
         remove("any_depth", monkeypatch)
@@ -270,9 +268,7 @@ def test_without_the_limit_a_body_is_read_to_its_end(folder_url: str, monkeypatc
 
 
 @both
-def test_without_the_headers_of_safety_an_answer_may_be_framed(
-    service: Service, monkeypatch: Patch, guarded: bool
-) -> None:
+def test_without_security_headers_an_answer_may_be_framed(service: Service, monkeypatch: Patch, guarded: bool) -> None:
     """Or its type guessed, or kept by a proxy (S13, S15)."""
     if not guarded:
         remove("no_security_headers", monkeypatch)
@@ -282,7 +278,9 @@ def test_without_the_headers_of_safety_an_answer_may_be_framed(
 
 
 @both
-def test_without_reticence_a_stranger_reads_of_the_store(service: Service, monkeypatch: Patch, guarded: bool) -> None:
+def test_without_the_filter_of_errors_a_caller_reads_paths_of_the_store(
+    service: Service, monkeypatch: Patch, guarded: bool
+) -> None:
     """The path of the database, in the body of a 503 (S31)."""
     if not guarded:
         remove("errors_in_full", monkeypatch)
@@ -298,7 +296,7 @@ def test_without_reticence_a_stranger_reads_of_the_store(service: Service, monke
 # --- streams --------------------------------------------------------------------------------------------
 @both
 @pytest.mark.req("RUN-7")
-def test_without_the_bound_a_slow_listener_fills_the_memory(
+def test_without_the_limit_a_slow_listener_fills_the_memory(
     service: Service, monkeypatch: Patch, guarded: bool
 ) -> None:
     """Whoever does not read is not cut, and all that comes is kept for him."""
@@ -317,9 +315,7 @@ def test_without_the_bound_a_slow_listener_fills_the_memory(
 
 @both
 @pytest.mark.req("RUN-7")
-def test_without_the_first_look_what_was_there_before_is_told_as_news(
-    folder_url: str, monkeypatch: Patch, guarded: bool
-) -> None:
+def test_without_the_first_poll_old_events_are_sent_as_new(folder_url: str, monkeypatch: Patch, guarded: bool) -> None:
     """Who begins to listen to all runs hears of those that ended long ago."""
     if not guarded:
         remove("no_first_poll", monkeypatch)

@@ -64,7 +64,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_one_process_serves_walks_and_stops_at_ctrl_c(folder: Path) -> None:
+def test_one_process_serves_and_executes_and_stops_at_ctrl_c(folder: Path) -> None:
     with outlast(folder, "-o", "ndjson", "serve", "flows.py", "--port", "0") as process:
         said = banner(process)
         assert (
@@ -89,7 +89,7 @@ def test_one_process_serves_walks_and_stops_at_ctrl_c(folder: Path) -> None:
         )
 
 
-def test_no_other_address_without_credentials(folder: Path) -> None:
+def test_other_addresses_need_credentials(folder: Path) -> None:
     for args in (("serve", "flows.py", "--host", "0.0.0.0"), ("serve", "--host", "::")):
         with outlast(folder, *args, "--port", "0") as process:
             _, err = process.communicate(timeout=PATIENCE_S)
@@ -111,7 +111,7 @@ def test_its_parts_can_be_left_out(folder: Path) -> None:
         assert process.wait(PATIENCE_S) == 0
 
 
-def test_a_taken_port_is_said_in_a_sentence(folder: Path) -> None:
+def test_a_used_port_is_reported_in_one_sentence(folder: Path) -> None:
     with outlast(folder, "-o", "ndjson", "serve", "flows.py", "--port", "0") as first:
         port = banner(first)["url"].rpartition(":")[2]
         with outlast(folder, "serve", "flows.py", "--port", port) as second:
@@ -119,7 +119,7 @@ def test_a_taken_port_is_said_in_a_sentence(folder: Path) -> None:
             assert second.returncode == 2 and "cannot listen on" in err and "Traceback" not in err
 
 
-def test_dev_begins_anew_when_the_code_changes_and_the_run_goes_on(folder: Path) -> None:
+def test_dev_restarts_when_the_code_changes_and_the_run_continues(folder: Path) -> None:
     with outlast(folder, "dev", "flows.py", "--port", "0") as process:
         assert process.stdout is not None
 
@@ -149,7 +149,7 @@ def test_dev_begins_anew_when_the_code_changes_and_the_run_goes_on(folder: Path)
         assert "flows.py changed: restarted" in err and "Traceback" not in err
 
 
-def test_dev_leaves_at_once_where_no_change_of_the_code_would_help(folder: Path) -> None:
+def test_dev_exits_if_a_change_of_the_code_would_not_help(folder: Path) -> None:
     with outlast(folder, "-o", "ndjson", "serve", "flows.py", "--port", "0") as first:
         port = banner(first)["url"].rpartition(":")[2]
         for args, code, said in (
@@ -162,7 +162,7 @@ def test_dev_leaves_at_once_where_no_change_of_the_code_would_help(folder: Path)
                 assert (process.returncode, said in err) == (code, True), err
 
 
-def test_dev_hands_on_what_the_line_says_and_keeps_its_port(folder: Path) -> None:
+def test_dev_passes_options_on_and_keeps_its_port(folder: Path) -> None:
     with outlast(folder, "dev", "flows.py", "--port", "0", "-o", "ndjson", "--tenant", "acme") as process:
         first = banner(process)["url"]
         assert httpx2.get(f"{first}/v1/me").json()["tenant"] == "acme"
@@ -193,7 +193,7 @@ async def sleep(ctx: Context[Nap]) -> None:
 
 
 @pytest.mark.parametrize("command", ["serve", "dev"])
-def test_the_first_ctrl_c_says_what_it_waits_for_and_the_second_leaves(folder: Path, command: str) -> None:
+def test_the_first_ctrl_c_waits_and_the_second_exits(folder: Path, command: str) -> None:
     (folder / "slow.py").write_text(SLOW, encoding="utf-8")
     with outlast(folder, "-o", "ndjson", command, "slow.py", "--port", "0") as process:
         url = banner(process)["url"]

@@ -54,7 +54,7 @@ def is_there(pid: int) -> bool:
         return False
 
 
-def test_the_store_that_the_line_names_is_the_one_of_each(folder: Path) -> None:
+def test_all_processes_use_the_store_of_the_command_line(folder: Path) -> None:
     elsewhere = {"OUTLAST_URL": "http://127.0.0.1:1"}
     with outlast(folder, "--store", "sqlite:named.db", *ARGS, **elsewhere) as process:
         said = banner(process)
@@ -64,7 +64,7 @@ def test_the_store_that_the_line_names_is_the_one_of_each(folder: Path) -> None:
 
 
 @pytest.mark.req("RT-2")
-def test_a_run_that_one_has_started_is_walked_told_and_shown_by_all(folder: Path) -> None:
+def test_a_run_of_one_process_is_served_by_all(folder: Path) -> None:
     with several(folder) as (process, said):
         assert said["processes"] == 2 and said["worker"] and said["dispatcher"]
         assert len(begun_by(process.pid)) == 2
@@ -91,7 +91,7 @@ def test_a_run_that_one_has_started_is_walked_told_and_shown_by_all(folder: Path
         assert heard == [True] * LISTENERS
 
 
-def test_all_stop_with_it_and_streams_end(folder: Path) -> None:
+def test_all_processes_stop_with_their_parent(folder: Path) -> None:
     with several(folder) as (process, said):
         children = begun_by(process.pid)
         with httpx2.stream("GET", f"{said['url']}/v1/events", headers=STREAM, timeout=PATIENCE_S) as stream:
@@ -106,7 +106,7 @@ def test_all_stop_with_it_and_streams_end(folder: Path) -> None:
         assert not any(is_there(each) for each in children)
 
 
-def test_none_outlives_the_one_that_began_it(folder: Path) -> None:
+def test_no_process_outlives_its_parent(folder: Path) -> None:
     with several(folder) as (process, _):
         children = begun_by(process.pid)
         process.kill()
@@ -114,7 +114,7 @@ def test_none_outlives_the_one_that_began_it(folder: Path) -> None:
         eventually(lambda: not any(is_there(each) for each in children))
 
 
-def test_where_one_dies_all_stop_and_whoever_watches_can_begin_anew(folder: Path) -> None:
+def test_all_stop_if_one_dies_so_that_a_supervisor_can_restart_them(folder: Path) -> None:
     with several(folder) as (process, said):
         first, second = begun_by(process.pid)
         os.kill(first, signal.SIGKILL)
@@ -125,7 +125,7 @@ def test_where_one_dies_all_stop_and_whoever_watches_can_begin_anew(folder: Path
             assert banner(again)["url"] == said["url"]
 
 
-def test_a_port_that_others_share_is_taken(folder: Path) -> None:
+def test_a_shared_port_counts_as_used(folder: Path) -> None:
     with several(folder) as (_, said):
         port = said["url"].rpartition(":")[2]
         for args in ((*ARGS[:-1], port), ("serve", "--port", port)):
@@ -134,13 +134,13 @@ def test_a_port_that_others_share_is_taken(folder: Path) -> None:
                 assert second.returncode == 2 and "cannot listen on" in err, err
 
 
-def test_what_several_cannot_share_is_refused(folder: Path) -> None:
+def test_a_memory_store_with_several_processes_is_refused(folder: Path) -> None:
     with outlast(folder, "--store", "memory:", *ARGS) as process:
         _, err = process.communicate(timeout=PATIENCE_S)
         assert process.returncode == 2 and "memory is no store for several" in err, err
 
 
-def test_what_the_worker_counts_is_at_a_port_of_its_own(folder: Path) -> None:
+def test_the_counters_of_the_worker_are_at_the_metrics_port(folder: Path) -> None:
     with several(folder, "--metrics-port", "0") as (_, said):
         run = httpx2.post(f"{said['url']}/v1/workflows/job/runs", json={"input": {"rounds": 1}}).json()["run"]
         eventually(lambda: httpx2.get(f"{said['url']}/v1/runs/{run}").json()["ended_at"])
@@ -149,7 +149,7 @@ def test_what_the_worker_counts_is_at_a_port_of_its_own(folder: Path) -> None:
 
 
 @pytest.mark.req("GATE-2")
-def test_a_guess_counts_whichever_process_hears_it(folder: Path) -> None:
+def test_a_guess_counts_in_every_process(folder: Path) -> None:
     """Twenty guesses, not twenty for each; and a good token is good wherever it comes to, before and after."""
     token, line = new_token("ana", tenant="default", roles=["viewer"], person=True)
     with outlast(folder, *ARGS, OUTLAST_AUTH__TOKENS=line) as process:

@@ -46,7 +46,7 @@ def parsed(lines: Iterator[str]) -> Iterator[dict[str, Any]]:
 
 
 @pytest.mark.req("RUN-7")
-def test_a_stream_has_what_was_and_what_comes_and_ends(service: Service) -> None:
+def test_a_stream_sends_old_and_new_events_and_ends(service: Service) -> None:
     run = service.start("wish", text="?")
     with stream(service, f"/v1/runs/{run}/events") as events:
         assert next(events)["event"] == EventType.STARTED
@@ -66,7 +66,7 @@ def test_a_stream_has_what_was_and_what_comes_and_ends(service: Service) -> None
 
 
 @pytest.mark.req("RUN-7")
-def test_who_comes_back_goes_on_after_the_last_one(service: Service) -> None:
+def test_a_listener_that_reconnects_continues_after_its_last_event(service: Service) -> None:
     run = service.start("job", rounds=3)
     last = service.ended(run)["version"]
     with stream(service, f"/v1/runs/{run}/events", **{"Last-Event-ID": "3"}) as events:
@@ -79,7 +79,7 @@ def test_who_comes_back_goes_on_after_the_last_one(service: Service) -> None:
 
 
 @pytest.mark.req("RUN-7")
-def test_who_names_an_event_that_has_not_been_is_told_so(service: Service) -> None:
+def test_a_future_last_event_id_is_refused(service: Service) -> None:
     """As after a restore: silence until the history has grown past it would lose what comes before."""
     run = service.start()
     service.asked(run)
@@ -89,7 +89,7 @@ def test_who_names_an_event_that_has_not_been_is_told_so(service: Service) -> No
 
 
 @pytest.mark.req("RUN-7")
-def test_a_store_that_is_away_in_the_middle_ends_a_stream_without_a_fault(
+def test_an_outage_of_the_store_ends_a_stream_without_a_fault(
     service: Service, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Whoever listens comes again; a trace for each of hundreds that listen would hide what is wrong."""
@@ -109,9 +109,7 @@ def test_a_store_that_is_away_in_the_middle_ends_a_stream_without_a_fault(
 
 
 @pytest.mark.req("RUN-7")
-def test_a_watcher_that_fails_ends_the_streams_and_another_begins(
-    service: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_broadcaster_ends_its_streams_and_restarts(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     """Silence, with no heartbeat in it, would pass for «nothing new»."""
     run = service.start("wish", text="?")
 
@@ -128,7 +126,7 @@ def test_a_watcher_that_fails_ends_the_streams_and_another_begins(
         assert list(events)[-1]["event"] == EventType.FINISHED_WELL
 
 
-def test_all_runs_of_the_tenant(service: Service) -> None:
+def test_one_stream_has_all_runs_of_the_tenant(service: Service) -> None:
     assert service.get("/v1/events").json()["refusal"] == "not_acceptable"
     with stream(service, "/v1/events") as events:
         first = service.start("job", rounds=2)
@@ -149,7 +147,7 @@ def test_all_runs_of_the_tenant(service: Service) -> None:
         assert next(events)["event"] == "gap"
 
 
-def test_a_heartbeat_comes_and_a_stop_ends_every_stream(folder_url: str) -> None:
+def test_heartbeats_are_sent_and_a_stop_ends_every_stream(folder_url: str) -> None:
     with Running(folder_url, ALL, heartbeat_s=0.2) as service:
         run = service.start("wish", text="?")
         ended = threading.Event()
@@ -170,7 +168,7 @@ def test_a_heartbeat_comes_and_a_stop_ends_every_stream(folder_url: str) -> None
     assert ended.wait(PATIENCE_S), "the service stopped, and with it the stream"
 
 
-def test_a_stream_that_comes_while_the_service_stops_does_not_hold_it_up(folder_url: str) -> None:
+def test_a_stream_during_the_stop_does_not_delay_it(folder_url: str) -> None:
     """As whoever was cut off comes back at once, over a connection that is still open."""
     with Running(folder_url, ALL, worker=False, heartbeat_s=3_600) as service:
         run = service.start("wish", text="?")
@@ -181,7 +179,7 @@ def test_a_stream_that_comes_while_the_service_stops_does_not_hold_it_up(folder_
         eventually(lambda: len(service.state.broadcaster) == 0)
 
 
-def test_many_listen_and_one_look_serves_them_all(folder_url: str) -> None:
+def test_one_poll_serves_many_listeners(folder_url: str) -> None:
     with Running(folder_url) as service:
         run = service.start("wish", text="?")
         service.until(f"/v1/runs/{run}", lambda body: body["status"] == "waiting")
@@ -201,7 +199,7 @@ def test_many_listen_and_one_look_serves_them_all(folder_url: str) -> None:
         assert all(n <= 1 for n in looks), "however many listen, a look reads each run once"
 
 
-def test_a_slow_one_is_cut(folder_url: str) -> None:
+def test_a_slow_listener_is_cut_off(folder_url: str) -> None:
     with Running(folder_url, worker=False) as service:
         run = service.start("wish", text="?")
         slow = service.call(service.state.broadcaster.listen("default", run))
@@ -263,7 +261,7 @@ def _counted(service: Service) -> list[int]:
 
 @pytest.mark.req("RUN-7")
 @pytest.mark.parametrize("path", ["/v1/runs/{run}/events", "/v1/events"])
-def test_a_process_serves_so_many_streams_and_no_more(folder_url: str, path: str) -> None:
+def test_a_process_has_a_maximum_number_of_streams(folder_url: str, path: str) -> None:
     with Running(folder_url, ALL) as own:
         own.state.broadcaster.most = 1
         run = own.start("wish", text="?")

@@ -103,9 +103,7 @@ async def many_wait(path: Path, *, oldest: str = "oldest") -> AsyncIterator[tupl
 
 @pytest.mark.req("RUN-7")
 @pytest.mark.parametrize("guarded", [True, False])
-def test_an_old_run_that_another_process_moves_is_found_by_the_next_look(
-    tmp_path: Path, monkeypatch: Patch, guarded: bool
-) -> None:
+def test_the_next_poll_finds_an_old_run_of_another_process(tmp_path: Path, monkeypatch: Patch, guarded: bool) -> None:
     """While it is owned, and once it has ended; without `moving` only when its page has its turn."""
     if not guarded:
         remove("moves_not_indexed", monkeypatch)
@@ -123,7 +121,7 @@ def test_an_old_run_that_another_process_moves_is_found_by_the_next_look(
 
 
 @pytest.mark.req("RUN-7")
-def test_an_end_that_landed_late_is_found(tmp_path: Path) -> None:
+def test_an_end_that_was_committed_late_is_found(tmp_path: Path) -> None:
     """It was stamped before the last look, which could not see it yet."""
 
     async def meet() -> None:
@@ -140,7 +138,7 @@ def test_an_end_that_landed_late_is_found(tmp_path: Path) -> None:
 
 
 @pytest.mark.req("RUN-7")
-def test_what_has_ended_is_told_once_and_forgotten(tmp_path: Path) -> None:
+def test_an_ended_run_is_sent_once_and_forgotten(tmp_path: Path) -> None:
     """It comes again in every look for a while: known as long as it does, and no longer than two turns more."""
 
     async def meet() -> None:
@@ -159,7 +157,7 @@ def test_what_has_ended_is_told_once_and_forgotten(tmp_path: Path) -> None:
 
 
 @pytest.mark.req("RUN-7")
-def test_what_others_owned_or_ended_before_is_not_news(tmp_path: Path) -> None:
+def test_runs_owned_or_ended_before_are_not_sent(tmp_path: Path) -> None:
     """Also within the time that an end may take to land, and however old the run is."""
 
     async def meet() -> None:
@@ -176,7 +174,7 @@ def test_what_others_owned_or_ended_before_is_not_news(tmp_path: Path) -> None:
 
 
 @pytest.mark.req("RUN-7")
-def test_a_look_that_the_store_fails_is_made_again(tmp_path: Path, monkeypatch: Patch) -> None:
+def test_a_failed_poll_is_repeated(tmp_path: Path, monkeypatch: Patch) -> None:
     """However long the store was away, and whatever of it came."""
 
     async def away(*args: object) -> tuple[Run, ...]:
@@ -202,7 +200,7 @@ def test_a_look_that_the_store_fails_is_made_again(tmp_path: Path, monkeypatch: 
 
 
 @pytest.mark.req("RUN-7")
-def test_what_one_sweep_has_found_is_told_though_the_next_one_fails(tmp_path: Path, monkeypatch: Patch) -> None:
+def test_results_of_one_poller_are_sent_although_the_next_fails(tmp_path: Path, monkeypatch: Patch) -> None:
     """An end is found for a few seconds only: what was found may not be lost with the rest of the look."""
     moved = EventPoller.moved
     found: list[Run] = []
@@ -237,7 +235,7 @@ def test_what_one_sweep_has_found_is_told_though_the_next_one_fails(tmp_path: Pa
 
 
 @pytest.mark.req("RUN-7")
-def test_an_old_run_that_a_worker_elsewhere_ends_is_heard_of(folder_url: str, monkeypatch: Patch) -> None:
+def test_the_end_of_an_old_run_on_another_worker_is_sent(folder_url: str, monkeypatch: Patch) -> None:
     """Two services over one store: the one that is listened to does nothing itself, and no older page tells it."""
     page = SqliteStore.page
 
@@ -262,7 +260,7 @@ def test_an_old_run_that_a_worker_elsewhere_ends_is_heard_of(folder_url: str, mo
 
 
 @pytest.mark.req("RUN-7")
-def test_what_is_kept_for_who_comes_back_is_bounded_by_its_size_too(tmp_path: Path, monkeypatch: Patch) -> None:
+def test_kept_events_are_limited_by_size_too(tmp_path: Path, monkeypatch: Patch) -> None:
     """What runs end with may be large. Whoever missed what is kept no longer is told so, not that it was nothing."""
     own = EventPoller(Two(tmp_path / "outlast.db").mine, TENANT)
     frames = [own.keep(event_row("r", 1))]

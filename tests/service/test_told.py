@@ -44,7 +44,7 @@ def heard_until_over(events: Any, runs: set[str]) -> dict[str, list[int]]:
 
 
 @pytest.mark.req("RUN-7")
-def test_each_event_comes_once_to_who_listens_to_one_run_and_to_who_listens_to_all(service: Service) -> None:
+def test_each_event_arrives_once_at_listeners_to_one_run_and_to_all(service: Service) -> None:
     waiting = [service.start("wish", text="?") for _ in range(8)]
     with stream(service, "/v1/events") as everything:
         begun = {
@@ -65,7 +65,7 @@ def test_each_event_comes_once_to_who_listens_to_one_run_and_to_who_listens_to_a
 
 @pytest.mark.req("RUN-7")
 @pytest.mark.parametrize("way", ["told", "swept"])
-def test_a_run_older_than_many_is_heard_of(folder_url: str, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_events_of_an_old_run_are_sent(folder_url: str, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Told at once where this process moves it; by the sweep where another one does."""
 
     async def blind(self: EventPoller) -> list[Any]:

@@ -28,7 +28,7 @@ async def lost(*args: Any, **more: Any) -> Any:
 
 
 @pytest.mark.parametrize("write", WRITES)
-def test_without_a_key_the_caller_is_told_where_to_look_and_not_to_repeat(
+def test_without_a_key_the_hint_is_to_check_first(
     service: Service, monkeypatch: pytest.MonkeyPatch, write: str
 ) -> None:
     of, method, path, body, look = WRITES[write]
@@ -42,7 +42,7 @@ def test_without_a_key_the_caller_is_told_where_to_look_and_not_to_repeat(
 
 
 @pytest.mark.parametrize("write", WRITES)
-def test_with_a_key_the_caller_is_told_to_send_it_again_under_it(
+def test_with_a_key_the_hint_is_to_repeat_the_request(
     service: Service, monkeypatch: pytest.MonkeyPatch, write: str
 ) -> None:
     of, method, path, body, _ = WRITES[write]
@@ -52,7 +52,7 @@ def test_with_a_key_the_caller_is_told_to_send_it_again_under_it(
     assert (answer.json()["hint"], answer.headers["retry-after"]) == (hint, "1")
 
 
-def test_a_webhook_is_looked_for_even_with_a_key(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_hint_for_a_webhook_is_to_check_even_with_a_key(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     """No key of its own refuses a second webhook once the Idempotency-Key has been let through again."""
     monkeypatch.setattr(Webhooks, "add", lost)
     answer = service.post("/v1/webhooks", {"url": "https://example.com/hook"}, Idempotency_Key="uncertain-webhook")

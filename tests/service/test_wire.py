@@ -80,7 +80,7 @@ def test_a_trailer_supplies_no_header(guarded: Service, token: tuple[str, str], 
     ],
     ids=["fields", "one field", "one name", "an extension", "zeros of a size", "an extension of each byte"],
 )
-def test_framing_without_end_is_cut(guarded: Service, said: bytes, more: bytes) -> None:
+def test_endless_framing_is_refused(guarded: Service, said: bytes, more: bytes) -> None:
     """70 MB of trailer fields were kept by the parser, before a credential was looked at."""
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with connect(guarded) as there:
@@ -93,7 +93,7 @@ def test_framing_without_end_is_cut(guarded: Service, said: bytes, more: bytes) 
     assert sent < STRANGER_BYTES and grown < KEPT_BYTES, (sent, grown)
 
 
-def test_a_chunk_of_each_byte_is_read_whole(service: Service) -> None:
+def test_chunks_of_one_byte_are_accepted(service: Service) -> None:
     """The limit of framing leaves room for the least that a client can frame."""
     body = BODY + b" " * 100_000
     answer = ask(service, POST + HOST + CLOSE + JSON + CHUNKED + b"".join(b"1\r\n%c\r\n" % byte for byte in body) + END)
@@ -127,7 +127,7 @@ FRAMED_TWICE = {
 
 
 @pytest.mark.parametrize("shape", FRAMED_TWICE)
-def test_a_request_that_two_readers_would_frame_otherwise_is_refused(service: Service, shape: str) -> None:
+def test_ambiguous_framing_is_refused(service: Service, shape: str) -> None:
     answer = ask(service, POST + HOST + CLOSE + JSON + FRAMED_TWICE[shape])
     assert answer.startswith(b"HTTP/1.1 400 ") and answer.count(b"HTTP/1.1 ") == 1, answer
     assert b"connection: close" in answer.lower()
@@ -139,7 +139,7 @@ def test_chunks_in_http_1_0_are_refused(service: Service) -> None:
     assert answer.startswith(b"HTTP/1.1 400 ")
 
 
-def test_some_requests_may_wait_on_a_connection_and_no_more(service: Service) -> None:
+def test_pipelined_requests_have_a_limit(service: Service) -> None:
     answer = ask(service, PROBE * PIPELINED_MAX + PROBE[:-2] + CLOSE + b"\r\n")
     assert answer.count(b"HTTP/1.1 200 ") == PIPELINED_MAX + 1
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -155,7 +155,7 @@ def test_a_refusal_is_not_taken_for_the_answer_to_an_earlier_request(service: Se
 
 
 @pytest.mark.parametrize("name", [b"Host", b"Authorization", b"Content-Type", b"Idempotency-Key", b"If-Match"])
-def test_a_header_of_one_value_is_refused_if_it_comes_twice(service: Service, name: bytes) -> None:
+def test_duplicate_single_value_headers_are_refused(service: Service, name: bytes) -> None:
     """The first was read, or the last: a proxy that reads the other one lets something else through."""
     head = HOST + JSON + b'Authorization: Bearer x\r\nIdempotency-Key: k\r\nIf-Match: "1"\r\n'
     answer = ask(service, POST + head + name.lower() + b": 127.0.0.1\r\n" + CLOSE + SIZED + b"\r\n" + BODY)
