@@ -28,7 +28,7 @@ from tests.conformance.subject import (
 )
 from tests.mutants import remove
 from tests.service.conftest import PATIENCE_S, Running
-from tests.service.test_told import all_from_now, heard_until_over
+from tests.service.test_event_broadcaster import all_from_now, heard_until_over
 
 SEEN = 4  # the newest runs that every look sees, and the older ones that it sees in turn
 MANY = 24  # so that a turn takes six looks
