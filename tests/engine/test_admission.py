@@ -61,7 +61,7 @@ async def test_both_limits_hold_at_once(world: World) -> None:
 
 
 @pytest.mark.req("RUN-6")
-async def test_a_slot_freed_between_looking_and_falling_asleep_is_not_missed(world: World) -> None:
+async def test_a_slot_freed_between_reading_and_queueing_is_not_missed(world: World) -> None:
     """The model's trace: falling asleep names the slot rows as seen, so it is refused and looks again."""
     world.add_slots("t", 1)
     flow = one_node(holds)
@@ -79,7 +79,7 @@ async def test_a_slot_freed_between_looking_and_falling_asleep_is_not_missed(wor
 
 
 @pytest.mark.req("RUN-6")
-async def test_a_newcomer_does_not_barge_in(world: World) -> None:
+async def test_a_new_run_does_not_pass_a_queued_one(world: World) -> None:
     """The freeing commit writes the oldest queued run into the slot, whatever that run is doing just now."""
     world.add_slots("t", 1)
     flow = one_node(holds)
@@ -166,7 +166,7 @@ async def test_a_free_slot_with_a_run_asleep_is_repaired_at_the_next_renewal(wor
 
 
 @pytest.mark.req("RUN-6")
-async def test_runs_of_a_lane_nobody_serves_starve_nobody(world: World) -> None:
+async def test_a_queued_run_of_an_unserved_lane_does_not_block_others(world: World) -> None:
     """S-3: a queued run of another lane sleeps; those of this lane start."""
     world.add_slots("t", 1)
     ours, theirs = one_node(holds, name="ours"), one_node(holds, name="theirs")
@@ -178,7 +178,7 @@ async def test_runs_of_a_lane_nobody_serves_starve_nobody(world: World) -> None:
 
 
 @pytest.mark.req("RUN-6")
-async def test_a_slot_is_not_handed_to_a_run_nobody_can_walk(world: World) -> None:
+async def test_a_slot_is_not_handed_to_a_run_of_an_unserved_lane(world: World) -> None:
     """The oldest queued run is of a lane without a worker: the next one gets the slot; once a worker comes, it does."""
     world.add_slots("t", 1)
     ours, theirs = one_node(holds, name="ours"), one_node(holds, name="theirs")
@@ -201,7 +201,7 @@ async def test_a_slot_is_not_handed_to_a_run_nobody_can_walk(world: World) -> No
 
 
 @pytest.mark.req("RUN-6")
-async def test_a_newcomer_leaves_a_free_slot_to_the_older_run_that_sleeps_for_it(world: World) -> None:
+async def test_a_new_run_leaves_a_free_slot_to_an_older_queued_run(world: World) -> None:
     """The end that freed the slot had read the queue before the older run fell asleep: no newcomer passes it (S-6)."""
     world.add_slots("t", 1)
     flow = one_node(holds)
@@ -239,7 +239,7 @@ async def test_a_workflow_may_give_its_slots_back_while_it_waits(world: World, t
 
 
 @pytest.mark.req("RUN-6")
-async def test_what_it_waited_for_has_come_and_it_queues_in_its_old_place(world: World) -> None:
+async def test_a_run_whose_wait_is_over_queues_in_its_old_place(world: World) -> None:
     """No slot is free: it sleeps for one, before every younger run."""
     world.add_slots("t", 1)
     flow, keeping = giving(), one_node(holds, name="keeping")
@@ -280,7 +280,7 @@ async def test_a_run_that_waits_for_an_operator_gives_it_back_too(world: World) 
 @pytest.mark.req("RUN-6", "REC-1")
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("place", ["r0 admit", "r0 park", "r0 queue", "r0 complete"])
-async def test_a_slot_is_given_back_exactly_once_whoever_dies(world: World, when: str, place: str) -> None:
+async def test_a_slot_is_given_back_exactly_once_after_any_crash(world: World, when: str, place: str) -> None:
     """At each commit that takes one, gives one back or falls asleep for one."""
     world.add_slots("t", 1)
     flow, keeping = giving(), one_node(holds, name="keeping")
@@ -304,7 +304,7 @@ async def test_a_slot_is_given_back_exactly_once_whoever_dies(world: World, when
 
 
 @pytest.mark.req("RUN-6")
-async def test_held_and_poisoned_runs_keep_their_slots_and_give_them_back_once(world: World) -> None:
+async def test_paused_and_quarantined_runs_keep_their_slots_and_free_them_once(world: World) -> None:
     """A stop sign and an operator's attention are waits like any other; the end frees the slot."""
     world.add_slots("t", 2)
 

@@ -481,7 +481,7 @@ async def test_policy_is_asked_again_when_an_approval_is_used(world: World) -> N
 
 
 @pytest.mark.req("GATE-9", "GATE-6")
-async def test_an_approval_by_others_than_policy_wants_does_not_count(world: World) -> None:
+async def test_an_approval_by_a_role_that_the_policy_does_not_accept_does_not_count(world: World) -> None:
     """The node asked the boss; the policy wants the cfo: the boss's yes is not enough, and the cfo is asked."""
     shop = Receiver()
     order = write(shop)
@@ -500,7 +500,7 @@ async def test_an_approval_by_others_than_policy_wants_does_not_count(world: Wor
 
 
 @pytest.mark.req("GATE-8")
-async def test_claims_and_reassignments_are_on_record(world: World) -> None:
+async def test_acknowledgements_and_reassignments_are_recorded(world: World) -> None:
     s = await scene(world)
     await s.as_("ana").claim_approval(s.id)
     assert s.row.claimed_by == "ana"
@@ -514,7 +514,7 @@ async def test_claims_and_reassignments_are_on_record(world: World) -> None:
 
 
 @pytest.mark.req("GATE-9")
-async def test_a_plan_that_somebody_wrote_into_the_row_does_not_run(world: World) -> None:
+async def test_a_plan_written_into_the_row_does_not_run(world: World) -> None:
     """The holder makes a changed plan anew: what differs in a field that may not be changed is not run."""
     s = await scene(world, editable=("amount",))
     old = s.row
@@ -542,7 +542,7 @@ async def test_an_altered_request_can_be_rejected(world: World) -> None:
     assert (world.approvals()[0].status.value, s.shop.did) == ("rejected", [])
 
 
-async def test_an_approval_altered_before_it_is_used_is_withdrawn_and_asked_anew(world: World) -> None:
+async def test_an_approval_altered_before_its_use_is_withdrawn_and_requested_again(world: World) -> None:
     """The plan that runs is the one that people can read: approved again, from a row that matches its digest."""
     s = await scene(world)
     s.process.kill()

@@ -92,7 +92,7 @@ async def test_a_rejection_is_an_answer(world: World) -> None:
 
 @pytest.mark.req("GATE-9")
 @pytest.mark.every_store
-async def test_of_many_decisions_one_counts_and_the_others_are_told_who_won(world: World) -> None:
+async def test_of_many_decisions_one_counts_and_the_others_name_the_winner(world: World) -> None:
     """All have read the same pending approval; the first commit wins."""
     flow = asking(write(Receiver()))
     await world.start(flow)
@@ -108,7 +108,7 @@ async def test_of_many_decisions_one_counts_and_the_others_are_told_who_won(worl
 
 
 @pytest.mark.req("GATE-1", "FAIL-5")
-async def test_a_late_decision_is_refused_and_silence_decides_nothing(world: World) -> None:
+async def test_a_late_decision_is_refused_and_expiry_decides_nothing(world: World) -> None:
     """At expiry by the store's clock: neither approved nor rejected; the run calls a person."""
     shop = Receiver()
     flow = asking(write(shop), within=timedelta(hours=1))
@@ -130,7 +130,7 @@ async def test_a_late_decision_is_refused_and_silence_decides_nothing(world: Wor
 
 
 @pytest.mark.req("GATE-9")
-async def test_nobody_is_told_accepted_once_a_cancel_was(world: World) -> None:
+async def test_no_decision_is_accepted_after_a_cancel(world: World) -> None:
     """The commit that posts the cancel withdraws what is pending, whoever holds the run."""
     flow = asking(write(Receiver()))
     process = world.worker(flow)
@@ -144,7 +144,7 @@ async def test_nobody_is_told_accepted_once_a_cancel_was(world: World) -> None:
 
 
 @pytest.mark.req("GATE-9")
-async def test_an_approval_asked_for_while_the_cancel_lands_is_withdrawn(world: World) -> None:
+async def test_an_approval_requested_while_a_cancel_lands_is_withdrawn(world: World) -> None:
     """The cancel comes right before, or right after, the commit that asks: no pending approval is left."""
     for part in ("before", "after"):
         flow = asking(write(Receiver()))
@@ -198,7 +198,7 @@ async def test_only_the_chosen_alternative_runs(world: World) -> None:
 
 
 @pytest.mark.req("GATE-9")
-async def test_a_changed_plan_is_asked_for_anew(world: World) -> None:
+async def test_approval_of_a_changed_plan_is_requested_again(world: World) -> None:
     """What the node wants has changed while a person had not answered: the old request is withdrawn."""
     shop = Receiver()
     order = write(shop)
@@ -241,7 +241,7 @@ async def test_two_approvals_of_one_activity_need_names(world: World) -> None:
 
 
 @pytest.mark.req("GATE-9")
-async def test_an_approval_not_used_in_time_is_asked_for_anew(world: World) -> None:
+async def test_an_approval_that_lapsed_is_requested_again(world: World) -> None:
     """valid_for counts from the decision; after it the yes is worth nothing."""
     shop = Receiver()
     flow = asking(write(shop), within=timedelta(hours=20), valid_for=timedelta(minutes=30))
@@ -277,7 +277,7 @@ async def test_an_approval_survives_a_crash_between_its_consumption_and_the_call
 
 
 @pytest.mark.req("GATE-9", "EFF-2")
-async def test_an_open_effect_whose_approval_lapsed_is_for_a_person(world: World) -> None:
+async def test_an_open_effect_whose_approval_lapsed_calls_a_person(world: World) -> None:
     """After valid_until an open one is `ask` in every mode; once a person says it did not happen, it is asked anew."""
     shop = Receiver(Acts(Perhaps("lost")), dedupes=True)
     flow = asking(write(shop, mode="reconcile"), valid_for=timedelta(minutes=2))

@@ -118,7 +118,7 @@ async def test_a_long_wait_parks_the_run_and_another_worker_goes_on_with_the_nex
 
 
 @pytest.mark.req("EFF-4")
-async def test_a_note_does_not_shorten_the_wait_before_the_next_attempt(world: World) -> None:
+async def test_a_message_does_not_shorten_the_wait_before_the_next_attempt(world: World) -> None:
     """A run that waits out a Retry-After and is woken by a signal keeps waiting; a sender cannot burn its attempts."""
     shop = Receiver(RetryLater("busy", after=timedelta(seconds=20)))
     flow = ordering(write(shop), "a")
@@ -185,7 +185,7 @@ async def test_a_repeat_that_waited_is_judged_again_when_it_is_about_to_be_sent(
 
 # --- reconcile -----------------------------------------------------------------------------------
 @pytest.mark.req("EFF-2", "EFF-3")
-async def test_not_found_is_proof_only_after_the_quiet_time(world: World) -> None:
+async def test_did_not_happen_is_proof_only_after_the_settle_time(world: World) -> None:
     """Before it a call in flight could still land: the run waits it out as recovering, asks again, then calls."""
     shop = Receiver(Perhaps("lost"))
     flow = ordering(write(shop, mode="reconcile"), "a")
@@ -201,7 +201,7 @@ async def test_not_found_is_proof_only_after_the_quiet_time(world: World) -> Non
 
 
 @pytest.mark.req("EFF-3")
-async def test_not_found_answers_for_the_moment_the_question_was_asked(world: World) -> None:
+async def test_did_not_happen_counts_from_the_time_of_the_question(world: World) -> None:
     """Asked within the settle time and answered after it: not proof. A slow receiver is asked once more."""
     shop = Receiver(Perhaps("lost"))
     slow = asyncio.Event()
@@ -228,7 +228,7 @@ async def test_not_found_answers_for_the_moment_the_question_was_asked(world: Wo
 
 
 @pytest.mark.req("EFF-2")
-async def test_found_settles_at_any_time(world: World) -> None:
+async def test_happened_settles_at_any_time(world: World) -> None:
     """The receiver has it: no settle time is owed to a proof that it happened."""
     shop = Receiver(Acts(Perhaps("lost")))
     flow = ordering(write(shop, mode="reconcile"), "a")
@@ -240,7 +240,7 @@ async def test_found_settles_at_any_time(world: World) -> None:
 
 @pytest.mark.req("EFF-2")
 @pytest.mark.parametrize("answer", [Unknown("no index"), RuntimeError("down"), "nonsense"], ids=str)
-async def test_a_receiver_that_cannot_tell_leaves_it_to_on_doubt(world: World, answer: object) -> None:
+async def test_unknown_falls_back_to_if_uncertain(world: World, answer: object) -> None:
     """Also where asking fails three times: ask calls a person, after the settle time."""
     shop = Receiver(Acts(Perhaps("lost")))
     shop.tells = [answer] * 9
@@ -254,7 +254,7 @@ async def test_a_receiver_that_cannot_tell_leaves_it_to_on_doubt(world: World, a
 
 
 @pytest.mark.req("EFF-2")
-async def test_cannot_tell_repeats_where_on_doubt_is_repeat(world: World) -> None:
+async def test_unknown_resends_if_if_uncertain_is_resend(world: World) -> None:
     """The second line of a reconcile is its if_uncertain."""
     shop = Receiver(Acts(Perhaps("lost")), dedupes=True)
     shop.tells = [Unknown("no index")] * 9
@@ -267,7 +267,7 @@ async def test_cannot_tell_repeats_where_on_doubt_is_repeat(world: World) -> Non
 
 
 @pytest.mark.req("EFF-2")
-async def test_a_found_answer_that_is_no_answer_of_the_activity_is_for_a_person(world: World) -> None:
+async def test_a_reconcile_answer_of_another_type_calls_a_person(world: World) -> None:
     """It happened, the response is unusable: uncertain, never called again."""
     shop = Receiver(Acts(Perhaps("lost")))
     shop.tells = [Happened("x" * 300_000)]
@@ -291,7 +291,7 @@ async def test_a_found_answer_that_is_no_answer_of_the_activity_is_for_a_person(
         ({"if_uncertain": resend(remembered_for=timedelta(hours=1))}, False, 2, "completed"),
     ],
 )
-async def test_what_a_dead_worker_left_open_is_settled_by_its_mode(
+async def test_an_effect_left_open_by_a_dead_worker_settles_by_its_mode(
     world: World, mode: dict[str, object], acted: bool, attempts: int, end: str
 ) -> None:
     """Asked of a person, looked up, or repeated under the same key; the receiver did it once."""
@@ -324,7 +324,7 @@ async def test_a_crash_after_the_record_and_before_the_advance_calls_nothing_aga
 
 
 @pytest.mark.req("EFF-1")
-async def test_scope_run_is_one_effect_over_all_visits(world: World) -> None:
+async def test_once_per_run_is_one_effect_over_all_visits(world: World) -> None:
     """Scope visit: a new visit is new work. Scope run: the same effect, whatever the visit."""
     shop = Receiver()
     once, each = write(shop, name="once", once_per="run"), write(shop, name="each")
@@ -344,7 +344,7 @@ async def test_scope_run_is_one_effect_over_all_visits(world: World) -> None:
 
 
 @pytest.mark.req("REC-1", "EFF-1")
-async def test_a_slice_without_room_for_an_attempt_is_handed_back(world: World) -> None:
+async def test_a_run_without_time_for_an_attempt_is_released(world: World) -> None:
     """not_after + timeout must end within the slice; else the run is given back, due at once, with a new budget."""
     shop = Receiver()
     order = write(shop)

@@ -14,7 +14,7 @@ Ctx = Context[State]
 
 
 @pytest.mark.req("RUN-2", "EFF-1")
-async def test_an_unexpected_exception_keeps_node_and_visit_and_is_told_with_its_traceback(world: World) -> None:
+async def test_an_unexpected_exception_keeps_node_and_visit_and_shows_its_traceback(world: World) -> None:
     """`continue` goes on in the same visit, after the fix: what was done stays done."""
     shop = Receiver()
     order = write(shop)
@@ -42,7 +42,7 @@ async def test_an_unexpected_exception_keeps_node_and_visit_and_is_told_with_its
 @pytest.mark.req("RUN-2")
 @pytest.mark.parametrize("text", ["x" * 3_000_000, "half a pair \ud800", "a NUL \0 in it"], ids=["huge", "pair", "nul"])
 @pytest.mark.parametrize("kind", [ValueError, Fail, Cancel])
-async def test_whatever_an_exception_says_reaches_a_person(world: World, kind: type[Exception], text: str) -> None:
+async def test_any_message_of_an_exception_reaches_a_person(world: World, kind: type[Exception], text: str) -> None:
     """No length and no characters of a message keep a run from being flagged or ended (F8)."""
 
     async def body(ctx: Ctx) -> None:
@@ -61,7 +61,7 @@ async def test_whatever_an_exception_says_reaches_a_person(world: World, kind: t
 
 
 @pytest.mark.req("RUN-2")
-async def test_a_signal_to_a_run_in_attention_does_not_wake_it_into_a_walk(world: World) -> None:
+async def test_a_signal_does_not_execute_a_run_in_attention(world: World) -> None:
     """Only an answer to what a person was asked does; the note is kept for the walk that follows."""
     walks: list[int] = []
 
@@ -81,7 +81,7 @@ async def test_a_signal_to_a_run_in_attention_does_not_wake_it_into_a_walk(world
 
 
 @pytest.mark.req("RUN-2")
-async def test_what_was_answered_is_no_longer_shown_when_a_person_is_called_anew(world: World) -> None:
+async def test_an_answered_reason_is_not_shown_again(world: World) -> None:
     """An exception was continued; the doubt that follows stands alone, and answering it is enough."""
     shop = Receiver(Acts(Perhaps("lost")))
     order = write(shop)
@@ -182,7 +182,7 @@ async def test_it_did_not_happen_is_too_early_while_a_call_could_still_land(worl
 
 
 @pytest.mark.req("EFF-2")
-async def test_continue_does_not_answer_a_doubt(world: World) -> None:
+async def test_continue_does_not_answer_an_uncertain_effect(world: World) -> None:
     """The doubt has answers of its own; the error says how to give them."""
     flow = ordering(write(Receiver(Perhaps("lost"))), "a")
     world.worker(flow)
@@ -192,7 +192,7 @@ async def test_continue_does_not_answer_a_doubt(world: World) -> None:
 
 
 @pytest.mark.req("EFF-2")
-async def test_two_doubts_are_two_entries_and_each_is_answered(world: World) -> None:
+async def test_two_uncertain_effects_are_two_entries_with_an_answer_each(world: World) -> None:
     """The run goes on when both are."""
     shop = Receiver(Acts(Perhaps("lost")), Acts(Perhaps("lost")))
     order = write(shop)
@@ -213,7 +213,7 @@ async def test_two_doubts_are_two_entries_and_each_is_answered(world: World) -> 
 # --- ends ------------------------------------------------------------------------------------------------
 @pytest.mark.req("RUN-2")
 @pytest.mark.parametrize(("kind", "end"), [(Fail, "failed"), (Cancel, "cancelled")])
-async def test_a_node_ends_its_run_and_what_stands_is_named(world: World, kind: type[Exception], end: str) -> None:
+async def test_a_node_ends_its_run_and_names_effects_not_undone(world: World, kind: type[Exception], end: str) -> None:
     """`Fail` and `Cancel`; done effects without an undo are listed with the reason, latest first."""
     shop = Receiver()
     order, mail = write(shop), write(shop, name="mail", undo=True)
@@ -234,7 +234,7 @@ async def test_a_node_ends_its_run_and_what_stands_is_named(world: World, kind: 
 
 
 @pytest.mark.req("EFF-2", "EFF-8")
-async def test_a_failing_run_settles_what_is_open_before_it_ends(world: World) -> None:
+async def test_a_failing_run_settles_open_effects_before_it_ends(world: World) -> None:
     """The sibling failed while a call was in flight: its outcome is awaited, and a doubt is for a person first."""
     slow = Slow(Perhaps("lost"))
     shop = Receiver(slow)
@@ -256,7 +256,7 @@ async def test_a_failing_run_settles_what_is_open_before_it_ends(world: World) -
 
 
 @pytest.mark.req("RUN-2")
-async def test_a_run_returns_what_its_outcome_function_says(world: World) -> None:
+async def test_a_run_returns_the_value_of_its_outcome_function(world: World) -> None:
     """By default its last state; a mistake in the function is attention, and the run has not ended."""
 
     async def body(ctx: Ctx) -> None:
@@ -272,7 +272,7 @@ async def test_a_run_returns_what_its_outcome_function_says(world: World) -> Non
 
 
 @pytest.mark.req("EFF-4")
-async def test_what_a_person_reopened_gets_its_attempt_even_where_all_were_used(world: World) -> None:
+async def test_a_reopened_effect_gets_an_attempt_even_if_all_were_used(world: World) -> None:
     """`did not happen` after the last attempt: one more call, and a doubt about it is a doubt again."""
     shop = Receiver(*[Acts(Perhaps("lost"))] * 2, NotSent("x"), NotSent("x"))
     flow = ordering(write(shop, if_uncertain=resend(remembered_for=timedelta(minutes=3, seconds=2))), "a")

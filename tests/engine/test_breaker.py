@@ -51,7 +51,7 @@ async def out(world: World, erp: Erp, n: int = FEW, **options: Any) -> list[str]
     return runs
 
 
-async def test_an_outage_is_one_item_and_nobody_uses_up_attempts(world: World) -> None:
+async def test_an_outage_is_one_item_and_uses_up_no_attempts(world: World) -> None:
     """Three hundred runs: a handful of calls, one sign, no run in attention; then it is back, and all are done once."""
     erp = Erp()
     runs = await out(world, erp, 300)
@@ -72,7 +72,7 @@ async def test_an_outage_is_one_item_and_nobody_uses_up_attempts(world: World) -
     assert (len(erp.did), len(set(erp.did)), sign(world).up) == (300, 300, 0)
 
 
-async def test_a_run_that_waits_says_for_what_and_until_when(world: World) -> None:
+async def test_a_waiting_run_shows_its_wait_and_its_end(world: World) -> None:
     erp = Erp()
     runs = await out(world, erp)
     (wait,) = waiting_of(world.run(runs[-1]))
@@ -148,7 +148,7 @@ async def test_its_pauses_double_up_to_the_longest(world: World) -> None:
     assert all(e - SECOND <= p <= e for p, e in zip(pauses, expected, strict=True))
 
 
-async def test_one_run_alone_stops_nobody(world: World) -> None:
+async def test_one_run_alone_opens_no_breaker(world: World) -> None:
     """It may have a wrong address: its attempts are used up, and it calls a person."""
     erp = Erp()
 
@@ -164,7 +164,7 @@ async def test_one_run_alone_stops_nobody(world: World) -> None:
 
 
 @pytest.mark.parametrize("answer", [Refused("sold_out"), "it was done"])
-async def test_an_answer_between_two_failures_begins_the_count_anew(world: World, answer: Any) -> None:
+async def test_an_answer_between_two_failures_resets_the_count(world: World, answer: Any) -> None:
     """A no is an answer too: whoever says it is not away."""
     fails = [ConnectionRefusedError()] * (BREAKER_AFTER - 1)
     erp = Receiver(*fails, answer, *fails, "ok")
@@ -192,7 +192,7 @@ async def test_a_breaker_is_of_one_provider_and_one_tenant(world: World) -> None
 
 
 @pytest.mark.req("RUN-9")
-async def test_an_operator_releases_it_or_makes_it_his_own(world: World) -> None:
+async def test_an_operator_closes_a_breaker_or_turns_it_into_a_pause(world: World) -> None:
     """Released, all try at once; made a hold, it stays up until a person takes it down."""
     erp = Erp()
     runs = await out(world, erp)
@@ -206,7 +206,7 @@ async def test_an_operator_releases_it_or_makes_it_his_own(world: World) -> None
     assert {world.status(run) for run in runs} == {"completed"}
 
 
-async def test_what_perhaps_happened_is_repeated_under_its_key_when_it_is_back(world: World) -> None:
+async def test_an_uncertain_call_is_resent_under_its_key_when_the_provider_is_back(world: World) -> None:
     """Timeouts trip it as well; a repeat waits like everybody, and the receiver dedupes."""
     erp = Erp()
     erp.dedupes = True
@@ -248,7 +248,7 @@ async def test_it_can_be_switched_off(world: World) -> None:
         (Answered(1), False),
     ],
 )
-def test_what_says_that_a_provider_is_away(outcome: Any, away: bool) -> None:
+def test_outcomes_that_mean_a_provider_is_away(outcome: Any, away: bool) -> None:
     assert pauses.says_away(outcome) is away
 
 

@@ -249,7 +249,7 @@ def raised_by(call: Callable[[str], None], url: str) -> Exception:
 
 
 @pytest.mark.parametrize(("client", "case"), CASES)
-def test_what_a_client_raises_is_judged(places: Places, client: str, case: str) -> None:
+def test_exceptions_of_clients_are_judged(places: Places, client: str, case: str) -> None:
     at, kind, code = SITUATIONS[case]
     error = raised_by(CLIENTS[client], at(places))
     outcome = judge(error)
@@ -470,18 +470,18 @@ def classified() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("classified")
-def test_authors_say_what_an_exception_means() -> None:
+def test_authors_classify_exceptions() -> None:
     judged = [judge(each("x")) for each in (CardDeclined, Closed, NoLine, ShopError)]
     assert judged[0] == No("CardDeclined", "CardDeclined: x")
     assert [type(each) for each in judged] == [No, Unsent, Unsent, Maybe]
     assert [is_transient(each("x")) for each in (CardDeclined, Closed, NoLine, ShopError)] == [False, True, True, True]
 
 
-def test_what_nobody_knows_is_perhaps_and_not_asked_again_by_a_lookup() -> None:
+def test_an_unknown_exception_may_mean_anything_and_stops_a_lookup() -> None:
     assert judge(ShopError("x")) == Maybe("error", "ShopError: x") and not is_transient(ShopError("x"))
 
 
-def test_a_line_that_says_nothing_is_refused() -> None:
+def test_a_classification_without_meaning_is_refused() -> None:
     for wrong in ({ShopError: ValueError}, {KeyboardInterrupt: Refused}):
         with pytest.raises(DefinitionError, match="classes of exceptions"):
             classify(wrong)  # type: ignore[arg-type]

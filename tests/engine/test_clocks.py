@@ -114,7 +114,7 @@ async def test_asked_again_it_is_another_request_with_its_own_96_hours(world: Wo
 
 @pytest.mark.req("GATE-3")
 @pytest.mark.parametrize("place", ["before ask", "after ask", "after take"])
-async def test_ask_again_survives_the_death_of_who_heard_it(world: World, place: str) -> None:
+async def test_ask_again_survives_the_crash_of_its_holder(world: World, place: str) -> None:
     """The answer stands in the mailbox until somebody has asked."""
     flow = negotiation(Receiver(), ceiling=timedelta(days=60))
     start = await begun(world, flow)
@@ -129,7 +129,7 @@ async def test_ask_again_survives_the_death_of_who_heard_it(world: World, place:
 
 
 @pytest.mark.req("GATE-3")
-async def test_ask_again_survives_a_stop_sign(world: World) -> None:
+async def test_ask_again_survives_a_pause(world: World) -> None:
     """Answered in time, held beyond the week, released: it is asked anew, not cancelled."""
     flow = negotiation(Receiver(), ceiling=timedelta(days=60))
     start = await begun(world, flow)
@@ -161,7 +161,7 @@ async def test_each_reason_has_its_own_clock_and_only_the_approval_s_goes_stale(
 
 
 @pytest.mark.req("GATE-3", "EFF-2")
-async def test_a_stale_run_with_an_open_doubt_waits_for_its_answer_and_spins_in_no_circle(world: World) -> None:
+async def test_a_stale_run_with_an_uncertain_effect_waits_for_its_answer(world: World) -> None:
     """It cannot end while nobody knows what it did; once a person has said, it ends for the reason it had."""
     shop = Receiver(RetryLater("busy", after=timedelta(seconds=30)), Acts(Perhaps("lost")))
     order, mail = write(shop), write(shop, name="mail")
@@ -202,7 +202,7 @@ async def test_168_hours_flag_once_under_the_trigger_s_name_and_never_kill(world
 
 
 @pytest.mark.req("GATE-4")
-async def test_more_time_arms_the_ceiling_anew_and_it_flags_again(world: World) -> None:
+async def test_an_extension_starts_the_total_timeout_again(world: World) -> None:
     """From the moment it counts; refused while the run is not flagged, and without a length."""
     flow = waiting()
     start = await begun(world, flow)
@@ -223,7 +223,7 @@ async def test_more_time_arms_the_ceiling_anew_and_it_flags_again(world: World) 
 
 
 @pytest.mark.req("GATE-4", "GATE-9")
-async def test_a_person_cancels_what_takes_too_long_and_no_approver_is_told_accepted(world: World) -> None:
+async def test_a_person_cancels_a_run_that_takes_too_long_and_no_approval_is_accepted(world: World) -> None:
     """Answering `cancel` withdraws what is asked in the commit that posts it (S-20)."""
     flow = negotiation(Receiver(), ceiling=timedelta(hours=2))
     start = await begun(world, flow)
@@ -307,7 +307,7 @@ async def test_a_ceiling_that_passes_during_a_death_flags_once(world: World) -> 
 
 
 @pytest.mark.req("GATE-4")
-async def test_another_scale_of_time_forgets_no_wake(world: World) -> None:
+async def test_another_clock_mapping_loses_no_wake(world: World) -> None:
     """A note, then another mapping before anybody looks: the run is due still, ceiling or not (S-4)."""
     flow = waiting()
     await begun(world, flow)
@@ -341,7 +341,9 @@ class Channel:
 
 @pytest.mark.req("GATE-5", "FAIL-9")
 @pytest.mark.parametrize("behaviour", ["works", "raises", "hangs"])
-async def test_the_row_says_it_first_and_a_dead_channel_hides_nothing(world: World, behaviour: str) -> None:
+async def test_the_row_is_written_before_the_alert_and_a_failed_alert_hides_nothing(
+    world: World, behaviour: str
+) -> None:
     """One authoritative write, then the notice; what fails, or takes too long, is counted, and other runs go on."""
     channel = Channel(world, behaviour)
     flow = waiting(ceiling=timedelta(hours=2))
@@ -374,7 +376,7 @@ async def test_a_fault_after_the_run_was_given_back_leaves_the_run_alone(
 
 
 @pytest.mark.req("GATE-5")
-async def test_a_notice_under_way_does_not_keep_a_worker_from_stopping(world: World) -> None:
+async def test_an_alert_in_flight_does_not_delay_the_stop_of_a_worker(world: World) -> None:
     channel = Channel(world, "hangs")
     flow = waiting(ceiling=timedelta(hours=2))
     start = await begun(world, flow)
@@ -385,7 +387,7 @@ async def test_a_notice_under_way_does_not_keep_a_worker_from_stopping(world: Wo
 
 
 @pytest.mark.req("GATE-5")
-async def test_a_refused_flag_is_told_to_nobody(world: World) -> None:
+async def test_a_refused_flag_sends_no_alert(world: World) -> None:
     """Mail comes as the run is flagged: it walks again, and people hear once, of what stands."""
     channel = Channel(world)
 

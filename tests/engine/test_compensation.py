@@ -50,7 +50,7 @@ def keys(receiver: Receiver) -> list[str]:
 @pytest.mark.req("EFF-6", "OBS-3")
 @pytest.mark.parametrize(("error", "status"), [(Fail("enough"), "failed"), (Cancel("enough"), "cancelled")])
 @pytest.mark.every_store
-async def test_what_was_done_is_undone_in_reverse(world: World, error: Exception, status: str) -> None:
+async def test_effects_are_undone_in_reverse_order(world: World, error: Exception, status: str) -> None:
     shop = Receiver()
     mail = write(shop, name="mail")
     flow = trip(
@@ -133,7 +133,7 @@ async def test_a_death_at_each_point_of_the_undo(world: World, deaths: list[tupl
 
 
 @pytest.mark.req("EFF-6")
-async def test_a_failure_that_was_decided_stands_when_its_holder_dies(world: World) -> None:
+async def test_a_decided_failure_survives_the_crash_of_its_holder(world: World) -> None:
     """The node would end otherwise on its next walk: it is not walked again."""
     shop, walks = Receiver(), []
     order = write(shop, undo=True, undo_terms={"if_uncertain": resend(remembered_for=after(hours=1))})
@@ -206,7 +206,7 @@ async def test_an_undo_that_is_refused_calls_a_person_and_stops_those_before_it(
 
 
 @pytest.mark.req("EFF-6")
-async def test_what_a_person_did_by_hand_is_not_called(world: World) -> None:
+async def test_an_undo_done_by_hand_is_not_called(world: World) -> None:
     """Who did it and why stand in the ledger; the rest is undone as ever."""
     other = await stuck(world, Refused("http_422"))
     await world.answer("undo_failed", "done_by_hand")
@@ -219,7 +219,7 @@ async def test_what_a_person_did_by_hand_is_not_called(world: World) -> None:
 
 
 @pytest.mark.req("EFF-6", "EFF-3")
-async def test_an_undo_in_doubt_is_called_again_only_after_its_quiet_time(world: World) -> None:
+async def test_an_uncertain_undo_is_called_again_only_after_its_settle_time(world: World) -> None:
     other = await stuck(world, Acts(Perhaps("no answer")))
     assert "nobody knows whether it happened" in world.attention()[0].detail
     with pytest.raises(Conflict, match="too early"):
@@ -234,7 +234,7 @@ async def test_an_undo_in_doubt_is_called_again_only_after_its_quiet_time(world:
 
 
 @pytest.mark.req("EFF-6")
-async def test_an_undo_in_doubt_may_be_done_by_hand_at_once_and_once(world: World) -> None:
+async def test_an_uncertain_undo_may_be_done_by_hand_at_once_and_once(world: World) -> None:
     await stuck(world, Acts(Perhaps("no answer")))
     world.processes[0].kill()
     await world.answer("undo_failed", "done_by_hand")
@@ -244,7 +244,7 @@ async def test_an_undo_in_doubt_may_be_done_by_hand_at_once_and_once(world: Worl
 
 
 @pytest.mark.req("EFF-6", "EFF-2")
-async def test_an_undo_cut_off_by_a_death_is_in_doubt(world: World) -> None:
+async def test_an_undo_interrupted_by_a_crash_is_uncertain(world: World) -> None:
     """`ask`, the default: it may have happened, and nothing is called again blindly."""
     slow = Slow(acts_first=True)
     other = Receiver(slow)
@@ -267,7 +267,7 @@ async def test_an_undo_is_retried_and_then_a_person_is_called(world: World) -> N
 
 
 @pytest.mark.req("EFF-6")
-async def test_what_code_has_gone_is_for_a_person(world: World) -> None:
+async def test_an_undo_whose_code_is_gone_calls_a_person(world: World) -> None:
     shop = Receiver()
     flow = trip(write(shop, undo=True), waits=True)
     world.worker(flow)
@@ -307,7 +307,7 @@ async def test_an_uncertain_effect_is_resolved_before_anything_is_undone(world: 
 
 @pytest.mark.req("EFF-8", "FAIL-7")
 @pytest.mark.parametrize("acts", [True, False])
-async def test_a_repeat_that_a_death_left_open_is_repeated_in_order_to_be_undone(world: World, acts: bool) -> None:
+async def test_a_resend_left_open_by_a_crash_is_resent_to_be_undone(world: World, acts: bool) -> None:
     """Within its limits, under the same key: so it is known what became of it, and it is undone (S-19)."""
     slow = Slow(acts_first=acts)
     shop = Receiver(slow, dedupes=True)
@@ -324,7 +324,7 @@ async def test_a_repeat_that_a_death_left_open_is_repeated_in_order_to_be_undone
 
 
 @pytest.mark.req("EFF-8")
-async def test_a_repeat_beyond_its_window_is_asked_of_a_person(world: World) -> None:
+async def test_a_resend_beyond_its_window_calls_a_person(world: World) -> None:
     slow = Slow(acts_first=True)
     shop = Receiver(slow, dedupes=True)
     flow = trip(write(shop, undo=True, if_uncertain=resend(remembered_for=after(minutes=5))), waits=True)
@@ -350,7 +350,7 @@ async def test_a_second_cancel_adds_nothing(world: World) -> None:
 
 
 @pytest.mark.req("EFF-6")
-async def test_a_stop_sign_holds_the_undo_too(world: World) -> None:
+async def test_a_pause_stops_the_undo_too(world: World) -> None:
     shop = Receiver()
     flow = trip(write(shop, undo=True), waits=True)
     world.worker(flow)
@@ -365,7 +365,7 @@ async def test_a_stop_sign_holds_the_undo_too(world: World) -> None:
 
 
 @pytest.mark.req("EFF-6", "GATE-8")
-async def test_the_decision_to_end_withdraws_what_is_still_asked(world: World) -> None:
+async def test_the_decision_to_end_withdraws_pending_approvals(world: World) -> None:
     shop = Receiver()
     order = write(shop, undo=True)
 
@@ -409,7 +409,7 @@ async def test_without_the_order_a_hotel_goes_before_its_card(
 
 @pytest.mark.req("EFF-6")
 @pytest.mark.parametrize("guarded", [True, False])
-async def test_without_a_durable_decision_the_next_walk_goes_on_instead(
+async def test_without_a_durable_decision_the_next_execution_continues_instead(
     world: World, monkeypatch: pytest.MonkeyPatch, guarded: bool
 ) -> None:
     """Half undone, and the forward work is called done by a walk that takes another way."""

@@ -25,7 +25,7 @@ async def decided(s: Scene, by: str, *claims: str) -> Approval:
 
 
 @pytest.mark.req("GATE-2", "GATE-9")
-async def test_what_somebody_without_the_role_approved_is_not_done(world: World) -> None:
+async def test_a_call_approved_without_the_role_is_not_made(world: World) -> None:
     s = await scene(world)
     await decided(s, "eve", "sales")
     await world.settle()
@@ -34,7 +34,7 @@ async def test_what_somebody_without_the_role_approved_is_not_done(world: World)
 
 
 @pytest.mark.req("GATE-2")
-async def test_what_half_of_the_roles_approved_is_not_done(world: World) -> None:
+async def test_a_call_approved_by_half_of_the_roles_is_not_made(world: World) -> None:
     s = await scene(world, by=role("boss") & role("senior"))
     await decided(s, "eve", "boss")
     await world.settle()
@@ -42,7 +42,7 @@ async def test_what_half_of_the_roles_approved_is_not_done(world: World) -> None
 
 
 @pytest.mark.req("GATE-2")
-async def test_what_its_people_approved_is_done(world: World) -> None:
+async def test_a_call_approved_by_entitled_approvers_is_made(world: World) -> None:
     s = await scene(world, by=role("boss") & role("senior") | role("cfo"))
     await decided(s, "ana", "boss", "senior")
     await world.settle()
@@ -50,7 +50,7 @@ async def test_what_its_people_approved_is_done(world: World) -> None:
 
 
 @pytest.mark.req("GATE-8", "GATE-9")
-async def test_a_vote_given_before_others_were_asked_counts_by_the_rule_of_its_time(world: World) -> None:
+async def test_a_vote_before_a_reassignment_counts_by_the_rule_of_its_time(world: World) -> None:
     s = await scene(world, quorum=2)
     await s.as_("ana").approve(s.id)
     await s.as_("root", "admin").reassign(s.id, role("cfo"), reason="on leave")
@@ -77,7 +77,7 @@ async def test_votes_that_were_tampered_with_count_for_nothing(world: World) -> 
 
 
 @pytest.mark.req("GATE-6", "GATE-9")
-async def test_only_an_approval_that_stands_covers_a_call(world: World) -> None:
+async def test_only_a_valid_approval_covers_a_call(world: World) -> None:
     """Withdrawn or expired after it was given, used up, lapsed, or of another plan: each on a copy of a good one."""
     s = await scene(world)
     await decided(s, "ana", "boss")
@@ -102,7 +102,7 @@ async def test_only_an_approval_that_stands_covers_a_call(world: World) -> None:
 
 
 @pytest.mark.req("GATE-6", "GATE-9")
-async def test_what_was_approved_once_is_done_once(world: World) -> None:
+async def test_a_call_approved_once_is_made_once(world: World) -> None:
     """A second visit makes the very same call: the approval that covered the first is used up."""
     shop = Receiver()
     order = write(shop)
@@ -125,7 +125,7 @@ async def test_what_was_approved_once_is_done_once(world: World) -> None:
 
 
 @pytest.mark.req("GATE-6", "GATE-9")
-async def test_what_was_handed_to_others_than_policy_trusts_is_not_done(world: World) -> None:
+async def test_a_call_reassigned_outside_the_policys_rule_is_not_made(world: World) -> None:
     """Policy wants the cfo; an admin hands the request to the boss, whose yes is nothing to the policy."""
     shop = Receiver()
     order = write(shop)
@@ -142,7 +142,7 @@ async def test_what_was_handed_to_others_than_policy_trusts_is_not_done(world: W
 
 
 @pytest.mark.req("GATE-6", "GATE-9")
-async def test_what_was_approved_as_policy_wants_it_is_not_asked_for_twice(world: World) -> None:
+async def test_an_approval_that_satisfies_the_policy_is_not_requested_twice(world: World) -> None:
     """Two of the bosses changed it to what policy wants two bosses for."""
     s = await scene(world, quorum=2, editable=("amount",))
     await s.as_("ana").approve(s.id, changes={"amount": 600})
@@ -153,7 +153,7 @@ async def test_what_was_approved_as_policy_wants_it_is_not_asked_for_twice(world
 
 @pytest.mark.req("GATE-2")
 @pytest.mark.parametrize("roles", [("boss",), ()])
-async def test_who_requested_it_may_decide_where_nothing_says_otherwise(world: World, roles: tuple[str, ...]) -> None:
+async def test_the_requester_may_decide_unless_excluded(world: World, roles: tuple[str, ...]) -> None:
     """Nor does it take a role on record of the local operator, who holds them all."""
     s = await scene(world)
     await s.settled(decided(s, "me", *roles))

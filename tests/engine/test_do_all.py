@@ -14,7 +14,7 @@ Ctx = Context[State]
 
 @pytest.mark.req("EFF-1", "EFF-2")
 @pytest.mark.every_store
-async def test_the_members_of_a_do_all_are_begun_together_and_all_settle(world: World) -> None:
+async def test_the_members_of_a_do_all_begin_together_and_all_settle(world: World) -> None:
     """One doubt closes the walk; the others of the same do_all are made and recorded before a person is called."""
     shop = Receiver(Acts(Perhaps("lost")))
     order = write(shop)
@@ -66,7 +66,7 @@ async def test_a_list_of_plans_yields_a_list_of_responses(world: World) -> None:
     assert seen == [["ok", "second", "ok"], []]
 
 
-async def test_at_most_limits_the_calls_that_are_under_way(world: World) -> None:
+async def test_at_most_limits_the_calls_in_flight(world: World) -> None:
     under_way, largest = 0, 0
 
     @activity(key="slow/{n}", no_undo="a test")

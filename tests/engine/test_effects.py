@@ -63,7 +63,7 @@ async def test_a_hit_answers_what_was_recorded_and_calls_nothing(world: World) -
 
 
 @pytest.mark.req("EFF-1")
-async def test_a_refusal_is_an_answer_replayed_on_every_walk(world: World) -> None:
+async def test_a_refusal_is_the_answer_in_every_execution(world: World) -> None:
     """`refused` is recorded; every later walk gets the same exception and nothing is called again."""
     shop = Receiver(Refused("no_stock", "none left"))
     order = write(shop)
@@ -210,7 +210,7 @@ def named(error: BaseException) -> str:
 @pytest.mark.req("EFF-2", "EFF-4", "FAIL-2")
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("error", NOT_SENT + NOT_NOW, ids=named)
-async def test_what_was_not_sent_is_tried_again_in_every_mode(world: World, mode: str, error: Exception) -> None:
+async def test_an_unsent_call_is_tried_again_in_every_mode(world: World, mode: str, error: Exception) -> None:
     """Nothing happened, so another attempt is safe: one second later, and it is done once."""
     shop = Receiver(error)
     flow = ordering(write(shop, **MODES[mode]), "a")
@@ -239,9 +239,7 @@ async def test_a_definite_no_is_never_tried_again(world: World, mode: str, error
 
 @pytest.mark.req("EFF-2", "FAIL-2")
 @pytest.mark.parametrize("error", PERHAPS, ids=named)
-async def test_what_perhaps_happened_is_never_repeated_where_a_person_is_to_be_asked(
-    world: World, error: Exception
-) -> None:
+async def test_an_uncertain_call_is_not_resent_if_a_person_is_to_be_asked(world: World, error: Exception) -> None:
     """Mode ask: uncertain at once, one attempt, a person is called."""
     shop = Receiver(Acts(error))
     flow = ordering(write(shop), "a")
@@ -255,7 +253,7 @@ async def test_what_perhaps_happened_is_never_repeated_where_a_person_is_to_be_a
 
 @pytest.mark.req("EFF-2", "FAIL-2")
 @pytest.mark.parametrize("error", PERHAPS, ids=named)
-async def test_what_perhaps_happened_is_looked_up_where_it_can_be(world: World, error: Exception) -> None:
+async def test_an_uncertain_call_is_reconciled_if_it_can_be(world: World, error: Exception) -> None:
     """Mode reconcile: the receiver has it, so it is done, and never called again."""
     shop = Receiver(Acts(error))
     flow = ordering(write(shop, mode="reconcile"), "a")
@@ -270,7 +268,7 @@ async def test_what_perhaps_happened_is_looked_up_where_it_can_be(world: World, 
 
 @pytest.mark.req("EFF-2", "FAIL-2", "EFF-5")
 @pytest.mark.parametrize("error", PERHAPS, ids=named)
-async def test_what_perhaps_happened_is_repeated_under_the_same_key(world: World, error: Exception) -> None:
+async def test_an_uncertain_call_is_resent_under_the_same_key(world: World, error: Exception) -> None:
     """Mode repeat: the receiver dedupes by the key, which is the same for every attempt."""
     shop = Receiver(Acts(error), dedupes=True)
     flow = ordering(write(shop, if_uncertain=HOUR_WINDOW), "a")
@@ -283,7 +281,7 @@ async def test_what_perhaps_happened_is_repeated_under_the_same_key(world: World
 
 
 @pytest.mark.req("EFF-2", "FAIL-2")
-async def test_a_call_that_outlives_its_timeout_perhaps_happened(world: World) -> None:
+async def test_a_call_that_outlives_its_timeout_is_uncertain(world: World) -> None:
     """The activity's timeout ends the attempt; what it came to is not known."""
     shop = Receiver(Slow(acts_first=True))
     flow = ordering(write(shop, timeout=timedelta(seconds=10)), "a")
@@ -312,7 +310,7 @@ async def test_a_response_that_cannot_be_stored_is_uncertain_never_repeated(worl
 @pytest.mark.parametrize(
     "text", ["x" * 2_000_000, "half a pair \ud800", "a NUL \0 in it"], ids=["huge", "surrogate", "nul"]
 )
-async def test_whatever_a_receiver_writes_into_a_refusal_is_recorded(world: World, text: str) -> None:
+async def test_any_text_of_a_refusal_is_recorded(world: World, text: str) -> None:
     """A detail of any length and any characters cannot keep the answer from being kept (F8)."""
     shop = Receiver(Refused("no", text))
     flow = ordering(write(shop), "a")
@@ -325,7 +323,7 @@ async def test_whatever_a_receiver_writes_into_a_refusal_is_recorded(world: Worl
 # --- lookups -------------------------------------------------------------------------------------
 @pytest.mark.req("EFF-1", "CKP-2")
 @pytest.mark.parametrize("durable", [False, True])
-async def test_a_lookup_is_made_once_in_its_scope(world: World, durable: bool) -> None:
+async def test_a_lookup_is_made_once_for_its_visit_or_run(world: World, durable: bool) -> None:
     """What a lookup answered stays the same on every walk of the visit."""
     answers = iter(["1", "2"])
     price = reading(lambda: next(answers), durable=durable)

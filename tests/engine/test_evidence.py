@@ -32,7 +32,7 @@ from tests.engine.world import (
 
 # --- evidence ----------------------------------------------------------------------------------------------
 @pytest.mark.req("EFF-2", "REC-3")
-async def test_a_reconcile_is_told_what_a_replaced_worker_learnt_too_late(world: World) -> None:
+async def test_a_reconcile_gets_the_late_answers_of_a_replaced_worker(world: World) -> None:
     """The late answer is read anew just before the receiver is asked, though it came after the run was taken."""
     slow = Slow(acts_first=True)
     shop = Receiver(slow)
@@ -162,7 +162,7 @@ class Changing:
 
 
 @pytest.mark.req("EFF-1", "EFF-7")
-async def test_the_recorded_answer_is_used_for_exactly_the_call_it_was_allowed_for(world: World) -> None:
+async def test_the_recorded_answer_is_used_for_exactly_the_chosen_call(world: World) -> None:
     """Nothing is called again; the choice outlives workers; a third digest is a contradiction of its own."""
     shop = Receiver("first", Perhaps("hung up"))
     changing = Changing(shop)
@@ -201,7 +201,7 @@ async def test_another_digest_than_the_one_allowed_calls_a_person_again(world: W
 
 
 @pytest.mark.req("EFF-1", "EFF-2")
-async def test_a_recorded_call_that_is_open_settles_first_as_what_it_is(world: World) -> None:
+async def test_an_open_recorded_call_settles_first_with_its_arguments(world: World) -> None:
     """The predecessor died in the call: the receiver is asked about the recorded arguments, and its answer is used."""
     slow = Slow(acts_first=True)
     shop = Receiver(slow)
@@ -237,7 +237,7 @@ async def test_calls_at_the_same_moment_may_share_the_answer_of_the_first(world:
 
 
 @pytest.mark.req("EFF-1")
-async def test_what_another_activity_recorded_is_not_offered(world: World) -> None:
+async def test_a_record_of_another_activity_is_not_offered(world: World) -> None:
     """Its answer has another type: code is corrected, or the run ended."""
     shop = Receiver()
     pay, ship = write(shop, name="pay", key="do/{what}"), write(shop, name="ship", key="do/{what}")

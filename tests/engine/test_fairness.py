@@ -45,7 +45,7 @@ async def starts(store: Store, flow: Workflow[State], tenant: str, count: int) -
 
 @pytest.mark.req("RUN-5")
 @pytest.mark.parametrize("name", ["memory", "sqlite"])
-def test_behind_thousands_of_another_tenant_a_run_is_walked_among_the_first(name: str, tmp_path: Path) -> None:
+def test_a_run_behind_thousands_of_another_tenant_is_among_the_first(name: str, tmp_path: Path) -> None:
     """In the order of time it would be the last."""
     walked: list[str] = []
     seen = asyncio.Event()
@@ -73,7 +73,7 @@ def test_behind_thousands_of_another_tenant_a_run_is_walked_among_the_first(name
 
 
 @pytest.mark.req("RUN-5")
-async def test_a_place_that_becomes_free_goes_to_whoever_holds_fewest(world: World) -> None:
+async def test_a_freed_slot_goes_to_the_tenant_with_the_fewest_runs(world: World) -> None:
     """Of four places that one tenant holds, the other has the next, and in the end half; none is taken away."""
     gates: dict[tuple[str, str], asyncio.Event] = {}
 
@@ -102,7 +102,7 @@ async def test_a_place_that_becomes_free_goes_to_whoever_holds_fewest(world: Wor
 
 
 @pytest.mark.req("RUN-5")
-async def test_a_place_that_is_kept_is_offered_to_whose_time_comes(world: World) -> None:
+async def test_a_reserved_slot_is_offered_to_a_run_that_becomes_due(world: World) -> None:
     """Though what is due for longest may not have it, and nothing else wakes the worker."""
     walked: list[str] = []
     stay = asyncio.Event()
@@ -126,7 +126,7 @@ async def test_a_place_that_is_kept_is_offered_to_whose_time_comes(world: World)
 
 
 @pytest.mark.req("RUN-5")
-async def test_the_last_places_are_kept_for_whoever_holds_less_than_a_share(world: World) -> None:
+async def test_the_last_slots_are_reserved_for_tenants_below_their_share(world: World) -> None:
     """Not where one tenant alone is served; once another was, its next run has a place at once."""
     gates: dict[tuple[str, str], asyncio.Event] = {}
 

@@ -44,7 +44,7 @@ def counting(process: Process, monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 @pytest.mark.req("RUN-4")
-async def test_what_was_promised_for_a_week_goes_after_it_and_nobody_has_to_ask(world: World) -> None:
+async def test_answers_kept_for_a_week_are_deleted_after_it(world: World) -> None:
     async def story() -> None:
         await answered(world, "young", 0)
         await answered(world, "refused", 0, status=-1)
@@ -68,7 +68,9 @@ async def test_what_was_promised_for_a_week_goes_after_it_and_nobody_has_to_ask(
 
 
 @pytest.mark.req("RUN-4")
-async def test_a_look_is_bounded_and_rare_where_there_is_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_deletion_is_bounded_and_rare_if_there_is_nothing(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def story() -> None:
         for i in range(2 * AT_ONCE + 1):
             await answered(world, f"old-{i:03}", ANSWERS_KEPT + MINUTE)
@@ -86,7 +88,7 @@ async def test_a_look_is_bounded_and_rare_where_there_is_nothing(world: World, m
 
 
 @pytest.mark.req("REC-3")
-async def test_a_service_that_is_started_anew_for_months_has_few_rows_of_workers(world: World) -> None:
+async def test_a_service_restarted_for_months_has_few_worker_rows(world: World) -> None:
     async def story() -> None:
         now = world.time.wall()
         for i in range(300):
@@ -101,7 +103,7 @@ async def test_a_service_that_is_started_anew_for_months_has_few_rows_of_workers
 
 
 @pytest.mark.req("CKP-7")
-async def test_old_runs_are_purged_once_a_day_by_one_worker_and_it_is_seen_when(world: World) -> None:
+async def test_old_runs_are_purged_once_a_day_by_one_worker(world: World) -> None:
     async def story() -> None:
         world.worker(flow(), name="first")
         for n in range(PURGED_AT_ONCE + 5):
@@ -123,7 +125,7 @@ async def test_old_runs_are_purged_once_a_day_by_one_worker_and_it_is_seen_when(
 
 
 @pytest.mark.req("CKP-7")
-async def test_runs_that_are_kept_for_ever_are_never_purged(world: World) -> None:
+async def test_runs_kept_without_limit_are_never_purged(world: World) -> None:
     async def story() -> None:
         live = Liveness(runs_kept=0)
         world.worker(flow(), name="first", live=live)

@@ -83,7 +83,7 @@ async def test_an_error_that_follows_from_it_says_so(world: World) -> None:
     assert "AttributeError" in detail and "ctx.do at" in detail and "was never awaited" in detail
 
 
-async def test_the_run_goes_on_once_the_code_awaits_it(world: World) -> None:
+async def test_the_run_continues_once_the_code_awaits_it(world: World) -> None:
     flow, awaits = Workflow("mended", state=Go), [False]
 
     @flow.node(start=True)
@@ -181,7 +181,7 @@ async def test_calls_beside_one_that_was_refused_raise_no_alarm(world: World) ->
     assert (world.status(), world.reasons()) == ("failed", [])
 
 
-async def test_a_call_after_the_run_went_on_is_logged_and_not_made(
+async def test_a_call_after_its_node_has_ended_is_logged_and_not_made(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     flow, tasks = Workflow("much_later", state=Go), []

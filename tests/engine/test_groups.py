@@ -86,7 +86,7 @@ async def busy_after(world: World, n: int, deaths: int, **options: int) -> Workf
 
 # --- one run that kills ------------------------------------------------------------------------------
 @pytest.mark.req("REC-1")
-async def test_two_deaths_then_alone_three_more_then_a_person(world: World) -> None:
+async def test_two_crashes_then_solo_three_more_then_a_person(world: World) -> None:
     """The worker that meets it after that lives on. After `continue` it stays alone: three more deaths call again."""
     killer = Killer(world)
     await world.start(killer.flow)
@@ -128,7 +128,7 @@ async def test_one_killer_among_eighty_is_found_by_halves(world: World) -> None:
 
 
 @pytest.mark.req("REC-1")
-async def test_an_advance_ends_all_suspicion(world: World) -> None:
+async def test_an_advance_ends_the_quarantine(world: World) -> None:
     """Deaths are counted since the last advance, and so is the group."""
     flow = Workflow("two", state=State)
 
@@ -219,7 +219,7 @@ async def test_a_run_of_no_group_joins_a_group_that_has_room(world: World) -> No
 
 
 @pytest.mark.req("REC-1")
-async def test_alone_means_with_nothing_beside_it(world: World) -> None:
+async def test_a_solo_run_has_no_run_beside_it(world: World) -> None:
     """No worker owns it until one has let its other runs go; nothing else is taken until it is done."""
     killer, slow = Killer(world), Slow()
     other = ordering(write(Receiver(slow)), "a", name="other")
@@ -260,7 +260,7 @@ async def test_of_two_busy_workers_one_makes_room(world: World) -> None:
 
 
 @pytest.mark.req("REC-1")
-async def test_a_death_while_another_run_makes_room_is_not_its_own(world: World) -> None:
+async def test_a_crash_while_another_run_makes_room_does_not_count(world: World) -> None:
     """A run that waits for room is owned by no worker, so no death of a worker counts against it."""
     killer = Killer(world)
     await world.start(killer.flow)
@@ -276,7 +276,7 @@ async def test_a_death_while_another_run_makes_room_is_not_its_own(world: World)
 
 
 @pytest.mark.req("REC-1")
-async def test_runs_of_a_dead_worker_that_have_no_place_are_due_for_any_worker(world: World) -> None:
+async def test_runs_of_a_dead_worker_without_a_free_slot_are_due_for_any_worker(world: World) -> None:
     busy = await busy_after(world, 6, 1)
     small = world.worker(busy, concurrency=2)
     await world.pass_(20 * SECOND)
@@ -290,7 +290,7 @@ async def test_runs_of_a_dead_worker_that_have_no_place_are_due_for_any_worker(w
 
 # --- every death counts -------------------------------------------------------------------------------------
 @pytest.mark.req("REC-1")
-async def test_a_death_counts_where_the_worker_that_closed_the_row_died_too(world: World) -> None:
+async def test_a_crash_counts_if_the_worker_that_closed_the_row_crashed_too(world: World) -> None:
     """Alone from its second death on: each of three more counts, whichever process closed the dead worker's row."""
     killer = Killer(world)
     await world.start(killer.flow)
@@ -306,7 +306,7 @@ async def test_a_death_counts_where_the_worker_that_closed_the_row_died_too(worl
 
 
 @pytest.mark.req("REC-1")
-async def test_a_death_counts_where_the_run_was_due_by_itself(world: World) -> None:
+async def test_a_crash_counts_if_the_run_was_due_anyway(world: World) -> None:
     """No worker lived until the slice of the dead one's run was over."""
     killer = Killer(world)
     await world.start(killer.flow)
@@ -320,7 +320,7 @@ async def test_a_death_counts_where_the_run_was_due_by_itself(world: World) -> N
 
 
 @pytest.mark.req("REC-1")
-async def test_a_death_counts_where_a_closed_worker_is_met_after_the_slice(world: World) -> None:
+async def test_a_crash_counts_if_the_closed_worker_is_met_after_the_claim(world: World) -> None:
     """Its row was closed by a worker that serves other lanes."""
     killer = Killer(world)
     await world.start(killer.flow)
@@ -333,7 +333,7 @@ async def test_a_death_counts_where_a_closed_worker_is_met_after_the_slice(world
 
 
 @pytest.mark.req("REC-1")
-async def test_a_worker_that_ends_without_having_been_told_to_counts_as_dead(world: World) -> None:
+async def test_a_worker_that_ends_without_a_request_counts_as_dead(world: World) -> None:
     """It closes its own row, as it does when a SystemExit takes the loop down."""
     busy = one_node(for_ever, name="busy")
     await world.start(busy)
@@ -363,7 +363,7 @@ async def test_a_run_that_outlasts_the_drain_of_its_worker_is_no_death(world: Wo
 
 
 @pytest.mark.req("REC-2")
-async def test_a_slice_that_outlasts_its_budget_is_taken_and_is_no_death(world: World) -> None:
+async def test_a_run_beyond_its_budget_is_taken_and_is_no_crash(world: World) -> None:
     """Its worker lives: the run goes over, and nothing is counted against it."""
     busy = one_node(of_lookups, name="busy")
     await world.start(busy)

@@ -179,7 +179,7 @@ def test_every_status_in_every_mode() -> None:
 
 
 @pytest.mark.req("EFF-4")
-def test_nothing_leaves_where_nobody_listens() -> None:
+def test_nothing_is_sent_if_no_server_listens() -> None:
     """Connection refused and a name that does not exist: nothing happened, in every mode, and attempts are used up."""
 
     async def test(t: Trial) -> None:
@@ -270,7 +270,7 @@ def test_a_retry_after_beyond_the_total_wait_is_said_in_one_sentence() -> None:
 
 # --- the client -------------------------------------------------------------------------------------------
 @pytest.mark.req("EFF-5")
-def test_what_changes_something_carries_the_key_and_nothing_else_does() -> None:
+def test_only_effects_carry_the_idempotency_key() -> None:
     """POST in a write: the key. GET in a write, and everything a reconcile asks: none."""
 
     async def test(t: Trial) -> None:
@@ -286,7 +286,7 @@ def test_what_changes_something_carries_the_key_and_nothing_else_does() -> None:
 
 
 @pytest.mark.req("EFF-4", "EFF-7")
-def test_the_ledger_keeps_what_the_receiver_said_and_no_secret_of_the_address() -> None:
+def test_the_ledger_keeps_the_receivers_text_and_no_secret_of_the_address() -> None:
     async def test(t: Trial) -> None:
         t.shop.manners["/no?token=secret"] = Manner(422, body='{"title": "sold out"}')
         effect = await t.order("ask", "/no?token=secret")
@@ -296,7 +296,7 @@ def test_the_ledger_keeps_what_the_receiver_said_and_no_secret_of_the_address() 
 
 
 @pytest.mark.req("EFF-7")
-def test_the_receivers_own_id_is_recorded_also_where_the_call_failed_after_it() -> None:
+def test_the_receivers_id_is_recorded_also_if_the_call_failed_after_it() -> None:
     """Stated by the activity: kept with the effect that is done, and with the one that is in doubt."""
 
     def naming(http: outlast.http.AsyncClient, shop: Shop) -> Workflow[Case]:

@@ -31,7 +31,7 @@ Ctx = Context[State]
 @pytest.mark.req("REC-1", "REC-5", "FAIL-6")
 @pytest.mark.parametrize("n", [2, 5])
 @pytest.mark.every_store
-async def test_of_many_workers_one_takes_a_run(world: World, n: int) -> None:
+async def test_of_many_workers_one_claims_a_run(world: World, n: int) -> None:
     """All look at the same moment; one claim, one walk, one call."""
     shop = Receiver()
     flow = ordering(write(shop), "a")
@@ -176,7 +176,7 @@ async def test_a_run_past_its_execution_budget_is_taken_from_a_living_worker(wor
 
 
 @pytest.mark.req("REC-2")
-async def test_one_stuck_run_starves_no_other(world: World) -> None:
+async def test_one_stuck_run_does_not_block_others(world: World) -> None:
     """A run held here beyond its budget is due for ever; the others of the lane are still taken, and nothing spins."""
 
     async def stuck(ctx: Ctx) -> None:
@@ -317,7 +317,7 @@ async def test_a_drained_worker_gives_back_what_it_holds(world: World) -> None:
 
 
 @pytest.mark.req("REC-3", "EFF-3")
-async def test_what_outlasts_the_grace_of_a_drain_is_left_open_and_does_nothing_more(world: World) -> None:
+async def test_a_call_beyond_the_drain_grace_is_left_open(world: World) -> None:
     """The walk is ended with its tasks: nothing of it begins another call after the worker's row is closed."""
     slow = Slow()
     shop = Receiver(slow)
@@ -386,7 +386,7 @@ async def test_a_plain_function_runs_in_a_thread_and_is_recorded(world: World) -
 
 
 @pytest.mark.req("EFF-2", "EFF-3")
-async def test_a_thread_that_outlives_its_timeout_is_for_a_person_even_where_it_could_be_repeated(world: World) -> None:
+async def test_a_thread_that_outlives_its_timeout_calls_a_person_in_every_mode(world: World) -> None:
     """It may still send, so neither a repeat nor a look-up is proof: abandoned, uncertain."""
     began, go, did = threading.Event(), threading.Event(), []  # type: ignore[var-annotated]
     mode = resend(remembered_for=timedelta(hours=5))

@@ -48,7 +48,7 @@ async def test_of_too_many_plans_at_once_none_begins(world: World) -> None:
     assert (world.reasons(), len(shop.did)) == (["exception"], 0)
 
 
-async def test_a_node_that_returns_itself_makes_as_many_calls_as_it_likes(world: World) -> None:
+async def test_a_node_that_returns_itself_makes_any_number_of_calls(world: World) -> None:
     shop = Receiver()
     act = write(shop)
     loop = Workflow("loop", state=State)

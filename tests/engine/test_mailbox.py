@@ -35,7 +35,7 @@ async def hears(ctx: Ctx) -> None:
 @pytest.mark.parametrize("verb", ["park", "open_wait"])
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.every_store
-async def test_a_note_posted_around_the_park_is_heard(world: World, verb: str, when: str) -> None:
+async def test_a_message_sent_while_the_run_parks_is_read(world: World, verb: str, when: str) -> None:
     """A park names the mail as read: refused if it moved. The model's trace "asleep with mail" cannot happen."""
     flow = one_node(hears)
     process = world.worker(flow)
@@ -73,7 +73,7 @@ async def test_a_fast_sender_cannot_keep_a_run_from_parking(world: World) -> Non
 
 
 @pytest.mark.req("RUN-3")
-async def test_a_run_does_not_end_with_a_cancel_it_was_told_of(world: World) -> None:
+async def test_a_run_does_not_end_over_an_accepted_cancel(world: World) -> None:
     """Ending names the mail: a cancel accepted before the end is heard, one after it is refused."""
     flow = ordering(write(Receiver()), "a")
     process = world.worker(flow)
@@ -145,7 +145,7 @@ async def test_a_cancel_learnt_from_the_answer_to_an_intent_stops_the_call(world
 
 @pytest.mark.req("EFF-8", "EFF-2")
 @pytest.mark.parametrize(("mode", "acted"), [("reconcile", True), ("reconcile", False), ("ask", True)])
-async def test_a_cancel_settles_what_a_dead_worker_left_open(world: World, mode: str, acted: bool) -> None:
+async def test_a_cancel_settles_effects_left_open_by_a_dead_worker(world: World, mode: str, acted: bool) -> None:
     """Looked up, or asked of a person; never called again, never ended over; what was done is undone."""
     slow = Slow(acts_first=acted)
     shop = Receiver(slow)
@@ -179,7 +179,7 @@ async def test_a_cancel_while_a_call_waits_for_its_next_attempt_ends_the_run(wor
 
 
 @pytest.mark.req("EFF-8", "EFF-3")
-async def test_a_cancel_while_a_doubt_is_quiet_waits_the_quiet_time_out(world: World) -> None:
+async def test_a_cancel_waits_for_the_settle_time_of_an_uncertain_effect(world: World) -> None:
     """Not found within the settle time is no proof for an ending either, nor is an answer to a question asked in it."""
     shop = Receiver(Perhaps("lost"))
     flow = ordering(write(shop, mode="reconcile"), "a")
@@ -256,7 +256,7 @@ async def test_tenants_with_runs_of_one_name_do_not_meet(world: World) -> None:
 @pytest.mark.parametrize(
     ("text", "error"), [("x" * 70_000, LimitExceeded), ("\ud800", InvalidInput)], ids=["long", "pair"]
 )
-async def test_what_people_write_is_bounded_where_it_enters(world: World, text: str, error: type[Exception]) -> None:
+async def test_texts_of_operators_are_bounded_on_entry(world: World, text: str, error: type[Exception]) -> None:
     """A reason or a payload no store could hold is refused in the caller's words, not as a fault of the store."""
     flow = one_node(hears)
     await world.start(flow)

@@ -18,7 +18,7 @@ Ctx = Context[State]
 # --- stop signs ---------------------------------------------------------------------------------------------
 @pytest.mark.req("RUN-9")
 @pytest.mark.parametrize("key", ["activity/order", "workflow/flow", "tenant"])
-async def test_while_it_is_held_nothing_is_intended_and_runs_wait_visibly(world: World, key: str) -> None:
+async def test_a_pause_stops_intents_and_runs_wait_visibly(world: World, key: str) -> None:
     """One release makes all of them due, and each does its work once."""
     shop = Receiver()
     flow = ordering(write(shop), "a")
@@ -35,7 +35,7 @@ async def test_while_it_is_held_nothing_is_intended_and_runs_wait_visibly(world:
 
 
 @pytest.mark.req("RUN-9")
-async def test_a_stop_sign_stops_what_it_names_and_nothing_else(world: World) -> None:
+async def test_a_pause_stops_its_subject_only(world: World) -> None:
     """Another activity, another workflow, another tenant go on."""
     shop = Receiver()
     flow, other = ordering(write(shop), "a"), ordering(write(shop, name="mail"), "m", name="other")
@@ -52,7 +52,7 @@ async def test_a_stop_sign_stops_what_it_names_and_nothing_else(world: World) ->
 
 @pytest.mark.req("EFF-2")
 @pytest.mark.parametrize("answer", ["answers", "breaks"])
-async def test_an_effect_under_way_finishes_and_no_further_attempt_begins(world: World, answer: str) -> None:
+async def test_an_effect_in_flight_finishes_and_no_further_attempt_begins(world: World, answer: str) -> None:
     slow = Slow(None if answer == "answers" else NotSent("refused"))
     shop = Receiver(slow)
     flow = ordering(write(shop), "a", "b")
@@ -69,7 +69,7 @@ async def test_an_effect_under_way_finishes_and_no_further_attempt_begins(world:
 
 
 @pytest.mark.req("RUN-9")
-async def test_a_run_that_parked_behind_the_release_looks_again_within_a_minute(world: World) -> None:
+async def test_a_run_that_parked_after_the_resume_checks_again_within_a_minute(world: World) -> None:
     """It had read the sign while it was up, and parks after the release has looked for whom to wake."""
     flow = ordering(write(Receiver()), "a")
     process = world.worker(flow)
@@ -86,7 +86,7 @@ async def test_a_run_that_parked_behind_the_release_looks_again_within_a_minute(
 
 
 @pytest.mark.req("RUN-9")
-async def test_a_worker_that_remembers_a_released_sign_reads_it_again(world: World) -> None:
+async def test_a_worker_reads_a_cached_pause_again(world: World) -> None:
     """Between two heartbeats; the sign in its memory alone stops nobody."""
     flow = ordering(write(Receiver()), "a")
     world.worker(flow)
@@ -109,7 +109,7 @@ async def test_a_pause_needs_a_reason_and_is_set_and_ended_once(world: World) ->
 
 
 @pytest.mark.req("RUN-6", "RUN-9")
-async def test_a_run_that_ends_while_its_tenant_is_released_spoils_nothing(world: World) -> None:
+async def test_a_run_that_ends_while_its_tenant_is_resumed_is_no_error(world: World) -> None:
     """Waking a run that has just ended, or been taken, is no error."""
     flow = ordering(write(Receiver()), "a")
     world.worker(flow)
@@ -123,7 +123,7 @@ async def test_a_run_that_ends_while_its_tenant_is_released_spoils_nothing(world
 
 
 @pytest.mark.req("EFF-8")
-async def test_a_held_run_can_be_cancelled(world: World) -> None:
+async def test_a_paused_run_can_be_cancelled(world: World) -> None:
     flow = ordering(write(Receiver()), "a")
     world.worker(flow)
     await world.hold("workflow/flow")
@@ -167,7 +167,7 @@ async def test_attempts_used_up_are_answered_in_three_ways(world: World, choice:
 
 
 @pytest.mark.req("EFF-4", "RUN-2")
-async def test_an_answer_names_its_effect_and_is_given_once(world: World) -> None:
+async def test_an_answer_names_its_effect_and_counts_once(world: World) -> None:
     """Two calls whose attempts are used up: each gets its own answer, and another one is told what was said."""
     shop = Receiver(NotSent("down"), NotSent("down"))
     order = write(shop, retry=Retry(attempts=1))
@@ -199,7 +199,7 @@ async def test_an_answer_names_its_effect_and_is_given_once(world: World) -> Non
 
 
 @pytest.mark.req("EFF-4")
-async def test_two_people_answer_and_the_second_is_told_what_the_first_said(world: World) -> None:
+async def test_the_second_of_two_answers_is_refused_with_the_first(world: World) -> None:
     flow = exhausting(Receiver(NotSent("down")), "a")
     process = world.worker(flow)
     await world.start(flow)
@@ -229,7 +229,7 @@ async def test_a_person_ends_a_run_that_broke(world: World, choice: str, end: st
 
 
 @pytest.mark.req("RUN-2")
-async def test_what_is_not_asked_or_not_offered_cannot_be_answered(world: World) -> None:
+async def test_an_answer_that_is_not_offered_is_refused(world: World) -> None:
     async def body(ctx: Ctx) -> None:
         raise ValueError("a mistake")
 
@@ -266,7 +266,7 @@ async def test_a_node_entered_too_often_is_answered_in_three_ways(world: World, 
 
 
 @pytest.mark.req("RUN-1", "RUN-2")
-async def test_one_more_outlasts_a_stop_sign_and_is_told_once(world: World) -> None:
+async def test_one_more_survives_a_pause_and_is_logged_once(world: World) -> None:
     flow = Workflow("loop", state=State)
 
     @flow.node(start=True, max_visits=1)
@@ -333,7 +333,7 @@ async def test_a_node_that_is_gone_is_continued_by_a_worker_that_has_it_again(wo
 
 
 @pytest.mark.req("RUN-2")
-def test_these_tests_know_what_is_held(world: World) -> None:
+def test_these_tests_know_each_pause(world: World) -> None:
     assert [pause_key("tenant"), pause_key("activity", "a"), pause_key("workflow", "w")] == [
         "tenant",
         "activity/a",

@@ -41,7 +41,7 @@ async def serves_on(world: World, *workers: Any) -> None:
 
 @pytest.mark.req("REC-2")
 @pytest.mark.parametrize("workers", [1, 2])
-async def test_a_node_that_never_returns_calls_a_person_before_its_slice_is_over(world: World, workers: int) -> None:
+async def test_a_node_that_never_returns_calls_a_person_before_its_claim_ends(world: World, workers: int) -> None:
     async def body(ctx: Ctx) -> None:
         await asyncio.Event().wait()
 
@@ -132,7 +132,7 @@ async def test_a_reconcile_that_swallows_its_timeout_leaves_its_effect_uncertain
 
 
 @pytest.mark.req("REC-2", "REC-3")
-async def test_a_holder_that_waits_beyond_its_slice_is_given_up_and_the_run_is_taken_again(world: World) -> None:
+async def test_an_executor_beyond_its_claim_is_given_up_and_the_run_is_claimed_again(world: World) -> None:
     """Whatever it waits for: here an answer of the store to the intent that never comes."""
     shop = Receiver()
     flow = ordering(write(shop), "a")

@@ -65,7 +65,7 @@ async def test_fail_1_a_model_proposes_a_disallowed_tool(world: World) -> None:
 
 
 @pytest.mark.req("GATE-6", "EFF-1")
-async def test_offers_and_checks_are_fixed_within_the_visit_and_writes_are_asked_anew(world: World) -> None:
+async def test_offers_and_checks_are_fixed_within_the_visit_and_effects_are_judged_again(world: World) -> None:
     """S-13 for what the node observes; facts that changed are seen by the write itself, on resume."""
     shop = Receiver()
     order = write(shop)
@@ -133,7 +133,7 @@ async def test_the_ledger_names_verdict_rule_and_version(world: World) -> None:
 
 
 @pytest.mark.req("GATE-6")
-async def test_what_is_no_verdict_allows_nothing(world: World) -> None:
+async def test_a_value_that_is_no_verdict_allows_nothing(world: World) -> None:
     shop = Receiver()
     flow = ordering(write(shop), "a", policy=lambda asked: True)
     world.worker(flow)
@@ -143,7 +143,7 @@ async def test_what_is_no_verdict_allows_nothing(world: World) -> None:
 
 
 @pytest.mark.req("GATE-6")
-async def test_a_check_says_that_people_are_needed(world: World) -> None:
+async def test_a_check_tells_that_an_approval_is_needed(world: World) -> None:
     order = write(Receiver())
     demand = NeedsApproval("big", role("cfo") | role("boss"), "Really?", quorum=2, not_requester=True)
     got: list[Verdict] = []
@@ -160,7 +160,7 @@ async def test_a_check_says_that_people_are_needed(world: World) -> None:
     assert denials(world) == []
 
 
-def test_a_policy_s_version_is_its_own_or_that_of_its_source() -> None:
+def test_a_policys_version_is_declared_or_derived_from_its_source() -> None:
     def one(asked: PolicyRequest) -> Verdict:
         return Allow()
 

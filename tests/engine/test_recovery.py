@@ -70,9 +70,7 @@ async def test_a_clock_that_jumps_is_noticed_before_the_next_call(world: World, 
 
 @pytest.mark.req("REC-6")
 @pytest.mark.parametrize("wrong", [-2 * HOUR, 2 * HOUR])
-async def test_a_dead_worker_is_replaced_in_time_whatever_the_clock_of_its_successor_says(
-    world: World, wrong: int
-) -> None:
+async def test_a_dead_worker_is_replaced_in_time_despite_a_wrong_clock(world: World, wrong: int) -> None:
     flow = ordering(write(Receiver(Slow()), if_uncertain=resend(remembered_for=timedelta(days=1))), "a")
     first = world.worker(flow)
     await world.settle()
@@ -104,7 +102,7 @@ async def test_a_recovery_that_another_worker_won_is_counted(world: World) -> No
 
 
 @pytest.mark.req("REC-7", "REC-3")
-async def test_a_recovery_that_the_store_failed_is_counted_and_made_good(world: World) -> None:
+async def test_a_recovery_that_the_store_failed_is_counted_and_repeated(world: World) -> None:
     """The dead worker's row is closed, and the claim of its runs is refused: counted, and claimed at the next look."""
     flow = ordering(write(Receiver(Slow()), if_uncertain=resend(remembered_for=timedelta(days=1))), "a")
     dead = world.worker(flow)
@@ -130,7 +128,7 @@ async def test_a_recovery_that_goes_well_counts_nothing(world: World) -> None:
 
 
 @pytest.mark.req("REC-3")
-async def test_a_worker_that_lost_count_of_its_row_closes_it_at_once(world: World) -> None:
+async def test_a_worker_that_missed_an_answer_closes_its_row_at_once(world: World) -> None:
     """A renewal landed and its answer was lost, so the next is refused: others need not wait for the lease to end."""
     process = world.worker(waits())
     await world.settle()

@@ -106,7 +106,7 @@ async def test_reconcile_the_receiver_is_asked_and_nothing_is_called(world: Worl
 
 
 @pytest.mark.req("TEST-4", "EFF-2")
-async def test_reconcile_what_the_receiver_does_not_know_is_called_after_the_quiet_time(world: World) -> None:
+async def test_reconcile_a_call_unknown_to_the_receiver_is_made_after_the_settle_time(world: World) -> None:
     shop = Receiver()
     flow = waiting_then(write(shop, mode="reconcile"))
     world.worker(flow)
@@ -120,7 +120,7 @@ async def test_reconcile_what_the_receiver_does_not_know_is_called_after_the_qui
 
 @pytest.mark.req("TEST-4", "EFF-2")
 @pytest.mark.parametrize(("window", "again"), [(timedelta(days=2), True), (timedelta(minutes=8), False)])
-async def test_repeat_the_same_key_while_the_receiver_surely_remembers_it(
+async def test_resend_the_same_key_while_the_receiver_surely_remembers_it(
     world: World, window: timedelta, again: bool
 ) -> None:
     """The first intent is lost, so the window counts from the run's start: eight minutes are over by now."""
@@ -133,7 +133,7 @@ async def test_repeat_the_same_key_while_the_receiver_surely_remembers_it(
 
 
 @pytest.mark.req("TEST-4", "EFF-3")
-async def test_what_was_open_at_the_backup_is_uncertain_at_once(world: World) -> None:
+async def test_an_effect_open_at_the_backup_is_uncertain_at_once(world: World) -> None:
     """Its call was under way: whatever its mode, a person looks; what is known to be done stays done."""
     slow = Slow()
     shop = Receiver("did order/a", slow)

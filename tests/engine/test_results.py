@@ -71,7 +71,7 @@ async def test_results_are_stored_in_chunks_and_counted_by_the_event(world: Worl
 
 
 @pytest.mark.req("CKP-5")
-async def test_whoever_sees_the_event_finds_its_rows(world: World) -> None:
+async def test_a_reader_of_the_event_finds_its_rows(world: World) -> None:
     """At the moment at which the event lands, every row that it counts is there."""
     flow = emitting(120)
     process = world.worker(flow)
@@ -185,7 +185,7 @@ async def test_a_holder_that_was_replaced_adds_nothing(world: World) -> None:
     assert [(r.key, r.data) for r in results(world)] == [("k", b'{"by":"new"}'), ("only-new", b'{"by":"new"}')]
 
 
-async def test_what_was_emitted_before_a_wait_is_there_while_it_waits(world: World) -> None:
+async def test_results_emitted_before_a_wait_can_be_read_during_it(world: World) -> None:
     flow = Workflow("waiting", state=Go)
 
     @flow.node(start=True)
@@ -244,7 +244,7 @@ async def test_concurrent_emits_have_one_number_each(world: World) -> None:
         ({"n": "x" * RESULT_BYTES_MAX}, {"key": "k"}, LimitExceeded),
     ],
 )
-async def test_what_cannot_be_kept_is_refused_in_the_authors_line(
+async def test_a_result_that_cannot_be_stored_raises_in_the_authors_line(
     world: World, result: Any, options: Any, error: type[Exception]
 ) -> None:
     caught: list[BaseException] = []
@@ -275,7 +275,7 @@ async def test_large_results_make_smaller_chunks(world: World) -> None:
     assert world.status() == "completed" and len(results(world)) == 20 and len(emits(world)) == 3
 
 
-async def test_more_than_a_walk_can_repeat_is_refused(world: World) -> None:
+async def test_more_results_than_an_execution_can_repeat_are_refused(world: World) -> None:
     flow = Workflow("many", state=Go)
 
     @flow.node(start=True)

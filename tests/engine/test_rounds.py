@@ -98,7 +98,7 @@ async def test_recovery_overlaps_the_cycle_back(world: World, point: tuple[str, 
 
 @pytest.mark.req("FAIL-10", "FAIL-11")
 @pytest.mark.parametrize("i", range(0, len(POINTS) ** 2, 37))
-async def test_and_so_does_the_recovery_of_its_recovery(world: World, i: int) -> None:
+async def test_recovery_of_a_recovery_overlaps_the_cycle_back(world: World, i: int) -> None:
     shop = Receiver()
     flow = rounds(shop)
     await cycle(world, flow, POINTS[i // len(POINTS)], POINTS[i % len(POINTS)])
@@ -137,9 +137,7 @@ async def test_of_many_answers_again_is_one_and_counts_once(world: World) -> Non
 
 @pytest.mark.req("FAIL-5", "GATE-3")
 @pytest.mark.parametrize("given", [{"approve": True}, {"approve": False}, {"again": True}])
-async def test_an_answer_after_the_expiry_is_refused_whoever_has_noticed_it(
-    world: World, given: dict[str, bool]
-) -> None:
+async def test_an_answer_after_the_expiry_is_always_refused(world: World, given: dict[str, bool]) -> None:
     """By the store's clock: also while no worker lives that could have expired it, and after one has."""
     shop = Receiver()
     flow = rounds(shop)

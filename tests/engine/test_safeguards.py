@@ -30,7 +30,7 @@ Patch = pytest.MonkeyPatch
 
 @pytest.mark.req("EFF-3", "RUN-3", "FAIL-12")
 @pytest.mark.parametrize("guarded", [True, False])
-async def test_without_the_last_instant_check_a_zombie_s_call_is_a_second_effect(
+async def test_without_the_last_check_a_replaced_holder_calls_a_second_time(
     world: World, monkeypatch: Patch, guarded: bool
 ) -> None:
     """Replaced between its intent and its call, it sends all the same."""
@@ -53,7 +53,7 @@ async def test_without_the_last_instant_check_a_zombie_s_call_is_a_second_effect
 
 @pytest.mark.req("EFF-3", "EFF-2")
 @pytest.mark.parametrize("guarded", [True, False])
-async def test_without_the_quiet_time_a_call_in_flight_is_made_twice(
+async def test_without_the_settle_time_a_call_in_flight_is_made_twice(
     world: World, monkeypatch: Patch, guarded: bool
 ) -> None:
     """«Not found» while the first request is still on its way is taken as proof."""
@@ -119,7 +119,7 @@ async def test_without_a_durable_intent_a_crash_forgets_the_call(
 
 @pytest.mark.req("RUN-3")
 @pytest.mark.parametrize("guarded", [True, False])
-async def test_without_the_mail_check_a_run_sleeps_with_unread_mail(
+async def test_without_the_inbox_check_a_run_parks_with_unread_messages(
     world: World, monkeypatch: Patch, guarded: bool
 ) -> None:
     """A note posted after the walk read its mailbox, before it parked, is never looked at."""
@@ -139,7 +139,7 @@ async def test_without_the_mail_check_a_run_sleeps_with_unread_mail(
 
 @pytest.mark.req("GATE-9")
 @pytest.mark.parametrize("guarded", [True, False])
-async def test_without_the_digest_something_else_than_was_approved_runs(
+async def test_without_the_digest_another_plan_than_the_approved_one_runs(
     world: World, monkeypatch: Patch, guarded: bool
 ) -> None:
     """A plan of another amount is taken for the one the person saw."""
@@ -225,7 +225,7 @@ class _nothing:  # noqa: N801 - used in place of pytest.raises
 
 @pytest.mark.req("EFF-3")
 @pytest.mark.parametrize("guarded", [True, False])
-async def test_without_the_quiet_time_a_person_s_no_is_followed_by_two_effects(
+async def test_without_the_settle_time_a_persons_no_is_followed_by_two_effects(
     world: World, monkeypatch: Patch, guarded: bool
 ) -> None:
     """He looked while the first call was still on its way."""
@@ -249,7 +249,7 @@ async def test_without_the_quiet_time_a_person_s_no_is_followed_by_two_effects(
 
 @pytest.mark.req("CKP-1")
 @pytest.mark.parametrize("guarded", [True, False])
-async def test_without_the_verdict_from_the_context_a_swallowed_wait_is_walked_past(
+async def test_without_the_result_of_the_execution_a_swallowed_wait_is_skipped(
     world: World, monkeypatch: Patch, guarded: bool
 ) -> None:
     """The body goes on after the cancellation, returns, and the node ends although nothing was received."""
@@ -286,7 +286,7 @@ async def test_without_the_window_a_repeat_is_sent_to_a_receiver_that_has_forgot
 
 @pytest.mark.req("CKP-2")
 @pytest.mark.parametrize("guarded", [True, False])
-async def test_without_the_mail_in_bind_a_note_before_the_deadline_loses(
+async def test_without_the_inbox_number_in_bind_a_message_before_the_deadline_loses(
     world: World, monkeypatch: Patch, guarded: bool
 ) -> None:
     """A freeze between reading the mailbox and binding "deadline": the note of that time is passed over."""

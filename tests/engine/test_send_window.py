@@ -67,7 +67,7 @@ async def test_runs_that_are_taken_at_once_have_few_intents_that_are_not_sent(wo
     assert {world.status(f"r{n}") for n in range(RUNS)} == {"completed"}
 
 
-async def test_a_refused_intent_leaves_its_place_to_the_next(world: World) -> None:
+async def test_a_refused_intent_frees_its_place(world: World) -> None:
     """As many commits fail as the window has places; every run is sent all the same."""
     unsent = Unsent(world)
     flow = unsent.calls(10)

@@ -61,7 +61,7 @@ async def test_a_sibling_that_may_be_repeated_is_repeated_before_the_person_is_c
 
 
 @pytest.mark.req("EFF-2", "EFF-3")
-async def test_a_sibling_that_can_be_looked_up_settles_while_nobody_answers_for_the_other(world: World) -> None:
+async def test_a_sibling_with_a_reconcile_settles_while_a_person_is_asked(world: World) -> None:
     other = Receiver(Slow())
     flow = two(write(Receiver(Slow())), write(other, name="pay", mode="reconcile"))
     await cut_off(world, flow)
@@ -73,7 +73,7 @@ async def test_a_sibling_that_can_be_looked_up_settles_while_nobody_answers_for_
 
 
 @pytest.mark.req("EFF-2", "EFF-3", "GATE-3")
-async def test_a_sibling_that_nobody_can_tell_of_joins_the_reasons_while_nobody_answers(world: World) -> None:
+async def test_an_uncertain_sibling_joins_the_reasons_while_a_person_is_asked(world: World) -> None:
     other = Receiver(Slow())
     other.tells = [Unknown("no record")] * 10
     flow = two(write(Receiver(Slow())), write(other, name="pay", mode="reconcile"))
@@ -85,7 +85,7 @@ async def test_a_sibling_that_nobody_can_tell_of_joins_the_reasons_while_nobody_
 
 
 @pytest.mark.req("EFF-2", "GATE-3")
-async def test_an_open_effect_that_the_new_walk_did_not_reach_is_settled_too(world: World) -> None:
+async def test_an_open_effect_that_the_new_execution_did_not_reach_settles_too(world: World) -> None:
     order, pay = write(Receiver(Slow())), write(Receiver(Slow()), name="pay")
     price = reading(lambda: 7)
 

@@ -241,7 +241,7 @@ async def test_a_wait_and_a_signal(world: World) -> None:
 
 
 @pytest.mark.req("RUN-8")
-async def test_a_migration_goes_over_a_large_state(world: World) -> None:
+async def test_a_migration_converts_a_large_state(world: World) -> None:
     slow = Slow()
     old = rounds(9, nothing, write(Receiver(slow)))
     new = rounds(9, nothing, write(Receiver()), version=2)
@@ -276,7 +276,7 @@ def another_body(world: World) -> None:
 
 @pytest.mark.req("CKP-6")
 @pytest.mark.parametrize("spoil", [a_missing_value, another_body])
-async def test_a_state_that_is_not_whole_is_not_walked(world: World, spoil: Callable[[World], None]) -> None:
+async def test_a_node_is_not_executed_with_an_incomplete_state(world: World, spoil: Callable[[World], None]) -> None:
     """A person is told which value; nothing is called; with the value back, the run goes on."""
     shop = Receiver(dedupes=True)
     flow = rounds(4, nothing, write(shop, mode="reconcile"))

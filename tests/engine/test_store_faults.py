@@ -65,7 +65,7 @@ def whole(shop: Receiver) -> Workflow[State]:
 @pytest.mark.req("RUN-3", "CKP-1", "EFF-1", "REC-1")
 @pytest.mark.parametrize("fault", ["away", "lost", "both"])
 @pytest.mark.parametrize("label", LABELS)
-async def test_a_commit_that_fails_or_is_not_heard_of_changes_nothing_for_the_run(
+async def test_a_failed_commit_or_a_lost_answer_changes_nothing_for_the_run(
     world: World, label: str, fault: str
 ) -> None:
     """At every verb of its life: the same end, each effect once, in one history without a gap."""
@@ -119,7 +119,7 @@ async def test_reads_that_fail_never_reach_the_author(world: World, n: int) -> N
 
 
 @pytest.mark.req("EFF-1", "CKP-2")
-async def test_a_refused_memo_takes_no_answer_of_a_write_with_it(world: World) -> None:
+async def test_a_refused_memo_loses_no_answer_of_an_effect(world: World) -> None:
     """Two lookups collide under one key: the one is a contradiction; the write beside them stays recorded."""
     slow = Slow()
     shop = Receiver(slow)
@@ -143,7 +143,7 @@ async def test_a_refused_memo_takes_no_answer_of_a_write_with_it(world: World) -
 
 
 @pytest.mark.req("RUN-2")
-async def test_a_state_too_large_to_be_kept_is_attention(world: World) -> None:
+async def test_a_state_too_large_to_be_stored_calls_a_person(world: World) -> None:
     """The node did its work; what it made cannot be stored. A person is told, the effects stay."""
     shop = Receiver()
     order = write(shop)

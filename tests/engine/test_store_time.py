@@ -85,7 +85,7 @@ async def test_a_call_longer_than_the_start_budget_is_followed_by_one_that_is_se
 
 
 @pytest.mark.req("EFF-1")
-async def test_an_answer_that_is_read_late_does_not_set_the_time_back(world: World) -> None:
+async def test_a_late_answer_does_not_set_the_time_back(world: World) -> None:
     """The estimate goes on from the greatest difference of clocks, and never passes the store's time."""
     flow = three_nodes(world, Receiver())
     process = world.worker(flow, live=Liveness(heartbeat_every=SECOND))

@@ -51,7 +51,7 @@ async def test_the_first_run_does_it_and_the_second_takes_its_answer(world: Worl
     assert (users(world), world.effects("r1"), world.effects("r2")) == (["r1", "r2", "r3"], [], [])
 
 
-async def test_another_tenant_is_another_world(world: World) -> None:
+async def test_tenants_share_no_effects(world: World) -> None:
     shop = Receiver()
     flow = ordering(shared(shop), "a")
     world.worker(flow)
@@ -86,7 +86,7 @@ async def test_used_twice_by_one_run_is_one_use(world: World) -> None:
 
 
 @pytest.mark.every_store
-async def test_another_run_waits_by_name_and_goes_on_when_it_is_settled(world: World) -> None:
+async def test_another_run_waits_for_a_shared_effect_and_continues_when_it_settles(world: World) -> None:
     """It names the effect and its owner, makes no call, and is told at once, not a minute later."""
     slow = Slow()
     shop = Receiver(slow)
@@ -104,7 +104,7 @@ async def test_another_run_waits_by_name_and_goes_on_when_it_is_settled(world: W
     assert len(shop.attempts) == 1
 
 
-async def test_a_run_that_was_not_told_looks_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_run_that_missed_the_message_checks_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     async def deaf(*_: object) -> None: ...
 
     monkeypatch.setattr("outlast.engine.run_session.tell_waiting", deaf)
@@ -120,7 +120,7 @@ async def test_a_run_that_was_not_told_looks_again(world: World, monkeypatch: py
     assert world.status("r2") == "completed"
 
 
-async def test_only_its_own_run_settles_a_doubt(world: World) -> None:
+async def test_only_the_owning_run_settles_an_uncertain_effect(world: World) -> None:
     """The owner's worker dies in the call. Whoever asks waits; the owner's successor settles, after the settle time."""
     slow = Slow(acts_first=True)
     shop = Receiver(slow)
@@ -154,7 +154,7 @@ async def test_a_person_settles_it_for_its_run_and_for_those_who_wait(world: Wor
     assert len(shop.attempts) == 1
 
 
-async def test_did_not_happen_is_done_by_whoever_asks_first_and_that_run_owns_it(world: World) -> None:
+async def test_the_first_run_that_asks_after_did_not_happen_makes_and_owns_it(world: World) -> None:
     """The owner died and its worker is gone: the run that asks next intends, under its own number and name."""
     shop = Receiver(TimeoutError("no answer"))
     act = shared(shop)
@@ -175,7 +175,7 @@ async def test_did_not_happen_is_done_by_whoever_asks_first_and_that_run_owns_it
     assert the_row(world).shared == USED
 
 
-async def test_a_no_is_everybodys_no(world: World) -> None:
+async def test_a_refusal_is_shared_by_all_runs(world: World) -> None:
     shop = Receiver(Refused("sold_out", "none left"))
     act = shared(shop)
 
@@ -311,7 +311,7 @@ async def test_once_it_was_used_its_undo_cannot_begin(world: World) -> None:
 
 
 @pytest.mark.req("EFF-6")
-async def test_once_its_undo_has_begun_nobody_uses_it_and_then_it_is_new_work(world: World) -> None:
+async def test_an_effect_is_not_used_while_it_is_undone_and_is_new_work_afterwards(world: World) -> None:
     """A run that asks meanwhile waits; after the undo it does it anew, under a key that the receiver has not seen."""
     shop = Receiver(dedupes=True)
     user, _ = await waiting_owner(world, shop)
@@ -329,7 +329,7 @@ async def test_once_its_undo_has_begun_nobody_uses_it_and_then_it_is_new_work(wo
     assert again.first_at > row.first_at
 
 
-async def test_an_undo_that_overtakes_the_use_makes_the_user_look_again(world: World) -> None:
+async def test_an_undo_that_overtakes_a_use_makes_the_user_wait(world: World) -> None:
     """Between the user's reading and its commit the undo begins: Stale, and it waits instead."""
     shop = Receiver()
     user, _ = await waiting_owner(world, shop)
@@ -362,7 +362,7 @@ async def test_a_refund_paid_on_day_1_is_not_paid_again_on_day_8(world: World) -
 
 
 @pytest.mark.req("CKP-7")
-async def test_what_is_kept_for_a_time_is_forgotten_after_it_and_after_its_runs(world: World) -> None:
+async def test_an_effect_with_retention_is_deleted_after_it_and_after_its_runs(world: World) -> None:
     bank = Receiver()
     refund = ordering(shared(bank, name="refund", keep=timedelta(days=10)), "order-7")
     world.worker(refund)
@@ -427,7 +427,7 @@ async def test_a_repeat_counts_its_window_from_the_first_intent_of_the_present_w
 
 
 @pytest.mark.req("EFF-8")
-async def test_what_a_death_left_open_is_settled_as_shared_when_its_run_is_cancelled(world: World) -> None:
+async def test_a_shared_effect_left_open_by_a_crash_settles_when_its_run_is_cancelled(world: World) -> None:
     """A `resend` whose run ends is called once more, under the same key of the tenant, and then undone."""
     slow = Slow(acts_first=True)
     shop = Receiver(slow, dedupes=True)
@@ -464,7 +464,7 @@ async def test_what_a_death_left_open_is_settled_as_shared_when_its_run_is_cance
 
 
 @pytest.mark.req("EFF-6")
-async def test_the_end_of_a_run_asks_a_person_before_it_undoes_what_another_used(world: World) -> None:
+async def test_a_person_is_asked_before_an_effect_used_by_another_run_is_undone(world: World) -> None:
     """Both runs go on as they are until the person has answered."""
     shop = Receiver()
     back: list[str] = []

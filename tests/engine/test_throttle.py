@@ -111,7 +111,7 @@ async def test_a_slow_answer_of_the_store_lets_no_call_begin_before_its_turn(wor
     assert begun == [first_at, first_at + 100]
 
 
-async def test_activities_of_one_provider_share_its_room(world: World) -> None:
+async def test_activities_of_one_provider_share_its_limit(world: World) -> None:
     gauge, limit = Gauge(world, SECOND), RateLimit(concurrent=2)
     flows = [ordering(limited(gauge, limit, name), "a", name=name) for name in ("order", "refund")]
     world.worker(*flows)
@@ -122,7 +122,7 @@ async def test_activities_of_one_provider_share_its_room(world: World) -> None:
     assert gauge.most == 2 and len(gauge.begun) == 8
 
 
-async def test_a_run_that_waits_says_so_and_uses_up_no_attempt(world: World) -> None:
+async def test_a_run_that_waits_for_a_limit_shows_it_and_uses_up_no_attempt(world: World) -> None:
     gauge = Gauge(world, 30 * SECOND)
     flow = ordering(limited(gauge, RateLimit(concurrent=1)), "a")
     world.worker(flow)
@@ -140,7 +140,7 @@ async def test_a_run_that_waits_says_so_and_uses_up_no_attempt(world: World) -> 
     assert gauge.most == 1 and {world.effect("order/a", name).attempts for name in names} == {1}
 
 
-async def test_the_places_of_a_dead_worker_are_free_once_it_is_known_to_be_dead(world: World) -> None:
+async def test_the_slots_of_a_dead_worker_are_free_once_its_row_is_closed(world: World) -> None:
     gauge = Gauge(world, 2_000 * SECOND)
     flow = ordering(limited(gauge, RateLimit(concurrent=1)), "a")
     first = world.worker(flow, concurrency=1)
@@ -158,7 +158,7 @@ async def test_the_places_of_a_dead_worker_are_free_once_it_is_known_to_be_dead(
     assert world.status("next") == "completed"
 
 
-async def test_lookups_wait_for_room_too(world: World) -> None:
+async def test_lookups_wait_for_a_slot_too(world: World) -> None:
     gauge = Gauge(world, SECOND)
 
     @lookup(provider="erp", limit=RateLimit(concurrent=2))
@@ -172,7 +172,7 @@ async def test_lookups_wait_for_room_too(world: World) -> None:
     assert gauge.most == 2 and {world.status(name) for name in names} == {"completed"}
 
 
-async def test_without_a_limit_nothing_is_asked(world: World) -> None:
+async def test_without_a_limit_the_store_is_not_asked(world: World) -> None:
     gauge = Gauge(world, SECOND)
     flow = ordering(limited(gauge, None), "a")
     world.worker(flow)
@@ -181,7 +181,7 @@ async def test_without_a_limit_nothing_is_asked(world: World) -> None:
     assert gauge.most == 20 and not [row for row in world.core.rows.under(META, ()) if "limit" in str(row)]
 
 
-def test_a_door_lets_in_as_many_as_there_is_room_for() -> None:
+def test_a_limit_admits_as_many_calls_as_it_has_slots() -> None:
     empty = door_of(None)
     first = enter(empty, "a", 0, 5, concurrent=3, per_second=0, now=0)
     assert (first.n, first.door.inside, set(first.door.wanting)) == (3, {"a": 3}, {"a"})
@@ -192,7 +192,7 @@ def test_a_door_lets_in_as_many_as_there_is_room_for() -> None:
     assert enter(left.door, "b", 0, 5, concurrent=3, per_second=0, now=0).n == 2
 
 
-def test_turns_lie_apart_whoever_books_them() -> None:
+def test_calls_of_all_workers_are_spaced_evenly() -> None:
     first = enter(door_of(None), "a", 0, 9, concurrent=0, per_second=10, now=1_000)
     assert (first.n, first.first_at, first.gap_ms, first.door.next_at) == (2, 1_000, 100, 1_200)
     second = enter(first.door, "b", 0, 1, concurrent=0, per_second=10, now=1_010)

@@ -28,7 +28,7 @@ async def test_an_intent_whose_answer_was_lost_is_known_not_to_have_been_sent(wo
 
 
 @pytest.mark.req("EFF-3", "RUN-3")
-async def test_a_store_that_hangs_beyond_the_window_asks_no_person_about_a_call_that_was_not_sent(world: World) -> None:
+async def test_a_store_that_hangs_asks_no_person_about_an_unsent_call(world: World) -> None:
     """The intent landed, its answer came late, and the lease was over: the holder kept the call back, and said so."""
     shop = Receiver()
     flow = ordering(write(shop), "a")
@@ -71,9 +71,7 @@ async def taken_over(world: World, shop: Receiver, fault: str) -> None:
 
 @pytest.mark.req("EFF-2", "EFF-3", "REC-3")
 @pytest.mark.parametrize("fault", ["late", "lost"])
-async def test_a_successor_calls_again_where_its_predecessor_has_proven_that_it_did_not(
-    world: World, fault: str
-) -> None:
+async def test_a_successor_calls_again_if_its_predecessor_proved_that_it_did_not(world: World, fault: str) -> None:
     """Late: the answer to the intent came when the run was taken. Lost: the holder learnt only that it was replaced."""
     shop = Receiver()
     await taken_over(world, shop, fault)
@@ -121,7 +119,7 @@ async def test_no_proof_is_kept_of_an_attempt_after_one_that_may_have_happened(w
 
 
 @pytest.mark.req("EFF-2", "EFF-3")
-async def test_an_intent_whose_answer_was_lost_says_nothing_of_the_attempt_before_it(world: World) -> None:
+async def test_a_lost_answer_to_an_intent_proves_nothing_of_the_attempt_before(world: World) -> None:
     """The first may have happened. The last was not sent, and the attempts are over: that is a doubt."""
     shop = Receiver(Acts(Perhaps("hung up")), NotSent("refused"))
     flow = ordering(write(shop, if_uncertain=resend(remembered_for=timedelta(hours=1)), retry=Retry(attempts=2)), "a")
@@ -143,7 +141,7 @@ async def test_a_proof_is_of_one_attempt_of_one_claim(world: World) -> None:
 
 
 @pytest.mark.req("EFF-2", "EFF-3")
-async def test_who_proves_that_a_call_was_not_made_makes_it_impossible(world: World) -> None:
+async def test_a_proof_that_a_call_was_not_made_makes_it_impossible(world: World) -> None:
     """A call and the proof take the same entry out: whichever comes second finds it gone."""
     shop = Receiver()
     flow = ordering(write(shop), "a")

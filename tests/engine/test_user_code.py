@@ -32,7 +32,7 @@ async def threads_and_time(world: World, done: Callable[[], bool], within: int) 
 @pytest.mark.req("FAIL-6", "REC-2")
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("place", PLACES)
-async def test_whatever_is_raised_a_person_sees_it_within_the_budget_and_no_worker_loses_a_place(
+async def test_any_exception_reaches_a_person_within_the_budget_and_frees_its_slot(
     world: World, place: str, workers: int
 ) -> None:
     """All kinds of exceptions at once, on workers that have fewer places than there are runs."""
@@ -68,7 +68,7 @@ def raises(error: BaseException) -> None:
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(1)], ids=repr)
-def test_what_code_raises_is_an_exception_of_the_code(error: BaseException) -> None:
+def test_an_exception_raised_by_code_belongs_to_the_code(error: BaseException) -> None:
     raised = raised_by(lambda: raises(error))
     found = as_exception(raised)
     assert isinstance(found, RaisedByCode) and found.__cause__ is error
@@ -94,7 +94,7 @@ HANDLERS = {
 
 
 @pytest.mark.parametrize("handler", HANDLERS)
-def test_what_a_signal_raises_in_the_middle_of_code_belongs_to_the_process(handler: str) -> None:
+def test_an_exception_raised_by_a_signal_belongs_to_the_process(handler: str) -> None:
     before = signal.signal(signal.SIGINT, HANDLERS[handler])
     try:
         error = raised_by(lambda: [os.kill(os.getpid(), signal.SIGINT), *range(1000)])
@@ -105,7 +105,7 @@ def test_what_a_signal_raises_in_the_middle_of_code_belongs_to_the_process(handl
         signal.signal(signal.SIGINT, before)
 
 
-def test_what_is_raised_in_a_thread_belongs_to_its_code() -> None:
+def test_an_exception_raised_in_a_thread_belongs_to_its_code() -> None:
     found: list[bool] = []
     error = KeyboardInterrupt()  # without a traceback: an extension in C raised it
     thread = threading.Thread(target=lambda: found.append(ends_process(error)))

@@ -26,7 +26,7 @@ Ctx = Context[State]
 
 
 @pytest.mark.req("CKP-1", "RUN-2")
-async def test_a_sleep_ends_at_its_instant_with_nobody_waiting(world: World) -> None:
+async def test_a_sleep_ends_at_its_instant_without_a_holder(world: World) -> None:
     """While it sleeps the run is a row: no owner, no task; `waiting_for` says until when."""
 
     async def body(ctx: Ctx) -> None:
@@ -47,7 +47,7 @@ async def test_a_sleep_ends_at_its_instant_with_nobody_waiting(world: World) -> 
 
 
 @pytest.mark.req("CKP-2")
-async def test_the_deadline_is_fixed_at_the_first_asking(world: World) -> None:
+async def test_the_first_request_fixes_the_deadline(world: World) -> None:
     """A relative deadline is stored once: wakes and re-walks do not move it, nor does a crash before the park."""
 
     async def body(ctx: Ctx) -> None:
@@ -70,7 +70,7 @@ async def test_the_deadline_is_fixed_at_the_first_asking(world: World) -> None:
 @pytest.mark.req("CKP-2")
 @pytest.mark.parametrize("early", [True, False])
 @pytest.mark.every_store
-async def test_a_note_before_the_deadline_wins_and_one_at_it_does_not(world: World, early: bool) -> None:
+async def test_a_message_before_the_deadline_counts_and_one_at_it_does_not(world: World, early: bool) -> None:
     """Judged by the store's clock at the note's arrival, even where nobody looked until long after the deadline."""
 
     async def body(ctx: Ctx) -> None:
@@ -90,7 +90,7 @@ async def test_a_note_before_the_deadline_wins_and_one_at_it_does_not(world: Wor
 
 
 @pytest.mark.req("CKP-2")
-async def test_a_note_that_comes_while_the_deadline_is_bound_is_not_passed_over(world: World) -> None:
+async def test_a_message_sent_while_the_deadline_is_bound_is_not_missed(world: World) -> None:
     """Binding names the mail: a signal of the last millisecond, posted after the walk read its mailbox, is heard.
 
     The trace of the model of S-14: the holder found nothing, the note lands, the holder binds "deadline"."""
@@ -110,7 +110,7 @@ async def test_a_note_that_comes_while_the_deadline_is_bound_is_not_passed_over(
 
 @pytest.mark.req("CKP-2", "REC-1")
 @pytest.mark.every_store
-async def test_a_binding_is_the_same_after_a_crash_and_for_every_later_walk(world: World) -> None:
+async def test_a_binding_is_the_same_after_a_crash_and_in_every_later_execution(world: World) -> None:
     """Bound to note 1, it stays bound to note 1, whatever comes later; the successor gets the same answer."""
     seen: list[str] = []
 
@@ -134,7 +134,7 @@ async def test_a_binding_is_the_same_after_a_crash_and_for_every_later_walk(worl
 
 
 @pytest.mark.req("CKP-1")
-async def test_unspent_notes_are_kept_for_later_visits_and_none_answers_twice(world: World) -> None:
+async def test_unbound_messages_are_kept_for_later_visits_and_none_answers_twice(world: World) -> None:
     """Each visit takes the next note, in order of arrival; notes left before the wait existed count."""
     flow = Workflow("rounds", state=State)
 
@@ -153,7 +153,7 @@ async def test_unspent_notes_are_kept_for_later_visits_and_none_answers_twice(wo
 
 
 @pytest.mark.every_store
-async def test_collect_takes_all_until_the_deadline_or_as_many_as_it_asks_for(world: World) -> None:
+async def test_collect_takes_all_until_the_deadline_or_its_limit(world: World) -> None:
     """`most` ends it early; without it the deadline does, with what has come, which may be nothing."""
 
     async def body(ctx: Ctx) -> None:
@@ -203,7 +203,7 @@ async def test_a_second_wait_of_one_name_is_refused(world: World) -> None:
     assert "twice in one visit" in world.attention()[0].detail
 
 
-async def test_a_wait_whose_kind_changed_between_walks_goes_to_attention(world: World) -> None:
+async def test_a_wait_whose_kind_changed_between_executions_calls_a_person(world: World) -> None:
     """Names must come out the same on a re-walk, and mean the same."""
     kinds: list[str] = []
 

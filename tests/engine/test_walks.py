@@ -25,7 +25,7 @@ Ctx = Context[State]
 
 
 @pytest.mark.req("CKP-1", "CKP-2")
-async def test_all_a_walk_observes_is_the_same_on_every_walk_of_a_visit(world: World) -> None:
+async def test_a_node_observes_the_same_in_every_execution_of_a_visit(world: World) -> None:
     """State is decoded anew; time, ids and chance are those of the visit."""
     seen: list[tuple[Any, ...]] = []
 
@@ -140,7 +140,7 @@ async def forgotten(ctx: Ctx) -> None:
     ],
     ids=lambda body: body.__name__,
 )
-async def test_a_parked_wait_parks_the_run_whatever_the_body_makes_of_it(
+async def test_a_parked_wait_parks_the_run_despite_its_body(
     world: World, body: Callable[[Ctx], Awaitable[None]]
 ) -> None:
     """The verdict is never what the body returned or raised after it parked; the signal then ends the run."""
@@ -156,7 +156,7 @@ async def test_a_parked_wait_parks_the_run_whatever_the_body_makes_of_it(
 
 @pytest.mark.req("CKP-1", "EFF-1")
 @pytest.mark.parametrize("how", ["finally", "timeout", "except", "forgotten"])
-async def test_nothing_begins_once_a_walk_is_closing(world: World, how: str) -> None:
+async def test_nothing_begins_once_an_execution_is_closing(world: World, how: str) -> None:
     """A fallback in `finally`, after a timeout of the wait, or in a task left behind begins no effect."""
     shop = Receiver()
     order = write(shop)
@@ -207,7 +207,7 @@ async def test_nothing_begins_once_a_walk_is_closing(world: World, how: str) -> 
 
 @pytest.mark.req("EFF-1")
 @pytest.mark.parametrize("how", ["timeout", "group"])
-async def test_a_call_whose_awaiter_is_cancelled_settles_and_the_node_is_walked_again(world: World, how: str) -> None:
+async def test_a_call_whose_awaiter_is_cancelled_settles_and_the_node_runs_again(world: World, how: str) -> None:
     """The call runs on to its outcome, is recorded, and the next walk finds it; no fallback is taken on the way."""
     slow = Slow()
     shop = Receiver(slow)
@@ -244,7 +244,7 @@ async def test_a_call_whose_awaiter_is_cancelled_settles_and_the_node_is_walked_
 
 @pytest.mark.req("EFF-1", "RUN-2")
 @pytest.mark.parametrize("what", ["call", "retry", "approval", "lookup"])
-async def test_an_awaiter_that_never_has_patience_makes_nothing_spin(world: World, what: str) -> None:
+async def test_an_awaiter_that_always_gives_up_causes_no_loop(world: World, what: str) -> None:
     """A timeout of 0 around each kind of ctx call: done, parked, or told to a person; never walked for ever."""
     shop = Receiver(*([RetryLater("busy", after=timedelta(seconds=20))] if what == "retry" else []))
     order, price = write(shop), reading(lambda: 1 / 0)
@@ -301,7 +301,7 @@ async def test_a_forgotten_task_that_acts_is_settled_before_the_node_ends(world:
 
 @pytest.mark.req("EFF-1")
 @pytest.mark.parametrize("how", ["gather", "nested", "task", "group", "group in task", "slow lookup"])
-async def test_a_parked_wait_does_not_starve_what_its_siblings_do_next(world: World, how: str) -> None:
+async def test_a_parked_wait_does_not_stop_its_siblings(world: World, how: str) -> None:
     """gather(wait, X then Y): both are done before the run parks, however the author nests his tasks."""
     shop = Receiver()
     order = write(shop)
@@ -342,9 +342,7 @@ async def test_a_parked_wait_does_not_starve_what_its_siblings_do_next(world: Wo
 
 @pytest.mark.req("GATE-1", "RUN-2")
 @pytest.mark.parametrize("pause", [0, 0.3])
-async def test_a_sibling_that_only_meets_recorded_answers_cannot_keep_the_run_from_parking(
-    world: World, pause: float
-) -> None:
+async def test_a_sibling_with_recorded_answers_only_does_not_prevent_the_park(world: World, pause: float) -> None:
     """A ctx call answered from the ledger while the runner looks whether all is at rest must make it look again."""
     shop = Receiver()
     order = write(shop)
@@ -371,7 +369,7 @@ async def test_a_sibling_that_only_meets_recorded_answers_cannot_keep_the_run_fr
 
 
 @pytest.mark.req("CKP-1", "EFF-1")
-async def test_an_advance_over_an_open_effect_nobody_asked_for_is_refused(world: World) -> None:
+async def test_an_advance_over_an_open_effect_that_was_not_asked_for_is_refused(world: World) -> None:
     """An earlier walk began it, this one takes another way: walk_diverged, and the effect stays open."""
     shop = Receiver(RetryLater("busy", after=timedelta(seconds=30)))
     order = write(shop)
@@ -392,7 +390,7 @@ async def test_an_advance_over_an_open_effect_nobody_asked_for_is_refused(world:
 
 
 @pytest.mark.req("EFF-1")
-async def test_a_body_left_behind_cannot_act_when_the_run_is_walked_again(world: World) -> None:
+async def test_an_abandoned_body_cannot_act_when_the_node_runs_again(world: World) -> None:
     """It swallowed every cancellation; what it asks for later hangs, and commits nothing."""
     shop = Receiver()
     order = write(shop)

@@ -51,7 +51,7 @@ async def test_by_default_a_run_that_emits_fails_if_calls_failed_and_nothing_was
     assert world.last_event()["reason"] == "it produced no result, and 4 of its 4 calls failed"
 
 
-async def test_a_lookup_that_never_answered_counts_though_the_node_caught_its_error(world: World) -> None:
+async def test_a_failed_lookup_counts_even_if_the_node_caught_its_error(world: World) -> None:
     """The commonest broken source is one that is away: no answer is recorded, so the trace of the failure is."""
     flow = Workflow("away", state=Go)
 
@@ -74,7 +74,7 @@ async def test_a_lookup_that_never_answered_counts_though_the_node_caught_its_er
     assert world.last_event()["reason"] == "it produced no result, and 3 of its 3 calls failed"
 
 
-async def test_a_lookup_that_answered_in_a_later_walk_does_not_count_as_failed(world: World) -> None:
+async def test_a_lookup_answered_in_a_later_execution_does_not_count_as_failed(world: World) -> None:
     flow = Workflow("back", state=Go)
     asked: list[int] = []
 
@@ -135,7 +135,7 @@ async def emit_found(ctx: Context[Go]) -> None:
     await ctx.emit({"n": 1}, key="1")
 
 
-def test_a_workflow_emits_if_a_node_or_a_helper_of_it_says_so() -> None:
+def test_a_workflow_emits_if_a_node_or_its_helper_does() -> None:
     helped, plain = Workflow("helped", state=Go), Workflow("plain-2", state=Go)
 
     @helped.node(start=True)
@@ -159,7 +159,7 @@ async def test_a_broken_stage_fails_with_its_event(world: World) -> None:
 
 
 @pytest.mark.parametrize(("choice", "ends"), [("continue", "completed"), ("fail", "failed")])
-async def test_a_person_is_asked_where_the_workflow_says_so(world: World, choice: str, ends: str) -> None:
+async def test_a_person_is_asked_if_the_workflow_declares_it(world: World, choice: str, ends: str) -> None:
     flow = sourced(4, 4, when_empty="ask_person")
     world.worker(flow)
     await world.start(flow)
@@ -177,7 +177,7 @@ async def test_continue_lets_it_complete(world: World) -> None:
     assert world.status() == "completed"
 
 
-async def test_what_a_person_said_stands_until_the_run_ends(world: World) -> None:
+async def test_a_persons_answer_counts_until_the_run_ends(world: World) -> None:
     """An operator's stop sign parks the walk between the answer and the end: nobody is asked twice."""
     flow = sourced(1, 1, when_empty="ask_person")
     world.worker(flow)

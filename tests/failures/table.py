@@ -27,7 +27,7 @@ FAILURES: Final = (
     ),
     Failure(
         "FAIL-2", "a tool times out after performing the effect",
-        E + "effects.py::test_what_perhaps_happened_is_never_repeated_where_a_person_is_to_be_asked",
+        E + "effects.py::test_an_uncertain_call_is_not_resent_if_a_person_is_to_be_asked",
         "an open effect is settled as its activity declares, never simply sent again", "blind_retry",
     ),
     Failure(
@@ -47,7 +47,7 @@ FAILURES: Final = (
     ),
     Failure(
         "FAIL-6", "two workers resume one run",
-        E + "leases.py::test_of_many_workers_one_takes_a_run",
+        E + "leases.py::test_of_many_workers_one_claims_a_run",
         "a claim raises the epoch, and needs an expired lease", "early_takeover",
     ),
     Failure(
@@ -62,7 +62,7 @@ FAILURES: Final = (
     ),
     Failure(
         "FAIL-9", "the notification path is dead during an escalation",
-        E + "clocks.py::test_the_row_says_it_first_and_a_dead_channel_hides_nothing",
+        E + "clocks.py::test_the_row_is_written_before_the_alert_and_a_failed_alert_hides_nothing",
         "the row is written first, and errors of the channel stay in the channel", "alerts_inline",
     ),
     Failure(
@@ -77,7 +77,7 @@ FAILURES: Final = (
     ),
     Failure(
         "FAIL-12", "a paused process wakes after its lease was taken",
-        S + "::test_without_the_last_instant_check_a_zombie_s_call_is_a_second_effect",
+        S + "::test_without_the_last_check_a_replaced_holder_calls_a_second_time",
         "the check at the last instant, and the fence", "no_last_check",
     ),
 )  # fmt: skip

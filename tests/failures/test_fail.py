@@ -48,7 +48,11 @@ def test_fail_1(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_fail_9(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a channel that is waited for and may raise, one dead channel stops the run it was to tell of."""
     remove("alerts_inline", monkeypatch)
-    fails(lambda world: test_clocks.test_the_row_says_it_first_and_a_dead_channel_hides_nothing(world, "raises"))
+    fails(
+        lambda world: test_clocks.test_the_row_is_written_before_the_alert_and_a_failed_alert_hides_nothing(
+            world, "raises"
+        )
+    )
 
 
 def test_the_page_agrees_with_the_code() -> None:
