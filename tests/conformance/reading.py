@@ -15,9 +15,9 @@ from outlast.core.rows import (
     MESSAGE,
     RESULT,
     RUN,
+    STATE_CHUNK,
     STORE,
     TOKEN,
-    VALUE,
     WAIT,
     WORKER,
     Effect,
@@ -101,10 +101,10 @@ async def many_rows_are_loaded_in_the_order_of_keys(s: Subject) -> None:
     await a.commit(start(run_row()))
     await a.commit(Commit(puts(*(value_row(name, bytes([i]) * 100_000) for i, name in enumerate("abc")))))
     keys = [("acme", "run-1", name) for name in ("c", "none", "a")]
-    found = await b.load_many(VALUE, keys)
+    found = await b.load_many(STATE_CHUNK, keys)
     assert found == (value_row("c", b"\2" * 100_000), None, value_row("a", b"\0" * 100_000))
-    assert await b.load_many(VALUE, []) == ()
-    assert await b.load_many(VALUE, [("globex", "run-1", "a")]) == (None,)
+    assert await b.load_many(STATE_CHUNK, []) == ()
+    assert await b.load_many(STATE_CHUNK, [("globex", "run-1", "a")]) == (None,)
     assert await b.load_many(EVENT, [("acme", "run-1", 2), ("acme", "run-1", 1)]) == (None, event_row())
 
 
@@ -149,9 +149,9 @@ async def a_value_is_written_once(s: Subject) -> None:
     await a.commit(start(run_row()))
     await a.commit(Commit((Put(RUN, ended(run_row()), 1), *puts(value_row("a", b"first")))))
     await refused_for("version", b.commit(Commit(puts(value_row("a", b"second")))))
-    assert await b.load(VALUE, ("acme", "run-1", "a")) == value_row("a", b"first")
+    assert await b.load(STATE_CHUNK, ("acme", "run-1", "a")) == value_row("a", b"first")
     assert await b.purge(T0 + 10**9, 10) == 1
-    assert await b.load(VALUE, ("acme", "run-1", "a")) is None
+    assert await b.load(STATE_CHUNK, ("acme", "run-1", "a")) is None
 
 
 async def a_holder_reads_all_rows_of_its_run(s: Subject) -> None:

@@ -12,9 +12,9 @@ from outlast.core.rows import (
     MESSAGE,
     RUN,
     SLOT,
+    STATE_CHUNK,
     STORE,
     TOKEN,
-    VALUE,
     WORKER,
     Approval,
     Effect,
@@ -22,8 +22,8 @@ from outlast.core.rows import (
     Message,
     Run,
     Slot,
+    StateChunk,
     Token,
-    Value,
     Worker,
 )
 from outlast.errors import StoreError
@@ -87,9 +87,9 @@ def event_row(run: str = "run-1", seq: int = 1, tenant: str = TENANT, snapshot: 
     return Event(tenant, run, seq, "run.moved", T0, "plan", 1, b'{"seq":%d}' % seq, f"hash-{seq}", snapshot)
 
 
-def value_row(name: str, body: bytes, run: str = "run-1", tenant: str = TENANT) -> Value:
+def value_row(name: str, body: bytes, run: str = "run-1", tenant: str = TENANT) -> StateChunk:
     """Return a chunk of a state."""
-    return Value(tenant, run, name, 0, body, T0)
+    return StateChunk(tenant, run, name, 0, body, T0)
 
 
 def effect_row(run: str = "run-1", key: str = "invite/1", tenant: str = TENANT, visit: int = 1) -> Effect:
@@ -252,7 +252,7 @@ def expect_run(row: Run) -> Expect:
     return Expect(RUN, (row.tenant, row.run), row.version)
 
 
-def puts(*rows: Approval | Token | Slot | Worker | Event | Value) -> tuple[Put, ...]:
+def puts(*rows: Approval | Token | Slot | Worker | Event | StateChunk) -> tuple[Put, ...]:
     """Return insertions of these rows."""
-    kinds = {Approval: APPROVAL, Token: TOKEN, Slot: SLOT, Worker: WORKER, Event: EVENT, Value: VALUE}
+    kinds = {Approval: APPROVAL, Token: TOKEN, Slot: SLOT, Worker: WORKER, Event: EVENT, StateChunk: STATE_CHUNK}
     return tuple(Put(kinds[type(row)], row, 0) for row in rows)

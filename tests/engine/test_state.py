@@ -9,10 +9,10 @@ import pytest
 from pydantic import BaseModel
 
 from outlast.core.commit import Commit, Put
-from outlast.core.diet import MARK, VALUE_BYTES, WHOLE_BELOW, values_in
 from outlast.core.limits import INPUT_BYTES_MAX, OUTCOME_BYTES_MAX, STATE_BYTES_MAX
 from outlast.core.machine import Choice
-from outlast.core.rows import VALUE, Value
+from outlast.core.rows import STATE_CHUNK, StateChunk
+from outlast.core.snapshot_codec import CHUNK_BYTES, MARK, WHOLE_BELOW, chunks_in
 from outlast.engine import commands
 from outlast.engine.snapshots import SnapshotStore
 from outlast.errors import LimitExceeded
@@ -37,14 +37,14 @@ def text(seed: int, size: int = CARGO) -> str:
     return random.Random(seed).randbytes(size // 2).hex()
 
 
-def values(world: World, run: str = "r1") -> list[Value]:
-    return [row for row in world.core.rows.under(VALUE, ("t", run)) if isinstance(row, Value)]
+def values(world: World, run: str = "r1") -> list[StateChunk]:
+    return [row for row in world.core.rows.under(STATE_CHUNK, ("t", run)) if isinstance(row, StateChunk)]
 
 
 def all_named(world: World, run: str = "r1") -> bool:
     """Does every snapshot, of any moment, name values that are there?"""
     there = {value.hash for value in values(world, run)}
-    return all(set(values_in(event.snapshot or b"")) <= there for event in world.events(run))
+    return all(set(chunks_in(event.snapshot or b"")) <= there for event in world.events(run))
 
 
 async def sound(world: World) -> list[str]:
@@ -95,7 +95,7 @@ async def test_an_unchanged_field_writes_nothing(world: World) -> None:
     world.worker(flow)
     await world.start(flow)
     assert world.status() == "completed" and world.outcome() == [50, 3, CARGO]
-    assert len(values(world)) == -(-CARGO // VALUE_BYTES), "the cargo, once"
+    assert len(values(world)) == -(-CARGO // CHUNK_BYTES), "the cargo, once"
     assert wrote(world) < CARGO + 52 * 4_000
     assert await sound(world) == []
 
@@ -108,7 +108,7 @@ async def test_two_runs_and_two_tenants_share_nothing(world: World) -> None:
     await world.start(flow, "r2")
     await world.start(flow, "r1", tenant="other")
     for place in (("t", "r1"), ("t", "r2"), ("other", "r1")):
-        assert len(world.core.rows.under(VALUE, place)) == len(values(world))
+        assert len(world.core.rows.under(STATE_CHUNK, place)) == len(values(world))
 
 
 async def test_a_small_state_costs_neither_a_row_nor_a_read(world: World) -> None:
@@ -140,7 +140,7 @@ async def test_a_value_of_an_earlier_state_is_named_again(world: World) -> None:
         snapshot, rows = await diet.write(state, at=0)
         assert len(rows) == new
         if rows:
-            await world.store.commit(Commit(tuple(Put(VALUE, row, 0) for row in rows)))
+            await world.store.commit(Commit(tuple(Put(STATE_CHUNK, row, 0) for row in rows)))
         assert await SnapshotStore(world.store, "t", "r1").read(snapshot) == state
 
 
@@ -157,7 +157,7 @@ async def test_a_holder_dies_around_a_checkpoint(world: World, when: str) -> Non
     await world.pass_(QUIET + MINUTE)
     assert world.status() == "completed" and world.outcome() == [6, 3, CARGO]
     assert len(shop.did) == len(set(shop.did)) == 6
-    assert len(values(world)) == -(-CARGO // VALUE_BYTES)
+    assert len(values(world)) == -(-CARGO // CHUNK_BYTES)
     assert all_named(world) and await sound(world) == []
 
 
@@ -266,12 +266,12 @@ async def test_a_migration_converts_a_large_state(world: World) -> None:
 
 # --- what is not there ---------------------------------------------------------------------------
 def a_missing_value(world: World) -> None:
-    world.core.rows.drop(VALUE, values(world)[0][:3])
+    world.core.rows.drop(STATE_CHUNK, values(world)[0][:3])
 
 
 def another_body(world: World) -> None:
     value = values(world)[0]
-    world.core.rows.put(VALUE, value[:3], value._replace(packed=0, body=b"x" * VALUE_BYTES))
+    world.core.rows.put(STATE_CHUNK, value[:3], value._replace(packed=0, body=b"x" * CHUNK_BYTES))
 
 
 @pytest.mark.req("CKP-6")
@@ -295,7 +295,7 @@ async def test_a_node_is_not_executed_with_an_incomplete_state(world: World, spo
     await world.go_on()
     assert world.reasons() == ["contradiction"], "saying so does not make it whole"
     for value in whole:
-        world.core.rows.put(VALUE, value[:3], value)
+        world.core.rows.put(STATE_CHUNK, value[:3], value)
     await world.go_on()
     await world.pass_(QUIET)
     assert world.status() == "completed" and world.outcome() == [4, 3, CARGO]
@@ -326,7 +326,7 @@ async def test_fsck_names_what_is_missing(world: World) -> None:
     assert {f.check for f in found} == {"state_whole"} and whole[0].hash in found[0].text
     spoilt = [whole[0]._replace(body=b"x"), *whole[1:]]
     found = violations(rows, world.events(), values=spoilt)
-    assert [(f.check, f.kind) for f in found] == [("state_whole", "value")]
+    assert [(f.check, f.kind) for f in found] == [("state_whole", "state_chunk")]
 
 
 # --- how large -----------------------------------------------------------------------------------

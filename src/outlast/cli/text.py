@@ -6,10 +6,10 @@ from datetime import datetime, timedelta
 import click
 
 from outlast.core.durations import SECOND
-from outlast.core.unseen import UNSEEN
+from outlast.runtime.confusables import INVISIBLE
 
 # Control characters (C0, DEL, C1), and invisible characters that make text look like other text.
-_ACTIVE = re.compile(f"[\x00-\x1f\x7f-\x9f]|{UNSEEN.pattern}")
+_ACTIVE = re.compile(f"[\x00-\x1f\x7f-\x9f]|{INVISIBLE.pattern}")
 
 
 def inert(text: str, *, lines: bool = False) -> str:

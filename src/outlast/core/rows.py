@@ -343,13 +343,13 @@ class Topology(NamedTuple):
     at: int
 
 
-class Value(NamedTuple):
+class StateChunk(NamedTuple):
     """Large part of a run's state, stored once. Snapshots refer to it by hash (CKP-3)."""
 
     tenant: str
     run: str
     hash: str  # SHA-256 of the unpacked bytes, in hex
-    packed: int  # how `body` is packed: core/diet.py
+    packed: int  # how `body` is packed: core/snapshot_codec.py
     body: bytes
     at: int
 
@@ -432,7 +432,7 @@ Row: TypeAlias = (
     | Pause
     | Usage
     | Topology
-    | Value
+    | StateChunk
     | Result
     | Request
     | Subscription
@@ -469,7 +469,7 @@ SLOT: Final = Kind("slot", Slot, 2, True, True)
 PAUSE: Final = Kind("pause", Pause, 2, True, True)
 USAGE: Final = Kind("usage", Usage, 3, False, True)
 TOPOLOGY: Final = Kind("topology", Topology, 2, True, True)
-VALUE: Final = Kind("value", Value, 3, False, False)
+STATE_CHUNK: Final = Kind("state_chunk", StateChunk, 3, False, False)
 RESULT: Final = Kind("result", Result, 3, True, False)
 REQUEST: Final = Kind("request", Request, 2, True, True)
 SUBSCRIPTION: Final = Kind("subscription", Subscription, 2, True, True)
@@ -493,7 +493,7 @@ KINDS: Final = (
     PAUSE,
     USAGE,
     TOPOLOGY,
-    VALUE,
+    STATE_CHUNK,
     RESULT,
     REQUEST,
     SUBSCRIPTION,

@@ -14,9 +14,9 @@ from outlast.core.clock import Clock
 from outlast.core.commit import Commit, Put
 from outlast.core.durations import INLINE_WAIT_MAX, SECOND
 from outlast.core.machine import LeaseStatus
+from outlast.core.rate_limit import BookedCalls, RateLimitState, book_calls, limit_row, rate_limit_of
 from outlast.core.rows import META, STORE, WORKER, Meta, Worker
 from outlast.core.run_columns import WaitingFor
-from outlast.core.throttle import Door, Entry, door_of, enter, limit_row
 from outlast.engine.lease import Lease
 from outlast.errors import Stale, StoreError
 from outlast.flow.options import Callee, RateLimit
@@ -52,7 +52,7 @@ class Throttle:
         self._chance = chance
         self._lines: dict[str, _LimitQueue] = {}
 
-    async def enter(self, name: str, limit: RateLimit) -> "CallSlot | None":
+    async def book_calls(self, name: str, limit: RateLimit) -> "CallSlot | None":
         """Return a slot for one call, or None if none came free within the inline wait."""
         line = self._lines.setdefault(name, _LimitQueue())
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -114,14 +114,14 @@ class Throttle:
                 await self._sleep(line, round(pause * (0.5 + self._chance())))
                 pause = min(pause * 2, LOOK_MAX_MS)
 
-    async def _pass(self, name: str, line: _LimitQueue, limit: RateLimit) -> Entry | None:
+    async def _pass(self, name: str, line: _LimitQueue, limit: RateLimit) -> BookedCalls | None:
         """Try one change of the row; None if another worker was first. Raises StoreError."""
         row = await self._store.load(META, limit_row(name))
-        door, now, worker = door_of(row), (await self._store.now()).real, self._lease.worker
+        door, now, worker = rate_limit_of(row), (await self._store.now()).real, self._lease.worker
         version = row.version if isinstance(row, Meta) else 0
 
-        def entry(living: set[str] | None = None) -> Entry:
-            return enter(
+        def entry(living: set[str] | None = None) -> BookedCalls:
+            return book_calls(
                 door,
                 worker,
                 line.inside,
@@ -148,7 +148,7 @@ class Throttle:
         line.inside += found.n
         return found
 
-    def _says_more(self, after: Door, before: Door, now: int) -> bool:
+    def _says_more(self, after: RateLimitState, before: RateLimitState, now: int) -> bool:
         """Return True if the row should say that this worker waits, for the first time or again."""
         me = self._lease.worker
         return me in after.wanting and before.wanting.get(me, 0) - now < SECOND
@@ -157,7 +157,7 @@ class Throttle:
         rows = await self._store.rows(WORKER, (STORE,))
         return {row.id for row in rows if isinstance(row, Worker) and row.status is LeaseStatus.ALIVE}
 
-    async def _let_in(self, line: _LimitQueue, entered: Entry) -> None:
+    async def _let_in(self, line: _LimitQueue, entered: BookedCalls) -> None:
         """Start the entered calls, each at its time. If a call no longer waits, its slot is free again."""
         ahead = entered.first_at - (await self._store.now()).real if entered.gap_ms else 0
         begun = self._clock.mono()  # after the store's answer, because a slow one would let calls in early

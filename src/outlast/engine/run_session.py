@@ -28,8 +28,8 @@ from outlast.core.rows import (
     Memo,
     Message,
     Run,
+    StateChunk,
     Usage,
-    Value,
     Wait,
     is_over,
     key_of,
@@ -219,11 +219,11 @@ class RunSession:
         """Return the state in the newest checkpoint. Raises Corrupt if a chunk does not match its hash."""
         return await self._snapshots.read(self.last.snapshot)
 
-    async def snapshot_of(self, state: bytes) -> tuple[bytes, tuple[Value, ...]]:
+    async def snapshot_of(self, state: bytes) -> tuple[bytes, tuple[StateChunk, ...]]:
         """Return the snapshot of a state, and the chunks that `with_chunks` adds to the commit (CKP-3)."""
         return await self._snapshots.write(state, self.now.business)
 
-    async def with_chunks(self, commit: Commit, values: Sequence[Value]) -> Commit:
+    async def with_chunks(self, commit: Commit, values: Sequence[StateChunk]) -> Commit:
         """Return a commit together with the chunks that its snapshot names.
 
         Chunks that do not fit land before it, under the same claim. If the holder dies in between, no snapshot names

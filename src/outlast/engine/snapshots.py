@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from outlast.core.commit import Put
-from outlast.core.diet import MARK, WHOLE_BELOW, Kept, join, pack, split, unpack, values_in
 from outlast.core.limits import COMMIT_BYTES_MAX, INPUT_BYTES_MAX
-from outlast.core.rows import VALUE, Event, Value, key_of
+from outlast.core.rows import STATE_CHUNK, Event, StateChunk, key_of
+from outlast.core.snapshot_codec import MARK, WHOLE_BELOW, Snapshot, chunks_in, decode, encode, pack, unpack
 from outlast.errors import LimitExceeded
 from outlast.store.port import RunRows, Store
 
@@ -25,36 +25,38 @@ class SnapshotStore:
     def __init__(self, store: Store, tenant: str, run: str) -> None:
         self._store = store
         self._run = (tenant, run)
-        self._kept = Kept(EMPTY, EMPTY, ())
+        self._kept = Snapshot(EMPTY, EMPTY, ())
 
     async def read(self, snapshot: bytes | None) -> bytes:
         """Return the state of a snapshot. Raises Corrupt if a chunk is missing or altered, StoreError."""
         snapshot = snapshot or EMPTY
         if snapshot[:1] != MARK:
-            self._kept = Kept(snapshot, snapshot, ())
+            self._kept = Snapshot(snapshot, snapshot, ())
         elif snapshot != self._kept.snapshot:  # the last write did not land, or an earlier holder wrote this snapshot
             self._kept = await joined(self._store, self._run, snapshot)
         return self._kept.state
 
-    async def write(self, state: bytes, at: int) -> tuple[bytes, tuple[Value, ...]]:
+    async def write(self, state: bytes, at: int) -> tuple[bytes, tuple[StateChunk, ...]]:
         """Return the snapshot of a state and the chunks that must land with or before it. Raises StoreError."""
         if len(state) < WHOLE_BELOW:
             return state, ()
-        self._kept, new = split(state, self._kept)
+        self._kept, new = encode(state, self._kept)
         if not new:
             return self._kept.snapshot, ()
         keys = [(*self._run, name) for name in new]
-        there = await self._store.load_many(VALUE, keys)  # an earlier state of this run may have had the same chunk
+        there = await self._store.load_many(
+            STATE_CHUNK, keys
+        )  # an earlier state of this run may have had the same chunk
         missing = [name for name, row in zip(new, there, strict=True) if row is None]
-        return self._kept.snapshot, tuple(Value(*self._run, name, *pack(new[name]), at) for name in missing)
+        return self._kept.snapshot, tuple(StateChunk(*self._run, name, *pack(new[name]), at) for name in missing)
 
 
-async def joined(store: Store, run: tuple[str, str], snapshot: bytes) -> Kept:
+async def joined(store: Store, run: tuple[str, str], snapshot: bytes) -> Snapshot:
     """Return the state of a snapshot. Raises Corrupt, StoreError."""
-    names = values_in(snapshot)
-    rows = await store.load_many(VALUE, [(*run, name) for name in names]) if names else ()
-    values = {row.hash: unpack(row.packed, row.body, row.hash) for row in rows if isinstance(row, Value)}
-    return join(snapshot, values)
+    names = chunks_in(snapshot)
+    rows = await store.load_many(STATE_CHUNK, [(*run, name) for name in names]) if names else ()
+    values = {row.hash: unpack(row.packed, row.body, row.hash) for row in rows if isinstance(row, StateChunk)}
+    return decode(snapshot, values)
 
 
 async def state_of_rows(store: Store, rows: RunRows) -> bytes:
@@ -63,7 +65,7 @@ async def state_of_rows(store: Store, rows: RunRows) -> bytes:
     return kept.state
 
 
-def in_groups(values: Sequence[Value]) -> list[tuple[Put, ...]]:
+def in_groups(values: Sequence[StateChunk]) -> list[tuple[Put, ...]]:
     """Group chunks into commits that leave room for a move."""
     groups: list[list[Put]] = []
     size = BESIDE_BYTES
@@ -72,7 +74,7 @@ def in_groups(values: Sequence[Value]) -> list[tuple[Put, ...]]:
         if size > BESIDE_BYTES:
             groups.append([])
             size = len(value.body)
-        groups[-1].append(Put(VALUE, value, 0))
+        groups[-1].append(Put(STATE_CHUNK, value, 0))
     return [tuple(group) for group in groups]
 
 
@@ -84,16 +86,20 @@ def first_snapshot(tenant: str, run: str, state: bytes, at: int) -> tuple[bytes,
             f"it takes {len(state):,} bytes, the limit at the start is {INPUT_BYTES_MAX:,}",
             "read what is large in the first node, or keep it elsewhere and give its address",
         )
-    kept, new = split(state, None)
-    return kept.snapshot, tuple(Put(VALUE, Value(tenant, run, name, *pack(new[name]), at), 0) for name in new)
+    kept, new = encode(state, None)
+    return kept.snapshot, tuple(
+        Put(STATE_CHUNK, StateChunk(tenant, run, name, *pack(new[name]), at), 0) for name in new
+    )
 
 
-async def values_of(store: Store, rows: RunRows, history: Sequence[Event] = ()) -> tuple[Value, ...]:
+async def values_of(store: Store, rows: RunRows, history: Sequence[Event] = ()) -> tuple[StateChunk, ...]:
     """Read all chunks of a run's states; none if no snapshot names one. Raises StoreError."""
     if not any((event.snapshot or b"")[:1] == MARK for event in (rows.last, *history)):
         return ()
-    found: list[Value] = []
+    found: list[StateChunk] = []
     run = (rows.run.tenant, rows.run.run)
-    while page := await store.rows(VALUE, run, after=key_of(VALUE, found[-1]) if found else (), limit=VALUES_AT_ONCE):
-        found += [row for row in page if isinstance(row, Value)]
+    while page := await store.rows(
+        STATE_CHUNK, run, after=key_of(STATE_CHUNK, found[-1]) if found else (), limit=VALUES_AT_ONCE
+    ):
+        found += [row for row in page if isinstance(row, StateChunk)]
     return tuple(found)

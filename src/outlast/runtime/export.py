@@ -14,7 +14,6 @@ from typing import Any, Final, NamedTuple, TypeVar, get_type_hints
 
 from outlast.core.codec import canonical
 from outlast.core.commit import Instant
-from outlast.core.diet import MARK, join, unpack
 from outlast.core.events import iso
 from outlast.core.generation import Generation
 from outlast.core.rows import (
@@ -25,14 +24,15 @@ from outlast.core.rows import (
     MEMO,
     MESSAGE,
     RUN,
-    VALUE,
+    STATE_CHUNK,
     WAIT,
     Event,
     Kind,
     Row,
     Run,
-    Value,
+    StateChunk,
 )
+from outlast.core.snapshot_codec import MARK, decode, unpack
 from outlast.engine.restore import present_generation
 from outlast.engine.snapshots import values_of
 from outlast.errors import InvalidInput, NotFound
@@ -55,7 +55,7 @@ def redacted_row(row: R) -> R:
     return row._replace(**changed) if changed else row  # type: ignore[return-value]
 
 
-def redacted_states(events: Sequence[Event], values: Sequence[Value]) -> tuple[list[Event], list[Value]]:
+def redacted_states(events: Sequence[Event], values: Sequence[StateChunk]) -> tuple[list[Event], list[StateChunk]]:
     """Return events with redacted states, and the values their states still name. Raises Corrupt.
 
     A state in parts (core/snapshot_codec.py) is joined before it is redacted, because a secret may cross a boundary. If
@@ -63,7 +63,7 @@ def redacted_states(events: Sequence[Event], values: Sequence[Value]) -> tuple[l
     left out.
     """
     parts = {value.hash: unpack(value.packed, value.body, value.hash) for value in values}
-    joined = {e.seq: join(e.snapshot, parts).state for e in events if e.snapshot and e.snapshot[:1] == MARK}
+    joined = {e.seq: decode(e.snapshot, parts).state for e in events if e.snapshot and e.snapshot[:1] == MARK}
     if all(_clean(state) == state for state in joined.values()) and all(
         _clean(part) == part for part in parts.values()
     ):
@@ -108,7 +108,7 @@ SECTIONS: Final[dict[str, Kind]] = {
     "approvals": APPROVAL,
     "messages": MESSAGE,
     "evidence": EVIDENCE,
-    VALUES: VALUE,  # only if a state of the run is large enough to be split
+    VALUES: STATE_CHUNK,  # only if a state of the run is large enough to be split
 }
 REDACTED: Final = "redacted"
 """Column names from which something was left out, beside the columns of the row."""

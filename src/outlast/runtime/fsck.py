@@ -28,10 +28,10 @@ from outlast.core.rows import (
     Result,
     Run,
     Slot,
+    StateChunk,
     Subscription,
     Token,
     Usage,
-    Value,
     Worker,
 )
 from outlast.engine.snapshots import values_of
@@ -96,7 +96,7 @@ def violations(
     *,
     mapping: Mapping | None = None,
     generation: int | None = None,
-    values: Sequence[Value] | None = None,
+    values: Sequence[StateChunk] | None = None,
     chain: bool = True,
 ) -> list[Finding]:
     """Return the violated invariants in one snapshot of a run's rows; [] if there is none.

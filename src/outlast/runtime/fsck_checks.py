@@ -36,10 +36,10 @@ from outlast.core.rows import (
     Row,
     Run,
     Slot,
+    StateChunk,
     Subscription,
     Token,
     Usage,
-    Value,
     Worker,
     check_effect,
     check_run,
@@ -67,7 +67,7 @@ class RunSnapshot(NamedTuple):
     history: tuple[Event, ...] | None = None  # all events in order; None: not read
     mapping: Mapping | None = None  # of the clocks; None: unknown
     generation: int | None = None  # of the store; None: unknown
-    values: tuple[Value, ...] | None = None  # the large parts of its states; None: not read
+    values: tuple[StateChunk, ...] | None = None  # the large parts of its states; None: not read
     chain: bool = False  # recompute hashes and digests
 
     @property

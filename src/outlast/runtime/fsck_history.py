@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, Final
 
-from outlast.core.diet import join, unpack, values_in
 from outlast.core.events import GENESIS, EventType, chain_hash, iso
 from outlast.core.machine import TABLE, TERMINAL, RunStatus, Transition
-from outlast.core.rows import EFFECT, EVENT, RESULT, RUN, VALUE, Event, Result, Run, is_over
+from outlast.core.rows import EFFECT, EVENT, RESULT, RUN, STATE_CHUNK, Event, Result, Run, is_over
+from outlast.core.snapshot_codec import chunks_in, decode, unpack
 from outlast.errors import Corrupt
 from outlast.runtime.fsck_checks import RunSnapshot, Violations, violation
 
@@ -214,14 +214,14 @@ def state_whole(one: RunSnapshot) -> Violations:
         try:
             whole[value.hash] = unpack(value.packed, value.body, value.hash)
         except Corrupt as error:
-            yield violation(VALUE, value, error.what)
+            yield violation(STATE_CHUNK, value, error.what)
     there = {value.hash for value in one.values}
     for event in one.history if one.history is not None else (one.rows.last,):
         try:
-            if missing := [name for name in values_in(event.snapshot or b"") if name not in there]:
+            if missing := [name for name in chunks_in(event.snapshot or b"") if name not in there]:
                 yield violation(EVENT, event, f"its state names missing values: {', '.join(missing)}")
             elif event.seq == one.rows.last.seq and whole.keys() >= there:
-                join(event.snapshot or b"", whole)
+                decode(event.snapshot or b"", whole)
         except Corrupt as error:
             yield violation(EVENT, event, error.what)
 

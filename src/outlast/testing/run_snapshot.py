@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from outlast.core.diet import join, unpack
 from outlast.core.events import EventType
 from outlast.core.machine import TERMINAL
+from outlast.core.snapshot_codec import decode, unpack
 from outlast.store.database import Rows, read_tables
 from outlast.testing.crash_points import RUN_ID, TENANT
 
@@ -63,7 +63,7 @@ class RunSnapshot:
         if not kept:
             return {}
         values = {v["hash"]: unpack(v["packed"], v["body"], v["hash"]) for v in self.values}
-        return json.loads(join(kept[-1], values).state)
+        return json.loads(decode(kept[-1], values).state)
 
     @property
     def nodes(self) -> list[str]:

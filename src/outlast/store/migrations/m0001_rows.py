@@ -245,7 +245,7 @@ CREATE TABLE topology (
 ){clustered}
 """,
     """
-CREATE TABLE value (
+CREATE TABLE state_chunk (
     tenant TEXT NOT NULL,
     run TEXT NOT NULL,
     hash TEXT NOT NULL,

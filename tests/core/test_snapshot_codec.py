@@ -8,9 +8,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outlast.core import diet
-from outlast.core.diet import INLINE_MAX, VALUE_BYTES, WHOLE_BELOW, Kept, hash_of, join, pack, split, unpack, values_in
+from outlast.core import snapshot_codec
 from outlast.core.limits import STATE_BYTES_MAX
+from outlast.core.snapshot_codec import (
+    CHUNK_BYTES,
+    INLINE_MAX,
+    WHOLE_BELOW,
+    Snapshot,
+    chunk_hash,
+    chunks_in,
+    decode,
+    encode,
+    pack,
+    unpack,
+)
 from outlast.errors import Corrupt
 
 pytestmark = pytest.mark.req("CKP-3")
@@ -27,20 +38,20 @@ class Shelf:
     """What a store would hold of one run's states, and how many bytes were written."""
 
     def __init__(self) -> None:
-        self.kept: Kept | None = None
+        self.kept: Snapshot | None = None
         self.values: dict[str, bytes] = {}
         self.new: list[str] = []
         self.written = 0
 
-    def keep(self, state: bytes) -> Kept:
+    def keep(self, state: bytes) -> Snapshot:
         """Write a state and read it back, as the next holder would."""
-        self.kept, new = split(state, self.kept)
+        self.kept, new = encode(state, self.kept)
         self.new = [name for name in new if name not in self.values]
         self.written += sum(len(new[name]) for name in self.new) + len(self.kept.snapshot)
         self.values |= new
-        assert all(hash_of(body) == name and len(body) <= VALUE_BYTES for name, body in new.items())
-        named = {name: self.values[name] for name in values_in(self.kept.snapshot)}
-        again = join(self.kept.snapshot, named)
+        assert all(chunk_hash(body) == name and len(body) <= CHUNK_BYTES for name, body in new.items())
+        named = {name: self.values[name] for name in chunks_in(self.kept.snapshot)}
+        again = decode(self.kept.snapshot, named)
         assert again == self.kept and again.state == state
         return self.kept
 
@@ -78,8 +89,8 @@ def test_any_edit_of_any_bytes(edits: list[tuple[int, int, bytes]]) -> None:
 
 @pytest.mark.parametrize("state", [b"{}", b'"@"', b"[" + b"1," * 1_500 + b"1]"])
 def test_a_small_state_is_its_own_snapshot(state: bytes) -> None:
-    assert split(state, None) == (Kept(state, state, ()), {})
-    assert join(state, {}).state is state and values_in(state) == ()
+    assert encode(state, None) == (Snapshot(state, state, ()), {})
+    assert decode(state, {}).state is state and chunks_in(state) == ()
 
 
 def test_a_state_that_becomes_small_and_large_again() -> None:
@@ -139,7 +150,7 @@ def test_a_growing_list_is_written_a_few_times_not_each_time() -> None:
     assert cargo > 1_000_000
     assert shelf.written < 5 * cargo, "each item once as it comes, once in a piece of its own size, and the snapshots"
     assert shelf.written < 2.6 * half, "quadratic would be 4"
-    assert len(values_in(shelf.kept.snapshot)) < 32 + 2 * (cargo // VALUE_BYTES) + 2
+    assert len(chunks_in(shelf.kept.snapshot)) < 32 + 2 * (cargo // CHUNK_BYTES) + 2
 
 
 def test_edits_in_many_places_cost_what_they_change() -> None:
@@ -175,30 +186,30 @@ def test_a_state_that_is_all_new_each_time_costs_no_second() -> None:
             return super().find(needle, start, end)
 
     old, new = (random.Random(seed).randbytes(4_000_000) for seed in (1, 2))
-    kept, _ = split(old, None)
-    split(Counting(new), kept)
-    assert 0 < sum(looked) <= diet.SEARCH_BYTES + len(new)
+    kept, _ = encode(old, None)
+    encode(Counting(new), kept)
+    assert 0 < sum(looked) <= snapshot_codec.SEARCH_BYTES + len(new)
 
 
 def test_the_largest_state_has_a_snapshot_that_fits_a_row() -> None:
-    kept, new = split(random.Random(1).randbytes(STATE_BYTES_MAX), None)
-    assert len(kept.snapshot) < 16_000 and len(new) == STATE_BYTES_MAX // VALUE_BYTES
+    kept, new = encode(random.Random(1).randbytes(STATE_BYTES_MAX), None)
+    assert len(kept.snapshot) < 16_000 and len(new) == STATE_BYTES_MAX // CHUNK_BYTES
 
 
 # --- packing and what is broken ------------------------------------------------------------------
 def test_packed_where_it_pays() -> None:
     words = ("so it goes, " * 5_000).encode()
     packed, body = pack(words)
-    assert packed == diet.ZLIB and len(body) < len(words) // 10
-    assert unpack(packed, body, hash_of(words)) == words
+    assert packed == snapshot_codec.ZLIB and len(body) < len(words) // 10
+    assert unpack(packed, body, chunk_hash(words)) == words
     noise = random.Random(1).randbytes(50_000)
-    assert pack(noise) == (diet.PLAIN, noise)
-    assert unpack(diet.PLAIN, noise, hash_of(noise)) == noise
+    assert pack(noise) == (snapshot_codec.PLAIN, noise)
+    assert unpack(snapshot_codec.PLAIN, noise, chunk_hash(noise)) == noise
 
 
 @given(st.binary(max_size=10_000))
 def test_any_value_comes_back(value: bytes) -> None:
-    assert unpack(*pack(value), hash_of(value)) == value
+    assert unpack(*pack(value), chunk_hash(value)) == value
 
 
 @pytest.mark.parametrize(
@@ -206,18 +217,18 @@ def test_any_value_comes_back(value: bytes) -> None:
 )
 def test_a_value_that_is_not_its_hash(packed: int, body: bytes) -> None:
     with pytest.raises(Corrupt):
-        unpack(packed, body, hash_of(b"value"))
+        unpack(packed, body, chunk_hash(b"value"))
 
 
 def test_a_snapshot_whose_parts_are_missing_or_do_not_fit() -> None:
-    kept, values = split(dumped({"a": text(1, 50_000)}), None)
+    kept, values = encode(dumped({"a": text(1, 50_000)}), None)
     head, bytes_ = kept.snapshot.split(b"\n", 1)
     said = json.loads(head[1:])
     with pytest.raises(Corrupt, match="not there"):
-        join(kept.snapshot, {})
+        decode(kept.snapshot, {})
     for change in ({"size": 1}, {"parts": []}, {"parts": [[9, 0, 5]]}, {"parts": [0]}, {"values": 3}, {"parts": [[0]]}):
         with pytest.raises(Corrupt):
-            join(b"@" + json.dumps({**said, **change}).encode() + b"\n" + bytes_, values)
+            decode(b"@" + json.dumps({**said, **change}).encode() + b"\n" + bytes_, values)
     for broken in (b"@", b"@{}", b"@\n", kept.snapshot + b"x", kept.snapshot[:-1] if bytes_ else b"@{"):
         with pytest.raises(Corrupt):
-            join(broken, values)
+            decode(broken, values)

@@ -8,7 +8,7 @@ from outlast.core.durations import INLINE_WAIT_MAX, SECOND
 from outlast.core.rows import STORE, Meta, Row
 from outlast.errors import Corrupt
 
-AHEAD: Final = SECOND // 5  # longest time for which a worker books calls ahead; a crash loses less than this
+BOOKED_AHEAD_MAX: Final = SECOND // 5  # longest time for which a worker books calls ahead; a crash loses less than this
 WANTS_FOR: Final = 2 * SECOND  # how long the demand of a worker counts; workers renew it
 
 
@@ -17,7 +17,7 @@ def limit_row(name: str) -> tuple[str, str]:
     return (STORE, f"limit/{name}")
 
 
-class Door(NamedTuple):
+class RateLimitState(NamedTuple):
     """Shared state of one limit. Instants are real time."""
 
     inside: dict[str, int]  # calls in flight by worker
@@ -31,29 +31,29 @@ class Door(NamedTuple):
         return Meta(*limit_row(name), version, json.dumps(value))
 
 
-class Entry(NamedTuple):
+class BookedCalls(NamedTuple):
     """Calls that a worker may start: their number, the first instant, the gap between them, and the new state."""
 
     n: int
     first_at: int
     gap_ms: float
-    door: Door
+    door: RateLimitState
 
 
-def door_of(row: Row | None) -> Door:
+def rate_limit_of(row: Row | None) -> RateLimitState:
     """Return the state in the meta row; an empty one if there is no row. Raises Corrupt."""
     if row is None:
-        return Door({}, {})
+        return RateLimitState({}, {})
     assert isinstance(row, Meta)
     try:
         value = json.loads(row.value)
-        return Door(dict(value["inside"]), dict(value["wanting"]), int(value["next_at"]))
+        return RateLimitState(dict(value["inside"]), dict(value["wanting"]), int(value["next_at"]))
     except (ValueError, KeyError, TypeError) as error:
         raise Corrupt(f"meta row {row.key}: {error!r}") from error
 
 
-def enter(
-    door: Door,
+def book_calls(
+    door: RateLimitState,
     worker: str,
     mine: int,
     wanted: int,
@@ -62,7 +62,7 @@ def enter(
     per_second: float,
     now: int,
     living: Collection[str] | None = None,
-) -> Entry:
+) -> BookedCalls:
     """Admit as many of `wanted` calls as the limit allows. `mine`: calls of this worker in flight.
 
     `living`: workers that are alive; calls of others do not count. None: count the calls of all workers.
@@ -75,11 +75,11 @@ def enter(
     # a clock that a restore set back must not block calls for longer than a run waits inline
     first_at = max(now, door.next_at) if door.next_at <= now + INLINE_WAIT_MAX else now
     if gap and room:
-        room = min(room, max(1, int(AHEAD / gap)))
+        room = min(room, max(1, int(BOOKED_AHEAD_MAX / gap)))
     next_at = round(first_at + room * gap) if gap and room else door.next_at
     if room < wanted:
         wanting[worker] = now + WANTS_FOR
-    return Entry(room, first_at, gap, Door({**others, worker: mine + room}, wanting, next_at))
+    return BookedCalls(room, first_at, gap, RateLimitState({**others, worker: mine + room}, wanting, next_at))
 
 
-assert AHEAD < WANTS_FOR < INLINE_WAIT_MAX
+assert BOOKED_AHEAD_MAX < WANTS_FOR < INLINE_WAIT_MAX

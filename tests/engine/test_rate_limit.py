@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from outlast.core.rate_limit import BookedCalls, book_calls, limit_row, rate_limit_of
 from outlast.core.rows import META, Meta
 from outlast.core.run_columns import waiting_of
-from outlast.core.throttle import Entry, door_of, enter, limit_row
 from outlast.engine.lease import Lease
 from outlast.engine.rate_limit import Throttle, _LimitQueue
 from outlast.errors import DefinitionError
@@ -58,7 +58,7 @@ async def runs(world: World, flow: Any, n: int) -> list[str]:
 
 def door(world: World, name: str = "provider/erp") -> Any:
     row = world.core.rows.get(META, limit_row(name))
-    return door_of(row if isinstance(row, Meta) else None)
+    return rate_limit_of(row if isinstance(row, Meta) else None)
 
 
 async def test_two_workers_together_make_so_many_calls_at_once_and_no_more(world: World) -> None:
@@ -105,7 +105,7 @@ async def test_a_slow_answer_of_the_store_lets_no_call_begin_before_its_turn(wor
     line.waiting.extend(asyncio.get_running_loop().create_future() for _ in range(2))
     tasks = [asyncio.create_task(waits(turn)) for turn in line.waiting]
     first_at = world.time.wall() + 300
-    letting_in = asyncio.create_task(throttle._let_in(line, Entry(2, first_at, 100, door_of(None))))
+    letting_in = asyncio.create_task(throttle._let_in(line, BookedCalls(2, first_at, 100, rate_limit_of(None))))
     await world.pass_(SECOND)
     await asyncio.gather(letting_in, *tasks)
     assert begun == [first_at, first_at + 100]
@@ -182,22 +182,22 @@ async def test_without_a_limit_the_store_is_not_asked(world: World) -> None:
 
 
 def test_a_limit_admits_as_many_calls_as_it_has_slots() -> None:
-    empty = door_of(None)
-    first = enter(empty, "a", 0, 5, concurrent=3, per_second=0, now=0)
+    empty = rate_limit_of(None)
+    first = book_calls(empty, "a", 0, 5, concurrent=3, per_second=0, now=0)
     assert (first.n, first.door.inside, set(first.door.wanting)) == (3, {"a": 3}, {"a"})
-    second = enter(first.door, "b", 0, 1, concurrent=3, per_second=0, now=0)
+    second = book_calls(first.door, "b", 0, 1, concurrent=3, per_second=0, now=0)
     assert (second.n, set(second.door.wanting)) == (0, {"a", "b"})
-    assert enter(first.door, "b", 0, 1, concurrent=3, per_second=0, now=0, living={"b"}).n == 1, "a is dead"
-    left = enter(first.door, "a", 1, 0, concurrent=3, per_second=0, now=0)
-    assert enter(left.door, "b", 0, 5, concurrent=3, per_second=0, now=0).n == 2
+    assert book_calls(first.door, "b", 0, 1, concurrent=3, per_second=0, now=0, living={"b"}).n == 1, "a is dead"
+    left = book_calls(first.door, "a", 1, 0, concurrent=3, per_second=0, now=0)
+    assert book_calls(left.door, "b", 0, 5, concurrent=3, per_second=0, now=0).n == 2
 
 
 def test_calls_of_all_workers_are_spaced_evenly() -> None:
-    first = enter(door_of(None), "a", 0, 9, concurrent=0, per_second=10, now=1_000)
+    first = book_calls(rate_limit_of(None), "a", 0, 9, concurrent=0, per_second=10, now=1_000)
     assert (first.n, first.first_at, first.gap_ms, first.door.next_at) == (2, 1_000, 100, 1_200)
-    second = enter(first.door, "b", 0, 1, concurrent=0, per_second=10, now=1_010)
+    second = book_calls(first.door, "b", 0, 1, concurrent=0, per_second=10, now=1_010)
     assert (second.n, second.first_at, second.door.next_at) == (1, 1_200, 1_300)
-    back = enter(first.door._replace(next_at=10**12), "b", 0, 1, concurrent=0, per_second=10, now=1_010)
+    back = book_calls(first.door._replace(next_at=10**12), "b", 0, 1, concurrent=0, per_second=10, now=1_010)
     assert back.first_at == 1_010, "a clock that was set back closes no door"
 
 

@@ -5,7 +5,7 @@ JSON after it, then bytes: {"size", "values": hashes, "parts"}, where a part is 
 [value, from, n], a stretch of a value. The state is those parts, one after the other. Nothing here knows that a state
 is JSON: what comes out is what went in, byte for byte, and no text of a user's can be taken for a reference.
 
-`split` compares a state with the one before it, so what stands in both is named again and written never; only what is
+`encode` compares a state with the one before it, so what stands in both is named again and written never; only what is
 new becomes a value. A hash is believed: two different values with one SHA-256 are not provided for.
 """
 
@@ -24,9 +24,9 @@ MARK: Final = b"@"
 WHOLE_BELOW: Final = 4 * KIB
 INLINE_MAX: Final = 4 * KIB
 """New bytes up to here stand in the snapshot itself, and are written with each one until they are more."""
-VALUE_BYTES: Final = 64 * KIB
+CHUNK_BYTES: Final = 64 * KIB
 """A value is at most so long: a claim reads whole values, a change leaves the others alone."""
-STRETCH_MIN: Final = 64
+SPAN_MIN: Final = 64
 """A shorter stretch costs more to name than to write."""
 PARTS_MAX: Final = 2_000
 NEEDLE: Final = 48  # bytes that are looked for where two states have come apart
@@ -38,7 +38,7 @@ SAMPLE: Final = 4 * KIB
 WORTH: Final = 0.9  # packed only where it saves a tenth
 
 
-class Stretch(NamedTuple):
+class Span(NamedTuple):
     """`size` bytes of the state, from `at`, are those of a value, from `start`."""
 
     at: int
@@ -47,32 +47,32 @@ class Stretch(NamedTuple):
     start: int
 
 
-class Kept(NamedTuple):
+class Snapshot(NamedTuple):
     """A state, the snapshot that stands for it, and which stretches of it values hold."""
 
     state: bytes
     snapshot: bytes
-    stretches: tuple[Stretch, ...]
+    spans: tuple[Span, ...]
 
 
-def values_in(snapshot: bytes) -> tuple[str, ...]:
+def chunks_in(snapshot: bytes) -> tuple[str, ...]:
     """The hashes of the values that a snapshot names; () where it is the state itself. Raises Corrupt."""
     return _head(snapshot)[0] if snapshot[:1] == MARK else ()
 
 
-def hash_of(value: bytes) -> str:
+def chunk_hash(value: bytes) -> str:
     """What a value is kept under."""
     return sha256(value).hexdigest()
 
 
 # --- from a snapshot to the state -------------------------------------------------------------
-def join(snapshot: bytes, values: Mapping[str, bytes]) -> Kept:
+def decode(snapshot: bytes, values: Mapping[str, bytes]) -> Snapshot:
     """The state that a snapshot stands for. Raises Corrupt where a value is missing or the parts do not fit."""
     if snapshot[:1] != MARK:
-        return Kept(snapshot, snapshot, ())
+        return Snapshot(snapshot, snapshot, ())
     names, parts, size, at = _head(snapshot)
     found: list[bytes] = []
-    stretches: list[Stretch] = []
+    stretches: list[Span] = []
     length = 0
     for part in parts:
         if isinstance(part, int):
@@ -84,13 +84,13 @@ def join(snapshot: bytes, values: Mapping[str, bytes]) -> Kept:
             if name not in values:
                 raise Corrupt(f"the state names a value that is not there: {name}")
             piece = values[name][start : start + n]
-            stretches.append(Stretch(length, n, name, start))
+            stretches.append(Span(length, n, name, start))
         found.append(piece)
         length += len(piece)
     state = b"".join(found)
     if len(state) != size or at != len(snapshot):
         raise Corrupt(f"the parts of the state have {len(state):,} bytes, and its snapshot says {size:,}")
-    return Kept(state, snapshot, tuple(stretches))
+    return Snapshot(state, snapshot, tuple(stretches))
 
 
 def _head(snapshot: bytes) -> tuple[tuple[str, ...], list[int | list[int]], int, int]:
@@ -111,13 +111,13 @@ def _head(snapshot: bytes) -> tuple[tuple[str, ...], list[int | list[int]], int,
 
 
 # --- from a state to its snapshot -------------------------------------------------------------
-def split(state: bytes, before: Kept | None) -> tuple[Kept, dict[str, bytes]]:
+def encode(state: bytes, before: Snapshot | None) -> tuple[Snapshot, dict[str, bytes]]:
     """The state as it is to be kept, and the values it names that `before` does not."""
     if len(state) < WHOLE_BELOW:
-        return Kept(state, state, ()), {}
-    if before is not None and state == before.state and before.stretches:
+        return Snapshot(state, state, ()), {}
+    if before is not None and state == before.state and before.spans:
         return before, {}
-    stretches = _named_again(state, before) if before is not None and before.stretches else []
+    stretches = _named_again(state, before) if before is not None and before.spans else []
     known = {stretch.value for stretch in stretches}
     gaps = list(_gaps(stretches, len(state)))
     values: dict[str, bytes] = {}
@@ -125,25 +125,25 @@ def split(state: bytes, before: Kept | None) -> tuple[Kept, dict[str, bytes]]:
         values, made = _values_of(state, gaps)
         stretches = sorted([*stretches, *made])
     snapshot = _written(state, stretches)
-    return Kept(state, snapshot, tuple(stretches)), {k: v for k, v in values.items() if k not in known}
+    return Snapshot(state, snapshot, tuple(stretches)), {k: v for k, v in values.items() if k not in known}
 
 
-def _named_again(state: bytes, before: Kept) -> list[Stretch]:
+def _named_again(state: bytes, before: Snapshot) -> list[Span]:
     """What of the state stands in values already."""
-    ends = [stretch.at + stretch.size for stretch in before.stretches]
-    found: list[Stretch] = []
+    ends = [stretch.at + stretch.size for stretch in before.spans]
+    found: list[Span] = []
     for old, new, size in _same(before.state, state):
-        for stretch in before.stretches[bisect_right(ends, old) :]:
+        for stretch in before.spans[bisect_right(ends, old) :]:
             if stretch.at >= old + size:
                 break
             first, last = max(old, stretch.at), min(old + size, stretch.at + stretch.size)
-            again = Stretch(new + first - old, last - first, stretch.value, stretch.start + first - stretch.at)
-            if again.size >= STRETCH_MIN:
+            again = Span(new + first - old, last - first, stretch.value, stretch.start + first - stretch.at)
+            if again.size >= SPAN_MIN:
                 found.append(again)
     return _in_few(found, len(state))
 
 
-def _in_few(stretches: list[Stretch], size: int) -> list[Stretch]:
+def _in_few(stretches: list[Span], size: int) -> list[Span]:
     """Without those that would make a claim read many values for little: what they hold is written anew, in one piece.
 
     A value of which half is left is kept whatever happens, so each byte is written anew a few times at most.
@@ -153,12 +153,12 @@ def _in_few(stretches: list[Stretch], size: int) -> list[Stretch]:
     used = Counter[str]()
     for stretch in stretches:
         used[stretch.value] += stretch.size
-    if len(used) <= 32 + 2 * (size // VALUE_BYTES):
+    if len(used) <= 32 + 2 * (size // CHUNK_BYTES):
         return stretches
-    return [stretch for stretch in stretches if used[stretch.value] >= VALUE_BYTES // 2]
+    return [stretch for stretch in stretches if used[stretch.value] >= CHUNK_BYTES // 2]
 
 
-def _gaps(stretches: Sequence[Stretch], size: int) -> Iterator[tuple[int, int]]:
+def _gaps(stretches: Sequence[Span], size: int) -> Iterator[tuple[int, int]]:
     at = 0
     for stretch in stretches:
         if stretch.at > at:
@@ -168,28 +168,28 @@ def _gaps(stretches: Sequence[Stretch], size: int) -> Iterator[tuple[int, int]]:
         yield at, size - at
 
 
-def _values_of(state: bytes, gaps: Sequence[tuple[int, int]]) -> tuple[dict[str, bytes], list[Stretch]]:
+def _values_of(state: bytes, gaps: Sequence[tuple[int, int]]) -> tuple[dict[str, bytes], list[Span]]:
     """Everything in the gaps as values, one gap after the other, and where each stretch of them stands."""
     fresh = b"".join([state[at : at + size] for at, size in gaps])
-    pieces = [fresh[i : i + VALUE_BYTES] for i in range(0, len(fresh), VALUE_BYTES)]
-    names = [hash_of(piece) for piece in pieces]
-    made: list[Stretch] = []
+    pieces = [fresh[i : i + CHUNK_BYTES] for i in range(0, len(fresh), CHUNK_BYTES)]
+    names = [chunk_hash(piece) for piece in pieces]
+    made: list[Span] = []
     done = 0
     for at, size in gaps:
         while size:
-            n, start = divmod(done, VALUE_BYTES)
-            length = min(size, VALUE_BYTES - start)
-            made.append(Stretch(at, length, names[n], start))
+            n, start = divmod(done, CHUNK_BYTES)
+            length = min(size, CHUNK_BYTES - start)
+            made.append(Span(at, length, names[n], start))
             at, size, done = at + length, size - length, done + length
     return dict(zip(names, pieces, strict=True)), made
 
 
-def _written(state: bytes, stretches: Sequence[Stretch]) -> bytes:
+def _written(state: bytes, stretches: Sequence[Span]) -> bytes:
     names: dict[str, int] = {}
     parts: list[int | list[int]] = []
     inline: list[bytes] = []
     at = 0
-    for stretch in [*stretches, Stretch(len(state), 0, "", 0)]:
+    for stretch in [*stretches, Span(len(state), 0, "", 0)]:
         if stretch.at > at:
             parts.append(stretch.at - at)
             inline.append(state[at : stretch.at])
@@ -277,6 +277,6 @@ def unpack(packed: int, body: bytes, name: str) -> bytes:
         value = body if packed == PLAIN else zlib.decompress(body)
     except zlib.error as error:
         raise Corrupt(f"a value of the state cannot be unpacked: {name}: {error}") from error
-    if packed not in (PLAIN, ZLIB) or hash_of(value) != name:
+    if packed not in (PLAIN, ZLIB) or chunk_hash(value) != name:
         raise Corrupt(f"a value of the state is not the one that was kept under its hash: {name}")
     return value
