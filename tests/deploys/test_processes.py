@@ -114,7 +114,7 @@ def test_a_roll_back_strands_a_run_until_a_person_moves_it(fleet: Fleet) -> None
 
     assert move("nowhere").runs == ("r1",)
     when(
-        lambda: "no node nowhere" in fleet.run("r1").attention or "no place for team" in fleet.run("r1").attention,
+        lambda: "no node nowhere" in fleet.run("r1").attention or "no field for team" in fleet.run("r1").attention,
         fleet.said,
     )
     assert fleet.run("r1").lane == "letters@2", (
