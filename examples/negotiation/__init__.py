@@ -1,14 +1,14 @@
 """A purchase, negotiated with real suppliers over HTTP in seven nodes; Outlast's worked example.
 
 In a checkout it is `examples.negotiation`, served by `outlast worker examples.negotiation.workflow`. The modules, in
-the order of the story:
+the order of a run:
 
-- `purchase` what is asked for, `governance` under which rules, `kraljic` what kind of buy it is;
-- `placing` looks that up, in a `cache` by its key or by what is `similar`;
-- `suppliers` the calls to the suppliers' mailboxes, `inbox` where their bids come back;
+- `purchase` the purchase document, `governance` its rules, `kraljic` the kind of buy;
+- `placing` looks up the kind of buy, in a `cache` by its key or by `similar` purchases;
+- `suppliers` the calls to the suppliers' mailboxes, `inbox` the endpoint for their bids;
 - `course` the workflow, `routes` its four ways to negotiate, `workflow` the nodes around them;
-- `judging` and `scoring` which bid is best and why, `advice` what to do besides ordering it;
-- `summary` and `report` the end told in words, `report_page` with `charts` as a page;
-- `market` suppliers of our own for trying it out, `record` what they saw, counted; `samples` what to try;
-- `demo` plays all of it for `outlast demo`.
+- `judging` and `scoring` the best bid and its reasons, `advice` further measures;
+- `summary` and `report` the result in words, `report_page` with `charts` as a page;
+- `market` simulated suppliers, `record` their recorded requests; `samples` sample purchases;
+- `demo` the program of `outlast demo`.
 """

@@ -1,4 +1,4 @@
-"""What a buyer of something scarce should do besides ordering it."""
+"""Further measures for a buyer of scarce goods."""
 
 from .letters import Bid
 from .purchase import Purchase

@@ -1,7 +1,7 @@
-"""Classifications kept beyond one run, by node 2's key: two purchases alike are placed once.
+"""Classifications kept beyond one run, by node 2's key: equal purchases are classified once.
 
-`Classifications` is the port. What stands here answers exactly: the same key, the same classification. `similar` also
-answers for purchases that read alike. `placing` chooses between them, behind a lookup, whose answer the run keeps.
+`Classifications` is the port. The caches here answer equal keys only. `similar` also
+answers for purchases with similar text. `placing` chooses between them, in a lookup whose result the run keeps.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ from .purchase import Purchase
 
 
 class Sought(NamedTuple):
-    """What a classification is looked up by."""
+    """Key of a classification."""
 
     key: str
     """Node 2's key: equal for two purchases of which everything that counts is equal."""
@@ -32,7 +32,7 @@ class Classifications(Protocol):
     """Where classifications are kept."""
 
     def get(self, sought: Sought) -> Classification | None:
-        """What is kept for this."""
+        """Return the classification kept for a key, or None."""
 
     def put(self, sought: Sought, placed: Classification) -> None:
         """Keep it. The last of two writers under one key wins; they write the same."""
@@ -45,12 +45,10 @@ class InMemory:
         self._kept: dict[str, Classification] = {}
 
     def get(self, sought: Sought) -> Classification | None:
-        """See Classifications."""
         held = self._kept.get(sought.key)
         return held.model_copy(deep=True) if held else None
 
     def put(self, sought: Sought, placed: Classification) -> None:
-        """See Classifications."""
         self._kept[sought.key] = placed.model_copy(deep=True)
 
 
@@ -61,7 +59,7 @@ class InFolder:
         self._folder = folder
 
     def get(self, sought: Sought) -> Classification | None:
-        """See Classifications. What cannot be read is not there."""
+        """Return the classification, or None if its file is missing or cannot be read."""
         try:
             return Classification.model_validate_json((self._folder / f"{sought.key}.json").read_bytes())
         except (OSError, ValidationError):
@@ -90,7 +88,7 @@ def key_of(purchase: Purchase) -> str:
 
 
 def sought(purchase: Purchase) -> Sought:
-    """What the classification of a purchase is looked up by."""
+    """Return the cache key of a purchase."""
     rules = purchase.governance
     text = f"{purchase.category}: {'; '.join(item.description for item in purchase.items)}"
     return Sought(key_of(purchase), text, (rules.supply_risk_threshold, rules.profit_impact_threshold))

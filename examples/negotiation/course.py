@@ -1,4 +1,4 @@
-"""The workflow itself, apart from its nodes, so that each route's node can stand in a file of its own."""
+"""The workflow without its nodes, so that each route can be a separate module."""
 
 from datetime import datetime
 
@@ -16,7 +16,7 @@ negotiation = Workflow("negotiation", state=Negotiation, input=Opening, outcome=
 
 
 def ask_for(s: Negotiation, round_number: int, rounds: int, closes_at: datetime) -> Ask:
-    """What one round asks; the target prices stay here."""
+    """Return the questions of one round, without the target prices."""
     return Ask(
         reference=s.purchase.reference,
         category=s.purchase.category,
@@ -36,7 +36,7 @@ def mailbox(s: Negotiation, supplier_id: str) -> str:
 
 
 def declines(asked: dict[str, Receipt | Refusal]) -> dict[str, str]:
-    """Who said no, and what; who could not be reached has not said so."""
+    """Return the suppliers that declined, with their answers; unreachable ones are not among them."""
     noes = {supplier: said for supplier, said in asked.items() if isinstance(said, Refusal)}
     return {supplier: no.detail for supplier, no in noes.items() if no.code != UNREACHABLE}
 
@@ -44,7 +44,7 @@ def declines(asked: dict[str, Receipt | Refusal]) -> dict[str, str]:
 async def take_in_answers(
     ctx: Context[Negotiation], round_number: int, asked: dict[str, Receipt | Refusal], until: datetime
 ) -> list[str]:
-    """Waits for the bids of a round, until it closes or everybody who was reached has bid; gives those suppliers."""
+    """Collect the bids of a round until it closes or every reached supplier has bid. Return these suppliers."""
     s = ctx.state
     reached = [supplier for supplier in s.active() if isinstance(asked.get(supplier), Receipt)]
     bids = await ctx.collect(bid_signal(s.cycle, round_number), Bid, until=until, limit=max(1, len(reached)))

@@ -1,6 +1,6 @@
-"""The rules a negotiation is held under: rounds, thresholds, who decides, how costs are weighed.
+"""The rules of a negotiation: rounds, thresholds, approvers, and the weighting of costs.
 
-The figures of the source ("Pause for four days, resume in five seconds", Buyer Team, May 2026) stand here, once.
+The figures are those of "Pause for four days, resume in five seconds" (Buyer Team, May 2026).
 """
 
 from datetime import timedelta
@@ -40,7 +40,7 @@ Span = Annotated[timedelta, Field(gt=timedelta())]
 
 
 class CostRates(BaseModel):
-    """What turns a price into a total cost of ownership; rates in basis points."""
+    """Factors from a price to a total cost of ownership, in basis points."""
 
     model_config = ConfigDict(extra="forbid")
 

@@ -35,7 +35,7 @@ _ANSWERS: dict[Posted, tuple[int, str]] = {
 
 
 def posting(leave: Callable[..., Awaitable[Any]]) -> Signal:
-    """Posts by `signal` of a runtime or of its operations; what these raise says what became of it."""
+    """Return a function that sends bids with `signal` of a runtime or of its operations, and maps their errors."""
 
     async def post(run_id: str, name: str, payload: dict[str, Any], signal_id: str) -> Posted:
         try:

@@ -41,7 +41,7 @@ def by_strategy(quadrant: Quadrant | None, pairs: Sequence[Pair], purchase: Purc
 
 
 def landed(pairs: Sequence[Pair], rates: CostRates) -> list[Score]:
-    """By what the goods cost when they are here, and by nothing else."""
+    """Rank bids by the delivered cost alone."""
     scores = []
     for bid, candidate in pairs:
         here = [cost for cost in costs(bid, candidate, rates) if cost.name in LANDED]
@@ -51,7 +51,7 @@ def landed(pairs: Sequence[Pair], rates: CostRates) -> list[Score]:
 
 
 def secured(pairs: Sequence[Pair], purchase: Purchase) -> list[Score]:
-    """By total cost, where what a bid leaves out or replaces costs too."""
+    """Rank bids by total cost; omitted and replaced items add to it."""
     rates = purchase.governance.cost_rates
     scores = []
     for bid, candidate in pairs:
@@ -79,7 +79,7 @@ def _requalifying(bid: Bid, rates: CostRates) -> list[Cost]:
 
 
 def partners(pairs: Sequence[Pair], rates: CostRates) -> list[Score]:
-    """By points out of 100 in six respects; equal points by cost, then as everywhere."""
+    """Rank bids by points out of 100 in six respects, then by cost."""
     scores = rank(pairs, rates)
     if not scores:
         return []

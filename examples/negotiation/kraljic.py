@@ -1,4 +1,4 @@
-"""What kind of buy it is: supply risk against profit impact, each scored from 0 to 100 and explained."""
+"""The kind of buy: supply risk against profit impact, each scored from 0 to 100 and explained."""
 
 from typing import Annotated, Literal
 

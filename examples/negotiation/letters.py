@@ -1,4 +1,4 @@
-"""What buyer and suppliers write to each other: the bodies that go over the wire."""
+"""Bodies of the requests between buyer and suppliers."""
 
 from datetime import date, datetime
 from typing import Annotated, Literal
@@ -20,7 +20,7 @@ class Line(BaseModel):
 
 
 class Ask(BaseModel):
-    """What one round asks of every supplier."""
+    """Questions of one round to every supplier."""
 
     reference: str
     category: str
@@ -51,7 +51,7 @@ class Inquiry(Invitation):
 
 
 class Terms(BaseModel):
-    """What a strategic negotiation is about."""
+    """Subject of a strategic negotiation."""
 
     cents: Positive
     payment_days: Days
@@ -91,7 +91,7 @@ class Bid(BaseModel):
 
 
 class Feedback(BaseModel):
-    """What a supplier is told when a round has closed."""
+    """Feedback to a supplier after a round."""
 
     run_id: str
     cycle: Turn

@@ -12,7 +12,7 @@ HOST = "127.0.0.1"
 
 
 class _Server(uvicorn.Server):
-    """Leaves the process's signal handlers alone: whoever runs the loop decides when it ends."""
+    """A server that installs no signal handlers: the owner of the loop decides when it ends."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

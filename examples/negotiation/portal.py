@@ -1,4 +1,4 @@
-"""The inbox as a process of its own, in front of a service: `python -m examples.negotiation.portal`.
+"""The inbox as a separate process in front of a service: `python -m examples.negotiation.portal`.
 
 It needs OUTLAST_URL and OUTLAST_TOKEN. Suppliers post their bids here; each goes to its run as a signal over HTTP,
 under the bid's id. The portal's credential is a program's with the role `starter`: it may signal, and decides nothing.
@@ -27,7 +27,6 @@ class Portal:
         self._http = http
 
     async def post(self, run_id: str, name: str, payload: dict[str, Any], signal_id: str) -> Posted:
-        """See `inbox.Signal`."""
         ask = {"payload": payload, "signal_id": signal_id}
         try:
             answer = await self._http.post(f"/v1/runs/{run_id}/signals/{name}", json=ask)

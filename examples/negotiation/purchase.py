@@ -1,4 +1,4 @@
-"""What a buyer asks for: the purchase document, and every problem of a bad one at once."""
+"""The purchase document, and the list of all problems of an invalid one."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -92,7 +92,7 @@ class Purchase(_Part):
     governance: Governance = Governance()
 
     def candidate(self, supplier_id: str) -> Candidate:
-        """The candidate of this id; KeyError when there is none."""
+        """Return the candidate of an id. Raises KeyError."""
         for candidate in self.candidates:
             if candidate.id == supplier_id:
                 return candidate
@@ -100,7 +100,7 @@ class Purchase(_Part):
 
 
 class Opening(_Part):
-    """What starts a negotiation: a purchase, bare or under `purchase`. A bad one is refused with every problem."""
+    """Input of a negotiation: a purchase, directly or as `purchase`. An invalid one is refused with all problems."""
 
     purchase: Purchase
 

@@ -1,4 +1,4 @@
-"""What the suppliers saw, read from the market's own record and counted."""
+"""The suppliers' requests, read from the market's record and counted."""
 
 import json
 from collections import Counter

@@ -55,7 +55,7 @@ def verdict(report: Report) -> str:
 
 
 def decided(s: Negotiation) -> str:
-    """Who decided what."""
+    """Describe each decision with its approver."""
     if s.chosen_by:
         return f"chosen by {s.chosen_by}, who preferred it to the evaluation's first"
     if s.approved_by:
@@ -64,7 +64,7 @@ def decided(s: Negotiation) -> str:
 
 
 def terms(s: Negotiation, bid: HeldBid) -> str:
-    """What a bid says besides its price."""
+    """Describe the terms of a bid other than its price."""
     said = [f"{bid.lead_days} days", f"{bid.payment_days} days of credit", f"freight {money(bid.freight_cents)}"]
     if bid.defect_ppm is not None:
         said.append(f"{bid.defect_ppm} defects in a million")
@@ -76,7 +76,7 @@ def terms(s: Negotiation, bid: HeldBid) -> str:
 
 
 def risks(s: Negotiation) -> Iterator[str]:
-    """What may still go wrong, and what to do about it."""
+    """List the remaining risks with their remedies."""
     for line in s.why_quadrant.splitlines():
         yield line.strip()
     if s.winner:
@@ -88,7 +88,7 @@ def risks(s: Negotiation) -> Iterator[str]:
 
 
 def left_out(s: Negotiation) -> Iterator[str]:
-    """Who did not bid, and why."""
+    """List the suppliers without a bid, with the reasons."""
     yield from (f"{d.supplier_id} was not asked: {'; '.join(d.reasons)}" for d in s.discarded)
     yield from (f"{supplier} declined: {why}" for supplier, why in s.declined.items())
     if s.bottleneck:

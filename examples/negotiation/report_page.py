@@ -25,7 +25,7 @@ ul{padding-left:1.2rem}.scroll{overflow-x:auto}
 
 
 def page(report: Report) -> str:
-    """The whole file."""
+    """Return the report as one HTML page."""
     s = report.s
     title = escape(f"{s.purchase.reference} · {s.purchase.category}")
     sections = [

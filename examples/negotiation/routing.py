@@ -35,18 +35,18 @@ class Discarded(BaseModel):
 
 
 class Admitted(BaseModel):
-    """What the delivery gate lets through and what it holds back."""
+    """Candidates that pass the delivery gate, and those held back."""
 
     supplier_ids: list[str]
     discarded: list[Discarded]
 
 
 def delivery_gate(purchase: Purchase, today: date, quadrant: Quadrant = "LEVERAGE") -> Admitted:
-    """Holds back every candidate that could not deliver: too late, too little, or without a certificate.
+    """Hold back every candidate that cannot deliver: too late, too little, or without a certificate.
 
     The order is reckoned to be placed when the negotiation is over, counted from the request or from today if that is
     later. The time a person takes to approve is not reckoned: it depends on the winner. In a bottleneck part of the
-    quantity is welcome, so too little holds nobody back who has any.
+    quantity is welcome, so a candidate with a part of it passes.
     """
     days = _days(purchase.governance.negotiating_time(quadrant))
     ordered = max(today, purchase.requested_on) + timedelta(days=days)

@@ -18,7 +18,7 @@ Answer = Literal["approve", "other", "again", "reject"]
 
 
 class Story(NamedTuple):
-    """How a sample is played: which purchase, on which market, how fast, what a person answers, and how it ends."""
+    """Script of a sample: its purchase, market, speed, decisions and expected end."""
 
     purchase: str
     scenario: str
@@ -65,20 +65,20 @@ STORIES: dict[str, Story] = {
 
 
 def start_key(purchase: dict[str, Any]) -> str:
-    """What makes two purchases the same: category, items and deadline (node 1's key)."""
+    """Return the identity of a purchase: category, items and deadline (node 1's key)."""
     same = json.dumps([purchase["category"], purchase["items"], purchase["need_by"]], sort_keys=True)
     return hashlib.sha256(same.encode()).hexdigest()[:32]
 
 
 def names() -> list[str]:
-    """The samples there are."""
+    """Return the names of all samples."""
     return sorted(path.stem for path in PURCHASES.glob("*.json"))
 
 
 def sample(name: str, *, market: str = MARKET, today: date | None = None) -> dict[str, Any]:
-    """A sample as a JSON document: mailboxes on `market`; with `today`, its dates moved so that it is asked for today.
+    """Return a sample as a JSON document with mailboxes on `market`. `today`: move its dates to a request of today.
 
-    FileNotFoundError when there is none of this name.
+    Raises FileNotFoundError for an unknown name.
     """
     raw: dict[str, Any] = json.loads((PURCHASES / f"{name}.json").read_text(encoding="utf-8"))
     for candidate in raw["candidates"]:

@@ -67,7 +67,7 @@ def rank(bids: Iterable[tuple[Bid, Candidate]], rates: CostRates) -> list[Score]
 
 
 def placed(scores: list[Score]) -> list[Score]:
-    """By their weighed cost, each with its place and points."""
+    """Rank bids by weighted cost, each with its rank and points."""
     scores = sorted(scores, key=lambda s: (s.weighed_cents, s.risk, s.lead_days, s.supplier_id, s.bid_id))
     for place, score in enumerate(scores, start=1):
         score.place = place

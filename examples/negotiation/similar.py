@@ -42,7 +42,6 @@ class WordLlama:
         self._model: Any = package.WordLlama.load(cache_dir=bundled, disable_download=True)
 
     def embed(self, text: str) -> Sequence[float]:
-        """See Embedder."""
         vector: list[float] = self._model.embed(text)[0].tolist()
         return vector
 
@@ -61,9 +60,9 @@ class _Known(NamedTuple):
 
 
 class Semantic:
-    """Exact first, then by the nearest text of this process's own purchases that was placed under the same thresholds.
+    """A cache that looks for an equal key first, then for the most similar purchase under the same thresholds.
 
-    What was taken over is not kept in turn, so that alike never drifts from one purchase to the next.
+    A classification taken from a similar purchase is not stored, so that similarity never drifts.
     """
 
     def __init__(self, exact: Classifications, embedder: Embedder, alike_from: float = ALIKE_FROM) -> None:
@@ -72,7 +71,6 @@ class Semantic:
         self._lock = threading.Lock()
 
     def get(self, sought: Sought) -> Classification | None:
-        """See Classifications."""
         if (found := self._exact.get(sought)) is not None:
             self._learn(sought, found)
             return found
@@ -85,7 +83,6 @@ class Semantic:
         return near.placed.model_copy(deep=True, update={"like": near.text})
 
     def put(self, sought: Sought, placed: Classification) -> None:
-        """See Classifications."""
         self._exact.put(sought, placed)
         self._learn(sought, placed)
 

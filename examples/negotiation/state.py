@@ -1,4 +1,4 @@
-"""What a negotiation remembers from node to node: small, and pointers wherever a pointer will do."""
+"""The state of a negotiation: small, with references instead of copies."""
 
 from typing import Literal
 
@@ -14,14 +14,14 @@ class HeldBid(Bid):
     """A bid as the buyer holds it. Only OPEN bids are ever evaluated; a supplier has at most one.
 
     SUPERSEDED: by its supplier's newer one, or by a person who asked for another round · UNFIT: it cannot be ordered
-    as it stands · WITHDRAWN: its supplier does not stand by it.
+    as offered · WITHDRAWN: by its supplier.
     """
 
     status: Literal["OPEN", "SUPERSEDED", "UNFIT", "WITHDRAWN"] = "OPEN"
 
 
 class ScoreLine(BaseModel):
-    """What is kept of a score; the parts follow from bid, candidate and rules, and are not kept."""
+    """Stored part of a score; the rest is derived from bid, candidate and rules."""
 
     bid_id: str
     supplier_id: str
@@ -39,14 +39,14 @@ class StepAnswer(BaseModel):
 
 
 class Bottleneck(BaseModel):
-    """What the bottleneck route adds to the state."""
+    """State of the bottleneck route."""
 
     steps_held: list[Wanted] = []
     answers: list[StepAnswer] = []
 
 
 class Strategic(BaseModel):
-    """What the strategic route adds to the state."""
+    """State of the strategic route."""
 
     proposed: dict[str, Terms] = {}
     """The buyer's last position towards each supplier."""
@@ -106,7 +106,7 @@ class Negotiation(BaseModel):
         return [bid for bid in self.bids if bid.status == "OPEN"]
 
     def bid(self, bid_id: str) -> HeldBid:
-        """The bid of this id; KeyError when there is none."""
+        """Return the bid of an id. Raises KeyError."""
         for bid in self.bids:
             if bid.bid_id == bid_id:
                 return bid
@@ -128,10 +128,10 @@ class Negotiation(BaseModel):
         self.bottleneck = self.strategic = None
 
     def take_in(self, bids: list[Bid], round_number: int) -> None:
-        """Adds the bids of a round. A supplier's newer bid supersedes its older one; who was not asked has no bid.
+        """Add the bids of a round. A newer bid supersedes the supplier's older one; uninvited suppliers are ignored.
 
         The outcome does not depend on the order in which bids came in: of two bids of one supplier in a round, the
-        one with the greater id stands.
+        one with the greater id counts.
         """
         asked = self.active()
         for bid in sorted(bids, key=lambda b: (b.supplier_id, b.bid_id)):
@@ -144,7 +144,7 @@ class Negotiation(BaseModel):
 
 
 class Outcome(BaseModel):
-    """What a negotiation returns."""
+    """Result of a negotiation."""
 
     reference: str
     quadrant: str
@@ -189,7 +189,7 @@ def outcome(s: Negotiation) -> Outcome | None:
 
 
 def missing(purchase: Purchase, bid: Bid) -> dict[str, int]:
-    """What a bid leaves out of what was asked for."""
+    """Return the requested items that a bid leaves out."""
     if not bid.covers:
         return {}
     left = {item.sku: item.quantity - bid.covers.get(item.sku, 0) for item in purchase.items}

@@ -8,21 +8,21 @@ from .state import Negotiation, missing
 
 
 def order_text(s: Negotiation, reason: str) -> str:
-    """What the approver is asked, in one paragraph."""
+    """Return the question to the approver in one paragraph."""
     bid = s.bid(s.winner)
     name = s.purchase.candidate(bid.supplier_id).name
     total = next(line.total_cents for line in s.scores if line.bid_id == s.winner)
     others = len(s.scores) - 1
-    stand = "1 other bid stands" if others == 1 else f"{others} other bids stand"
+    rest = "1 other bid is open" if others == 1 else f"{others} other bids are open"
     return (
         f"Award {s.purchase.reference} ({s.purchase.category}) to {name} for {money(bid.cents)} {s.purchase.currency}, "
         f"{money(total)} in total cost of ownership. {s.why_winner}. "
-        f"{_but(s)}Asked because {reason}; {stand}."
+        f"{_but(s)}Asked because {reason}; {rest}."
     )
 
 
 def _but(s: Negotiation) -> str:
-    """What the order would leave open, and what happened to better ones."""
+    """Describe the gaps of the order, and the fate of better bids."""
     bid, said = s.bid(s.winner), []
     if left := missing(s.purchase, bid):
         said.append(f"It leaves out {', '.join(f'{units} of {sku}' for sku, units in left.items())}. ")
@@ -49,7 +49,7 @@ def scores(s: Negotiation) -> list[Score]:
 
 
 def told(s: Negotiation) -> str:
-    """The whole story: what kind of buy, who was asked, who bid what, who won and why."""
+    """Summarize the negotiation: kind of buy, suppliers, bids, and the award with its reason."""
     lines = [f"{s.purchase.reference}: {s.purchase.category}", classify(s.purchase).explained()]
     lines += [f"not asked: {d.supplier_id}: {'; '.join(d.reasons)}" for d in s.discarded]
     lines += [f"declined: {supplier}: {why}" for supplier, why in s.declined.items()]

@@ -1,4 +1,4 @@
-"""What the negotiation does to the world: calls to a supplier's HTTP mailbox, with how each is doubted and undone."""
+"""Activities of the negotiation: calls to a supplier's HTTP mailbox, each with its reconcile and undo."""
 
 import functools
 import os
@@ -46,7 +46,7 @@ async def invite(supplier_id: str, round_number: int, mailbox: str, ask: Ask) ->
 
 @invite.reconcile
 async def find_invitation(supplier_id: str, round_number: int, mailbox: str, ask: Ask) -> Finding[Receipt]:
-    """Whether the supplier has the invitation."""
+    """Ask the supplier whether it has the invitation."""
     return await _ask(mailbox, Receipt)
 
 
@@ -58,7 +58,7 @@ async def request_quote(supplier_id: str, mailbox: str, ask: Ask) -> Receipt:
 
 @request_quote.reconcile
 async def find_quote(supplier_id: str, mailbox: str, ask: Ask) -> Finding[Receipt]:
-    """Whether the supplier has the request."""
+    """Ask the supplier whether it has the request."""
     return await _ask(mailbox, Receipt)
 
 
@@ -70,7 +70,7 @@ async def inquire(supplier_id: str, wanted: Wanted, mailbox: str, ask: Ask) -> R
 
 @inquire.reconcile
 async def find_inquiry(supplier_id: str, wanted: Wanted, mailbox: str, ask: Ask) -> Finding[Receipt]:
-    """Whether the supplier has the inquiry."""
+    """Ask the supplier whether it has the inquiry."""
     return await _ask(mailbox, Receipt)
 
 
@@ -82,19 +82,19 @@ async def propose(supplier_id: str, round_number: int, mailbox: str, ask: Ask, t
 
 @propose.reconcile
 async def find_proposal(supplier_id: str, round_number: int, mailbox: str, ask: Ask, terms: Terms) -> Finding[Receipt]:
-    """Whether the supplier has the proposal."""
+    """Ask the supplier whether it has the proposal."""
     return await _ask(mailbox, Receipt)
 
 
 @activity(key="feedback/{supplier_id}/{round_number}", no_undo="what was said cannot be unsaid")
 async def send_feedback(supplier_id: str, round_number: int, mailbox: str, feedback: Feedback) -> Receipt:
-    """Tells a supplier where it stands after a round."""
+    """Send a supplier its feedback after a round."""
     return await _post(mailbox, "feedback", feedback, Receipt)
 
 
 @send_feedback.reconcile
 async def find_feedback(supplier_id: str, round_number: int, mailbox: str, feedback: Feedback) -> Finding[Receipt]:
-    """Whether the supplier has the feedback."""
+    """Ask the supplier whether it has the feedback."""
     return await _ask(mailbox, Receipt)
 
 
@@ -107,13 +107,13 @@ async def place_order(supplier_id: str, bid_id: str, cents: int, mailbox: str, r
 
 @place_order.reconcile
 async def find_order(supplier_id: str, bid_id: str, cents: int, mailbox: str, reference: str) -> Finding[Order]:
-    """Whether the supplier has the order."""
+    """Ask the supplier whether it has the order."""
     return await _ask(mailbox, Order)
 
 
 @place_order.undo
 async def cancel_order(done: Order, supplier_id: str, bid_id: str, cents: int, mailbox: str, reference: str) -> None:
-    """Takes the order back."""
+    """Cancel the order at the supplier."""
     letter = Cancellation(run_id=this_call().run_id, order_id=done.order_id)
     await _post(mailbox, "cancellations", letter, Receipt)
 
@@ -126,7 +126,7 @@ async def send_message(supplier_id: str, subject: str, mailbox: str, message: Me
 
 @send_message.reconcile
 async def find_message(supplier_id: str, subject: str, mailbox: str, message: Message) -> Finding[Receipt]:
-    """Whether the supplier has the letter."""
+    """Ask the supplier whether it has the letter."""
     return await _ask(mailbox, Receipt)
 
 
@@ -139,7 +139,7 @@ def _back() -> dict[str, Any]:
 
 
 async def _post(mailbox: str, kind: Kind, letter: BaseModel, word: type[Word]) -> Word:
-    """Sends a letter under this call's key. What a bad status or a broken line means is for the engine to judge."""
+    """Send a letter with the key of the call. The engine interprets a bad status or a broken connection."""
     key = {"Idempotency-Key": this_call().idempotency_key}
     async with _client() as http:
         answer = await http.post(f"{mailbox.rstrip('/')}/{kind}", json=letter.model_dump(mode="json"), headers=key)

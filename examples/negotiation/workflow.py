@@ -50,7 +50,7 @@ async def route(ctx: Context[Negotiation]) -> Route:
 
 @negotiation.node(status="EVALUATING", max_visits=DECISIONS_AT_MOST)
 async def evaluate(ctx: Context[Negotiation]) -> Literal["approve"]:
-    """Node 5. Ranks the standing bids as the strategy does; what could not be ordered as it stands is left out."""
+    """Rank the open bids by the strategy; skip those that cannot be ordered as offered (node 5)."""
     s = ctx.state
     if not s.standing():
         raise Fail(s.why_nothing)
@@ -103,7 +103,7 @@ async def approve(ctx: Context[Negotiation]) -> Literal["award"] | Route:
 
 @negotiation.node(status="AWARDING", max_visits=DECISIONS_AT_MOST)
 async def award(ctx: Context[Negotiation]) -> Literal["evaluate"] | None:
-    """Node 7. Places the order if the bid still stands and fits, then writes to everybody who was asked."""
+    """Place the order if the bid is still valid and fits, then write to every invited supplier (node 7)."""
     s = ctx.state
     winner = s.bid(s.winner)
     if winner.status != "OPEN":
@@ -135,7 +135,7 @@ async def award(ctx: Context[Negotiation]) -> Literal["evaluate"] | None:
 
 
 def falls_out(s: Negotiation, status: Literal["UNFIT", "WITHDRAWN"], why: str) -> Literal["evaluate"]:
-    """What follows when the bid that was awarded cannot be ordered: the end, or the others, as the rules say."""
+    """Continue after an award that cannot be ordered: end, or evaluate the other bids, as the rules say."""
     bid = s.bid(s.winner)
     s.drop(bid.bid_id, status, f"{bid.supplier_id} {why}")
     s.fall_outs += 1
@@ -145,5 +145,5 @@ def falls_out(s: Negotiation, status: Literal["UNFIT", "WITHDRAWN"], why: str) -
 
 
 def order_plan(s: Negotiation, bid: HeldBid) -> Plan[Order]:
-    """The order that accepts a bid: what a person approves and what is then placed."""
+    """Return the order that accepts a bid, for the approval and for the call."""
     return place_order.plan(bid.supplier_id, bid.bid_id, bid.cents, mailbox(s, bid.supplier_id), s.purchase.reference)

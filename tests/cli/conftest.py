@@ -1,4 +1,4 @@
-"""The command line on a store in a folder of its own, and workers beside it: in this process or in one of their own."""
+"""The command line on a store in a temporary folder, with workers in this process or in child processes."""
 
 import asyncio
 import json
@@ -40,7 +40,7 @@ SHORT_OPTIONS = (
 
 @dataclass(frozen=True)
 class Answer:
-    """What a command printed and its exit code."""
+    """Output and exit code of a command."""
 
     code: int
     out: str
@@ -48,7 +48,7 @@ class Answer:
 
     @property
     def json(self) -> Any:
-        """What it printed, as JSON."""
+        """Parse the output as JSON."""
         return json.loads(self.out)
 
     def row(self, first: str) -> str:
@@ -108,7 +108,7 @@ class Terminal:
         return str(one["approval"])
 
     def spawn(self, *args: str, to: int = subprocess.PIPE, **env: str) -> "subprocess.Popen[str]":
-        """A command in a process of its own; `to`: the file that it prints its answers into."""
+        """Start a command in a child process. `to`: file for its standard output."""
         process = forked.Popen(
             ["outlast", *args],
             env={**os.environ, "OUTLAST_STORE": self.url, "OUTLAST_MODULE": self.module, **env},
@@ -118,7 +118,7 @@ class Terminal:
         return process
 
     def worker(self, *args: str, **env: str) -> "subprocess.Popen[str]":
-        """A worker in a process of its own, serving once this returns."""
+        """Start a worker in a child process and return once it serves."""
         process = self.spawn("-o", "ndjson", "worker", self.module, *SHORT_OPTIONS, *args, **env)
         assert process.stdout is not None
         line = process.stdout.readline()
@@ -146,7 +146,7 @@ def eventually(true: Callable[[], Any]) -> Any:
 
 @pytest.fixture
 def outlast(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Terminal]:
-    """A terminal in an empty folder. What it spawned is gone afterwards."""
+    """A terminal in an empty folder; its processes are ended afterwards."""
     monkeypatch.chdir(tmp_path)
     terminal = Terminal(tmp_path)
     yield terminal
@@ -155,6 +155,6 @@ def outlast(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Termina
             process.kill()
         try:
             said = [str(process.args), *(text or "" for text in process.communicate()), str(process.returncode)]
-            sys.stdout.write("\n".join(said))  # for whoever reads a failure
+            sys.stdout.write("\n".join(said))  # shown by pytest if the test fails
         except ValueError:
             pass  # its pipes were read to the end and closed by the test

@@ -1,4 +1,4 @@
-"""A refund of three nodes, as an author writes it: what the command line is tried on.
+"""A refund workflow with three nodes, used by the tests of the command line.
 
 The environment steers the world it acts on: REFUND_DOUBT makes the payment end without an answer, REFUND_FAULT makes
 the last node raise, REFUND_SLOW holds the first call up for so many seconds, REFUND_LOG names a file that records

@@ -1,4 +1,4 @@
-"""`outlast attention`, `runs extend` and another round: what needs a person, and what people answer."""
+"""`outlast attention`, `runs extend` and another round: runs that need a person, and the answers."""
 
 import asyncio
 import json

@@ -15,7 +15,7 @@ from tests.cli.conftest import Answer, Terminal, waits_for
 from tests.cli.test_attention import flagged, skip
 from tests.cli.test_remote import Far, serve
 
-# What is another a moment later, and what only one way of asking counts.
+# Fields that change with time, and fields that only one client counts.
 MOVES = {"accepted_in_ms", "free", "heartbeat_ago_ms", "holds", "lease_left_ms", "lease_until_real", "loop_late_ms",
          "loop_ticked_ms", "renewed_at_real", "resumed_ms", "settles_in_ms", "took_ms"}  # fmt: skip
 MADE = {"asked_at", "at", "changed_at", "chosen", "claimed_at", "created_at", "decided_at", "digest", "ended_at",
@@ -95,7 +95,7 @@ READS: list[tuple[str, int]] = [
     ("whoami", 0),
 ]
 
-# Each is done to a run of its own by either way: {x} is n (near) or f (far); what it acts on is made ready below.
+# Each command acts on a separate run for each client: {x} is n (store) or f (service). The runs are prepared below.
 ACTS: list[tuple[str, int]] = [
     ("runs cancel {x}-cancel --reason stop --yes", 0),
     ("runs cancel {x}-cancel --yes", 2),
@@ -126,8 +126,8 @@ ACTS: list[tuple[str, int]] = [
     ("attention resolve {x}-stay continue --reason mended", 0),
     ("effects resolve {x}-happened refund/o-{x}-happened --happened R-1 --response {answer} --reason seen", 0),
     ("effects resolve {x}-happened refund/o-{x}-happened --give-up --reason again", 4),
-    ("effects resolve {x}-gone refund/o-{x}-gone --give-up --reason nobody-knows", 0),
-    ("effects resolve {x}-gone nothing --give-up --reason nobody-knows", 3),
+    ("effects resolve {x}-gone refund/o-{x}-gone --give-up --reason unknown", 0),
+    ("effects resolve {x}-gone nothing --give-up --reason unknown", 3),
     ("effects resolve {x}-gone refund/o-{x}-gone --give-up", 2),
     ("pause activity {x}.other --reason archive", 0),
     ("pause activity {x}.other --reason again", 4),
@@ -175,7 +175,7 @@ def said(text: str, names: dict[str, str]) -> str:
 
 
 def answered(answer: Answer, without: set[str], names: dict[str, str]) -> Any:
-    """An answer as it is compared; what is no JSON is told on stderr."""
+    """Return the comparable part of an answer: the JSON, or stderr without JSON."""
     lines = [line for line in answer.out.splitlines() if line]
     try:
         out: Any = json.loads(answer.out)
@@ -185,7 +185,7 @@ def answered(answer: Answer, without: set[str], names: dict[str, str]) -> Any:
 
 
 def differing(near: Any, far: Any, path: str = "") -> list[str]:
-    """Where two answers differ."""
+    """Return the differences between two answers."""
     if isinstance(near, dict) and isinstance(far, dict):
         return [
             text
@@ -208,7 +208,7 @@ def ready(outlast: Terminal, monkeypatch: pytest.MonkeyPatch, run: str, **env: s
 
 
 def hook(outlast: Terminal) -> str:
-    """A webhook that is told nothing."""
+    """Add a webhook and disable it."""
     made = str(outlast("-o", "json", "webhooks", "add", "https://93.184.216.34/hook").json["webhook"])
     assert outlast("webhooks", "disable", made, "--reason", "settle").code == 0
     return made
@@ -317,7 +317,7 @@ def test_an_id_and_what_is_waited_for_are_never_cut(outlast: Terminal) -> None:
     shown = outlast("runs", "ls", env=narrow).out
     assert long in shown and "by finance" in shown and "…" not in shown
     coloured = {**narrow, "FORCE_COLOR": "1", "NO_COLOR": ""}
-    assert "\x1b[33m" in outlast("runs", "ls", env=coloured).out, "what waits for a person stands out"
+    assert "\x1b[33m" in outlast("runs", "ls", env=coloured).out, "a run that waits for a person is highlighted"
     for plain_ in (
         outlast("runs", "ls", "--no-color", env=coloured),
         outlast("runs", "ls", env={**coloured, "NO_COLOR": "1"}),

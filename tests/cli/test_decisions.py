@@ -1,4 +1,4 @@
-"""`outlast approvals` and `outlast effects resolve`: what people decide, with which roles, and only once."""
+"""`outlast approvals` and `outlast effects resolve`: decisions, the roles they need, and each only once."""
 
 import pytest
 
@@ -53,8 +53,8 @@ def test_without_the_role_nothing_is_decided(outlast: Terminal) -> None:
         assert answer.code == 6
         assert f"may not decide {approval}" in answer.err and "requires the role finance" in answer.err
     shown = outlast("approvals", "show", approval, "--role", "sales")
-    assert "may not)" in shown.out and "approve" not in shown.err, "nobody is advised to do what he may not"
-    assert "--role" not in answer.err, "over a service there is none"
+    assert "may not)" in shown.out and "approve" not in shown.err, "no advice for a forbidden action"
+    assert "--role" not in answer.err, "a service has no such option"
     assert outlast("approvals", "show", approval, "-o", "json").json["status"] == "pending"
 
 

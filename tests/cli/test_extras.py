@@ -1,4 +1,4 @@
-"""What a command says where the libraries of an extra are not installed."""
+"""Errors of commands whose extra is not installed."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""`--metrics-port`: what a worker and a dispatcher in processes of their own show Prometheus."""
+"""`--metrics-port`: the metrics of a worker process and of a dispatcher process."""
 
 import asyncio
 import hmac
@@ -66,7 +66,7 @@ def test_a_dispatcher_counts_what_it_delivers_and_what_it_gives_up(outlast: Term
 
 
 def test_what_waits_for_a_dispatcher_is_seen_at_a_worker(outlast: Terminal) -> None:
-    """The oldest event that nobody sends grows old; sent, it is nothing."""
+    """The age of the oldest unsent event grows without a dispatcher and is 0 once it was sent."""
     outlast.start()
     with listening() as hooks:
         url = announced(

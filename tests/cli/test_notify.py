@@ -1,4 +1,4 @@
-"""`outlast worker --notify`: people are told over HTTP after the row says so, and a dead endpoint changes nothing."""
+"""`outlast worker --notify`: a request follows the flagged row, and a dead endpoint changes nothing."""
 
 import json
 import queue
@@ -46,14 +46,14 @@ def receiver(request: pytest.FixtureRequest) -> Iterator[Receiver]:
 
 
 def nobody() -> str:
-    """An address where nobody listens."""
+    """Return an address without a listener."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         return f"http://127.0.0.1:{taken.getsockname()[1]}/"
 
 
 def raise_one(outlast: Terminal, url: str) -> str:
-    """A worker that notifies `url`, and a run that raises under it; what the worker said at its end."""
+    """Run a worker that notifies `url` with a run that raises, and return the worker's output."""
     worker = outlast.worker("--notify", url, REFUND_FAULT="1", **NO_PROXY)
     outlast.start()
     (asked,) = eventually(lambda: outlast("approvals", "ls", "-o", "json").json["approvals"])

@@ -31,7 +31,7 @@ nothing = 7
 
 @pytest.mark.req("GATE-6")
 def test_a_changed_policy_is_tried_on_the_past(outlast: Terminal) -> None:
-    """What it would block fails the command; what it would ask or allow is told; nothing is written."""
+    """A blocked effect fails the command; asked and allowed ones are listed; the store does not change."""
     (outlast.folder / "policies.py").write_text(STRICT)
     outlast.start()
     approval = outlast.approval()

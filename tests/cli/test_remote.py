@@ -34,7 +34,7 @@ class Far:
 
 
 def serve(outlast: Terminal, *, options: tuple[str, ...] = SHORT_OPTIONS, **env: str) -> str:
-    """Start a service in a process of its own, and return its address."""
+    """Start a service in a child process and return its address."""
     process = outlast.spawn("-o", "ndjson", "serve", outlast.module, "--port", "0", *options, **env)
     assert process.stdout is not None
     line = process.stdout.readline()
@@ -198,7 +198,7 @@ def test_on_a_terminal_it_is_one_line_for_each_node(far: Far) -> None:
     def read() -> bytes:
         try:
             return os.read(ours, 65_536)
-        except OSError:  # how the end of a terminal is told
+        except OSError:  # the pseudo terminal was closed
             return b""
 
     while b"no process is running" not in seen:
@@ -216,7 +216,7 @@ def test_on_a_terminal_it_is_one_line_for_each_node(far: Far) -> None:
 
 
 class Forgetful(BaseHTTPRequestHandler):
-    """Hands requests on to a service, and the first answer to nobody."""
+    """Proxy that forwards requests to a service and drops the first answer."""
 
     url = ""
     lost = False

@@ -1,4 +1,4 @@
-"""What a run has emitted, from the command line: the counts beside its status are those of the rows it prints."""
+"""Results on the command line: the count beside the status equals the number of printed rows."""
 
 import json
 

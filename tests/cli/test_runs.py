@@ -1,4 +1,4 @@
-"""`outlast runs`: what each run waits for, and what an operator does about it."""
+"""`outlast runs`: the waits of each run, and the actions of an operator."""
 
 import json
 import re
@@ -89,7 +89,7 @@ def test_exact_instants(outlast: Terminal) -> None:
 
 
 def test_nothing_is_cut_in_a_narrow_terminal(outlast: Terminal) -> None:
-    name = "a-run-with-a-name-of-sixty-letters-that-nobody-would-ever-type"
+    name = "a-run-with-a-name-of-sixty-letters-that-no-user-would-ever-type"
     outlast.start(run=name)
     answer = outlast("runs", "ls", env={"COLUMNS": "40"})
     assert name in answer.out and "no worker serves refund@1" in answer.out

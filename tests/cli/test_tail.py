@@ -1,4 +1,4 @@
-"""`outlast runs tail`, `outlast explain RUN` and the progress of a run: where it stands, live and in one sentence."""
+"""`outlast runs tail`, `outlast explain RUN` and the progress of a run."""
 
 import asyncio
 import json
@@ -76,7 +76,7 @@ def test_the_exit_code_is_that_of_the_outcome(outlast: Terminal) -> None:
 
 
 def lines_of(process: "subprocess.Popen[str]") -> Iterator[str]:
-    """What it prints, line by line, as it comes."""
+    """Yield the printed lines as they appear."""
     assert process.stdout is not None
     return iter(process.stdout.readline, "")
 

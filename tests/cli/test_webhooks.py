@@ -1,4 +1,4 @@
-"""`outlast webhooks` and `outlast dispatcher` as a person uses them: what they say, what they refuse, how they exit."""
+"""`outlast webhooks` and `outlast dispatcher`: output, refusals and exit codes."""
 
 import signal
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`outlast worker` as a real process: what it says, how it stops, and what another one does when it dies."""
+"""`outlast worker` as a real process: output, stop, and takeover after its death."""
 
 import signal
 import time
@@ -15,7 +15,7 @@ SOON_S = 15.0
 
 
 def calls(outlast: Terminal) -> Callable[[], list[str]]:
-    """What reached the world, line by line."""
+    """Return the recorded calls, line by line."""
     log = outlast.folder / "calls"
     return lambda: log.read_text(encoding="utf-8").splitlines() if log.exists() else []
 

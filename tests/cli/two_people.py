@@ -1,4 +1,4 @@
-"""A payout that two people approve, who may change the amount: what concurrent decisions are tried on."""
+"""A payout that two people approve and may change, for tests of concurrent decisions."""
 
 from datetime import timedelta
 from pathlib import Path

@@ -20,14 +20,14 @@ blocked = Workflow("blocked", state=Nothing)
 
 @blocked.node(start=True)
 async def blocks(ctx: Context[Nothing]) -> None:
-    """Stand in the way of everything else in this process."""
+    """Block the event loop of this process."""
     sys.stdout.write("it blocks\n")
     sys.stdout.flush()
     time.sleep(60)  # noqa: ASYNC251 - that is the mistake
 
 
 async def main(url: str) -> None:
-    """Serve one run."""
+    """Serve one run until it has ended."""
     store = await open_store(url)
     async with InProcessRuntime(store, [blocked]) as runtime:
         await runtime.start(workflow_name="blocked", input={}, idempotency_key="r1", correlation_id="")

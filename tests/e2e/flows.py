@@ -1,4 +1,4 @@
-"""A run of three letters, each sent over HTTP under its key: what the workers of these tests serve."""
+"""A workflow that sends three letters over HTTP, each with its key; the workers of these tests serve it."""
 
 import os
 import time
@@ -18,7 +18,7 @@ if WALL in os.environ:
 
 
 def off_ms() -> int:
-    """By how much the wall clock of this process is off."""
+    """Return the error of this process's wall clock."""
     try:
         return int(Path(os.environ[WALL]).read_text()) * 1_000
     except FileNotFoundError:
@@ -36,7 +36,7 @@ letters = Workflow("letters", state=Mail, version=1)
 
 @activity(key="letter/{n}", no_undo="a letter cannot be unsent")
 async def send(n: int) -> str:
-    """Post one letter."""
+    """Post one letter to the receiver."""
     async with httpx2.AsyncClient(trust_env=False, verify=False, timeout=60) as http:
         key = {"Idempotency-Key": this_call().idempotency_key}
         answer = await http.post(os.environ["RECEIVER"], headers=key)
@@ -46,7 +46,7 @@ async def send(n: int) -> str:
 
 @send.reconcile
 async def find(n: int) -> Happened[str] | DidNotHappen | Unknown:
-    """Whether the receiver has it."""
+    """Ask the receiver whether it has the letter."""
     async with httpx2.AsyncClient(trust_env=False, verify=False, timeout=5) as http:
         answer = await http.get(os.environ["RECEIVER"], headers={"Idempotency-Key": this_call().idempotency_key})
     return Happened(answer.text) if answer.status_code == 200 else DidNotHappen()
@@ -54,7 +54,7 @@ async def find(n: int) -> Happened[str] | DidNotHappen | Unknown:
 
 @letters.node(start=True, max_visits=LETTERS)
 async def write(ctx: Context[Mail]) -> Literal["write", "close"]:
-    """One letter a visit."""
+    """Write one letter per visit."""
     n = len(ctx.state.sent) + 1
     ctx.state.sent.append(await ctx.do(send, n))
     return "write" if n < LETTERS else "close"
@@ -62,4 +62,4 @@ async def write(ctx: Context[Mail]) -> Literal["write", "close"]:
 
 @letters.node
 async def close(ctx: Context[Mail]) -> None:
-    """All are out."""
+    """End once all letters are sent."""

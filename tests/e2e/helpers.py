@@ -34,7 +34,7 @@ SHORT = (
 
 
 def when(holds: Callable[[], Any], otherwise: Callable[[], object] = lambda: "") -> Any:
-    """What `holds` answers, once that is true."""
+    """Poll `holds` and return its value once it is true."""
     give_up = time.monotonic() + GIVE_UP_S
     while not (answer := holds()):
         assert time.monotonic() < give_up, otherwise()
@@ -102,7 +102,7 @@ class Look:
         self._operations = Operations(self._store, tenant="default", actor=Actor("test"), workflows=workflows)
 
     def do(self, act: Callable[[Operations], Any]) -> Any:
-        """Act on it."""
+        """Run a coroutine over the operations of the store."""
         return self._loop.run(act(self._operations))
 
     def alive(self) -> list[str]:
@@ -172,7 +172,7 @@ class Stand(Look):
         return next((worker for worker in self.workers if owner.startswith(f"w-{worker.pid}-")), None)
 
     def said(self) -> str:
-        """What the workers printed."""
+        """Return the output of the workers."""
         return "\n".join(path.read_text() for path in sorted(self.folder.glob("worker-*.log")))
 
     def close(self) -> None:

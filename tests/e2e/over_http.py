@@ -1,7 +1,7 @@
-"""The auction over HTTP alone: `python -m tests.e2e.over_http` plays it and prints what came of it (scripts/http-demo).
+"""The auction over HTTP alone: `python -m tests.e2e.over_http` plays it and prints the result (scripts/http-demo).
 
-Everything is a process of its own: the service, two workers, the suppliers' market, the portal that takes their bids.
-The buyer, the approvers and the operator are HTTP clients with a token each; nobody opens the store.
+The service, two workers, the suppliers' market and the portal for their bids are separate processes.
+The buyer, the approvers and the operator are HTTP clients with a token each; none opens the store.
 """
 
 import contextlib
@@ -54,7 +54,7 @@ Say = Callable[[str], None]
 
 
 class Got(NamedTuple):
-    """What a webhook's receiver took in, after its library had verified it over the bytes received."""
+    """An event accepted by the webhook receiver after its library verified the received bytes."""
 
     id: str
     run: str
@@ -64,7 +64,7 @@ class Got(NamedTuple):
 
 
 class Receiver:
-    """A receiver of webhooks as docs/webhooks.md says one is written; what cannot be verified is kept apart."""
+    """A webhook receiver written as docs/webhooks.md describes; unverified requests are kept apart."""
 
     def __init__(self) -> None:
         self.secret = ""
@@ -87,7 +87,7 @@ class Receiver:
         threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
 
     def take(self, body: bytes, headers: Mapping[str, str]) -> int:
-        """What to answer."""
+        """Handle a request and return the status code."""
         try:
             event = Webhook(self.secret).verify(body, dict(headers))
         except Exception:  # whatever is wrong with it: it is not believed
@@ -98,11 +98,11 @@ class Receiver:
         return 204
 
     def of(self, run: str) -> list[Got]:
-        """What it was told of one run."""
+        """Return the verified events of one run."""
         return [got for got in self.got if got.run == run]
 
     def ended(self) -> int:
-        """Of how many runs it was told that they were completed."""
+        """Count the runs whose completion was received."""
         return sum(b"workflow.completed" in got.body for got in self.got)
 
     def close(self) -> None:
@@ -132,7 +132,7 @@ class Stage:
             "PYTHONPATH": f"{ROOT}",
             "OUTLAST_STORE": f"sqlite:{self.folder / 'outlast.db'}",
             "OTEL_EXPORTER_OTLP_ENDPOINT": self.collector.url,
-            "OTEL_BSP_SCHEDULE_DELAY": "20",  # what a killed process had not sent is lost
+            "OTEL_BSP_SCHEDULE_DELAY": "20",  # spans that a killed process had not sent are lost
             "OTEL_SERVICE_NAME": name,
         }
         with (self.folder / f"{name}.log").open("wb") as log, (self.folder / f"{name}-err.log").open("ab") as err:
@@ -142,7 +142,7 @@ class Stage:
             )  # fmt: skip
 
     def first_line(self, name: str) -> dict[str, Any]:
-        """What a process says once it is ready."""
+        """Wait for the ready line of a process and return it."""
 
         def said() -> str:
             assert self.processes[name].poll() is None, self.said()
@@ -160,13 +160,13 @@ class Stage:
         self.url = str(self.first_line("service")["url"])
 
     def worker(self, name: str, inbox: str) -> None:
-        """A worker process."""
+        """Start a worker process and return it."""
         self.begin(name, "outlast", "worker", WORKFLOW, "--name", name, *SHORT, NEGOTIATION_INBOX=inbox)
 
     def open_all(self) -> str:
-        """Everybody takes their place; the market's address."""
+        """Start every process and return the market's address."""
         everybody = load("demo").model_dump()
-        for supplier in everybody["suppliers"].values():  # nobody is late: no deadline of 24 h has to be waited for
+        for supplier in everybody["suppliers"].values():  # no supplier is late, so no deadline of 24 h passes
             supplier["rules"] = [rule for rule in supplier["rules"] if rule["does"] != "late"]
         scenario = self.folder / "scenario.json"
         scenario.write_text(json.dumps(everybody), encoding="utf-8")
@@ -186,19 +186,19 @@ class Stage:
         return buyer.client(self.url, self.tokens[name])
 
     def end(self, name: str) -> int:
-        """SIGTERM; how it ended."""
+        """Send SIGTERM and return the exit status."""
         self.processes[name].send_signal(signal.SIGTERM)
         return self.processes[name].wait(GIVE_UP_S)
 
     def kill(self, owner: str) -> str:
-        """SIGKILL to the process that a worker's id names; what it is called here."""
+        """Kill the process of a worker id and return its name in this test."""
         name = self.name_of(owner)
         self.processes[name].kill()
         assert self.processes[name].wait(GIVE_UP_S) == -signal.SIGKILL
         return name
 
     def name_of(self, owner: str) -> str:
-        """What a worker's id is called here."""
+        """Return the name of a worker id in this test."""
         return next(name for name, each in self.processes.items() if owner.startswith(f"w-{each.pid}-"))
 
     def said(self) -> str:
@@ -226,7 +226,7 @@ def stage(folder: Path) -> Iterator[Stage]:
 
 
 class Told(NamedTuple):
-    """What came of it, as the test asserts it."""
+    """Result of the demo, as the test asserts it."""
 
     run: dict[str, Any]
     traceparent: str
@@ -252,7 +252,7 @@ class Story:
         self._refused: dict[str, httpx2.Response] = {}
 
     def play(self) -> Told:
-        """From the start to the award."""
+        """Play the auction from its start to the award."""
         stage, say = self._stage, self._say
         market = stage.open_all()
         with contextlib.ExitStack() as stack:
@@ -289,7 +289,7 @@ class Story:
         return told
 
     def _buy(self, market: str) -> list[str]:
-        """What the program of the examples prints, which buys once more as a user's own would."""
+        """Run the example program, which buys once more, and return its output."""
         wanted = {**sample("leverage", market=market, today=datetime.now(UTC).date()), "reference": "RFQ-2042"}
         purchase = self._stage.folder / "purchase.json"
         purchase.write_text(json.dumps(wanted), encoding="utf-8")
@@ -311,7 +311,7 @@ class Story:
         made = root.post("/v1/webhooks", json={"url": self._stage.receiver.url})
         buyer.raised(made)
         self._stage.receiver.secret = made.json()["secret"]
-        self._say(f"POST /v1/webhooks  {made.status_code}: {made.json()['webhook']} is told of every event")
+        self._say(f"POST /v1/webhooks  {made.status_code}: {made.json()['webhook']} gets every event")
 
     def _follow(self, http: httpx2.Client, run: str) -> None:
         for event in buyer.events(http, run):
@@ -321,7 +321,7 @@ class Story:
                 self._say(f"    event {event.seq:>2}  {event.name} {event.body['data'].get('completed', node)}")
 
     def _kill(self, ops: httpx2.Client, run: str) -> str:
-        """SIGKILL to whoever holds the run while an invitation of round 3 is in the air."""
+        """Kill the holder of the run while an invitation of round 3 is in flight."""
         when(lambda: in_flight(read(self._stage.record), "invitations", KILL_ROUND), self._stage.said)
         owner = str(when(lambda: ops.get(f"/v1/runs/{run}").json()["owner"], self._stage.said))
         give_up = time.monotonic() + SENT_WITHIN_S

@@ -103,7 +103,7 @@ async def start(ops: Operations, names: Iterable[str]) -> None:
 
 
 async def reasons(ops: Operations, names: Iterable[str]) -> dict[str, list[str]]:
-    """Of each run: why a person is called, or how it ended."""
+    """Return the attention reason or the end of each run."""
     rows = [await ops.run(name) for name in names]
     return {r.run: [a.reason.value for a in attention_of(r)] or ([r.status.value] if is_over(r) else []) for r in rows}
 

@@ -1,4 +1,4 @@
-"""A letter in each mode of doubt, sent when a word comes: what the workers of the restore test serve."""
+"""A letter for each policy on uncertain effects, sent on a signal; the workers of the restore test serve it."""
 
 import os
 from datetime import timedelta
@@ -18,7 +18,7 @@ class Mail(BaseModel):
 
 
 class Word(BaseModel):
-    """What lets a letter go out."""
+    """Signal that starts the sending of a letter."""
 
 
 letters = Workflow("restored", state=Mail)
@@ -44,13 +44,13 @@ async def by_asking() -> str:
 
 @activity(key="reconcile", no_undo="a letter cannot be unsent")
 async def by_looking() -> str:
-    """The receiver says."""
+    """Reconcile by asking the receiver."""
     return await _post()
 
 
 @by_looking.reconcile
 async def look() -> Happened[str] | DidNotHappen | Unknown:
-    """Whether the receiver has it."""
+    """Ask the receiver whether it has the letter."""
     answer = await _http("GET")
     return Happened(answer.text) if answer.status_code == 200 else DidNotHappen()
 

@@ -1,4 +1,4 @@
-"""`outlast demo` as a newcomer runs it: once unattended, once broken off at the worst moment and told on."""
+"""`outlast demo` as a user runs it: unattended, and interrupted at the worst moments and continued."""
 
 import contextlib
 import json
@@ -29,7 +29,7 @@ FASTER = ("--speed", "100000")
 
 
 class Demo:
-    """One process of the demo, and what it has said so far."""
+    """One process of the demo with its output."""
 
     def __init__(self, folder: Path, *arguments: str) -> None:
         self.said_path = folder.with_name(f"said-{len(list(folder.parent.glob('said-*')))}.txt")
@@ -41,18 +41,18 @@ class Demo:
         return self.said_path.read_text(encoding="utf-8")
 
     def until(self, words: str) -> str:
-        """What it has said, once it has said this."""
+        """Wait for these words and return the output."""
         when(lambda: words in self.said() or self.process.poll() is not None, self.said)
         assert words in self.said(), self.said()
         return self.said()
 
     def command_with(self, words: str) -> list[str]:
-        """The command it told its reader to type."""
+        """Return the command that the output suggests."""
         line = next(line for line in self.said().splitlines() if words in line)
         return shlex.split(line[line.index(f"{OUTLAST}") :])
 
     def interrupt(self) -> str:
-        """Ctrl-C; its last words."""
+        """Press Ctrl-C and return the output since then."""
         before = len(self.said())
         self.process.send_signal(signal.SIGINT)
         assert self.process.wait(GIVE_UP_S) == 130, self.said()
@@ -72,7 +72,7 @@ def demo(folder: Path, *arguments: str) -> Iterator[Demo]:
 
 
 def every_invitation_was_taken_once(folder: Path) -> None:
-    """Counted here from the lines of the market's record, not by the demo."""
+    """Count the market's record here, independently of the demo."""
     entries = read(folder / "market.jsonl")
     invited = [e for e in entries if isinstance(e, Arrived) and e.kind == "invitations"]
     times = Counter((e.supplier, e.round) for e in invited)
@@ -134,7 +134,7 @@ def test_the_auction_is_killed_in_round_3_taken_over_approved_and_awarded(tmp_pa
 
 
 def decide(command: list[str]) -> None:
-    """Type it in another terminal: in any folder, without the virtual environment, while no worker serves."""
+    """Run a command in another folder, without the virtual environment, while no worker serves."""
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=GIVE_UP_S, check=False, cwd="/", env={"PATH": os.defpath}
     )
@@ -156,7 +156,7 @@ def ended_well(folder: Path, last: Demo) -> None:
 
 @pytest.fixture(scope="module")
 def waiting(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
-    """A story broken off twice, right after the kill and while a person is asked; and the command that approves."""
+    """A demo interrupted after the kill and during the approval, and the command that approves."""
     folder = tmp_path_factory.mktemp("demo") / "story"
     with demo(folder, *FASTER) as first:
         first.until("killed with SIGKILL")
@@ -175,14 +175,14 @@ def waiting(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
 
 
 def another(waiting: tuple[Path, list[str]], folder: Path) -> list[str]:
-    """The same story in another folder; its command."""
+    """Copy the demo to another folder and return its command."""
     shutil.copytree(waiting[0], folder)
     copies.adopt(folder / "outlast.db")
     return [word.replace(f"{waiting[0]}", f"{folder}") for word in waiting[1]]
 
 
 @pytest.mark.req("APP-2", "REC-3", "GATE-1")
-def test_the_demo_waits_with_nobody_holding_the_run_until_a_command_from_elsewhere_approves(
+def test_no_process_holds_the_run_until_a_command_in_another_folder_approves(
     waiting: tuple[Path, list[str]], tmp_path: Path
 ) -> None:
     command = another(waiting, tmp_path / "story")
@@ -195,7 +195,7 @@ def test_the_demo_waits_with_nobody_holding_the_run_until_a_command_from_elsewhe
 
 
 @pytest.mark.req("APP-2", "REC-3", "GATE-1")
-def test_a_run_approved_while_nothing_of_the_demo_runs_goes_on_when_it_is_told_on(
+def test_a_run_approved_while_no_demo_runs_continues_with_the_next_demo(
     waiting: tuple[Path, list[str]], tmp_path: Path
 ) -> None:
     decide(another(waiting, tmp_path / "story"))
@@ -240,7 +240,7 @@ def test_business_time_moves_while_a_run_at_rest_waits_for_signals_and_no_furthe
 
 
 @pytest.mark.req("APP-2")
-def test_ctrl_c_before_the_run_began_says_that_there_is_nothing_to_go_on_with(tmp_path: Path) -> None:
+def test_ctrl_c_before_the_start_of_the_run_says_that_nothing_can_continue(tmp_path: Path) -> None:
     with demo(tmp_path / "story") as early:
         early.until("outlast")
         assert "Stopped before the run began" in early.interrupt()

@@ -110,7 +110,7 @@ def test_an_approval_is_given_at_the_command_line_while_no_worker_lives(url: str
 
 @pytest.mark.req("APP-1", "RT-5")
 def test_a_negotiation_is_told_on_the_server_that_is_named_and_only_on_an_empty_one(url: str, tmp_path: Path) -> None:
-    """As people type it, with processes of their own; a password would not be in their command lines."""
+    """Commands run in child processes, and no password is in their command lines."""
     command = [f"{OUTLAST}", "--store", url, "demo", "--approve", "--json", "--sample", "spot-twice"]
 
     def tell(folder: str) -> "subprocess.CompletedProcess[str]":
@@ -175,7 +175,7 @@ def test_a_first_mistake_is_told_in_words(
 
 
 def test_reading_makes_no_store(url: str) -> None:
-    """A schema that was mistyped is told, and tells so the next time too."""
+    """A mistyped schema is reported, also at the second attempt."""
     mistyped = url + "_"
     for words in (("runs", "ls"), ("doctor",), ("pauses",), ("runs", "ls")):
         answer = outlast(mistyped, *words)

@@ -27,7 +27,7 @@ class Site:
         self.worker: subprocess.Popen[bytes] | None = None
 
     def __call__(self, *args: str, code: int = 0) -> Any:
-        """A command of the command line, in a process of its own; what it prints as JSON."""
+        """Run a command in a child process and return its JSON."""
         done = forked.run(*self._line(*args), cwd=ROOT, capture_output=True, text=True)
         assert done.returncode == code, (args, done.stdout, done.stderr)
         return json.loads(done.stdout) if done.stdout.startswith("{") else done.stdout

@@ -1,4 +1,4 @@
-"""Real processes on one SQLite file: killed, frozen, told to stop; nobody hears anything twice."""
+"""Real processes on one SQLite file are killed, frozen and stopped, and no receiver gets a letter twice."""
 
 import signal
 from collections.abc import Iterator

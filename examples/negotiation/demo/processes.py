@@ -38,7 +38,7 @@ class DemoFailed(OutlastError):
 
 
 class ChildProcess:
-    """One process in a session of its own, so that Ctrl-C reaches the demo alone; its output goes to a file."""
+    """One process in a separate session, so that Ctrl-C reaches the demo alone; its output goes to a file."""
 
     def __init__(self, name: str, command: Sequence[str], log: Path, env: Mapping[str, str]) -> None:
         self.name = name

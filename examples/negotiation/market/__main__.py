@@ -1,4 +1,4 @@
-"""`python -m examples.negotiation.market`: the market as a process of its own, until it is told to stop."""
+"""`python -m examples.negotiation.market`: the market as a separate process, until it is stopped."""
 
 import argparse
 import asyncio

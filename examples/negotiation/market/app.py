@@ -26,7 +26,7 @@ NO_LINGER = struct.pack("ii", 1, 0)
 
 
 def market_app(scenario: Scenario, record: Path) -> ASGIApp:
-    """The market of a scenario, recording to a file. What an earlier one did is known from its record."""
+    """The market of a scenario, recording to a file. An existing record restores its state."""
     journal = Journal(record)
     desks: dict[str, Desk] = {}
 

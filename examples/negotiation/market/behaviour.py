@@ -88,9 +88,9 @@ class Scenario(_Declared):
 
 
 def load(name: str) -> Scenario:
-    """A scenario by the path of its file, or by the name of one that comes with the example.
+    """Load a scenario by the path of its file, or by the name of one that comes with the example.
 
-    FileNotFoundError when there is none; pydantic's ValidationError when it is malformed.
+    Raises FileNotFoundError if it does not exist, pydantic's ValidationError if it is malformed.
     """
     own = SCENARIOS / f"{name}.json"
     path = own if "/" not in name and own.exists() else Path(name)

@@ -1,4 +1,4 @@
-"""One supplier at work: what it remembers, what it does with a request, what it then bids."""
+"""One simulated supplier: its memory, its handling of requests, and its bids."""
 
 import asyncio
 from collections import Counter, defaultdict
@@ -30,7 +30,7 @@ LETTERS: dict[Kind, type[Letter]] = {
 
 @dataclass(frozen=True)
 class Reply:
-    """What goes back; status 0: nothing does, the connection breaks."""
+    """Answer to a request; status 0 breaks the connection."""
 
     status: int
     body: dict[str, Any] = field(default_factory=dict)
@@ -70,7 +70,7 @@ class Desk:
         self._brought: set[tuple[str, str]] = set()  # bids that an earlier market on the record has brought
 
     def remember(self, entries: list[Entry]) -> None:
-        """Takes up where an earlier market on the same record stopped: what was done is done, and is known."""
+        """Restore the state from the record of an earlier market."""
         arrivals = {e.n: e for e in entries if isinstance(e, Arrived) and e.supplier == self._id}
         offers = (e for e in entries if isinstance(e, Offered) and e.supplier == self._id and settled(e.status))
         self._brought.update((e.run_id, e.bid_id) for e in offers)
@@ -92,7 +92,7 @@ class Desk:
             self._at_work[arrival.key] -= 1
 
     def recall(self, key: str) -> Reply:
-        """Whether a request was taken: 200 known or explicitly not known, 202 still at work, 405 it never says."""
+        """Answer if a request was taken: 200 known or unknown, 202 in progress, 405 if it never answers."""
         if not self._is.can_be_queried:
             return Reply(405, {"detail": f"{self._id} answers no queries"})
         if deed := self._deeds.get(key):
@@ -180,7 +180,7 @@ class Desk:
             self._send(bid, asked.run_id, asked.answer_to, self._is.bids_after)
 
     def _release(self, run_id: str) -> None:
-        """The round is over: what was held back goes out, too late by its own doing."""
+        """Send the bids held back until after the end of the round, which makes them late."""
         for held in [h for h in self._held if h.run_id == run_id]:
             self._held.remove(held)
             self._send(held.bid, held.run_id, held.answer_to, 0)

@@ -11,7 +11,7 @@ from ..record import Answered, Arrived, Entry, Executed, Kind, Offered, line, re
 
 
 class Journal:
-    """Appends to one file and flushes each line, so that whoever reads it sees it at once."""
+    """An append-only file, flushed after each line so that readers see it at once."""
 
     def __init__(self, path: Path) -> None:
         """Goes on where an earlier market on the same file stopped."""
@@ -54,7 +54,7 @@ class Journal:
         self._write(Offered(at=time.time(), supplier=bid.supplier_id, run_id=run_id, status=status, **what))
 
     def close(self) -> None:
-        """Closes the file."""
+        """Close the file of the journal."""
         self._file.close()
 
     def _write(self, entry: Entry) -> None:

@@ -1,4 +1,4 @@
-"""What a supplier bids: its list price at first, then below the best price it has heard of, never below its floor."""
+"""Bids of a supplier: its list price first, then below the best known price, never below its floor."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from .behaviour import Supplier
 
 @dataclass
 class Stance:
-    """Where one supplier stands in one cycle of one negotiation."""
+    """State of one supplier in one cycle of one negotiation."""
 
     last_cents: int = 0
     heard_cents: int = 0
@@ -39,7 +39,7 @@ def _makes(supplier: Supplier, sku: str) -> bool:
 
 
 def _made(supplier: Supplier, sku: str) -> str:
-    """What is delivered for an item: itself where it is made."""
+    """Return the delivered item: the requested one if the supplier makes it."""
     return sku if _makes(supplier, sku) else supplier.substitutes.get(sku, sku)
 
 

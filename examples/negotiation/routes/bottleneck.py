@@ -16,9 +16,9 @@ STEPS: tuple[Wanted, ...] = ("full", "substitutes", "partial")
 
 @negotiation.node(status="NEGOTIATING", max_visits=CYCLES_AT_MOST, ceiling=BOTTLENECK_CEILING)
 async def bottleneck(ctx: Context[Negotiation]) -> Literal["evaluate"]:
-    """Node 4c. Asks in steps for less, until an offer of the whole quantity of the thing itself stands.
+    """Ask in steps for less, until there is an offer of the whole quantity of the item itself (node 4c).
 
-    A no to one step is not the last word: the supplier is asked again in the next, unless it has an offer standing.
+    A supplier that declines one step is asked again in the next, unless it has an open offer.
     An inquiry has the key of supplier and step.
     """
     s, lengths = ctx.state, ctx.state.purchase.governance.bottleneck_steps

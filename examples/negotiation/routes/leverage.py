@@ -13,10 +13,10 @@ from ..suppliers import invite, send_feedback
 
 @negotiation.node(status="NEGOTIATING", max_visits=CYCLES_AT_MOST)
 async def auction(ctx: Context[Negotiation]) -> Literal["evaluate"]:
-    """Node 4b. Up to five rounds: invite all, collect until the round closes, tell each where it stands.
+    """Hold up to five rounds: invite all, collect bids until the round closes, send feedback (node 4b).
 
-    Every invitation and every feedback has a key of supplier and round, so a walk after a crash finds what was sent
-    in the ledger and goes on in the round it was in.
+    Every invitation and every feedback has a key of supplier and round, so a re-run after a crash finds the sent ones
+    in the ledger and continues in its round.
     """
     s, rules = ctx.state, ctx.state.purchase.governance
     for n in range(1, rules.rounds + 1):
@@ -39,7 +39,7 @@ async def auction(ctx: Context[Negotiation]) -> Literal["evaluate"]:
 
 
 def standings(s: Negotiation, suppliers: list[str], round_number: int, run_id: str) -> dict[str, Feedback]:
-    """What each supplier is told after a round: the best price for the goods, and its own place."""
+    """Return the feedback to each supplier after a round: the best price and its own rank."""
     in_order = sorted(s.standing(), key=lambda bid: (bid.cents, bid.supplier_id))
     places = {bid.supplier_id: place for place, bid in enumerate(in_order, start=1)}
     return {

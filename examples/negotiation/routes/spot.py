@@ -12,9 +12,9 @@ from ..suppliers import request_quote
 
 @negotiation.node(status="NEGOTIATING", max_visits=CYCLES_AT_MOST)
 async def spot(ctx: Context[Negotiation]) -> Literal["evaluate"]:
-    """Node 4a. Asks everybody for a price once and waits minutes, not days.
+    """Ask every supplier for a price once and wait minutes, not days (node 4a).
 
-    A request has the supplier's key: a walk after a crash asks nobody again and waits only for what is left.
+    A request has the supplier's key: a re-run after a crash asks no supplier again and waits only for the rest.
     """
     s = ctx.state
     closes = ctx.entered_at + s.purchase.governance.spot_within

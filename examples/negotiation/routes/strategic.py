@@ -46,7 +46,7 @@ async def strategic(ctx: Context[Negotiation]) -> Literal["evaluate"]:
 
 
 def position(s: Negotiation, supplier_id: str, wishes: Wishes) -> Terms:
-    """What the buyer proposes next: its wishes at first, then a part of the way to what the supplier has answered."""
+    """Return the next proposal: the buyer's wishes first, then a step towards the supplier's answer."""
     assert s.strategic is not None
     before = s.strategic.proposed.get(supplier_id)
     if before is None:
@@ -69,7 +69,7 @@ def position(s: Negotiation, supplier_id: str, wishes: Wishes) -> Terms:
 
 
 def opening(purchase: Purchase, candidate: Candidate, wishes: Wishes) -> Terms:
-    """What the buyer would like best."""
+    """Return the proposal with all wishes of the buyer."""
     return Terms(
         cents=sum(item.quantity * item.target_cents for item in purchase.items),
         payment_days=wishes.payment_days,
@@ -80,7 +80,7 @@ def opening(purchase: Purchase, candidate: Candidate, wishes: Wishes) -> Terms:
 
 
 def agreed(ours: Terms, theirs: Bid, wishes: Wishes) -> bool:
-    """Whether a counter-proposal is as good as what was proposed, its price within the tolerance."""
+    """True if a counter-proposal is as good as the proposal, with its price within the tolerance."""
     ppm = ours.defect_ppm if theirs.defect_ppm is None else theirs.defect_ppm
     return (
         theirs.cents * 10_000 <= ours.cents * (10_000 + wishes.agreed_within_bp)
