@@ -52,7 +52,7 @@ class Throttle:
         self._chance = chance
         self._lines: dict[str, _LimitQueue] = {}
 
-    async def book_calls(self, name: str, limit: RateLimit) -> "CallSlot | None":
+    async def enter(self, name: str, limit: RateLimit) -> "CallSlot | None":
         """Return a slot for one call, or None if none came free within the inline wait."""
         line = self._lines.setdefault(name, _LimitQueue())
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
