@@ -11,13 +11,12 @@ from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from typing import Any, NamedTuple, TypeVar
 
-from outlast.core.commit import Instant, Mapping
+from outlast.core.commit import Instant
 from outlast.core.rows import (
     EFFECT,
     EVENT,
     META,
     RUN,
-    Cursor,
     Event,
     Key,
     Kind,
@@ -28,8 +27,7 @@ from outlast.errors import Unavailable
 from outlast.store import sql
 from outlast.store.clock import MAPPING_ROW, StoreClock, mapping_of
 from outlast.store.database import Database, unavailable
-from outlast.store.pages import PAGE_MAX, check_columns, cursor_of, place_after
-from outlast.store.port import HOLDER_KINDS, Page, RunRows, gather_rows
+from outlast.store.port import HOLDER_KINDS, RunRows, gather_rows
 from outlast.store.sql import DECODE, SQL
 
 T = TypeVar("T")
@@ -60,9 +58,8 @@ _Found = tuple["asyncio.Future[Any]", Any, Exception | None]
 class Readers:
     """The reading half of a SQLite store."""
 
-    def __init__(self, database: Database, store_clock: StoreClock) -> None:
+    def __init__(self, database: Database) -> None:
         self._database = database
-        self._store_clock = store_clock
         self._queue: SimpleQueue[_Reads | None] = SimpleQueue()  # None ends one thread
         self._unsent: dict[asyncio.AbstractEventLoop, list[_Read]] = {}  # requested by each loop in its present turn
         self._threads: list[threading.Thread] = []
@@ -143,102 +140,6 @@ class Readers:
         for thread in self._threads:
             thread.join()
 
-    # --- what is read --------------------------------------------------------------------
-    def load(self, db: sqlite3.Connection, kind: Kind, key: Key) -> Row | None:
-        """Return one row, or None."""
-        values = db.execute(SQL[kind.name].select, key).fetchone()
-        return None if values is None else DECODE[kind.name](values)
-
-    def mapping(self, db: sqlite3.Connection) -> Mapping:
-        """Return the clock mapping in the store."""
-        return mapping_of(self.load(db, META, MAPPING_ROW))
-
-    def now(self, db: sqlite3.Connection) -> Instant:
-        """Return the store's real and business time."""
-        return self.mapping(db).at(self._store_clock.real())
-
-    def rows(self, db: sqlite3.Connection, kind: Kind, prefix: Key, after: Key, limit: int) -> tuple[Row, ...]:
-        """Return rows under a prefix, in key order, starting after a key."""
-        assert not after or after[: len(prefix)] == prefix, "the key after which to begin lies under the prefix"
-        statement = sql.prefix(kind, len(prefix), len(after))
-        values = db.execute(statement, (*prefix, *after[len(prefix) :], limit))
-        return tuple(map(DECODE[kind.name], values))
-
-    def in_order(self, db: sqlite3.Connection, kind: Kind, prefix: Key, after: int, limit: int) -> tuple[Row, ...]:
-        """Return rows under a prefix, by ordinal."""
-        values = db.execute(sql.in_order(kind, len(prefix)), (*prefix, after, limit))
-        return tuple(map(DECODE[kind.name], values))
-
-    def count(self, db: sqlite3.Connection, kind: Kind, prefixes: Sequence[Key]) -> tuple[int, ...]:
-        """Count the rows under each prefix, in one snapshot."""
-        db.execute("BEGIN")
-        try:
-            return tuple(int(db.execute(sql.count(kind, len(each)), each).fetchone()[0]) for each in prefixes)
-        finally:
-            db.execute("COMMIT")
-
-    def runs(self, db: sqlite3.Connection, statement: str, values: sql.Values) -> tuple[Run, ...]:
-        """Return the runs that a statement finds."""
-        return tuple(map(sql.run_of, db.execute(statement, values)))
-
-    def moving(self, db: sqlite3.Connection, tenant: str, since: int, limit: int) -> tuple[Run, ...]:
-        """Return the owned runs of a tenant, then those that ended since."""
-        held = self.runs(db, sql.HELD, (tenant, limit))
-        return sql.each_once(held, self.runs(db, sql.OVER_SINCE, (since, tenant, limit)))
-
-    def run_rows(self, db: sqlite3.Connection, runs: Sequence[tuple[str, str]]) -> tuple[RunRows | None, ...]:
-        """Return all rows of each run, each run in one snapshot."""
-        return tuple(self._run_rows(db, key) for key in runs)
-
-    def _run_rows(self, db: sqlite3.Connection, key: tuple[str, str]) -> RunRows | None:
-        db.execute("BEGIN")
-        try:
-            run = self.load(db, RUN, key)
-            if run is None:
-                return None
-            values = db.execute(sql.LAST_SNAPSHOT, key).fetchone()
-            last = None if values is None else DECODE[EVENT.name](values)
-            rest = [self.rows(db, kind, key, (), ALL_ROWS) for kind in HOLDER_KINDS]
-            shared = tuple(map(DECODE[EFFECT.name], db.execute(sql.SHARED, key)))
-            now = self.now(db)
-        finally:
-            db.execute("COMMIT")
-        assert isinstance(run, Run) and (last is None or isinstance(last, Event))
-        return gather_rows(run, last, rest, now, shared)
-
-    def page(
-        self, db: sqlite3.Connection, kind: Kind, tenant: str, where: dict[str, str | int], cursor: str, limit: int
-    ) -> Page:
-        """Return one page of a list, newest first."""
-        check_columns(kind, list(where))
-        limit = min(limit, PAGE_MAX)
-        after = place_after(kind, cursor)
-        statement = sql.page(kind, list(where), after=after is not None)
-        found = db.execute(statement, (tenant, *where.values(), *(after or ()), limit + 1)).fetchall()
-        rows = tuple(map(DECODE[kind.name], found[:limit]))
-        return Page(rows, cursor_of(kind, rows[-1]) if len(found) > limit else "")
-
-    def tally(self, db: sqlite3.Connection, kind: Kind, tenant: str, column: str) -> dict[str, int]:
-        """Count a tenant's rows by the value of a column."""
-        check_columns(kind, [column])
-        return {str(value): count for value, count in db.execute(sql.tally(kind, column), (tenant,))}
-
-    def owing(self, db: sqlite3.Connection, tenant: str, subscription: str, n: int) -> tuple[Cursor, ...]:
-        """Return the cursors of a subscription with deliveries left."""
-        return tuple(Cursor._make(values) for values in db.execute(sql.OWING, (tenant, subscription, n)))
-
-    def census(
-        self, db: sqlite3.Connection, kind: Kind, columns: Sequence[str], filled: str
-    ) -> dict[tuple[str, ...], int]:
-        """Count the rows of all tenants by these columns."""
-        check_columns(kind, [*columns, *([filled] if filled else [])])
-        return {tuple(map(str, values)): n for *values, n in db.execute(sql.census(kind, columns, filled))}
-
-    def next_due(self, db: sqlite3.Connection, lanes: Sequence[str]) -> int | None:
-        """Return the earliest due_at of these lanes, or None."""
-        found = [db.execute(sql.NEXT_DUE, (lane,)).fetchone()[0] for lane in lanes]
-        return min((due for due in found if due is not None), default=None)
-
 
 def _send_back(loop: asyncio.AbstractEventLoop, found: list[_Found]) -> None:
     if found:
@@ -256,3 +157,53 @@ def _resolve(answers: list[_Found]) -> None:
             answer.set_exception(failed)
         else:
             answer.set_result(found)
+
+
+def load_row(db: sqlite3.Connection, kind: Kind, key: Key) -> Row | None:
+    """Return one row, or None."""
+    values = db.execute(SQL[kind.name].select, key).fetchone()
+    return None if values is None else DECODE[kind.name](values)
+
+
+def select_rows(db: sqlite3.Connection, kind: Kind, prefix: Key, after: Key, limit: int) -> tuple[Row, ...]:
+    """Return rows under a prefix, in key order, starting after a key."""
+    assert not after or after[: len(prefix)] == prefix, "the key after which to begin lies under the prefix"
+    statement = sql.prefix(kind, len(prefix), len(after))
+    return sql.rows_of(kind, db.execute(statement, (*prefix, *after[len(prefix) :], limit)))
+
+
+def select_runs(db: sqlite3.Connection, statement: str, values: sql.Values) -> tuple[Run, ...]:
+    """Return the runs that a statement finds."""
+    return tuple(map(sql.run_of, db.execute(statement, values)))
+
+
+def count_rows(db: sqlite3.Connection, kind: Kind, prefixes: Sequence[Key]) -> tuple[int, ...]:
+    """Count the rows under each prefix, in one snapshot."""
+    db.execute("BEGIN")
+    try:
+        return tuple(int(db.execute(sql.count(kind, len(each)), each).fetchone()[0]) for each in prefixes)
+    finally:
+        db.execute("COMMIT")
+
+
+def present(db: sqlite3.Connection, store_clock: StoreClock) -> Instant:
+    """Return the store's real and business time."""
+    return mapping_of(load_row(db, META, MAPPING_ROW)).at(store_clock.real())
+
+
+def rows_of_run(db: sqlite3.Connection, key: tuple[str, str], store_clock: StoreClock) -> RunRows | None:
+    """Return all rows of a run in one snapshot, or None."""
+    db.execute("BEGIN")
+    try:
+        run = load_row(db, RUN, key)
+        if run is None:
+            return None
+        values = db.execute(sql.LAST_SNAPSHOT, key).fetchone()
+        last = None if values is None else DECODE[EVENT.name](values)
+        rest = [select_rows(db, kind, key, (), ALL_ROWS) for kind in HOLDER_KINDS]
+        shared = sql.rows_of(EFFECT, db.execute(sql.SHARED, key))
+        now = present(db, store_clock)
+    finally:
+        db.execute("COMMIT")
+    assert isinstance(run, Run) and (last is None or isinstance(last, Event))
+    return gather_rows(run, last, rest, now, shared)

@@ -3,7 +3,7 @@
 A dialect chooses how parameters are spelled. PostgreSQL numbers them (`postgres/statements.py`).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 from operator import itemgetter
 from typing import Any, Final, NamedTuple, get_type_hints
@@ -26,7 +26,8 @@ from outlast.core.rows import (
     check_run,
 )
 from outlast.errors import Corrupt
-from outlast.store.pages import ORDER
+from outlast.store.pages import ORDER, PAGE_MAX, check_columns, cursor_of, place_after
+from outlast.store.port import Page
 
 MARK: Final = "?"  # placeholder of a parameter
 Values = Sequence[Any]
@@ -154,13 +155,18 @@ def page(kind: Kind, columns: Sequence[str], *, after: bool) -> str:
 def tally(kind: Kind, column: str) -> str:
     """Return a query that counts a tenant's rows by a column.
 
-    Parameter: tenant.
+    Parameter: tenant. Raises InvalidInput for an unknown column.
     """
+    check_columns(kind, [column])
     return f"SELECT {column}, count(*) FROM {kind.name} WHERE tenant = {MARK} GROUP BY {column}"
 
 
 def census(kind: Kind, columns: Sequence[str], filled: str) -> str:
-    """Return a query that counts the rows of all tenants by these columns."""
+    """Return a query that counts the rows of all tenants by these columns.
+
+    Raises InvalidInput for an unknown column.
+    """
+    check_columns(kind, [*columns, *([filled] if filled else [])])
     names = ", ".join(columns)
     where = f" WHERE {filled} <> ''" if filled else ""
     return f"SELECT {names}, count(*) FROM {kind.name}{where} GROUP BY {names}"
@@ -279,6 +285,34 @@ DECODE: Final[dict[str, Callable[[Values], Row]]] = {kind.name: _decoder(kind) f
 def update_values(kind: Kind, row: Row, replaces: int) -> Values:
     """Return the parameters of a kind's update."""
     return (*row[kind.key :], *row[: kind.key], replaces)
+
+
+def rows_of(kind: Kind, found: Iterable[Values]) -> tuple[Row, ...]:
+    """Decode selected rows of a kind.
+
+    Raises Corrupt.
+    """
+    return tuple(map(DECODE[kind.name], found))
+
+
+def page_query(
+    kind: Kind, tenant: str, where: dict[str, str | int], cursor: str, limit: int
+) -> tuple[str, Values, int]:
+    """Return the query of one page, its parameters, and the number of rows on the page.
+
+    The query asks for one row more, which tells whether another page follows. Raises InvalidInput.
+    """
+    check_columns(kind, list(where))
+    limit = min(limit, PAGE_MAX)
+    after = place_after(kind, cursor)
+    values = (tenant, *where.values(), *(after or ()), limit + 1)
+    return page(kind, list(where), after=after is not None), values, limit
+
+
+def page_of(kind: Kind, found: Sequence[Values], limit: int) -> Page:
+    """Return the page of the rows that `page_query` finds."""
+    rows = rows_of(kind, found[:limit])
+    return Page(rows, cursor_of(kind, rows[-1]) if len(found) > limit else "")
 
 
 def run_of(values: Values) -> Run:

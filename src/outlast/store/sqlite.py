@@ -5,7 +5,7 @@ import sqlite3
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from typing_extensions import override
 
@@ -23,7 +23,16 @@ from outlast.store.clock import ANCHOR_ROW, StoreClock, anchor_of, mapping_row, 
 from outlast.store.database import FULL, OFF, Database, copied, unusable
 from outlast.store.migrations import SCHEMA
 from outlast.store.port import RUN_KINDS, AnchoredClock, OnFile, Page, RunRows
-from outlast.store.readers import ALL_ROWS, Readers
+from outlast.store.readers import (
+    ALL_ROWS,
+    Readers,
+    count_rows,
+    load_row,
+    present,
+    rows_of_run,
+    select_rows,
+    select_runs,
+)
 from outlast.store.session import SqliteSession
 from outlast.store.sql import SQL
 from outlast.store.threads import WakeSubscribers, run_in_thread
@@ -91,6 +100,7 @@ def forget(session: SqliteSession, batch: Batch, n: int) -> int:
     return len(answers) + len(workers)
 
 
+T = TypeVar("T")
 SAVED_S: Final = 10.0  # enough to save a deleted log of any size
 
 
@@ -116,7 +126,7 @@ class SqliteStore(BatchingStore, OnFile, AnchoredClock):
             self._read_state()
         else:
             self._register(writer, recovers=recovers)
-        self._readers = Readers(database, self._store_clock)
+        self._readers = Readers(database)
         self._thread = WriterThread(self._session, self._wakes, clock)
 
     def _read_state(self) -> None:
@@ -163,7 +173,12 @@ class SqliteStore(BatchingStore, OnFile, AnchoredClock):
     def _hasten(self) -> None:
         self._thread.hasten()
 
-    # --- chores --------------------------------------------------------------------------
+    # --- maintenance ---------------------------------------------------------------------
+    async def _transact(self, work: Callable[[SqliteSession, Batch], T], label: str) -> T:
+        """Run `work` in its own transaction, in order with the commits."""
+        answer: T = await self._alone(lambda session: session.alone(work, label), label)
+        return answer
+
     @override
     async def set_mapping(self, mapping: Mapping, rearm: Callable[[Run, Mapping], int | None]) -> Mapping:
         def work(session: SqliteSession) -> Mapping:
@@ -176,92 +191,91 @@ class SqliteStore(BatchingStore, OnFile, AnchoredClock):
 
     @override
     async def purge(self, before: int, n: int) -> int:
-        count: int = await self._alone(lambda s: s.alone(lambda s, b: purge(s, b, before, n), "purge"), "purge")
-        return count
+        return await self._transact(lambda session, batch: purge(session, batch, before, n), "purge")
 
     @override
     async def forget(self, n: int) -> int:
-        count: int = await self._alone(lambda s: s.alone(lambda s, b: forget(s, b, n), "forget"), "forget")
-        return count
+        return await self._transact(lambda session, batch: forget(session, batch, n), "forget")
 
     # --- reading -------------------------------------------------------------------------
+    async def _read(self, read: Callable[[sqlite3.Connection], T], *, long: bool = False) -> T:
+        self._check_process()
+        return await self._readers.do(read, long=long)
+
     @override
     async def load(self, kind: Kind, key: Key) -> Row | None:
-        self._check_process()
-        return await self._readers.do(lambda db: self._readers.load(db, kind, key))
+        return await self._read(lambda db: load_row(db, kind, key))
 
     @override
     async def load_many(self, kind: Kind, keys: Sequence[Key]) -> tuple[Row | None, ...]:
-        self._check_process()
-        return await self._readers.do(lambda db: tuple(self._readers.load(db, kind, key) for key in keys))
+        return await self._read(lambda db: tuple(load_row(db, kind, key) for key in keys))
 
     @override
     async def rows(self, kind: Kind, prefix: Key, *, after: Key = (), limit: int = 10_000) -> tuple[Row, ...]:
-        self._check_process()
-        return await self._readers.do(lambda db: self._readers.rows(db, kind, prefix, after, limit))
+        return await self._read(lambda db: select_rows(db, kind, prefix, after, limit))
 
     @override
     async def in_order(self, kind: Kind, prefix: Key, *, after: int = 0, limit: int = 10_000) -> tuple[Row, ...]:
-        self._check_process()
-        return await self._readers.do(lambda db: self._readers.in_order(db, kind, prefix, after, limit))
+        statement, values = sql.in_order(kind, len(prefix)), (*prefix, after, limit)
+        return await self._read(lambda db: sql.rows_of(kind, db.execute(statement, values)))
 
     @override
     async def count(self, kind: Kind, prefixes: Sequence[Key]) -> tuple[int, ...]:
-        self._check_process()
-        return await self._readers.do(lambda db: self._readers.count(db, kind, prefixes), long=True)
+        return await self._read(lambda db: count_rows(db, kind, prefixes), long=True)
 
     @override
     async def run_rows(self, runs: Sequence[tuple[str, str]]) -> tuple[RunRows | None, ...]:
-        self._check_process()
-        return await self._readers.do(lambda db: self._readers.run_rows(db, runs))
+        return await self._read(lambda db: tuple(rows_of_run(db, key, self._store_clock) for key in runs))
 
     @override
     async def page(
         self, kind: Kind, tenant: str, where: dict[str, str | int], *, cursor: str = "", limit: int = 50
     ) -> Page:
-        self._check_process()
-        return await self._readers.do(lambda db: self._readers.page(db, kind, tenant, where, cursor, limit))
+        statement, values, rows_max = sql.page_query(kind, tenant, where, cursor, limit)
+        return await self._read(lambda db: sql.page_of(kind, db.execute(statement, values).fetchall(), rows_max))
 
     @override
     async def tally(self, kind: Kind, tenant: str, column: str) -> dict[str, int]:
-        self._check_process()
-        return await self._readers.do(lambda db: self._readers.tally(db, kind, tenant, column), long=True)
+        statement = sql.tally(kind, column)
+        return await self._read(lambda db: {str(value): n for value, n in db.execute(statement, (tenant,))}, long=True)
 
     @override
     async def owing(self, tenant: str, subscription: str, n: int) -> tuple[Cursor, ...]:
-        self._check_process()
-        return await self._readers.do(lambda db: self._readers.owing(db, tenant, subscription, n))
+        values = (tenant, subscription, n)
+        return await self._read(lambda db: tuple(map(Cursor._make, db.execute(sql.OWING, values))))
 
     @override
     async def census(self, kind: Kind, columns: Sequence[str], *, filled: str = "") -> dict[tuple[str, ...], int]:
-        self._check_process()
-        return await self._readers.do(lambda db: self._readers.census(db, kind, columns, filled), long=True)
+        statement = sql.census(kind, columns, filled)
+        return await self._read(
+            lambda db: {tuple(map(str, values)): n for *values, n in db.execute(statement)}, long=True
+        )
 
     @override
     async def next_due(self, lanes: Sequence[str]) -> int | None:
-        self._check_process()
-        return await self._readers.do(lambda db: self._readers.next_due(db, lanes))
+        found = await self._read(lambda db: [db.execute(sql.NEXT_DUE, (lane,)).fetchone()[0] for lane in lanes])
+        return min((due for due in found if due is not None), default=None)
 
     @override
     async def queued(self, tenant: str, limit: int) -> tuple[Run, ...]:
-        self._check_process()
         statement, values = (sql.QUEUED_ALL, (limit,)) if tenant == STORE else (sql.QUEUED, (tenant, limit))
-        return await self._readers.do(lambda db: self._readers.runs(db, statement, values))
+        return await self._read(lambda db: select_runs(db, statement, values))
 
     @override
     async def owned(self, owner: str) -> tuple[Run, ...]:
-        self._check_process()
-        return await self._readers.do(lambda db: self._readers.runs(db, sql.OWNED, (owner, ALL_ROWS)))
+        return await self._read(lambda db: select_runs(db, sql.OWNED, (owner, ALL_ROWS)))
 
     @override
     async def moving(self, tenant: str, since: int, limit: int) -> tuple[Run, ...]:
-        self._check_process()
-        return await self._readers.do(lambda db: self._readers.moving(db, tenant, since, limit))
+        def read(db: sqlite3.Connection) -> tuple[Run, ...]:
+            held = select_runs(db, sql.HELD, (tenant, limit))
+            return sql.each_once(held, select_runs(db, sql.OVER_SINCE, (since, tenant, limit)))
+
+        return await self._read(read)
 
     @override
     async def now(self) -> Instant:
-        self._check_process()
-        return await self._readers.do(self._readers.now)
+        return await self._read(lambda db: present(db, self._store_clock))
 
     @override
     def mapping(self) -> Mapping:
@@ -291,10 +305,7 @@ class SqliteStore(BatchingStore, OnFile, AnchoredClock):
 
     @override
     async def follow_clock(self, rearm: Callable[[Run, Mapping], int | None]) -> int:
-        step: int = await self._alone(
-            lambda s: s.alone(lambda s, batch: follow_clock(s, batch, rearm), "follow the clock"), "follow"
-        )
-        return step
+        return await self._transact(lambda session, batch: follow_clock(session, batch, rearm), "follow the clock")
 
     @override
     def lost(self) -> StoreReplaced | None:
@@ -312,7 +323,7 @@ class SqliteStore(BatchingStore, OnFile, AnchoredClock):
                 f"the file that was written last is still at {named.path}: this one is a copy of it",
                 "use that one; or make this one a store: outlast recover --after-restore",
             )
-        await self._alone(lambda s: s.alone(lambda s, _: s.name_file(adopt=True), "name the file"), "name the file")
+        await self._transact(lambda session, _: session.name_file(adopt=True), "name the file")
 
     @override
     async def migrate(self) -> None:
@@ -335,9 +346,7 @@ class SqliteStore(BatchingStore, OnFile, AnchoredClock):
         if not self._database.reads:
             try:
                 self._session.resign()
-                self._session.checkpoint(
-                    "PASSIVE"
-                )  # PASSIVE waits for no reader, since a stopped one must not block other writers
+                self._session.checkpoint("PASSIVE")  # waits for no reader: a stopped one must not block other writers
             except (sqlite3.Error, OutlastError):
                 pass  # every acknowledged commit is in the log, where the next process finds it
         self._session.drop()

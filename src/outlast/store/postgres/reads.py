@@ -7,13 +7,12 @@ from typing import Any, Final, TypeVar
 
 import asyncpg
 
-from outlast.core.commit import Instant, Mapping
+from outlast.core.commit import Instant
 from outlast.core.rows import (
     EFFECT,
     EVENT,
     META,
     RUN,
-    Cursor,
     Event,
     Key,
     Kind,
@@ -24,8 +23,7 @@ from outlast.core.rows import (
 from outlast.errors import Unavailable
 from outlast.store import sql
 from outlast.store.clock import MAPPING_ROW, StoreClock, mapping_of
-from outlast.store.pages import PAGE_MAX, check_columns, cursor_of, place_after
-from outlast.store.port import HOLDER_KINDS, Page, RunRows, gather_rows
+from outlast.store.port import HOLDER_KINDS, RunRows, gather_rows
 from outlast.store.postgres import statements
 from outlast.store.postgres.connection import AGAIN, AWAY, Address, reconnect
 from outlast.store.postgres.statements import COLUMNS, TYPES, arrays, numbered, parameters
@@ -57,9 +55,8 @@ def _of_runs(kind: Kind) -> str:
 class Reads:
     """The reading half of a PostgreSQL store, in the store's own event loop."""
 
-    def __init__(self, address: Address, store_clock: StoreClock) -> None:
+    def __init__(self, address: Address) -> None:
         self._address = address
-        self._store_clock = store_clock
         self._idle: list[asyncpg.Connection[Any]] = []
         self._room = asyncio.Semaphore(CONNECTIONS)
 
@@ -96,131 +93,83 @@ class Reads:
             db.terminate()
         self._idle.clear()
 
-    # --- what is read --------------------------------------------------------------------
-    async def load(self, db: "asyncpg.Connection[Any]", kind: Kind, key: Key) -> Row | None:
-        """Return one row, or None."""
-        record = await db.fetchrow(numbered(sql.SQL[kind.name].select), *key)
-        return None if record is None else DECODE[kind.name](tuple(record))
 
-    async def load_many(self, db: "asyncpg.Connection[Any]", kind: Kind, keys: Sequence[Key]) -> tuple[Row | None, ...]:
-        """Return the rows at these keys in the order given."""
-        if not keys:
-            return ()
-        records = await db.fetch(statements.find(kind, lock=False), *statements.keys_of(kind, keys))
-        found = {key_of(kind, row): row for row in _rows(kind, records)}
-        return tuple(found.get(key) for key in keys)
-
-    async def mapping(self, db: "asyncpg.Connection[Any]") -> Mapping:
-        """Return the clock mapping in the store."""
-        return mapping_of(await self.load(db, META, MAPPING_ROW))
-
-    async def now(self, db: "asyncpg.Connection[Any]") -> Instant:
-        """Return the store's real and business time."""
-        real, *meta = await db.fetchrow(statements.NOW, *MAPPING_ROW)  # type: ignore[misc]
-        mapping = mapping_of(DECODE[META.name](tuple(meta)) if meta[0] is not None else None)
-        return mapping.at(self._store_clock.at_least(real))
-
-    async def rows(
-        self, db: "asyncpg.Connection[Any]", kind: Kind, prefix: Key, after: Key, limit: int
-    ) -> tuple[Row, ...]:
-        """Return rows under a prefix, in key order, starting after a key."""
-        assert not after or after[: len(prefix)] == prefix, "the key after which to begin lies under the prefix"
-        statement = numbered(sql.prefix(kind, len(prefix), len(after)))
-        return _rows(kind, await db.fetch(statement, *prefix, *after[len(prefix) :], limit))
-
-    async def in_order(
-        self, db: "asyncpg.Connection[Any]", kind: Kind, prefix: Key, after: int, limit: int
-    ) -> tuple[Row, ...]:
-        """Return rows under a prefix, by ordinal."""
-        return _rows(kind, await db.fetch(numbered(sql.in_order(kind, len(prefix))), *prefix, after, limit))
-
-    async def count(self, db: "asyncpg.Connection[Any]", kind: Kind, prefixes: Sequence[Key]) -> tuple[int, ...]:
-        """Count the rows under each prefix, in one statement."""
-        if not prefixes:
-            return ()
-        width = len(prefixes[0])
-        found = await db.fetch(statements.count(kind, width), *arrays(TYPES[kind.name][:width], prefixes))
-        return tuple(int(record[0]) for record in found)
-
-    async def runs(self, db: "asyncpg.Connection[Any]", statement: str, values: Sequence[Any]) -> tuple[Run, ...]:
-        """Return the runs that a statement finds."""
-        return tuple([sql.run_of(tuple(r)) for r in await db.fetch(numbered(statement), *values)])
-
-    async def moving(self, db: "asyncpg.Connection[Any]", tenant: str, since: int, limit: int) -> tuple[Run, ...]:
-        """Return the owned runs of a tenant, then those that ended since."""
-        held = await self.runs(db, sql.HELD, (tenant, limit))
-        return sql.each_once(held, await self.runs(db, sql.OVER_SINCE, (since, tenant, limit)))
-
-    async def run_rows(
-        self, db: "asyncpg.Connection[Any]", runs: Sequence[tuple[str, str]]
-    ) -> tuple[RunRows | None, ...]:
-        """Return all rows of each run, all in one snapshot."""
-        if not runs:
-            return ()
-        pairs = statements.keys_of(RUN, runs)
-        async with db.transaction(isolation="repeatable_read", readonly=True):
-            found = {row[:2]: row for row in _rows(RUN, await db.fetch(statements.find(RUN, lock=False), *pairs))}
-            last = {row[:2]: row for row in _rows(EVENT, await db.fetch(_LAST, *pairs))}
-            rest = [_grouped(_rows(kind, await db.fetch(_of_runs(kind), *pairs))) for kind in HOLDER_KINDS]
-            shared = await db.fetch(_SHARED, *pairs)
-            now = await self.now(db)
-        used: dict[tuple[str, str], list[Row]] = {}
-        for record in shared:
-            tenant, run, *values = record
-            used.setdefault((tenant, run), []).append(DECODE[EFFECT.name](values))
-        answer: list[RunRows | None] = []
-        for key in runs:
-            run, event = found.get(key), last.get(key)
-            if run is None:
-                answer.append(None)
-                continue
-            assert isinstance(run, Run) and (event is None or isinstance(event, Event))
-            answer.append(gather_rows(run, event, [rows.get(key, ()) for rows in rest], now, used.get(key, ())))
-        return tuple(answer)
-
-    async def page(
-        self,
-        db: "asyncpg.Connection[Any]",
-        kind: Kind,
-        tenant: str,
-        where: dict[str, str | int],
-        cursor: str,
-        limit: int,
-    ) -> Page:
-        """Return one page of a list, newest first."""
-        check_columns(kind, list(where))
-        limit = min(limit, PAGE_MAX)
-        after = place_after(kind, cursor)
-        statement = numbered(sql.page(kind, list(where), after=after is not None))
-        found = await db.fetch(statement, tenant, *where.values(), *(after or ()), limit + 1)
-        rows = _rows(kind, found[:limit])
-        return Page(rows, cursor_of(kind, rows[-1]) if len(found) > limit else "")
-
-    async def tally(self, db: "asyncpg.Connection[Any]", kind: Kind, tenant: str, column: str) -> dict[str, int]:
-        """Count a tenant's rows by the value of a column."""
-        check_columns(kind, [column])
-        return {str(value): n for value, n in await db.fetch(numbered(sql.tally(kind, column)), tenant)}
-
-    async def owing(self, db: "asyncpg.Connection[Any]", tenant: str, subscription: str, n: int) -> tuple[Cursor, ...]:
-        """Return the cursors of a subscription with deliveries left."""
-        return tuple([Cursor._make(r) for r in await db.fetch(numbered(sql.OWING), tenant, subscription, n)])
-
-    async def census(
-        self, db: "asyncpg.Connection[Any]", kind: Kind, columns: Sequence[str], filled: str
-    ) -> dict[tuple[str, ...], int]:
-        """Count the rows of all tenants by these columns."""
-        check_columns(kind, [*columns, *([filled] if filled else [])])
-        return {tuple(map(str, values)): n for *values, n in await db.fetch(sql.census(kind, columns, filled))}
-
-    async def next_due(self, db: "asyncpg.Connection[Any]", lanes: Sequence[str]) -> int | None:
-        """Return the earliest due_at of these lanes, or None."""
-        found = [await db.fetchval(numbered(sql.NEXT_DUE), lane) for lane in lanes]
-        return min((due for due in found if due is not None), default=None)
+async def load_row(db: "asyncpg.Connection[Any]", kind: Kind, key: Key) -> Row | None:
+    """Return one row, or None."""
+    record = await db.fetchrow(numbered(sql.SQL[kind.name].select), *key)
+    return None if record is None else DECODE[kind.name](tuple(record))
 
 
-def _rows(kind: Kind, records: "Sequence[asyncpg.Record]") -> tuple[Row, ...]:
-    decode = DECODE[kind.name]
-    return tuple([decode(tuple(record)) for record in records])
+async def load_rows(db: "asyncpg.Connection[Any]", kind: Kind, keys: Sequence[Key]) -> tuple[Row | None, ...]:
+    """Return the rows at these keys in the order given."""
+    if not keys:
+        return ()
+    records = await db.fetch(statements.find(kind, lock=False), *statements.keys_of(kind, keys))
+    found = {key_of(kind, row): row for row in sql.rows_of(kind, map(tuple, records))}
+    return tuple(found.get(key) for key in keys)
+
+
+async def select_rows(
+    db: "asyncpg.Connection[Any]", kind: Kind, prefix: Key, after: Key, limit: int
+) -> tuple[Row, ...]:
+    """Return rows under a prefix, in key order, starting after a key."""
+    assert not after or after[: len(prefix)] == prefix, "the key after which to begin lies under the prefix"
+    statement = numbered(sql.prefix(kind, len(prefix), len(after)))
+    found = await db.fetch(statement, *prefix, *after[len(prefix) :], limit)
+    return sql.rows_of(kind, map(tuple, found))
+
+
+async def select_runs(db: "asyncpg.Connection[Any]", statement: str, values: Sequence[Any]) -> tuple[Run, ...]:
+    """Return the runs that a statement finds."""
+    return tuple([sql.run_of(tuple(record)) for record in await db.fetch(numbered(statement), *values)])
+
+
+async def count_rows(db: "asyncpg.Connection[Any]", kind: Kind, prefixes: Sequence[Key]) -> tuple[int, ...]:
+    """Count the rows under each prefix, in one statement."""
+    if not prefixes:
+        return ()
+    width = len(prefixes[0])
+    found = await db.fetch(statements.count(kind, width), *arrays(TYPES[kind.name][:width], prefixes))
+    return tuple(int(record[0]) for record in found)
+
+
+async def present(db: "asyncpg.Connection[Any]", store_clock: StoreClock) -> Instant:
+    """Return the store's real and business time."""
+    real, *meta = await db.fetchrow(statements.NOW, *MAPPING_ROW)  # type: ignore[misc]
+    mapping = mapping_of(DECODE[META.name](tuple(meta)) if meta[0] is not None else None)
+    return mapping.at(store_clock.at_least(real))
+
+
+async def rows_of_runs(
+    db: "asyncpg.Connection[Any]", runs: Sequence[tuple[str, str]], store_clock: StoreClock
+) -> tuple[RunRows | None, ...]:
+    """Return all rows of each run, all in one snapshot."""
+    if not runs:
+        return ()
+    pairs = statements.keys_of(RUN, runs)
+
+    async def select(kind: Kind, statement: str) -> tuple[Row, ...]:
+        return sql.rows_of(kind, map(tuple, await db.fetch(statement, *pairs)))
+
+    async with db.transaction(isolation="repeatable_read", readonly=True):
+        found = {row[:2]: row for row in await select(RUN, statements.find(RUN, lock=False))}
+        last = {row[:2]: row for row in await select(EVENT, _LAST)}
+        rest = [_grouped(await select(kind, _of_runs(kind))) for kind in HOLDER_KINDS]
+        shared = await db.fetch(_SHARED, *pairs)
+        now = await present(db, store_clock)
+    used: dict[tuple[str, str], list[Row]] = {}
+    for record in shared:
+        tenant, run, *values = record
+        used.setdefault((tenant, run), []).append(DECODE[EFFECT.name](values))
+    answer: list[RunRows | None] = []
+    for key in runs:
+        run, event = found.get(key), last.get(key)
+        if run is None:
+            answer.append(None)
+            continue
+        assert isinstance(run, Run) and (event is None or isinstance(event, Event))
+        answer.append(gather_rows(run, event, [rows.get(key, ()) for rows in rest], now, used.get(key, ())))
+    return tuple(answer)
 
 
 def _grouped(rows: Sequence[Row]) -> dict[tuple[str, str], list[Row]]:

@@ -17,15 +17,25 @@ from outlast.core.commit import Instant, Mapping
 from outlast.core.rows import STORE, Cursor, Key, Kind, Row, Run
 from outlast.errors import OutlastError, Unavailable
 from outlast.store import sql
+from outlast.store.batch import Batch
 from outlast.store.batching_store import URGENT_WAIT_S, BatchingStore
 from outlast.store.clock import StoreClock
 from outlast.store.port import Page, RunRows, Transactions
 from outlast.store.postgres import maintenance
 from outlast.store.postgres.connection import AWAY, Address, check_durability, connect, unusable
 from outlast.store.postgres.maintenance import migrate
-from outlast.store.postgres.reads import Reads
+from outlast.store.postgres.reads import (
+    Reads,
+    count_rows,
+    load_row,
+    load_rows,
+    present,
+    rows_of_runs,
+    select_rows,
+    select_runs,
+)
 from outlast.store.postgres.session import PostgresSession
-from outlast.store.postgres.statements import BEGIN_MAPPING, CHANNEL
+from outlast.store.postgres.statements import BEGIN_MAPPING, CHANNEL, numbered
 from outlast.store.postgres.transactions import PostgresTransaction, TransactionPool
 from outlast.store.postgres.writer import WriterTask
 from outlast.store.threads import WakeSubscribers
@@ -107,10 +117,10 @@ class PostgresStore(BatchingStore, Transactions):
         self._urgent_writer = f"{writer}.renewals"  # has its own receipts, so that a renewal waits for no batch
         self._address = address
         self._wakes = WakeSubscribers()
-        store_clock = StoreClock(clock)
+        self._store_clock = store_clock = StoreClock(clock)
         self._session = PostgresSession(address, writer, store_clock)
         self._urgent = PostgresSession(address, self._urgent_writer, store_clock, answer_s=RENEWAL_S)
-        self._reads = Reads(address, store_clock)
+        self._reads = Reads(address)
         self._listener = NotificationListener(address, self._wakes)
         self._transactions = TransactionPool(address, writer, store_clock)
         self._loop = asyncio.new_event_loop()
@@ -204,7 +214,12 @@ class PostgresStore(BatchingStore, Transactions):
         except RuntimeError:
             pass  # closed: every commit has been answered
 
-    # --- chores --------------------------------------------------------------------------
+    # --- maintenance --------------------------------------------------------------------------
+    async def _transact(self, work: "Callable[[asyncpg.Connection[Any], Batch], Awaitable[T]]", label: str) -> T:
+        """Run `work` in its own transaction, in order with the commits."""
+        answer: T = await self._alone(lambda session: session.alone(work, label), label)
+        return answer
+
     @override
     async def set_mapping(self, mapping: Mapping, rearm: Callable[[Run, Mapping], int | None]) -> Mapping:
         async def work(session: PostgresSession) -> Mapping:
@@ -223,17 +238,11 @@ class PostgresStore(BatchingStore, Transactions):
 
     @override
     async def purge(self, before: int, n: int) -> int:
-        count: int = await self._alone(
-            lambda s: s.alone(lambda db, batch: maintenance.purge(db, batch, before, n), "purge"), "purge"
-        )
-        return count
+        return await self._transact(lambda db, batch: maintenance.purge(db, batch, before, n), "purge")
 
     @override
     async def forget(self, n: int) -> int:
-        count: int = await self._alone(
-            lambda s: s.alone(lambda db, batch: maintenance.forget(db, batch, n), "forget"), "forget"
-        )
-        return count
+        return await self._transact(lambda db, batch: maintenance.forget(db, batch, n), "forget")
 
     @override
     @asynccontextmanager
@@ -247,68 +256,81 @@ class PostgresStore(BatchingStore, Transactions):
         self._check_process()
         return await self._in_loop(self._reads.do(read))
 
+    async def _select(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
+        """Return the columns of the rows that a statement of store/sql.py finds."""
+        return [tuple(record) for record in await self._read(lambda db: db.fetch(numbered(statement), *values))]
+
     @override
     async def load(self, kind: Kind, key: Key) -> Row | None:
-        return await self._read(lambda db: self._reads.load(db, kind, key))
+        return await self._read(lambda db: load_row(db, kind, key))
 
     @override
     async def load_many(self, kind: Kind, keys: Sequence[Key]) -> tuple[Row | None, ...]:
-        return await self._read(lambda db: self._reads.load_many(db, kind, keys))
+        return await self._read(lambda db: load_rows(db, kind, keys))
 
     @override
     async def rows(self, kind: Kind, prefix: Key, *, after: Key = (), limit: int = 10_000) -> tuple[Row, ...]:
-        return await self._read(lambda db: self._reads.rows(db, kind, prefix, after, limit))
+        return await self._read(lambda db: select_rows(db, kind, prefix, after, limit))
 
     @override
     async def in_order(self, kind: Kind, prefix: Key, *, after: int = 0, limit: int = 10_000) -> tuple[Row, ...]:
-        return await self._read(lambda db: self._reads.in_order(db, kind, prefix, after, limit))
+        return sql.rows_of(kind, await self._select(sql.in_order(kind, len(prefix)), *prefix, after, limit))
 
     @override
     async def count(self, kind: Kind, prefixes: Sequence[Key]) -> tuple[int, ...]:
-        return await self._read(lambda db: self._reads.count(db, kind, prefixes))
+        return await self._read(lambda db: count_rows(db, kind, prefixes))
 
     @override
     async def run_rows(self, runs: Sequence[tuple[str, str]]) -> tuple[RunRows | None, ...]:
-        return await self._read(lambda db: self._reads.run_rows(db, runs))
+        return await self._read(lambda db: rows_of_runs(db, runs, self._store_clock))
 
     @override
     async def page(
         self, kind: Kind, tenant: str, where: dict[str, str | int], *, cursor: str = "", limit: int = 50
     ) -> Page:
-        return await self._read(lambda db: self._reads.page(db, kind, tenant, where, cursor, limit))
+        statement, values, rows_max = sql.page_query(kind, tenant, where, cursor, limit)
+        return sql.page_of(kind, await self._select(statement, *values), rows_max)
 
     @override
     async def tally(self, kind: Kind, tenant: str, column: str) -> dict[str, int]:
-        return await self._read(lambda db: self._reads.tally(db, kind, tenant, column))
+        return {str(value): n for value, n in await self._select(sql.tally(kind, column), tenant)}
 
     @override
     async def owing(self, tenant: str, subscription: str, n: int) -> tuple[Cursor, ...]:
-        return await self._read(lambda db: self._reads.owing(db, tenant, subscription, n))
+        return tuple(map(Cursor._make, await self._select(sql.OWING, tenant, subscription, n)))
 
     @override
     async def census(self, kind: Kind, columns: Sequence[str], *, filled: str = "") -> dict[tuple[str, ...], int]:
-        return await self._read(lambda db: self._reads.census(db, kind, columns, filled))
+        found = await self._select(sql.census(kind, columns, filled))
+        return {tuple(map(str, values)): n for *values, n in found}
 
     @override
     async def next_due(self, lanes: Sequence[str]) -> int | None:
-        return await self._read(lambda db: self._reads.next_due(db, lanes))
+        async def read(db: "asyncpg.Connection[Any]") -> list[int | None]:
+            return [await db.fetchval(numbered(sql.NEXT_DUE), lane) for lane in lanes]
+
+        return min((due for due in await self._read(read) if due is not None), default=None)
 
     @override
     async def queued(self, tenant: str, limit: int) -> tuple[Run, ...]:
         statement, values = (sql.QUEUED_ALL, (limit,)) if tenant == STORE else (sql.QUEUED, (tenant, limit))
-        return await self._read(lambda db: self._reads.runs(db, statement, values))
+        return await self._read(lambda db: select_runs(db, statement, values))
 
     @override
     async def owned(self, owner: str) -> tuple[Run, ...]:
-        return await self._read(lambda db: self._reads.runs(db, sql.OWNED, (owner, None)))
+        return await self._read(lambda db: select_runs(db, sql.OWNED, (owner, None)))
 
     @override
     async def moving(self, tenant: str, since: int, limit: int) -> tuple[Run, ...]:
-        return await self._read(lambda db: self._reads.moving(db, tenant, since, limit))
+        async def read(db: "asyncpg.Connection[Any]") -> tuple[Run, ...]:
+            held = await select_runs(db, sql.HELD, (tenant, limit))
+            return sql.each_once(held, await select_runs(db, sql.OVER_SINCE, (since, tenant, limit)))
+
+        return await self._read(read)
 
     @override
     async def now(self) -> Instant:
-        return await self._read(self._reads.now)
+        return await self._read(lambda db: present(db, self._store_clock))
 
     @override
     def mapping(self) -> Mapping:
