@@ -1,4 +1,4 @@
-"""Tests of the engine are coroutines in a world of their own, whose time is virtual."""
+"""Tests of the engine: each is a coroutine in a world with virtual time."""
 
 import asyncio
 import inspect
@@ -15,14 +15,14 @@ GROUNDS = {"memory": InMemory, "postgres": OnPostgres}
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """A test marked `every_store` is played over a real server too."""
+    """Run a test marked `every_store` on a real PostgreSQL server too."""
     if metafunc.definition.get_closest_marker("every_store"):
         metafunc.parametrize("world", list(GROUNDS), indirect=True)
 
 
 @pytest.fixture
 def world(request: pytest.FixtureRequest) -> Iterator[World]:
-    """An empty world."""
+    """Return a world without runs."""
     given = World(GROUNDS[getattr(request, "param", "memory")])
     yield given
     given.ground.close()
@@ -30,8 +30,7 @@ def world(request: pytest.FixtureRequest) -> Iterator[World]:
 
 @pytest.fixture(autouse=True)
 def _own_names() -> Iterator[None]:
-    """A stored name is found again only where one declaration answers: what a test declares is gone after it, and what
-    other rooms' tests declared is gone while it runs."""
+    """Remove the names that a test or another folder declared, because a stored name must have one declaration."""
     before = {name: dict(places) for name, places in ACTIVITIES._by_name.items()}
     for places in ACTIVITIES._by_name.values():
         for place in [p for p, a in places.items() if not _is_ours(a)]:

@@ -1,4 +1,4 @@
-"""Where the rows of a world lie: in memory, or on a real PostgreSQL whose answers take as long as they take."""
+"""Stores of a test world: in memory, or a real PostgreSQL whose answers take real time."""
 
 import asyncio
 import threading
@@ -16,7 +16,7 @@ from tests.postgres import server
 
 
 class Shelf(Protocol):
-    """What tests look at and prepare, at this very moment."""
+    """Direct access of tests to the rows, without virtual time."""
 
     def get(self, kind: Kind, key: Key) -> Row | None: ...
 
@@ -33,16 +33,16 @@ class Ground(Protocol):
     def open(self, writer: str) -> Store: ...
 
     def now(self, call: Coroutine[Any, Any, Any]) -> None:
-        """Run a coroutine to its end at this very moment."""
+        """Run a coroutine to its end without passing virtual time."""
 
     async def answered(self) -> bool:
-        """Wait until the store has answered something that was asked. False: nothing was asked."""
+        """Wait until the store has answered a request. False: there was none."""
 
     def close(self) -> None: ...
 
 
 class InMemory:
-    """A store that never waits."""
+    """Store that never waits."""
 
     def __init__(self, time: VirtualClock) -> None:
         self.core = MemoryCore(time)
@@ -68,7 +68,7 @@ WRITES = ("commit", "urgent", "set_mapping")
 
 
 class Asked:
-    """A store, and how many of its answers are still to come."""
+    """Store and the number of its outstanding answers."""
 
     def __init__(self, inner: PostgresStore, ground: "OnPostgres") -> None:
         self._inner = inner
@@ -96,7 +96,7 @@ class Asked:
 
 
 class OnPostgres:
-    """A schema of its own on the session's server, in virtual time: only its answers take real time."""
+    """One schema on the session's server in virtual time; only its answers take real time."""
 
     def __init__(self, time: VirtualClock) -> None:
         self._time = time
@@ -104,7 +104,7 @@ class OnPostgres:
         self._url = f"{server.url()}?schema={self.schema}"
         self._stores: list[PostgresStore] = []
         self._open = 0  # answers to come
-        self._moved = False  # something was written since everybody was last woken
+        self._moved = False  # a commit landed since workers were last woken
         self._heard = asyncio.Event()
         self.core = self
         self.rows = self
@@ -169,7 +169,7 @@ class OnPostgres:
 
 
 def elsewhere(call: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
-    """Run it in a loop and a thread of its own, while this one stands still."""
+    """Run it in a loop and a thread beside this one, which waits."""
     found: list[Any] = []
 
     def live() -> None:

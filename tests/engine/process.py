@@ -1,4 +1,4 @@
-"""Virtual time, and worker processes that can be killed, frozen, and cut off from their store."""
+"""Virtual time, and worker processes that can be killed, frozen and disconnected from their store."""
 
 import asyncio
 import heapq
@@ -162,7 +162,7 @@ class Wire:
     def _landed(
         self, inner: "asyncio.Future[Done]", label: str, chain: Chain | None, *, was_sent: bool = True
     ) -> "asyncio.Future[Done]":
-        """What the process is to hear of a commit that the store has answered."""
+        """Return or raise the answer that the process gets for a commit."""
         if was_sent and inner.exception() is None and self._hit(self.lost, label):
             inner = _failed(Uncertain("the answer was lost"), chain)
         inner.exception()
@@ -259,7 +259,7 @@ def _failed(error: StoreError, chain: Chain | None) -> "asyncio.Future[Done]":
 
 
 class Process:
-    """A worker in a process of its own."""
+    """Worker in a simulated process."""
 
     def __init__(
         self,
@@ -288,12 +288,12 @@ class Process:
         self.task = asyncio.get_running_loop().create_task(self.worker.run())
 
     def kill(self) -> None:
-        """From this moment it commits, hears and does nothing any more (SIGKILL)."""
+        """Stop all commits, answers and tasks of the process (SIGKILL)."""
         self.wire.dead = True
         self.clock.going.clear()
 
     def freeze(self) -> None:
-        """It stands still: no answer reaches it, no sleep of it ends (SIGSTOP)."""
+        """Suspend the process: no answer reaches it and no sleep ends (SIGSTOP)."""
         self.clock.going.clear()
 
     def thaw(self) -> None:

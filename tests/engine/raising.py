@@ -1,4 +1,4 @@
-"""Code of authors that raises, of every kind in every place: what the kill trials of exceptions are played with."""
+"""Author's code that raises every kind of exception in every place, for the tests of exceptions."""
 
 import asyncio
 from collections.abc import Callable
@@ -14,7 +14,7 @@ Ctx = Context[State]
 
 
 class Panic(BaseException):
-    """What an extension in Rust raises is no Exception either."""
+    """Exception of a Rust extension, which is no `Exception`."""
 
 
 class Mute(Exception):

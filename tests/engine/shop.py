@@ -1,4 +1,4 @@
-"""A shop on real HTTP that misbehaves on demand: what it says first, whether it acted, and what it knows afterwards."""
+"""HTTP shop that misbehaves on demand: its first answer, whether it acted, and its later answers."""
 
 import asyncio
 import json

@@ -12,7 +12,7 @@ Ctx = Context[State]
 
 
 async def holds(ctx: Ctx) -> None:
-    """Keeps its slot until it is told to end."""
+    """Workflow that keeps its slot until a signal."""
     await ctx.receive("end", Go)
 
 
@@ -62,7 +62,7 @@ async def test_both_limits_hold_at_once(world: World) -> None:
 
 @pytest.mark.req("RUN-6")
 async def test_a_slot_freed_between_reading_and_queueing_is_not_missed(world: World) -> None:
-    """The model's trace: falling asleep names the slot rows as seen, so it is refused and looks again."""
+    """Queueing names the slot rows as read, so it is refused and reads them again."""
     world.add_slots("t", 1)
     flow = one_node(holds)
     first, second = world.worker(flow), None
@@ -80,7 +80,7 @@ async def test_a_slot_freed_between_reading_and_queueing_is_not_missed(world: Wo
 
 @pytest.mark.req("RUN-6")
 async def test_a_new_run_does_not_pass_a_queued_one(world: World) -> None:
-    """The freeing commit writes the oldest queued run into the slot, whatever that run is doing just now."""
+    """The commit that frees a slot writes the oldest queued run into it, even if that run is busy."""
     world.add_slots("t", 1)
     flow = one_node(holds)
     process = world.worker(flow)
@@ -209,7 +209,7 @@ async def test_a_new_run_leaves_a_free_slot_to_an_older_queued_run(world: World)
     for i in range(2):
         await world.start(flow, f"r{i}")
         await world.pass_(10)
-    world.core.rows.put(SLOT, ("t", 1), Slot("t", 1, 9, "", ""))  # freed, and nobody was woken
+    world.core.rows.put(SLOT, ("t", 1), Slot("t", 1, 9, "", ""))  # freed, and no run was woken
     await world.start(flow, "r2")
     await world.pass_(10)
     assert [world.status(f"r{i}") for i in (1, 2)] == ["waiting", "queued"]
@@ -305,7 +305,7 @@ async def test_a_slot_is_given_back_exactly_once_after_any_crash(world: World, w
 
 @pytest.mark.req("RUN-6")
 async def test_paused_and_quarantined_runs_keep_their_slots_and_free_them_once(world: World) -> None:
-    """A stop sign and an operator's attention are waits like any other; the end frees the slot."""
+    """A pause and attention are waits like any other; the end frees the slot."""
     world.add_slots("t", 2)
 
     async def kills(ctx: Ctx) -> None:

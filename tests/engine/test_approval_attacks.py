@@ -1,4 +1,4 @@
-"""Attacks on an approval, one by one: each fails closed, with a refusal of its own, and the receiver hears nothing."""
+"""Attacks on an approval: each fails closed with its refusal, and the receiver gets no call."""
 
 import asyncio
 import json
@@ -24,7 +24,7 @@ BOSS = role("boss")
 
 
 def guard(asked: PolicyRequest) -> Verdict:
-    """No order above 1,000; above 500 only as two bosses approve it."""
+    """Deny orders above 1,000; require two bosses above 500."""
     amount = asked.arguments.get("amount", 0)
     assert isinstance(amount, int)
     if amount > 1_000:
@@ -295,7 +295,7 @@ async def _(s: Scene) -> None:
     await s.as_("ben").approve(s.id, alternative=2, changes={"amount": 80})
 
 
-@attack("reassigned by somebody without a right to it", Forbidden, "role")
+@attack("reassigned by a person without the right", Forbidden, "role")
 async def _(s: Scene) -> None:
     await s.as_("eve", "sales").reassign(s.id, role("sales"), reason="x")
 
@@ -323,7 +323,7 @@ async def _(s: Scene) -> None:
     await approvals.acknowledge(s.world.store, old, by="ben")
 
 
-@attack("decided, having seen what somebody else decided meanwhile", Conflict, "decided")
+@attack("decided after another person has decided", Conflict, "decided")
 async def _(s: Scene) -> None:
     old = s.row
     await s.as_("ana").reject(s.id, reason="no")
@@ -350,12 +350,12 @@ async def _(s: Scene) -> None:
     await s.as_("ana").reassign(s.id, role("cfo"), reason=" ")
 
 
-@attack("handed to others with a reason that nobody reads", LimitExceeded, "")
+@attack("reassigned with a reason that cannot be stored", LimitExceeded, "")
 async def _(s: Scene) -> None:
     await s.as_("ana").reassign(s.id, role("cfo"), reason="x" * 100_000)
 
 
-@attack("decided with a reason that nobody reads", LimitExceeded, "")
+@attack("decided with a reason that cannot be stored", LimitExceeded, "")
 async def _(s: Scene) -> None:
     await s.as_("ana").approve(s.id, reason="x" * 100_000)
 
@@ -434,7 +434,7 @@ async def test_of_many_who_vote_at_once_each_counts_once_and_the_quorum_decides(
 
 @pytest.mark.req("GATE-9", "GATE-6")
 async def test_exactly_the_changed_plan_runs(world: World) -> None:
-    """Key and digest are made anew, policy sees it at the decision and at the consumption."""
+    """Key and digest are computed again; the policy sees the plan at the decision and at its use."""
     s = await scene(world, editable=("amount",))
     row = await s.settled(s.as_("ana").approve(s.id, changes={"amount": 90}))
     entry = json.loads(row.plans)[2]
@@ -452,7 +452,7 @@ async def test_exactly_the_changed_plan_runs(world: World) -> None:
 
 @pytest.mark.req("GATE-9", "GATE-6")
 async def test_policy_is_asked_again_when_an_approval_is_used(world: World) -> None:
-    """Facts change between the decision and the doing: what policy allowed then, it may deny now."""
+    """Facts change between decision and call: the policy may deny a plan that it allowed before."""
     shop, order = Receiver(), None
     closed: list[bool] = []
     order = write(shop)
@@ -482,7 +482,7 @@ async def test_policy_is_asked_again_when_an_approval_is_used(world: World) -> N
 
 @pytest.mark.req("GATE-9", "GATE-6")
 async def test_an_approval_by_a_role_that_the_policy_does_not_accept_does_not_count(world: World) -> None:
-    """The node asked the boss; the policy wants the cfo: the boss's yes is not enough, and the cfo is asked."""
+    """The node asked the boss and the policy requires the cfo: the cfo is asked too."""
     shop = Receiver()
     order = write(shop)
 
@@ -515,7 +515,7 @@ async def test_acknowledgements_and_reassignments_are_recorded(world: World) -> 
 
 @pytest.mark.req("GATE-9")
 async def test_a_plan_written_into_the_row_does_not_run(world: World) -> None:
-    """The holder makes a changed plan anew: what differs in a field that may not be changed is not run."""
+    """The holder computes a changed plan again and does not run it if a field differs that is not editable."""
     s = await scene(world, editable=("amount",))
     old = s.row
     plan = json.loads(old.plans)[0]
@@ -557,7 +557,7 @@ async def test_an_approval_altered_before_its_use_is_withdrawn_and_requested_aga
 
 
 async def test_an_altered_approval_of_an_earlier_node_allows_nothing(world: World) -> None:
-    """Its call is made in another visit, which asks nobody: a person is called, and the receiver hears nothing."""
+    """Another visit makes the call without a request: a person is called, and the receiver gets no call."""
     shop = Receiver()
     order = write(shop, key="order/{what}/{amount}", once_per="run")
     flow = Workflow("two", state=State)

@@ -44,7 +44,7 @@ BOSS = role("boss")
 
 
 def asking(act: Any, *, within: timedelta = timedelta(hours=1), valid_for: timedelta = timedelta(hours=24)) -> Any:
-    """A workflow that asks for one order, and makes it if it may."""
+    """Workflow that requests approval of one order, and makes it if approved."""
 
     async def body(ctx: Ctx) -> None:
         decision = await ctx.approval(
@@ -61,7 +61,7 @@ def asking(act: Any, *, within: timedelta = timedelta(hours=1), valid_for: timed
 @pytest.mark.req("GATE-1", "GATE-9")
 @pytest.mark.every_store
 async def test_the_run_waits_as_a_row_and_does_what_was_approved_once(world: World) -> None:
-    """Nothing runs meanwhile; the approval is consumed by the one effect, in the commit that intends it."""
+    """No task runs while it waits; the commit that intends the effect consumes the approval."""
     shop = Receiver()
     flow = asking(write(shop))
     process = world.worker(flow)
@@ -115,7 +115,7 @@ async def test_a_late_decision_is_refused_and_expiry_decides_nothing(world: Worl
     process = world.worker(flow)
     await world.start(flow)
     approval = world.pending()
-    process.freeze()  # nobody has noticed the expiry yet
+    process.freeze()  # the expiry is not recorded yet
     await world.pass_(HOUR)
     with pytest.raises(Conflict, match="expired"):
         await world.decide(approval)
@@ -131,7 +131,7 @@ async def test_a_late_decision_is_refused_and_expiry_decides_nothing(world: Worl
 
 @pytest.mark.req("GATE-9")
 async def test_no_decision_is_accepted_after_a_cancel(world: World) -> None:
-    """The commit that posts the cancel withdraws what is pending, whoever holds the run."""
+    """The commit of the cancel withdraws pending approvals, whether or not a worker holds the run."""
     flow = asking(write(Receiver()))
     process = world.worker(flow)
     await world.start(flow)
@@ -199,7 +199,7 @@ async def test_only_the_chosen_alternative_runs(world: World) -> None:
 
 @pytest.mark.req("GATE-9")
 async def test_approval_of_a_changed_plan_is_requested_again(world: World) -> None:
-    """What the node wants has changed while a person had not answered: the old request is withdrawn."""
+    """The node requests another plan while the approval is pending: the old request is withdrawn."""
     shop = Receiver()
     order = write(shop)
     amount = [100]
@@ -225,7 +225,7 @@ async def test_approval_of_a_changed_plan_is_requested_again(world: World) -> No
 
 @pytest.mark.req("GATE-9")
 async def test_two_approvals_of_one_activity_need_names(world: World) -> None:
-    """Under one name each would withdraw the other for ever; the second asking is refused, with the remedy."""
+    """Under one name each would withdraw the other, so the second request is refused with the remedy."""
     order = write(Receiver())
 
     async def body(ctx: Ctx) -> None:
@@ -242,7 +242,7 @@ async def test_two_approvals_of_one_activity_need_names(world: World) -> None:
 
 @pytest.mark.req("GATE-9")
 async def test_an_approval_that_lapsed_is_requested_again(world: World) -> None:
-    """valid_for counts from the decision; after it the yes is worth nothing."""
+    """valid_for counts from the decision; afterwards the approval allows nothing."""
     shop = Receiver()
     flow = asking(write(shop), within=timedelta(hours=20), valid_for=timedelta(minutes=30))
     first = world.worker(flow)
@@ -278,7 +278,7 @@ async def test_an_approval_survives_a_crash_between_its_consumption_and_the_call
 
 @pytest.mark.req("GATE-9", "EFF-2")
 async def test_an_open_effect_whose_approval_lapsed_calls_a_person(world: World) -> None:
-    """After valid_until an open one is `ask` in every mode; once a person says it did not happen, it is asked anew."""
+    """After valid_until an open effect calls a person in every mode; after "did not happen" it is requested again."""
     shop = Receiver(Acts(Perhaps("lost")), dedupes=True)
     flow = asking(write(shop, mode="reconcile"), valid_for=timedelta(minutes=2))
     shop.tells = []
@@ -302,7 +302,7 @@ async def test_an_open_effect_whose_approval_lapsed_calls_a_person(world: World)
 
 @pytest.mark.req("GATE-9")
 async def test_a_call_is_not_sent_after_its_approval_has_lapsed(world: World) -> None:
-    """The intent's last moment ends with the approval, also for a holder that stood still between the two."""
+    """The intent's deadline ends with the approval, also for a holder that was suspended in between."""
     shop = Receiver()
     flow = asking(write(shop), valid_for=timedelta(seconds=5))
     process = world.worker(flow)
@@ -400,7 +400,7 @@ async def test_policy_may_ask_a_person(world: World, approve: bool) -> None:
 
 @pytest.mark.req("GATE-9", "EFF-4")
 async def test_a_run_s_end_leaves_no_approval_open(world: World) -> None:
-    """What is pending or unused when the run ends is withdrawn in the same commit."""
+    """The commit that ends the run withdraws approvals that are pending or unused."""
     shop = Receiver(NotSent("down"))
     order = write(shop)
 

@@ -1,4 +1,4 @@
-"""Further attempts: how many, how long apart, and what stands between a doubt and another call (S-17)."""
+"""Attempts: how many, how far apart, and the checks between an uncertain call and the next one (S-17)."""
 
 import asyncio
 from datetime import timedelta
@@ -26,7 +26,7 @@ from tests.engine.world import (
 
 @pytest.mark.req("EFF-4")
 async def test_three_attempts_then_a_person_may_order_another(world: World) -> None:
-    """What is known not to have happened is refused as retries_exhausted; `continue` re-opens exactly that one."""
+    """An effect that did not happen is refused as retries_exhausted; `continue` reopens exactly that one."""
     shop = Receiver(*[NotSent("down")] * 3)
     flow = ordering(write(shop), "a")
     world.worker(flow)
@@ -101,7 +101,7 @@ async def test_exhausted_calls_inside_a_task_group_can_be_continued(world: World
 
 @pytest.mark.req("EFF-4", "REC-1")
 async def test_a_long_wait_parks_the_run_and_another_worker_goes_on_with_the_next_attempt(world: World) -> None:
-    """More than 5 s hold nobody: the run is a row; attempts and waits live on the effect and survive a crash."""
+    """A wait of more than 5 s parks the run; attempts and waits are on the effect and survive a crash."""
     shop = Receiver(RetryLater("busy", after=timedelta(seconds=20)))
     flow = ordering(write(shop), "a")
     first = world.worker(flow)

@@ -1,4 +1,4 @@
-"""Attention: a person is called with all he needs, and the run goes on from where it stood (RUN-2)."""
+"""Attention: a person gets all the facts, and the run continues where it stopped (RUN-2)."""
 
 import asyncio
 from datetime import timedelta
@@ -15,7 +15,7 @@ Ctx = Context[State]
 
 @pytest.mark.req("RUN-2", "EFF-1")
 async def test_an_unexpected_exception_keeps_node_and_visit_and_shows_its_traceback(world: World) -> None:
-    """`continue` goes on in the same visit, after the fix: what was done stays done."""
+    """After the fix, `continue` resumes the same visit; its effects are not repeated."""
     shop = Receiver()
     order = write(shop)
     bug = [True]
@@ -82,7 +82,7 @@ async def test_a_signal_does_not_execute_a_run_in_attention(world: World) -> Non
 
 @pytest.mark.req("RUN-2")
 async def test_an_answered_reason_is_not_shown_again(world: World) -> None:
-    """An exception was continued; the doubt that follows stands alone, and answering it is enough."""
+    """An exception was continued; the uncertain effect that follows is the only entry."""
     shop = Receiver(Acts(Perhaps("lost")))
     order = write(shop)
     walks: list[int] = []
@@ -183,7 +183,7 @@ async def test_it_did_not_happen_is_too_early_while_a_call_could_still_land(worl
 
 @pytest.mark.req("EFF-2")
 async def test_continue_does_not_answer_an_uncertain_effect(world: World) -> None:
-    """The doubt has answers of its own; the error says how to give them."""
+    """An uncertain effect has other answers; the error names the command."""
     flow = ordering(write(Receiver(Perhaps("lost"))), "a")
     world.worker(flow)
     await world.start(flow)
@@ -257,7 +257,7 @@ async def test_a_failing_run_settles_open_effects_before_it_ends(world: World) -
 
 @pytest.mark.req("RUN-2")
 async def test_a_run_returns_the_value_of_its_outcome_function(world: World) -> None:
-    """By default its last state; a mistake in the function is attention, and the run has not ended."""
+    """The default is its last state; an error in the function is attention, and the run has not ended."""
 
     async def body(ctx: Ctx) -> None:
         ctx.state.n = 7

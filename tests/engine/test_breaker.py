@@ -52,7 +52,7 @@ async def out(world: World, erp: Erp, n: int = FEW, **options: Any) -> list[str]
 
 
 async def test_an_outage_is_one_item_and_uses_up_no_attempts(world: World) -> None:
-    """Three hundred runs: a handful of calls, one sign, no run in attention; then it is back, and all are done once."""
+    """Three hundred runs: a few calls, one open breaker, no run in attention; afterwards each is done once."""
     erp = Erp()
     runs = await out(world, erp, 300)
     assert len(erp.attempts) < 3 * BREAKER_AFTER
@@ -83,7 +83,7 @@ async def test_a_waiting_run_shows_its_wait_and_its_end(world: World) -> None:
 
 
 async def test_at_its_end_exactly_one_run_tries(world: World) -> None:
-    """Whoever writes the sign first has the right to try; the others wait for what it comes to."""
+    """The run that writes the row first may try; the others wait for its result."""
     erp = Erp()
     runs = await out(world, erp)
     slow = Slow()
@@ -108,7 +108,7 @@ async def test_at_its_end_exactly_one_run_tries(world: World) -> None:
 
 
 async def test_two_that_want_to_try_at_once_are_one(world: World) -> None:
-    """The right to try is the sign's next version: of two who read the same, the store takes one."""
+    """The right to try is the row's next version: of two that read the same one, the store accepts one."""
     erp = Erp()
     await out(world, erp)
     await world.off_duty()
@@ -165,7 +165,7 @@ async def test_one_run_alone_opens_no_breaker(world: World) -> None:
 
 @pytest.mark.parametrize("answer", [Refused("sold_out"), "it was done"])
 async def test_an_answer_between_two_failures_resets_the_count(world: World, answer: Any) -> None:
-    """A no is an answer too: whoever says it is not away."""
+    """A refusal is an answer too, so the provider is not away."""
     fails = [ConnectionRefusedError()] * (BREAKER_AFTER - 1)
     erp = Receiver(*fails, answer, *fails, "ok")
     flow = ordering(at_erp(erp, retry=Retry(attempts=1)), "a")
@@ -193,7 +193,7 @@ async def test_a_breaker_is_of_one_provider_and_one_tenant(world: World) -> None
 
 @pytest.mark.req("RUN-9")
 async def test_an_operator_closes_a_breaker_or_turns_it_into_a_pause(world: World) -> None:
-    """Released, all try at once; made a hold, it stays up until a person takes it down."""
+    """Closed, all runs try at once; as a pause it lasts until an operator ends it."""
     erp = Erp()
     runs = await out(world, erp)
     await pauses.pause(world.store, "t", "provider/erp", actor="op", reason="they are moving house")
@@ -207,7 +207,7 @@ async def test_an_operator_closes_a_breaker_or_turns_it_into_a_pause(world: Worl
 
 
 async def test_an_uncertain_call_is_resent_under_its_key_when_the_provider_is_back(world: World) -> None:
-    """Timeouts trip it as well; a repeat waits like everybody, and the receiver dedupes."""
+    """Timeouts open it too; a resend waits like all calls, and the receiver deduplicates."""
     erp = Erp()
     erp.dedupes = True
     erp.away = TimeoutError("no answer")

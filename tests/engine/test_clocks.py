@@ -1,4 +1,4 @@
-"""What time brings: approvals nobody decides, ceilings, more time, and how people hear of it (GATE-3…5, S-3, S-21)."""
+"""Timers: approvals without a decision, total timeouts, extensions, and alerts about them (GATE-3…5, S-3, S-21)."""
 
 import asyncio
 from collections.abc import Sequence
@@ -115,7 +115,7 @@ async def test_asked_again_it_is_another_request_with_its_own_96_hours(world: Wo
 @pytest.mark.req("GATE-3")
 @pytest.mark.parametrize("place", ["before ask", "after ask", "after take"])
 async def test_ask_again_survives_the_crash_of_its_holder(world: World, place: str) -> None:
-    """The answer stands in the mailbox until somebody has asked."""
+    """The answer stays in the inbox until an execution has requested the approval again."""
     flow = negotiation(Receiver(), ceiling=timedelta(days=60))
     start = await begun(world, flow)
     process = await world.nights(flow, until=start + 96 * HOUR)
@@ -130,7 +130,7 @@ async def test_ask_again_survives_the_crash_of_its_holder(world: World, place: s
 
 @pytest.mark.req("GATE-3")
 async def test_ask_again_survives_a_pause(world: World) -> None:
-    """Answered in time, held beyond the week, released: it is asked anew, not cancelled."""
+    """Answered in time, paused beyond the week, resumed: it is requested again, not cancelled."""
     flow = negotiation(Receiver(), ceiling=timedelta(days=60))
     start = await begun(world, flow)
     await world.nights(flow, until=start + 96 * HOUR + 7 * DAY - MINUTE)
@@ -162,7 +162,7 @@ async def test_each_reason_has_its_own_clock_and_only_the_approval_s_goes_stale(
 
 @pytest.mark.req("GATE-3", "EFF-2")
 async def test_a_stale_run_with_an_uncertain_effect_waits_for_its_answer(world: World) -> None:
-    """It cannot end while nobody knows what it did; once a person has said, it ends for the reason it had."""
+    """It cannot end while an effect is uncertain; after the answer it ends for the reason it had."""
     shop = Receiver(RetryLater("busy", after=timedelta(seconds=30)), Acts(Perhaps("lost")))
     order, mail = write(shop), write(shop, name="mail")
 
@@ -203,7 +203,7 @@ async def test_168_hours_flag_once_under_the_trigger_s_name_and_never_kill(world
 
 @pytest.mark.req("GATE-4")
 async def test_an_extension_starts_the_total_timeout_again(world: World) -> None:
-    """From the moment it counts; refused while the run is not flagged, and without a length."""
+    """It counts from the flag; refused while the run is not flagged, and without a length."""
     flow = waiting()
     start = await begun(world, flow)
     with pytest.raises(Conflict, match="not flagged total_timeout"):
@@ -254,7 +254,7 @@ async def test_an_approval_decided_while_the_run_is_too_old_is_honoured(world: W
 @pytest.mark.parametrize("days", [14, 28])
 @pytest.mark.parametrize("at_start", [True, False])
 async def test_a_node_outlives_the_workflow_s_ceiling_by_design(world: World, days: int, at_start: bool) -> None:
-    """14 days of the bottleneck route, 28 of the strategic one, wherever it stands; a smaller one lowers nothing."""
+    """14 days of the bottleneck route, 28 of the strategic one, at any node; a smaller one lowers nothing."""
     flow = Workflow("negotiation", state=State)
     small, large = timedelta(hours=1), timedelta(days=days)
 
@@ -292,7 +292,7 @@ async def test_a_run_that_waits_for_a_slot_is_flagged_too_and_starts_when_one_is
 
 @pytest.mark.req("GATE-4")
 async def test_a_ceiling_that_passes_during_a_death_flags_once(world: World) -> None:
-    """The holder dies before its park lands: nothing was told; the next holder tells it, once."""
+    """The holder dies before its park lands, without an alert; the next holder sends it, once."""
     flow = waiting(ceiling=timedelta(hours=2))
     start = await begun(world, flow)
     await world.off_duty()
@@ -308,7 +308,7 @@ async def test_a_ceiling_that_passes_during_a_death_flags_once(world: World) -> 
 
 @pytest.mark.req("GATE-4")
 async def test_another_clock_mapping_loses_no_wake(world: World) -> None:
-    """A note, then another mapping before anybody looks: the run is due still, ceiling or not (S-4)."""
+    """A message, then another mapping before the next poll: the run is still due, ceiling or not (S-4)."""
     flow = waiting()
     await begun(world, flow)
     await world.off_duty()
@@ -344,7 +344,7 @@ class Channel:
 async def test_the_row_is_written_before_the_alert_and_a_failed_alert_hides_nothing(
     world: World, behaviour: str
 ) -> None:
-    """One authoritative write, then the notice; what fails, or takes too long, is counted, and other runs go on."""
+    """One authoritative write, then the alert; failures and timeouts are counted, and other runs continue."""
     channel = Channel(world, behaviour)
     flow = waiting(ceiling=timedelta(hours=2))
     start = await begun(world, flow)
@@ -388,7 +388,7 @@ async def test_an_alert_in_flight_does_not_delay_the_stop_of_a_worker(world: Wor
 
 @pytest.mark.req("GATE-5")
 async def test_a_refused_flag_sends_no_alert(world: World) -> None:
-    """Mail comes as the run is flagged: it walks again, and people hear once, of what stands."""
+    """A message comes as the run is flagged: it executes again, and operators get one alert."""
     channel = Channel(world)
 
     async def body(ctx: Ctx) -> None:

@@ -1,4 +1,4 @@
-"""What a run did is undone before it ends early: in reverse, each once, whatever dies meanwhile (S-19)."""
+"""Undo before a run ends early: in reverse order, each effect once, despite any crash (S-19)."""
 
 import json
 from typing import Any
@@ -29,7 +29,7 @@ from tests.mutants import remove
 
 
 def trip(*acts: Any, end: BaseException | None = None, waits: bool = False) -> Workflow[State]:
-    """One node that does each of `acts` in turn, and then ends, or waits for a signal."""
+    """Workflow of one node that makes each of `acts` in turn, and then ends or waits for a signal."""
 
     async def body(ctx: Context[State]) -> None:
         for n, act in enumerate(acts):
@@ -43,7 +43,7 @@ def trip(*acts: Any, end: BaseException | None = None, waits: bool = False) -> W
 
 
 def keys(receiver: Receiver) -> list[str]:
-    """What the receiver did, by the keys without tenant, run and visit."""
+    """Return the executed keys of the receiver, without tenant, run and visit."""
     return [key.split(":", 3)[3] for key in receiver.did]
 
 
@@ -125,7 +125,7 @@ async def test_a_death_at_each_point_of_the_undo(world: World, deaths: list[tupl
         getattr(process.wire, when)(place, process.kill)
         await world.pass_(2 * QUIET)
         second = "record" in place and mode == "reconcile" and process is not world.processes[1]
-        assert process.wire.dead or second, "it came to pass; what was recorded is found by asking, the second time"
+        assert process.wire.dead or second, "the crash happened; the second question finds the record"
         process.kill()
     world.worker(flow)
     await world.pass_(4 * QUIET)
@@ -207,7 +207,7 @@ async def test_an_undo_that_is_refused_calls_a_person_and_stops_those_before_it(
 
 @pytest.mark.req("EFF-6")
 async def test_an_undo_done_by_hand_is_not_called(world: World) -> None:
-    """Who did it and why stand in the ledger; the rest is undone as ever."""
+    """The ledger names the person and the reason; the other effects are undone."""
     other = await stuck(world, Refused("http_422"))
     await world.answer("undo_failed", "done_by_hand")
     assert (world.status(), keys(other)) == ("cancelled", ["undo/hotel/a"])
@@ -338,7 +338,7 @@ async def test_a_resend_beyond_its_window_calls_a_person(world: World) -> None:
     assert (world.reasons(), len(shop.attempts)) == (["effect_uncertain"], 1)
 
 
-# --- people and stop signs meanwhile ---------------------------------------------------------------------
+# --- answers and pauses during the undo -----------------------------------------------------------
 @pytest.mark.req("EFF-8")
 async def test_a_second_cancel_adds_nothing(world: World) -> None:
     other = await stuck(world, Refused("http_404"))

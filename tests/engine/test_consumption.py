@@ -1,4 +1,4 @@
-"""Whose decision it was is asked again when what it permits is about to be done (S10): a forged one does nothing."""
+"""An approval is checked again when it is used (S10): a forged one allows nothing."""
 
 import json
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""A death before or after any commit, and another one during the recovery from it: the same end, each effect once."""
+"""A crash before or after any commit, and another during its recovery: the same end, each effect once."""
 
 from datetime import timedelta
 from typing import Literal

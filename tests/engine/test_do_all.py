@@ -1,4 +1,4 @@
-"""Many calls at once: the members of a do_all are begun together, all settle, and refusals come as asked (S-16)."""
+"""do_all: its members begin together, all settle, and refusals come as declared (S-16)."""
 
 import asyncio
 from datetime import timedelta
@@ -91,7 +91,7 @@ async def test_at_most_limits_the_calls_in_flight(world: World) -> None:
 
 
 async def test_a_run_that_waits_for_one_of_several_calls_makes_the_others_later(world: World) -> None:
-    """A call beyond `at_most` has not begun when the node waits; the next re-run of the node makes it."""
+    """A call beyond `at_most` has not started when the node waits; the next re-run of the node makes it."""
     shop = Receiver("ok", RetryLater("later", after=timedelta(hours=1)), "ok", "ok", "ok")
     order = write(shop, retry=Retry(total_wait=timedelta(hours=2)))
     seen: list[Any] = []

@@ -45,7 +45,7 @@ async def test_a_run_does_its_effects_once_and_ends(world: World) -> None:
 @pytest.mark.req("EFF-1", "CKP-2")
 @pytest.mark.every_store
 async def test_a_hit_answers_what_was_recorded_and_calls_nothing(world: World) -> None:
-    """A re-walk of the same visit gets the recorded answer; the receiver hears nothing."""
+    """The next execution of the visit gets the recorded answer; the receiver gets no call."""
     shop = Receiver("first answer", "never this one")
     order = write(shop)
 
@@ -125,7 +125,7 @@ async def test_two_activities_under_one_key_at_the_same_moment_are_a_contradicti
 
 @pytest.mark.req("EFF-1", "FAIL-3")
 async def test_the_intent_is_durable_when_the_call_begins(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At the point before the call the effect stands in the store as intended, with its arguments."""
+    """At the point before the call the store has the intended effect with its arguments."""
     shop = Receiver()
     flow = ordering(write(shop), "a")
     found: list[str] = []
@@ -179,7 +179,7 @@ REQUEST = httpx2.Request("POST", "http://shop.test/orders")
 
 
 def status(code: int) -> httpx2.HTTPStatusError:
-    """What raise_for_status raises."""
+    """Return the exception of raise_for_status."""
     return httpx2.HTTPStatusError(f"{code}", request=REQUEST, response=httpx2.Response(code, request=REQUEST))
 
 
@@ -203,7 +203,7 @@ MODES = {"ask": {"mode": "ask"}, "reconcile": {"mode": "reconcile"}, "repeat": {
 
 
 def named(error: BaseException) -> str:
-    """For test ids."""
+    """Return the test id of a case."""
     return f"{type(error).__name__}-{error}"
 
 
@@ -282,7 +282,7 @@ async def test_an_uncertain_call_is_resent_under_the_same_key(world: World, erro
 
 @pytest.mark.req("EFF-2", "FAIL-2")
 async def test_a_call_that_outlives_its_timeout_is_uncertain(world: World) -> None:
-    """The activity's timeout ends the attempt; what it came to is not known."""
+    """The activity's timeout ends the attempt; its outcome is not known."""
     shop = Receiver(Slow(acts_first=True))
     flow = ordering(write(shop, timeout=timedelta(seconds=10)), "a")
     world.worker(flow)
@@ -324,7 +324,7 @@ async def test_any_text_of_a_refusal_is_recorded(world: World, text: str) -> Non
 @pytest.mark.req("EFF-1", "CKP-2")
 @pytest.mark.parametrize("durable", [False, True])
 async def test_a_lookup_is_made_once_for_its_visit_or_run(world: World, durable: bool) -> None:
-    """What a lookup answered stays the same on every walk of the visit."""
+    """The answer of a lookup is the same in every execution of the visit."""
     answers = iter(["1", "2"])
     price = reading(lambda: next(answers), durable=durable)
 

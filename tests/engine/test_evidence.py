@@ -1,4 +1,4 @@
-"""What a replaced holder was told too late; what is recorded under a key that another call asks for (S-10, S-18)."""
+"""Late answers of replaced holders, and keys that another call uses (S-10, S-18)."""
 
 import asyncio
 import json
@@ -33,7 +33,7 @@ from tests.engine.world import (
 # --- evidence ----------------------------------------------------------------------------------------------
 @pytest.mark.req("EFF-2", "REC-3")
 async def test_a_reconcile_gets_the_late_answers_of_a_replaced_worker(world: World) -> None:
-    """The late answer is read anew just before the receiver is asked, though it came after the run was taken."""
+    """The late answer is read just before the receiver is asked, so it counts if it came after the claim."""
     slow = Slow(acts_first=True)
     shop = Receiver(slow)
     told: list[tuple[LateAnswer, ...]] = []
@@ -71,7 +71,7 @@ async def test_a_reconcile_gets_the_late_answers_of_a_replaced_worker(world: Wor
 
 @pytest.mark.req("EFF-2", "REC-3")
 async def test_evidence_that_came_after_the_claim_is_read_too(world: World) -> None:
-    """The successor waits for the end of the settle time without giving the run back; meanwhile the answer comes."""
+    """The successor waits for the settle time without releasing the run; the answer comes during the wait."""
     slow = Slow(acts_first=True)
     shop = Receiver(slow)
     told: list[int] = []
@@ -163,7 +163,7 @@ class Changing:
 
 @pytest.mark.req("EFF-1", "EFF-7")
 async def test_the_recorded_answer_is_used_for_exactly_the_chosen_call(world: World) -> None:
-    """Nothing is called again; the choice outlives workers; a third digest is a contradiction of its own."""
+    """No call is made; the choice outlives workers; a third digest is another contradiction."""
     shop = Receiver("first", Perhaps("hung up"))
     changing = Changing(shop)
     world.worker(changing.flow)

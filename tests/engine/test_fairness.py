@@ -1,4 +1,4 @@
-"""Another tenant's backlog: whose runs a worker walks next, and with how many of its places (S35)."""
+"""Fairness between tenants: which runs a worker claims next, and with how many of its slots (S35)."""
 
 import asyncio
 from collections import Counter
@@ -74,7 +74,7 @@ def test_a_run_behind_thousands_of_another_tenant_is_among_the_first(name: str, 
 
 @pytest.mark.req("RUN-5")
 async def test_a_freed_slot_goes_to_the_tenant_with_the_fewest_runs(world: World) -> None:
-    """Of four places that one tenant holds, the other has the next, and in the end half; none is taken away."""
+    """One tenant holds four slots: the other gets the next free one, and half in the end; none is taken away."""
     gates: dict[tuple[str, str], asyncio.Event] = {}
 
     async def body(ctx: Ctx) -> None:

@@ -1,4 +1,4 @@
-"""A worker forgets by itself what a store need not keep any longer, a little at a time (RUN-4)."""
+"""Retention: a worker deletes expired rows, a few at a time (RUN-4)."""
 
 from collections.abc import Callable
 from typing import Any
@@ -30,7 +30,7 @@ def keys(world: World) -> list[str]:
 
 
 def counting(process: Process, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """What each look of this process forgets."""
+    """Return the numbers of rows that each pass of this process deletes."""
     forgotten: list[int] = []
     store = process.worker._store
     before: Callable[[int], Any] = store.forget

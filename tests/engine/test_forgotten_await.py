@@ -1,4 +1,4 @@
-"""A context call that the node never awaited: a person is called, with file and line, in place of a silent success."""
+"""Context calls without await: a person is called with file and line, instead of a silent success."""
 
 import asyncio
 import contextlib
@@ -160,7 +160,7 @@ async def test_tasks_that_were_not_awaited_and_made_no_call_call_a_person(world:
 
 
 async def test_calls_beside_one_that_was_refused_raise_no_alarm(world: World) -> None:
-    """The node takes another way at the first refusal, while the call beside it has not begun yet."""
+    """The node takes another way at the first refusal, before the call beside it has started."""
     flow = Workflow("beside", state=Go)
 
     @activity(key="no", no_undo="nothing to undo")

@@ -1,4 +1,4 @@
-"""Runs that kill their workers: groups that halve, and every death counted (S-5)."""
+"""Runs that crash their workers: groups are halved, and every crash is counted (S-5)."""
 
 import asyncio
 import json
@@ -349,7 +349,7 @@ async def test_a_worker_that_ends_without_a_request_counts_as_dead(world: World)
 
 @pytest.mark.req("REC-1")
 async def test_a_run_that_outlasts_the_drain_of_its_worker_is_no_death(world: World) -> None:
-    """A deploy: the worker was told to stop, and the call took longer than the grace."""
+    """A deploy: the worker was asked to stop, and the call took longer than the grace."""
     busy = one_node(for_ever, name="busy")
     await world.start(busy)
     for _ in range(4):

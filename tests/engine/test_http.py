@@ -1,4 +1,4 @@
-"""Calls over real HTTP: every status of S-17 in every mode, Retry-After, the key, the deadline, and what is asked."""
+"""Calls over real HTTP: every status of S-17 in every mode, Retry-After, the key and the deadline."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -47,7 +47,7 @@ class Case(BaseModel):
 
 
 class Expected(NamedTuple):
-    """What the ledger and the shop have in the end."""
+    """Expected state of the ledger and the shop."""
 
     status: str
     code: str
@@ -56,7 +56,7 @@ class Expected(NamedTuple):
 
 
 def expected(manner: Manner, mode: Mode) -> Expected:
-    """S-17, said once more and without the engine."""
+    """Return the expected result by S-17, independently of the engine."""
     if manner.status in DEFINITE:
         return Expected("refused", f"http_{manner.status}", 1, 0)
     if manner.status in (425, 429):
@@ -152,7 +152,7 @@ def trial(
 
 @pytest.mark.req("EFF-2", "EFF-4", "EFF-5")
 def test_every_status_in_every_mode() -> None:
-    """The table of S-17: what the ledger says, how often the shop was called, and how often it acted."""
+    """The table of S-17: the recorded status, the number of calls, and the number of actions."""
 
     async def test(t: Trial) -> None:
         async def one(manner: Manner, mode: Mode) -> None:

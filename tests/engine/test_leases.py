@@ -92,7 +92,7 @@ async def test_a_worker_that_was_frozen_and_replaced_sends_nothing_and_records_n
 
 @pytest.mark.req("EFF-3")
 async def test_a_call_is_not_sent_after_the_last_moment_of_its_intent(world: World) -> None:
-    """No replacement needed: 30 s after the intent it is too late; it is intended anew and done once."""
+    """Without a replacement: 30 s after the intent it is too late; it is intended again and made once."""
     shop = Receiver()
     flow = ordering(write(shop), "a")
     process = world.worker(flow)
@@ -110,7 +110,7 @@ async def test_a_call_is_not_sent_after_the_last_moment_of_its_intent(world: Wor
 @pytest.mark.req("EFF-3")
 @pytest.mark.parametrize("which", ["boot_off", "wall_off", "mono_off"])
 async def test_clocks_that_did_not_advance_alike_stop_the_call(world: World, which: str) -> None:
-    """A machine that was suspended: one of its clocks stood still. Nothing is sent under that intent."""
+    """A suspended machine: one of its clocks did not advance. Nothing is sent under that intent."""
     shop = Receiver()
     flow = ordering(write(shop), "a")
     process = world.worker(flow)
@@ -177,7 +177,7 @@ async def test_a_run_past_its_execution_budget_is_taken_from_a_living_worker(wor
 
 @pytest.mark.req("REC-2")
 async def test_one_stuck_run_does_not_block_others(world: World) -> None:
-    """A run held here beyond its budget is due for ever; the others of the lane are still taken, and nothing spins."""
+    """A run held beyond its budget stays due; other runs of the lane are still claimed, without a busy loop."""
 
     async def stuck(ctx: Ctx) -> None:
         await world.time.sleep(100 * HOUR)
@@ -193,7 +193,7 @@ async def test_one_stuck_run_does_not_block_others(world: World) -> None:
 
 @pytest.mark.req("REC-2")
 async def test_an_owned_run_s_due_at_moves_with_advance_only(world: World) -> None:
-    """Renewals touch one row, the worker's; a second node has a budget of its own."""
+    """Renewals write one row, the worker's; a second node gets a new budget."""
     flow = Workflow("two", state=State)
 
     @flow.node(start=True)
@@ -219,7 +219,7 @@ async def test_an_owned_run_s_due_at_moves_with_advance_only(world: World) -> No
 
 @pytest.mark.req("REC-1", "REC-3")
 async def test_a_claim_whose_answer_was_lost_is_given_back(world: World) -> None:
-    """Ours in the store, walked by nobody: the next renewal gives it back, and it runs."""
+    """The store assigns it to this worker, which does not execute it: the next heartbeat releases it."""
     flow = ordering(write(Receiver()), "a")
     process = world.worker(flow)
     process.wire.lose_takes = True
@@ -287,7 +287,7 @@ async def test_a_closed_worker_stops_and_must_start_under_a_new_id(world: World)
 
 @pytest.mark.req("REC-3")
 async def test_a_drained_worker_gives_back_what_it_holds(world: World) -> None:
-    """SIGTERM: no further take; at the next checkpoint the run is due at once for somebody else."""
+    """SIGTERM: it claims no run; at the next checkpoint the run is due for another worker."""
     slow = Slow()
     shop = Receiver(slow)
     order = write(shop)
@@ -371,7 +371,7 @@ def threaded(began: threading.Event, go: threading.Event, did: list[str], **opti
 
 @pytest.mark.req("EFF-3")
 async def test_a_plain_function_runs_in_a_thread_and_is_recorded(world: World) -> None:
-    """The event loop is free meanwhile."""
+    """The event loop stays free."""
     began, go, did = threading.Event(), threading.Event(), []  # type: ignore[var-annotated]
     flow = ordering(threaded(began, go, did), "a")
     world.worker(flow)
@@ -402,7 +402,7 @@ async def test_a_thread_that_outlives_its_timeout_calls_a_person_in_every_mode(w
 @pytest.mark.req("EFF-3")
 @pytest.mark.parametrize("patience", [19, 9])
 async def test_a_call_queued_behind_a_hanging_thread_is_made_once_that_is_given_up(world: World, patience: int) -> None:
-    """One thread, hanging. What waits behind it has not begun: never uncertain, made when there is a thread."""
+    """One thread hangs. The next call has not started, so it is never uncertain, and is made later."""
     began, go, did = threading.Event(), threading.Event(), []  # type: ignore[var-annotated]
     hangs = threaded(began, go, did, timeout=timedelta(seconds=20))
     queued = threaded(began, go, did, timeout=timedelta(seconds=patience))

@@ -66,7 +66,7 @@ async def test_a_node_that_returns_itself_makes_any_number_of_calls(world: World
 
 
 async def test_an_approval_offers_so_many_plans_and_no_more(world: World) -> None:
-    """The one asked for is one of them. Nobody is asked about too many: the author is told."""
+    """The requested plan counts. With too many the author gets an error and no approver is asked."""
     shop = Receiver()
     act = write(shop)
 

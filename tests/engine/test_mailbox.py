@@ -1,4 +1,4 @@
-"""The mailbox: no note is lost, none is answered to by a run that has ended, and a cancel is heard (S-1)."""
+"""Inbox: no message is lost, a run that has ended accepts none, and a cancel is obeyed (S-1)."""
 
 from datetime import timedelta
 
@@ -27,7 +27,7 @@ Ctx = Context[State]
 
 
 async def hears(ctx: Ctx) -> None:
-    """Waits for one signal."""
+    """Workflow that waits for one signal."""
     ctx.state.said = [(await ctx.receive("go", Go)).word]
 
 
@@ -36,7 +36,7 @@ async def hears(ctx: Ctx) -> None:
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.every_store
 async def test_a_message_sent_while_the_run_parks_is_read(world: World, verb: str, when: str) -> None:
-    """A park names the mail as read: refused if it moved. The model's trace "asleep with mail" cannot happen."""
+    """A park names the inbox number it has read, and is refused if it has changed."""
     flow = one_node(hears)
     process = world.worker(flow)
     getattr(process.wire, when)(f"r1 {verb}", lambda: world.signal_now("go", word="heard"))
@@ -88,7 +88,7 @@ async def test_a_run_does_not_end_over_an_accepted_cancel(world: World) -> None:
 
 @pytest.mark.req("RUN-4")
 async def test_a_signal_with_an_id_is_left_once(world: World) -> None:
-    """The second one is told so and adds nothing."""
+    """The second call returns False and adds nothing."""
     flow = one_node(hears)
     await world.start(flow)
     assert await world.signal("go", signal_id="s1", word="a") is True
@@ -103,7 +103,7 @@ async def test_a_signal_with_an_id_is_left_once(world: World) -> None:
 @pytest.mark.req("EFF-8", "RUN-2")
 @pytest.mark.every_store
 async def test_a_waiting_run_is_cancelled_at_once(world: World) -> None:
-    """Who and why stand in its last event."""
+    """Its last event has the person and the reason."""
     flow = one_node(hears)
     world.worker(flow)
     await world.start(flow)
@@ -146,7 +146,7 @@ async def test_a_cancel_learnt_from_the_answer_to_an_intent_stops_the_call(world
 @pytest.mark.req("EFF-8", "EFF-2")
 @pytest.mark.parametrize(("mode", "acted"), [("reconcile", True), ("reconcile", False), ("ask", True)])
 async def test_a_cancel_settles_effects_left_open_by_a_dead_worker(world: World, mode: str, acted: bool) -> None:
-    """Looked up, or asked of a person; never called again, never ended over; what was done is undone."""
+    """Reconciled, or answered by a person; never called again; then undone."""
     slow = Slow(acts_first=acted)
     shop = Receiver(slow)
     flow = ordering(write(shop, mode=mode, undo=True), "a")

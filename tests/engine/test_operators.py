@@ -1,4 +1,4 @@
-"""Operators: stop signs, answers by reason, nodes that are gone (S-21, S-23)."""
+"""Operators: pauses, answers by reason, and nodes that are gone (S-21, S-23)."""
 
 import asyncio
 import json
@@ -70,7 +70,7 @@ async def test_an_effect_in_flight_finishes_and_no_further_attempt_begins(world:
 
 @pytest.mark.req("RUN-9")
 async def test_a_run_that_parked_after_the_resume_checks_again_within_a_minute(world: World) -> None:
-    """It had read the sign while it was up, and parks after the release has looked for whom to wake."""
+    """It had read the pause before, and parks after the resume has woken the waiting runs."""
     flow = ordering(write(Receiver()), "a")
     process = world.worker(flow)
     await world.hold("tenant")
@@ -87,7 +87,7 @@ async def test_a_run_that_parked_after_the_resume_checks_again_within_a_minute(w
 
 @pytest.mark.req("RUN-9")
 async def test_a_worker_reads_a_cached_pause_again(world: World) -> None:
-    """Between two heartbeats; the sign in its memory alone stops nobody."""
+    """Between two heartbeats: the cached pause alone stops no run."""
     flow = ordering(write(Receiver()), "a")
     world.worker(flow)
     await world.hold("tenant")
@@ -134,7 +134,7 @@ async def test_a_paused_run_can_be_cancelled(world: World) -> None:
 
 # --- answers by reason -----------------------------------------------------------------------------------------
 def exhausting(shop: Receiver, *what: str) -> Workflow[State]:
-    """Each call has one attempt; what a person gave up is handled, anything else is not."""
+    """Workflow whose calls have one attempt; a call that was given up is handled."""
     order = write(shop, retry=Retry(attempts=1))
 
     async def body(ctx: Ctx) -> None:
@@ -152,7 +152,7 @@ def exhausting(shop: Receiver, *what: str) -> Workflow[State]:
 @pytest.mark.req("EFF-4", "RUN-2")
 @pytest.mark.parametrize("choice", ["retry", "give_up", "cancel"])
 async def test_attempts_used_up_are_answered_in_three_ways(world: World, choice: str) -> None:
-    """Retry calls once more; what is given up is an answer a node may handle; cancel ends the run."""
+    """Retry calls once more; a call given up is an answer the node may handle; cancel ends the run."""
     shop = Receiver(NotSent("down"))
     flow = exhausting(shop, "a")
     world.worker(flow)
@@ -168,7 +168,7 @@ async def test_attempts_used_up_are_answered_in_three_ways(world: World, choice:
 
 @pytest.mark.req("EFF-4", "RUN-2")
 async def test_an_answer_names_its_effect_and_counts_once(world: World) -> None:
-    """Two calls whose attempts are used up: each gets its own answer, and another one is told what was said."""
+    """Two calls used up their attempts: each gets an answer, and a second answer is refused with the first."""
     shop = Receiver(NotSent("down"), NotSent("down"))
     order = write(shop, retry=Retry(attempts=1))
 
@@ -314,7 +314,7 @@ def cut() -> Workflow[State]:
 
 @pytest.mark.req("RUN-8")
 async def test_a_node_that_is_gone_is_continued_by_a_worker_that_has_it_again(world: World) -> None:
-    """Nothing is lost or guessed: the run stands where it stood, with a sentence, until a deployment has the node."""
+    """Nothing is lost or guessed: the run keeps its place, with a sentence, until a deployment has the node."""
     process = world.worker(whole())
     await world.start(whole())
     process.worker.drain()

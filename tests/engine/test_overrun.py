@@ -1,4 +1,4 @@
-"""A holder that waits for something that does not end lets its run go, where a person sees it (REC-2)."""
+"""An executor that waits for a call or commit without end releases its run, visibly (REC-2)."""
 
 import asyncio
 import json
@@ -155,7 +155,7 @@ async def test_an_executor_beyond_its_claim_is_given_up_and_the_run_is_claimed_a
 async def test_a_holder_that_waits_for_a_store_without_writes_keeps_its_answers(
     world: World, monkeypatch: pytest.MonkeyPatch, reads: bool
 ) -> None:
-    """No other worker can take the run meanwhile, and the answer of the call is not lost: a full disk, say."""
+    """No other worker can claim the run, and the answer of the call is kept, e.g. while the disk is full."""
     shop = Receiver()
     flow = ordering(write(shop), "a")
     serving = world.worker(flow)

@@ -25,9 +25,9 @@ def memos(world: World) -> list[dict[str, Any]]:
 
 @pytest.mark.req("FAIL-1", "GATE-6", "GATE-7")
 async def test_fail_1_a_model_proposes_a_disallowed_tool(world: World) -> None:
-    """Checked, denied, recorded with who proposed what, by which rule and version; nothing reaches the world.
+    """Checked, denied and recorded with proposer, rule and version; no call is made.
 
-    A program that does it all the same is stopped: the write is denied too, and a person is called.
+    If the program makes the call despite the denial, the effect is denied too, and a person is called.
     """
     shop = Receiver()
     wipe, order = write(shop, name="wipe"), write(shop)

@@ -1,4 +1,4 @@
-"""Limits on calls hold over all workers together, visibly, and cost those nothing who declare none (S-23)."""
+"""Rate limits hold for all workers together, are visible, and cost nothing without a limit (S-23)."""
 
 import asyncio
 from typing import Any

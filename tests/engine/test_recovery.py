@@ -1,4 +1,4 @@
-"""What decides who holds a run, and what is counted when a recovery fails (S-2, S-4)."""
+"""Recovery: who may claim a run, and which failures are counted (S-2, S-4)."""
 
 from datetime import timedelta
 from typing import Any
@@ -57,7 +57,7 @@ async def test_a_clock_that_is_wrong_takes_nothing_and_loses_nothing(
 @pytest.mark.req("REC-6")
 @pytest.mark.parametrize("jump", [-2 * HOUR, 2 * HOUR])
 async def test_a_clock_that_jumps_is_noticed_before_the_next_call(world: World, jump: int) -> None:
-    """The wall clock leaps between the intent and the call: it is intended anew, and made once."""
+    """The wall clock jumps between intent and call: it is intended again, and made once."""
     shop = Receiver()
     flow = ordering(write(shop, mode="reconcile"), "a")
     process = world.worker(flow)

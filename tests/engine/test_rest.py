@@ -1,4 +1,4 @@
-"""A run at rest: what it told stands in its history, and nothing of it is left in memory."""
+"""A parked run: its log entries are in its history, and nothing of it stays in memory."""
 
 import asyncio
 import logging

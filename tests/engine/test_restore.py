@@ -1,4 +1,4 @@
-"""A restored store repeats nothing by itself: what the lost time may have done is proven or asked (I42)."""
+"""A restored store repeats nothing by itself: calls of the lost time are proven or asked about (I42)."""
 
 import json
 from datetime import timedelta
@@ -17,7 +17,7 @@ from tests.engine.world import MINUTE, QUIET, SECOND, Go, Receiver, Slow, State,
 
 
 def backup(world: World) -> MemoryCore:
-    """What a backup taken now holds."""
+    """Return the rows of a backup taken now."""
     copy = MemoryCore(world.time)
     for kind in KINDS:
         for row in world.core.rows.under(kind, ()):
@@ -134,7 +134,7 @@ async def test_resend_the_same_key_while_the_receiver_surely_remembers_it(
 
 @pytest.mark.req("TEST-4", "EFF-3")
 async def test_an_effect_open_at_the_backup_is_uncertain_at_once(world: World) -> None:
-    """Its call was under way: whatever its mode, a person looks; what is known to be done stays done."""
+    """Its call was in flight: a person decides in every mode; finished effects stay done."""
     slow = Slow()
     shop = Receiver("did order/a", slow)
     flow = ordering(write(shop, if_uncertain=resend(remembered_for=timedelta(days=2))), "a", "b")
@@ -156,7 +156,7 @@ async def test_an_effect_open_at_the_backup_is_uncertain_at_once(world: World) -
 
 @pytest.mark.req("TEST-4", "REC-3")
 async def test_no_process_of_the_lost_time_can_write(world: World) -> None:
-    """A worker that nobody stopped: its rows are closed, so its batches are refused, and it calls nothing more."""
+    """A worker that still runs: its rows are closed, its batches are refused, and it makes no call."""
     shop = Receiver()
     flow = waiting_then(write(shop))
     zombie = world.worker(flow)

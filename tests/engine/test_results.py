@@ -1,4 +1,4 @@
-"""What a run produces: keyed, in chunks under the claim, never lost to a failed write, and counted from the rows."""
+"""Results of a run: keyed, stored in chunks under the claim, never lost to a failed write, counted from the rows."""
 
 import asyncio
 import json
@@ -27,7 +27,7 @@ def results(world: World, run: str = "r1") -> list[Result]:
 
 
 def counted(world: World) -> list[dict[str, int]]:
-    """What the events say of results, in their order."""
+    """Return the result counts of the events, in order."""
     data = [json.loads(e.body)["data"] for e in world.events()]
     return [d["results"] for d in data if "results" in d]
 
@@ -128,7 +128,7 @@ async def test_a_write_that_fails_loses_nothing(world: World, part: str, how: st
     await world.pass_(QUIET)
     assert world.status() == "completed"
     assert [r.ordinal for r in results(world)] == list(range(1, 121))
-    assert {r.version for r in results(world)} == {1}, "what stands there already is not written again"
+    assert {r.version for r in results(world)} == {1}, "a stored result is not written again"
     assert counted(world) == [{"count": 120, "emitted": 120}]
 
 
@@ -157,7 +157,7 @@ async def test_a_death_at_any_chunk_loses_nothing(world: World, part: str, side:
 
 @pytest.mark.req("REC-3")
 async def test_a_holder_that_was_replaced_adds_nothing(world: World) -> None:
-    """The chunk is fenced: what a zombie produces does not land beside its successor's."""
+    """The chunk is fenced: a replaced holder stores no results beside its successor's."""
     held = Slow()
     flow = Workflow("zombie", state=Go)
     names: list[str] = []

@@ -1,4 +1,4 @@
-"""Reject and go round once more: exactly one new visit, whatever dies on the way (FAIL-10, FAIL-5, S-20)."""
+"""Reject and run another round: exactly one new visit, despite any crash (FAIL-10, FAIL-5, S-20)."""
 
 import json
 from datetime import timedelta
@@ -53,7 +53,7 @@ def rounds(shop: Receiver) -> Workflow[State]:
 
 
 async def cycle(world: World, flow: Workflow[State], *points: tuple[str, str, str]) -> list[Any]:
-    """The first round, "again", and one worker for each point at which it dies or stands still."""
+    """Play the first round and "again", with one worker for each point at which it dies or is suspended."""
     first = world.worker(flow)
     await world.start(flow)
     first.worker.drain()
@@ -86,7 +86,7 @@ def check(world: World, shop: Receiver) -> None:
 @pytest.mark.req("FAIL-10", "EFF-1", "CKP-2", "RUN-3", "APP-1")
 @pytest.mark.parametrize("point", POINTS, ids=lambda p: "-".join(p).replace(" ", "-"))
 async def test_recovery_overlaps_the_cycle_back(world: World, point: tuple[str, str, str]) -> None:
-    """The holder dies, or stands still and wakes after it was replaced, at each point of the walk that goes round."""
+    """The holder dies, or is suspended and wakes after its replacement, at each point of the new round."""
     shop = Receiver()
     flow = rounds(shop)
     (process,) = await cycle(world, flow, point)
@@ -107,7 +107,7 @@ async def test_recovery_of_a_recovery_overlaps_the_cycle_back(world: World, i: i
 
 @pytest.mark.req("APP-1", "GATE-9")
 async def test_there_is_no_third_round(world: World) -> None:
-    """The second request does not offer it: refused to whoever asks for it, and a rejection ends the run."""
+    """The second request does not offer it: every request for it is refused, and a rejection ends the run."""
     shop = Receiver()
     flow = rounds(shop)
     await cycle(world, flow)
@@ -138,7 +138,7 @@ async def test_of_many_answers_again_is_one_and_counts_once(world: World) -> Non
 @pytest.mark.req("FAIL-5", "GATE-3")
 @pytest.mark.parametrize("given", [{"approve": True}, {"approve": False}, {"again": True}])
 async def test_an_answer_after_the_expiry_is_always_refused(world: World, given: dict[str, bool]) -> None:
-    """By the store's clock: also while no worker lives that could have expired it, and after one has."""
+    """The store's clock decides, whether or not a worker has recorded the expiry."""
     shop = Receiver()
     flow = rounds(shop)
     world.worker(flow)

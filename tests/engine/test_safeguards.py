@@ -1,4 +1,4 @@
-"""Each safeguard removed once: what it keeps from happening then happens, so the tests that show it are not empty."""
+"""Each safeguard removed once: the failure that it prevents happens, so its tests are not empty."""
 
 import asyncio
 from datetime import timedelta
@@ -33,7 +33,7 @@ Patch = pytest.MonkeyPatch
 async def test_without_the_last_check_a_replaced_holder_calls_a_second_time(
     world: World, monkeypatch: Patch, guarded: bool
 ) -> None:
-    """Replaced between its intent and its call, it sends all the same."""
+    """Replaced between its intent and its call, it sends the call."""
     if not guarded:
         remove("no_last_check", monkeypatch)
     shop = Receiver()
@@ -164,7 +164,7 @@ async def test_without_the_digest_another_plan_than_the_approved_one_runs(
 async def test_without_compare_and_set_two_decisions_are_both_accepted(
     world: World, monkeypatch: Patch, guarded: bool
 ) -> None:
-    """Read, then write: the second decider is told "accepted" as well."""
+    """Read, then write: the second decision is accepted too."""
     if not guarded:
         remove("decided_twice", monkeypatch)
     order = write(Receiver())
@@ -182,7 +182,7 @@ async def test_without_compare_and_set_two_decisions_are_both_accepted(
         try:
             await world.decide(approval, approve=each)
             accepted += 1
-        except Exception:  # the loser is told
+        except Exception:  # the second decision is refused
             pass
     assert accepted == (1 if guarded else 2)
 
@@ -192,7 +192,7 @@ async def test_without_compare_and_set_two_decisions_are_both_accepted(
 async def test_without_the_expiry_in_the_condition_a_late_decision_counts(
     world: World, monkeypatch: Patch, guarded: bool
 ) -> None:
-    """Nobody has swept yet: the row still says pending."""
+    """The expiry is not recorded yet: the row is still pending."""
     if not guarded:
         remove("no_expiry", monkeypatch)
     shop = Receiver()

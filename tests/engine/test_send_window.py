@@ -19,7 +19,7 @@ RUNS = 300
 
 
 class Unsent:
-    """Counts the intents that are durable while their calls have not begun."""
+    """Counter of intents that are durable while their calls have not started."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -68,7 +68,7 @@ async def test_runs_that_are_taken_at_once_have_few_intents_that_are_not_sent(wo
 
 
 async def test_a_refused_intent_frees_its_place(world: World) -> None:
-    """As many commits fail as the window has places; every run is sent all the same."""
+    """As many commits fail as the window has places; every run is sent afterwards."""
     unsent = Unsent(world)
     flow = unsent.calls(10)
     for n in range(12):

@@ -1,4 +1,4 @@
-"""Open effects beside an uncertain one: all of them settle, or a person sees all of them at once."""
+"""Open effects beside an uncertain one: all settle, or a person sees all of them at once."""
 
 import asyncio
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""A large state across deaths, waits and deploys: written once, read back whole, not walked where it is not."""
+"""Large states across crashes, waits and deploys: written once, read back whole, never used incomplete."""
 
 import asyncio
 import random
@@ -218,7 +218,7 @@ async def test_the_values_land_with_the_move_that_names_them(world: World) -> No
 
 
 async def test_a_wait_and_a_signal(world: World) -> None:
-    """Parked, nothing is left in the process; what is read at the next claim is what was written."""
+    """Parked, nothing stays in the process; the next claim reads the state that was written."""
     flow = Workflow("waits", state=Large, outcome=lambda s: [s.n, len(s.cargo[0])])
 
     @flow.node(start=True)
@@ -277,7 +277,7 @@ def another_body(world: World) -> None:
 @pytest.mark.req("CKP-6")
 @pytest.mark.parametrize("spoil", [a_missing_value, another_body])
 async def test_a_node_is_not_executed_with_an_incomplete_state(world: World, spoil: Callable[[World], None]) -> None:
-    """A person is told which value; nothing is called; with the value back, the run goes on."""
+    """A person gets the missing chunk's name; no call is made; with the chunk restored the run continues."""
     shop = Receiver(dedupes=True)
     flow = rounds(4, nothing, write(shop, mode="reconcile"))
     first = world.worker(flow)

@@ -1,4 +1,4 @@
-"""A store that is away, or whose answer was lost: nothing is done twice, nothing is lost, nobody is called for it."""
+"""A store that is away, or whose answer was lost: nothing is repeated or lost, and no person is called."""
 
 import asyncio
 from datetime import timedelta
@@ -144,7 +144,7 @@ async def test_a_refused_memo_loses_no_answer_of_an_effect(world: World) -> None
 
 @pytest.mark.req("RUN-2")
 async def test_a_state_too_large_to_be_stored_calls_a_person(world: World) -> None:
-    """The node did its work; what it made cannot be stored. A person is told, the effects stay."""
+    """The node did its work, but its state cannot be stored. A person is called; the effects stay."""
     shop = Receiver()
     order = write(shop)
     large = [True]

@@ -1,4 +1,4 @@
-"""Effects of scope `tenant`: made once for all runs, waited for, used, never undone behind a user's back (S-18)."""
+"""Effects shared by a tenant: made once for all runs, waited for, used, and not undone while used (S-18)."""
 
 import json
 from datetime import timedelta
@@ -87,7 +87,7 @@ async def test_used_twice_by_one_run_is_one_use(world: World) -> None:
 
 @pytest.mark.every_store
 async def test_another_run_waits_for_a_shared_effect_and_continues_when_it_settles(world: World) -> None:
-    """It names the effect and its owner, makes no call, and is told at once, not a minute later."""
+    """It names the effect and its owner, makes no call, and is notified at once, not a minute later."""
     slow = Slow()
     shop = Receiver(slow)
     flow = ordering(shared(shop), "a")
@@ -121,7 +121,7 @@ async def test_a_run_that_missed_the_message_checks_again(world: World, monkeypa
 
 
 async def test_only_the_owning_run_settles_an_uncertain_effect(world: World) -> None:
-    """The owner's worker dies in the call. Whoever asks waits; the owner's successor settles, after the settle time."""
+    """The owner's worker dies in the call. Other runs wait; the successor settles it after the settle time."""
     slow = Slow(acts_first=True)
     shop = Receiver(slow)
     act = shared(shop, mode="reconcile")
@@ -141,7 +141,7 @@ async def test_only_the_owning_run_settles_an_uncertain_effect(world: World) -> 
 
 
 async def test_a_person_settles_it_for_its_run_and_for_those_who_wait(world: World) -> None:
-    """Uncertain is the owner's attention alone; the answer wakes everybody."""
+    """Only the owner has attention; the answer wakes all waiting runs."""
     shop = Receiver(Acts(TimeoutError("no answer")))
     flow = ordering(shared(shop), "a")
     world.worker(flow)
@@ -261,7 +261,7 @@ async def test_a_successor_that_asks_no_more_is_diverged_and_its_cancel_asks_a_p
     asks = False
     world.worker(flow)
     await world.pass_(MINUTE)
-    assert world.reasons() == ["walk_diverged", "effect_uncertain"], "and nobody works at what it left open"
+    assert world.reasons() == ["walk_diverged", "effect_uncertain"], "and no worker settles its open effect"
     await world.cancel()
     assert "effect_uncertain" in world.reasons()
 
@@ -282,7 +282,7 @@ async def test_the_same_key_of_scopes_run_and_tenant_in_one_run_is_a_contradicti
 
 # --- undo -----------------------------------------------------------------------------------------------
 async def waiting_owner(world: World, shop: Receiver) -> tuple[Workflow[State], Any]:
-    """r1 has done it and stands in a slow call of its own, so its claim can be borrowed for an undo."""
+    """Start a run that has made the effect and is in another slow call, so its claim can be borrowed for an undo."""
     act = shared(shop)
     slow = Slow()
     hold = write(Receiver(slow), name="long")
@@ -312,7 +312,7 @@ async def test_once_it_was_used_its_undo_cannot_begin(world: World) -> None:
 
 @pytest.mark.req("EFF-6")
 async def test_an_effect_is_not_used_while_it_is_undone_and_is_new_work_afterwards(world: World) -> None:
-    """A run that asks meanwhile waits; after the undo it does it anew, under a key that the receiver has not seen."""
+    """Another run waits for the undo, and then makes the effect under a key that the receiver does not know."""
     shop = Receiver(dedupes=True)
     user, _ = await waiting_owner(world, shop)
     await world.store.commit(Commit((effect_verbs.reserve_undo(the_row(world)),), fence(world.run("r1"))))
@@ -347,7 +347,7 @@ async def test_an_undo_that_overtakes_a_use_makes_the_user_wait(world: World) ->
 # --- retention ------------------------------------------------------------------------------------------
 @pytest.mark.req("CKP-7")
 async def test_a_refund_paid_on_day_1_is_not_paid_again_on_day_8(world: World) -> None:
-    """The run is forgotten after seven days; what it did for the tenant is not."""
+    """The run is deleted after seven days; its shared effect is kept."""
     bank = Receiver()
     refund = ordering(shared(bank, name="refund"), "order-7")
     world.worker(refund)
@@ -381,7 +381,7 @@ async def test_an_effect_with_retention_is_deleted_after_it_and_after_its_runs(w
 # --- races and deaths -------------------------------------------------------------------------------------
 @pytest.mark.every_store
 async def test_two_workers_that_ask_at_once_call_once(world: World) -> None:
-    """Both have seen that nobody has done it; one intent lands, the other run waits and takes the answer."""
+    """Both have read that it is not made; one intent lands, the other run waits and uses the answer."""
     shop = Receiver()
     act = shared(shop)
     flow, other = ordering(act, "a"), ordering(act, "a", name="other")

@@ -1,4 +1,4 @@
-"""Whatever the code of an author raises, its run ends where a person sees it, and the worker serves on."""
+"""Exceptions of author's code: the run stops visibly, and the worker continues to serve."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""Named waits: one deadline, one binding, by the store's clock, the same on every later walk (S-14)."""
+"""Named waits: one deadline and one binding by the store's clock, the same in every execution (S-14)."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -71,7 +71,7 @@ async def test_the_first_request_fixes_the_deadline(world: World) -> None:
 @pytest.mark.parametrize("early", [True, False])
 @pytest.mark.every_store
 async def test_a_message_before_the_deadline_counts_and_one_at_it_does_not(world: World, early: bool) -> None:
-    """Judged by the store's clock at the note's arrival, even where nobody looked until long after the deadline."""
+    """The store's time of arrival decides, even if the run is claimed long after the deadline."""
 
     async def body(ctx: Ctx) -> None:
         got = await ctx.receive("go", Go, timeout=timedelta(minutes=10))
@@ -80,7 +80,7 @@ async def test_a_message_before_the_deadline_counts_and_one_at_it_does_not(world
     flow = one_node(body)
     first = world.worker(flow)
     await world.start(flow)
-    first.kill()  # nobody serves the lane at the deadline
+    first.kill()  # no worker serves the lane at the deadline
     await world.pass_(10 * MINUTE - (1 if early else 0))
     await world.signal("go", word="note")
     await world.pass_(10 * MINUTE)
@@ -190,7 +190,7 @@ async def test_a_signal_the_model_cannot_read_answers_nothing(world: World) -> N
 
 
 async def test_a_second_wait_of_one_name_is_refused(world: World) -> None:
-    """A wait is known by its name; the mistake is told with the name, in attention."""
+    """A wait is known by its name; attention names the second one."""
 
     async def body(ctx: Ctx) -> None:
         await ctx.sleep(timedelta(seconds=0), name="twice")
@@ -290,7 +290,7 @@ def test_the_clock_of_these_tests_starts_where_it_says() -> None:
 
 
 async def test_a_sleep_takes_a_duration_as_text_and_needs_no_name(world: World) -> None:
-    """Two sleeps of one visit have to be told apart by name."""
+    """Two sleeps of one visit need names."""
 
     async def body(ctx: Ctx) -> None:
         await ctx.sleep("1h30m")

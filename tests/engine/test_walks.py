@@ -1,4 +1,4 @@
-"""Walks: what a re-walk may observe, when a walk is over, and that its verdict comes from the context (S-13, S-16)."""
+"""Node executions: the values they observe, when they end, and where their result comes from (S-13, S-16)."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -26,7 +26,7 @@ Ctx = Context[State]
 
 @pytest.mark.req("CKP-1", "CKP-2")
 async def test_a_node_observes_the_same_in_every_execution_of_a_visit(world: World) -> None:
-    """State is decoded anew; time, ids and chance are those of the visit."""
+    """The state is decoded again; time, ids and random numbers are those of the visit."""
     seen: list[tuple[Any, ...]] = []
 
     async def body(ctx: Ctx) -> None:
@@ -245,7 +245,7 @@ async def test_a_call_whose_awaiter_is_cancelled_settles_and_the_node_runs_again
 @pytest.mark.req("EFF-1", "RUN-2")
 @pytest.mark.parametrize("what", ["call", "retry", "approval", "lookup"])
 async def test_an_awaiter_that_always_gives_up_causes_no_loop(world: World, what: str) -> None:
-    """A timeout of 0 around each kind of ctx call: done, parked, or told to a person; never walked for ever."""
+    """A timeout of 0 around each kind of ctx call: done, parked or shown to a person; no endless re-run."""
     shop = Receiver(*([RetryLater("busy", after=timedelta(seconds=20))] if what == "retry" else []))
     order, price = write(shop), reading(lambda: 1 / 0)
 
@@ -274,7 +274,7 @@ async def test_an_awaiter_that_always_gives_up_causes_no_loop(world: World, what
 
 @pytest.mark.req("EFF-1")
 async def test_a_forgotten_task_that_acts_is_settled_before_the_node_ends(world: World) -> None:
-    """A call begun and never awaited is recorded before the verdict; one that would begin after it never begins."""
+    """A call in flight without await is recorded before the result; a later one never starts."""
     slow = Slow()
     shop = Receiver(slow)
     order = write(shop)
@@ -391,7 +391,7 @@ async def test_an_advance_over_an_open_effect_that_was_not_asked_for_is_refused(
 
 @pytest.mark.req("EFF-1")
 async def test_an_abandoned_body_cannot_act_when_the_node_runs_again(world: World) -> None:
-    """It swallowed every cancellation; what it asks for later hangs, and commits nothing."""
+    """It swallowed every cancellation; its later calls never resolve and commit nothing."""
     shop = Receiver()
     order = write(shop)
     wake = asyncio.Event()

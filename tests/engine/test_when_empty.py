@@ -178,7 +178,7 @@ async def test_continue_lets_it_complete(world: World) -> None:
 
 
 async def test_a_persons_answer_counts_until_the_run_ends(world: World) -> None:
-    """An operator's stop sign parks the walk between the answer and the end: nobody is asked twice."""
+    """A pause parks the run between the answer and the end: no person is asked twice."""
     flow = sourced(1, 1, when_empty="ask_person")
     world.worker(flow)
     await world.start(flow)

@@ -1,4 +1,4 @@
-"""A small world to try the engine in: one store, its processes, what people do, and a receiver that records."""
+"""Test world of the engine: one store, its processes, operators, and a receiver that records."""
 
 import asyncio
 import json
@@ -45,7 +45,7 @@ QUIET = 181 * SECOND  # beyond start budget + attempt timeout + margin of the de
 
 # --- the world ---------------------------------------------------------------------------------
 class World:
-    """One store, its processes, and what people do."""
+    """Test world: one store, its processes and operators."""
 
     def __init__(self, ground: Callable[[Time], Ground] = InMemory) -> None:
         self.time = Time()
@@ -85,13 +85,13 @@ class World:
         return process
 
     async def off_duty(self) -> None:
-        """Every worker stops as it should; nothing but rows is left."""
+        """Stop all workers; only rows are left."""
         for process in self.processes:
             process.worker.drain()
         await self.settle()
 
     async def nights(self, *workflows: Workflow[Any], until: int, **options: Any) -> Process:
-        """Business goes on at `until`: no process lives meanwhile, and one is started ten seconds before."""
+        """Let business time pass until `until` without a process, and start one ten seconds before."""
         await self.off_duty()
         await self.pass_(until - 10 * SECOND - self.time.wall())
         process = self.worker(*workflows, **options)
@@ -111,7 +111,7 @@ class World:
 
     # --- people --------------------------------------------------------------------------------
     def _now(self, call: Any) -> None:
-        """Run a coroutine to its end at this very moment."""
+        """Run a coroutine to its end without passing virtual time."""
         self.ground.now(call)
 
     def signal_now(self, name: str, run: str = "r1", **payload: Any) -> None:
@@ -216,7 +216,7 @@ class World:
         return self._rows(EVENT, run)
 
     def verbs(self, run: str = "r1") -> list[str]:
-        """The last part of every event's type: started, claimed, checkpoint, …"""
+        """Return the last part of every event's type: started, claimed, checkpoint, …"""
         return [e.type.rsplit(".", 1)[1] for e in self.events(run)]
 
     def last_event(self, run: str = "r1") -> dict[str, Any]:
@@ -380,7 +380,7 @@ class State(BaseModel):
 
 
 class Go(BaseModel):
-    """What signals bring."""
+    """Payload of a signal."""
 
     word: str = ""
 
@@ -389,7 +389,7 @@ Body = Callable[[Context[State]], Any]
 
 
 def one_node(body: Body, *, name: str = "flow", **options: Any) -> Workflow[State]:
-    """A workflow of one node."""
+    """Return a workflow of one node."""
     flow = Workflow(name, state=State, **options)
 
     @flow.node(start=True)
