@@ -57,6 +57,8 @@ LATE_IMPORTS = {
     "outlast/testing/__init__.py": "pytest loads the plugin in every session, so naming one tool loads no other",
     "outlast/testing/plugin.py": "as above: a session that crashes nothing loads nothing",
 }
+# Packages whose names are loaded at their first use, from a constant table in the same file.
+LAZY_EXPORTS = {"outlast/runtime/__init__.py": "commands that only read need no worker"}
 LATE_IMPORT_ROOM = "outlast/cli/"  # commands are loaded when they are called, so that --help is quick
 
 CLOCKS_AND_DICE = {
@@ -318,7 +320,7 @@ def room_of(module: str) -> str:
 
 def imports_for_types_only(source: Source) -> Iterator[Finding]:
     """A type that two rooms need belongs in core, not behind TYPE_CHECKING; the package itself only hands names on."""
-    if not room_of(source.module):
+    if not room_of(source.module) or source.path in LAZY_EXPORTS:
         return
     for block in source.nodes:
         if not (isinstance(block, ast.If) and source.dotted(block.test) in {"typing.TYPE_CHECKING", "TYPE_CHECKING"}):
@@ -342,7 +344,7 @@ def code_from_data(source: Source) -> Iterator[Finding]:
         if not isinstance(node, ast.Call):
             continue
         name = source.dotted(node.func)
-        late = source.path.startswith(("outlast/cli/", "outlast/testing/"))
+        late = source.path.startswith(("outlast/cli/", "outlast/testing/")) or source.path in LAZY_EXPORTS
         importing = name == "importlib.import_module" and not late
         constant = bool(node.args) and isinstance(node.args[0], ast.Constant)
         if name in CODE_FROM_DATA or (importing and not constant):

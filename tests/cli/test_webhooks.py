@@ -146,7 +146,7 @@ def test_what_is_not_so_now_is_a_conflict(outlast: Terminal) -> None:
         early = outlast("webhooks", "redeliver", f"{name}:r2:1")
         assert early.code == CONFLICT and "has not received" in early.err and "outlast dispatcher" in early.err
         before = outlast("webhooks", "redeliver", f"{name}:r1:1")
-        assert before.code == CONFLICT and "before the webhook began" in before.err and "--from-start" in before.err
+        assert before.code == CONFLICT and "before the webhook was added" in before.err and "--from-start" in before.err
         assert outlast("webhooks", "enable", name, env=ALLOWED).code == CONFLICT
         assert outlast("webhooks", "disable", name, "--reason", "off").code == 0
         for words in (("disable", name, "--reason", "off"), ("rotate", name), ("test", name)):

@@ -78,7 +78,7 @@ SAFE = (
     Edit("insert a node before", swap(("@orders.node(start=True)\nasync def draft", HELLO))),
     Edit("insert a node after", lambda text: swap(("settle(ctx: Context[Order]) -> None:",
                                                    'settle(ctx: Context[Order]) -> Literal["notify"]:'),
-                                                  ('hours=1), name="cool")\n', 'hours=1), name="cool")\n    return "notify"\n'),
+                                                  ('name="cool")\n', 'name="cool")\n    return "notify"\n'),
                                                   )(text) + MORE),
     Edit("add an optional field", swap(("    cents: int = 4200\n", "    cents: int = 4200\n    currency: str = ''\n"))),
     Edit("rename an activity, keep its name",
