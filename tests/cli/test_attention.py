@@ -160,7 +160,7 @@ def test_many_uncertain_effects_are_given_up_at_once(outlast: Terminal, monkeypa
 
 # --- what time brings --------------------------------------------------------------------------------
 @pytest.mark.req("GATE-3")
-def test_an_approval_nobody_decided_is_asked_again(outlast: Terminal) -> None:
+def test_an_expired_approval_is_asked_again(outlast: Terminal) -> None:
     outlast.start()
     first = outlast.approval()
     skip(outlast, timedelta(hours=97))
@@ -203,7 +203,7 @@ def test_a_ceiling_that_passed_is_extended(outlast: Terminal) -> None:
     assert outlast.see()["shown"] == "CANCELLED"
 
 
-def test_another_round_only_where_it_is_offered(outlast: Terminal) -> None:
+def test_another_round_needs_an_offer_of_the_workflow(outlast: Terminal) -> None:
     outlast.start()
     approval = outlast.approval()
     answer = outlast("approvals", "reject", approval, "--again", "--reason", "dearer than last year")

@@ -214,7 +214,7 @@ def hook(outlast: Terminal) -> str:
     return made
 
 
-def test_what_is_read_is_the_same(outlast: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_both_clients_read_the_same(outlast: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
     ready(outlast, monkeypatch, "r1")
     outlast.start(run="r2", cents=-1)
     outlast.serve("r2", is_over)
@@ -243,7 +243,7 @@ def test_what_is_read_is_the_same(outlast: Terminal, monkeypatch: pytest.MonkeyP
     assert not wrong, "\n".join(wrong)
 
 
-def test_what_is_done_is_the_same(outlast: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_both_clients_act_the_same(outlast: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
     ready(outlast, monkeypatch, "r1")
     ids: dict[str, dict[str, str]] = {"n": {}, "f": {}}
     for x in ids:
@@ -308,7 +308,7 @@ def test_a_service_that_is_not_there_is_7_for_every_command(outlast: Terminal) -
         assert far(*line.split()).code == 7, line
 
 
-def test_an_id_and_what_is_waited_for_are_never_cut(outlast: Terminal) -> None:
+def test_ids_and_waits_are_never_cut(outlast: Terminal) -> None:
     """However narrow: folded, not cut."""
     long = "r" + "0123456789" * 6
     outlast.start(order_id="o-" + "x" * 60, run=long)

@@ -26,7 +26,7 @@ def ended(outlast: Terminal, run: str = "r1") -> None:
 
 
 @pytest.mark.req("TEST-4")
-def test_fsck_tells_the_row_and_exits_1(outlast: Terminal) -> None:
+def test_fsck_names_the_row_and_exits_with_1(outlast: Terminal) -> None:
     ended(outlast)
     clean = outlast("fsck", "--chain")
     assert clean.code == 0 and "every invariant holds: 1 run," in clean.out, clean
@@ -54,7 +54,7 @@ def test_an_export_is_checked_without_the_store(outlast: Terminal) -> None:
 
 
 @pytest.mark.req("TEST-4")
-def test_one_flipped_byte_is_told_with_its_event(outlast: Terminal) -> None:
+def test_one_flipped_byte_is_found_with_its_event(outlast: Terminal) -> None:
     """Wherever it is: in an event's bytes the event is named, elsewhere the row; and the file is never called whole."""
     ended(outlast)
     whole = outlast("export", "r1").out.encode()
@@ -135,7 +135,7 @@ def test_a_backup_is_taken_while_a_worker_runs_and_recovered(outlast: Terminal) 
 
 
 @pytest.mark.req("CKP-7")
-def test_purge_forgets_what_ended_long_ago_and_nothing_else(outlast: Terminal) -> None:
+def test_purge_deletes_only_runs_that_ended_long_ago(outlast: Terminal) -> None:
     ended(outlast, "r1")
     outlast.start(run="r2", order_id="A-2")
     assert outlast("-o", "json", "purge", "--yes").json["runs"] == 0, "nothing ended 30 days ago"

@@ -23,7 +23,7 @@ def by_name(outlast: Terminal, *args: str, **env: str) -> dict[str, tuple[object
     return {each["name"]: (each["value"], each["source"]) for each in answer.json["settings"]}
 
 
-def test_the_first_source_that_says_a_value_counts(outlast: Terminal, tmp_path: Path) -> None:
+def test_the_first_source_with_a_value_wins(outlast: Terminal, tmp_path: Path) -> None:
     name = "OUTLAST_WORKER__CONCURRENCY"
     assert by_name(outlast)["worker.concurrency"] == (100, "default")
     (tmp_path / "pyproject.toml").write_text("[tool.outlast.worker]\nconcurrency = 1\n")
@@ -38,7 +38,7 @@ def test_the_first_source_that_says_a_value_counts(outlast: Terminal, tmp_path: 
     assert by_name(outlast, "--tenant", "acme", OUTLAST_TENANT="other")["tenant"] == ("acme", "command line")
 
 
-def test_what_a_file_says_counts_for_the_command(outlast: Terminal, tmp_path: Path) -> None:
+def test_a_setting_of_a_file_applies_to_the_command(outlast: Terminal, tmp_path: Path) -> None:
     outlast.start()
     (tmp_path / "outlast.toml").write_text('tenant = "nobody"\noutput = "json"\n')
     assert outlast("runs", "ls").json["runs"] == []
@@ -78,13 +78,13 @@ def test_a_file_that_is_not_there_is_named(outlast: Terminal) -> None:
     assert answer.code == 2 and "OUTLAST_STORE_FILE names nowhere" in answer.err
 
 
-def test_a_variable_that_names_no_setting_is_told(outlast: Terminal) -> None:
+def test_an_unknown_variable_is_reported(outlast: Terminal) -> None:
     answer = outlast("config", "show", env={"OUTLAST_STOER": "x"})
     assert answer.code == 0 and "OUTLAST_STOER matches no setting" in answer.err
 
 
 @pytest.mark.parametrize("command", ["worker", "serve", "dev"])
-def test_what_serves_says_at_its_start_what_counts_for_nothing(command: str) -> None:
+def test_serving_commands_warn_of_unknown_variables_at_start(command: str) -> None:
     env = {**os.environ, "OUTLAST_TOKNE": "x", "OUTLAST_LOG_LEVEL": "loud"}
     code = "from outlast.cli import main; main()"
     line = [sys.executable, "-c", code, command, "missing.py"]
@@ -114,14 +114,14 @@ def test_liveness_from_the_environment_is_the_workers(outlast: Terminal) -> None
     assert "45s" in outlast("explain", "lease", env=env).out
 
 
-def test_durations_that_nobody_says_are_shown_as_they_count(outlast: Terminal) -> None:
+def test_unset_durations_are_shown_with_their_defaults(outlast: Terminal) -> None:
     assert outlast("config", "show").row("liveness.heartbeat_window") == "liveness.heartbeat_window 15s default"
     answer = outlast("config", "show", env={"OUTLAST_LIVENESS__HEARTBEAT_WINDOW": "6s"})
     assert "6s environment" in answer.row("liveness.heartbeat_window"), answer.out
     assert answer.row("liveness.heartbeat_every") == "liveness.heartbeat_every 2s default"
 
 
-def test_doctor_names_what_is_wrong_and_what_to_do(outlast: Terminal) -> None:
+def test_doctor_names_each_problem_with_its_remedy(outlast: Terminal) -> None:
     outlast.start()
     answer = outlast("doctor")
     assert answer.code == 1
@@ -130,7 +130,7 @@ def test_doctor_names_what_is_wrong_and_what_to_do(outlast: Terminal) -> None:
     assert "no worker serves refund@1" in answer.out
 
 
-def test_doctor_is_content_where_all_is_well(outlast: Terminal) -> None:
+def test_doctor_passes_on_a_healthy_store(outlast: Terminal) -> None:
     outlast.start()
     outlast.worker()
     answer = outlast("-o", "json", "doctor")
@@ -138,9 +138,7 @@ def test_doctor_is_content_where_all_is_well(outlast: Terminal) -> None:
     assert wrong == []
 
 
-def test_doctor_says_what_to_know_of_an_old_sqlite_and_is_content(
-    outlast: Terminal, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_doctor_passes_on_an_old_sqlite_with_a_note(outlast: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sqlite3.sqlite_version", "3.40.1")
     monkeypatch.setattr("sqlite3.sqlite_version_info", (3, 40, 1))
     outlast.start()

@@ -14,7 +14,7 @@ def needs_a_person(row: Run) -> bool:
 
 
 # --- approvals ---------------------------------------------------------------------------------------
-def test_the_list_says_what_is_asked_of_whom(outlast: Terminal) -> None:
+def test_the_list_names_each_call_and_its_approvers(outlast: Terminal) -> None:
     outlast.start()
     approval = outlast.approval()
     answer = outlast("approvals", "ls")
@@ -23,7 +23,7 @@ def test_the_list_says_what_is_asked_of_whom(outlast: Terminal) -> None:
 
 
 @pytest.mark.req("GATE-9")
-def test_exactly_what_is_approved_is_shown(outlast: Terminal) -> None:
+def test_the_exact_call_is_shown_before_approval(outlast: Terminal) -> None:
     outlast.start()
     approval = outlast.approval()
     page = outlast("approvals", "show", approval)
@@ -59,7 +59,7 @@ def test_without_the_role_nothing_is_decided(outlast: Terminal) -> None:
 
 
 @pytest.mark.req("GATE-2")
-def test_the_list_of_mine_is_what_i_may_decide(outlast: Terminal) -> None:
+def test_mine_lists_the_approvals_that_the_caller_may_decide(outlast: Terminal) -> None:
     outlast.start()
     approval = outlast.approval()
     assert approval in outlast("approvals", "ls", "--mine", "--role", "finance").out
@@ -89,7 +89,7 @@ def test_it_is_decided_once(outlast: Terminal) -> None:
         assert again.code == 4 and "approved it: fine" in again.err
 
 
-def test_an_alternative_is_what_then_runs(outlast: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_approved_alternative_is_executed(outlast: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REFUND_LOG", str(outlast.folder / "calls"))
     outlast.start()
     approval = outlast.approval()
@@ -166,7 +166,7 @@ def test_did_not_happen_is_offered_once_it_would_be_taken() -> None:
 
 
 @pytest.mark.req("EFF-7", "EFF-2")
-def test_the_ledger_is_read_across_runs_and_each_call_whole(doubtful: Terminal) -> None:
+def test_effects_are_listed_across_runs_and_shown_in_full(doubtful: Terminal) -> None:
     listed = doubtful("effects", "ls")
     (row,) = [line for line in listed.out.splitlines() if "refund/A-17" in line and "UNCERTAIN" in line]
     assert row.split()[:3] == ["r1", "issue_refund", "refund/A-17"]
@@ -196,7 +196,7 @@ def test_the_ledger_is_read_across_runs_and_each_call_whole(doubtful: Terminal) 
 
 
 @pytest.mark.req("EFF-3")
-def test_attention_says_from_when_on_it_did_not_happen(doubtful: Terminal) -> None:
+def test_attention_names_the_time_from_which_did_not_happen_is_accepted(doubtful: Terminal) -> None:
     (view,) = doubtful("attention", "show", "r1", "-o", "json").json["attention"]
     choice = next(c for c in view["choices"] if c["choice"] == "did_not_happen")
     assert choice["from_real"] and choice["accepted_in_ms"] >= 0
@@ -234,7 +234,7 @@ def test_it_did_not_happen_can_be_said_once_the_call_can_no_longer_land(doubtful
 
 
 @pytest.mark.req("EFF-2")
-def test_nobody_can_tell(doubtful: Terminal) -> None:
+def test_give_up_refuses_the_effect(doubtful: Terminal) -> None:
     command = ("effects", "resolve", "r1", "refund/A-17", "--give-up")
     assert doubtful(*command).code == 2
     assert doubtful(*command, "--reason", "the bank lost its books").code == 0

@@ -18,9 +18,7 @@ from outlast.cli.init import FLOWS
         ("dispatcher", "standardwebhooks"),
     ],
 )
-def test_what_needs_an_extra_says_how_to_install_it_and_makes_no_store(
-    tmp_path: Path, command: str, library: str
-) -> None:
+def test_a_missing_extra_is_named_before_a_store_is_created(tmp_path: Path, command: str, library: str) -> None:
     code = f"""
 import sys
 class Bare:

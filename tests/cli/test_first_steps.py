@@ -60,7 +60,7 @@ def test_reading_never_makes_a_store(outlast: Terminal) -> None:
     assert list(outlast.folder.iterdir()) == []
 
 
-def test_the_first_run_says_where_the_store_is(outlast: Terminal) -> None:
+def test_the_first_run_prints_the_url_of_the_new_store(outlast: Terminal) -> None:
     first = outlast("run", "refund", "order_id=1", "cents=5")
     assert f"new store {outlast.url}" in first.err
     assert "new store" not in outlast("run", "refund", "order_id=2", "cents=5").err
@@ -81,7 +81,7 @@ def test_the_default_store_is_a_file_in_this_folder(outlast: Terminal) -> None:
         (["workers", "ls"], "no worker serves this store → outlast worker"),
     ],
 )
-def test_empty_lists_say_what_to_do(outlast: Terminal, command: list[str], sentence: str) -> None:
+def test_empty_lists_suggest_the_next_command(outlast: Terminal, command: list[str], sentence: str) -> None:
     answer = outlast("--store", "memory:", *command)
     assert answer.code == 0 and sentence in answer.out
 
@@ -119,7 +119,7 @@ def test_a_store_that_cannot_be_opened_is_one_sentence(outlast: Terminal, url: s
     assert answer.code == 7 and sentence in answer.err and "Traceback" not in answer.err
 
 
-def test_a_full_traceback_is_there_for_those_who_ask(outlast: Terminal) -> None:
+def test_a_full_traceback_is_printed_on_request(outlast: Terminal) -> None:
     assert "Traceback" not in outlast("runs", "ls").err
     assert "Traceback" in outlast("runs", "ls", env={"OUTLAST_TRACEBACK": "full"}).err
 
@@ -263,7 +263,7 @@ def test_an_answer_that_finds_no_place_is_one_line(outlast: Terminal, command: l
     assert (found.returncode, found.stderr) == (74, said)
 
 
-def test_where_nothing_can_be_said_the_exit_code_says_it(outlast: Terminal) -> None:
+def test_the_exit_code_reports_a_failure_without_any_output(outlast: Terminal) -> None:
     outlast.start()
     full = os.open("/dev/full", os.O_WRONLY)
     found = _process(outlast, "runs", "ls", stdout=full, via=("/bin/sh", "-c", '"$@" 2>&1', "sh"))
@@ -271,7 +271,7 @@ def test_where_nothing_can_be_said_the_exit_code_says_it(outlast: Terminal) -> N
     assert (found.returncode, found.stderr) == (74, "")
 
 
-def test_a_closed_stdout_leads_nowhere(outlast: Terminal) -> None:
+def test_output_to_a_closed_stdout_is_discarded(outlast: Terminal) -> None:
     outlast.start()
     closed = ("/bin/sh", "-c", '"$@" >&-', "sh")
     found = _process(outlast, "-q", "runs", "ls", stdout=subprocess.DEVNULL, via=closed)
@@ -296,7 +296,7 @@ main()
     assert (found.returncode, found.stdout, found.stderr) == (-signal.SIGINT, "", "")
 
 
-def test_a_pipe_of_the_authors_that_breaks_is_told(outlast: Terminal) -> None:
+def test_a_broken_pipe_in_the_authors_code_is_reported(outlast: Terminal) -> None:
     Path("broken.py").write_text("raise BrokenPipeError('my own pipe')\n")
     answer = outlast("explain", "lease", "broken.py")
     assert answer.code not in (0, 141) and "my own pipe" in answer.err

@@ -45,7 +45,7 @@ def outcome(url: str, name: str) -> float:
     return scraped(url)["outlast_webhook_deliveries_total", (("outcome", name),)]
 
 
-def test_a_dispatcher_counts_what_it_delivers_and_what_it_gives_up(outlast: Terminal) -> None:
+def test_a_dispatcher_counts_deliveries_and_failures(outlast: Terminal) -> None:
     outlast.start()
     with listening() as hooks:
         added = outlast("webhooks", "add", hooks.url, "--from-start", env=ALLOWED)
@@ -65,7 +65,7 @@ def test_a_dispatcher_counts_what_it_delivers_and_what_it_gives_up(outlast: Term
         eventually(lambda: outcome(url, "gone") == 1)
 
 
-def test_what_waits_for_a_dispatcher_is_seen_at_a_worker(outlast: Terminal) -> None:
+def test_a_worker_shows_the_events_that_wait_for_a_dispatcher(outlast: Terminal) -> None:
     """The age of the oldest unsent event grows without a dispatcher and is 0 once it was sent."""
     outlast.start()
     with listening() as hooks:
@@ -110,7 +110,7 @@ def test_a_token_is_asked_for(outlast: Terminal) -> None:
     assert scraped(url, "s3cret")["outlast_store_up", ()] == 1
 
 
-def test_the_token_is_compared_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_whole_token_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     """How much of it is right does not show in the time that an answer takes."""
     compared: list[tuple[bytes, bytes]] = []
     plain = hmac.compare_digest

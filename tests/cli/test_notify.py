@@ -66,7 +66,7 @@ def raise_one(outlast: Terminal, url: str) -> str:
 
 
 @pytest.mark.req("GATE-5")
-def test_people_are_told(outlast: Terminal, receiver: Receiver) -> None:
+def test_a_flagged_run_sends_one_notification(outlast: Terminal, receiver: Receiver) -> None:
     err = raise_one(outlast, receiver.url)
     told = receiver.got.get(timeout=PATIENCE_S)
     assert (told["run"], told["workflow"], told["tenant"], told["node"]) == ("r1", "refund", "default", "pay")
@@ -78,7 +78,7 @@ def test_people_are_told(outlast: Terminal, receiver: Receiver) -> None:
 
 
 @pytest.mark.req("GATE-5", "FAIL-9")
-def test_nobody_listens_and_the_attention_stands(outlast: Terminal) -> None:
+def test_a_dead_endpoint_does_not_change_the_attention(outlast: Terminal) -> None:
     err = raise_one(outlast, nobody())
     assert "run r1 needs attention, and the alert failed" in err
     assert "counted: dlq_publish_failed 1" in err and "Traceback (most recent call last)\nhttp" not in err
@@ -92,5 +92,5 @@ def test_an_endpoint_that_does_not_take_it_is_a_failure_too(outlast: Terminal, r
     assert "counted: dlq_publish_failed 1" in raise_one(outlast, receiver.url)
 
 
-def test_what_is_no_address(outlast: Terminal) -> None:
+def test_a_url_without_http_is_refused(outlast: Terminal) -> None:
     assert outlast("worker", MODULE, "--notify", "ftp://x").code == 2

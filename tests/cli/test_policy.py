@@ -52,7 +52,7 @@ def test_a_changed_policy_is_tried_on_the_past(outlast: Terminal) -> None:
 
 
 @pytest.mark.req("GATE-6")
-def test_a_policy_that_is_none_is_told_in_a_sentence(outlast: Terminal) -> None:
+def test_an_invalid_policy_ends_in_one_sentence(outlast: Terminal) -> None:
     (outlast.folder / "policies.py").write_text(STRICT)
     outlast.start()
     for spec, code, told in (
@@ -102,9 +102,7 @@ def test_two_tabs_of_four_people_make_one_decision(outlast: Terminal) -> None:
 
 
 @pytest.mark.req("GATE-9", "GATE-8")
-def test_one_user_is_one_person_whatever_the_environment_says(
-    outlast: Terminal, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_environment_cannot_name_a_second_person(outlast: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
     """`LOGNAME=bob` made a second person of the first. Another user id is another person, with a name or without."""
     approval = payout(outlast)
     me = pwd.getpwuid(os.getuid()).pw_name
@@ -126,7 +124,7 @@ def test_one_user_is_one_person_whatever_the_environment_says(
 
 
 @pytest.mark.req("GATE-9")
-def test_what_cannot_be_seen_is_pointed_out(outlast: Terminal) -> None:
+def test_invisible_characters_are_pointed_out(outlast: Terminal) -> None:
     outlast.start(order_id="A-1\u200b7")
     approval = outlast.approval()
     page = outlast("approvals", "show", approval)

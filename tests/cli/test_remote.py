@@ -77,7 +77,7 @@ def test_a_run_from_its_start_to_its_end(far: Far) -> None:
     assert [w["serving"] for w in far("-o", "json", "workers", "ls").json["workers"]] == [True]
 
 
-def test_what_is_wrong_is_said_in_the_same_three_lines(far: Far) -> None:
+def test_an_error_of_the_service_has_the_same_three_lines(far: Far) -> None:
     for command in (("runs", "show", "r9"), ("runs", "tail", "r9"), ("explain", "r9"), ("approvals", "show", "ap_9")):
         near, there = far.terminal(*command), far(*command)
         assert (there.code, there.err) == (near.code, near.err) and there.code == 3, command
@@ -87,7 +87,7 @@ def test_what_is_wrong_is_said_in_the_same_three_lines(far: Far) -> None:
     assert "the service has the code" in far("run", f"{MODULE}:refund").err
 
 
-def test_what_needs_the_store_says_so(far: Far) -> None:
+def test_a_command_that_needs_the_store_refuses_a_service(far: Far) -> None:
     for command in (("fsck",), ("export", "r1"), ("purge", "--yes"), ("doctor",)):
         answer = far(*command)
         assert answer.code == 2 and "this command needs the store itself" in answer.err, (command, answer)
@@ -106,7 +106,7 @@ def test_a_service_that_is_not_there(outlast: Terminal) -> None:
     assert secret.code == 2 and "hunter2" not in secret.err
 
 
-def test_cancel_asks_and_a_failed_run_is_told(far: Far) -> None:
+def test_cancel_asks_for_confirmation_and_a_failed_run_is_reported(far: Far) -> None:
     far.start("r1")
     assert "not cancelled" in far("runs", "cancel", "r1", "--reason", "changed", stdin="n\n").out
     assert far("runs", "cancel", "r1", "--reason", "changed", "--yes").code == 0
@@ -143,7 +143,7 @@ def test_a_first_workflow_runs_as_it_is_written(outlast: Terminal) -> None:
 
 
 @pytest.mark.req("GATE-2")
-def test_a_token_is_who_you_are_and_is_never_printed(outlast: Terminal, tmp_path: Path) -> None:
+def test_a_token_identifies_the_caller_and_is_never_printed(outlast: Terminal, tmp_path: Path) -> None:
     made = {
         name: outlast("-o", "json", "token", "new", name, *roles).json
         for name, roles in {"ana": ["approver", "finance", "operator"], "vic": ["viewer"]}.items()
@@ -165,7 +165,7 @@ def test_a_token_is_who_you_are_and_is_never_printed(outlast: Terminal, tmp_path
     assert made["ana"]["token"] not in shown.out and "token" in shown.out
 
 
-def test_a_stream_goes_on_behind_its_last_event_when_the_service_begins_anew(outlast: Terminal) -> None:
+def test_a_stream_continues_after_its_last_event_when_the_service_restarts(outlast: Terminal) -> None:
     url = serve(outlast)
     far, first = Far(outlast, url), outlast.processes[-1]
     approval = far.start("r1")
@@ -237,7 +237,7 @@ class Forgetful(BaseHTTPRequestHandler):
         pass
 
 
-def test_a_secret_that_was_lost_on_the_way_is_told_and_there_is_one_webhook(far: Far) -> None:
+def test_a_lost_secret_is_reported_and_only_one_webhook_exists(far: Far) -> None:
     between = ThreadingHTTPServer(("127.0.0.1", 0), type("Once", (Forgetful,), {"url": far.url, "lost": False}))
     threading.Thread(target=between.serve_forever, daemon=True).start()
     try:

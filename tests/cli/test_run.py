@@ -72,12 +72,12 @@ def test_pairs_are_typed_by_the_schema_and_come_on_top_of_the_file(outlast: Term
         assert asked[0]["plans"][0]["arguments"] == {"order_id": order, "cents": 7}
 
 
-def test_what_is_no_pair(outlast: Terminal) -> None:
+def test_an_argument_without_an_equals_sign_is_refused(outlast: Terminal) -> None:
     answer = outlast("run", "refund", "order_id")
     assert answer.code == 2 and "'order_id' is not key=value" in answer.err and "--input FILE" in answer.err
 
 
-def test_without_a_module_it_says_how_to_name_one(outlast: Terminal) -> None:
+def test_without_a_module_the_error_shows_how_to_name_one(outlast: Terminal) -> None:
     answer = outlast("run", "refund", "order_id=1", env={"OUTLAST_MODULE": ""})
     assert answer.code == 2 and "outlast run flows.py:refund" in answer.err
 
@@ -97,7 +97,7 @@ def test_an_unknown_workflow(outlast: Terminal) -> None:
     assert answer.code == 3 and "no workflow loan" in answer.err and "refund" in answer.err
 
 
-def test_nobody_serves_it(outlast: Terminal) -> None:
+def test_a_run_without_a_worker_gives_advice(outlast: Terminal) -> None:
     answer = outlast("run", "refund", "order_id=1", "cents=2")
     assert answer.code == 0 and f"no worker serves refund; start one: outlast worker {MODULE}" in answer.err
 
@@ -150,7 +150,7 @@ def test_waiting_for_a_run_that_completes(outlast: Terminal) -> None:
     assert view["outcome"]["receipt"] == {"number": "R-1"} and view["shown"] == "COMPLETED"
 
 
-def test_ctrl_c_while_waiting_says_what_is_safe(outlast: Terminal) -> None:
+def test_ctrl_c_while_waiting_says_that_the_run_is_safe(outlast: Terminal) -> None:
     waiting = outlast.spawn("run", "refund", "order_id=1", "cents=2", "--wait", "--id", "r1")
     assert waiting.stderr is not None
     told = iter(waiting.stderr.readline, "")

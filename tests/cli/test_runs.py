@@ -20,7 +20,7 @@ def needs_a_person(row: Run) -> bool:
 
 
 # --- lists -----------------------------------------------------------------------------------------
-def test_a_queued_run_that_nobody_serves(outlast: Terminal) -> None:
+def test_a_queued_run_without_a_worker_is_reported(outlast: Terminal) -> None:
     outlast.start()
     answer = outlast("runs", "ls")
     assert outlast_columns(answer.out) == ["RUN", "WORKFLOW", "STATUS", "WAITING FOR", "SINCE", "LEFT"]
@@ -107,7 +107,7 @@ def test_the_page_of_a_run_that_waits(outlast: Terminal) -> None:
     assert "effects      1 executed · 0 uncertain → outlast runs effects r1" in page
 
 
-def test_the_whole_of_a_run_as_json(outlast: Terminal) -> None:
+def test_all_data_of_a_run_as_json(outlast: Terminal) -> None:
     outlast.start()
     approval = outlast.approval()
     view = outlast.see()
@@ -156,7 +156,7 @@ def test_an_exception_is_shown_with_user_frames_and_continued(
     assert outlast.see()["shown"] == "COMPLETED"
 
 
-def test_continue_answers_only_what_asks_for_it(outlast: Terminal) -> None:
+def test_continue_needs_a_run_with_that_choice(outlast: Terminal) -> None:
     outlast.start()
     answer = outlast("runs", "continue", "r1")
     assert answer.code == 4 and "needs no attention" in answer.err
@@ -214,7 +214,7 @@ def test_no_effects_yet(outlast: Terminal) -> None:
     ],
     ids=" ".join,
 )  # fmt: skip
-def test_what_is_not_there_ends_with_3(outlast: Terminal, command: list[str]) -> None:
+def test_a_missing_object_exits_with_3(outlast: Terminal, command: list[str]) -> None:
     outlast.start()
     answer = outlast(*command)
     assert answer.code == 3 and "→" in answer.err and "Traceback" not in answer.err
@@ -234,7 +234,7 @@ def test_another_tenant_sees_and_moves_nothing(outlast: Terminal) -> None:
 
 
 # --- cancel ----------------------------------------------------------------------------------------
-def test_a_cancel_that_no_worker_has_heeded_is_shown(outlast: Terminal) -> None:
+def test_a_requested_cancel_is_shown_until_a_worker_takes_it(outlast: Terminal) -> None:
     outlast.start()
     assert outlast.see()["asked"] == [] and "cancel" not in outlast("runs", "show", "r1").out
     outlast("runs", "cancel", "r1", "--reason", "customer kept it", "--yes")
@@ -265,7 +265,7 @@ def test_a_requested_continue_is_shown_until_a_worker_takes_it(
     assert outlast.see()["asked"] == []  # a worker took it, and the run failed again
 
 
-def test_a_run_that_is_walked_says_by_whom(outlast: Terminal) -> None:
+def test_a_running_run_names_its_worker(outlast: Terminal) -> None:
     outlast.worker(REFUND_SLOW="60")
     outlast.start()
     worker = eventually(lambda: outlast.see()["owner"])
@@ -310,7 +310,7 @@ def test_a_signal_arrives_once(outlast: Terminal) -> None:
     assert outlast.see()["outcome"]["told"] == "Ana"
 
 
-def test_a_signal_of_a_name_that_the_run_does_not_wait_for_is_told(outlast: Terminal) -> None:
+def test_a_signal_of_an_unexpected_name_gives_advice(outlast: Terminal) -> None:
     outlast.start(order_id="wait-1")
     outlast.serve("r1", waits_for("approval"))
     outlast("approvals", "approve", outlast.approval(), "--reason", "fine")

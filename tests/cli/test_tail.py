@@ -38,7 +38,7 @@ def waiting(outlast: Terminal) -> Terminal:
 
 # --- tail --------------------------------------------------------------------------------------------
 @pytest.mark.req("RUN-7")
-def test_the_whole_way_of_a_run_that_has_ended(outlast: Terminal) -> None:
+def test_all_visits_of_an_ended_run_are_shown(outlast: Terminal) -> None:
     outlast.start()
     approval = outlast.approval()
     outlast("approvals", "approve", approval, "--reason", "fine")
@@ -94,7 +94,7 @@ def test_it_is_live_and_ends_by_itself(waiting: Terminal) -> None:
     assert process.returncode == 0 and "r1 COMPLETED; no further event will come" in err
 
 
-def test_ctrl_c_is_clean_and_says_how_to_go_on(waiting: Terminal) -> None:
+def test_ctrl_c_exits_cleanly_with_the_command_to_continue(waiting: Terminal) -> None:
     process = waiting.spawn("runs", "tail", "r1", "-o", "ndjson")
     last = next(event for line in lines_of(process) if (event := json.loads(line))["type"].endswith("parked")
                 and event["data"]["node"] == "pay")  # fmt: skip
@@ -116,7 +116,7 @@ def test_the_progress_of_a_run(waiting: Terminal) -> None:
 
 # --- explain -----------------------------------------------------------------------------------------
 @pytest.mark.req("RUN-9")
-def test_explain_says_it_in_one_sentence(outlast: Terminal) -> None:
+def test_explain_answers_in_one_sentence(outlast: Terminal) -> None:
     outlast.start()
     nobody = outlast("explain", "r1")
     assert nobody.out.splitlines()[0].endswith("; no live worker serves refund@1.")

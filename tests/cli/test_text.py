@@ -46,7 +46,7 @@ ACTIVE = "\x00\x07\x08\x1b\x7f\x85\x9b\u061c\u200b\u200e\u2028\u202e\u2066\ufeff
 
 
 @given(st.text(st.sampled_from(ACTIVE + "aé\n[]")))
-def test_what_a_terminal_acts_on_is_spelt_out(text: str) -> None:
+def test_control_characters_are_escaped(text: str) -> None:
     assert not set(ACTIVE + "\n") & set(inert(text))
     assert inert(text, lines=True).count("\n") == text.count("\n")
 

@@ -26,7 +26,7 @@ from outlast.errors import OutlastError, Unavailable, Uncertain
         (["pause", "tenant"], "check first whether it was done: outlast pauses;"),
     ],
 )
-def test_a_command_that_perhaps_was_done_says_what_is_safe(
+def test_a_lost_answer_suggests_a_safe_repetition(
     words: list[str], told: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert report(Uncertain("the store's answer was lost"), words) == NO_STORE

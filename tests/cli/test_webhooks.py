@@ -92,7 +92,7 @@ def test_a_secret_is_shown_once(outlast: Terminal, tmp_path: Path) -> None:
         assert (headers["x-api-key"], headers["api-key"]) == ("on-the-line", "from-a-file")
 
 
-def test_where_there_is_nothing_yet(outlast: Terminal) -> None:
+def test_empty_lists_of_webhooks_suggest_the_next_command(outlast: Terminal) -> None:
     outlast.start()
     assert "outlast webhooks add https://" in outlast("webhooks", "ls").out
     assert outlast("-o", "json", "webhooks", "ls").json["webhooks"] == []
@@ -131,14 +131,14 @@ def test_where_there_is_nothing_yet(outlast: Terminal) -> None:
         (("redeliver", "a:b:" + "9" * 40), 3, "WEBHOOK:RUN:SEQ"),
     ],
 )
-def test_what_cannot_be_is_told_in_a_sentence(outlast: Terminal, words: tuple[str, ...], code: int, word: str) -> None:
+def test_a_wrong_argument_ends_in_one_sentence(outlast: Terminal, words: tuple[str, ...], code: int, word: str) -> None:
     outlast.start()
     answer = outlast("webhooks", *words)
     assert (answer.code, answer.out) == (code, ""), answer
     assert word in answer.err and "Traceback" not in answer.err and "hunter2" not in answer.err
 
 
-def test_what_is_not_so_now_is_a_conflict(outlast: Terminal) -> None:
+def test_an_action_in_the_wrong_state_is_a_conflict(outlast: Terminal) -> None:
     outlast.start()
     with listening() as hooks:
         name = add(outlast, hooks)["webhook"]
@@ -154,7 +154,7 @@ def test_what_is_not_so_now_is_a_conflict(outlast: Terminal) -> None:
         assert outlast("webhooks", "enable", name).code == 2, "its address is checked again, and is not allowed here"
 
 
-def test_nobody_sends_and_people_are_told(outlast: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unsent_events_without_a_dispatcher_are_reported(outlast: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is said while nothing waits, nor while a dispatcher lives."""
     monkeypatch.setattr(delivery_lag, "UNSEEN", 0)
     outlast.start()
@@ -189,7 +189,7 @@ def test_nobody_sends_and_people_are_told(outlast: Terminal, monkeypatch: pytest
         process.kill()
 
 
-def test_help_says_who_sends(outlast: Terminal) -> None:
+def test_help_names_the_sending_commands(outlast: Terminal) -> None:
     assert "outlast dispatcher" in outlast("worker", "--help").out
     assert "outlast serve" in outlast("dispatcher", "--help").out
     assert "--no-dispatcher" in outlast("serve", "--help").out

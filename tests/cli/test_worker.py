@@ -20,7 +20,7 @@ def calls(outlast: Terminal) -> Callable[[], list[str]]:
     return lambda: log.read_text(encoding="utf-8").splitlines() if log.exists() else []
 
 
-def test_it_says_what_it_serves_and_for_how_long(outlast: Terminal) -> None:
+def test_a_worker_prints_its_workflows_and_its_lease(outlast: Terminal) -> None:
     process = outlast.spawn("worker", MODULE, "--heartbeat-window", "2s", "-c", "3")
     assert process.stdout is not None
     lines = [process.stdout.readline() for _ in range(3)]
@@ -31,7 +31,7 @@ def test_it_says_what_it_serves_and_for_how_long(outlast: Terminal) -> None:
     assert "attempt timeout" in lines[2] and "= 600 s" in lines[2]
 
 
-def test_what_was_in_memory_is_not_called_safe(outlast: Terminal) -> None:
+def test_runs_in_memory_are_not_called_safe(outlast: Terminal) -> None:
     process = outlast.spawn("worker", MODULE, "--store", "memory:")
     assert process.stdout is not None and "store memory:" in process.stdout.readline()
     process.send_signal(signal.SIGTERM)
@@ -53,7 +53,7 @@ def test_it_stops_with_a_sentence(outlast: Terminal, number: signal.Signals) -> 
 
 
 @pytest.mark.req("FAIL-2")
-def test_what_it_holds_is_given_back_when_it_stops(outlast: Terminal) -> None:
+def test_a_stopping_worker_gives_back_its_runs(outlast: Terminal) -> None:
     process = outlast.worker(REFUND_SLOW="1", REFUND_LOG=str(outlast.folder / "calls"))
     outlast.start()
     eventually(calls(outlast))  # the call is under way
@@ -114,7 +114,7 @@ def test_two_workers_on_one_file_share_the_work(outlast: Terminal) -> None:
 
 
 @pytest.mark.req("REC-3", "REC-5")
-def test_one_that_was_replaced_says_so_and_goes_on_under_a_new_id(outlast: Terminal) -> None:
+def test_a_replaced_worker_continues_under_a_new_id(outlast: Terminal) -> None:
     asleep = outlast.worker()
     (old,) = serving(outlast)
     freeze(asleep, outlast.folder / "refunds.db")
@@ -149,7 +149,7 @@ def test_the_list_shows_how_each_worker_is(outlast: Terminal) -> None:
     eventually(lambda: "silent: its runs are taken over" in outlast("workers", "ls", "--all").out)
 
 
-def test_a_run_that_only_another_workflows_worker_could_take_says_so_at_once(outlast: Terminal) -> None:
+def test_a_run_without_a_worker_for_its_workflow_is_reported_at_once(outlast: Terminal) -> None:
     module = Path("other.py")
     module.write_text(
         "from pydantic import BaseModel\nfrom outlast import Context, Workflow\n"

@@ -41,7 +41,7 @@ def ours(told: Told) -> tuple[str, str]:
 
 
 @pytest.mark.req("APP-2", "RUN-1", "REC-1", "REC-3", "EFF-1")
-def test_the_auction_is_killed_in_round_3_taken_over_and_nobody_is_invited_twice(played: tuple[Stage, Told]) -> None:
+def test_the_auction_survives_a_kill_in_round_3_without_a_repeated_invitation(played: tuple[Stage, Told]) -> None:
     stage, told = played
     assert (told.run["status"], told.run["shown"]) == ("completed", "COMPLETED")
     assert told.run["outcome"]["order_id"].startswith("PO-acme-")
@@ -69,7 +69,7 @@ def test_a_start_that_is_sent_twice_is_one_run(told: Told) -> None:
 
 
 @pytest.mark.req("GATE-1", "GATE-2")
-def test_only_a_person_with_the_approvals_role_decides_what_was_shown_and_once(told: Told) -> None:
+def test_only_a_person_with_the_role_decides_the_shown_version_once(told: Told) -> None:
     said = {name: (answer.status_code, answer.json()["refusal"]) for name, answer in told.refused.items()}
     assert said == {
         "watcher": (403, "not_a_person"),
@@ -102,7 +102,7 @@ def test_the_stream_goes_on_behind_its_last_event_over_a_new_service(told: Told)
 
 
 @pytest.mark.req("OUT-1", "OUT-2", "OUT-3")
-def test_the_webhook_is_told_each_event_once_in_order_and_every_signature_is_verified(
+def test_the_webhook_gets_each_event_once_in_order_with_a_valid_signature(
     played: tuple[Stage, Told],
 ) -> None:
     receiver, followed = played[0].receiver, played[1].followed

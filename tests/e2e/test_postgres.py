@@ -109,7 +109,7 @@ def test_an_approval_is_given_at_the_command_line_while_no_worker_lives(url: str
 
 
 @pytest.mark.req("APP-1", "RT-5")
-def test_a_negotiation_is_told_on_the_server_that_is_named_and_only_on_an_empty_one(url: str, tmp_path: Path) -> None:
+def test_the_demo_runs_on_a_named_server_only_if_its_store_is_empty(url: str, tmp_path: Path) -> None:
     """Commands run in child processes, and no password is in their command lines."""
     command = [f"{OUTLAST}", "--store", url, "demo", "--approve", "--json", "--sample", "spot-twice"]
 
@@ -165,7 +165,7 @@ def locked() -> Iterator[server.Server]:
         ("postgres", "postgres?schema=No-Name", "names no PostgreSQL store", "schema="),
     ],
 )
-def test_a_first_mistake_is_told_in_words(
+def test_a_wrong_store_url_ends_in_one_sentence(
     locked: server.Server, user: str, database: str, says: str, does: str
 ) -> None:
     answer = outlast(f"postgresql://{user}@127.0.0.1:{locked.port}/{database}", "dispatcher")
@@ -183,12 +183,12 @@ def test_reading_makes_no_store(url: str) -> None:
         assert "outlast run MODULE:NAME" in answer.output and "schema=" in answer.output
 
 
-def test_a_server_that_is_not_there_is_told_in_words() -> None:
+def test_an_unreachable_server_ends_in_one_sentence() -> None:
     answer = outlast("postgresql://app:secret@127.0.0.1:1/app", "runs", "ls")
     assert answer.exit_code == LEFT and "cannot be reached" in answer.output and "secret" not in answer.output
 
 
-def test_without_the_extra_the_way_to_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_postgres_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     opened = importlib.import_module("outlast.runtime.stores")
 
     def missing(name: str) -> ModuleType:

@@ -17,7 +17,7 @@ KINDS = ("BaseException", "SystemExit", "KeyboardInterrupt")
 
 
 @pytest.mark.req("FAIL-6", "REC-2")
-def test_two_workers_outlive_what_their_workflows_raise(tmp_path: Path) -> None:
+def test_two_workers_survive_the_exceptions_of_their_workflows(tmp_path: Path) -> None:
     cells = {name for name, (place, kind) in CELLS.items() if place in PLACES and kind in KINDS}
     played = {name: reasons for name, reasons in EXPECTED.items() if name in cells or name not in CELLS}
     found, ended = play(tmp_path, 2, played)

@@ -126,7 +126,7 @@ def test_two_workers_on_one_file_share_runs_that_were_started_before_any_worker(
 
 
 @pytest.mark.req("REC-3", "REC-5")
-def test_a_worker_told_to_stop_settles_its_call_gives_the_run_back_and_the_next_one_goes_on(s: Stand) -> None:
+def test_a_stopped_worker_settles_its_call_and_another_worker_continues(s: Stand) -> None:
     s.receiver.may_answer.clear()
     s.start("r1")
     first = s.hire()

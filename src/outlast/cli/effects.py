@@ -129,7 +129,7 @@ async def ls(
     limit: int,
     cursor: str,
 ) -> int:
-    """List the effects of all runs with their outcomes, newest first."""
+    """List the effects of all runs, newest first."""
     if uncertain and status:
         raise click.UsageError("--uncertain and --status exclude each other")
     views, further = await client.ledger(

@@ -59,9 +59,9 @@ async def award(ctx: Context[Order]) -> None:
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path), default="flows.py")
 @click.pass_context
 def init(ctx: click.Context, file: Path) -> None:
-    """Write a first workflow of 25 lines to FILE [flows.py].
+    """Write a first workflow of 25 lines.
 
-    It asks suppliers, sleeps, and waits for an approval.
+    The workflow asks suppliers, sleeps, and waits for an approval. FILE defaults to flows.py.
     """
     try:
         with file.open("x", encoding="utf-8") as new:

@@ -32,9 +32,9 @@ SHOWN = 100
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object, as with -o json.")
 @reads_store
 async def fsck(ops: Operations, screen: Screen, chain: bool, as_json: bool) -> int:
-    """Check every invariant of the store, for all tenants.
+    """Check every invariant of the store.
 
-    It only reads, a page of runs at a time, and may run beside workers: a finding in a run that changes is checked
+    It only reads, for all tenants and a page of runs at a time, and may run beside workers: a finding in a run that changes is checked
     again before it is reported. Exit code 1 if an invariant is broken.
     """
     clock = SystemClock()
@@ -170,9 +170,9 @@ def _recovered_view(done: Recovered) -> dict[str, Any]:
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @on_store
 async def purge_command(ops: Operations, screen: Screen, older: int | None, yes: bool) -> int:
-    """Delete runs that ended long ago, for all tenants.
+    """Delete runs that ended long ago.
 
-    Their ledgers and histories go too. Effects of scope tenant and the keys of starts and signals remain: an order paid
+    It covers all tenants. Ledgers and histories go too. Effects of scope tenant and the keys of starts and signals remain: an order paid
     on day 1 is not paid again on day 31. Unfinished runs are never deleted. It works in small transactions and may run
     beside workers.
     """

@@ -159,9 +159,9 @@ def log_to_stderr(*, first: bool = True) -> None:
 @click.command(cls=Command)
 @metrics_option
 def dispatcher(metrics_port: int | None) -> None:
-    """Send webhooks until stopped, for every tenant.
+    """Send webhooks until stopped.
 
-    `outlast serve` includes a dispatcher, `outlast worker` does not. Several dispatchers can share a store. Ctrl-C ends
+    It serves every tenant. `outlast serve` includes a dispatcher, `outlast worker` does not. Several dispatchers can share a store. Ctrl-C ends
     the attempts in flight and stops; the next dispatcher sends the rest.
     """
     settings = settings_now()
