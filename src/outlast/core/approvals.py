@@ -14,12 +14,12 @@ from outlast.core.rows import APPROVAL, Approval
 from outlast.errors import NotStorable
 
 CHANGED_BY = "changed_by"
-"""Marks, among the plans of an approval, the one that a person made by changing arguments of another."""
+"""Field of a plan that an approver made by changing the arguments of another plan."""
 
 
 def ask(approval: Approval, *, fence: Fence) -> Commit:
-    """Put a plan to a person. `approval` is the row as it should be; fenced by the holder's claim and mail (S-20)."""
-    assert fence.inbox_seq is not None, "a cancel posted meanwhile refuses this"
+    """Request an approval. `approval` is the new row; the fence holds the claim and the inbox as read (S-20)."""
+    assert fence.inbox_seq is not None, "so that a cancel that arrives first refuses this commit"
     assert approval.status is approval_target("ask", None) and approval.version == 1
     assert approval.within_until > approval.asked_at
     return Commit((Put(APPROVAL, approval, 0),), fence, label=f"{approval.run} ask {approval.wait}")
@@ -36,13 +36,13 @@ def decide(
     now: Instant,
     changed: Mapping[str, Any] | None = None,
 ) -> Commit:
-    """Answer an approval, once, before it expires by the store's clock; and wake its run (S-1, S-20).
+    """Decide an approval once, before it expires by the store's clock, and make its run due (S-1, S-20).
 
-    Where it takes several people, an approval short of the quorum is a vote: it leaves the request pending and wakes
-    nobody. All votes are for the same plan, each by another person; one rejection rejects. `changed`: the chosen plan
-    where it is none of those offered; it is kept beside them.
+    If a quorum is required, an approval below it is a vote: the request stays pending, and no run becomes due. All
+    votes name the same plan, each by a different person; one rejection rejects. `changed` is the chosen plan if it is
+    not among those offered; it is stored beside them.
     """
-    assert not (approval.not_requester and by == approval.requested_by), "the requester decides nothing"
+    assert not (approval.not_requester and by == approval.requested_by), "the requester may not decide"
     votes = votes_of(approval)
     assert all(vote["by"] != by and (verb != "approve" or vote["chosen"] == chosen) for vote in votes)
     if verb == "approve" and approval.quorum > 1:
@@ -89,9 +89,9 @@ def decide(
 
 
 def votes_of(approval: Approval) -> list[dict[str, Any]]:
-    """Each approval given, in order: {by, claims, chosen, reason, at, who}; where one person decides, that one's.
+    """Return each approval in order: {by, claims, chosen, reason, at, who}; without a quorum, the one decision.
 
-    `who`: the rule that said who may decide when it was given; a later reassignment takes no vote back.
+    `who` is the rule that applied at the time of the vote; a later reassignment keeps the vote.
     """
     if approval.votes:
         votes: list[dict[str, Any]] = json.loads(approval.votes)
@@ -111,7 +111,7 @@ def votes_of(approval: Approval) -> list[dict[str, Any]]:
 
 
 def _with(plans: str, changed: Mapping[str, Any]) -> str:
-    """The plans offered, and the one that a person has changed."""
+    """Return the offered plans and the changed one."""
     known = json.loads(plans)
     if any(plan["digest"] == changed["digest"] for plan in known):
         return plans
@@ -119,13 +119,13 @@ def _with(plans: str, changed: Mapping[str, Any]) -> str:
 
 
 def altered_plan(approval: Approval) -> str:
-    """Return the key of the first stored plan whose digest is not that of its call in this run; '' if all match."""
+    """Return the key of the first stored plan whose digest does not match its call; '' if all match."""
     plans = json.loads(approval.plans)
     return next((str(plan.get("key")) for plan in plans if not is_exact(approval.tenant, approval.run, plan)), "")
 
 
 def is_exact(tenant: str, run: str, plan: Mapping[str, Any]) -> bool:
-    """Return True if the digest stored with a plan is that of its activity, key and arguments in this run."""
+    """True if the digest stored with a plan is that of its activity, key and arguments in this run."""
     try:
         arguments = str(plan["arguments"]).encode()
         return bool(plan["digest"] == digest(tenant, run, plan["activity"], plan["key"], arguments))
@@ -134,7 +134,7 @@ def is_exact(tenant: str, run: str, plan: Mapping[str, Any]) -> bool:
 
 
 def acknowledge(approval: Approval, *, by: str) -> Commit:
-    """Somebody says "I look at it". It binds nobody, and wakes nothing."""
+    """Record that a person is looking at the approval. It binds no one, and no run becomes due."""
     row = approval._replace(
         version=approval.version + 1, status=approval_target("acknowledge", approval.status), claimed_by=by
     )
@@ -146,7 +146,10 @@ def acknowledge(approval: Approval, *, by: str) -> Commit:
 
 
 def reassign(approval: Approval, *, who: str, by: str, reason: str) -> Commit:
-    """Other people decide from now on; votes given stand. The message keeps old, new, by whom and why (GATE-8)."""
+    """Change the rule of who may decide; votes stay.
+
+    The message keeps the old and the new rule, the person and the reason (GATE-8).
+    """
     row = approval._replace(
         version=approval.version + 1, status=approval_target("reassign", approval.status), who=who, claimed_by=""
     )
@@ -162,7 +165,7 @@ def reassign(approval: Approval, *, who: str, by: str, reason: str) -> Commit:
 
 
 def expire(approval: Approval, now: Instant, *, fence: Fence) -> Commit:
-    """Nobody answered in time, by the store's clock. Nothing is approved, nothing is rejected."""
+    """Expire an approval that was not decided in time by the store's clock. It is neither approved nor rejected."""
     row = approval._replace(version=approval.version + 1, status=approval_target("expire", approval.status))
     return Commit(
         (Put(APPROVAL, row, approval.version),),
@@ -173,7 +176,7 @@ def expire(approval: Approval, now: Instant, *, fence: Fence) -> Commit:
 
 
 def withdraw(approval: Approval, now: Instant) -> Put | None:
-    """A pending, or approved and unused, approval that can no longer be consumed; None when there is nothing to do."""
+    """Return the withdrawal of an approval that is pending, or approved and unused; None for others."""
     open_ = approval.status is ApprovalStatus.PENDING
     unused = approval.status is ApprovalStatus.APPROVED and not approval.consumed_by
     if not (open_ or unused):

@@ -152,7 +152,7 @@ class Codec(Generic[T]):
             raise DefinitionError(
                 f"{named} holds a {secret[1]}, which cannot be stored",
                 "what is stored is shown, sent and exported; a secret would come back as asterisks",
-                "read it from the environment inside the activity, or declare it str if it may stand in the store",
+                "read it from the environment inside the activity, or declare it str if the store may hold it",
                 where=where,
             )
         self.type = type_

@@ -228,7 +228,8 @@ def wait_before(
 def asked_wait(retry_after: str, date: str, wall_ms: int, most_ms: int) -> int:
     """Milliseconds that a `Retry-After` header asks for, at most `most_ms`; 0 where it says nothing.
 
-    `date`: the answer's Date header, by which an instant is read; `wall_ms`: this machine's clock where there is none.
+    `date`: the answer's Date header, by which an instant is read; `wall_ms`: this machine's clock if there is no Date
+    header.
     """
     said = retry_after.strip()
     if said.isascii() and said.isdigit():

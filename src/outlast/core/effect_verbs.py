@@ -137,7 +137,7 @@ def _carried(run: Run, previous: Effect | None) -> Effect | None:
         return None
     foreign = previous.by_run not in ("", run.run)
     assert not (foreign and previous.settled_at == 0), "another run's open effect is waited for, never resolved"
-    assert previous.by_run or previous.status is not EffectStatus.UNDONE, "only shared work is done anew after an undo"
+    assert previous.by_run or previous.status is not EffectStatus.UNDONE, "only a shared effect may follow its undo"
     return None if previous.status is EffectStatus.UNDONE else previous
 
 

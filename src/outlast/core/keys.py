@@ -52,7 +52,7 @@ class KeyTemplate:
 
         Errors name `where` (file:line) and `of` (the owner of the key). Raises DefinitionError if the text is empty; if
         a field is no parameter, positional, an attribute or index access, a conversion or a format specification; if
-        a parameter is not text, an integer, a bool or an enum of those; if no separator stands between two
+        a parameter is not text, an integer, a bool or an enum of those; if no separator is between two
         parameters; or if literal text needs encoding.
         """
 
@@ -132,13 +132,15 @@ def _written(value: object) -> str:
     if isinstance(value, int):
         return int.__repr__(value)
     if not isinstance(value, str):
-        raise InvalidInput(f"a {type(value).__name__} cannot stand in a key", "", "pass text or a whole number")
+        raise InvalidInput(f"a {type(value).__name__} cannot be part of a key", "", "pass text or a whole number")
     if _PLAIN(value):
         return value
     try:
         return quote(value, safe="")
     except UnicodeEncodeError as error:
-        raise InvalidInput("text that is not valid Unicode cannot stand in a key", "", "decode it properly") from error
+        raise InvalidInput(
+            "text that is not valid Unicode cannot be part of a key", "", "decode it properly"
+        ) from error
 
 
 def _check_field(field: str, spec: str, conversion: str, parameters: Mapping[str, Any], wrong: Any) -> None:
@@ -148,7 +150,7 @@ def _check_field(field: str, spec: str, conversion: str, parameters: Mapping[str
         raise wrong(f"formats {{{field}}}", f"write {{{field}}} alone; format the value before it becomes an argument")
     if field not in parameters:
         if re.search(r"[.\[]", field):
-            raise wrong(f"looks into {{{field}}}", "make the part you need a parameter of its own")
+            raise wrong(f"looks into {{{field}}}", "pass the part you need as a parameter")
         known = ", ".join(parameters) or "none"
         raise wrong(f"names {{{field}}}, which is no parameter", f"use one of its parameters: {known}")
     if not _may_stand_in_key(parameters[field]):

@@ -7,9 +7,9 @@ and webhook deliveries. Each is a finite state machine. TABLE lists all transiti
 a triple: a verb moves a row from a source status to a target status. Source None means that the verb creates the row.
 
 A *verb* is a pure function in core/verbs.py, core/effect_verbs.py, core/approvals.py and their neighbours. It takes
-rows, and returns one commit with the rows that follow. It finds the new status with `run_target(verb, row.status)` or one of its sisters.
-These raise IllegalMove for a pair that TABLE does not list, so no code path can invent a transition. No other module
-compares or assigns a status by its text; tests/test_tidy.py enforces that.
+rows, and returns one commit with the rows that follow. It finds the new status with `run_target(verb, row.status)` or
+one of its sisters. These raise IllegalMove for a pair that TABLE does not list, so no code path can invent a
+transition. No other module compares or assigns a status by its text; tests/test_tidy.py enforces that.
 
 A verb decides under assumptions that may be outdated when the store applies its commit. Therefore a commit names the
 version of each row that it replaces, and the claim (run, epoch, visit) under which the verb was spoken. The store

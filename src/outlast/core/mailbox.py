@@ -1,4 +1,4 @@
-"""The verbs of callers outside the holder: each leaves a message in the mailbox of a run."""
+"""The verbs of callers outside the holder. Each leaves a message in the inbox of a run."""
 
 import json
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ def append_message(
     payload: bytes = EMPTY,
     signal_id: str = "",
 ) -> Commit:
-    """Leave a message. One with a `signal_id` lands once: a second one is refused as Stale ("version")."""
+    """Leave a message. A second one with the same `signal_id` is refused as Stale ("version")."""
     message = append_to_inbox(tenant, run, kind, name, actor, payload, signal_id)
     if not signal_id:
         return Commit((message,), label=f"{run} post {name}")
@@ -35,10 +35,10 @@ def append_message(
 
 
 def cancel(run: Run, approvals: Sequence[Approval], *, actor: str, reason: str, now: Instant) -> Commit:
-    """Ask the holder to end the run; its open approvals are withdrawn in the same commit (S-20).
+    """Ask the holder to end the run. Its open approvals are withdrawn in the same commit (S-20).
 
-    `ask` names the mail, so no approval is asked for after this; one asked for since `approvals` were read is
-    for the caller to withdraw before it tells anybody that the cancel was accepted.
+    No approval can be requested after this commit. The caller must withdraw approvals that were requested after
+    `approvals` was read, before it reports that the cancel was accepted.
     """
     withdrawn = tuple(put for a in approvals if (put := withdraw(a, now)) is not None)
     message = append_to_inbox(run.tenant, run.run, "cancel", "cancel", actor, json.dumps({"reason": reason}).encode())
@@ -55,10 +55,11 @@ def resolve_effect(
     response: bytes | None = None,
     external_id: str = "",
 ) -> Commit:
-    """A person's answer on an uncertain effect, once: `happened`, `did_not_happen` or `give_up`; wakes the run.
+    """Record a person's answer on an uncertain effect, once, and make the run due.
 
-    "Did not happen" re-opens it for another attempt, and is accepted only once a call in flight can no longer
-    land, by the store's clock (S-17, EFF-3). Raises Corrupt for `happened` without the response that happened.
+    The verb is `happened`, `did_not_happen` or `give_up`. `did_not_happen` reopens the effect for another attempt. It
+    is accepted only once a sent call can no longer arrive, by the store's clock (S-17, EFF-3). Raises Corrupt for
+    `happened` without a response.
     """
     status = effect_target(verb, effect.status)
     code = {"did_not_happen": REOPENED, "give_up": GIVEN_UP}.get(verb, "")
@@ -83,22 +84,22 @@ def resolve_effect(
 
 
 def settled_elsewhere(effect: Effect, run: str) -> Commit:
-    """Tell a run that waits for another run's shared effect that it may look again: it is settled (S-18)."""
+    """Notify a run that waits for another run's shared effect that the effect is settled (S-18)."""
     return Commit(
         (append_to_inbox(effect.tenant, run, "resolve", effect.key, effect.by_run),), label=f"{run} post {effect.key}"
     )
 
 
 GIVEN_UP = "given_up"
-"""The code of a refused effect that a person gave up."""
+"""Error code of a refused effect that a person gave up."""
 
 
 REOPENED = "did_not_happen"
-"""The code of a refused effect that a person re-opened: the next walk intends it anew."""
+"""Error code of a refused effect that a person reopened: the next re-run intends it again."""
 
 
 def go_on(run: Run, refused: Sequence[Effect], *, actor: str, reason: str, now: Instant) -> Commit:
-    """The operator's `continue` of a run in attention; effects refused after their last attempt are re-opened."""
+    """Record the operator's `continue` of a run in attention; refused effects without attempts left are reopened."""
     payload = json.dumps({"reason": reason}).encode()
     message = append_to_inbox(run.tenant, run.run, Choice.CONTINUE.value, Choice.CONTINUE.value, actor, payload)
     return Commit((message, *_reopened(refused, REOPENED, reason)), label=f"{run.run} post continue")
@@ -126,11 +127,11 @@ def answer(
     approvals: Sequence[Approval] = (),
     recorded: Sequence[tuple[int, str, str]] = (),
 ) -> Commit:
-    """A person's choice for one reason of the attention set; the holder acts on it.
+    """Record a person's choice for one reason of attention; the holder acts on it.
 
-    `refused`: effects whose attempts are used up: `retry` re-opens them, `give_up` leaves them refused under the
-    code `given_up`, which a node may handle. `approvals`: those to withdraw, because the choice ends the run (S-20).
-    `recorded`: (visit, key, digest) of each call that `use_recorded` answers from its row, as long as the run lives.
+    `refused` are effects without attempts left: `retry` reopens them, `give_up` leaves them refused under the code
+    `given_up`, which a node may handle. `approvals` are withdrawn because the choice ends the run (S-20). `recorded`
+    lists (visit, key, digest) of each call that `use_recorded` answers from its row for the rest of the run.
     """
     assert choice in CHOICES[reason]
     said: dict[str, object] = {"choice": choice.value, "key": key, "reason": text, "by_ms": by_ms}

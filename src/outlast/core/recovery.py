@@ -91,10 +91,10 @@ def contradiction(run: Run, checkpoint: Event, newest: Event | None) -> str:
         return f"event {run.seq}, the last of its history, is not the one its row was written with"
     version = json.loads(newest.body)["data"]["version"]
     if version != run.version:
-        return f"its row has version {run.version}, and the last event of its history tells of {version}"
+        return f"its row has version {run.version}, but the last event of its history has {version}"
     if checkpoint.seq > run.seq or (checkpoint.visit, checkpoint.node) != (run.visit, run.node):
         where = f"visit {checkpoint.visit} of {checkpoint.node}"
-        return f"its last checkpoint leads into {where}, and its row stands in visit {run.visit} of {run.node}"
+        return f"its last checkpoint leads into {where}, but its row is in visit {run.visit} of {run.node}"
     return ""
 
 
@@ -107,7 +107,7 @@ def cut_off(run: Run, effect: Effect) -> tuple[str, str]:
 
 def used_up(effect: Effect) -> tuple[str, str]:
     """Return code and detail for an effect that may have happened and has no attempt left."""
-    detail = f"after {effect.attempts} attempts nobody knows whether it happened"
+    detail = f"after {effect.attempts} attempts it is unknown whether it happened"
     return Reason.RETRIES_EXHAUSTED.value, detail
 
 

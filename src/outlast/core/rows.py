@@ -30,14 +30,14 @@ class Subscription(NamedTuple):
     version: int
     status: SubscriptionStatus
     url: str
-    name: str  # what people call it
+    name: str  # display name
     types: str  # JSON list of event types, `…*` = all that begin so; '' = all
     workflows: str  # JSON list of workflows; '' = all
-    secret: str  # whsec_…; after a newline the headers of its own, as JSON: their values are secrets too
+    secret: str  # whsec_…; then a newline and its extra headers as JSON, which are secrets, too
     former: str  # the secret before the last rotation, '' none
     former_until: int  # real; until then both sign
-    since: int  # business; it is told what happened from here on, 0 = from the start
-    swept: str  # the run up to which old runs have been looked through; '' not begun, machine.SWEPT = all of them
+    since: int  # business; first instant of its events; 0 = from the start
+    swept: str  # last old run that was searched; '' = none yet, machine.SWEPT = all
     why: str  # why it is not active
     created_at: int
     created_by: str
@@ -46,16 +46,16 @@ class Subscription(NamedTuple):
 
 
 class Cursor(NamedTuple):
-    """How far a subscription has been told of a run. It owes something while `due_at` is set."""
+    """Progress of the deliveries of one run to one subscription. It has pending events while `due_at` is set."""
 
     tenant: str
     run: str
     subscription: str
     version: int
     epoch: int  # of the claim
-    owner: str  # the dispatcher that sends; '' nobody
+    owner: str  # the dispatcher that sends; '' = none
     due_at: int | None  # real; next attempt; owned: when another dispatcher may take it over
-    seq: int  # everything up to here was accepted, given up, or is none of its business
+    seq: int  # all events up to here were accepted, given up or filtered out
     upto: int  # events are known up to here
     last: int  # the last event that was sent and settled: `previous` of the next one; 0 none
     again: int  # deliveries of earlier events that a person wants repeated
@@ -80,7 +80,7 @@ class Delivery(NamedTuple):
     due_at: int  # real; next attempt, 0 = none
     code: int  # HTTP status of the last answer, 0 = there was none
     answer: str  # the beginning of its body: a stranger's text
-    error: str  # what went wrong, in words
+    error: str  # the error as text
     took_ms: int
     by: str  # who asked for it to be sent again
 
@@ -184,7 +184,7 @@ class Effect(NamedTuple):
     covered_until: int  # business; end of the approval that covers it; 0 = no approval needed
     approval: str  # id of the approval it consumed
     allowed_by: str  # decision of the policy
-    undo: str  # name of the activity's undo; 'no: ' and the reason if there is none; '' = undeclared
+    undo: str  # name of the activity's undo; 'no: ' and the reason; '' = undeclared
     settled_at: int  # business; 0 = open
     settled_by: str  # 'call', 'reconcile', or who decided
     interrupted: int = (

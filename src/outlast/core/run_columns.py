@@ -1,4 +1,4 @@
-"""JSON columns of a run row: waits, timers and attention."""
+"""Structured values of a run row's JSON columns: reasons for waiting, timers, and attention."""
 
 from collections.abc import Iterable
 from json import JSONEncoder, loads

@@ -1,12 +1,12 @@
-"""How a large state is kept: its bytes once, under their hash; a snapshot says which of them, in which order.
+"""Codec of large states: each part is stored once as a chunk, and a snapshot lists the chunks in order.
 
-A snapshot below `WHOLE_BELOW` is the state itself. A larger one begins with a mark that no JSON begins with, a line of
-JSON after it, then bytes: {"size", "values": hashes, "parts"}, where a part is a number n, the next n of the bytes, or
-[value, from, n], a stretch of a value. The state is those parts, one after the other. Nothing here knows that a state
-is JSON: what comes out is what went in, byte for byte, and no text of a user's can be taken for a reference.
+A snapshot below `WHOLE_BELOW` bytes is the state itself. A larger one starts with a mark that no JSON starts with, then
+a line of JSON: {"size", "values": hashes, "parts"}. Inline bytes follow. A part is either a number n (the next n inline
+bytes) or [chunk, from, n] (a span of a chunk). The state is the concatenation of its parts. The codec treats a state as
+bytes, so text of a user can never be read as a reference.
 
-`encode` compares a state with the one before it, so what stands in both is named again and written never; only what is
-new becomes a value. A hash is believed: two different values with one SHA-256 are not provided for.
+`encode` compares a state with the previous one. Spans that both contain refer to existing chunks; only new bytes become
+chunks. Two different chunks with the same SHA-256 are assumed not to exist.
 """
 
 import json
@@ -23,23 +23,23 @@ from outlast.errors import Corrupt
 MARK: Final = b"@"
 WHOLE_BELOW: Final = 4 * KIB
 INLINE_MAX: Final = 4 * KIB
-"""New bytes up to here stand in the snapshot itself, and are written with each one until they are more."""
+"""New bytes up to this size stay in the snapshot itself, and become a chunk only once there are more."""
 CHUNK_BYTES: Final = 64 * KIB
-"""A value is at most so long: a claim reads whole values, a change leaves the others alone."""
+"""Maximum size of a chunk. A claim reads whole chunks; a change leaves the other chunks alone."""
 SPAN_MIN: Final = 64
-"""A shorter stretch costs more to name than to write."""
+"""A shorter span costs more to reference than to write."""
 PARTS_MAX: Final = 2_000
-NEEDLE: Final = 48  # bytes that are looked for where two states have come apart
+NEEDLE: Final = 48  # length of the byte string that is searched after a mismatch
 STRIDE_MAX: Final = 8 * KIB
 SEARCH_BYTES: Final = 2 * STATE_BYTES_MAX
-"""How far one comparison may search in vain: a state that is all new must not cost a second."""
-PLAIN, ZLIB = 0, 1  # how a value is packed
+"""Maximum bytes that one comparison searches without a match, so that a new state costs no second."""
+PLAIN, ZLIB = 0, 1  # packing of a chunk
 SAMPLE: Final = 4 * KIB
-WORTH: Final = 0.9  # packed only where it saves a tenth
+WORTH: Final = 0.9  # pack only if that saves a tenth
 
 
 class Span(NamedTuple):
-    """`size` bytes of the state, from `at`, are those of a value, from `start`."""
+    """A range of the state that equals a range of a chunk: `size` bytes from `at` equal those from `start`."""
 
     at: int
     size: int
@@ -48,7 +48,7 @@ class Span(NamedTuple):
 
 
 class Snapshot(NamedTuple):
-    """A state, the snapshot that stands for it, and which stretches of it values hold."""
+    """A state, its encoded snapshot, and the spans that chunks hold."""
 
     state: bytes
     snapshot: bytes
@@ -56,18 +56,18 @@ class Snapshot(NamedTuple):
 
 
 def chunks_in(snapshot: bytes) -> tuple[str, ...]:
-    """The hashes of the values that a snapshot names; () where it is the state itself. Raises Corrupt."""
+    """Return the hashes of the chunks that a snapshot names; () if it is the state itself. Raises Corrupt."""
     return _head(snapshot)[0] if snapshot[:1] == MARK else ()
 
 
 def chunk_hash(value: bytes) -> str:
-    """What a value is kept under."""
+    """Return the hash under which a chunk is stored."""
     return sha256(value).hexdigest()
 
 
 # --- from a snapshot to the state -------------------------------------------------------------
 def decode(snapshot: bytes, values: Mapping[str, bytes]) -> Snapshot:
-    """The state that a snapshot stands for. Raises Corrupt where a value is missing or the parts do not fit."""
+    """Return the state of a snapshot. Raises Corrupt if a chunk is missing or the parts do not add up."""
     if snapshot[:1] != MARK:
         return Snapshot(snapshot, snapshot, ())
     names, parts, size, at = _head(snapshot)
@@ -82,19 +82,19 @@ def decode(snapshot: bytes, values: Mapping[str, bytes]) -> Snapshot:
             value, start, n = part
             name = names[value]
             if name not in values:
-                raise Corrupt(f"the state names a value that is not there: {name}")
+                raise Corrupt(f"the state names a missing chunk: {name}")
             piece = values[name][start : start + n]
             stretches.append(Span(length, n, name, start))
         found.append(piece)
         length += len(piece)
     state = b"".join(found)
     if len(state) != size or at != len(snapshot):
-        raise Corrupt(f"the parts of the state have {len(state):,} bytes, and its snapshot says {size:,}")
+        raise Corrupt(f"the parts of the state have {len(state):,} bytes, but its snapshot says {size:,}")
     return Snapshot(state, snapshot, tuple(stretches))
 
 
 def _head(snapshot: bytes) -> tuple[tuple[str, ...], list[int | list[int]], int, int]:
-    """Names, parts and size as the first line says them, and where the bytes begin."""
+    """Return chunk hashes, parts and size from the first line, and the offset of the inline bytes."""
     end = snapshot.find(b"\n")
     try:
         head = json.loads(snapshot[1:end])
@@ -112,7 +112,7 @@ def _head(snapshot: bytes) -> tuple[tuple[str, ...], list[int | list[int]], int,
 
 # --- from a state to its snapshot -------------------------------------------------------------
 def encode(state: bytes, before: Snapshot | None) -> tuple[Snapshot, dict[str, bytes]]:
-    """The state as it is to be kept, and the values it names that `before` does not."""
+    """Return the snapshot of a state, and the new chunks that it names."""
     if len(state) < WHOLE_BELOW:
         return Snapshot(state, state, ()), {}
     if before is not None and state == before.state and before.spans:
@@ -129,7 +129,7 @@ def encode(state: bytes, before: Snapshot | None) -> tuple[Snapshot, dict[str, b
 
 
 def _named_again(state: bytes, before: Snapshot) -> list[Span]:
-    """What of the state stands in values already."""
+    """Return the spans of `state` that existing chunks contain."""
     ends = [stretch.at + stretch.size for stretch in before.spans]
     found: list[Span] = []
     for old, new, size in _same(before.state, state):
@@ -144,9 +144,9 @@ def _named_again(state: bytes, before: Snapshot) -> list[Span]:
 
 
 def _in_few(stretches: list[Span], size: int) -> list[Span]:
-    """Without those that would make a claim read many values for little: what they hold is written anew, in one piece.
+    """Drop spans that would make a claim read many chunks for few bytes; their bytes are written again together.
 
-    A value of which half is left is kept whatever happens, so each byte is written anew a few times at most.
+    A chunk that is still half used is always kept, so each byte is rewritten only a few times.
     """
     if len(stretches) > PARTS_MAX // 2:
         return []
@@ -169,7 +169,7 @@ def _gaps(stretches: Sequence[Span], size: int) -> Iterator[tuple[int, int]]:
 
 
 def _values_of(state: bytes, gaps: Sequence[tuple[int, int]]) -> tuple[dict[str, bytes], list[Span]]:
-    """Everything in the gaps as values, one gap after the other, and where each stretch of them stands."""
+    """Return the bytes of all gaps as chunks, and the spans of the gaps in them."""
     fresh = b"".join([state[at : at + size] for at, size in gaps])
     pieces = [fresh[i : i + CHUNK_BYTES] for i in range(0, len(fresh), CHUNK_BYTES)]
     names = [chunk_hash(piece) for piece in pieces]
@@ -200,12 +200,12 @@ def _written(state: bytes, stretches: Sequence[Span]) -> bytes:
     return b"".join((MARK, head.encode(), b"\n", *inline))
 
 
-# --- what two states have in common ------------------------------------------------------------
+# --- common ranges of two states ---------------------------------------------------------------
 def _same(old: bytes, new: bytes) -> list[tuple[int, int, int]]:
-    """Stretches that are equal, (from in `old`, from in `new`, size), in order in both.
+    """Return equal ranges as (start in `old`, start in `new`, size), in the order of both.
 
-    Not the most there could be: what stands at both ends, and between them whatever is found again soon after the two
-    have come apart. What is missed is written again, never wrong.
+    This is not a minimal difference. It finds the common start and end, and between them ranges that reappear soon
+    after a mismatch. A missed range is written again, never wrong.
     """
     first = _alike(old, 0, new, 0, min(len(old), len(new)))
     last = _alike_back(old, len(old), new, len(new), min(len(old), len(new)) - first)
@@ -233,7 +233,7 @@ def _same(old: bytes, new: bytes) -> list[tuple[int, int, int]]:
 
 
 def _alike(a: bytes, i: int, b: bytes, j: int, most: int) -> int:
-    """How many bytes from `i` and `j` on are equal, at most `most`."""
+    """Return the number of equal bytes from `i` and `j` on, up to `most`."""
     same, step = 0, 64
     while same < most:
         size = min(step, most - same)
@@ -242,12 +242,12 @@ def _alike(a: bytes, i: int, b: bytes, j: int, most: int) -> int:
         elif size == 1:
             return same
         else:
-            step, most = size // 2, same + size  # it lies in here: half as many each time
+            step, most = size // 2, same + size  # the mismatch is in here: halve the step
     return same
 
 
 def _alike_back(a: bytes, i: int, b: bytes, j: int, most: int) -> int:
-    """How many bytes before `i` and `j` are equal, at most `most`."""
+    """Return the number of equal bytes before `i` and `j`, up to `most`."""
     same, step = 0, 64
     while same < most:
         size = min(step, most - same)
@@ -262,7 +262,7 @@ def _alike_back(a: bytes, i: int, b: bytes, j: int, most: int) -> int:
 
 # --- packing -------------------------------------------------------------------------------------
 def pack(value: bytes) -> tuple[int, bytes]:
-    """How a value is packed, and its bytes so: compressed where a sample of it says that this pays."""
+    """Return the packing and the packed bytes: compressed if a sample shows that compression pays."""
     half = len(value) // 2
     sample = value if len(value) <= SAMPLE else value[: SAMPLE // 2] + value[half : half + SAMPLE // 2]
     if len(zlib.compress(sample, 1)) > WORTH * len(sample):
@@ -272,11 +272,11 @@ def pack(value: bytes) -> tuple[int, bytes]:
 
 
 def unpack(packed: int, body: bytes, name: str) -> bytes:
-    """The value that was packed. Raises Corrupt where it is not the one of this hash."""
+    """Return an unpacked chunk. Raises Corrupt if it does not match its hash."""
     try:
         value = body if packed == PLAIN else zlib.decompress(body)
     except zlib.error as error:
-        raise Corrupt(f"a value of the state cannot be unpacked: {name}: {error}") from error
+        raise Corrupt(f"a chunk of the state cannot be unpacked: {name}: {error}") from error
     if packed not in (PLAIN, ZLIB) or chunk_hash(value) != name:
-        raise Corrupt(f"a value of the state is not the one that was kept under its hash: {name}")
+        raise Corrupt(f"a chunk of the state does not match its hash: {name}")
     return value

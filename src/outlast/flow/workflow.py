@@ -42,8 +42,8 @@ class Workflow(Generic[S]):
     `slot_while_waiting=False`, the run returns its admission slot while it waits.
 
     `when_empty` applies to a run that is about to complete without a result (`ctx.emit`) although calls of it failed:
-    "complete", "ask_person" (attention `results_missing`) or "fail". The default is "fail" if a node or one of its helper
-    functions mentions `emit`, otherwise "complete". Raises DefinitionError.
+    "complete", "ask_person" (attention `results_missing`) or "fail". The default is "fail" if a node or one of its
+    helper functions mentions `emit`, otherwise "complete". Raises DefinitionError.
     """
 
     def __init__(
@@ -139,9 +139,9 @@ class Workflow(Generic[S]):
     ) -> Callable[[Callable[[Plain], Plain]], Callable[[Plain], Plain]]:
         """Declare how the state of a run of version `from_` becomes that of version `to` (default: this version).
 
-        The function takes the old state as plain data and returns the new one, without side effects. `renamed` maps old names
-        of nodes to new ones. Migrations chain; one from a higher version leads back. A run of another version without a
-        migration goes to attention. Raises DefinitionError.
+        The function takes the old state as plain data and returns the new one, without side effects. `renamed` maps
+        old names of nodes to new ones. Migrations chain; one from a higher version leads back. A run of another
+        version without a migration goes to attention. Raises DefinitionError.
         """
 
         def decorate(fn: Callable[[Plain], Plain]) -> Callable[[Plain], Plain]:
