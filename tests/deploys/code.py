@@ -87,7 +87,7 @@ async def settle(ctx: Context[Order]) -> None:
 
 
 class Edit(NamedTuple):
-    """One edit of the code, and the runs (by where they stand) that would not go on after it."""
+    """One edit of the code, and the runs (by position) that would not continue after it."""
 
     name: str
     change: Callable[[str], str]
@@ -96,7 +96,7 @@ class Edit(NamedTuple):
 
 
 def swap(*pairs: tuple[str, str]) -> Callable[[str], str]:
-    """Replace texts that are there."""
+    """Return an edit that replaces these texts, which must be present."""
 
     def change(text: str) -> str:
         for old, new in pairs:
@@ -108,7 +108,7 @@ def swap(*pairs: tuple[str, str]) -> Callable[[str], str]:
 
 
 def load(folder: Path, name: str, text: str) -> ModuleType:
-    """The module made of this text, as a process would have it that has loaded nothing else."""
+    """Load this text as a module of a process that has loaded nothing else."""
     ACTIVITIES._by_name.clear()
     path = folder / f"{name}.py"
     path.write_text(text)

@@ -1,4 +1,4 @@
-"""A letter is sent, then somebody says go: version 1."""
+"""Workflow that sends a letter and waits for a signal: version 1."""
 
 import os
 from typing import Literal
@@ -10,13 +10,13 @@ from outlast import Context, Workflow, activity, this_call
 
 
 class Mail(BaseModel):
-    """What is out."""
+    """State: the letters that were sent."""
 
     sent: list[str] = []
 
 
 class Go(BaseModel):
-    """Somebody says go."""
+    """Payload of the signal `go`."""
 
 
 letters = Workflow("letters", state=Mail, version=1)
@@ -24,7 +24,7 @@ letters = Workflow("letters", state=Mail, version=1)
 
 @activity(key="letter/{n}", no_undo="a letter cannot be unsent")
 async def send(n: int) -> str:
-    """Post one letter."""
+    """Post one letter to the receiver."""
     async with httpx2.AsyncClient(trust_env=False, verify=False, timeout=60) as http:
         key = {"Idempotency-Key": this_call().idempotency_key}
         answer = await http.post(os.environ["RECEIVER"], headers=key)
@@ -34,7 +34,7 @@ async def send(n: int) -> str:
 
 @letters.node(start=True)
 async def write(ctx: Context[Mail]) -> Literal["close"]:
-    """One letter, then wait."""
+    """Send one letter, then wait for the signal."""
     ctx.state.sent.append(await ctx.do(send, 1))
     await ctx.receive("go", Go)
     return "close"
@@ -42,4 +42,4 @@ async def write(ctx: Context[Mail]) -> Literal["close"]:
 
 @letters.node
 async def close(ctx: Context[Mail]) -> None:
-    """All are out."""
+    """End the run; every letter is sent."""

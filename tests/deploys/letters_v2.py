@@ -10,14 +10,14 @@ from outlast import Context, Workflow, activity, this_call
 
 
 class Mail(BaseModel):
-    """What is out, and for whom."""
+    """State: the letters that were sent, and the team."""
 
     sent: list[str] = []
     team: str
 
 
 class Go(BaseModel):
-    """Somebody says go."""
+    """Payload of the signal `go`."""
 
 
 letters = Workflow("letters", state=Mail, version=2)
@@ -25,13 +25,13 @@ letters = Workflow("letters", state=Mail, version=2)
 
 @letters.migrate(from_=1, renamed={"write": "post"})
 def with_team(old: dict[str, Any]) -> dict[str, Any]:
-    """Runs of version 1 belong to the blue team."""
+    """Assign runs of version 1 to the blue team."""
     return {**old, "team": "blue"}
 
 
 @activity(key="letter/{n}", name="send", no_undo="a letter cannot be unsent")
 async def send_letter(n: int) -> str:
-    """Post one letter."""
+    """Post one letter to the receiver."""
     async with httpx2.AsyncClient(trust_env=False, verify=False, timeout=60) as http:
         key = {"Idempotency-Key": this_call().idempotency_key}
         answer = await http.post(os.environ["RECEIVER"], headers=key)
@@ -41,7 +41,7 @@ async def send_letter(n: int) -> str:
 
 @letters.node(start=True)
 async def post(ctx: Context[Mail]) -> Literal["close"]:
-    """One letter, then wait."""
+    """Send one letter, then wait for the signal."""
     ctx.state.sent.append(await ctx.do(send_letter, 1))
     await ctx.receive("go", Go)
     return "close"
@@ -49,4 +49,4 @@ async def post(ctx: Context[Mail]) -> Literal["close"]:
 
 @letters.node
 async def close(ctx: Context[Mail]) -> None:
-    """All are out."""
+    """End the run; every letter is sent."""

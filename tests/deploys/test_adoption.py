@@ -15,7 +15,7 @@ Ctx = Context[State]
 
 
 def version(n: int, order: Any, node: str = "only") -> Workflow[State]:
-    """A version that orders once, then waits for a word."""
+    """Return a version that makes one order, then waits for a signal."""
     flow = Workflow("flow", state=State, version=n)
 
     async def body(ctx: Context[State]) -> Literal["last"]:
@@ -34,7 +34,7 @@ def version(n: int, order: Any, node: str = "only") -> Workflow[State]:
 
 
 async def waiting(world: World, flow: Workflow[State]) -> Any:
-    """A worker of `flow`, and a run of it that waits."""
+    """Run a worker of `flow` and one of its runs until that waits."""
     process = world.worker(flow)
     await world.start(flow)
     await world.pass_(SECOND)
@@ -95,7 +95,7 @@ async def test_a_migration_that_raises_changes_nothing_and_a_move_tries_it_anew(
 
 
 async def stranded(world: World) -> tuple[Workflow[State], Workflow[State]]:
-    """A run of version 1 that a worker of version 2 cannot take: no migration leads there."""
+    """Return a run of version 1 that version 2 cannot take, because no migration exists."""
     order = write(Receiver())
     old, new = version(1, order), version(2, order)
     await waiting(world, old)
@@ -109,7 +109,7 @@ async def stranded(world: World) -> tuple[Workflow[State], Workflow[State]]:
 
 @pytest.mark.req("RUN-8")
 async def test_a_stranded_run_goes_on_once_a_worker_of_its_version_is_back(world: World) -> None:
-    """No person answers; the history says why it went on."""
+    """No person answers; the history states why it continued."""
     old, _ = await stranded(world)
     world.worker(old)
     await world.pass_(SECOND)
@@ -121,7 +121,7 @@ async def test_a_stranded_run_goes_on_once_a_worker_of_its_version_is_back(world
 
 @pytest.mark.req("RUN-8")
 async def test_a_run_that_was_stranded_just_after_its_worker_came_back_goes_on_too(world: World) -> None:
-    """The worker of version 2 had not heard of it yet: it is looked for once more after a heartbeat window."""
+    """Version 2's worker had not seen the other yet, so the run is checked again after a heartbeat window."""
     old, _ = await stranded(world)
     kept = world.run()
     world.core.rows.put(RUN, kept[:2], kept._replace(attention=""))
@@ -135,7 +135,7 @@ async def test_a_run_that_was_stranded_just_after_its_worker_came_back_goes_on_t
 @pytest.mark.req("RUN-8", "GATE-3")
 @pytest.mark.parametrize("ask", ["continue", "move"])
 async def test_continue_of_a_stranded_run_means_the_same_wherever_it_is_said(world: World, ask: str) -> None:
-    """`attention resolve RUN continue` was refused where POST /runs/RUN/continue worked."""
+    """The CLI refused a `continue` that the HTTP API accepted."""
     _, new = await stranded(world)
     new.migrate(from_=1)(lambda state: state)
     await world.answer("stranded_version", ask)
@@ -145,7 +145,7 @@ async def test_continue_of_a_stranded_run_means_the_same_wherever_it_is_said(wor
 
 @pytest.mark.req("RUN-8")
 async def test_a_node_that_is_gone_is_left_to_a_person_who_says_where_it_goes_on(world: World) -> None:
-    """The wish counts where the run stood when it was said, and never again."""
+    """The request applies to the run's position at that time, and only once."""
     receiver = Receiver()
     order = write(receiver)
     await waiting(world, version(1, order))

@@ -36,7 +36,7 @@ def rows(kind: str) -> Any:
 
 
 async def stand_everywhere(url: str, module: ModuleType) -> None:
-    """A run of version 1 in every place: all waits are rows, and no process is left."""
+    """Bring runs of version 1 to every place, with their waits as rows and no process left."""
     store = await open_store(url)
     try:
         async with InProcessRuntime(store, workflows_of(module), live=SHORT) as runtime:
@@ -68,7 +68,7 @@ async def arrived(runtime: InProcessRuntime, run: str, kind: str) -> None:
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store in which a run stands everywhere."""
+    """Return a store with a run in every place."""
     folder = tmp_path_factory.mktemp("base")
     before = dict(ACTIVITIES._by_name)
     module = load(folder, "deployed_base", BASE)
@@ -81,7 +81,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def copy(base: Path, tmp_path: Path) -> str:
-    """A copy of that store, for one edit."""
+    """Copy that store for one edit."""
     for path in base.glob("outlast.db*"):
         shutil.copy(path, tmp_path / path.name)
     copies.adopt(tmp_path / "outlast.db")
@@ -109,7 +109,7 @@ def test_the_gate_names_every_run_that_would_not_go_on_and_no_other(edit: Edit, 
 
 
 async def woken(url: str, module: ModuleType, stranded: Sequence[str], answer: bytes) -> dict[str, Run]:
-    """Wake every run under a worker of this code, answer what plan and review wait for, and let it come to rest."""
+    """Wake every run under a worker of this code, answer its waits, and let it come to rest."""
     store = await open_store(url)
     try:
         async with InProcessRuntime(store, workflows_of(module), live=SHORT) as runtime:
@@ -133,7 +133,7 @@ async def woken(url: str, module: ModuleType, stranded: Sequence[str], answer: b
 
 
 def _read(row: Run) -> bool:
-    """Was it walked since it was woken, and is it at rest?"""
+    """Return True if the run was executed since it was woken and is at rest."""
     waits = [w.kind for w in waiting_of(row)]
     return bool(waits) and "worker" not in waits and (row.seq > 3 or bool(row.attention))
 
@@ -146,8 +146,10 @@ def reasons(row: Run) -> set[str]:
 @pytest.mark.req("TEST-3")
 @pytest.mark.parametrize("edit", [*BREAKING, *SAFE], ids=lambda edit: edit.name)
 def test_what_the_gate_says_is_what_happens(edit: Edit, copy: str, tmp_path: Path) -> None:
-    """A worker of the edited code takes every run: the named ones call a person, the others do not; nobody finishes
-    silently, and nothing is done a second time."""
+    """A worker of the edited code takes every run.
+
+    The reported runs need a person and the others do not. No run ends silently, and no effect happens twice.
+    """
     module = load(tmp_path, "deployed_edit", edit.change(BASE))
     found = asyncio.run(looked_at(copy, module))
     sure = {v.run for v in found.verdicts if v.kind not in SEEN_LATER}
@@ -158,7 +160,7 @@ def test_what_the_gate_says_is_what_happens(edit: Edit, copy: str, tmp_path: Pat
             assert reasons(row) & STRANDS, (run, row)
         elif run not in edit.breaks:
             assert not reasons(row) & STRANDS, (run, attention_of(row))
-        assert row.status not in TERMINAL, "nobody finishes: each has a wait, an approval or a person before its end"
+        assert row.status not in TERMINAL, "no run ends: each has a wait, an approval or a person before its end"
     done_before = {"plan", "review", "settle"}
     again = [key for key in module.WORLD if any(f":reserve/{run}" in key for run in done_before) or "pay/settle" in key]
     assert again == [], "it was done before the deploy"

@@ -22,7 +22,7 @@ BOTH = ("tests.deploys.letters_v1", "tests.deploys.letters_v2")
 
 
 class Fleet(Stand):
-    """A store and worker processes of either version."""
+    """A store with worker processes of either version."""
 
     def deploy(self, module: str) -> "subprocess.Popen[bytes]":
         command = ["outlast", "--store", self.url, "worker", module, *SHORT]
@@ -65,8 +65,10 @@ def fleet(tmp_path: Path) -> Iterator[Fleet]:
 
 @pytest.mark.req("RUN-8")
 def test_a_deploy_in_the_middle_of_a_wait(fleet: Fleet) -> None:
-    """N and N-1 side by side: each keeps its own. Once N-1 is gone, the run that waited goes over, in the same visit,
-    and its letter is not sent again."""
+    """Versions N and N-1 serve side by side, each its own runs.
+
+    Once N-1 has stopped, the waiting run moves to N in the same visit, and its letter is not sent again.
+    """
     old = fleet.deploy(BOTH[0])
     fleet.begin("r1", "r2")
     when(lambda: fleet.waits("r1") and fleet.waits("r2"), fleet.said)
@@ -91,7 +93,9 @@ def test_a_deploy_in_the_middle_of_a_wait(fleet: Fleet) -> None:
 @pytest.mark.req("RUN-8")
 @pytest.mark.req("TEST-3")
 def test_a_roll_back_strands_a_run_until_a_person_moves_it(fleet: Fleet) -> None:
-    """Version 1 has no way back from 2: check says so, the run calls a person, a dry word moves nothing, the move does."""
+    """Version 2 cannot go back to 1: the check reports it, the run needs a person, and only a move to a fitting node
+    works.
+    """
     new = fleet.deploy(BOTH[1])
     fleet.begin("r1")  # as a client of version 1 would: a worker of 2 takes it over by its migration
     when(lambda: fleet.run("r1").lane == "letters@2" and fleet.waits("r1"), fleet.said)
@@ -104,7 +108,7 @@ def test_a_roll_back_strands_a_run_until_a_person_moves_it(fleet: Fleet) -> None
     when(lambda: "letters@1" in fleet.do(lambda ops: ops.serving()), fleet.said)
     fleet.go("r1")
     listed = fleet.says("runs", "ls")
-    assert "no worker serves letters@2 (1)" in listed.stderr, "at once, before anybody has looked"
+    assert "no worker serves letters@2 (1)" in listed.stderr, "at once, before any worker has looked"
     when(lambda: [a.reason.value for a in attention_of(fleet.run("r1"))] == ["stranded_version"], fleet.said)
     row = fleet.run("r1")
     assert (row.lane, row.node, row.visit) == ("letters@2", "post", 1)

@@ -1,4 +1,4 @@
-"""A dispatcher in a process of its own, which dies of signal 9 at the Nth touch of a named place: URL POINT N."""
+"""A dispatcher in its own process, killed by signal 9 at the Nth touch of a crash point: URL POINT N."""
 
 import asyncio
 import os
@@ -16,7 +16,7 @@ CLAIM_MS = 800
 
 
 async def live(url: str, place: str, n: int) -> None:
-    """Until it is killed."""
+    """Serve until the process is killed."""
     left = n
 
     def hook(name: str, labels: Sequence[str]) -> None:

@@ -1,4 +1,4 @@
-"""Stores of their own for the tests of the outbox: files, and schemas of a real server where a test asks for both."""
+"""Stores for the tests of the outbox: files, and schemas of a PostgreSQL server if a test requests both."""
 
 import asyncio
 from collections.abc import Iterator
@@ -14,14 +14,14 @@ from tests.postgres import server
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """A test marked `every_store` is played over a real server too."""
+    """Run a test marked `every_store` over a PostgreSQL server, too."""
     if metafunc.definition.get_closest_marker("every_store"):
         metafunc.parametrize("url", ["sqlite", "postgres"], indirect=True)
 
 
 @pytest.fixture
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """An empty store."""
+    """Return the URL of an empty store."""
     if getattr(request, "param", "sqlite") == "sqlite":
         yield url_of(tmp_path)
         return
@@ -32,14 +32,14 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 
 @pytest.fixture
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Short waits between attempts. An attempt has its ten seconds: a busy machine makes no second one of it."""
+    """Shorten the waits between attempts, but keep the attempt's ten seconds, because a busy machine is slow."""
     monkeypatch.setattr(deliveries, "DELIVERY_FIRST_WAIT", 20)
     monkeypatch.setattr(deliveries, "DELIVERY_BACKOFF_CEILING", 100)
 
 
 @pytest.fixture
 def quick(soon: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Short attempts too, for receivers that do not answer in time."""
+    """Shorten attempts too, for receivers that do not answer in time."""
     monkeypatch.setattr(client, "DELIVERY_TIMEOUT", 500)
     monkeypatch.setattr(
         client.DeliveryClient.__init__,

@@ -1,4 +1,4 @@
-"""Receivers of webhooks, real servers that may be hostile, and a store with runs whose events they are told of."""
+"""Receivers of webhooks, some hostile, and stores with runs whose events they receive."""
 
 import asyncio
 import json
@@ -30,7 +30,7 @@ DEVELOPMENT = AddressPolicy.of(private=True, plain=True)
 
 @dataclass
 class Got:
-    """A request as it arrived."""
+    """A request as it arrived at the receiver."""
 
     headers: dict[str, str]
     body: bytes
@@ -38,17 +38,17 @@ class Got:
 
     @property
     def event(self) -> dict[str, Any]:
-        """The event in it."""
+        """Return the event in the body."""
         found: dict[str, Any] = json.loads(self.body)
         return found
 
     @property
     def place(self) -> tuple[str, int]:
-        """Its run, and its number there."""
+        """Return its run and its number there."""
         return self.event["subject"], int(self.event["sequence"])
 
     def verified(self, secret: str) -> dict[str, Any]:
-        """The event, if the signature over the bytes received is the sender's. By the library."""
+        """Return the event if the library accepts its signature."""
         found: dict[str, Any] = Webhook(secret).verify(self.body, self.headers)
         return found
 
@@ -57,7 +57,7 @@ Behaviour = Callable[[Got, asyncio.StreamWriter], Awaitable[None]]
 
 
 def answer(status: int = 204, body: bytes = b"", **headers: str) -> Behaviour:
-    """Answer so at once."""
+    """Answer at once with this status, body and headers."""
 
     async def behave(got: Got, writer: asyncio.StreamWriter) -> None:
         lines = [f"HTTP/1.1 {status} X", f"content-length: {len(body)}"]
@@ -70,7 +70,7 @@ def answer(status: int = 204, body: bytes = b"", **headers: str) -> Behaviour:
 
 @dataclass
 class Receiver:
-    """A server that records what it gets before it answers, as it is told to."""
+    """A server that records each request and then behaves as the test tells it."""
 
     behaviour: Behaviour = field(default_factory=answer)
     script: list[Behaviour] = field(default_factory=list)
@@ -82,13 +82,13 @@ class Receiver:
     open: set[asyncio.StreamWriter] = field(default_factory=set)
 
     def cut(self) -> None:
-        """Reset every connection."""
+        """Reset all connections that are open now."""
         for writer in self.open:
             writer.transport.abort()
 
     @property
     def url(self) -> str:
-        """Where it listens."""
+        """Return the URL at which it listens."""
         return f"http://127.0.0.1:{self.port}/hooks"
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -111,7 +111,7 @@ class Receiver:
 
     @asynccontextmanager
     async def listening(self, tls: ssl.SSLContext | None = None) -> "AsyncIterator[Receiver]":
-        """Listen on a free port."""
+        """Listen on a free port while the block runs."""
         server = await asyncio.start_server(self._serve, "127.0.0.1", 0, ssl=tls)
         self.port = server.sockets[0].getsockname()[1]
         try:
@@ -121,13 +121,13 @@ class Receiver:
 
 
 class Count(BaseModel):
-    """How often to go round."""
+    """Number of rounds that a run makes."""
 
     left: int
 
 
 def rounds(name: str = "rounds") -> Workflow[Count]:
-    """A workflow that goes round as often as it is told."""
+    """Return a workflow that makes the requested number of rounds."""
     flow = Workflow(name, state=Count, version=1)
 
     @flow.node(start=True, max_visits=1_000)
@@ -140,7 +140,7 @@ def rounds(name: str = "rounds") -> Workflow[Count]:
 
 @asynccontextmanager
 async def a_store(url: str) -> AsyncIterator[Operations]:
-    """A store, with one workflow that can be started."""
+    """Open a store and operations with one workflow."""
     store = await open_store(url)
     try:
         bound = Operations(
@@ -154,7 +154,7 @@ async def a_store(url: str) -> AsyncIterator[Operations]:
 
 @asynccontextmanager
 async def working(store: Store, *flows: Workflow[Any]) -> AsyncIterator[None]:
-    """A worker."""
+    """Run a worker while the block runs."""
     worker = worker_of(store, flows or (ROUNDS,))
     task = asyncio.create_task(worker.run())
     try:
@@ -166,7 +166,7 @@ async def working(store: Store, *flows: Workflow[Any]) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def dispatching(store: Store, **given: Any) -> AsyncIterator[Dispatcher]:
-    """A dispatcher."""
+    """Run a dispatcher while the block runs."""
     dispatcher: Dispatcher = new_dispatcher(store, reach=DEVELOPMENT, **given)
     task = asyncio.create_task(dispatcher.run())
     try:
@@ -177,7 +177,7 @@ async def dispatching(store: Store, **given: Any) -> AsyncIterator[Dispatcher]:
 
 
 async def until(condition: Callable[[], bool | Awaitable[bool]], within: float = 20.0) -> None:
-    """Return once it holds; fail when it does not within so many seconds."""
+    """Return once the condition holds; fail if it does not within these seconds."""
     async with asyncio.timeout(within):
         while True:
             found = condition()
@@ -187,12 +187,12 @@ async def until(condition: Callable[[], bool | Awaitable[bool]], within: float =
 
 
 async def history(store: Store, run: str) -> list[Event]:
-    """A run's events."""
+    """Return the events of a run."""
     return [row for row in await store.rows(EVENT, (TENANT, run)) if isinstance(row, Event)]
 
 
 def firsts(got: Sequence[Got]) -> dict[str, list[int]]:
-    """For each run the numbers of its events, in the order in which each first arrived."""
+    """Return, by run, the numbers of its events in the order of their first arrival."""
     found: dict[str, list[int]] = {}
     for each in got:
         run, seq = each.place
@@ -202,19 +202,19 @@ def firsts(got: Sequence[Got]) -> dict[str, list[int]]:
 
 
 async def all_told(ops: Operations, receiver: Receiver, *runs: str) -> bool:
-    """Are these runs over, and was every event of them accepted?"""
+    """Return True if these runs have ended and every event of them was accepted."""
     have = firsts(receiver.accepted)
     rows = [await ops.run(run) for run in runs]
     return all(row.ended_at and len(have.get(row.run, ())) == row.seq for row in rows)
 
 
 async def settled(ops: Operations, subscription: str) -> bool:
-    """Is nothing untold, and nothing owed to this subscription?"""
+    """Return True if no event is unpublished and nothing is owed to this subscription."""
     return not await ops.store.rows(UNPUBLISHED, ()) and not await ops.store.owing(TENANT, subscription, 1)
 
 
 def url_of(path: Path) -> str:
-    """Of a store in a file."""
+    """Return the URL of a store in a file of this folder."""
     return f"sqlite:{path / 'outlast.db'}"
 
 

@@ -42,7 +42,7 @@ WRITTEN_OTHERWISE = [
 
 
 def test_the_settings_that_a_receiver_on_this_machine_needs_are_both_named() -> None:
-    """The table of settings named one."""
+    """The documentation named only one of the two settings."""
     wanted = {
         "webhooks.allow_http": AddressPolicy.of(private=True),
         "webhooks.allow_private": AddressPolicy.of(plain=True),
@@ -55,12 +55,12 @@ def test_the_settings_that_a_receiver_on_this_machine_needs_are_both_named() -> 
 
 
 def resolving(*answers: Sequence[str]) -> "Fake":
-    """A resolver that answers in this order, and the last for ever."""
+    """Return a resolver that gives these answers in order, then repeats the last."""
     return Fake(list(answers))
 
 
 class Fake:
-    """A name server under the test's control."""
+    """A name server controlled by the test."""
 
     def __init__(self, answers: list[Sequence[str]]) -> None:
         self.answers = answers
@@ -96,7 +96,7 @@ def test_what_an_operator_allows() -> None:
 @pytest.mark.req("OUT-6")
 @pytest.mark.parametrize("host", WRITTEN_OTHERWISE)
 def test_every_way_to_write_this_machine_is_refused_at_registration(host: str, tmp_path: Path) -> None:
-    """By the system's resolver, which knows all of them."""
+    """Uses the system's resolver, which accepts every notation."""
 
     async def live() -> None:
         async with a_store(url_of(tmp_path)) as ops:
@@ -158,7 +158,7 @@ def test_one_address_inside_among_several_refuses_the_name() -> None:
 
 @pytest.mark.req("OUT-6")
 def test_a_name_that_changes_its_mind_leads_nowhere() -> None:
-    """Rebinding: the name is asked once for a delivery, and the connection goes to what was checked."""
+    """DNS rebinding: the name is resolved once per delivery, and the checked address is used."""
 
     async def live() -> None:
         async with Receiver().listening() as receiver:
@@ -168,7 +168,7 @@ def test_a_name_that_changes_its_mind_leads_nowhere() -> None:
             names = resolving(["127.0.0.2"], ["127.0.0.1"])
             poster = DeliveryClient(reach, names, SystemClock(), timeout_ms=1_000)
             first = await poster.post(url, {}, b"{}")
-            assert "ConnectError" in first.error, "nobody listens at the address that was checked"
+            assert "ConnectError" in first.error, "no server listens at the checked address"
             assert (names.asked, receiver.got) == (["hooks.example"], [])
             second = await poster.post(url, {}, b"{}")
             assert "not sent" in second.error and receiver.got == []
@@ -213,7 +213,7 @@ def test_a_name_server_that_is_silent_has_its_own_time() -> None:
 
 @pytest.mark.req("OUT-6")
 def test_a_name_without_an_address_leads_nowhere(url: str) -> None:
-    """A name server that knows the name, and no address of it: an attempt that failed, and no registration."""
+    """The name exists without an address: the attempt fails, and registration is refused."""
 
     async def live() -> None:
         nowhere = resolving([])
@@ -232,7 +232,7 @@ def test_a_name_without_an_address_leads_nowhere(url: str) -> None:
 
 @pytest.mark.req("OUT-6")
 def test_enabling_checks_the_address_again(url: str) -> None:
-    """What an operator allowed once, or a name led to once, may not be allowed any more."""
+    """The operator's settings or the address of the name may have changed."""
 
     async def live() -> None:
         async with a_store(url) as ops:
@@ -271,7 +271,7 @@ def test_a_resolver_ends_with_its_poster() -> None:
 
 
 def test_a_resolver_ends_without_waiting_for_a_name_server_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And what has not been asked yet is not asked any more."""
+    """Lookups that have not started are cancelled."""
     asked, answers = threading.Semaphore(0), threading.Event()
     count: list[str] = []
 

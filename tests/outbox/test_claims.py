@@ -56,7 +56,7 @@ def held_until(gate: asyncio.Event, status: int = 204) -> Behaviour:
 @pytest.mark.req("OUT-2")
 @pytest.mark.every_store
 def test_several_dispatchers_never_hold_one_cursor(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three of them, on the same store: each event once, in order."""
+    """Three dispatchers on one store deliver each event once, in order."""
     monkeypatch.setattr(cursor_sender, "SENT_AT_ONCE", 1)
 
     async def live() -> None:
@@ -78,7 +78,7 @@ def test_several_dispatchers_never_hold_one_cursor(url: str, monkeypatch: pytest
 @pytest.mark.req("OUT-1", "OUT-2")
 @pytest.mark.every_store
 def test_what_happens_while_an_attempt_is_in_the_air_is_told_too(url: str) -> None:
-    """The commit that settles the attempt hears that more is owed by now, and all of it is sent."""
+    """The commit that settles the attempt finds that more is owed, and all of it is sent."""
 
     async def live() -> None:
         gate = asyncio.Event()
@@ -105,7 +105,7 @@ def test_what_happens_while_an_attempt_is_in_the_air_is_told_too(url: str) -> No
 
 @pytest.mark.req("OUT-2")
 def test_what_was_accepted_is_written_before_a_death_could_repeat_much_of_it(url: str) -> None:
-    """A stream without an end gives its cursor back once only, and would repeat all of it."""
+    """A long delivery releases its cursor only at the end, so a crash could repeat all of it."""
     written: list[int] = []
 
     async def live() -> None:
@@ -134,32 +134,32 @@ def test_what_was_accepted_is_written_before_a_death_could_repeat_much_of_it(url
 
 
 class Noting(DeliveryClient):
-    """Notes what one dispatcher sends."""
+    """An HTTP client that records the deliveries of one dispatcher."""
 
     def __init__(self, sent: list[int]) -> None:
         super().__init__(DEVELOPMENT, SystemResolver(), SystemClock(), timeout_ms=10_000)
         self.sent = sent
 
     async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> Attempt:
-        """As any other."""
+        """Record the event and send it."""
         self.sent.append(int(headers["outlast-sequence"]))
         return await super().post(url, headers, body)
 
 
 def noting(store: Store, name: str, sent: list[int]) -> Dispatcher:
-    """A dispatcher whose deliveries are noted."""
+    """Run a dispatcher whose deliveries are recorded."""
     return Dispatcher(store, name, clock=SystemClock(), chance=chance, poster=lambda: Noting(sent))
 
 
 def short_claims(monkeypatch: pytest.MonkeyPatch, claim_ms: int, margin_ms: int) -> None:
-    """A claim of half a second where production has half a minute."""
+    """Shorten the claim from half a minute to half a second."""
     for module in (deliveries, dispatcher, cursor_sender):
         monkeypatch.setattr(module, "DELIVERY_CLAIM", claim_ms)
     monkeypatch.setattr(cursor_sender, "MARGIN_MS", margin_ms)
 
 
 async def ended(ops: Operations, run: str, rounds: int) -> None:
-    """A run that is over."""
+    """Start a run and wait until it has ended."""
     async with working(ops.store):
         await ops.start("rounds", {"left": rounds}, run_id=run)
 
@@ -174,7 +174,7 @@ async def ended(ops: Operations, run: str, rounds: int) -> None:
 def test_one_that_stood_still_past_its_claim_sends_and_writes_no_more(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its event is in the air when its claim ends; the one that took over tells the rest, alone."""
+    """Its claim ends during an attempt; the dispatcher that takes over sends the rest alone."""
     short_claims(monkeypatch, 600, 100)
 
     async def live() -> None:
@@ -206,7 +206,7 @@ def test_one_that_stood_still_past_its_claim_sends_and_writes_no_more(
 
 @pytest.mark.req("OUT-2")
 def test_a_claim_is_kept_for_as_long_as_there_is_something_to_send(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ten slow answers outlast the claim by far, and nobody takes over."""
+    """Ten slow answers last longer than the claim, and no other dispatcher takes over."""
     short_claims(monkeypatch, 1_800, 1_200)
     monkeypatch.setattr(dispatcher, "IDLE_LOOK", 100)  # who lost the race for the claim looks again long before the end
 
@@ -261,7 +261,7 @@ def test_what_a_dead_dispatcher_held_is_taken_over_when_its_claim_ends_and_not_b
 
 @pytest.mark.req("OUT-2")
 def test_one_run_that_is_not_accepted_holds_up_no_other(url: str) -> None:
-    """Its second event fails or hangs, and nothing later of it is sent; the other runs are told of everything."""
+    """Its second event fails or hangs and blocks its later events; other runs are delivered completely."""
     gate = asyncio.Event()
 
     async def unless_a(got: Got, writer: asyncio.StreamWriter) -> None:
@@ -292,7 +292,7 @@ def test_one_run_that_is_not_accepted_holds_up_no_other(url: str) -> None:
 @pytest.mark.req("OUT-2")
 @pytest.mark.every_store
 def test_one_that_is_told_to_stop_sends_nothing_new_and_gives_back_what_it_held(url: str) -> None:
-    """What it has in the air it ends; the next one goes on at once, not after the claim."""
+    """It finishes open attempts; the next dispatcher continues at once, before the claim ends."""
 
     async def live() -> None:
         gate = asyncio.Event()
@@ -320,7 +320,7 @@ def test_one_that_is_told_to_stop_sends_nothing_new_and_gives_back_what_it_held(
 
 @pytest.mark.req("OUT-2")
 def test_what_was_purged_is_owed_no_more(url: str) -> None:
-    """A cursor may know of events that are gone: it is settled, and nobody asks for them for ever."""
+    """A cursor may know of purged events: it is settled, and no dispatcher reads them again."""
 
     async def live() -> None:
         async with a_store(url) as ops, Receiver().listening() as receiver:
@@ -341,7 +341,7 @@ def test_what_was_purged_is_owed_no_more(url: str) -> None:
 
 @pytest.mark.req("OUT-1", "OUT-2")
 def test_nothing_is_forgotten_before_a_cursor_knows_of_it(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Looked at in every commit: a death between any two of them loses no event."""
+    """Checked in every commit: a crash between any two of them loses no event."""
     early: list[Drop] = []
 
     async def live() -> None:

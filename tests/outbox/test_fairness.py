@@ -1,4 +1,4 @@
-"""Another tenant's events that nobody was told of yet: how many of them are looked at before one's own (S35)."""
+"""Unpublished events of another tenant must not delay those of this one."""
 
 import asyncio
 import sqlite3
@@ -21,7 +21,7 @@ OTHER = "globex"
 
 @pytest.mark.req("OUT-1", "RUN-5")
 def test_a_round_looks_at_so_many_of_each_tenant(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One event is owed after the first round, though another tenant's hundreds stand before it; all are told."""
+    """One event is owed after the first round, although another tenant has hundreds; all are delivered."""
     monkeypatch.setattr(unpublished, "AT_ONCE", 20)
 
     async def live() -> None:

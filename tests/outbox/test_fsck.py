@@ -1,4 +1,4 @@
-"""The canaries of what was told: a row is spoilt, and exactly its check says so."""
+"""Checks of deliveries: one row is spoilt, and exactly its check reports it."""
 
 import asyncio
 import shutil
@@ -26,7 +26,7 @@ CANARIES = {
 
 @pytest.fixture(scope="module")
 def played(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store whose run was told of, one event at the second attempt by a person's wish."""
+    """Return a store whose run was delivered, one event at the second attempt on a person's request."""
     path = tmp_path_factory.mktemp("told")
 
     async def live() -> None:

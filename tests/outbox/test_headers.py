@@ -1,4 +1,4 @@
-"""A receiver's own headers: from a safe list, sent with everything, and their values shown to nobody (S24)."""
+"""Custom headers of a webhook: sent with each delivery, and their values never shown (S24)."""
 
 import asyncio
 import json
@@ -53,7 +53,7 @@ def test_what_is_safe_and_how_many() -> None:
 
 @pytest.mark.every_store
 def test_they_go_out_with_everything_and_are_shown_nowhere(url: str, caplog: pytest.LogCaptureFixture) -> None:
-    """With events, tests and repetitions, before and after the secret is changed; a receiver that echoes them, too."""
+    """With events, tests and redeliveries, before and after a rotation, and with a receiver that echoes them."""
     caplog.set_level(logging.DEBUG, logger="outlast")
 
     async def echo(got: Got, writer: asyncio.StreamWriter) -> None:
@@ -94,7 +94,7 @@ def test_they_go_out_with_everything_and_are_shown_nowhere(url: str, caplog: pyt
 
 
 def test_an_error_made_of_the_answer_repeats_no_secret(url: str) -> None:
-    """What answers with no HTTP at all is quoted in the error: there the headers that it was sent may stand."""
+    """The error quotes an answer that is not HTTP, which may contain the sent headers."""
 
     async def echo(got: Got, writer: asyncio.StreamWriter) -> None:
         writer.write(f"{got.headers['x-api-key']} {secret}\r\n\r\n".encode())
@@ -124,7 +124,7 @@ def test_an_error_made_of_the_answer_repeats_no_secret(url: str) -> None:
 
 
 def test_an_answer_that_is_cut_within_a_secret_keeps_no_piece_of_it(url: str) -> None:
-    """Only its beginning is kept, and that may end anywhere."""
+    """Only the beginning is kept, and the cut may be within a secret."""
 
     async def echo(got: Got, writer: asyncio.StreamWriter) -> None:
         filled = "x" * (ANSWER_CHARS_MAX - len(VALUE) + 1) + VALUE
@@ -140,7 +140,7 @@ def test_an_answer_that_is_cut_within_a_secret_keeps_no_piece_of_it(url: str) ->
 
 
 def test_a_secret_in_the_address_is_shown_to_nobody(url: str) -> None:
-    """It should not be there; where it is, lists and the board show the address without it."""
+    """It does not belong there; lists and attention show the address without it."""
 
     async def live() -> list[object]:
         async with a_store(url) as ops, Receiver(answer(422)).listening() as receiver:

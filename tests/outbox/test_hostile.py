@@ -1,4 +1,4 @@
-"""Receivers that are slow, silent, rude or gone: every event is told in order, or visibly dead, and nobody waits."""
+"""Receivers that are slow, silent, rude or gone: every event is delivered in order or dead-lettered; no other waits."""
 
 import asyncio
 from datetime import timedelta
@@ -32,18 +32,18 @@ from tests.outbox.helpers import (
 
 
 async def silent(got: Got, writer: asyncio.StreamWriter) -> None:
-    """Never answer."""
+    """Accept the request and never answer."""
     await asyncio.sleep(3_600)
 
 
 async def resetting(got: Got, writer: asyncio.StreamWriter) -> None:
-    """Cut the connection."""
+    """Reset the connection without an answer."""
     writer.transport.abort()
     raise ConnectionResetError
 
 
 async def dripping(got: Got, writer: asyncio.StreamWriter) -> None:
-    """Accept, and never end the answer."""
+    """Accept, and send the body without end."""
     writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 1000000\r\n\r\n")
     while True:
         writer.write(b"x")
@@ -52,7 +52,7 @@ async def dripping(got: Got, writer: asyncio.StreamWriter) -> None:
 
 
 async def slow_head(got: Got, writer: asyncio.StreamWriter) -> None:
-    """A byte of the head now and then."""
+    """Send a byte of the head now and then."""
     for byte in b"HTTP/1.1 200 OK\r\n" + b"x: y\r\n" * 1_000:
         writer.write(bytes([byte]))
         await writer.drain()
@@ -60,7 +60,7 @@ async def slow_head(got: Got, writer: asyncio.StreamWriter) -> None:
 
 
 async def huge(got: Got, writer: asyncio.StreamWriter) -> None:
-    """A gigabyte, which claims to be gzip."""
+    """Send a gigabyte that claims to be gzip."""
     writer.write(b"HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\ncontent-length: 1073741824\r\n\r\n")
     for _ in range(1_024):
         writer.write(bytes(1_048_576))
@@ -68,7 +68,7 @@ async def huge(got: Got, writer: asyncio.StreamWriter) -> None:
 
 
 async def garbage(got: Got, writer: asyncio.StreamWriter) -> None:
-    """No HTTP at all."""
+    """Answer with bytes that are not HTTP."""
     writer.write(b"\0\xff not http \r\n\r\n")
     await writer.drain()
     raise ConnectionResetError
@@ -84,7 +84,7 @@ pytestmark = pytest.mark.usefixtures("quick")
     ids=["silent", "resetting", "slow_head", "garbage", "500", "503", "redirect", "429"],
 )
 def test_what_is_not_accepted_is_sent_again_in_order(url: str, behaviour: Behaviour) -> None:
-    """The third event fails twice; nothing after it arrives before it is accepted; each attempt has the same id."""
+    """The third event fails twice and blocks later ones; each attempt has the same id."""
 
     async def live() -> None:
         ok = answer()
@@ -112,7 +112,7 @@ def test_what_is_not_accepted_is_sent_again_in_order(url: str, behaviour: Behavi
 @pytest.mark.req("OUT-2")
 @pytest.mark.parametrize("behaviour", [dripping, huge], ids=["dripping", "huge"])
 def test_what_is_accepted_is_not_read_to_the_end(url: str, behaviour: Behaviour) -> None:
-    """Its status is what counts; a gigabyte is not read, and nothing is decompressed."""
+    """The status decides; a gigabyte is not read, and nothing is decompressed."""
 
     async def live() -> None:
         async with a_store(url) as ops, Receiver(script=[behaviour]).listening() as receiver:
@@ -133,7 +133,7 @@ def test_what_is_accepted_is_not_read_to_the_end(url: str, behaviour: Behaviour)
 
 @pytest.mark.req("OUT-2")
 def test_a_definite_no_is_dead_and_what_follows_is_sent(url: str) -> None:
-    """One attempt; a person sees it and has it sent again, under the same id."""
+    """One attempt; a person sees it and redelivers it under the same id."""
 
     async def live() -> None:
         script = [answer(), answer(422, b"<b>no</b>")]
@@ -202,7 +202,7 @@ def test_410_disables_and_enabling_goes_on_where_it_was(url: str) -> None:
                     return row.status is SubscriptionStatus.DISABLED and "410" in row.why
 
                 await until(off)
-                await until(lambda: not sender._senders)  # what it still owes is sent by nobody
+                await until(lambda: not sender._senders)  # its remaining events are not sent
                 await ops.start("rounds", {"left": 2}, run_id="meanwhile")
 
                 async def over() -> bool:
@@ -223,7 +223,7 @@ def test_410_disables_and_enabling_goes_on_where_it_was(url: str) -> None:
 
 @pytest.mark.req("OUT-2")
 def test_after_410_nothing_that_was_asked_for_again_is_sent(url: str) -> None:
-    """It wants to hear no more: not the rest of what a person wants repeated, nor what a run has still to tell."""
+    """410 ends both requested redeliveries and new events."""
 
     async def live() -> None:
         async with a_store(url) as ops, Receiver().listening() as receiver:
@@ -239,7 +239,7 @@ def test_after_410_nothing_that_was_asked_for_again_is_sent(url: str) -> None:
 
                 async def no(got: Got, writer: asyncio.StreamWriter) -> None:
                     if len(receiver.got) == 2:
-                        sender.drain()  # the rest is still to be told
+                        sender.drain()  # the other events are still owed
                     await answer(422)(got, writer)
 
                 receiver.behaviour = no
@@ -261,7 +261,7 @@ def test_after_410_nothing_that_was_asked_for_again_is_sent(url: str) -> None:
 
 @pytest.mark.req("OUT-2")
 def test_of_several_that_hear_410_each_gives_back_what_it_held(url: str) -> None:
-    """One of them disables the webhook, and its tenant's events are noted for nobody any more."""
+    """One sender disables the webhook, and the tenant's events are no longer recorded as unpublished."""
     runs = [f"r{n}" for n in range(4)]
 
     async def live() -> None:
@@ -291,7 +291,7 @@ def test_of_several_that_hear_410_each_gives_back_what_it_held(url: str) -> None
 
 @pytest.mark.req("OUT-2", "OUT-3")
 def test_what_is_changed_while_a_run_is_told_holds_from_the_next_event_on(url: str) -> None:
-    """A secret that leaked signs nothing more, and one that is disabled hears nothing more, however much is owed."""
+    """A rotated secret signs nothing more, and a disabled webhook receives nothing more."""
 
     async def live() -> None:
         async with a_store(url) as ops, Receiver().listening() as receiver:
@@ -363,7 +363,7 @@ def test_a_store_that_is_away_is_told_once_and_its_return_too(url: str, caplog: 
 
 @pytest.mark.req("OUT-2")
 def test_what_nobody_listens_to_any_more_does_not_wait(url: str) -> None:
-    """An event that was noted for the last webhook of a tenant before it was removed."""
+    """An event was recorded for the tenant's last webhook before that was removed."""
 
     async def live() -> None:
         async with a_store(url) as ops:
@@ -386,7 +386,7 @@ def test_what_nobody_listens_to_any_more_does_not_wait(url: str) -> None:
 
 @pytest.mark.req("OUT-2")
 def test_a_silent_receiver_holds_up_nobody_else(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While no attempt at one of them has come to its deadline, the other is told of everything."""
+    """Before the first attempt at one receiver times out, the other has received everything."""
     given = {**(client.DeliveryClient.__init__.__kwdefaults__ or {}), "timeout_ms": 12_000}
     monkeypatch.setattr(client.DeliveryClient.__init__, "__kwdefaults__", given)
 
@@ -427,7 +427,7 @@ def test_a_receiver_that_asks_for_patience_gets_it(url: str) -> None:
 
 @pytest.mark.req("OUT-2", "OUT-3")
 def test_a_filtered_subscriber_can_prove_that_it_missed_nothing(url: str) -> None:
-    """`outlast-previous` names the event of the run that it was sent before, whatever lies between."""
+    """`outlast-previous` names the previous event that was sent to it, whatever lies between."""
 
     async def live() -> None:
         async with a_store(url) as ops, Receiver().listening() as receiver:

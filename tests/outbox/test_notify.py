@@ -18,12 +18,12 @@ MIB = 1_048_576
 
 
 async def silent(got: Got, writer: asyncio.StreamWriter) -> None:
-    """Never answer."""
+    """Accept the request and never answer."""
     await asyncio.sleep(60)
 
 
 async def dripping(got: Got, writer: asyncio.StreamWriter) -> None:
-    """A byte of the head now and then."""
+    """Send a byte of the head now and then."""
     while True:
         writer.write(b"H")
         await writer.drain()

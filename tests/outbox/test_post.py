@@ -1,4 +1,4 @@
-"""One attempt at a receiver that may be anybody: where it goes, how long it may take, how much of it is read."""
+"""One attempt at an untrusted receiver: its address, its deadline and the bounds of its answer (S22, S25)."""
 
 import asyncio
 import datetime
@@ -29,7 +29,7 @@ MIB = 1_048_576
 
 
 async def here(host: str, port: int) -> Sequence[str]:
-    """Every name is this machine."""
+    """Resolve every name to this machine."""
     return ["127.0.0.1"]
 
 
@@ -45,7 +45,7 @@ async def poster(
 
 
 async def tried(behaviour: Behaviour, receiver: Receiver | None = None) -> Attempt:
-    """One attempt at a receiver that behaves so; it must be over soon, whatever the receiver does."""
+    """Make one attempt at a receiver with this behaviour; it must end soon."""
     receiver = receiver or Receiver()
     receiver.behaviour = behaviour
     async with receiver.listening(), poster() as sending, asyncio.timeout(10):
@@ -54,7 +54,7 @@ async def tried(behaviour: Behaviour, receiver: Receiver | None = None) -> Attem
 
 @pytest.mark.parametrize("code", [301, 302, 303, 307, 308])
 def test_a_redirect_is_not_followed(code: int) -> None:
-    """Not even to where a delivery might go; what it says is not asked."""
+    """Not even to an allowed address; the target is not evaluated."""
 
     async def live() -> None:
         async with Receiver().listening() as elsewhere:
@@ -86,7 +86,7 @@ def test_a_cookie_is_not_kept() -> None:
     ],
 )
 def test_the_form_of_a_url_is_checked_again_when_it_is_sent(url: str, reach: AddressPolicy) -> None:
-    """What an operator allowed once and allows no more, and what a row may say that no check has seen."""
+    """The operator's policy may have changed, and the row may not have been checked."""
 
     async def live() -> None:
         async def asked(host: str, port: int) -> Sequence[str]:
@@ -131,7 +131,7 @@ def test_an_answer_that_drips_has_a_second() -> None:
 
 
 def test_a_head_that_drips_is_no_answer() -> None:
-    """Each byte comes in time; the whole does not."""
+    """Each byte arrives in time, but the head does not."""
 
     async def drips(got: Got, writer: asyncio.StreamWriter) -> None:
         for byte in b"HTTP/1.1 200 OK\r\n" + b"x: y\r\n" * 10_000:
@@ -166,7 +166,7 @@ def test_a_head_without_end_is_an_error() -> None:
 
 
 def test_answers_that_are_not_read_to_their_end_hold_no_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else a receiver that goes on for ever would have used up its connections with its first answers."""
+    """An endless answer would otherwise use up the connections to its receiver."""
     monkeypatch.setattr(client, "CONNECTIONS", 2)
 
     async def endless(got: Got, writer: asyncio.StreamWriter) -> None:
@@ -210,7 +210,7 @@ def test_which_answers_are_definite(code: int) -> None:
 
 # --- TLS -----------------------------------------------------------------------------------
 class Authority:
-    """Signs a certificate for a name."""
+    """A certificate authority that signs a certificate for a name."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -234,7 +234,7 @@ class Authority:
         )
 
     def serving(self, name: str) -> ssl.SSLContext:
-        """What a server of this name presents."""
+        """Return the TLS context of a server with this name."""
         key = ec.generate_private_key(ec.SECP256R1())
         names: list[x509.GeneralName] = [x509.DNSName(name), x509.IPAddress(ipaddress.ip_address("192.0.2.1"))]
         certificate = self._sign(x509.Name([]), key, x509.SubjectAlternativeName(names))
@@ -250,7 +250,7 @@ class Authority:
         return context
 
     def trusted(self) -> ssl.SSLContext:
-        """Who believes this authority, and no other."""
+        """Return the TLS context of a client that trusts only this authority."""
         text = self.certificate.public_bytes(serialization.Encoding.PEM).decode()
         return ssl.create_default_context(cadata=text)
 
@@ -263,7 +263,7 @@ class Authority:
 def test_the_name_is_proven_though_the_address_is_connected_to(
     presented: str, known: bool, accepted: bool, tmp_path: Path
 ) -> None:
-    """SNI and certificate are the name's; the connection goes to the address that was checked."""
+    """SNI and certificate use the name; the connection uses the checked address."""
     asked: list[str | None] = []
 
     async def live() -> None:

@@ -1,4 +1,4 @@
-"""What was given up is sent again because people ask for it: by whoever, at once, and each event once."""
+"""Redelivery on request: events that were given up or delivered are sent again, each once."""
 
 import asyncio
 
@@ -9,7 +9,7 @@ from tests.outbox.helpers import Receiver, a_store, answer, dispatching, settled
 
 @pytest.mark.req("OUT-2")
 def test_what_was_given_up_is_asked_for_again_by_two_at_once(url: str) -> None:
-    """Each event once: neither is refused for what the other has asked for a moment before."""
+    """Each event is redelivered once; neither caller is refused because of the other."""
 
     async def live() -> None:
         async with a_store(url) as ops, Receiver(answer(422)).listening() as receiver:

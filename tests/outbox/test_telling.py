@@ -1,4 +1,4 @@
-"""Every event is told, signed, in order, to whoever asked for it."""
+"""Every event is delivered, signed and in order, to each subscription that wants it."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""A run in every state it can be in, as rows: what explanations are tried on."""
+"""Rows of a run in every state that explanations are tested with."""
 
 import json
 from typing import Any
@@ -44,7 +44,7 @@ DIED = "3 workers died, one after the other"
 
 
 def worker(name: str, *, left: int = 12 * SECOND, renewed: int = 3 * SECOND, lanes: str = "refund@1") -> Worker:
-    """A worker whose lease has `left` ms and was renewed so long ago."""
+    """Return a worker whose lease has `left` ms and was renewed that long ago."""
     return Worker("*", name, 4, LeaseStatus.ALIVE, T + left, lanes, "", T - HOUR, T - renewed, "")
 
 
@@ -53,29 +53,29 @@ BLOCKED = W1._replace(health='{"loop_late_ms": 1, "loop_ticked_ms": 14000}')
 
 
 def waits(kind: WaitingKind, what: str, who: str = "", *, until: int = 0, then: str = "", **more: Any) -> Run:
-    """The run, waiting for one thing since an hour."""
+    """Return the run, waiting for one thing for an hour."""
     waiting = dump_waiting([WaitingFor(kind, what, who, T - HOUR, until, then)])
     return RUN._replace(waiting_for=waiting, **more)
 
 
 def flagged(reason: Reason, detail: str, *, since: int = T - HOUR, key: str = "", trigger: str = "") -> Run:
-    """The run, in attention for one reason."""
+    """Return the run, flagged for one reason."""
     entry = Attention(reason, since, detail, key, 0, trigger)
     return waits("attention", f"a person: {reason.value}", attention=dump_attention([entry]))
 
 
 def told(type_: EventType, at: int, data: dict[str, object]) -> tuple[Event, ...]:
-    """The newest event of the run."""
+    """Return the newest event of the run."""
     return (event(RUN, type_, at, data),)
 
 
 def note(kind: str, name: str, n: int = 1, at: int = T - 3 * SECOND, **payload: Any) -> Message:
-    """A note in the run's mailbox."""
+    """Return a message in the run's inbox."""
     return Message("t", "r1", n, kind, name, json.dumps(payload).encode(), "", "local:bo", at)
 
 
 def ended(status: RunStatus, type_: EventType, reason: str, *stands: str) -> RunFacts:
-    """The run, over since three minutes."""
+    """Return the run, ended three minutes ago."""
     run = RUN._replace(status=status, owner=ENDED, ended_at=T - 3 * MINUTE)
     data: dict[str, object] = {"outcome": None, "reason": reason, "not_undone": list(stands)}
     return RunFacts(run, NOW, events=told(type_, T - 3 * MINUTE, data))
@@ -114,10 +114,10 @@ SITUATIONS: dict[str, RunFacts] = {
         RunFacts(HELD, NOW, events=CLAIMED, workers=(worker("w-1", left=6 * SECOND, renewed=9 * SECOND), W2))
     ),
     "the owner's lease has expired": (RunFacts(HELD, NOW, workers=(worker("w-1", left=-2 * SECOND), W2))),
-    "the owner's lease has expired, nobody else": (RunFacts(HELD, NOW, workers=(worker("w-1", left=-2 * SECOND),))),
+    "the owner's lease has expired, no other worker": (RunFacts(HELD, NOW, workers=(worker("w-1", left=-2 * SECOND),))),
     "the owner is gone": (RunFacts(HELD, NOW, workers=(W1._replace(status=LeaseStatus.CLOSED), W2))),
     "sleeping": (RunFacts(waits("timer", "night", until=T + 2 * HOUR, then="goes on"), NOW, **SERVED)),
-    "slept, and nobody took it": (
+    "slept, and no worker took it": (
         RunFacts(waits("timer", "night", until=T - 5 * SECOND, then="goes on", due_at=T - 5 * SECOND), NOW)
     ),
     "a signal, with an end": (
@@ -187,7 +187,7 @@ SITUATIONS: dict[str, RunFacts] = {
             effects=(EFFECT._replace(status=EffectStatus.INTENDED),),
         )
     ),
-    "asked to end, nobody serves": (
+    "asked to end, no worker serves": (
         RunFacts(ASKED._replace(due_at=T), NOW, messages=(note("cancel", "cancel", reason="ordered twice"),))
     ),
     "asked to end, still settling": (
@@ -205,7 +205,7 @@ SITUATIONS: dict[str, RunFacts] = {
     "node gone": (RunFacts(flagged(Reason.NODE_GONE, "refund v1 has no node pay any more"), NOW, **SERVED)),
     "completed": (ended(RunStatus.COMPLETED, EventType.FINISHED_WELL, "")),
     "failed": (ended(RunStatus.FAILED, EventType.FAILED, "nothing to refund")),
-    "cancelled, with what stands": (
+    "cancelled, with effects not undone": (
         ended(
             RunStatus.CANCELLED, EventType.CANCELLED, "cancelled by local:bo: ordered twice", "issue_refund refund/A-17"
         )

@@ -1,4 +1,4 @@
-"""One answer for many runs: page by page, each run once, what fails listed and the rest answered all the same."""
+"""One answer for many runs: page by page, each run once; failures are listed and do not stop the others."""
 
 import asyncio
 from collections import Counter
@@ -21,7 +21,7 @@ RUNS = 7
 
 
 def flagged(n: int, reason: Reason, workflow: str = "refund") -> Run:
-    """A run of the tenant that a person must look at."""
+    """Return a flagged run of the tenant."""
     return ROW._replace(
         tenant="default", run=f"r{n}", version=1, seq=1, status=RunStatus.WAITING, workflow=workflow,
         created_at=1_000 + n, waiting_for=dump_waiting([WaitingFor("attention", f"a person: {reason.value}")]),
@@ -30,7 +30,7 @@ def flagged(n: int, reason: Reason, workflow: str = "refund") -> Run:
 
 
 async def opened(*rows: Run) -> Operations:
-    """A store with these rows."""
+    """Return a store with these rows."""
     store: Store = await open_store("memory:")
     for row in rows:
         await store.commit(Commit((Put(RUN, row, 0),)))
@@ -38,7 +38,7 @@ async def opened(*rows: Run) -> Operations:
 
 
 async def whole(ops: Operations, reason: Reason, choice: Choice, workflow: str = "") -> tuple[Counter[str], int]:
-    """How often each run was answered, and in how many pages."""
+    """Return how often each run was answered, and the number of pages."""
     done: Counter[str] = Counter()
     cursor, pages = "", 0
     while True:

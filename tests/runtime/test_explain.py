@@ -1,4 +1,4 @@
-"""One sentence for every state a run can be in, word for word; what comes next, and what would unblock it (RUN-9)."""
+"""The sentence, the next step and the commands of an explanation, for every state a run can be in (RUN-9)."""
 
 import json
 
@@ -28,12 +28,12 @@ SENTENCES = {
         "r1 is held by w-1, which has been silent for 9s: takeover in 6s unless it renews its lease."
     ),
     "the owner's lease has expired": "r1 was held by w-1, whose lease expired 2s ago; w-2 takes it over now.",
-    "the owner's lease has expired, nobody else": (
+    "the owner's lease has expired, no other worker": (
         "r1 was held by w-1, whose lease expired 2s ago, and no live worker serves refund@1 to take it over."
     ),
     "the owner is gone": "r1 was held by w-1, which has stopped; w-2 takes it over now.",
     "sleeping": "r1 sleeps (night) for another 2h.",
-    "slept, and nobody took it": ("r1 continues: its timer night ended 5s ago; no live worker serves refund@1."),
+    "slept, and no worker took it": ("r1 continues: its timer night ended 5s ago; no live worker serves refund@1."),
     "a signal, with an end": "r1 waits for the signal paid, for another 24h.",
     "a signal, without an end": "r1 waits for the signal paid, without a deadline.",
     "a signal that did not fit": "r1 waits for the signal paid, without a deadline; 1 arrived with data of another type.",
@@ -71,7 +71,7 @@ SENTENCES = {
     "asked to end, walked": (
         "r1 was asked to end by local:bo 3s ago (ordered twice); w-1 stops it before its next call."
     ),
-    "asked to end, nobody serves": (
+    "asked to end, no worker serves": (
         "r1 was asked to end by local:bo 3s ago (ordered twice); no live worker serves refund@1."
     ),
     "asked to end, still settling": (
@@ -86,7 +86,7 @@ SENTENCES = {
     "node gone": "r1 needs a person: refund v1 has no node pay any more.",
     "completed": "r1 completed 3m ago.",
     "failed": "r1 failed 3m ago: nothing to refund.",
-    "cancelled, with what stands": "r1 was cancelled 3m ago by local:bo: ordered twice; 1 effect was not undone.",
+    "cancelled, with effects not undone": "r1 was cancelled 3m ago by local:bo: ordered twice; 1 effect was not undone.",
 }
 
 
@@ -124,7 +124,7 @@ def test_every_situation_has_its_sentence() -> None:
 
 
 def of(situation: str) -> Explanation:
-    """What is said of a situation."""
+    """Explain a situation by its name."""
     return explain(SITUATIONS[situation])
 
 
@@ -133,7 +133,7 @@ def of(situation: str) -> Explanation:
     ("situation", "commands"),
     [
         ("queued, nobody serves", ["outlast worker MODULE"]),
-        ("the owner's lease has expired, nobody else", ["outlast worker MODULE"]),
+        ("the owner's lease has expired, no other worker", ["outlast worker MODULE"]),
         ("walked", []),
         ("a signal, without an end", ["outlast signal r1 paid --data '{…}'"]),
         (
@@ -182,7 +182,7 @@ def test_the_facts_say_who_holds_it_and_since_and_until_when() -> None:
     assert dict(asked.facts)["until"] == "in 95h, 2026-01-04T23:00:00.000Z"
     assert asked.next == "in 95h an operator is called (REQUIRES_ATTENTION); nothing is approved by waiting"
     assert of("approval timed out").next == "ignored: cancelled after 7 days"
-    assert dict(of("cancelled, with what stands").facts)["not undone"] == "issue_refund refund/A-17"
+    assert dict(of("cancelled, with effects not undone").facts)["not undone"] == "issue_refund refund/A-17"
 
 
 def test_it_is_plain_json() -> None:

@@ -69,7 +69,9 @@ async def after(ctx: Context[Order]) -> None:
 
 
 async def _play(url: str) -> None:
-    """r-done ended; r-no was rejected; r-asks waits for a person; r-word for a signal. Two slots are in use."""
+    """Play four runs: r-done ends, r-no is rejected, r-asks waits for a person, r-word for a signal; two slots are
+    used.
+    """
     store = await open_store(url)
     try:
         async with InProcessRuntime(store, [orders]) as runtime:
@@ -98,7 +100,7 @@ async def _play(url: str) -> None:
 
 @pytest.fixture(scope="module")
 def played(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The file of a store in which runs ended, wait and hold slots; nobody has it open."""
+    """Return the file of a closed store in which runs ended, wait and hold slots."""
     path = tmp_path_factory.mktemp("fsck") / "orders.db"
     asyncio.run(_play(f"sqlite:{path}"))
     return path
@@ -120,7 +122,7 @@ def test_a_clean_store_has_no_finding(played: Path, tmp_path: Path) -> None:
 
 
 class Canary(NamedTuple):
-    """How one row is spoilt (statements of one transaction), and the key under which that is told."""
+    """Statements that spoil one row in one transaction, and the key of the expected finding."""
 
     spoil: str
     key: tuple[Any, ...] | None = None  # None: the key is made while the store is played
@@ -243,7 +245,7 @@ def test_every_check_has_a_canary() -> None:
 
 
 def spoil(path: Path, statements: str) -> None:
-    """Change rows behind the store's back, in a copy that nobody has open."""
+    """Change rows with SQL in a copy that no store has open."""
     db = sqlite3.connect(path)
     for statement in statements.split("; "):
         assert db.execute(statement).rowcount > 0, statement
@@ -253,7 +255,7 @@ def spoil(path: Path, statements: str) -> None:
 
 @pytest.fixture
 def found(played: Path, tmp_path: Path) -> Callable[[str], list[tuple[str, str, tuple[Any, ...]]]]:
-    """What a look finds in a copy after some statements."""
+    """Return the findings in a copy after some statements."""
 
     def look(statements: str) -> list[tuple[str, str, tuple[Any, ...]]]:
         copy = Path(shutil.copy(played, tmp_path / "spoilt.db"))
@@ -291,7 +293,7 @@ def checks(rows: RunRows, history: tuple[Event, ...] | None = None) -> list[tupl
 
 @pytest.mark.req("TEST-4", "EFF-7")
 def test_undo_goes_back(played: Path) -> None:
-    """Undone in the order in which they were done: the second undo is told."""
+    """Undone in the order of the effects, so the second undo is reported."""
     rows, _ = asyncio.run(_rows(played, "r-done"))
     one, two = sorted(rows.effects, key=lambda e: e.ordinal)[:2]
     undone = [e._replace(status=EffectStatus.UNDONE) for e in (one, two)]
@@ -314,7 +316,7 @@ def test_undo_goes_back(played: Path) -> None:
 
 @pytest.mark.req("TEST-4")
 def test_a_clock_that_was_set_back_says_nothing_of_effects(played: Path) -> None:
-    """The last event bears an earlier time than the one before it: effects of the run are not compared with it."""
+    """An event is earlier than its predecessor, so effects are not compared with it."""
     rows, history = asyncio.run(_rows(played, "r-done"))
     late = rows._replace(effects=tuple(e._replace(settled_at=history[-1].at + 1) for e in rows.effects))
     assert {name for name, _ in checks(late, history)} == {"effect_settled"}
@@ -324,7 +326,7 @@ def test_a_clock_that_was_set_back_says_nothing_of_effects(played: Path) -> None
 
 @pytest.mark.req("TEST-4")
 def test_an_end_is_the_last(played: Path) -> None:
-    """A run whose row goes on after its history told of its end."""
+    """The row of a run continues after its history recorded the end."""
     rows, history = asyncio.run(_rows(played, "r-done"))
     assert checks(rows, history) == []
     run = rows.run._replace(seq=rows.run.seq + 1)
@@ -362,7 +364,7 @@ def test_settings_that_lose_what_was_acknowledged() -> None:
 
 @pytest.mark.req("TEST-4")
 def test_a_store_that_moves_is_clean(tmp_path: Path) -> None:
-    """Looked at over and over while runs start, wait and end: nothing is told that is only a move in between."""
+    """Repeated checks report no intermediate state while runs start, wait and end."""
 
     async def live() -> None:
         store = await open_store(f"sqlite:{tmp_path / 'live.db'}")

@@ -36,7 +36,7 @@ still = Workflow("still", state=Nothing)
 
 @still.node(start=True)
 async def stand(ctx: Context[Nothing]) -> None:
-    """Nothing to do."""
+    """Return at once, because the node does no work."""
 
 
 class Call(BaseModel):
@@ -109,7 +109,7 @@ async def when(count: Callable[[], Awaitable[int]], at_least: int) -> None:
 
 @pytest.mark.req("REC-3")
 def test_a_read_that_is_not_answered_costs_no_lease(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Housekeeping waits for a store that is silent; the loop is alive all the same, and says so."""
+    """Housekeeping waits for a store that is silent; the event loop runs and reports it."""
 
     async def live() -> None:
         async with serving() as (store, worker):
@@ -152,7 +152,7 @@ def test_a_loop_that_stands_still_renews_nothing() -> None:
 def test_a_renewal_whose_answer_was_lost_repeats_nothing_and_the_process_goes_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It landed, nobody knows: the next one is refused, and the process serves on under a new id. One call ends while
+    """It landed, but its answer was lost: the next one is refused, and the process serves on under a new id. One call ends while
     the old worker drains; one outlasts the grace, and is settled by its successor."""
 
     async def live() -> None:

@@ -104,7 +104,7 @@ async def begin(runtime: ExecutionRuntime, number: str = "7", cents: int = 5, ke
 
 
 async def waits(runtime: InProcessRuntime, run: str) -> dict[str, Any]:
-    """What the run waits for, once it waits for something but a worker."""
+    """Return the run's waits once it waits for more than a worker."""
 
     async def found() -> dict[str, Any] | None:
         state = await runtime.get(run)

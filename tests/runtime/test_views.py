@@ -89,7 +89,7 @@ def test_a_run_is_plain_json() -> None:
 
 
 def error(code: str) -> str:
-    """An effect's error column."""
+    """Return the error column of an effect."""
     return json.dumps({"code": code, "detail": "why"})
 
 
