@@ -3,17 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from outlast.core import (
-    admission,
-    approvals,
-    attention,
-    compensation,
-    effect_verbs,
-    mailbox,
-    run_transition,
-    verbs,
-    version_move,
-)
+from outlast.core import approvals, attention, compensation, effect_verbs, mailbox, run_transition, verbs, version_move
 from outlast.core.commit import Commit
 from outlast.core.machine import ApprovalStatus, Choice, Reason, RunStatus, WaitStatus
 from outlast.core.rows import APPROVAL, EFFECT, RUN, STORE, WAIT, Approval, Effect, Run, Slot, Wait
@@ -93,7 +83,7 @@ class Drive:
                 self.run, [Attention(Reason.EXCEPTION, 1)], inbox_seq=inbox_seq, now=now, mapping=MAPPING
             )
         elif verb == "queue":
-            commit = admission.queue(self.run, (), now=now, mapping=MAPPING)
+            commit = run_transition.queue(self.run, (), now=now, mapping=MAPPING)
         elif verb == "requeue":
             commit = verbs.requeue(self.run, now=now, closed={self.run.owner: 1})
         else:
@@ -104,7 +94,7 @@ class Drive:
     def admit(self) -> "Drive":
         slot = Slot(STORE, 0, 1, "", "")
         self.rows = (*(row for row in self.rows if not isinstance(row, Slot)), slot)
-        return self.speak(admission.admit(self.run, [slot], now=at(self.t)))
+        return self.speak(run_transition.admit(self.run, [slot], now=at(self.t)))
 
     def advance(self, **changes: Any) -> "Drive":
         return self.speak(

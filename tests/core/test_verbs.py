@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outlast.core import admission, attention, effect_verbs, mailbox, verbs
+from outlast.core import attention, effect_verbs, mailbox, run_transition, verbs
 from outlast.core.commit import Put
 from outlast.core.machine import ENDED, TERMINAL, ApprovalStatus, EffectStatus, Reason, RunStatus, can
 from outlast.core.rows import RUN, Effect, Row, Run, check_run
@@ -94,7 +94,7 @@ def give(drive: Drive, verb: str) -> "verbs.Commit":
     if verb == "flag":
         return attention.flag(run, [Attention(Reason.EXCEPTION, 1)], inbox_seq=inbox_seq, now=now, mapping=MAPPING)
     if verb == "queue":
-        return admission.queue(run, (), now=now, mapping=MAPPING)
+        return run_transition.queue(run, (), now=now, mapping=MAPPING)
     if verb == "hand_back":
         return verbs.hand_back(run, inbox_seq=inbox_seq, now=now, mapping=MAPPING, why="")
     return verbs.park(run, verb, inbox_seq=inbox_seq, waiting=WAITING, timers=(), now=now, mapping=MAPPING)

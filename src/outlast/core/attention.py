@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from outlast.core.admission import SlotChange, hand_over
 from outlast.core.codec import digest
 from outlast.core.commit import Commit, Instant, Mapping
 from outlast.core.events import EventType
@@ -11,7 +10,7 @@ from outlast.core.machine import OVERLAY_ONLY, Choice, Reason
 from outlast.core.route import Answer
 from outlast.core.rows import Run
 from outlast.core.run_columns import Armed, Attention, WaitingFor, attention_of, dump_attention, stale_timer
-from outlast.core.run_transition import LogEntry, fence, give_back
+from outlast.core.run_transition import LogEntry, SlotChange, fence, give_back, hand_over
 
 KEPT: Final = frozenset({(Reason.VISITS_EXHAUSTED, Choice.ONE_MORE), (Reason.RESULTS_MISSING, Choice.CONTINUE)})
 """Answers kept in the set until the transition that they allow, so that a crash or a park before it loses none."""

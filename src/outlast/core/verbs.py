@@ -10,7 +10,6 @@ from collections.abc import Mapping as Facts
 from types import MappingProxyType
 from typing import Final
 
-from outlast.core.admission import SlotChange, hand_over
 from outlast.core.approvals import withdraw
 from outlast.core.codec import compact
 from outlast.core.commit import WRITES_MAX, Commit, Expect, Instant, Mapping, Put
@@ -20,7 +19,7 @@ from outlast.core.machine import ENDED, Reason, RunStatus, run_target
 from outlast.core.quarantine import after_death
 from outlast.core.rows import EVENT, RESULT, RUN, SLOT, TOKEN, Approval, Result, Run, Slot, Token, check_run, is_due
 from outlast.core.run_columns import Armed, WaitingFor, attention_of, dump_attention, dump_waiting
-from outlast.core.run_transition import LogEntry, fence, give_back, transition
+from outlast.core.run_transition import LogEntry, SlotChange, fence, give_back, hand_over, transition
 
 NONE_CLOSED: Final[Facts[str, int]] = MappingProxyType({})
 

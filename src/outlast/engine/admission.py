@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from outlast.core.admission import SlotChange, hand_over
 from outlast.core.commit import Commit, Put
 from outlast.core.machine import LeaseStatus
 from outlast.core.rows import RUN, SLOT, STORE, WORKER, Run, Slot, Worker, is_over
+from outlast.core.run_transition import SlotChange, hand_over
 from outlast.errors import Conflict, InvalidInput, Stale, StoreError
 from outlast.store.port import Store
 

@@ -8,7 +8,6 @@ import logging
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any
 
-from outlast.core.admission import SlotChange, admit, queue
 from outlast.core.attention import answered, flag, tripped, waiting_for
 from outlast.core.commit import WRITES_MAX
 from outlast.core.compensation import Ending, compensate, compensated, must_undo
@@ -21,7 +20,7 @@ from outlast.core.recovery import contradiction
 from outlast.core.route import ENGINE, Answer, EndCancelled, EndFailed, Rest, Undo, WalkOn, route
 from outlast.core.rows import EVENT, Event
 from outlast.core.run_columns import Armed, Attention, WaitingFor, stale_timer
-from outlast.core.run_transition import LogEntry
+from outlast.core.run_transition import LogEntry, SlotChange, admit, queue
 from outlast.core.verbs import advance, hand_back, park
 from outlast.core.version_move import move_to_version
 from outlast.engine import admission
