@@ -94,11 +94,13 @@ def usable_approvals(execution: NodeExecution, plan: Plan[Any]) -> list[Approval
         return []
     run, now = execution.session.run, execution.session.now.business
     digest = plan.approval_digest(run.tenant, run.run)
-    return [
-        a
-        for a in execution.session.approvals.values()
-        if a.status is ApprovalStatus.APPROVED and a.chosen == digest and not a.consumed_by and now < a.valid_until
-    ]
+    return [a for a in execution.session.approvals.values() if covers(a, digest, now)]
+
+
+def covers(approval: Approval, digest: str, now: int) -> bool:
+    """True if the approval is approved, unused and valid, and its digest is that of the call."""
+    approved = approval.status is ApprovalStatus.APPROVED and approval.chosen == digest
+    return approved and not approval.consumed_by and now < approval.valid_until
 
 
 def approvers_were_entitled(approval: Approval) -> bool:
