@@ -1,1 +1,1 @@
-"""What the tests share is imported from here, as `tests.name`."""
+"""Tests of Outlast. Shared helpers are imported as `tests.name`."""

@@ -1,4 +1,4 @@
-"""What every test gets: the check that a test names only requirements that exist, and its place among processes."""
+"""Fixtures and hooks of all tests: the check of requirement marks, and the distribution over processes."""
 
 import re
 import signal
@@ -9,7 +9,7 @@ import pytest
 from xdist.scheduler import LoadScopeScheduling
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    # A shell has what it runs with `&` ignore Ctrl-C, and the processes of tests would inherit it.
+    # A shell makes background jobs ignore Ctrl-C, and processes of tests would inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 REQUIREMENTS = Path(__file__).parents[1] / "docs" / "requirements.md"
@@ -19,20 +19,20 @@ REQUIREMENT_IDS = frozenset(
 
 
 def unknown_requirements(ids: tuple[object, ...]) -> list[str]:
-    """What a `req` mark names that is no requirement; a mark that names nothing is unknown as a whole."""
+    """Return the ids of a `req` mark that are not requirements. A mark without ids is unknown as a whole."""
     if not ids:
         return ["(none)"]
     return [str(one) for one in ids if one not in REQUIREMENT_IDS]
 
 
 # --- several processes (`-n`) ----------------------------------------------------------------------------
-# What is handed to one process as a whole is a file, but for these. The first that fits counts.
+# One process runs a whole file, except for these parts. The first match counts.
 TOGETHER = (
-    "tests/chaos/",  # its rounds measure how long things take: never beside each other
-    "tests/docs/",  # every page is played at once, for all of its files
-    "tests/crash/",  # one forker for all
+    "tests/chaos/",  # measures durations, so its tests never run at the same time
+    "tests/docs/",  # one run plays all blocks of a page
+    "tests/crash/",  # they share one fork server
 )
-APART = ("tests/models/test_models.py", "tests/testing/test_every_crash.py")  # long, and no test shares anything
+APART = ("tests/models/test_models.py", "tests/testing/test_every_crash.py")  # long, and its tests share nothing
 LONG = (
     *(
         "tests/docs/",
@@ -44,18 +44,18 @@ LONG = (
     ),
     *("tests/crash/", "tests/bench/", "tests/conformance/", "tests/postgres/", "tests/service/test_fuzz.py"),
     *("tests/examples/test_samples.py", "tests/testing/", "tests/outbox/", "tests/security/test_matrix.py"),
-)  # these begin first, so that no process is left alone with one of them at the end
+)  # started first, because a long part at the end would leave the other processes idle
 
 
 def part_of(nodeid: str) -> str:
-    """What is run in one process."""
+    """Return the part of the session that runs in one process."""
     if nodeid.startswith(APART):
         return nodeid
     return next((folder for folder in TOGETHER if nodeid.startswith(folder)), nodeid.partition("::")[0])
 
 
 class Parts(LoadScopeScheduling):
-    """Hands whole parts to the processes of `scripts/test`, in the order of the collection."""
+    """Scheduler that hands whole parts to the processes of `scripts/test`, in the order of collection."""
 
     def _split_scope(self, nodeid: str) -> str:
         return part_of(nodeid)
@@ -63,14 +63,14 @@ class Parts(LoadScopeScheduling):
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Parts:
-    """`--dist` says how many tests a process gets at a time; here it is always a part."""
+    """Distribute whole parts. `--dist` would distribute single tests."""
     config.option.loadscopereorder = False
     return Parts(config, log)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Any:
-    """What a test logged goes from one process to the other as UTF-8, and hostile text may be none."""
+    """Replace text that is not UTF-8 in captured logs, because xdist sends reports as UTF-8."""
     report = yield
     report.sections = [(name, text.encode(errors="backslashreplace").decode()) for name, text in report.sections]
     return report
@@ -81,8 +81,8 @@ def _rank(item: pytest.Item) -> int:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Refuse the run when a test claims a requirement that is not in the list."""
-    if hasattr(config, "workerinput"):  # one of several processes
+    """Stop the session if a test claims a requirement that does not exist."""
+    if hasattr(config, "workerinput"):  # a worker process of xdist
         items.sort(key=_rank)
     wrong = [
         f"{item.nodeid}: @pytest.mark.req names {', '.join(unknown)}, which docs/requirements.md does not list"

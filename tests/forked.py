@@ -1,8 +1,8 @@
-"""Processes of Outlast that begin at once: forked from one that has imported Outlast, not started from nothing.
+"""Processes of Outlast that start at once, forked from a process that has imported Outlast.
 
-Each is a process like any other: a pid and a memory of its own, any death, `python -m MODULE` from its first line to
-its exit code. Only what it would import first is there already; most of the CPU time of a session went into that. What
-is tested for how it starts (`python -c`, the console script) is started in earnest.
+Each is a process like any other: its own pid and memory, any exit, `python -m MODULE` from first line to exit code.
+Imports took most of the CPU time of a session. Tests of the start itself (`python -c`, the console script) start real
+processes.
 """
 
 import atexit
@@ -25,8 +25,8 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 ASK_MAX = 1 << 20  # bytes
-STATUS = 4  # bytes: what waitpid says of a process
-# Nothing of OpenTelemetry: a process that has loaded it makes spans.
+STATUS = 4  # bytes of a wait status
+# Without OpenTelemetry, because a process that has loaded it creates spans.
 WARM = (
     "asyncpg", "fastapi", "fastapi.openapi.utils", "httpx2", "outlast.cli.root", "outlast.service.app",
     "outlast.store.memory", "outlast.store.postgres", "outlast.store.sqlite", "rich.live", "rich.markup",
@@ -37,7 +37,7 @@ WARM = (
 
 
 class Popen(subprocess.Popen[Any]):
-    """`subprocess.Popen`, of a process that is forked. `args` is (module, argument…)."""
+    """`subprocess.Popen` for a forked process. `args` is (module, argument…)."""
 
     def _execute_child(self, *given: Any) -> None:
         asked = inspect.signature(subprocess.Popen._execute_child).bind(self, *given).arguments
@@ -75,11 +75,11 @@ class Popen(subprocess.Popen[Any]):
         self._status = -1
         return self.pid, int.from_bytes(
             said, "little"
-        ) if said else signal.SIGKILL  # the forker is gone, and all with it
+        ) if said else signal.SIGKILL  # the forking process has ended, and its children with it
 
 
 def run(*args: str, timeout: float | None = None, **more: Any) -> "subprocess.CompletedProcess[Any]":
-    """As `subprocess.run`: one to its end."""
+    """`subprocess.run` for a forked process."""
     if more.pop("capture_output", False):
         more |= {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with Popen(args, **more) as process:
@@ -92,7 +92,7 @@ def run(*args: str, timeout: float | None = None, **more: Any) -> "subprocess.Co
 
 
 class Forker:
-    """The process that forks them, one for each that runs tests. It ends with us, and what it forked with it."""
+    """The process that forks, one for each test process. It and its children end with that process."""
 
     def __init__(self) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -105,7 +105,7 @@ class Forker:
         atexit.register(self.close)
 
     def ask(self, ask: dict[str, Any], fds: list[int]) -> int:
-        """A process, with these as its standard streams; its status is written to the fourth. Its pid."""
+        """Fork a process with these standard streams and a fourth for its status. Returns its pid."""
         with self._lock:
             socket.send_fds(self._socket, [json.dumps(ask).encode()], fds)
             said = self._socket.recv(64)
@@ -113,7 +113,7 @@ class Forker:
         return int(said)
 
     def close(self) -> None:
-        """End it."""
+        """End the forking process and its children."""
         self._socket.close()
         self._process.wait()
 
@@ -141,7 +141,7 @@ def _warm() -> None:
 
 
 def _serve(ours: socket.socket) -> dict[str, Any] | None:
-    """Fork for whoever asks. Returns in each child, with what it was asked to be; None in the parent, at the end."""
+    """Fork on request. Returns the request in each child, and None in the parent at the end."""
     woken, wake = os.pipe()
     for fd in (woken, wake):
         os.set_blocking(fd, False)
@@ -180,13 +180,13 @@ def _reap(tells: dict[int, int]) -> None:
         pid, status = os.waitpid(-1, os.WNOHANG)
         if not pid:
             return
-        with suppress(BrokenPipeError):  # nobody waits for it
+        with suppress(BrokenPipeError):  # the parent no longer waits for it
             os.write(tells[pid], status.to_bytes(STATUS, "little"))
         os.close(tells.pop(pid))
 
 
 def _become(ask: dict[str, Any], fds: list[int]) -> dict[str, Any]:
-    """What the kernel and the interpreter do at a start, but for the imports."""
+    """Do everything that the kernel and the interpreter do at a start, except the imports."""
     if ask["session"]:
         os.setsid()
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -1,4 +1,4 @@
-"""A process that stands still (SIGSTOP), between two of its commits."""
+"""A process that is stopped with SIGSTOP between two of its commits."""
 
 import signal
 import subprocess
@@ -9,7 +9,7 @@ from outlast.store.write_lock import WriteLock
 
 
 def freeze(process: "subprocess.Popen[Any]", database: Path) -> None:
-    """Within a commit it would keep all others from writing its SQLite file, for as long as it stands still."""
+    """Stop the process between two commits. Within a commit it would block every other writer of its SQLite file."""
     turn = WriteLock(database)
     with turn:
         process.send_signal(signal.SIGSTOP)

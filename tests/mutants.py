@@ -1,4 +1,4 @@
-"""The table of removed safeguards: an id, what is removed, the function that removes it, the suites that must fail.
+"""The table of removed safeguards: id, safeguard, the function that removes it, and the suites that must fail.
 
 A suite that finds nothing proves nothing. Each harness applies the rows that name it, and fails unless it notices
 every one of them. `tests/test_mutants.py` compares the harnesses with the table; RELIABILITY.md prints it.

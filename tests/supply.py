@@ -1,7 +1,7 @@
-"""What ships, what it brings along, and what is known against that: the wheel, an SBOM, an audit.
+"""Supply chain of a release: the wheel, an SBOM, and an audit of known vulnerabilities.
 
-Usage: scripts/supply [--to FOLDER]. The tools are of fixed versions and run apart from .venv; the registry is asked for
-them, for the hashes of what the extras bring, and for what is known against each locked package.
+Usage: scripts/supply [--to FOLDER]. The tools have fixed versions and run outside .venv. The registry is asked for the
+tools, for the hashes of the extras' packages, and for known vulnerabilities of each locked package.
 """
 
 import json
@@ -21,24 +21,24 @@ LOCK: Final = ROOT / "requirements.txt"
 CYCLONEDX: Final = "cyclonedx-bom==7.5.0"
 PIP_AUDIT: Final = "pip-audit==2.10.1"
 KNOWN_BAD: Final = "jinja2==3.1.2"
-"""Its holes are public since 2024: a service that says nothing of it says nothing of anything."""
+"""A package with vulnerabilities published in 2024. A service that does not report them gives no usable answer."""
 CLEAN, BAD, UNKNOWN = 0, 1, 3
 SHIPS: Final = frozenset({".py", ".typed", ".toml", ".json"})
 ABOUT: Final = frozenset({"METADATA", "WHEEL", "RECORD", "entry_points.txt", "LICENSE"})
 OURS_ONLY: Final = frozenset({"tests", "test", "bench", "docs", "scripts", ".ci", "__pycache__"})
 KEY: Final = re.compile(rb"-----BEGIN [A-Z ]*PRIVATE KEY-----\s+[A-Za-z0-9+/=]{32}|\bolt_[A-Za-z0-9_-]{40,}")
-"""A private key, or a token of ours."""
+"""Pattern of a private key or an Outlast token."""
 
 
 class Judged(NamedTuple):
-    """How an audit ends, in words."""
+    """Result of an audit in words."""
 
     code: int
     lines: list[str]
 
 
 def build(folder: Path) -> Path:
-    """The wheel, built of the checkout without the network."""
+    """Build the wheel from the checkout without the network."""
     command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(folder)]
     subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
     (wheel,) = folder.glob("outlast-*.whl")
@@ -46,7 +46,7 @@ def build(folder: Path) -> Path:
 
 
 def strangers(wheel: Path) -> list[str]:
-    """What does not belong into it: tests, stores, keys, files of a kind that nothing of ours has."""
+    """Return files that do not belong into the wheel: tests, stores, keys, and files of unknown types."""
     found = []
     with zipfile.ZipFile(wheel) as opened:
         for name in opened.namelist():
@@ -61,7 +61,7 @@ def strangers(wheel: Path) -> list[str]:
 
 
 def judged(audit: Any) -> Judged:
-    """What pip-audit's JSON says: nothing known, something known, or nothing at all of some, which is no answer."""
+    """Judge pip-audit's JSON: clean, vulnerable, or incomplete because packages were not answered."""
     asked = audit["dependencies"]
     bad = [
         f"{each['name']} {each['version']}: {known['id']}, mended in {', '.join(known['fix_versions']) or 'no version'}"
@@ -80,12 +80,12 @@ def _tool(package: str, *command: str) -> None:
     env = {**os.environ, "UV_SYSTEM_CERTS": "1", "UV_PYTHON_DOWNLOADS": "never"}
     done = subprocess.run([UV, "tool", "run", "--from", package, *command], env=env, cwd=ROOT, check=False,
                           capture_output=True, text=True)  # fmt: skip
-    if done.returncode not in (0, 1):  # 1: pip-audit has found something, and has written it down
+    if done.returncode not in (0, 1):  # 1: pip-audit has found a vulnerability and written it
         raise click.ClickException(f"{command[0]} failed:\n{done.stderr}")
 
 
 def sbom(folder: Path) -> Path:
-    """What an install with every extra brings, by name, version and hash, as CycloneDX."""
+    """Return the packages of an install with every extra, with version and hash, as CycloneDX."""
     shipped, out = folder / "shipped.txt", folder / "outlast.cdx.json"
     resolve = [UV, "pip", "compile", "--quiet", "--universal", "--generate-hashes", "--no-emit-index-url",
                "--no-header", "--all-extras", "--constraints", LOCK, "pyproject.toml",
@@ -97,12 +97,12 @@ def sbom(folder: Path) -> Path:
 
 
 def audit(folder: Path) -> Judged:
-    """What is known against every locked package, those of the tests too."""
+    """Audit every locked package, those of the tests included."""
     first = folder / "known-bad.txt"
     first.write_text(KNOWN_BAD + "\n", encoding="utf-8")
     if judged(_asked(first, folder / "known-bad.json", "--no-deps")).code != BAD:
         return Judged(
-            UNKNOWN, [f"the registry does not say what is known against {KNOWN_BAD}: its word on others is none"]
+            UNKNOWN, [f"the registry does not say what is known against {KNOWN_BAD}: its answers are not usable"]
         )
     return judged(_asked(LOCK, folder / "audit.json", "--require-hashes"))
 
@@ -117,7 +117,7 @@ def _asked(requirements: Path, out: Path, *options: str) -> Any:
 @click.command()
 @click.option("--to", "folder", type=click.Path(path_type=Path), default=ROOT / "dist", help="Where it is put [dist].")
 def main(folder: Path) -> None:
-    """Make the wheel and its SBOM, and ask what is known against what it brings."""
+    """Build the wheel and its SBOM, and audit its packages."""
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.glob("outlast-*.whl"):
         old.unlink()

@@ -1,4 +1,4 @@
-"""Holds the frame to its promises: a small install, a light import, a hashed lock, two commands that are there."""
+"""Properties of the project: a small install, a light import, a hashed lock, and two commands that work."""
 
 import os
 import re
@@ -17,17 +17,17 @@ from tests.conftest import REQUIREMENT_IDS, unknown_requirements
 
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-PACKAGES_MAX = 20  # that come with it (UX: ≤ 20 packages)
+PACKAGES_MAX = 20  # packages that an install brings
 INSTALL_BYTES_MAX = 25_000_000
 
 
 def applies(requirement: Requirement) -> bool:
-    """Whether this machine needs it, with no extra asked for."""
+    """True if this machine needs the requirement without any extra."""
     return requirement.marker is None or requirement.marker.evaluate({"extra": ""})
 
 
 def core_install() -> dict[str, Distribution]:
-    """Every package that installing outlast alone brings, itself included."""
+    """Return every package that installing outlast alone brings, itself included."""
     found: dict[str, Distribution] = {}
     wanted = deque(["outlast"])
     while wanted:
@@ -40,7 +40,7 @@ def core_install() -> dict[str, Distribution]:
 
 
 def size_on_disk(package: Distribution) -> int:
-    """The bytes of a package's own files, without what Python compiles from them."""
+    """Return the size of a package's own files, without compiled bytecode."""
     paths = [package.locate_file(path) for path in package.files or [] if path.suffix != ".pyc"]
     return sum(os.path.getsize(path) for path in map(str, paths) if os.path.isfile(path))
 
@@ -53,14 +53,14 @@ def test_the_core_install_is_small() -> None:
     assert total <= INSTALL_BYTES_MAX, {name: size_on_disk(package) for name, package in packages.items()}
 
 
-def test_importing_the_front_door_loads_no_tool_and_no_driver() -> None:
+def test_importing_outlast_loads_no_tool_and_no_driver() -> None:
     heavy = {"click", "rich", "httpx2", "starlette", "uvicorn", "sqlite3"}
     program = "import sys, outlast; print(*{name.partition('.')[0] for name in sys.modules})"
     loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
     assert heavy.isdisjoint(loaded), heavy.intersection(loaded)
 
 
-def test_the_lock_is_hashed_and_answers_what_the_project_asks_for() -> None:
+def test_the_lock_is_hashed_and_satisfies_the_project() -> None:
     text = (ROOT / "requirements.txt").read_text(encoding="utf-8")
     entries = [entry for entry in re.split(r"\n(?=[a-z0-9])", text) if not entry.startswith("#")]
     pinned = dict(re.match(r"([\w.-]+)==(\S+)", entry).groups() for entry in entries)  # type: ignore[union-attr]
@@ -77,7 +77,7 @@ def test_a_command_is_executable_and_valid_bash(name: str) -> None:
     assert subprocess.run(["bash", "-n", str(path)], check=False).returncode == 0
 
 
-def test_the_readme_begins_with_the_two_commands() -> None:
+def test_the_readme_starts_with_the_two_commands() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     commands = [
         line.split()[0]
@@ -91,7 +91,7 @@ def test_the_typed_marker_is_in_the_package() -> None:
     assert (ROOT / "src/outlast/py.typed").exists()
 
 
-def test_a_mark_that_names_no_requirement_is_refused() -> None:
+def test_a_mark_with_an_unknown_requirement_is_refused() -> None:
     assert unknown_requirements(("RUN-1", "RUN-99")) == ["RUN-99"]
     assert unknown_requirements(()) == ["(none)"]
     assert len(REQUIREMENT_IDS) == 80

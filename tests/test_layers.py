@@ -1,4 +1,4 @@
-"""Holds the imports to the contracts of pyproject.toml, and shows on planted rooms that each contract is read."""
+"""The imports keep the contracts of pyproject.toml, and planted violations show that each contract is read."""
 
 import os
 import subprocess
@@ -14,7 +14,7 @@ MODULES = (*(f"{room}/__init__" for room in ROOMS), *STORES, "runtime/stores", "
 
 
 def lint(source: Path) -> subprocess.CompletedProcess[str]:
-    """Read the contracts of this project against the package below `source`."""
+    """Check the contracts of this project against the package below `source`."""
     linter = Path(sys.executable).with_name("lint-imports")
     command = [str(linter), "--config", str(ROOT / "pyproject.toml"), "--no-cache"]
     environment = {**os.environ, "PYTHONPATH": str(source), "COLUMNS": "120"}
@@ -22,7 +22,7 @@ def lint(source: Path) -> subprocess.CompletedProcess[str]:
 
 
 def plant(source: Path, **imports: str) -> None:
-    """A package with every room, each module empty but for the import planted in it."""
+    """Create a package with every subpackage, each module empty except for the planted import."""
     (source / "outlast").mkdir()
     (source / "outlast" / "__init__.py").touch()
     for module in MODULES:
@@ -35,7 +35,7 @@ def plant(source: Path, **imports: str) -> None:
         path.write_text(f"{line}\n")
 
 
-def test_every_import_between_rooms_is_allowed() -> None:
+def test_every_import_between_packages_is_allowed() -> None:
     result = lint(ROOT / "src")
     assert result.returncode == 0, result.stdout + result.stderr
 
@@ -72,7 +72,7 @@ def test_calls_go_down(tmp_path: Path) -> None:
         ("engine__worker", "from outlast.store import memory"),
     ],
 )
-def test_what_breaks_a_contract_is_found(tmp_path: Path, module: str, line: str) -> None:
+def test_a_planted_violation_is_found(tmp_path: Path, module: str, line: str) -> None:
     plant(tmp_path, **{module: line})
     if module.startswith("newroom"):
         (tmp_path / "outlast" / "newroom" / "__init__.py").touch()

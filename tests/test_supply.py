@@ -1,4 +1,4 @@
-"""What ships is what is meant to, and an audit that was not answered is not taken for a clean one."""
+"""The wheel contains the package and nothing else, and an incomplete audit does not count as clean."""
 
 import shutil
 import zipfile
@@ -18,7 +18,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build(tmp_path_factory.mktemp("wheel"))
 
 
-def test_the_wheel_has_the_package_and_nothing_of_ours_alone(wheel: Path) -> None:
+def test_the_wheel_contains_the_package_only(wheel: Path) -> None:
     assert strangers(wheel) == []
     with zipfile.ZipFile(wheel) as opened:
         names = set(opened.namelist())
@@ -40,7 +40,7 @@ def test_the_wheel_has_the_package_and_nothing_of_ours_alone(wheel: Path) -> Non
         ("outlast/tokens.py", None),
     ],
 )
-def test_what_does_not_belong_is_found(wheel: Path, tmp_path: Path, name: str, content: bytes | None) -> None:
+def test_a_foreign_file_in_the_wheel_is_found(wheel: Path, tmp_path: Path, name: str, content: bytes | None) -> None:
     spoilt = tmp_path / wheel.name
     shutil.copy(wheel, spoilt)
     with zipfile.ZipFile(spoilt, "a") as opened:
@@ -52,8 +52,8 @@ def package(name: str, **more: Any) -> dict[str, Any]:
     return {"name": name, **(more or {"version": "1.0", "vulns": []})}
 
 
-def test_an_audit_that_was_not_answered_is_not_clean() -> None:
-    """pip-audit itself says «No known vulnerabilities found» and exits with 0 where it was told nothing at all."""
+def test_an_incomplete_audit_is_not_clean() -> None:
+    """pip-audit reports «No known vulnerabilities found» and exits with 0 even if it got no answer."""
     known = package("jinja2", version="3.1.2", vulns=[{"id": "PYSEC-1", "fix_versions": ["3.1.6"], "aliases": []}])
     silent = package("click", skip_reason="Dependency not found on PyPI and could not be audited: click (8)")
     assert judged({"dependencies": [package("click"), package("rich")]}).code == CLEAN

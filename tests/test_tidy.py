@@ -1,4 +1,4 @@
-"""Holds the sources to the house rules in `tests.tidy_rules`, and shows that each rule finds what it is for."""
+"""The sources keep the rules of `tests.tidy_rules`, and each rule finds its planted violation."""
 
 import subprocess
 from collections.abc import Iterator
@@ -13,12 +13,12 @@ from tests import tidy_rules
 from tests.tidy_rules import Source
 
 ROOT = Path(__file__).resolve().parents[1]
-# What setup and the tools write, for a copy of the sources that is not a git checkout.
+# Files written by setup and tools, for a copy of the sources that is not a git checkout.
 GENERATED = {".git", ".venv", ".tools", "__pycache__", "build", "dist"}
 
 
 def project_files() -> list[Path]:
-    """Every file that belongs to the project: those git tracks or would, else those that no tool wrote."""
+    """Return every file of the project: the files that git tracks or would track, else those that no tool wrote."""
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT, capture_output=True, text=True, check=False,
@@ -34,7 +34,7 @@ FILES = project_files()
 
 
 def read(top: Path) -> list[Source]:
-    """The Python files below a folder, named as seen from the package's root or the checkout."""
+    """Return the Python files below a folder, named relative to the package's root or the checkout."""
     base = ROOT / "src" if top.is_relative_to(ROOT / "src") else ROOT
     return [
         Source(path.relative_to(base).as_posix(), path.read_text(encoding="utf-8"))
@@ -53,11 +53,11 @@ def report(findings: Iterator[tidy_rules.Finding]) -> None:
 
 
 @pytest.mark.parametrize("rule", tidy_rules.FILE_RULES, ids=lambda rule: rule.__name__)
-def test_every_file_of_the_package_keeps(rule: tidy_rules.Rule) -> None:
+def test_every_file_of_the_package_keeps_the_rule(rule: tidy_rules.Rule) -> None:
     report(finding for source in PACKAGE for finding in rule(source))
 
 
-def test_a_status_is_written_in_the_machine_only() -> None:
+def test_statuses_are_spelled_in_the_machine_only() -> None:
     words = tidy_rules.status_words(machine, {move.verb for move in machine.TABLE})
     rule = tidy_rules.status_literals(words)
     report(finding for source in PACKAGE for finding in rule(source))
@@ -86,7 +86,7 @@ def test_every_exception_is_still_needed() -> None:
     assert all(tidy_rules.ORDINARY_WORDS.values()), "an exception without its reason"
 
 
-def test_every_module_is_imported_by_somebody() -> None:
+def test_every_module_is_imported() -> None:
     report(tidy_rules.unimported_modules(PACKAGE))
 
 
@@ -113,7 +113,7 @@ def test_no_file_names_its_writers_machine() -> None:
     )
 
 
-# Each rule on a snippet that breaks it, and on its neighbour that does not: a rule that finds nothing proves nothing.
+# Each rule on a violation and on its correct form, because a rule that finds nothing proves nothing.
 HEAD = '"""What this file is for."""\n'
 BROKEN = [
     (tidy_rules.clocks_and_dice, "from datetime import datetime\nx = datetime.now()\n"),
@@ -176,12 +176,12 @@ KEPT = [
 
 
 @pytest.mark.parametrize(("rule", "snippet"), BROKEN)
-def test_each_rule_finds_what_it_is_for(rule: tidy_rules.Rule, snippet: str) -> None:
+def test_each_rule_finds_its_planted_violation(rule: tidy_rules.Rule, snippet: str) -> None:
     assert list(rule(Source("outlast/engine/planted.py", HEAD + snippet)))
 
 
 @pytest.mark.parametrize(("rule", "snippet"), KEPT)
-def test_each_rule_leaves_its_neighbour_alone(rule: tidy_rules.Rule, snippet: str) -> None:
+def test_each_rule_accepts_the_correct_form(rule: tidy_rules.Rule, snippet: str) -> None:
     text = snippet if snippet.startswith('"""') else HEAD + snippet
     assert list(rule(Source("outlast/engine/planted.py", text))) == []
 
@@ -194,7 +194,7 @@ def test_the_machines_words_are_read_from_its_enums() -> None:
     assert "running" in tidy_rules.status_words(machine, set())
 
 
-def test_a_module_nobody_imports_is_found() -> None:
+def test_an_unused_module_is_found() -> None:
     planted = [
         Source("outlast/__init__.py", "from outlast.core import rows\n"),
         Source("outlast/core/__init__.py", ""),
@@ -211,12 +211,12 @@ def test_a_module_nobody_imports_is_found() -> None:
     "line",
     ["see /" + "work/main", "cd /" + "root", "https://py" + "pi.org/simple", "as NOWHERE" + ".md says"],
 )
-def test_a_line_from_one_machine_is_found(line: str) -> None:
+def test_a_local_path_is_found(line: str) -> None:
     assert list(tidy_rules.foreign_text("a.md", line, {"README.md"}))
     assert list(tidy_rules.foreign_text("a.md", "README.md, /v1/runs and ./rooms/work-shop/", {"README.md"})) == []
 
 
-def test_the_ratchet_asks_to_be_tightened(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_loose_ratchet_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tidy_rules, "RATCHET", {"outlast/a.py": 600})
     grown = Source("outlast/a.py", "x = 1\n" * 601)
     assert [finding.line for finding in tidy_rules.size(grown)] == [1]

@@ -1,6 +1,6 @@
-"""The rules that `test_tidy` holds every source file to, each a function from one parsed file to what it breaks.
+"""The rules of `test_tidy`: functions from a parsed file to its violations.
 
-The exceptions stand in the tables at the top, each with its reason; nothing is excepted anywhere else.
+Exceptions are listed in the tables at the top, each with its reason, and nowhere else.
 """
 
 import ast
@@ -17,13 +17,13 @@ FILE_LINES_MAX = 600
 FUNCTION_LINES_MAX = 70
 FUNCTION_DEPTH_MAX = 4
 
-# The ratchet: what is larger than the law, and how large. An entry only ever shrinks, until it is not needed.
+# The ratchet: files and functions above the limit, with their size. An entry may only shrink.
 RATCHET: dict[str, int] = {}
 
-# The sources of time, identity and chance. Everywhere else they arrive as arguments.
+# The sources of time, ids and randomness. All other modules get them as arguments.
 ALLOWED_TIME = {"outlast/core/clock.py", "outlast/runtime/clocks.py"}
 
-# Words that are a member's value in the machine's tables and also an ordinary word in the file named: (path, word).
+# Statuses that are also ordinary words in a file: (path, word).
 ORDINARY_WORDS: dict[tuple[str, str], str] = {
     ("outlast/core/verbs.py", "completed"): "a published field of the checkpoint event: the node that is done",
     ("outlast/engine/context.py", "approved"): "in the type of a decision, as the author compares it",
@@ -39,14 +39,14 @@ ORDINARY_WORDS: dict[tuple[str, str], str] = {
     ): "a published field of the checkpoint event: the node that is done",
 }
 
-# Modules that nobody imports because something outside the package starts there.
+# Modules that are started from outside the package and therefore not imported.
 ENTRY_POINTS = {
     "outlast": "the front door",
     "outlast.__main__": "python -m outlast",
     "outlast.cli": "the console script",
     "outlast.http": "for authors' activities",
 }
-# Everything in this room is for the tests of authors, so nothing in the package needs to import it.
+# Modules for the tests of authors, which the package itself does not import.
 AUTHORS_ROOM = "outlast.testing"
 
 # Files that may import inside a function.
@@ -59,7 +59,7 @@ LATE_IMPORTS = {
 }
 # Packages whose names are loaded at their first use, from a constant table in the same file.
 LAZY_EXPORTS = {"outlast/runtime/__init__.py": "commands that only read need no worker"}
-LATE_IMPORT_ROOM = "outlast/cli/"  # commands are loaded when they are called, so that --help is quick
+LATE_IMPORT_ROOM = "outlast/cli/"  # commands are loaded when called, so that --help is fast
 
 CLOCKS_AND_DICE = {
     "datetime.date.today", "datetime.datetime.now", "datetime.datetime.today", "datetime.datetime.utcnow",
@@ -75,7 +75,7 @@ SQL_ANYWHERE = re.compile(
     re.DOTALL,
 )
 SQL_PACKAGE = "outlast/store/"
-SQL_LITERAL = re.compile(r"'(\w+)'")  # also in one part of an f-string
+SQL_LITERAL = re.compile(r"'(\w+)'")  # also inside an f-string
 SQL_AT_THE_START = re.compile(
     r"\s*(select\s.+\sfrom|insert\s+(or\s+\w+\s+)?into|update\s+\w+\s+set|delete\s+from"
     r"|(create|drop|alter)\s+(table|index|trigger|view)|pragma\s+\w+)\b",
@@ -88,7 +88,7 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 @dataclass(frozen=True)
 class Finding:
-    """One place that breaks one rule, in the words its reader needs."""
+    """A violation of a rule at one place, with a text for the reader."""
 
     path: str
     line: int
@@ -100,14 +100,14 @@ class Finding:
 
 @dataclass(frozen=True)
 class Source:
-    """One Python file: its text, and its path as seen from `src` or, outside the package, from the checkout."""
+    """One Python file: its text, and its path relative to `src` or the checkout."""
 
     path: str
     text: str
 
     @cached_property
     def tree(self) -> ast.Module:
-        """The parsed file."""
+        """The syntax tree of the file."""
         return ast.parse(self.text)
 
     @cached_property
@@ -117,7 +117,7 @@ class Source:
 
     @cached_property
     def module(self) -> str:
-        """The dotted name the file is imported by."""
+        """The dotted name of the module."""
         return self.path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
     @cached_property
@@ -128,7 +128,7 @@ class Source:
 
     @cached_property
     def docstrings(self) -> set[int]:
-        """The ids of the string nodes that are docstrings, or stand alone as a statement."""
+        """Ids of the string nodes that are docstrings or separate statements."""
         return {id(node.value) for node in self.nodes if isinstance(node, ast.Expr)}
 
     @cached_property
@@ -142,12 +142,12 @@ class Source:
 
     @cached_property
     def functions(self) -> list[Function]:
-        """Every function and method, however deep."""
+        """Every function and method at any depth."""
         return [node for node in self.nodes if isinstance(node, Function)]
 
     @cached_property
     def aliases(self) -> dict[str, str]:
-        """What each imported name stands for: `{"now": "time.time"}` after `from time import time as now`."""
+        """Imported name to full name: `{"now": "time.time"}` after `from time import time as now`."""
         found: dict[str, str] = {}
         for node in self.nodes:
             if isinstance(node, ast.Import):
@@ -161,7 +161,7 @@ class Source:
         return found
 
     def imported_from(self, node: ast.ImportFrom) -> str:
-        """The absolute name of the module after `from`, whatever dots it is written with."""
+        """Return the absolute name of the module after `from`, relative imports included."""
         if not node.level:
             return node.module or ""
         package = self.module.split(".")
@@ -170,7 +170,7 @@ class Source:
         return ".".join([*package[: -node.level], *([node.module] if node.module else [])])
 
     def dotted(self, node: ast.AST) -> str:
-        """The full name of what an expression refers to, or the empty string where it is not a plain name."""
+        """Return the full name that an expression refers to; empty if it is not a plain name."""
         if isinstance(node, ast.Name):
             return self.aliases.get(node.id, node.id)
         if isinstance(node, ast.Attribute) and (left := self.dotted(node.value)):
@@ -178,7 +178,7 @@ class Source:
         return ""
 
     def imports(self) -> Iterator[tuple[ast.Import | ast.ImportFrom, str]]:
-        """Each import statement with every full name it could mean: for `from a import b` both `a` and `a.b`."""
+        """Return each import statement with every full name it can mean: `a` and `a.b` for `from a import b`."""
         for node in self.nodes:
             if isinstance(node, ast.Import):
                 yield from ((node, alias.name) for alias in node.names)
@@ -188,7 +188,7 @@ class Source:
                 yield from ((node, f"{module}.{alias.name}") for alias in node.names)
 
     def found(self, node: ast.AST | int, text: str) -> Finding:
-        """A finding at this node or line."""
+        """Return a finding at this node or line."""
         return Finding(self.path, node if isinstance(node, int) else getattr(node, "lineno", 1), text)
 
 
@@ -196,7 +196,7 @@ Rule = Callable[[Source], Iterator[Finding]]
 
 
 def depth_of(node: ast.AST, depth: int = 0) -> int:
-    """How deep blocks stand in blocks; a function inside starts anew, an `elif` is no deeper than its `if`."""
+    """Return the depth of nested blocks. A nested function starts at zero, and `elif` is as deep as its `if`."""
     deepest = depth
     for field, value in ast.iter_fields(node):
         for child in value if isinstance(value, list) else [value]:
@@ -209,7 +209,7 @@ def depth_of(node: ast.AST, depth: int = 0) -> int:
 
 
 def sizes(source: Source) -> Iterator[tuple[str, int, int, int, str]]:
-    """What the law of sizes measures: name, line, size, law, unit."""
+    """Yield the measured sizes: name, line, size, limit, unit."""
     yield source.path, 1, len(source.text.splitlines()), FILE_LINES_MAX, "lines"
     for function in source.functions:
         name = f"{source.path}::{function.name}"
@@ -219,22 +219,22 @@ def sizes(source: Source) -> Iterator[tuple[str, int, int, int, str]]:
 
 
 def size(source: Source) -> Iterator[Finding]:
-    """A file has at most 600 lines; a function at most 70, and blocks at most 4 deep."""
+    """Limit a file to 600 lines, a function to 70 lines, and blocks to a depth of 4."""
     for name, line, measured, law, unit in sizes(source):
         if measured > RATCHET.get(name, law):
             yield source.found(line, f"{name} has {measured} {unit}, the law is {law}: split it")
 
 
 def status_words(machine: ModuleType, verbs: Collection[str]) -> set[str]:
-    """Every member's value of the machine's StrEnums, but for a choice that is also the name of a verb."""
+    """Return the values of the machine's enums, except choices that are also names of verbs."""
     enums = [one for one in vars(machine).values() if isinstance(one, type) and issubclass(one, StrEnum)]
     return {member.value for enum in enums for member in enum} - set(verbs)
 
 
 def status_literals(words: Collection[str], in_sql: Collection[str] = ()) -> Rule:
-    """Return the rule: code outside the machine names a status by its member, also inside a SQL text.
+    """Return the rule: code outside the machine names a status by its enum member, also in SQL.
 
-    `in_sql` are further words of the machine, which are forbidden in SQL texts only.
+    `in_sql` are further words of the machine that are forbidden in SQL only.
     """
 
     def status_literal(source: Source) -> Iterator[Finding]:
@@ -252,7 +252,7 @@ def status_literals(words: Collection[str], in_sql: Collection[str] = ()) -> Rul
 
 
 def clocks_and_dice(source: Source) -> Iterator[Finding]:
-    """Time, ids and randomness arrive as arguments, except in the modules that are their source."""
+    """Pass time, ids and randomness as arguments, except in the modules that provide them."""
     if source.path in ALLOWED_TIME:
         return
     for node, name in source.imports():
@@ -264,7 +264,7 @@ def clocks_and_dice(source: Source) -> Iterator[Finding]:
 
 
 def sql_outside_the_store(source: Source) -> Iterator[Finding]:
-    """SQL is written in the store and nowhere else."""
+    """Write SQL in the store only."""
     if source.path.startswith("outlast/store/"):
         return
     for node in source.strings:
@@ -273,7 +273,7 @@ def sql_outside_the_store(source: Source) -> Iterator[Finding]:
 
 
 def broad_excepts(source: Source) -> Iterator[Finding]:
-    """Whoever catches everything says why, in a comment on the same line."""
+    """Give the reason for `except Exception` in a comment on the same line."""
     for node in source.nodes:
         if not isinstance(node, ast.ExceptHandler):
             continue
@@ -286,7 +286,7 @@ def broad_excepts(source: Source) -> Iterator[Finding]:
 
 
 def ignores_without_code(source: Source) -> Iterator[Finding]:
-    """A checker is told to ignore one kind of error, never all."""
+    """Name the error code in every `type: ignore`."""
     for line, comment in source.comments.items():
         if re.search(r"(type|pyright):\s*ignore(?!\[\w)", comment) or re.search(r"noqa(?!:\s*[A-Z]+\d)", comment):
             yield source.found(line, f"«{comment}» without a code: name what is ignored")
@@ -304,7 +304,7 @@ def missing_docstrings(source: Source) -> Iterator[Finding]:
 
 
 def late_imports(source: Source) -> Iterator[Finding]:
-    """An import stands at the top of its file, so that the import graph is the truth."""
+    """Import at the top of the file, so that the import graph is complete."""
     if source.path in LATE_IMPORTS or source.path.startswith(LATE_IMPORT_ROOM):
         return
     for function in source.functions:
@@ -314,12 +314,12 @@ def late_imports(source: Source) -> Iterator[Finding]:
 
 
 def room_of(module: str) -> str:
-    """The room a module of the package belongs to."""
+    """Return the subpackage that a module belongs to."""
     return module.split(".")[1] if "." in module else ""
 
 
 def imports_for_types_only(source: Source) -> Iterator[Finding]:
-    """A type that two rooms need belongs in core, not behind TYPE_CHECKING; the package itself only hands names on."""
+    """Put a type that two packages need into core, not behind TYPE_CHECKING. The package itself may re-export names."""
     if not room_of(source.module) or source.path in LAZY_EXPORTS:
         return
     for block in source.nodes:
@@ -336,7 +336,7 @@ def imports_for_types_only(source: Source) -> Iterator[Finding]:
 
 
 def code_from_data(source: Source) -> Iterator[Finding]:
-    """Data never becomes code: no pickle, eval, exec, yaml.load, and no module named by data."""
+    """Never turn data into code: no pickle, eval, exec, yaml.load, and no import of a module named by data."""
     for node, name in source.imports():
         if name.partition(".")[0] in CODE_FROM_DATA_MODULES:
             yield source.found(node, f"imports {name}: stored data is JSON")
@@ -352,7 +352,7 @@ def code_from_data(source: Source) -> Iterator[Finding]:
 
 
 def unimported_modules(sources: Collection[Source]) -> Iterator[Finding]:
-    """A module that nobody imports, names as a lazy command, or starts, is not there."""
+    """Remove modules that are never imported, named as a lazy command, or started."""
     used = set(ENTRY_POINTS)
     for source in sources:
         used.update(name for _, name in source.imports() if name != source.module)
@@ -363,7 +363,7 @@ def unimported_modules(sources: Collection[Source]) -> Iterator[Finding]:
     for source in sources:
         authors = source.module == AUTHORS_ROOM or source.module.startswith(f"{AUTHORS_ROOM}.")
         if source.module not in used and not authors:
-            yield source.found(1, f"nobody imports {source.module}")
+            yield source.found(1, f"{source.module} is never imported")
 
 
 MACHINE_PATH = re.compile(r"(?<![\w.~-])/(?:work|root|opt/wheels|home/\w+|Users/\w+)(?=/|\b)")
@@ -374,7 +374,7 @@ DOCUMENT = re.compile(r"(?<![\w/.-])([A-Z][A-Z_-]+\.md)\b")
 
 
 def foreign_text(path: str, text: str, documents: Collection[str]) -> Iterator[Finding]:
-    """A file names no path of the machine it was written on, no registry's host, and no document that is not here."""
+    """Name no local path, no registry host, and no document outside the repository."""
     for number, line in enumerate(text.splitlines(), 1):
         if match := MACHINE_PATH.search(line):
             yield Finding(path, number, f"{match[0]} is a path of one machine")
@@ -386,7 +386,7 @@ def foreign_text(path: str, text: str, documents: Collection[str]) -> Iterator[F
 
 
 def loosened(measured: dict[str, int]) -> Iterator[str]:
-    """The entries of the ratchet that could be tighter."""
+    """Return ratchet entries that could be tighter."""
     for name, allowed in RATCHET.items():
         if measured.get(name, 0) < allowed:
             yield f"{name} is {measured.get(name, 0)} now: lower its entry in RATCHET from {allowed}, or remove it"

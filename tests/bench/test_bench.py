@@ -1,4 +1,4 @@
-"""Shows that every measurement still runs and names the figures it promises; how fast is not a test's business."""
+"""Every measurement of the bench runs and prints the figures that it declares. Speed is not tested."""
 
 from importlib import import_module
 from pathlib import Path
@@ -16,27 +16,27 @@ MEASURED = [
     (name, store)
     for name in NAMES
     for store in getattr(import_module(f"bench.measures.{name}"), "STORES", STORES)
-    if (name, store) != ("service_several", "postgres")  # both of its parts are measured
+    if (name, store) != ("service_several", "postgres")  # both parts are measured
 ]
 MUST = {"failed": 0, "refused": 0, "sse_missed": 0, "sse_wrong": 0, "sse_streams": 20}
 
 
 @pytest.fixture(autouse=True)
 def one_server(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
-    """The session's server, if this test needs one."""
+    """Return the session's server if this test needs one."""
     if "postgres" in request.node.name:
         monkeypatch.setenv(postgres.GIVEN, server.url())
 
 
 @pytest.mark.parametrize(("name", "store"), MEASURED)
-def test_a_measurement_of_the_smallest_size_gives_every_figure_it_names(name: str, store: str) -> None:
+def test_the_smallest_measurement_prints_every_declared_figure(name: str, store: str) -> None:
     job = Job(name, store, 1)
     figures = job.module.measure(Size.TINY, Setup(engine_of(store)))
     assert set(figures) == {goal.name for goal in job.goals()}
     assert {name: value for name, value in figures.items() if name in MUST} in ({}, MUST), "correct, however fast"
 
 
-def test_without_wrk_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_missing_wrk_is_named_with_its_package(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(SystemExit, match="wrk, which is not installed: apt-get install wrk"):
         import_module("bench.measures.service").measure(Size.QUICK, Setup(engine_of("sqlite")))
@@ -47,7 +47,7 @@ def test_two_workers_share_the_steps() -> None:
     assert figures["steps_per_s"] > 0
 
 
-def test_a_verdict_says_of_gate_and_aim_whether_they_are_met() -> None:
+def test_a_verdict_compares_with_gate_and_aim() -> None:
     rate = Goal("rate", "/s", gate=10, aim=20, least=True)
     assert [rate.verdict(value) for value in (9, 10, 20)] == [
         "gate missed, aim missed", "gate met, aim missed", "gate met, aim met",
@@ -56,17 +56,17 @@ def test_a_verdict_says_of_gate_and_aim_whether_they_are_met() -> None:
     assert Goal("shown", "").verdict(1) == ""
 
 
-def test_a_table_shows_least_median_and_most() -> None:
+def test_a_table_shows_minimum_median_and_maximum() -> None:
     (line,) = table.rows("steps", [Goal("rate", "/s", digits=1)], [{"rate": 3.0}, {"rate": 1.0}, {"rate": 2.0}])
     assert line[:5] == ("steps ×3", "rate", "1.0", "2.0", "3.0")
 
 
-def test_a_percentile_is_a_value_that_was_measured() -> None:
+def test_a_percentile_is_a_measured_value() -> None:
     assert percentile([3.0, 1.0, 2.0], 0.5) == 2.0
     assert percentile([1.0], 0.99) == 1.0
 
 
-def test_a_picture_is_drawn_of_each_figure(tmp_path: Path) -> None:
+def test_each_figure_is_plotted(tmp_path: Path) -> None:
     goals = [Goal("rate", "steps/s", gate=10, least=True), Goal("none", "")]
     plots.draw({"steps <sqlite>": (goals, [{"rate": 3.0}, {"rate": 12.0}])}, tmp_path / "plots")
     (picture,) = (tmp_path / "plots").iterdir()

@@ -1,1 +1,1 @@
-"""Everything is killed, frozen, cut and skewed while real processes work; then the world's record is read."""
+"""Rounds of faults: real processes are killed, frozen, cut off and skewed, then the receivers' record is checked."""

@@ -11,9 +11,9 @@ import click
 
 from tests.chaos.fleet import CALL_S
 from tests.chaos.in_flight import Flight, fly
+from tests.chaos.removals import FAULTS_OF, IDS
 from tests.chaos.report import of_any, write
 from tests.chaos.round import Plan, play
-from tests.chaos.without import FAULTS_OF, IDS
 
 
 @click.command()
@@ -39,7 +39,7 @@ def main(
     report: Path | None,
     keep: Path | None,
 ) -> None:
-    """Kill, freeze, cut and skew for so long; then everything has to be accounted for. Exit code 1 if it is not."""
+    """Kill, freeze, cut off and skew processes, then check every acknowledgement and every effect."""
 
     def say(text: str) -> None:
         click.echo(text, err=True)

@@ -1,9 +1,9 @@
-"""The people and programs of a round, in a process of their own, who write down what each answer said.
+"""The callers, approvers and operators of a round, in one process that writes down each answer.
 
-    python -m tests.chaos.client STORE WORLD HISTORY SEED RATE WITHOUT
+    python -m tests.chaos.client STORE RECEIVERS HISTORY SEED RATE WITHOUT
 
-Three values: `ok` (acknowledged), `no` (told that nothing was done), `unknown`. It starts runs until its input ends,
-and decides, signals and answers attention until it is killed.
+An answer is `ok` (acknowledged), `no` (refused) or `unknown`. The client starts runs until its input ends. It decides
+approvals, sends signals and answers attention until it is killed.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ LEAD = Actor("lead", EVERY_ROLE)
 
 
 class Client:
-    """One caller over the whole round."""
+    """One client for a whole round."""
 
     def __init__(self, operations: Operations, world: str, history: Path, seed: int, rate: float) -> None:
         self._ops = operations
@@ -47,7 +47,7 @@ class Client:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def say(self, op: str, act: Awaitable[Any], **about: Any) -> str:
-        """Do it, and write down what was heard."""
+        """Carry out a call, and write down its answer."""
         why = ""
         try:
             await act
@@ -64,7 +64,7 @@ class Client:
 
     # --- starting ---------------------------------------------------------------------------------------
     async def start_runs(self) -> None:
-        """At a rate, each in a task of its own, until told to stop."""
+        """Start runs at a rate, each in its own task, until `no_more`."""
         n = 0
         while self._more:
             n += 1
@@ -77,10 +77,10 @@ class Client:
         run = f"{workflow}-{n}"
         begun = self._ops.start(workflow, {"n": n}, run_id=run, idempotency_key=run)
         if await self.say("start", begun, run=run) == "no":
-            return  # nothing was done: its id is never used again, so that the store can be held to it
+            return  # refused: the id is not used again, so a run with it is an error
         if workflow == "gate":
             sid, heard = f"word-{n}", 0
-            while heard < 2:  # said twice, under one id; what was not heard is said again, as a program would
+            while heard < 2:  # sent twice with one id, and repeated after a lost answer, as a program would
                 told = self._ops.signal(run, "word", {"text": f"word {n}"}, signal_id=sid)
                 heard += await self.say("signal", told, run=run, id=sid) in ("ok", "refused")
                 await asyncio.sleep(LOOK_S)
@@ -89,12 +89,12 @@ class Client:
             await self.say("cancel", self._ops.cancel(run, reason="called off"), run=run)
 
     def no_more(self) -> None:
-        """Start nothing further."""
+        """Stop starting runs; those begun go on."""
         self._more = False
 
     # --- people -------------------------------------------------------------------------------------------
     async def decide(self) -> None:
-        """Every approval that waits."""
+        """Approve or reject every pending approval."""
         pending, _ = await self._ops.approvals(status=ApprovalStatus.PENDING.value, limit=200)
         await asyncio.gather(*(self._decide(row) for row in pending))
 
@@ -105,7 +105,7 @@ class Client:
             await self.say("reject", self._ops.reject(row.id, reason="no"), run=row.run, id=row.id)
 
     async def look_after(self) -> None:
-        """Every run that needs a person, who looks at the world and answers."""
+        """Answer every run that requires attention, from the receivers' record."""
         cursor = ""
         while True:
             runs, cursor = await self._ops.flagged(cursor=cursor)
@@ -130,7 +130,7 @@ class Client:
         await self._ops.answer(run.run, reason, choice, text="try again", key=key)
 
     async def _settle(self, run: Run, key: str, about: dict[str, Any]) -> None:
-        """What a person does who can look: «it happened», or «it did not», which is taken once nothing can land."""
+        """Resolve an effect as "happened" or "did not happen", as a person with access to the receivers would."""
         doubt = await self._ops.effect(run.run, key)
         kind, n = doubt.effect.activity, json.loads(doubt.effect.args)["n"]
         path = {"asked": "ask", "book": "book", "release": "release"}.get(kind, kind)
@@ -143,7 +143,7 @@ class Client:
         await self.say("happened" if seen else "did_not_happen", act, path=f"/{path}/{n}", **about)
 
     async def again_and_again(self, act: Callable[[], Awaitable[None]]) -> None:
-        """Look, act, look again; a store or a world that is away is looked for later."""
+        """Repeat poll and action. A store or receiver that is unavailable is polled again later."""
         while True:
             with contextlib.suppress(OutlastError, httpx2.HTTPError):
                 await act()
@@ -151,12 +151,12 @@ class Client:
 
 
 async def main(store: str, world: str, history: Path, seed: int, rate: float) -> None:
-    """Until killed."""
+    """Run the client until it is killed."""
     opened = await open_store(store)
     workflows = {each.name: each for each in (flows.errand, flows.gate, flows.saga, flows.slow)}
     client = Client(Operations(opened, tenant="default", actor=LEAD, workflows=workflows), world, history, seed, rate)
     loop = asyncio.get_running_loop()
-    loop.add_reader(sys.stdin.fileno(), client.no_more)  # its end: nothing further is to be started
+    loop.add_reader(sys.stdin.fileno(), client.no_more)  # end of input: start no further runs
     sys.stdout.write("ready\n")
     sys.stdout.flush()
     started = asyncio.create_task(client.start_runs())

@@ -1,4 +1,4 @@
-"""The processes of a round: the world, the client, the workers, each behind a wire of its own where there is one."""
+"""The processes of a round: receivers, client and workers, each behind its own proxy if the store is a server."""
 
 import os
 import random
@@ -14,24 +14,24 @@ from tests.chaos.flows import WORLD
 from tests.postgres.proxy import Wire
 
 ROOT = Path(__file__).parents[2]
-START_S = 180.0  # of a machine that others use
-AWAY = 7  # the exit code of a command whose store cannot be opened
+START_S = 180.0  # because other processes use the machine
+AWAY = 7  # exit code of a command that cannot open its store
 LIVE = (
     *("--heartbeat-window", "3s", "--heartbeat-every", "1s", "--attempt-timeout", "5s", "--start-budget", "1s"),
     *("--settle-margin", "5s", "--drain-grace", "10s", "--backoff-ceiling", "2s", "--checkpoint-write", "1s"),
 )
-"""A freeze of up to attempt timeout + quiet margin is what the semantics promise to stand (SEMANTICS, what is left)."""
+"""Durations that allow for a freeze of up to attempt timeout + settle margin, the longest that the semantics cover."""
 SWIFT = (
     *("--heartbeat-window", "3s", "--heartbeat-every", "1s", "--attempt-timeout", "3s", "--start-budget", "1s"),
     *("--settle-margin", "2s", "--drain-grace", "5s", "--backoff-ceiling", "1s", "--checkpoint-write", "1s"),
 )
-"""Where nobody is frozen: a call that a kill has cut is settled after 6 s, not 11."""
+"""Durations for rounds without freezes: an interrupted call is settled after 6 s instead of 11."""
 CALL_S = 0.3
 SKEWS_S = (-7200.0, 7200.0, -30.0, 30.0)
 
 
 class Worker:
-    """One worker process, and when it was killed."""
+    """One worker process, and the time of its kill."""
 
     def __init__(self, process: subprocess.Popen[bytes], wire: Wire | None, log: Path) -> None:
         self.process = process
@@ -40,12 +40,12 @@ class Worker:
 
     @property
     def pid(self) -> int:
-        """Of the process; a worker's id holds it."""
+        """Id of the process. The worker's id contains it."""
         return self.process.pid
 
 
 class Fleet:
-    """All processes of one round in one folder."""
+    """All processes of one round, in one folder."""
 
     def __init__(
         self, folder: Path, store: str, wires: bool, live: tuple[str, ...] = LIVE, concurrency: int = 100
@@ -53,21 +53,21 @@ class Fleet:
         self.folder, self.store, self.wires = folder, store, wires
         self.workers: list[Worker] = []
         self.kills: dict[int, int] = {}  # pid → ms
-        self.faults: list[str] = []  # workers that ended as no worker should
+        self.faults: list[str] = []  # workers with an unexpected exit code
         self._live, self._concurrency = live, concurrency
         self._hired = 0
         self._others: list[subprocess.Popen[bytes]] = []
         self.world = ""
-        self.without = ""  # a safeguard that every process does without
+        self.without = ""  # id of the removed safeguard
 
     def through(self, wire: Wire | None) -> str:
-        """The store's address, by way of a wire."""
+        """Return the store's address through a proxy."""
         if wire is None:
             return self.store
         return wire.url + "?" + self.store.partition("?")[2]
 
     def wire(self) -> Wire | None:
-        """A new one, where the store can be reached by one."""
+        """Return a new proxy, or None if the store is a file."""
         return Wire(self.store.partition("?")[0]) if self.wires else None
 
     def _spawn(self, name: str, *args: str, pipe: bool = False) -> subprocess.Popen[bytes]:
@@ -88,15 +88,15 @@ class Fleet:
             )
 
     def open_world(self, seed: int, longest_s: float = CALL_S) -> None:
-        """The world, first of all. A call takes up to `longest_s`."""
+        """Start the receivers. A call takes up to `longest_s`."""
         args = (f"{self.folder / 'world'}", str(seed), str(longest_s))
-        process = self._spawn("world", "tests.chaos.world", *args, pipe=True)
+        process = self._spawn("world", "tests.chaos.receivers", *args, pipe=True)
         self._others.append(process)
         assert process.stdout is not None
         self.world = process.stdout.readline().decode().strip()
 
     def open_client(self, seed: int, rate: float, wire: Wire | None) -> subprocess.Popen[bytes]:
-        """The client; the end of its input tells it to start nothing further."""
+        """Start the client. The end of its input stops further starts."""
         args = (self.through(wire), self.world, f"{self.folder / 'history'}", str(seed), str(rate), self.without)
         process = self._spawn("client", "tests.chaos.client", *args, pipe=True)
         self._others.append(process)
@@ -105,7 +105,7 @@ class Fleet:
         return process
 
     def hire(self, dice: random.Random, skew: bool = False, module: str = "tests.chaos.flows") -> Worker:
-        """One more worker; `skew`: its wall clock is wrong."""
+        """Start a worker; with `skew` its wall clock is wrong."""
         self._hired += 1
         wire = self.wire()
         command = ["tests.chaos.skewed", str(dice.choice(SKEWS_S) if skew else 0), self.without]
@@ -116,18 +116,18 @@ class Fleet:
         return worker
 
     def hire_plain(self, module: str) -> Worker:
-        """One more, with a right clock and no wire."""
+        """Start a worker with a correct clock and without a proxy."""
         return self.hire(random.Random(0), module=module)
 
     def await_serving(self) -> None:
-        """Return once every worker hired so far has said what it serves."""
+        """Wait until every worker started so far has registered its versions."""
         until = time.monotonic() + START_S
         while not all(b" serves " in worker.log.read_bytes() for worker in self.workers):
             assert time.monotonic() < until, "\n".join(path.read_text() for path in self.folder.glob("worker-*.log"))
             time.sleep(0.1)
 
     def replace_ended(self, dice: random.Random) -> int:
-        """As a supervisor would: start anew what could not reach its store when it began. How many there were."""
+        """Replace workers that could not reach their store at the start. Returns their number."""
         ended = [worker for worker in self.workers if worker.process.poll() is not None]
         for worker in ended:
             if worker.process.returncode != AWAY:
@@ -139,7 +139,7 @@ class Fleet:
         return len(ended)
 
     def kill(self, worker: Worker) -> None:
-        """SIGKILL, and the moment of it."""
+        """Send SIGKILL and note the time."""
         self.kills[worker.pid] = time.time_ns() // 1_000_000
         worker.process.kill()
         worker.process.wait()
@@ -148,7 +148,7 @@ class Fleet:
             worker.wire.close()
 
     def drain(self) -> list[int]:
-        """SIGTERM to all workers; their exit codes."""
+        """Send SIGTERM to all workers and return their exit codes."""
         for worker in self.workers:
             with suppress(ProcessLookupError):
                 worker.process.send_signal(signal.SIGCONT)
@@ -164,7 +164,7 @@ class Fleet:
         self.workers.clear()
 
     def close(self) -> None:
-        """End what is left."""
+        """End every process that is left."""
         for worker in self.workers:
             worker.process.kill()
             worker.process.wait()

@@ -1,4 +1,4 @@
-"""What the workers of a round serve: writes of every kind of doubt, an approval, signals, a sleep, and undo."""
+"""The workflow of a round: effects of every mode, an approval, signals, a sleep, and undo."""
 
 import asyncio
 import os
@@ -26,26 +26,26 @@ from outlast import (
 from outlast.http import AsyncClient
 
 WORLD = "CHAOS_WORLD"
-STAYS = "what was told stays told"
+STAYS = "an e-mail cannot be unsent"
 PATIENT = Retry(attempts=8, total_wait=timedelta(minutes=5))
 
 
 class Job(BaseModel):
-    """One job: its number names everything it does in the world."""
+    """One job. Its number is part of every path that it calls."""
 
     n: int
     said: list[str] = []
 
 
 class Word(BaseModel):
-    """What a signal says."""
+    """The payload of a signal."""
 
     text: str
 
 
 @cache
 def _world() -> AsyncClient:
-    """One client for the process: a new one costs 20 ms of CPU, more than all that a step of ours does."""
+    """Return the process's HTTP client. A new one costs 20 ms of CPU, more than all other work of a step."""
     return AsyncClient(base_url=os.environ[WORLD], trust_env=False, limits=httpx2.Limits(), timeout=None)
 
 
@@ -63,50 +63,50 @@ async def _find(path: str) -> Happened[str] | DidNotHappen | Unknown:
 # --- the three modes, without undo -----------------------------------------------------------------
 @activity(key="repeat/{n}", if_uncertain=resend(remembered_for=timedelta(hours=24)), no_undo=STAYS, retry=PATIENT)
 async def repeated(n: int) -> str:
-    """The receiver remembers keys."""
+    """Call a receiver that remembers keys."""
     return await _post(f"/repeat/{n}")
 
 
 @activity(key="reconcile/{n}", no_undo=STAYS, retry=PATIENT)
 async def reconciled(n: int) -> str:
-    """The receiver acts each time it is asked, and can be asked what it did."""
+    """Call a receiver that executes every request and can be asked."""
     return await _post(f"/reconcile/{n}")
 
 
 @reconciled.reconcile
 async def was_reconciled(n: int) -> Happened[str] | DidNotHappen | Unknown:
-    """What it did."""
+    """Ask the receiver about the call."""
     return await _find(f"/reconcile/{n}")
 
 
 @activity(key="ask/{n}", if_uncertain="ask_person", no_undo=STAYS, retry=PATIENT)
 async def asked(n: int) -> str:
-    """The receiver acts each time, and only a person can find out."""
+    """Call a receiver that executes every request and cannot be asked."""
     return await _post(f"/ask/{n}")
 
 
 # --- with undo -----------------------------------------------------------------------------------------
 @activity(key="room/{n}", once_per="run", retry=PATIENT)
 async def book(n: int) -> str:
-    """A room, to be released."""
+    """Book a room that may be released."""
     return await _post(f"/book/{n}")
 
 
 @book.reconcile
 async def was_booked(n: int) -> Happened[str] | DidNotHappen | Unknown:
-    """Whether it is."""
+    """Ask if the room is booked."""
     return await _find(f"/book/{n}")
 
 
 async def was_released(done: str, n: int) -> Happened[None] | DidNotHappen | Unknown:
-    """Whether it is free again."""
+    """Ask if the room is released."""
     found = await _find(f"/release/{n}")
     return Happened(None) if isinstance(found, Happened) else found
 
 
 @book.undo(reconcile=was_released, retry=PATIENT)
 async def release(done: str, n: int) -> None:
-    """The room is free again."""
+    """Release the room of this job."""
     await _post(f"/release/{n}")
 
 
@@ -119,7 +119,7 @@ slow = Workflow("slow", state=Job, version=1)
 
 @errand.node(start=True)
 async def first(ctx: Context[Job]) -> Literal["second"]:
-    """Two writes in one visit."""
+    """Make two calls in one visit."""
     ctx.state.said.append(await ctx.do(repeated, ctx.state.n))
     ctx.state.said.append(await ctx.do(reconciled, ctx.state.n))
     return "second"
@@ -127,14 +127,14 @@ async def first(ctx: Context[Job]) -> Literal["second"]:
 
 @errand.node
 async def second(ctx: Context[Job]) -> None:
-    """A short sleep, and a write that a person may have to answer for."""
+    """Sleep, then make a call that a person may have to resolve."""
     await ctx.sleep(timedelta(seconds=1), name="breath")
     ctx.state.said.append(await ctx.do(asked, ctx.state.n))
 
 
 @gate.node(start=True)
 async def permit(ctx: Context[Job]) -> Literal["hear"]:
-    """A write that needs a person's approval."""
+    """Make a call that needs an approval."""
     decision = await ctx.approval(
         reconciled.plan(ctx.state.n), summary=f"job {ctx.state.n}", by=role("lead"), within=timedelta(hours=4)
     )
@@ -145,7 +145,7 @@ async def permit(ctx: Context[Job]) -> Literal["hear"]:
 
 @gate.node
 async def hear(ctx: Context[Job]) -> None:
-    """A signal, and a write after it."""
+    """Wait for a signal, then make a call."""
     word = await ctx.receive("word", Word)
     ctx.state.said.append(word.text)
     ctx.state.said.append(await ctx.do(repeated, ctx.state.n))
@@ -153,14 +153,14 @@ async def hear(ctx: Context[Job]) -> None:
 
 @saga.node(start=True)
 async def reserve(ctx: Context[Job]) -> Literal["settle"]:
-    """What may have to be undone."""
+    """Make a call that may have to be undone."""
     ctx.state.said.append(await ctx.do(book, ctx.state.n))
     return "settle"
 
 
 @saga.node
 async def settle(ctx: Context[Job]) -> None:
-    """Every third job fails here, and its room is released."""
+    """Fail every third job, so that its room is released."""
     ctx.state.said.append(await ctx.do(repeated, ctx.state.n))
     if ctx.state.n % 3 == 0:
         raise Fail("the conference was called off")
@@ -168,8 +168,10 @@ async def settle(ctx: Context[Job]) -> None:
 
 @activity(key="slow/{n}", if_uncertain=resend(remembered_for=timedelta(hours=24)), no_undo=STAYS, retry=PATIENT)
 async def slowly(n: int) -> str:
-    """A call that takes as long as the world wants, over a line of its own: httpx2 goes over all its open connections
-    at each request, which is a minute of CPU for five thousand."""
+    """Make a slow call over a raw connection.
+
+    httpx2 scans its open connections for each request: a minute of CPU for five thousand.
+    """
     url = urlsplit(os.environ[WORLD])
     head = f"POST /slow/{n} HTTP/1.1\r\nHost: world\r\nIdempotency-Key: {this_call().key}\r\nContent-Length: 0\r\n\r\n"
     reader, writer = await asyncio.open_connection(url.hostname, url.port)
@@ -185,5 +187,5 @@ async def slowly(n: int) -> str:
 
 @slow.node(start=True)
 async def linger(ctx: Context[Job]) -> None:
-    """In flight for long."""
+    """Make one slow call and end."""
     ctx.state.said.append(await ctx.do(slowly, ctx.state.n))

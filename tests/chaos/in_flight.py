@@ -1,4 +1,4 @@
-"""Many runs in flight, each in a slow call; some of their workers are killed at once: who takes over, and when?"""
+"""Many runs in flight, each in a slow call. Some workers are killed at once, and the takeovers are measured."""
 
 import asyncio
 import json
@@ -22,29 +22,29 @@ from tests.chaos import flows
 from tests.chaos.fleet import Fleet
 from tests.chaos.fleet import Worker as Process
 from tests.chaos.judge import TENANT, fsck, lines, rows_of, spread, takeovers
-from tests.chaos.world import GO
+from tests.chaos.receivers import GO
 from tests.postgres.server import Server
 
 TARGET_MS = 30_000  # REC-4
-CEILING_S = 900.0  # for each of: all in flight, all taken over, all ended
+CEILING_S = 900.0  # limit of each phase: all in flight, all taken over, all ended
 LOOK_S = 0.5
-ROOM = 1.2  # places in a worker, over its share of all runs
+ROOM = 1.2  # concurrency of a worker, relative to its share of the runs
 
 
 class Flight(NamedTuple):
-    """What is asked."""
+    """Options of a measurement."""
 
     store: str
     runs: int
     workers: int
-    killed: int  # of these, at one moment
-    window_s: float  # the heartbeat window; renewed every third of it, at least every 5 s
+    killed: int  # killed at the same time
+    window_s: float  # heartbeat window; renewed every third of it, at least every 5 s
     say: Callable[[str], None] = lambda text: None
     keep: Path | None = None
 
 
 def fly(flight: Flight) -> tuple[dict[str, Any], list[str]]:
-    """Play it; its report, and what was wrong."""
+    """Run the measurement. Returns its report and the errors."""
     assert 0 < flight.killed < flight.workers
     with ExitStack() as stack:
         folder = flight.keep or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="outlast-flight-")))
@@ -72,7 +72,7 @@ async def _fly(flight: Flight, fleet: Fleet, folder: Path, url: str) -> dict[str
         began = time.monotonic()
         await _start(store, flight.runs)
         in_flight_s = await _until(flight, "in flight", lambda: _asked(folder), flight.runs)
-        await asyncio.sleep(flight.window_s)  # each worker's lease is as old as leases are
+        await asyncio.sleep(flight.window_s)  # so that the leases have random ages
         for worker in await _busiest(store, fleet, flight.killed):
             fleet.kill(worker)
         killed, used = time.time_ns() // 1_000_000, _cpu_s(fleet)
@@ -96,7 +96,7 @@ async def _fly(flight: Flight, fleet: Fleet, folder: Path, url: str) -> dict[str
             "killed_at": killed,
             "held": held,
             "load": os.getloadavg()[0],
-            "cpu_ms_a_run": round(used * 1_000 / max(held, 1), 2),  # of the workers that are left
+            "cpu_ms_a_run": round(used * 1_000 / max(held, 1), 2),  # CPU of the remaining workers
             "in_flight_s": round(in_flight_s, 1),
             "taken_s": round(taken_s, 1),
             "ended_s": round(ended_s, 1),
@@ -107,7 +107,7 @@ async def _fly(flight: Flight, fleet: Fleet, folder: Path, url: str) -> dict[str
 
 
 def _cpu_s(fleet: Fleet) -> float:
-    """What the workers have used."""
+    """Return the CPU time of the workers."""
     used = 0
     for worker in fleet.workers:
         fields = Path(f"/proc/{worker.pid}/stat").read_text().rpartition(")")[2].split()
@@ -125,7 +125,7 @@ async def _start(store: Store, count: int) -> None:
 
 
 async def _until(flight: Flight, what: str, look: Callable[[], Any], wanted: int) -> float:
-    """Look until there are so many, or for as long as may be; how long that took."""
+    """Wait until a count is reached or the time is up. Returns the seconds waited."""
     began = time.monotonic()
     while (n := await look()) < wanted and time.monotonic() - began < CEILING_S:
         flight.say(f"{time.monotonic() - began:5.0f} s  {n} of {wanted} {what}")
@@ -134,13 +134,13 @@ async def _until(flight: Flight, what: str, look: Callable[[], Any], wanted: int
 
 
 async def _asked(folder: Path) -> int:
-    """How many calls the world has been asked to make."""
+    """Return how many requests the receivers got."""
     path = folder / "world"
     return path.read_bytes().count(b'"asked"') if path.exists() else 0
 
 
 async def _holds(store: Store) -> dict[int, int]:
-    """How many runs each process holds, by its number."""
+    """Return how many runs each process holds."""
     rows = [row for row in await store.rows(WORKER, (STORE,)) if isinstance(row, Worker)]
     return {int(row.id.split("-")[1]): len(await store.owned(row.id)) for row in rows}
 

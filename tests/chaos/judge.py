@@ -1,4 +1,4 @@
-"""What a round has to show: nothing acknowledged lost, nothing done twice, nothing left behind."""
+"""The check of a round: no acknowledged change is lost, no effect is executed twice, and nothing is left open."""
 
 import asyncio
 import json
@@ -38,14 +38,14 @@ PLACES = {"repeated": "repeat", "reconciled": "reconcile", "asked": "ask", "slow
 
 
 class Verdict(NamedTuple):
-    """Figures, and a sentence for everything that must not be."""
+    """Figures, and a sentence for each violation."""
 
     figures: dict[str, Any]
     wrong: list[str]
 
 
 class Rows(NamedTuple):
-    """The store, whole."""
+    """Every row of the store."""
 
     runs: dict[str, Run]
     effects: list[Effect]
@@ -66,7 +66,7 @@ async def _all(store: Store, kind: Any, prefix: tuple[str, ...]) -> list[Any]:
 
 
 async def rows_of(url: str) -> Rows:
-    """Everything there is of the tenant."""
+    """Read every row of the tenant."""
     store = await open_store(url)
     try:
         events: dict[str, list[Event]] = {}
@@ -86,12 +86,12 @@ async def rows_of(url: str) -> Rows:
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
-    """A file of JSON lines."""
+    """Read a file of JSON lines."""
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
 def judge(url: str, folder: Path, kills: dict[int, int]) -> Verdict:
-    """Of a round whose workers have been drained."""
+    """Check a round after its workers have drained."""
     rows = asyncio.run(rows_of(url))
     history, world = lines(folder / "history"), lines(folder / "world")
     wrong: list[str] = []
@@ -113,7 +113,7 @@ def judge(url: str, folder: Path, kills: dict[int, int]) -> Verdict:
 
 
 def fsck(url: str, figures: dict[str, Any], wrong: list[str]) -> None:
-    """Every invariant over the whole store."""
+    """Check every invariant of the store."""
     command = [sys.executable, "-m", "outlast", "--store", url, "fsck", "--chain", "--json"]
     done = subprocess.run(command, capture_output=True, text=True, env=os.environ)
     if not done.stdout:
@@ -125,7 +125,7 @@ def fsck(url: str, figures: dict[str, Any], wrong: list[str]) -> None:
 
 
 def _acknowledged(rows: Rows, history: list[dict[str, Any]], figures: dict[str, Any], wrong: list[str]) -> None:
-    """Every `ok` is there, every `no` is not."""
+    """Check that every `ok` is in the store and no `no` is."""
     lost: list[str] = []
     ghosts: list[str] = []
     for h in history:
@@ -134,7 +134,7 @@ def _acknowledged(rows: Rows, history: list[dict[str, Any]], figures: dict[str, 
             there = run in rows.runs
         elif op == "signal":
             there = f"{run}/signal/{h['id']}" in rows.tokens
-            no = False  # said twice under one id
+            no = False  # sent twice with one id
         elif op in ("approve", "reject"):
             row = rows.approvals.get(h["id"])
             there = row is not None and (
@@ -145,17 +145,17 @@ def _acknowledged(rows: Rows, history: list[dict[str, Any]], figures: dict[str, 
                     or row.status is ApprovalStatus.WITHDRAWN
                 )
             )
-            no = False  # asked again until it is decided
+            no = False  # polled until it is decided
         elif op == "cancel":
             end = rows.runs.get(run)
             there = end is not None and is_over(end)
-            no = False  # a cancel is several commits
+            no = False  # a cancel takes several commits
         else:
             continue
         if ok and not there:
             lost.append(f"{op} of {run} was acknowledged and is not in the store")
         if no and there:
-            ghosts.append(f"{op} of {run} was told not to be done, and is in the store")
+            ghosts.append(f"{op} of {run} was refused, and is in the store")
     figures["acknowledged_lost"], figures["refused_yet_there"] = len(lost), len(ghosts)
     wrong += lost[:10] + ghosts[:10]
 
@@ -163,7 +163,7 @@ def _acknowledged(rows: Rows, history: list[dict[str, Any]], figures: dict[str, 
 def _world(
     rows: Rows, history: list[dict[str, Any]], world: list[dict[str, Any]], figures: dict[str, Any], wrong: list[str]
 ) -> None:
-    """Nothing was done twice without a person's word, and what the ledger calls done was done."""
+    """Check that no effect was executed twice without a person's decision, and that every done effect was executed."""
     did = Counter(line["path"] for line in world if line["what"] == "did")
     told = Counter(h["path"] for h in history if h["op"] == "did_not_happen" and h["heard"] in ("ok", "unknown"))
     twice = [
@@ -187,14 +187,14 @@ def _world(
 
 
 def _left(rows: Rows, figures: dict[str, Any], wrong: list[str]) -> None:
-    """Every run has ended or waits for a person by name; nobody holds anything."""
+    """Check that every run has ended or waits for a person, and that no worker holds any."""
     waiting = [run for run in rows.runs.values() if not is_over(run)]
     for_people = [run for run in waiting if attention_of(run)]
     figures["waiting_for_a_person"] = dict(Counter(a.reason.value for run in for_people for a in attention_of(run)))
     stuck = [run for run in waiting if not attention_of(run)]
     figures["stuck"] = len(stuck)
     wrong += [
-        f"{run.run} is {run.status.value} in {run.node} of {run.owner or 'nobody'}, waits for {run.waiting_for}"
+        f"{run.run} is {run.status.value} in {run.node} of {run.owner or 'no worker'}, waits for {run.waiting_for}"
         for run in stuck[:10]
     ]
     wrong += [f"{run.run} is owned by {run.owner}" for run in waiting if run.owner][:10]
@@ -204,19 +204,19 @@ def _left(rows: Rows, figures: dict[str, Any], wrong: list[str]) -> None:
 
 
 def takeovers(rows: Rows, kills: dict[int, int]) -> dict[str, Any]:
-    """From the kill of a worker to the next walk of each run it held, in ms."""
+    """Return the times from a worker's kill to the next claim of each of its runs, in ms."""
     took: list[int] = []
     for events in rows.events.values():
         for event in events:
             if event.type == EventType.TAKEN_OVER.value:
                 pid = int(json.loads(event.body)["data"]["from"].split("-")[1])
-                if pid in kills and event.at >= kills[pid]:  # else it had been replaced before it was killed
+                if pid in kills and event.at >= kills[pid]:  # otherwise it was replaced before the kill
                     took.append(event.at - kills[pid])
     return spread(took)
 
 
 def spread(took: list[int]) -> dict[str, Any]:
-    """How many, and how long."""
+    """Return the number and the percentiles of durations."""
     if not took:
         return {"runs": 0}
     p50, p99 = (int(percentile(list(map(float, took)), share)) for share in (0.5, 0.99))

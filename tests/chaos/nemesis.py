@@ -1,4 +1,4 @@
-"""What is done to the processes of a round, chosen by a seed; each is counted when it has been done."""
+"""The faults of a round, chosen by a seed. Each is counted after it was injected."""
 
 import random
 import signal
@@ -12,20 +12,20 @@ from tests.chaos.fleet import Fleet
 from tests.postgres.proxy import Wire
 from tests.postgres.server import Server
 
-PAUSE_S: Final = (0.5, 2.5)  # between two of them
-FREEZE_S: Final = (3.5, 6.0)  # past the lease of 3 s, below attempt timeout + quiet margin
+PAUSE_S: Final = (0.5, 2.5)  # pause between two faults
+FREEZE_S: Final = (3.5, 6.0)  # longer than the lease of 3 s, shorter than attempt timeout + settle margin
 PARTITION_S: Final = (1.0, 8.0)
-AWAY_S: Final = (0.1, 3.0)  # the server stays dead for so long
+AWAY_S: Final = (0.1, 3.0)  # downtime of the server
 RESTART_S: Final = 30.0
 
 
 class Nemesis:
-    """The enemy of one round."""
+    """Injects the faults of one round."""
 
     def __init__(
         self, fleet: Fleet, server: Server | None, client_wire: Wire | None, seed: int, only: Collection[str] = ()
     ) -> None:
-        """`only`: the names of those that act; all where none is named."""
+        """Create the injector. `only` restricts the faults."""
         self.fired: Counter[str] = Counter()
         self._fleet, self._server, self._client_wire = fleet, server, client_wire
         self.dice = random.Random(seed)
@@ -37,10 +37,10 @@ class Nemesis:
         self._acts = [(weight, act) for weight, act in acts if not only or act.__name__ in only]
 
     def go(self, seconds: float, tick: Callable[[], None]) -> None:
-        """Again and again; where they are few, until each has acted. `tick` is called between two acts."""
+        """Inject faults until the round ends, each at least once if there is time."""
         until = time.monotonic() + seconds
         first = [act for _, act in self._acts]
-        self.dice.shuffle(first)  # each at least once, where there is time
+        self.dice.shuffle(first)  # each at least once if there is time
         while time.monotonic() < until or (self._few and first):
             act = first.pop() if first else self.dice.choices([a for _, a in self._acts], [w for w, _ in self._acts])[0]
             act()
@@ -58,17 +58,17 @@ class Nemesis:
 
     # --- workers -------------------------------------------------------------------------------------------
     def kill(self) -> None:
-        """SIGKILL of one worker; a new one is started."""
+        """Send SIGKILL to one worker and start another."""
         self._fleet.kill(self.dice.choice(self._fleet.workers))
         self._fleet.hire(self.dice)
 
     def skew(self) -> None:
-        """One worker is replaced by one whose wall clock is hours wrong."""
+        """Replace one worker by one whose wall clock is wrong by hours."""
         self._fleet.kill(self.dice.choice(self._fleet.workers))
         self._fleet.hire(self.dice, skew=True)
 
     def freeze(self) -> None:
-        """SIGSTOP of one worker until after its lease has expired, then SIGCONT."""
+        """Stop one worker with SIGSTOP until its lease has expired, then continue it."""
         worker = self.dice.choice(self._fleet.workers)
         worker.process.send_signal(signal.SIGSTOP)
         time.sleep(self.dice.uniform(*FREEZE_S))
@@ -77,22 +77,22 @@ class Nemesis:
 
     # --- wires ----------------------------------------------------------------------------------------------
     def cut_before(self) -> None:
-        """The next COMMIT on some wires does not arrive."""
+        """Drop the next COMMIT on some connections."""
         for wire in self._some():
             wire.cut_next = "before"
 
     def cut_after(self) -> None:
-        """The next COMMIT on some wires arrives, and its answer does not."""
+        """Drop the answer of the next COMMIT on some connections."""
         for wire in self._some():
             wire.cut_next = "after"
 
     def cut_all(self) -> None:
-        """Some wires are reset."""
+        """Reset some connections to the server."""
         for wire in self._some():
             wire.cut_all()
 
     def partition(self) -> None:
-        """Some wires are silent for a while, then what was on them is reset, as a router would."""
+        """Silence some connections for a while, then reset them, as a router would."""
         some = self._some()
         for wire in some:
             wire.silent = True
@@ -104,11 +104,11 @@ class Nemesis:
 
     # --- the server -------------------------------------------------------------------------------------------
     def crash_server(self) -> None:
-        """SIGQUIT: the server recovers from its log."""
+        """Send SIGQUIT to the server, which then recovers from its log."""
         self._away(signal.SIGQUIT)
 
     def kill_postmaster(self) -> None:
-        """SIGKILL of the postmaster alone; its children find out by themselves."""
+        """Send SIGKILL to the postmaster only. Its children notice by themselves."""
         self._away(signal.SIGKILL)
 
     def _away(self, how: signal.Signals) -> None:

@@ -1,4 +1,4 @@
-"""The report of rounds: JSON for programs, a summary in Markdown for people."""
+"""Reports of rounds: JSON for programs, a summary in Markdown for people."""
 
 import json
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def summary(report: dict[str, Any]) -> str:
-    """A few lines of Markdown."""
+    """Return a summary in Markdown."""
     took, wrong = report["takeover"], len(report["wrong"])
     lines = [
         f"## {report['store']}, seed {report['seed']}, {report['seconds']:g} s, {report['workers']} workers",
@@ -26,12 +26,12 @@ def summary(report: dict[str, Any]) -> str:
 
 
 def of_any(report: dict[str, Any]) -> str:
-    """Of a round, or of many runs in flight."""
+    """Return the summary of a round or of a measurement with runs in flight."""
     return of_flight(report) if "in_flight" in report else summary(report)
 
 
 def of_flight(report: dict[str, Any]) -> str:
-    """The same for many runs in flight."""
+    """Return the summary of a measurement with runs in flight."""
     wrong, lines = report["wrong"], []
     for what in ("takeover", "called_again"):
         each = report[what]
@@ -54,6 +54,6 @@ def of_flight(report: dict[str, Any]) -> str:
 
 
 def write(path: Path, reports: list[dict[str, Any]]) -> None:
-    """PATH as JSON, and the summary beside it."""
+    """Write PATH as JSON, and the summary beside it."""
     path.write_text(json.dumps(reports, indent=1) + "\n")
     path.with_suffix(".md").write_text("# Chaos\n\n" + "\n".join(map(of_any, reports)))

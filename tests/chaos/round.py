@@ -1,4 +1,4 @@
-"""One round: processes, load, enemies, quiet, judgement."""
+"""One round: processes, load, faults, a pause without faults, and the check."""
 
 import asyncio
 import tempfile
@@ -17,26 +17,26 @@ from tests.chaos.judge import TENANT, Verdict, _all, judge
 from tests.chaos.nemesis import Nemesis
 from tests.postgres.server import Server
 
-QUIET_S = 600.0  # the ceiling: what has not ended so long after the last enemy is told as wrong
-WITHOUT_S = 90.0  # the same, where a safeguard was removed: runs that never end are one way to miss it
+QUIET_S = 600.0  # runs that have not ended so long after the last fault are errors
+WITHOUT_S = 90.0  # the same with a removed safeguard, which may leave runs that never end
 LOOK_S = 0.5
 SCHEMA = "chaos"
 
 
 class Plan(NamedTuple):
-    """What is asked of a round."""
+    """Options of a round."""
 
     store: str  # postgres or sqlite
     seed: int
     seconds: float
     workers: int = 8
-    rate: float = 4.0  # runs started in a second
+    rate: float = 4.0  # runs started per second
     say: Callable[[str], None] = lambda text: None
-    without: str = ""  # a safeguard removed: the round should turn red
-    keep: Path | None = None  # folder of the round, kept
-    only: tuple[str, ...] = ()  # the enemies that act; all, where none is named
-    longest_s: float = CALL_S  # a call to the world takes up to so long
-    live: tuple[str, ...] = LIVE  # what the workers take for dead, and when
+    without: str = ""  # id of a removed safeguard: the round must fail
+    keep: Path | None = None  # folder to keep
+    only: tuple[str, ...] = ()  # faults to inject [all]
+    longest_s: float = CALL_S  # maximum duration of a call
+    live: tuple[str, ...] = LIVE  # liveness durations of the workers
 
 
 async def _unsettled(store: Store) -> list[Run]:
@@ -45,7 +45,7 @@ async def _unsettled(store: Store) -> list[Run]:
 
 
 def quiet(url: str, say: Callable[[str], None], care: Callable[[], object], ceiling_s: float = QUIET_S) -> float:
-    """Wait until every run has ended or stands before a person for good; how long that took."""
+    """Wait until every run has ended or waits for a person. Returns the seconds waited."""
     return asyncio.run(_quiet(url, say, care, ceiling_s))
 
 
@@ -70,7 +70,7 @@ async def _quiet(url: str, say: Callable[[str], None], care: Callable[[], object
 
 
 def play(plan: Plan) -> tuple[dict[str, Any], list[str]]:
-    """Play it; its report, and what was wrong."""
+    """Run the round. Returns its report and the errors."""
     with ExitStack() as stack:
         folder = plan.keep or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="outlast-chaos-")))
         folder.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""`outlast`, in a process whose wall clock is wrong: seconds, a safeguard to remove or "", the command line (REC-6).
+"""`outlast` in a process with a wrong wall clock: seconds, a safeguard to remove or "", and the command line (REC-6).
 
 python -m tests.chaos.skewed -7200 "" worker flows.py
 """
@@ -10,7 +10,7 @@ from outlast.runtime.clocks import SystemClock
 
 
 def main() -> None:
-    """Skew, then be the command line."""
+    """Skew the clock, then run the command line."""
     skew_ms = int(float(sys.argv.pop(1)) * 1_000)
     without = sys.argv.pop(1)
     sys.argv[0] = "outlast"

@@ -1,4 +1,4 @@
-"""A database that is away for longer than the heartbeat window ends no worker: each says so once, and serves again."""
+"""A database outage longer than the heartbeat window ends no worker: each logs it once and continues afterwards."""
 
 import asyncio
 import random
@@ -18,8 +18,8 @@ from tests.chaos import flows
 from tests.chaos.fleet import START_S, Fleet
 from tests.postgres.server import Server
 
-WINDOW_S = 3.0  # of chaos.fleet.LIVE
-PATIENCE_S = 120.0  # below what a test is taken for hung at, so that the logs are shown
+WINDOW_S = 3.0  # heartbeat window of chaos.fleet.LIVE
+PATIENCE_S = 120.0  # below the time limit of a test, so that a failure shows the logs
 
 
 def when(holds: Callable[[], object], said: Callable[[], str]) -> None:
@@ -30,7 +30,7 @@ def when(holds: Callable[[], object], said: Callable[[], str]) -> None:
 
 
 @pytest.mark.req("REC-3", "REC-5", "RT-5")
-def test_every_worker_comes_back_after_a_long_outage_and_said_so_once(tmp_path: Path) -> None:
+def test_every_worker_survives_a_long_outage_and_logs_it_once(tmp_path: Path) -> None:
     server = Server(fsync="on")
     fleet = Fleet(tmp_path, f"{server.url}?schema=away", wires=False)
     try:
@@ -47,7 +47,7 @@ def test_every_worker_comes_back_after_a_long_outage_and_said_so_once(tmp_path: 
             return "\n\n".join(logs())
 
         when(lambda: all("starting no new work" in log for log in logs()), said)
-        time.sleep(WINDOW_S + 1)  # the condition is the length of the outage itself
+        time.sleep(WINDOW_S + 1)  # the length of the outage is the condition under test
         server.start()
         when(lambda: all("is available again" in log or "goes on as" in log for log in logs()), said)
         assert asyncio.run(_serve_again(fleet.store)) == 2
@@ -60,7 +60,7 @@ def test_every_worker_comes_back_after_a_long_outage_and_said_so_once(tmp_path: 
 
 
 async def _all_registered(url: str, n: int) -> None:
-    """A worker says what it serves, and then writes its row: one that cannot do that ends, as it must."""
+    """True if every worker has written its row. A worker that cannot write it ends."""
     store = await open_store(url)
     try:
         give_up = time.monotonic() + PATIENCE_S
@@ -72,7 +72,7 @@ async def _all_registered(url: str, n: int) -> None:
 
 
 async def _serve_again(url: str) -> int:
-    """A run is walked up to its approval; how many workers serve."""
+    """Wait until a run reaches its approval. Returns the number of serving workers."""
     store = await open_store(url)
     try:
         ops = Operations(store, tenant="default", actor=Actor("me"), workflows={"gate": flows.gate})

@@ -1,4 +1,4 @@
-"""`scripts/crash`: every crash cell of the refund, the trip and the auction, and pairs; a table, exit 1 on failure."""
+"""`scripts/crash`: kill three workflows at every crash point, or in pairs. Exit code 1 if a case fails."""
 
 import argparse
 import contextlib
@@ -20,29 +20,29 @@ from outlast.core.crash_points import POINTS
 from outlast.testing.crash_runs import CrashCase, Tally, draw_one, run_case, run_pairs, run_reference
 from outlast.testing.driver import Driver
 from outlast.testing.fork_server import fork_server
-from tests.crash.bazaar import bazaar
-from tests.crash.stories import CODE, MUTE_SUPPLIER, auction_story, calm, mute, refund_story, trip_story
+from tests.crash.market_server import market_server
+from tests.crash.scenarios import CODE, MUTE_SUPPLIER, auction_scenario, calm, mute, refund_scenario, trip_scenario
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-STORIES = ("refund", "refund-batched", "trip", "trip-booked", "auction", "auction-batched", "auction-mute")
-ALL: Final = -1  # of the pairs
+SCENARIOS = ("refund", "refund-batched", "trip", "trip-booked", "auction", "auction-batched", "auction-mute")
+ALL: Final = -1  # value of --pairs all
 EVERY_PROCESS: Final = 10**6
-SECONDS_EACH: Final = 4  # sampled second deaths for one first death
-PLACES = tuple(point for point in POINTS if not point.startswith("outbox."))  # those: tests/outbox
+SECONDS_EACH: Final = 4  # sampled second crashes for one first crash
+PLACES = tuple(point for point in POINTS if not point.startswith("outbox."))  # tests/outbox covers the others
 OURS = ("call:flight", "call:inside")
 
 
-HEAD = "story             listed    run     -9  equal uncertain  twice      s     /s"
+HEAD = "scenario          points    run     -9  equal uncertain  twice      s     /s"
 
 
 def say(line: str) -> None:
-    """One line, at once."""
+    """Print a line and flush it."""
     sys.stdout.write(line + "\n")
     sys.stdout.flush()
 
 
 class Part(NamedTuple):
-    """A share of one story's cells, for one process."""
+    """A share of one scenario's crash cases, for one process."""
 
     scenario: str
     part: int
@@ -51,41 +51,41 @@ class Part(NamedTuple):
     pairs: int
     seed: int
     only: str
-    until: float  # by the machine's monotonic clock; 0: to the end
+    until: float  # monotonic time; 0: no limit
 
 
 def _may_go_on(part: Part, tally: Tally) -> bool:
-    """Is there time for another place? One that is passed over is counted."""
+    """True if there is time for another case. A case that is skipped is counted."""
     if not part.until or time.monotonic() < part.until:
         return True
     tally.left += 1
     return False
 
 
-def tell(part: Part) -> Tally:
-    """Kill the cells of a part one after the other."""
+def run_part(part: Part) -> Tally:
+    """Run the cases of a part one after the other."""
     logging.disable(logging.CRITICAL)
     base = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     folder = Path(tempfile.mkdtemp(prefix="outlast-crash-", dir=base))
     try:
         with contextlib.ExitStack() as stack:
-            return _tell(part, folder, stack)
+            return _run_part(part, folder, stack)
     finally:
         shutil.rmtree(folder)
 
 
-def _tell(part: Part, folder: Path, stack: contextlib.ExitStack) -> Tally:
+def _run_part(part: Part, folder: Path, stack: contextlib.ExitStack) -> Tally:
     forking = stack.enter_context(fork_server(CODE))
     if part.scenario.startswith("refund"):
-        workflow = refund_story()
+        workflow = refund_scenario()
     elif part.scenario.startswith("trip"):
-        workflow = trip_story("booked" if part.scenario.endswith("booked") else "failed")
+        workflow = trip_scenario("booked" if part.scenario.endswith("booked") else "failed")
     else:
         is_mute = part.scenario.endswith("mute")
-        market = stack.enter_context(bazaar(mute() if is_mute else calm()))
-        workflow = auction_story(market, part.rounds, f"/{MUTE_SUPPLIER}/" if is_mute else "/nobody/")
+        market = stack.enter_context(market_server(mute() if is_mute else calm()))
+        workflow = auction_scenario(market, part.rounds, f"/{MUTE_SUPPLIER}/" if is_mute else "/nobody/")
     driver = Driver(forking, workflow, one_commit_each=not part.scenario.endswith("batched"))
-    reference = run_reference(driver, folder / "told")
+    reference = run_reference(driver, folder / "reference")
     tally = Tally(listed=len(reference.cases))
     cases = [case for case in reference.cases if part.only in case.name]
     if part.pairs == ALL:
@@ -101,16 +101,16 @@ def _tell(part: Part, folder: Path, stack: contextlib.ExitStack) -> Tally:
         n += 1
     if part.pairs:
         return tally
-    if part.scenario.endswith("mute"):  # the rest is told by the auction whose suppliers all answer
+    if part.scenario.endswith("mute"):  # the calm auction covers the other suppliers
         cases = [case for case in cases if MUTE_SUPPLIER in case.point.label]
     for n, case in enumerate(cases[part.part :: part.parts]):
         if _may_go_on(part, tally):
-            run_case(driver, case, reference, folder / f"cell-{n}", tally)
+            run_case(driver, case, reference, folder / f"case-{n}", tally)
     return tally
 
 
 def _some(drawn: tuple[object, ...], most: int) -> Callable[[list[CrashCase]], list[CrashCase]]:
-    """Some second places for one first: finding them costs as much as a pair."""
+    """Return a function that selects a few second cases for one first: finding them takes as long as running one."""
 
     def choose(cases: list[CrashCase]) -> list[CrashCase]:
         found = [draw_one(*drawn, m)(cases) for m in range(min(most, SECONDS_EACH))]
@@ -120,7 +120,7 @@ def _some(drawn: tuple[object, ...], most: int) -> Callable[[list[CrashCase]], l
 
 
 def _all_parts(scenario: str, given: argparse.Namespace) -> Tally:
-    """Each part in a process of its own, which answers with one JSON line."""
+    """Run each part in a separate process, and add up their counts."""
     share = given.pairs if given.pairs == ALL else -(-given.pairs // given.jobs)
     command = [sys.executable, "-m", "tests.crash", "--part"]
     until = time.monotonic() + given.minutes * 60 if given.minutes else 0
@@ -138,17 +138,17 @@ def _all_parts(scenario: str, given: argparse.Namespace) -> Tally:
 
 
 def main() -> int:
-    """Run what the command line asks for; 1 when anything is not as it must be."""
+    """Run the selected scenarios. Returns 1 if a case failed or a crash point was never reached."""
     given = _arguments()
     if given.part:
-        say(json.dumps(vars(tell(Part(*json.loads(given.part))))))
+        say(json.dumps(vars(run_part(Part(*json.loads(given.part))))))
         return 0
-    stories = given.scenario or STORIES
+    scenarios = given.scenario or SCENARIOS
     say(HEAD)
     failures: list[str] = []
     reached: Counter[str] = Counter()
     rows: dict[str, Any] = {}
-    for scenario in stories:
+    for scenario in scenarios:
         began = time.monotonic()
         tally = _all_parts(scenario, given)
         seconds = time.monotonic() - began
@@ -166,7 +166,7 @@ def main() -> int:
 
 
 def _write(given: argparse.Namespace, rows: dict[str, Any]) -> None:
-    """The figures, with what they were measured on, for scripts/reliability."""
+    """Write the figures and the commit they were measured at, for scripts/reliability."""
     git = ["git", "rev-parse", "--short", "HEAD"]
     about = {
         "what": "single cells" if not given.pairs else "all pairs" if given.pairs == ALL else "sampled pairs",
@@ -191,24 +191,28 @@ def _print(scenario: str, tally: Tally, seconds: float) -> None:
         f"{seconds:6.0f} {tally.run / seconds:6.1f}"
     )
     if tally.left:
-        say(f"{'':16} the time was up: {tally.left} places not gone to")
+        say(f"{'':16} the time was up: {tally.left} cases were not run")
     for key, n in sorted(tally.uncertain.items()):
-        say(f"{'':16} uncertain {n} times, resolved by what the receiver's record says: {key}")
+        say(f"{'':16} uncertain {n} times, resolved from the receiver's record: {key}")
 
 
 def _arguments() -> argparse.Namespace:
     cli = argparse.ArgumentParser(prog="scripts/crash", description=__doc__)
-    cli.add_argument("--story", action="append", choices=STORIES, help="only this one; may be given again")
-    cli.add_argument("--only", default="", help="only cells whose name holds this text")
-    cli.add_argument("--rounds", type=int, default=5, help="of the auction [5]")
+    cli.add_argument("--scenario", action="append", choices=SCENARIOS, help="scenario to run; may be repeated [all]")
+    cli.add_argument("--only", default="", help="only cases whose name contains this text")
+    cli.add_argument("--rounds", type=int, default=5, help="rounds of the auction [5]")
     cli.add_argument(
-        "--pairs", type=_pairs, default=0, metavar="N|all", help="so many pairs of each story instead of single cells"
+        "--pairs",
+        type=_pairs,
+        default=0,
+        metavar="N|all",
+        help="number of pairs of each scenario, instead of single cases",
     )
-    cli.add_argument("--json", default="", metavar="FILE", help="write the figures into this file")
-    cli.add_argument("--seed", type=int, default=0, help="of the choice of pairs [0]")
-    cli.add_argument("--minutes", type=float, default=0, help="of each story, then stop [to the end]")
+    cli.add_argument("--json", default="", metavar="FILE", help="write the figures to this file")
+    cli.add_argument("--seed", type=int, default=0, help="seed of the choice of pairs [0]")
+    cli.add_argument("--minutes", type=float, default=0, help="time limit of each scenario [none]")
     cli.add_argument("--part", default="", help=argparse.SUPPRESS)
-    cli.add_argument("--jobs", type=int, default=2, help="processes [2]")
+    cli.add_argument("--jobs", type=int, default=2, help="number of processes [2]")
     return cli.parse_args()
 
 

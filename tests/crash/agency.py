@@ -1,24 +1,22 @@
-"""The trip's travel agency as a receiver of our world: it outlives the processes, and only the card dedupes."""
+"""The trip's travel agency as a receiver that survives the processes. Only its card service deduplicates."""
 
 from examples import trip
 from outlast import this_call
-from tests.crash import world
+from tests.crash import receiver
 
 
 class Receiver(trip.Agency):
-    """Acts and remembers in the world's file; an undo is an act of its own, under its own key."""
+    """Executes calls and records them in the receiver's file. An undo is a separate call with another key."""
 
     def act(self, what: str) -> str:
-        """See Agency."""
-        return world.receive(this_call().idempotency_key, _label(), what=what, dedupes="card" in this_call().key)
+        return receiver.receive(this_call().idempotency_key, _label(), what=what, dedupes="card" in this_call().key)
 
     def find(self) -> str | None:
-        """See Agency."""
-        return world.ask(this_call().idempotency_key, _label()) or None
+        return receiver.ask(this_call().idempotency_key, _label()) or None
 
 
 def open_agency() -> None:
-    """Called in the process of a life: the trip's calls go there."""
+    """Make the trip's calls reach the receiver. Called in the child process."""
     trip.agency = Receiver()
 
 

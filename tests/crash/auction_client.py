@@ -1,4 +1,4 @@
-"""The buyer's side of the wire, watched: a cell may end the process when the supplier has acted and answered."""
+"""The buyer's HTTP client with crash points: before a request leaves, and after the supplier has answered."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from outlast.testing.crash_points import CrashHook
 
 
 class _Watched(httpx2.AsyncHTTPTransport):
-    """Tells the trace before a request leaves, and when its answer has come but nobody above has seen it."""
+    """Transport that reports to the crash hook before each request, and after each answer before the caller sees it."""
 
     def __init__(self, trace: CrashHook, **given: Any) -> None:
         super().__init__(**given)
@@ -27,7 +27,7 @@ class _Watched(httpx2.AsyncHTTPTransport):
 
 
 def watch_mail(trace: CrashHook) -> None:
-    """Have the example's HTTP client report to the trace."""
+    """Make the example's HTTP client report to the crash hook."""
 
     def client() -> httpx2.AsyncClient:
         return httpx2.AsyncClient(

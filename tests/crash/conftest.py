@@ -1,11 +1,11 @@
-"""One process that forks for all crash tests of a session: importing everything costs more than most lives."""
+"""One fork server for all crash tests of a session, because the imports take longer than most processes run."""
 
 from collections.abc import Iterator
 
 import pytest
 
 from outlast.testing.fork_server import ForkServer, fork_server
-from tests.crash.stories import CODE
+from tests.crash.scenarios import CODE
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""A refund with everything a crash can cut: a lookup, writes in each mode of doubt, waits, a person, two at once."""
+"""A refund with every kind of step that a crash can interrupt: lookup, effects of each mode, waits, an approval."""
 
 import os
 from datetime import timedelta
@@ -20,10 +20,10 @@ from outlast import (
     this_call,
 )
 
-from . import world
+from . import receiver
 
 SNEAK = "CRASH_SNEAK"
-"""The environment variable that makes the node pay another amount than the one approved, as bad code would."""
+"""The environment variable that makes the node pay another amount than the approved one, as faulty code would."""
 
 
 class Claim(BaseModel):
@@ -46,50 +46,50 @@ refund = Workflow("refund", state=Claim, version=1, ceiling=timedelta(hours=168)
 
 @lookup(key="price/{order_id}")
 async def price(order_id: str) -> int:
-    """Reads what the order cost."""
+    """Look up the price of the order."""
     return 4_200
 
 
 @activity(key="reserve/{order_id}", no_undo="it lapses by itself")
 async def reserve(order_id: str, cents: int) -> str:
-    """Sets the money aside; the bank can be asked whether it did."""
+    """Set the money aside. The bank can be asked about it."""
     return _receive("reserve", dedupes=False)
 
 
 @reserve.reconcile
 async def find_reserve(order_id: str, cents: int) -> Happened[str] | DidNotHappen | Unknown:
-    """Whether the bank has it."""
-    said = world.ask(this_call().idempotency_key, _label())
+    """Ask the bank for the reservation."""
+    said = receiver.ask(this_call().idempotency_key, _label())
     return Happened(said, external_id=said) if said else DidNotHappen()
 
 
 @activity(key="tell/{order_id}", if_uncertain=resend(remembered_for=timedelta(hours=24)), no_undo="said is said")
 async def tell_customer(order_id: str, text: str) -> str:
-    """Writes to the customer; the mail house dedupes by key for a day."""
+    """Write to the customer. The mail service deduplicates by key for a day."""
     return _receive("tell", dedupes=True)
 
 
 @activity(key="log/{order_id}", if_uncertain=resend(remembered_for=timedelta(hours=24)), no_undo="a log is kept")
 def log_claim(order_id: str) -> str:
-    """Writes a line, from a thread: a plain function."""
+    """Write a log line in a thread: a plain function."""
     return _receive("log", dedupes=True)
 
 
 @activity(key="refund/{order_id}", once_per="run", no_undo="paid is paid")
 async def pay_out(order_id: str, cents: int) -> str:
-    """Pays, at a bank that neither dedupes nor can be asked."""
+    """Pay, at a bank that neither deduplicates nor can be asked."""
     return _receive(f"pay-{cents}", dedupes=False)
 
 
 @activity(key="book/{order_id}", no_undo="a correction is another booking")
 async def book(order_id: str) -> str:
-    """Books it, in a system that neither dedupes nor can be asked."""
+    """Book the refund, in a system that neither deduplicates nor can be asked."""
     return _receive("book", dedupes=False)
 
 
 @refund.node(start=True, status="CHECKING")
 async def check(ctx: Context[Claim]) -> Literal["wait"]:
-    """Looks up, sets aside, then writes two letters at once."""
+    """Look up the price, set the money aside, then send two letters at once."""
     s = ctx.state
     s.cents = await ctx.do(price, s.order_id)
     s.reserved = await ctx.do(reserve, s.order_id, s.cents)
@@ -101,7 +101,7 @@ async def check(ctx: Context[Claim]) -> Literal["wait"]:
 
 @refund.node(status="WAITING")
 async def wait(ctx: Context[Claim]) -> Literal["pay"]:
-    """Lets it cool, then hears the customer, without an end."""
+    """Sleep an hour, then wait for the customer's comment without a deadline."""
     await ctx.sleep(timedelta(hours=1), name="cool")
     ctx.state.comment = (await ctx.receive("comment", Comment)).text
     return "pay"
@@ -109,7 +109,7 @@ async def wait(ctx: Context[Claim]) -> Literal["pay"]:
 
 @refund.node(status="PENDING_APPROVAL")
 async def pay(ctx: Context[Claim]) -> Literal["close"]:
-    """Pays exactly what a person approved."""
+    """Pay exactly the approved amount."""
     s = ctx.state
     plan = pay_out.plan(s.order_id, s.cents)
     decision = await ctx.approval(plan, summary=f"Refund {s.cents}", by=role("finance"), within=timedelta(hours=96))
@@ -121,12 +121,12 @@ async def pay(ctx: Context[Claim]) -> Literal["close"]:
 
 @refund.node(status="CLOSING")
 async def close(ctx: Context[Claim]) -> None:
-    """Books it."""
+    """Book the refund, the last node."""
     ctx.state.booked = await ctx.do(book, ctx.state.order_id)
 
 
 def _receive(what: str, *, dedupes: bool) -> str:
-    return world.receive(this_call().idempotency_key, _label(), what=what, dedupes=dedupes)
+    return receiver.receive(this_call().idempotency_key, _label(), what=what, dedupes=dedupes)
 
 
 def _label() -> str:

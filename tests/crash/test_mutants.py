@@ -1,6 +1,6 @@
-"""Processes that are killed, frozen and woken: each case holds, and fails when its safeguard is taken out.
+"""Killed, frozen and resumed processes: each case passes, and fails when its safeguard is removed.
 
-A frozen process is stopped by a signal at an exact place; time passes for it while others act; then it goes on.
+A frozen process is stopped by a signal at a crash point. Time passes while others act; then it continues.
 """
 
 from collections.abc import Callable
@@ -14,14 +14,14 @@ from outlast.testing.driver import PAST_LEASE_MS, Driver
 from outlast.testing.fork_server import ForkServer
 from outlast.testing.run_snapshot import read_run
 from tests.crash.refund import SNEAK
-from tests.crash.stories import refund_story
+from tests.crash.scenarios import refund_scenario
 
 Case = Callable[[Driver, Reference, Path], None]
 
 
 @pytest.fixture(scope="module")
 def reference(forking: ForkServer, tmp_path_factory: pytest.TempPathFactory) -> Reference:
-    return run_reference(Driver(forking, refund_story()), tmp_path_factory.mktemp("told"))
+    return run_reference(Driver(forking, refund_scenario()), tmp_path_factory.mktemp("reference"))
 
 
 def place(reference: Reference, label: str, point: str, n: int = 1) -> CrashCase:
@@ -29,7 +29,7 @@ def place(reference: Reference, label: str, point: str, n: int = 1) -> CrashCase
 
 
 def frozen(driver: Driver, at: CrashCase, folder: Path) -> ScenarioState:
-    """The story with a process stopped at this place."""
+    """Return the scenario with a process stopped in this case."""
     state = at.before.copy(folder)
     driver.run_process(state, at.action, at.point._replace(act="stop"))
     return state
@@ -44,18 +44,18 @@ def killed_before_the_advance(driver: Driver, reference: Reference, folder: Path
 
 
 def killed_then_another_amount(driver: Driver, reference: Reference, folder: Path) -> None:
-    """The worker dies with the approval unused; the next one's code pays more than was approved."""
+    """The worker dies before the approval is used, and the next one's code pays more than was approved."""
     state = crash_at(driver, place(reference, "intend refund/o-7", "store.batch:before"), folder)
     driver.env[SNEAK] = "100"
     driver.run_process(state, Action("work", at=state.at + PAST_LEASE_MS))
     paid = [key for key in driver.scenario.executed(state) if "refund/" in key]
     if paid:
-        raise CheckFailed("it paid what nobody approved")
+        raise CheckFailed("it paid an amount that was not approved")
     assert [a["reason"] for a in read_run(state.db).attention] == ["policy_denied"]
 
 
 def frozen_before_it_sends(driver: Driver, reference: Reference, folder: Path) -> None:
-    """Its successor asks the receiver after the settle time, calls, and ends the run; then it wakes."""
+    """The successor asks the receiver, calls, and ends the run. Then the first process continues."""
     state = frozen(driver, place(reference, "call reserve/o-7", "call:before"), folder)
     driver.jump(state, PAST_LEASE_MS)
     driver.finish(state, lambda result: driver.jump(state, PAST_LEASE_MS))
@@ -64,7 +64,7 @@ def frozen_before_it_sends(driver: Driver, reference: Reference, folder: Path) -
 
 
 def frozen_while_it_sends(driver: Driver, reference: Reference, folder: Path) -> None:
-    """Its request is in the air: the receiver does not know it yet when the successor asks."""
+    """The request is in flight, so the receiver does not know it when the successor asks."""
     state = frozen(driver, place(reference, "call reserve/o-7", "call:flight"), folder)
     driver.jump(state, PAST_LEASE_MS)
     driver.run_process(state, Action("work"))
@@ -73,7 +73,7 @@ def frozen_while_it_sends(driver: Driver, reference: Reference, folder: Path) ->
 
 
 def frozen_before_its_intent(driver: Driver, reference: Reference, folder: Path) -> None:
-    """The run is cancelled and ends meanwhile; what wakes must not begin anything."""
+    """The run is cancelled and ends. The frozen process must not begin a call afterwards."""
     state = frozen(driver, place(reference, "intend reserve/o-7", "store.batch:before"), folder)
     driver.jump(state, PAST_LEASE_MS)
     driver.run_process(state, Action("cancel"))
@@ -86,7 +86,7 @@ def frozen_before_its_intent(driver: Driver, reference: Reference, folder: Path)
 
 
 def frozen_before_it_parks(driver: Driver, reference: Reference, folder: Path) -> None:
-    """The signal it waits for comes between its look and its sleep."""
+    """The signal arrives between the process's last read of the inbox and its park."""
     state = frozen(driver, place(reference, "park wait#2", "store.batch:before", n=2), folder)
     post = next(p.action for p in reference.cases if p.action.do == "post")
     assert driver.run_process(state, post).answer == "accepted"
@@ -97,7 +97,7 @@ def frozen_before_it_parks(driver: Driver, reference: Reference, folder: Path) -
 
 
 def two_decide(driver: Driver, reference: Reference, folder: Path) -> None:
-    """One has read the request and is slow; another rejects it; then the first one's approval arrives."""
+    """One approver has read the request. Another rejects it, then the first one's approval arrives."""
     at = place(reference, "decide pay_out", "store.batch:before")
     state = frozen(driver, at, folder)
     assert driver.run_process(state, Action("reject", at.action.args)).answer == "accepted"
@@ -108,7 +108,7 @@ def two_decide(driver: Driver, reference: Reference, folder: Path) -> None:
 
 
 def two_resolve(driver: Driver, reference: Reference, folder: Path) -> None:
-    """One is about to say that it did not happen, another says that it did; it did."""
+    """One person is about to resolve "did not happen" when another resolves "happened", which is true."""
     state = crash_at(driver, place(reference, "call book/o-7", "call:inside"), folder)
     while not read_run(state.db).attention:
         action = driver.next(state)
@@ -129,7 +129,7 @@ def two_resolve(driver: Driver, reference: Reference, folder: Path) -> None:
 CASES: list[tuple[str, Case, str]] = [
     ("call_first", killed_in_the_call, "book/o-7 was executed 2 times"),
     ("no_ledger_hit", killed_before_the_advance, "reserve/o-7 was executed 2 times"),
-    ("no_digest", killed_then_another_amount, "paid what nobody approved"),
+    ("no_digest", killed_then_another_amount, "paid an amount that was not approved"),
     ("no_last_check", frozen_before_it_sends, "reserve/o-7 was executed 2 times"),
     ("no_settle_time", frozen_while_it_sends, "reserve/o-7 was executed 2 times"),
     ("no_fence", frozen_before_its_intent, "a replaced holder wrote"),
@@ -141,13 +141,13 @@ CASES: list[tuple[str, Case, str]] = [
 
 @pytest.mark.req("EFF-1", "EFF-2", "EFF-3", "FAIL-4", "FAIL-6", "FAIL-12")
 @pytest.mark.parametrize("case", [case for _, case, _ in CASES])
-def test_it_holds(forking: ForkServer, reference: Reference, tmp_path: Path, case: Case) -> None:
-    case(Driver(forking, refund_story()), reference, tmp_path / "run")
+def test_the_case_passes(forking: ForkServer, reference: Reference, tmp_path: Path, case: Case) -> None:
+    case(Driver(forking, refund_scenario()), reference, tmp_path / "run")
 
 
 @pytest.mark.parametrize(("mutant", "case", "seen"), CASES, ids=[mutant for mutant, _, _ in CASES])
-def test_without_it_does_not(
+def test_the_case_fails_without_its_safeguard(
     forking: ForkServer, reference: Reference, tmp_path: Path, mutant: str, case: Case, seen: str
 ) -> None:
     with pytest.raises(CheckFailed, match=seen):
-        case(Driver(forking, refund_story(), more={"mutant": mutant}), reference, tmp_path / "run")
+        case(Driver(forking, refund_scenario(), more={"mutant": mutant}), reference, tmp_path / "run")

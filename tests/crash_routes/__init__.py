@@ -1,1 +1,1 @@
-"""The four routes of the negotiation, their worker killed at random: `scripts/crash routes --seeds N`."""
+"""The four routes of the negotiation with a worker that is killed at random: `scripts/crash routes --seeds N`."""

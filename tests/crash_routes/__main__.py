@@ -1,4 +1,4 @@
-"""`scripts/crash routes [--seeds N] [--route NAME] [--jobs N]`: a line a run, then a table; 1 when one went wrong."""
+"""`scripts/crash routes [--seeds N] [--route NAME] [--jobs N]`: print a line per run, then a table."""
 
 import argparse
 import asyncio
@@ -9,16 +9,16 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 
 from tests.crash_routes.cases import CASES
-from tests.crash_routes.route import Told, tell
+from tests.crash_routes.route import RouteResult, run_route
 
-Ran = tuple[str, int, bool, "Told | str"]
+Ran = tuple[str, int, bool, "RouteResult | str"]
 
 
 SUMS = ("kills", "sent", "repeated", "unsettled", "slots", "calls")
 
 
 def say(text: str) -> None:
-    """A line now, also where it is piped."""
+    """Print a line and flush it, also into a pipe."""
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
 
@@ -27,13 +27,13 @@ def one(route: str, seed: int, kill: bool, folder: str) -> Ran:
     place = Path(folder) / f"{route}-{seed}-{'killed' if kill else 'plain'}"
     place.mkdir(parents=True)
     try:
-        return route, seed, kill, asyncio.run(tell(CASES[route], seed, place, kill=kill))
+        return route, seed, kill, asyncio.run(run_route(CASES[route], seed, place, kill=kill))
     except BaseException:
         return route, seed, kill, traceback.format_exc()
 
 
-def wrong(told: Told, plain: Told) -> list[str]:
-    """What is not as it must be."""
+def wrong(told: RouteResult, plain: RouteResult) -> list[str]:
+    """Return the differences from the run without kills."""
     found = [] if told.end == plain.end else [f"another end\n    {told.end}\n    {plain.end}"]
     if told.repeated:
         found.append(f"{told.repeated} effects repeated")
@@ -59,7 +59,7 @@ def main() -> int:
                 say(f"{route} without kills: {told}")
                 return 1
             plain[route, seed] = told
-        rows: dict[str, list[Told]] = {route: [] for route in routes}
+        rows: dict[str, list[RouteResult]] = {route: [] for route in routes}
         bad = 0
         for ran in as_completed([pool.submit(one, r, seed, True, folder) for seed in seeds for r in routes]):
             route, seed, _, told = ran.result()
@@ -74,7 +74,7 @@ def main() -> int:
     return 1 if bad else 0
 
 
-def _table(rows: dict[str, list[Told]]) -> None:
+def _table(rows: dict[str, list[RouteResult]]) -> None:
     say(f"\n{'route':<11}{'runs':>6}" + "".join(f"{name:>11}" for name in (*SUMS, "median s")))
     for route, told in rows.items():
         if told:

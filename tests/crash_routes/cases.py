@@ -1,4 +1,4 @@
-"""What is negotiated: for each route a purchase, suppliers that take their time, and what a person answers."""
+"""The negotiations: a purchase for each route, slow suppliers, and the answers of an approver."""
 
 import json
 from typing import Any, Literal, NamedTuple
@@ -11,7 +11,7 @@ Answer = Literal["approve", "again"]
 
 
 class Case(NamedTuple):
-    """One route, and how a person answers in a run of an even or odd seed."""
+    """One route, and the approver's answers in runs with an even or an odd seed."""
 
     route: str
     sample: str
@@ -19,7 +19,7 @@ class Case(NamedTuple):
     answers: tuple[tuple[Answer, ...], tuple[Answer, ...]]
 
     def will_bid(self, asked: Arrived) -> bool:
-        """Whether a bid comes for a request that the supplier has taken."""
+        """True if the supplier bids for this request."""
         rules = self.suppliers[asked.supplier].get("rules", [])
         return not any(
             rule["does"] == "silent"

@@ -1,4 +1,4 @@
-"""One purchase from start to end, its worker process killed every 0.3 to 3 s; then what the suppliers' record says."""
+"""One purchase whose worker is killed every 0.3 to 3 s, checked against the suppliers' record."""
 
 import asyncio
 import contextlib
@@ -35,14 +35,14 @@ GIVE_UP_S = 240
 LOOK_S = 0.02
 
 
-class Told(NamedTuple):
-    """How one run went."""
+class RouteResult(NamedTuple):
+    """Result of one run."""
 
     end: str
-    """What must come out the same however often its worker dies."""
+    """Values that must not depend on the kills."""
     kills: int
     calls: int
-    """How often a person had to say "go on" because its holder had died so often."""
+    """How often a person resumed a run because its worker had died too often."""
     sent: int
     repeated: int
     unsettled: int
@@ -50,14 +50,14 @@ class Told(NamedTuple):
     seconds: float
 
 
-class Nursery:
+class WorkerForks:
     """The process that forks workers."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
 
     async def ask(self, **what: Any) -> dict[str, Any]:
-        """One question, one answer."""
+        """Send one request and return its answer."""
         assert self._process.stdin is not None and self._process.stdout is not None
         self._process.stdin.write(json.dumps(what).encode() + b"\n")
         answer: dict[str, Any] = json.loads(await self._process.stdout.readline())
@@ -65,31 +65,31 @@ class Nursery:
 
 
 @contextlib.asynccontextmanager
-async def nursery() -> AsyncIterator[Nursery]:
-    """A nursery that ends with the block, and its workers with it."""
+async def worker_forks() -> AsyncIterator[WorkerForks]:
+    """Run a process that forks workers for this block. Its workers end with it."""
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "tests.crash_routes.nursery", stdin=pipe, stdout=pipe
+        sys.executable, "-m", "tests.crash_routes.worker_forks", stdin=pipe, stdout=pipe
     )
     try:
-        yield Nursery(process)
+        yield WorkerForks(process)
     finally:
         process.kill()
         await process.wait()
 
 
 class Route:
-    """One run under fire."""
+    """One run whose worker is killed."""
 
-    def __init__(self, case: Case, seed: int, folder: Path, fork: Nursery, ops: Operations, m: Market) -> None:
+    def __init__(self, case: Case, seed: int, folder: Path, fork: WorkerForks, ops: Operations, m: Market) -> None:
         self._case, self._folder, self._fork, self._ops, self._m = case, folder, fork, ops, m
         self._dice = random.Random(f"{case.route}-{seed}")
         self._answers: list[Answer] = list(case.answers[seed % 2])
         self._pid = self._kills = self._calls = 0
         self._inbox = self._run = ""
 
-    async def play(self, *, kill: bool) -> Told:
-        """From start to end; without `kill`, what it has to be like."""
+    async def play(self, *, kill: bool) -> RouteResult:
+        """Play the run from start to end. Without `kill` this gives the expected result."""
         began = time.monotonic()
         async with serve(inbox_app(posting(self._ops.signal))) as self._inbox, asyncio.timeout(GIVE_UP_S):
             await self._ops.set_slots(1)
@@ -109,7 +109,7 @@ class Route:
                 await self._hire()
                 due = time.monotonic() + self._dice.uniform(*KILLS_S)
             elif (await self._fork.ask(op="left", pid=self._pid))["died"]:
-                await self._hire()  # it had stood still for too long and was replaced
+                await self._hire()  # it was stopped for too long, and another worker replaced it
             await self._person(run)
             await asyncio.sleep(LOOK_S)
 
@@ -130,7 +130,7 @@ class Route:
             await self._ops.store.set_mapping(wanted, rearmed)
 
     async def _answer(self, run: Run) -> None:
-        """Two things call a person here: that holders died so often, and that two cycles take more than 168 hours."""
+        """Answer attention. Reasons here: workers died too often, or two cycles take more than 168 hours."""
         with contextlib.suppress(Conflict):
             if "total_timeout" in run.attention:
                 await self._ops.extend(self._run, by=timedelta(days=14), reason="it is on its way")
@@ -141,7 +141,7 @@ class Route:
                 raise AssertionError(f"{self._case.route}: {run.attention}")
 
     def _silence(self, run: Run) -> int:
-        """When the wait of a parked run ends, if every bid that will come has been taken in; else 0."""
+        """Return the end of the current wait if all bids have arrived, else 0."""
         until = min((w.until for w in waiting_of(run) if w.kind != "approval" and w.until), default=0)
         entries = self._m.entries(self._run)
         acted = {e.n for e in entries if isinstance(e, record.Executed)}
@@ -158,7 +158,7 @@ class Route:
         died = (await self._fork.ask(op="kill", pid=self._pid))["died"]
         assert died == -signal.SIGKILL, f"it was to die by SIGKILL and ended with {died}"
 
-    async def _told(self, seconds: float) -> Told:
+    async def _told(self, seconds: float) -> RouteResult:
         state = await state_of(self._ops, self._run)
         s = Negotiation.model_validate(state.state)
         counts = record.summary(self._m.entries(self._run), self._run)
@@ -174,7 +174,7 @@ class Route:
         }
         known = {(e.visit, e.key) for e in done}
         assert len(known) == sum(count.executed for count in counts.values()), "store and suppliers agree"
-        return Told(
+        return RouteResult(
             end=json.dumps(end, sort_keys=True),
             kills=self._kills,
             calls=self._calls,
@@ -186,13 +186,13 @@ class Route:
         )
 
 
-async def tell(case: Case, seed: int, folder: Path, *, kill: bool) -> Told:
-    """One run in a folder of its own."""
+async def run_route(case: Case, seed: int, folder: Path, *, kill: bool) -> RouteResult:
+    """Play one run in its own folder."""
     store = await open_store(f"sqlite:{folder / 'outlast.db'}")
     try:
         ops = Operations(store, tenant="default", actor=Actor("person"), workflows={"negotiation": negotiation})
         with market(folder, case.suppliers) as m:
-            async with nursery() as fork:
+            async with worker_forks() as fork:
                 return await Route(case, seed, folder, fork, ops, m).play(kill=kill)
     finally:
         await store.close()

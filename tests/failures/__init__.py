@@ -1,1 +1,1 @@
-"""The failures that must be survived, each with its test, and the safeguards, each with what turns red without it."""
+"""The failures that Outlast must survive, each with its test and its safeguard."""

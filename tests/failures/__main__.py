@@ -1,4 +1,4 @@
-"""Writes RELIABILITY.md: `python -m tests.failures`."""
+"""Write RELIABILITY.md: `python -m tests.failures`."""
 
 import sys
 

@@ -32,7 +32,7 @@ def page() -> str:
 
 
 def write() -> Path:
-    """Write RELIABILITY.md."""
+    """Write RELIABILITY.md and return its path."""
     PAGE.write_text(page(), encoding="utf-8")
     return PAGE
 
@@ -202,7 +202,7 @@ def _limits() -> list[str]:
         "- The figures describe the workflows of the tests. Your workflow has its own crash points:",
         "  [`every_crash`](docs/testing.md) visits them.",
         "- SIGKILL ends a process, not the machine. Loss of power is tested only as far as `fsync` reports truthfully.",
-        "- The simulation injects the faults of its table. A fault that nobody thought of is not injected.",
+        "- The simulation injects the faults of its table. Other faults are not injected.",
         "- A receiver that neither recognises a key nor can be asked leaves an effect uncertain. No engine can know",
         "  more.",
         "",

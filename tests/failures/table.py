@@ -37,7 +37,7 @@ FAILURES: Final = (
     ),
     Failure(
         "FAIL-4", "a crash after the response, before advancing",
-        "tests/crash/test_cells.py::test_a_death_after_the_answer_repeats_nothing",
+        "tests/crash/test_crash_points.py::test_a_crash_after_the_answer_repeats_nothing",
         "a recorded effect is answered from the ledger", "no_ledger_hit",
     ),
     Failure(
@@ -57,7 +57,7 @@ FAILURES: Final = (
     ),
     Failure(
         "FAIL-8", "a crash before the checkpoint, after a completed write",
-        "tests/crash/test_cells.py::test_a_death_after_the_answer_repeats_nothing",
+        "tests/crash/test_crash_points.py::test_a_crash_after_the_answer_repeats_nothing",
         "a recorded effect is answered from the ledger", "no_ledger_hit",
     ),
     Failure(
@@ -72,7 +72,7 @@ FAILURES: Final = (
     ),
     Failure(
         "FAIL-11", "the lease holder dies during recovery",
-        "tests/crash/test_cells.py::test_a_second_death_during_the_recovery",
+        "tests/crash/test_crash_points.py::test_a_second_crash_during_the_recovery",
         "recovery uses the same intents and records as the first pass", "call_first",
     ),
     Failure(

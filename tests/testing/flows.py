@@ -21,7 +21,7 @@ orders = Workflow("order-under-test", state=Order)
 
 @activity(key="charge/{order}", if_uncertain=resend(remembered_for=timedelta(hours=24)), no_undo="a refund is another")
 async def charge(order: str) -> str:
-    """Charge the order."""
+    """Charge the card for the order."""
     async with httpx2.AsyncClient(base_url=shop.url) as http:
         key = {"Idempotency-Key": this_call().idempotency_key}
         answer = await http.post("/charges", json={"order": order}, headers=key)
@@ -30,5 +30,5 @@ async def charge(order: str) -> str:
 
 @orders.node(start=True)
 async def pay(ctx: Context[Order]) -> None:
-    """Charge, the only node."""
+    """Charge the card, in the only node."""
     ctx.state.charge = await ctx.do(charge, ctx.state.order)

@@ -1,4 +1,4 @@
-"""The plugin as authors use it, in a pytest session of its own: it passes sound workflows and fails planted bugs."""
+"""The plugin as authors use it, in a separate pytest session: it passes sound workflows and fails planted bugs."""
 
 import re
 import shlex

@@ -1,4 +1,4 @@
-"""The workflows under test, as stories: what they are given, what the world answers, what may be doubted."""
+"""The workflows under test as scenarios: their input, their receivers, and the keys that may become uncertain."""
 
 import json
 import time
@@ -17,8 +17,8 @@ from outlast.testing.crash_points import ScenarioState
 from outlast.testing.driver import CrashScenario
 from outlast.testing.loading import CodeUnderTest
 from outlast.testing.run_snapshot import RunSnapshot
-from tests.crash import refund, world
-from tests.crash.bazaar import Bazaar
+from tests.crash import receiver, refund
+from tests.crash.market_server import MarketServer
 
 CODE = CodeUnderTest(
     modules=(
@@ -29,19 +29,19 @@ CODE = CodeUnderTest(
     workflows=(("refund", 1), ("trip", 1), ("negotiation", negotiation.negotiation.version)),
     prepare="tests.crash.prepare:prepare",
 )
-MUTE = ("refund/", "book/")  # the keys of receivers that neither dedupe nor can be asked
+MUTE = ("refund/", "book/")  # keys of receivers that neither deduplicate nor can be asked
 
 
-def refund_story() -> CrashScenario:
-    """The refund: every mode of doubt, a timer, a signal without an end, an approval."""
+def refund_scenario() -> CrashScenario:
+    """Return the refund: every mode of an uncertain effect, a timer, a signal without deadline, an approval."""
     return CrashScenario(
         name="refund",
         input={"order_id": "o-7"},
         slots=1,
         decide=approve_all,
         signals=_comment,
-        env=lambda state: {world.FILE: str(state.receivers)},
-        executed=lambda state: dict(world.executed(state.receivers)),
+        env=lambda state: {receiver.FILE: str(state.receivers)},
+        executed=lambda state: dict(receiver.executed(state.receivers)),
         answer=_refund_answer,
         may_be_uncertain=lambda key: key.startswith(MUTE),
     )
@@ -54,19 +54,19 @@ def _comment(seen: RunSnapshot, state: ScenarioState) -> list[tuple[str, dict[st
 
 def _refund_answer(state: ScenarioState, effect: dict[str, Any]) -> Any:
     visit = effect["visit"]
-    said = world.answer_of(state.receivers, f"{effect['tenant']}:{effect['run']}:{visit}:{effect['key']}")
+    said = receiver.answer_of(state.receivers, f"{effect['tenant']}:{effect['run']}:{visit}:{effect['key']}")
     return (said,) if said else None
 
 
-def trip_story(ends: str = "failed") -> CrashScenario:
-    """The trip. One that is called off is undone, the latest first; undo calls are acts of their own."""
+def trip_scenario(ends: str = "failed") -> CrashScenario:
+    """Return the trip. A cancelled trip is undone in reverse order, and each undo is a separate call."""
     here: list[ScenarioState] = []
 
     def decide(asked: PendingQuestion) -> ScriptedAnswer | None:
-        """An undo in doubt: what the hotel's record says of it."""
+        """Answer an uncertain undo from the hotel's record."""
         if (asked.kind, asked.name) != ("attention", "undo_failed"):
             return None
-        done = any(key.endswith("undo/hotel/ana") for key in world.executed(here[-1].receivers))
+        done = any(key.endswith("undo/hotel/ana") for key in receiver.executed(here[-1].receivers))
         return choose("done_by_hand" if done else "retry")
 
     return CrashScenario(
@@ -74,8 +74,8 @@ def trip_story(ends: str = "failed") -> CrashScenario:
         input={"traveller": "ana", "ends": ends},
         decide=decide,
         enter=here.append,
-        env=lambda state: {world.FILE: str(state.receivers)},
-        executed=lambda state: dict(world.executed(state.receivers)),
+        env=lambda state: {receiver.FILE: str(state.receivers)},
+        executed=lambda state: dict(receiver.executed(state.receivers)),
         answer=_refund_answer,
         may_be_uncertain=lambda key: "hotel/" in key or "mail/" in key,
     )
@@ -87,19 +87,19 @@ BIDS_WAIT_S = 20
 
 
 def calm() -> Scenario:
-    """Four suppliers that bid at once, and one that declines; all dedupe and can be asked."""
+    """Return four suppliers that bid at once and one that declines. All deduplicate and can be asked."""
     return load("calm")
 
 
 def mute() -> Scenario:
-    """As calm, but one supplier neither dedupes nor can be asked."""
+    """Return the calm suppliers, one of which neither deduplicates nor can be asked."""
     scenario = calm()
     quiet = scenario.suppliers[MUTE_SUPPLIER].model_copy(update={"can_be_queried": False, "dedupes": False})
     return scenario.model_copy(update={"suppliers": {**scenario.suppliers, MUTE_SUPPLIER: quiet}})
 
 
-def auction_story(bazaar: Bazaar, rounds: int = 5, doubtful: str = "/nobody/") -> CrashScenario:
-    """The auction against a market: `doubtful` is part of the keys that may be uncertain."""
+def auction_scenario(bazaar: MarketServer, rounds: int = 5, doubtful: str = "/nobody/") -> CrashScenario:
+    """Return the auction. `doubtful` is part of the keys that may become uncertain."""
     purchase = sample("leverage", market=bazaar.url)
     purchase["governance"] = {**purchase.get("governance", {}), "rounds": rounds}
     return CrashScenario(
@@ -130,14 +130,14 @@ def _key(arrived: Arrived) -> str:
 
 
 def _bids(seen: RunSnapshot, state: ScenarioState) -> list[tuple[str, dict[str, Any], str]]:
-    """What the suppliers have bid, once each that took an invitation has; it comes over real HTTP."""
+    """Return the suppliers' bids once each invited supplier has bid. They arrive over HTTP."""
     if not any(w["kind"] == "signal" for w in seen.waiting):
         return []
     asked = {(a.supplier, a.round) for a, _ in _acts(_record(state)) if a.kind == "invitations"}
     give_up = time.monotonic() + BIDS_WAIT_S
     while True:
         offered = {(e.supplier, e.round) for e in _record(state) if isinstance(e, Offered)}
-        if offered >= asked:  # written once the inbox has answered: what the market knows is in its record now
+        if offered >= asked:  # written after the inbox has answered, so the record is complete
             break
         assert time.monotonic() < give_up, (asked, offered)
         time.sleep(0.002)

@@ -1,7 +1,7 @@
-"""The world outside: receivers that act and remember in one file, appended to before and when they act.
+"""Receivers that record requests and executions in one file, each before it happens.
 
-It outlives every process of a story. `attempt` is written when the bytes arrive, `executed` when the receiver acts;
-a receiver that dedupes answers a second request under a key as it answered the first.
+The file survives every process of a scenario. `attempt` is written when a request arrives, `executed` when the
+receiver executes it. A receiver that deduplicates repeats its first answer to a second request with the same key.
 """
 
 import json
@@ -11,41 +11,41 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-FILE = "CRASH_WORLD"
-"""The environment variable that names the world's file."""
+FILE = "CRASH_RECEIVERS"
+"""The environment variable with the path of the record."""
 
-Place = Callable[[str, str], None]
-"""Told (place, label) where a test may end or stop the process: the request is in the air; the receiver has acted."""
+Report = Callable[[str, str], None]
+"""Called with (point, label) where a test may kill or stop the process: request in flight, request executed."""
 
 
 def nowhere(place: str, label: str) -> None:
-    """The place that is no place."""
+    """Ignore the crash point: nothing is killed."""
 
 
 class _Places:
-    reached: Place = staticmethod(nowhere)
+    reached: Report = staticmethod(nowhere)
 
 
 places = _Places()
 
 
 def entries(path: Path) -> list[dict[str, Any]]:
-    """Every line so far."""
+    """Return every line so far."""
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
 def executed(path: Path) -> Counter[str]:
-    """How often each key was acted upon."""
+    """Return how often each key was executed."""
     return Counter(e["key"] for e in entries(path) if e["what"] == "executed")
 
 
 def answer_of(path: Path, key: str) -> str:
-    """What the receiver answered when it acted under this key; '' if it never did."""
+    """Return the receiver's answer for this key; empty if it never executed the call."""
     return next((e["answer"] for e in entries(path) if e["what"] == "executed" and e["key"] == key), "")
 
 
 def receive(key: str, label: str, *, what: str, dedupes: bool) -> str:
-    """A receiver gets a request under a key, and acts."""
+    """Receive a request with a key, and execute it."""
     path = Path(os.environ[FILE])
     _append(path, {"what": "attempt", "key": key, "of": what})
     places.reached("call:flight", label)
@@ -58,7 +58,7 @@ def receive(key: str, label: str, *, what: str, dedupes: bool) -> str:
 
 
 def ask(key: str, label: str) -> str:
-    """What a receiver that can be asked says of a key: its answer, or '' if it never acted under it."""
+    """Ask the receiver about a key. Returns its answer; empty if it never executed the call."""
     path = Path(os.environ[FILE])
     _append(path, {"what": "asked", "key": key})
     places.reached("call:asked", label)

@@ -1,6 +1,6 @@
-"""The example's market and an inbox over real HTTP, in a thread of the parent: they outlive every life of a story.
+"""The example's market and an inbox over HTTP, in a thread of the parent, so that they survive every process.
 
-A story that is taken up in another folder opens the market again on that folder's record, which knows what was done.
+A scenario that continues in another folder reopens the market on that folder's record, which has every execution.
 """
 
 import asyncio
@@ -20,8 +20,8 @@ App = Callable[..., Awaitable[None]]
 WAIT_S = 20
 
 
-class Bazaar:
-    """One market at a time, at an address that stays."""
+class MarketServer:
+    """One market at a time, at a fixed address."""
 
     def __init__(self, scenario: Scenario) -> None:
         self.url = ""
@@ -34,10 +34,10 @@ class Bazaar:
         self._loop = asyncio.new_event_loop()
         self._stop = asyncio.Event()
         self._ready = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="bazaar", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="market", daemon=True)
 
     def enter(self, folder: Path) -> None:
-        """Open the market on the record in this folder; the one before is closed."""
+        """Open the market on the record in this folder, and close the previous one."""
         asyncio.run_coroutine_threadsafe(self._enter(folder), self._loop).result(WAIT_S)
 
     async def _enter(self, folder: Path) -> None:
@@ -54,7 +54,7 @@ class Bazaar:
             await self._closed
 
     async def _keep(self, run: str, name: str, payload: dict[str, Any], signal_id: str) -> Posted:
-        """Bids are kept beside the record; the story carries them to the run."""
+        """Write bids beside the record. The scenario sends them to the run."""
         line = json.dumps([name, payload, signal_id]) + "\n"
         with (self.folder / "bids.jsonl").open("a", encoding="utf-8") as bids:
             bids.write(line)
@@ -73,7 +73,9 @@ class Bazaar:
         self._loop.close()
 
     async def _serve(self) -> None:
-        async def app(scope: dict[str, Any], receive: Any, send: Any) -> None:  # a function: uvicorn knows ASGI 3 by it
+        async def app(
+            scope: dict[str, Any], receive: Any, send: Any
+        ) -> None:  # a function, by which uvicorn recognises ASGI 3
             await self._app(scope, receive, send)
 
         async with serve(app) as self.url:
@@ -92,9 +94,9 @@ class Bazaar:
 
 
 @contextmanager
-def bazaar(scenario: Scenario) -> Iterator[Bazaar]:
-    """A bazaar that ends with the block."""
-    one = Bazaar(scenario)
+def market_server(scenario: Scenario) -> Iterator[MarketServer]:
+    """Run a market server for this block."""
+    one = MarketServer(scenario)
     one.open()
     try:
         yield one
@@ -103,7 +105,7 @@ def bazaar(scenario: Scenario) -> Iterator[Bazaar]:
 
 
 async def _lifespan(app: App, opened: asyncio.Event, closing: asyncio.Event) -> None:
-    """Live an app's lifespan by the protocol's messages."""
+    """Run an app's lifespan by the messages of the protocol."""
     begun = False
 
     async def receive() -> dict[str, str]:

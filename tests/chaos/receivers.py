@@ -1,10 +1,9 @@
-"""The world of a round: a process that acts, fails and hangs up by a seed, and writes down what it did first.
+"""The receivers of a round: a process that executes, fails and cuts connections by a seed, and records its executions.
 
-    python -m tests.chaos.world RECORD SEED LONGEST     prints its address
+    python -m tests.chaos.receivers RECORD SEED LONGEST     prints its address
 
-A call takes up to LONGEST seconds, and is carried out though its caller dies. `/repeat/…` and `/slow/…` remember keys
-and act once for each; every other place acts each time it is asked. `/slow/…` answers once somebody has posted to
-`/go`. GET says what was done.
+A call takes up to LONGEST seconds and is executed even if its caller dies. `/repeat/…` and `/slow/…` deduplicate by
+key; every other path executes each request. `/slow/…` answers after a POST to `/go`. GET returns the executions.
 """
 
 import asyncio
@@ -20,11 +19,11 @@ from outlast.testing.http_receiver import CutConnection, HttpReceiver, HttpReque
 
 GO = "/go"
 REMEMBER = ("/repeat/", "/slow/")
-BUSY, DEAF, MUTE = 0.04, 0.03, 0.04  # says 503; hangs up before it acts; acts and hangs up
+BUSY, DEAF, MUTE = 0.04, 0.03, 0.04  # 503; cut before execution; execute and cut
 
 
 class World:
-    """What was done, by path, and the file that says so."""
+    """The executions by path, and the file that records them."""
 
     def __init__(self, record: Path, seed: int, longest_s: float) -> None:
         self._dice = random.Random(seed)
@@ -34,7 +33,7 @@ class World:
         self._did: Counter[str] = Counter()
 
     async def handle(self, request: HttpRequest) -> Reply | None:
-        """One request."""
+        """Handle one request by its method and path."""
         path = request.path
         if request.method == "GET":
             return Reply(200, path.encode()) if self._did[path] else Reply(404, b"")
@@ -69,7 +68,7 @@ class World:
 
 
 async def main(record: Path, seed: int, longest_s: float) -> None:
-    """Serve until killed."""
+    """Serve requests until the process is killed."""
     receiver = HttpReceiver(World(record, seed, longest_s).handle)
     await receiver.open()
     sys.stdout.write(receiver.url + "\n")

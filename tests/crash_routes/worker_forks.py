@@ -1,7 +1,7 @@
-"""A process without threads that has imported everything and forks worker processes; JSON lines in and out.
+"""A process without threads that has imported everything and forks workers; JSON lines in and out.
 
-`hire` answers a pid; `kill` ends it by SIGKILL and answers what it died of, as `waitpid` says; `left` answers what
-became of one that may have ended by itself.
+`hire` answers a pid. `kill` sends SIGKILL and answers the exit status as `waitpid` reports it. `left` answers the exit
+status of a worker that may have ended by itself.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ LIVE = Liveness(
     backoff_ceiling=2_000,
     checkpoint_write=500,
 )
-"""Short, so that a killed worker is replaced and a cut call settled within seconds."""
+"""Short durations, so that a killed worker is replaced and an interrupted call settled within seconds."""
 
 
 async def _serve(store_url: str, name: str) -> None:
@@ -37,7 +37,7 @@ async def _serve(store_url: str, name: str) -> None:
 
 
 def _be(asked: dict[str, Any]) -> None:
-    """The child: never returns."""
+    """Run the worker. Never returns."""
     parent = os.getppid()
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
@@ -49,7 +49,7 @@ def _be(asked: dict[str, Any]) -> None:
     try:
         asyncio.run(_serve(asked["store"], asked["name"]))
     finally:
-        os._exit(4)  # replaced: it was silent for too long
+        os._exit(4)  # it was silent for too long, and another worker replaced it
 
 
 def _died(status: int) -> int:
