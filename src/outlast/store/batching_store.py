@@ -82,10 +82,6 @@ class BatchingStore(Store, CommitNotifier, ABC):
         return future
 
     @override
-    async def commit(self, commit: Commit, *, chain: Chain | None = None) -> Done:
-        return await self.submit(commit, chain=chain)
-
-    @override
     def hasten(self) -> None:
         loop = asyncio.get_running_loop()
         if loop not in self._hurried:  # hundreds of runs may call this in one turn of the loop

@@ -85,6 +85,7 @@ class Store(Protocol):
 
     async def commit(self, commit: Commit, *, chain: Chain | None = None) -> Done:
         """Submit a commit and wait for its result."""
+        return await self.submit(commit, chain=chain)
 
     def hasten(self) -> None:
         """Land lingering commits of this event loop without further delay."""

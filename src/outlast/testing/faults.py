@@ -1,4 +1,4 @@
-"""A store that fails on schedule around any other: before the commit, after it, late, or with a stale list."""
+"""A store that fails on schedule, around any other store: before a commit, after it, late, or with a stale list."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -18,25 +18,25 @@ T = TypeVar("T")
 
 
 class FaultKind(Enum):
-    """The fault injected into one call."""
+    """The fault that is injected into one call."""
 
-    BEFORE = "the call never reaches the store: Unavailable"
-    AFTER = "the store does it and the answer is lost: Uncertain"
-    LATE = "the answer comes late"
-    OLD = "a list is answered as it was the last time it was asked for"
+    BEFORE = "the call does not reach the store and raises Unavailable"
+    AFTER = "the store carries the call out, and the caller gets Uncertain"
+    LATE = "the result comes late"
+    OLD = "a list is returned as it was at the previous call"
 
 
 Schedule = Callable[[str, Commit | None], FaultKind | None]
 
 
-async def _at_once() -> None:
-    """Not late at all."""
+async def _at_once() -> None: ...
 
 
 class FaultyStore(Store):
-    """Asks `schedule(method, commit)` before every call what is to go wrong with it; None: nothing.
+    """A store that asks `schedule(method, commit)` before each call which fault to inject, if any.
 
-    `late` is awaited before a late answer. Takes and mapping changes fail before or after, lists can be old.
+    `late` is awaited before a late result. Takes, mapping changes and single reads fail before or after the call. Lists
+    may be stale.
     """
 
     def __init__(self, inner: Store, schedule: Schedule, late: Callable[[], Awaitable[None]] = _at_once) -> None:
@@ -45,7 +45,7 @@ class FaultyStore(Store):
         self._inner = inner
         self._schedule = schedule
         self._late = late
-        self._doomed: set[Chain] = set()  # an answer is lost: nothing more of the chain until its holder has heard
+        self._doomed: set[Chain] = set()  # chains with a lost result: later commits are refused
         self._lists: dict[Any, Any] = {}
         self._pending: set[asyncio.Task[None]] = set()
 
@@ -92,13 +92,9 @@ class FaultyStore(Store):
             return
         if isinstance(done, StoreError):
             outer.set_exception(done)
-            outer.exception()  # read: as above
+            outer.exception()  # marks it as retrieved: the caller need not await it
         else:
             outer.set_result(done)
-
-    @override
-    async def commit(self, commit: Commit, *, chain: Chain | None = None) -> Done:
-        return await self.submit(commit, chain=chain)
 
     @override
     def hasten(self) -> None:
@@ -147,7 +143,7 @@ class FaultyStore(Store):
             await self._late()
         return answer
 
-    # --- reading: facts fail or come late, lists can be old ------------------------------
+    # --- reading: single rows fail or come late, lists may be stale ---
     @override
     async def load(self, kind: Kind, key: Key) -> Row | None:
         return await self._call("load", None, lambda: self._inner.load(kind, key))
@@ -225,7 +221,7 @@ class FaultyStore(Store):
             await self._late()
         return answer
 
-    # --- the rest, which does not fail ---------------------------------------------------
+    # --- methods that do not fail -------------------------------------------------------
     @override
     def mapping(self) -> Mapping:
         return self._inner.mapping()
