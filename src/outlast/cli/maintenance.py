@@ -34,8 +34,8 @@ SHOWN = 100
 async def fsck(ops: Operations, screen: Screen, chain: bool, as_json: bool) -> int:
     """Check every invariant of the store.
 
-    It only reads, for all tenants and a page of runs at a time, and may run beside workers: a finding in a run that changes is checked
-    again before it is reported. Exit code 1 if an invariant is broken.
+    It covers all tenants. It only reads, a page of runs at a time, and may run beside workers: a finding in a run that
+    changes is checked again before it is reported. Exit code 1 if an invariant is broken.
     """
     clock = SystemClock()
     began = clock.mono()
@@ -172,9 +172,9 @@ def _recovered_view(done: Recovered) -> dict[str, Any]:
 async def purge_command(ops: Operations, screen: Screen, older: int | None, yes: bool) -> int:
     """Delete runs that ended long ago.
 
-    It covers all tenants. Ledgers and histories go too. Effects of scope tenant and the keys of starts and signals remain: an order paid
-    on day 1 is not paid again on day 31. Unfinished runs are never deleted. It works in small transactions and may run
-    beside workers.
+    It covers all tenants. Ledgers and histories go too. Effects with once_per="tenant" and the keys of starts and
+    signals remain: an order paid on day 1 is not paid again on day 31. Unfinished runs are never deleted. It works in
+    small transactions and may run beside workers.
     """
     older_ms = older or RUNS_KEPT
     question = f"delete every run of all tenants that ended more than {span(older_ms)} ago?"

@@ -161,8 +161,8 @@ def log_to_stderr(*, first: bool = True) -> None:
 def dispatcher(metrics_port: int | None) -> None:
     """Send webhooks until stopped.
 
-    It serves every tenant. `outlast serve` includes a dispatcher, `outlast worker` does not. Several dispatchers can share a store. Ctrl-C ends
-    the attempts in flight and stops; the next dispatcher sends the rest.
+    It serves every tenant. `outlast serve` includes a dispatcher, `outlast worker` does not. Several dispatchers can
+    share a store. Ctrl-C ends the attempts in flight and stops; the next dispatcher sends the rest.
     """
     settings = settings_now()
     log_to_stderr()
