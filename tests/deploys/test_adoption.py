@@ -43,7 +43,7 @@ async def waiting(world: World, flow: Workflow[State]) -> Any:
 
 
 @pytest.mark.req("RUN-8")
-async def test_nothing_is_taken_from_a_worker_that_has_the_code_nor_within_a_window_of_its_end(world: World) -> None:
+async def test_runs_of_a_worker_with_the_code_are_not_taken_within_a_window(world: World) -> None:
     receiver = Receiver()
     order = write(receiver)
     old, new = version(1, order), version(2, order)
@@ -66,7 +66,7 @@ async def test_nothing_is_taken_from_a_worker_that_has_the_code_nor_within_a_win
 
 
 @pytest.mark.req("RUN-8")
-async def test_a_migration_that_raises_changes_nothing_and_a_move_tries_it_anew(world: World) -> None:
+async def test_a_migration_that_raises_changes_nothing_and_a_move_retries_it(world: World) -> None:
     order = write(Receiver())
     old, new = version(1, order), version(2, order)
     broken = [True]
@@ -108,7 +108,7 @@ async def stranded(world: World) -> tuple[Workflow[State], Workflow[State]]:
 
 
 @pytest.mark.req("RUN-8")
-async def test_a_stranded_run_goes_on_once_a_worker_of_its_version_is_back(world: World) -> None:
+async def test_a_stranded_run_continues_once_a_worker_of_its_version_is_back(world: World) -> None:
     """No person answers; the history states why it continued."""
     old, _ = await stranded(world)
     world.worker(old)
@@ -120,7 +120,7 @@ async def test_a_stranded_run_goes_on_once_a_worker_of_its_version_is_back(world
 
 
 @pytest.mark.req("RUN-8")
-async def test_a_run_that_was_stranded_just_after_its_worker_came_back_goes_on_too(world: World) -> None:
+async def test_a_run_stranded_just_after_its_worker_returned_continues(world: World) -> None:
     """Version 2's worker had not seen the other yet, so the run is checked again after a heartbeat window."""
     old, _ = await stranded(world)
     kept = world.run()
@@ -134,7 +134,7 @@ async def test_a_run_that_was_stranded_just_after_its_worker_came_back_goes_on_t
 
 @pytest.mark.req("RUN-8", "GATE-3")
 @pytest.mark.parametrize("ask", ["continue", "move"])
-async def test_continue_of_a_stranded_run_means_the_same_wherever_it_is_said(world: World, ask: str) -> None:
+async def test_continue_of_a_stranded_run_is_the_same_in_cli_and_http(world: World, ask: str) -> None:
     """The CLI refused a `continue` that the HTTP API accepted."""
     _, new = await stranded(world)
     new.migrate(from_=1)(lambda state: state)
@@ -144,7 +144,7 @@ async def test_continue_of_a_stranded_run_means_the_same_wherever_it_is_said(wor
 
 
 @pytest.mark.req("RUN-8")
-async def test_a_node_that_is_gone_is_left_to_a_person_who_says_where_it_goes_on(world: World) -> None:
+async def test_a_person_moves_a_run_whose_node_was_removed(world: World) -> None:
     """The request applies to the run's position at that time, and only once."""
     receiver = Receiver()
     order = write(receiver)
@@ -165,7 +165,7 @@ async def test_a_node_that_is_gone_is_left_to_a_person_who_says_where_it_goes_on
 
 
 @pytest.mark.req("TEST-3")
-async def test_a_worker_leaves_what_its_lanes_look_like_once(world: World) -> None:
+async def test_a_worker_stores_the_topology_of_its_lanes_once(world: World) -> None:
     order = write(Receiver())
     flow = version(1, order)
     process = world.worker(flow)

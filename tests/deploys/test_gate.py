@@ -98,7 +98,7 @@ async def looked_at(url: str, module: ModuleType) -> DeployReport:
 
 @pytest.mark.req("TEST-3")
 @pytest.mark.parametrize("edit", [*BREAKING, *SAFE], ids=lambda edit: edit.name)
-def test_the_gate_names_every_run_that_would_not_go_on_and_no_other(edit: Edit, copy: str, tmp_path: Path) -> None:
+def test_the_check_names_exactly_the_runs_that_would_not_continue(edit: Edit, copy: str, tmp_path: Path) -> None:
     module = load(tmp_path, "deployed_edit", edit.change(BASE))
     found = asyncio.run(looked_at(copy, module))
     assert found.looked_at == len(ALL)
@@ -145,7 +145,7 @@ def reasons(row: Run) -> set[str]:
 @pytest.mark.req("RUN-8")
 @pytest.mark.req("TEST-3")
 @pytest.mark.parametrize("edit", [*BREAKING, *SAFE], ids=lambda edit: edit.name)
-def test_what_the_gate_says_is_what_happens(edit: Edit, copy: str, tmp_path: Path) -> None:
+def test_the_findings_of_the_check_come_true(edit: Edit, copy: str, tmp_path: Path) -> None:
     """A worker of the edited code takes every run.
 
     The reported runs need a person and the others do not. No run ends silently, and no effect happens twice.

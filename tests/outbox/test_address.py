@@ -84,7 +84,7 @@ def test_an_address_outside_is_allowed(text: str) -> None:
 
 
 @pytest.mark.req("OUT-6")
-def test_what_an_operator_allows() -> None:
+def test_networks_that_an_operator_allows() -> None:
     reach = AddressPolicy.of(networks=["10.1.0.0/16"])
     assert not refusal(ip_address("10.1.2.3"), reach) and refusal(ip_address("10.2.0.1"), reach)
     assert not refusal(ip_address("127.0.0.1"), DEVELOPMENT)
@@ -133,7 +133,7 @@ def test_nothing_but_http_is_spoken_whatever_else_is_allowed(url: str) -> None:
 
 
 @pytest.mark.req("OUT-6")
-def test_plain_http_and_its_ports_are_allowed_by_their_own_word() -> None:
+def test_plain_http_and_its_ports_have_their_own_setting() -> None:
     plain, inside = AddressPolicy.of(plain=True), AddressPolicy.of(networks=["10.0.0.0/8"])
     for url in ("http://example.com/", "http://example.com:8080/", "https://example.com:8443/"):
         assert checked_url(url, plain).host == "example.com"
@@ -157,7 +157,7 @@ def test_one_address_inside_among_several_refuses_the_name() -> None:
 
 
 @pytest.mark.req("OUT-6")
-def test_a_name_that_changes_its_mind_leads_nowhere() -> None:
+def test_dns_rebinding_does_not_redirect_a_delivery() -> None:
     """DNS rebinding: the name is resolved once per delivery, and the checked address is used."""
 
     async def live() -> None:
@@ -212,7 +212,7 @@ def test_a_name_server_that_is_silent_has_its_own_time() -> None:
 
 
 @pytest.mark.req("OUT-6")
-def test_a_name_without_an_address_leads_nowhere(url: str) -> None:
+def test_a_name_without_an_address_is_an_error(url: str) -> None:
     """The name exists without an address: the attempt fails, and registration is refused."""
 
     async def live() -> None:

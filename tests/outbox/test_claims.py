@@ -77,7 +77,7 @@ def test_several_dispatchers_never_hold_one_cursor(url: str, monkeypatch: pytest
 
 @pytest.mark.req("OUT-1", "OUT-2")
 @pytest.mark.every_store
-def test_what_happens_while_an_attempt_is_in_the_air_is_told_too(url: str) -> None:
+def test_events_during_an_attempt_are_delivered_too(url: str) -> None:
     """The commit that settles the attempt finds that more is owed, and all of it is sent."""
 
     async def live() -> None:
@@ -104,7 +104,7 @@ def test_what_happens_while_an_attempt_is_in_the_air_is_told_too(url: str) -> No
 
 
 @pytest.mark.req("OUT-2")
-def test_what_was_accepted_is_written_before_a_death_could_repeat_much_of_it(url: str) -> None:
+def test_accepted_events_are_committed_before_a_crash_could_repeat_many(url: str) -> None:
     """A long delivery releases its cursor only at the end, so a crash could repeat all of it."""
     written: list[int] = []
 
@@ -171,7 +171,7 @@ async def ended(ops: Operations, run: str, rounds: int) -> None:
 
 @pytest.mark.req("OUT-2")
 @pytest.mark.every_store
-def test_one_that_stood_still_past_its_claim_sends_and_writes_no_more(
+def test_a_dispatcher_that_lost_its_claim_sends_and_writes_nothing_more(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its claim ends during an attempt; the dispatcher that takes over sends the rest alone."""
@@ -233,7 +233,7 @@ def test_a_claim_is_kept_for_as_long_as_there_is_something_to_send(url: str, mon
 
 @pytest.mark.req("OUT-2")
 @pytest.mark.every_store
-def test_what_a_dead_dispatcher_held_is_taken_over_when_its_claim_ends_and_not_before(
+def test_cursors_of_a_dead_dispatcher_are_taken_over_when_its_claim_ends(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     short_claims(monkeypatch, 1_500, 100)
@@ -260,7 +260,7 @@ def test_what_a_dead_dispatcher_held_is_taken_over_when_its_claim_ends_and_not_b
 
 
 @pytest.mark.req("OUT-2")
-def test_one_run_that_is_not_accepted_holds_up_no_other(url: str) -> None:
+def test_a_refused_run_delays_no_other_run(url: str) -> None:
     """Its second event fails or hangs and blocks its later events; other runs are delivered completely."""
     gate = asyncio.Event()
 
@@ -291,7 +291,7 @@ def test_one_run_that_is_not_accepted_holds_up_no_other(url: str) -> None:
 
 @pytest.mark.req("OUT-2")
 @pytest.mark.every_store
-def test_one_that_is_told_to_stop_sends_nothing_new_and_gives_back_what_it_held(url: str) -> None:
+def test_a_drained_dispatcher_sends_nothing_new_and_releases_its_cursors(url: str) -> None:
     """It finishes open attempts; the next dispatcher continues at once, before the claim ends."""
 
     async def live() -> None:
@@ -319,7 +319,7 @@ def test_one_that_is_told_to_stop_sends_nothing_new_and_gives_back_what_it_held(
 
 
 @pytest.mark.req("OUT-2")
-def test_what_was_purged_is_owed_no_more(url: str) -> None:
+def test_purged_events_are_not_owed(url: str) -> None:
     """A cursor may know of purged events: it is settled, and no dispatcher reads them again."""
 
     async def live() -> None:

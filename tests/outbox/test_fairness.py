@@ -20,7 +20,7 @@ OTHER = "globex"
 
 
 @pytest.mark.req("OUT-1", "RUN-5")
-def test_a_round_looks_at_so_many_of_each_tenant(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_round_reads_a_bounded_number_of_events_per_tenant(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """One event is owed after the first round, although another tenant has hundreds; all are delivered."""
     monkeypatch.setattr(unpublished, "AT_ONCE", 20)
 
@@ -49,7 +49,7 @@ def test_a_round_looks_at_so_many_of_each_tenant(url: str, monkeypatch: pytest.M
 
 
 @pytest.mark.req("OUT-2")
-def test_a_row_that_cannot_be_read_keeps_no_other_tenant_from_being_told(tmp_path: Path) -> None:
+def test_an_unreadable_row_does_not_block_other_tenants(tmp_path: Path) -> None:
     async def live() -> None:
         async with a_store(url_of(tmp_path)) as ops, Receiver().listening() as receiver:
             other = Operations(

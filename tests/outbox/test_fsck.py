@@ -50,7 +50,7 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.req("OUT-2", "TEST-4")
 @pytest.mark.parametrize("name", CANARIES)
-def test_a_canary(name: str, played: Path, tmp_path: Path) -> None:
+def test_a_spoilt_delivery_row_is_found(name: str, played: Path, tmp_path: Path) -> None:
     statements, check = CANARIES[name]
     copy = Path(shutil.copy(played, tmp_path / "spoilt.db"))
     db = sqlite3.connect(copy)

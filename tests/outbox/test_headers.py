@@ -42,7 +42,7 @@ def test_a_value_that_is_no_header_is_refused_and_not_repeated(value: str) -> No
     assert len(value) < 3 or value not in str(refused.value)
 
 
-def test_what_is_safe_and_how_many() -> None:
+def test_allowed_header_names_and_their_maximum() -> None:
     given = {"X-Api-Key": VALUE, "Api-Key": "a", "apikey": "b", "X-Tenant": "a b"}
     assert checked_headers(given) == {"x-api-key": VALUE, "api-key": "a", "apikey": "b", "x-tenant": "a b"}
     with pytest.raises(InvalidInput, match="twice"):
@@ -52,7 +52,7 @@ def test_what_is_safe_and_how_many() -> None:
 
 
 @pytest.mark.every_store
-def test_they_go_out_with_everything_and_are_shown_nowhere(url: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_headers_are_sent_with_every_delivery_and_never_shown(url: str, caplog: pytest.LogCaptureFixture) -> None:
     """With events, tests and redeliveries, before and after a rotation, and with a receiver that echoes them."""
     caplog.set_level(logging.DEBUG, logger="outlast")
 
@@ -139,7 +139,7 @@ def test_an_answer_that_is_cut_within_a_secret_keeps_no_piece_of_it(url: str) ->
     assert said.startswith("xxx") and said.endswith(GONE) and VALUE[:6] not in said
 
 
-def test_a_secret_in_the_address_is_shown_to_nobody(url: str) -> None:
+def test_a_secret_in_the_address_is_not_shown(url: str) -> None:
     """It does not belong there; lists and attention show the address without it."""
 
     async def live() -> list[object]:
@@ -160,7 +160,7 @@ def test_a_secret_in_the_address_is_shown_to_nobody(url: str) -> None:
         assert VALUE not in str(shown) and GONE in str(shown), shown
 
 
-def test_a_value_that_stands_in_every_other_word_leaves_the_answer_as_it_is(url: str) -> None:
+def test_a_short_common_value_is_not_redacted(url: str) -> None:
     async def live() -> str:
         async with a_store(url) as ops, Receiver(answer(422, b"a bad band")).listening() as receiver:
             made = await ops.webhooks.add(receiver.url, headers={"X-Kind": "a"})

@@ -83,7 +83,7 @@ pytestmark = pytest.mark.usefixtures("quick")
     [silent, resetting, slow_head, garbage, answer(500), answer(503, retry_after="0"), answer(302), answer(429)],
     ids=["silent", "resetting", "slow_head", "garbage", "500", "503", "redirect", "429"],
 )
-def test_what_is_not_accepted_is_sent_again_in_order(url: str, behaviour: Behaviour) -> None:
+def test_refused_events_are_retried_in_order(url: str, behaviour: Behaviour) -> None:
     """The third event fails twice and blocks later ones; each attempt has the same id."""
 
     async def live() -> None:
@@ -111,7 +111,7 @@ def test_what_is_not_accepted_is_sent_again_in_order(url: str, behaviour: Behavi
 
 @pytest.mark.req("OUT-2")
 @pytest.mark.parametrize("behaviour", [dripping, huge], ids=["dripping", "huge"])
-def test_what_is_accepted_is_not_read_to_the_end(url: str, behaviour: Behaviour) -> None:
+def test_an_accepted_answer_is_not_read_to_the_end(url: str, behaviour: Behaviour) -> None:
     """The status decides; a gigabyte is not read, and nothing is decompressed."""
 
     async def live() -> None:
@@ -132,7 +132,7 @@ def test_what_is_accepted_is_not_read_to_the_end(url: str, behaviour: Behaviour)
 
 
 @pytest.mark.req("OUT-2")
-def test_a_definite_no_is_dead_and_what_follows_is_sent(url: str) -> None:
+def test_a_definite_refusal_is_dead_lettered_and_later_events_are_sent(url: str) -> None:
     """One attempt; a person sees it and redelivers it under the same id."""
 
     async def live() -> None:
@@ -190,7 +190,7 @@ def test_at_the_ceiling_it_is_dead(url: str, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.req("OUT-2")
-def test_410_disables_and_enabling_goes_on_where_it_was(url: str) -> None:
+def test_410_disables_and_enabling_continues_at_the_cursor(url: str) -> None:
     async def live() -> None:
         async with a_store(url) as ops, Receiver(script=[answer(), answer(410)]).listening() as receiver:
             name = (await ops.webhooks.add(receiver.url)).subscription.subscription
@@ -222,7 +222,7 @@ def test_410_disables_and_enabling_goes_on_where_it_was(url: str) -> None:
 
 
 @pytest.mark.req("OUT-2")
-def test_after_410_nothing_that_was_asked_for_again_is_sent(url: str) -> None:
+def test_after_410_no_requested_redelivery_is_sent(url: str) -> None:
     """410 ends both requested redeliveries and new events."""
 
     async def live() -> None:
@@ -260,7 +260,7 @@ def test_after_410_nothing_that_was_asked_for_again_is_sent(url: str) -> None:
 
 
 @pytest.mark.req("OUT-2")
-def test_of_several_that_hear_410_each_gives_back_what_it_held(url: str) -> None:
+def test_each_sender_that_gets_410_releases_its_cursor(url: str) -> None:
     """One sender disables the webhook, and the tenant's events are no longer recorded as unpublished."""
     runs = [f"r{n}" for n in range(4)]
 
@@ -290,7 +290,7 @@ def test_of_several_that_hear_410_each_gives_back_what_it_held(url: str) -> None
 
 
 @pytest.mark.req("OUT-2", "OUT-3")
-def test_what_is_changed_while_a_run_is_told_holds_from_the_next_event_on(url: str) -> None:
+def test_changes_of_a_webhook_apply_from_the_next_event_on(url: str) -> None:
     """A rotated secret signs nothing more, and a disabled webhook receives nothing more."""
 
     async def live() -> None:
@@ -334,7 +334,7 @@ def test_what_is_changed_while_a_run_is_told_holds_from_the_next_event_on(url: s
 
 
 @pytest.mark.req("OUT-2", "OBS-3")
-def test_a_store_that_is_away_is_told_once_and_its_return_too(url: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_outage_of_the_store_is_logged_once_and_its_end_once(url: str, caplog: pytest.LogCaptureFixture) -> None:
     away, asked = False, 0
 
     def schedule(method: str, commit: Commit | None) -> FaultKind | None:
@@ -362,7 +362,7 @@ def test_a_store_that_is_away_is_told_once_and_its_return_too(url: str, caplog: 
 
 
 @pytest.mark.req("OUT-2")
-def test_what_nobody_listens_to_any_more_does_not_wait(url: str) -> None:
+def test_events_without_a_subscriber_do_not_count_as_lag(url: str) -> None:
     """An event was recorded for the tenant's last webhook before that was removed."""
 
     async def live() -> None:
@@ -385,7 +385,7 @@ def test_what_nobody_listens_to_any_more_does_not_wait(url: str) -> None:
 
 
 @pytest.mark.req("OUT-2")
-def test_a_silent_receiver_holds_up_nobody_else(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silent_receiver_delays_no_other_receiver(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before the first attempt at one receiver times out, the other has received everything."""
     given = {**(client.DeliveryClient.__init__.__kwdefaults__ or {}), "timeout_ms": 12_000}
     monkeypatch.setattr(client.DeliveryClient.__init__, "__kwdefaults__", given)
@@ -426,7 +426,7 @@ def test_a_receiver_that_asks_for_patience_gets_it(url: str) -> None:
 
 
 @pytest.mark.req("OUT-2", "OUT-3")
-def test_a_filtered_subscriber_can_prove_that_it_missed_nothing(url: str) -> None:
+def test_a_filtered_subscriber_can_prove_that_it_missed_no_event(url: str) -> None:
     """`outlast-previous` names the previous event that was sent to it, whatever lies between."""
 
     async def live() -> None:

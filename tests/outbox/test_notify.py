@@ -37,7 +37,7 @@ def attention() -> Attention:
 @pytest.mark.parametrize(
     "behaviour", [silent, dripping, answer(500), answer(302)], ids=["silent", "dripping", "500", "302"]
 )
-def test_what_is_not_taken_is_counted_and_nobody_waits_for_it(
+def test_a_lost_notification_is_counted_and_delays_no_run(
     behaviour: Behaviour, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("outlast.engine.alerts.NOTICE_TIMEOUT", 60_000)  # the engine's own end, for any notifier

@@ -197,7 +197,7 @@ def test_answers_that_are_not_read_to_their_end_hold_no_connection(monkeypatch: 
         (422, "7", 0),
     ],
 )
-def test_retry_after_is_heeded_up_to_a_day(code: int, said: str, waits_ms: int) -> None:
+def test_retry_after_is_respected_up_to_a_day(code: int, said: str, waits_ms: int) -> None:
     assert asyncio.run(tried(answer(code, retry_after=said))).retry_after_ms == waits_ms
 
 
@@ -260,7 +260,7 @@ class Authority:
     [("hooks.example", True, True), ("other.example", True, False), ("hooks.example", False, False)],
     ids=["its name", "another name", "nobody's word"],
 )
-def test_the_name_is_proven_though_the_address_is_connected_to(
+def test_the_certificate_is_verified_for_the_name_although_the_address_is_used(
     presented: str, known: bool, accepted: bool, tmp_path: Path
 ) -> None:
     """SNI and certificate use the name; the connection uses the checked address."""
@@ -279,7 +279,7 @@ def test_the_name_is_proven_though_the_address_is_connected_to(
     asyncio.run(live())
 
 
-def test_certificates_are_asked_for_unless_somebody_says_otherwise(tmp_path: Path) -> None:
+def test_certificates_are_verified_by_default(tmp_path: Path) -> None:
     async def live() -> None:
         receiver = Receiver()
         async with receiver.listening(Authority(tmp_path).serving("hooks.example")):

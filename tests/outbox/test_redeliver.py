@@ -8,7 +8,7 @@ from tests.outbox.helpers import Receiver, a_store, answer, dispatching, settled
 
 
 @pytest.mark.req("OUT-2")
-def test_what_was_given_up_is_asked_for_again_by_two_at_once(url: str) -> None:
+def test_two_callers_may_redeliver_at_once(url: str) -> None:
     """Each event is redelivered once; neither caller is refused because of the other."""
 
     async def live() -> None:

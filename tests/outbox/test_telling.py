@@ -11,7 +11,7 @@ from tests.outbox.helpers import Receiver, a_store, dispatching, firsts, history
 
 @pytest.mark.req("OUT-1", "OUT-2", "OUT-3")
 @pytest.mark.every_store
-def test_every_event_is_told_in_order(url: str) -> None:
+def test_every_event_is_delivered_in_order(url: str) -> None:
     async def live() -> None:
         async with a_store(url) as ops, Receiver().listening() as receiver:
             made = await ops.webhooks.add(receiver.url)

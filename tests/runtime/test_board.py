@@ -67,7 +67,7 @@ def test_page_by_page_each_run_once(monkeypatch: pytest.MonkeyPatch) -> None:
     asyncio.run(go())
 
 
-def test_what_fails_is_listed_and_the_rest_is_answered() -> None:
+def test_failures_are_listed_and_the_rest_is_answered() -> None:
     async def go() -> None:
         ops = await opened(*(flagged(n, Reason.EXCEPTION) for n in range(RUNS)))
 
@@ -86,7 +86,7 @@ def test_what_fails_is_listed_and_the_rest_is_answered() -> None:
 @pytest.mark.parametrize(
     ("reason", "choice"), [(Reason.EXCEPTION, Choice.EXTEND), (Reason.EFFECT_UNCERTAIN, Choice.HAPPENED)]
 )
-def test_what_cannot_be_said_of_many(reason: Reason, choice: Choice) -> None:
+def test_choices_that_cannot_be_made_for_many(reason: Reason, choice: Choice) -> None:
     async def go() -> None:
         ops = await opened(flagged(1, reason))
         with pytest.raises(Conflict):

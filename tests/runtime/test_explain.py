@@ -105,7 +105,7 @@ def test_one_sentence_for_every_state(situation: str) -> None:
         (-6 * HOUR, "it is 6h behind the store's time, which never runs backwards; timers and leases go on"),
     ],
 )
-def test_a_clock_that_was_set_is_said_from_ten_seconds_on(step: int, said: str | None) -> None:
+def test_a_clock_step_is_reported_from_ten_seconds_on(step: int, said: str | None) -> None:
     facts = dict(explain(RunFacts(RUN._replace(due_at=T), NOW, clock_step=step)).facts)
     assert facts.get("this machine's clock") == said
 
@@ -114,7 +114,7 @@ def test_a_clock_that_was_set_is_said_from_ten_seconds_on(step: int, said: str |
     (40, 0, "executed with at most 39 other runs until it advances, because workers that held it died"),
     (1, 2, "executed alone until it advances, because workers that held it died; 2 of 3 crashes alone"),
 ])  # fmt: skip
-def test_a_run_of_a_group_says_why(size: int, deaths: int, said: str) -> None:
+def test_the_facts_of_a_run_in_a_group_explain_the_group(size: int, deaths: int, said: str) -> None:
     facts = dict(explain(RunFacts(RUN._replace(due_at=T, group_max=size, crash_count=deaths), NOW)).facts)
     assert facts["group"] == said
 
@@ -167,12 +167,12 @@ def of(situation: str) -> Explanation:
         ("completed", []),
     ],
 )
-def test_what_would_unblock_it_is_a_command(situation: str, commands: list[str]) -> None:
+def test_commands_that_would_unblock_a_run(situation: str, commands: list[str]) -> None:
     assert list(of(situation).unblock) == commands
 
 
 @pytest.mark.req("RUN-9")
-def test_the_facts_say_who_holds_it_and_since_and_until_when() -> None:
+def test_the_facts_name_holder_start_and_end() -> None:
     walked = dict(of("walked").facts)
     assert walked == {
         "node": "pay (visit 2)", "held by": "w-1", "since": "3m ago, 2025-12-31T23:57:00.000Z",

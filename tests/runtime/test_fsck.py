@@ -315,7 +315,7 @@ def test_undo_goes_back(played: Path) -> None:
 
 
 @pytest.mark.req("TEST-4")
-def test_a_clock_that_was_set_back_says_nothing_of_effects(played: Path) -> None:
+def test_effects_are_not_compared_across_a_clock_that_was_set_back(played: Path) -> None:
     """An event is earlier than its predecessor, so effects are not compared with it."""
     rows, history = asyncio.run(_rows(played, "r-done"))
     late = rows._replace(effects=tuple(e._replace(settled_at=history[-1].at + 1) for e in rows.effects))
@@ -335,7 +335,7 @@ def test_an_end_is_the_last(played: Path) -> None:
 
 
 @pytest.mark.req("TEST-4")
-def test_shared_effects_are_used_by_whom_the_rows_say(played: Path) -> None:
+def test_usage_rows_match_shared_effects(played: Path) -> None:
     rows, _ = asyncio.run(_rows(played, "r-done"))
     usage = Usage("default", "r-done", "pay/x", 1)
     shared = rows.effects[0]._replace(run="", by_run="r-done")
@@ -363,7 +363,7 @@ def test_settings_that_lose_what_was_acknowledged() -> None:
 
 
 @pytest.mark.req("TEST-4")
-def test_a_store_that_moves_is_clean(tmp_path: Path) -> None:
+def test_a_changing_store_has_no_finding(tmp_path: Path) -> None:
     """Repeated checks report no intermediate state while runs start, wait and end."""
 
     async def live() -> None:

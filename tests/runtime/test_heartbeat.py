@@ -134,7 +134,7 @@ def test_a_read_that_is_not_answered_costs_no_lease(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.req("REC-3")
-def test_a_loop_that_stands_still_renews_nothing() -> None:
+def test_a_blocked_event_loop_renews_no_lease() -> None:
     """Its runs are better off with a worker that walks them."""
 
     async def live() -> None:
@@ -149,7 +149,7 @@ def test_a_loop_that_stands_still_renews_nothing() -> None:
 
 
 @pytest.mark.req("REC-3", "REC-5", "EFF-1")
-def test_a_renewal_whose_answer_was_lost_repeats_nothing_and_the_process_goes_on(
+def test_a_renewal_whose_answer_was_lost_repeats_no_call(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It landed, but its answer was lost: the next one is refused, and the process serves on under a new id. One call ends while
@@ -206,7 +206,7 @@ async def count(things: Sized) -> int:
 
 
 @pytest.mark.req("REC-3", "REC-5")
-def test_a_renewal_under_way_leaves_no_lease_open(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_renewal_in_progress_leaves_no_lease_open(monkeypatch: pytest.MonkeyPatch) -> None:
     """The heartbeat's thread renews once more while the worker closes its row."""
 
     async def live() -> None:
@@ -234,7 +234,7 @@ async def closed(store: Store, worker: WorkerProcess) -> int:
 
 
 @pytest.mark.req("REC-3", "RT-5")
-def test_who_is_told_to_stop_while_it_begins_anew_stops(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_draining_during_a_restart_stops_the_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     """SIGTERM arrives between the end of the replaced worker and the beginning of its successor."""
 
     async def live() -> None:
@@ -266,7 +266,7 @@ def test_who_is_told_to_stop_while_it_begins_anew_stops(monkeypatch: pytest.Monk
 
 
 @pytest.mark.req("REC-3", "RT-5")
-def test_a_store_that_goes_away_right_after_a_worker_opened_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_waits_for_a_store_that_fails_right_after_it_opened(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every read fails from the moment the worker has opened; it serves once they answer."""
 
     async def live() -> None:

@@ -196,7 +196,7 @@ def test_a_signal_with_an_id_arrives_once(opened: Opened) -> None:
     live(opened, test)
 
 
-def test_what_is_not_there(opened: Opened) -> None:
+def test_unknown_ids_are_not_found(opened: Opened) -> None:
     async def test(runtime: InProcessRuntime) -> None:
         for act in (runtime.get("r9"), runtime.cancel("r9", "x"), runtime.signal("r9", "answer", {})):
             with pytest.raises(NotFound):
@@ -234,7 +234,7 @@ def test_no_call_reaches_another_tenants_rows(opened: Opened) -> None:
 
 
 @pytest.mark.req("GATE-2")
-def test_who_may_decide(opened: Opened) -> None:
+def test_actors_who_may_decide(opened: Opened) -> None:
     async def test(runtime: InProcessRuntime) -> None:
         run = await begin(runtime)
         approval = await asked(runtime, run)
@@ -255,7 +255,7 @@ def test_who_may_decide(opened: Opened) -> None:
 
 
 @pytest.mark.req("RT-2")
-def test_it_serves_once_it_is_entered_and_a_worker_of_a_command_before_it_says_so(opened: Opened) -> None:
+def test_it_serves_once_entered_and_reports_a_worker_of_an_earlier_command(opened: Opened) -> None:
     async def go() -> None:
         async with opened() as store:
             async with InProcessRuntime(store, [claims], live=LIVE) as runtime:

@@ -141,7 +141,7 @@ async def turn(ctx: Context[Round]) -> Literal["turn"] | None:
 
 
 @pytest.mark.req("CKP-4")
-def test_visits_in_a_row_number_on_though_nobody_waits_for_their_commits(tmp_path: Path) -> None:
+def test_visits_are_numbered_without_waiting_for_their_commits(tmp_path: Path) -> None:
     """A visit begins while the chunk and the checkpoint of the one before it are still under way."""
 
     async def body() -> None:

@@ -49,7 +49,7 @@ def waiting(kind: WaitingKind, what: str, who: str = "", until: int = 0) -> Run:
         (RUN._replace(status=RunStatus.COMPLETED, owner=ENDED, ended_at=9_000), [], ""),
     ],
 )
-def test_what_a_run_waits_for_in_one_line(run: Run, serving: list[str], text: str) -> None:
+def test_waits_of_a_run_in_one_line(run: Run, serving: list[str], text: str) -> None:
     assert waiting_text(run, serving) == text
     assert views.run_view(run, serving, 0)["waiting_text"] == text
 
@@ -114,7 +114,7 @@ def error(code: str) -> str:
         ({"status": EffectStatus.UNDONE}, "undone"),
     ],
 )
-def test_what_became_of_an_effect(changes: dict[str, object], words: str) -> None:
+def test_the_outcome_of_an_effect(changes: dict[str, object], words: str) -> None:
     assert views.effect_view(EFFECT._replace(**changes), NOW)["outcome"] == words  # type: ignore[arg-type]
 
 
@@ -124,7 +124,7 @@ def test_an_open_effect_of_a_run_that_no_worker_holds_is_not_in_progress() -> No
     assert said == {True: "in progress, called again ×1", False: "left open, called again ×1: it may have happened"}
 
 
-def test_how_long_until_a_person_may_say_that_it_did_not_happen() -> None:
+def test_the_time_until_did_not_happen_is_accepted() -> None:
     doubtful = EFFECT._replace(status=EffectStatus.UNCERTAIN, error=error("timeout"))
     assert views.effect_view(doubtful, NOW)["settles_in_ms"] == 2_000
     assert views.effect_view(doubtful, Instant(12_000, 0, 0))["settles_in_ms"] == 0
@@ -139,7 +139,7 @@ def history(*moves: tuple[EventType, str, int, int, dict[str, object]]) -> list[
     ]
 
 
-def test_the_way_of_a_run() -> None:
+def test_visits_of_a_run() -> None:
     way = views.visits_of(
         RUN,
         history(
@@ -153,7 +153,7 @@ def test_the_way_of_a_run() -> None:
     ]  # fmt: skip
 
 
-def test_takeovers_count_from_the_last_sign_of_life() -> None:
+def test_takeovers_count_from_the_last_heartbeat() -> None:
     dead = Worker("*", "w-1", 2, LeaseStatus.CLOSED, 6_000, "claim@1", "", 0, 4_000, "")
     moves = history(
         (EventType.STARTED, "look", 1, 1_000, {}),
