@@ -1,4 +1,4 @@
-"""Random commits leave memory and SQLite equal, row for row and outcome for outcome, however SQLite batches them."""
+"""Random commits leave memory and SQLite equal, row for row and outcome for outcome, in any batches."""
 
 import asyncio
 import random
@@ -29,7 +29,7 @@ Landing = Callable[[SqliteSession, Sequence[Ticket]], None]
 
 
 class Move(NamedTuple):
-    """One thing done to both stores, and what memory answered."""
+    """One operation on both stores, and the answer of memory."""
 
     work: Commit | Take
     chain: int  # -1: none
@@ -38,7 +38,7 @@ class Move(NamedTuple):
 
 
 class Dice:
-    """Draws commits that are mostly right, given what memory holds, and wrong in every way now and then."""
+    """Generator of commits that are mostly valid for the rows in memory, and sometimes wrong in any way."""
 
     def __init__(self, seed: int, memory: MemoryStore) -> None:
         self.random = random.Random(seed)
@@ -112,14 +112,14 @@ class Dice:
 
 
 def told(answer: object) -> str:
-    """What a submitter hears, as text."""
+    """Return the answer of a store as text."""
     if isinstance(answer, StoreError):
         return f"{type(answer).__name__}: {answer.reason}"
     return repr(answer) if not isinstance(answer, tuple) or isinstance(answer, Done) else repr(list(answer))
 
 
 async def play(seed: int, core: MemoryCore, clock: HandClock) -> list[Move]:
-    """Draw and land moves on memory, one after the other."""
+    """Draw and land operations on memory, one after the other."""
     memory = MemoryStore(core, "memory")
     dice = Dice(seed, memory)
     chains = [Chain() for _ in range(3)]
@@ -164,7 +164,7 @@ def unsure(session: SqliteSession, tickets: Sequence[Ticket]) -> None:
 
 
 def repeat(sessions: Sequence[SqliteSession], moves: list[Move], land: Landing, seed: int) -> list[str]:
-    """Land the same moves on SQLite in batches of random size, by one writer or by several in turn."""
+    """Land the same operations on SQLite in batches of random size, by one writer or several in turn."""
     dice = random.Random(seed + 1)
     chains = [Chain() for _ in range(3)]
     heard: list[str] = []
@@ -199,7 +199,7 @@ def repeat(sessions: Sequence[SqliteSession], moves: list[Move], land: Landing, 
 
 
 def rows_of(session: SqliteSession) -> dict[str, list[Row]]:
-    """Every row of the file but the writers' own."""
+    """Return every row of the file except the writers'."""
     found: dict[str, list[Row]] = {}
     for kind in KINDS:
         if kind is not WRITER:

@@ -1,4 +1,4 @@
-"""Random commits leave memory and PostgreSQL equal, row for row and outcome for outcome, however they are batched."""
+"""Random commits leave memory and PostgreSQL equal, row for row and outcome for outcome, in any batches."""
 
 import asyncio
 import random
@@ -44,7 +44,7 @@ async def one_by_one(session: PostgresSession, tickets: Sequence[Ticket]) -> Non
 async def repeat(
     sessions: Sequence[PostgresSession], clock: HandClock, moves: list[Move], land: Landing, seed: int
 ) -> list[str]:
-    """Land the same moves in batches of random size, by one writer or by several in turn."""
+    """Land the same operations in batches of random size, by one writer or several in turn."""
     dice = random.Random(seed + 1)
     chains = [Chain() for _ in range(3)]
     heard: list[str] = []
@@ -77,7 +77,7 @@ async def repeat(
 
 
 async def rows_of(store: PostgresStore) -> dict[str, list[Row]]:
-    """Every row of the store but the writers' own."""
+    """Return every row of the store except the writers'."""
     return {kind.name: sorted(await store.rows(kind, ())) for kind in KINDS if kind is not WRITER}
 
 

@@ -1,4 +1,4 @@
-"""Plays seeds: `python -m tests.simulation [--seeds A-B | --seed N | --mutants | --corpus] [--jobs N] …`."""
+"""Play seeds: `python -m tests.simulation [--seeds A-B | --seed N | --mutants | --corpus] [--jobs N] …`."""
 
 import argparse
 import json
@@ -30,13 +30,13 @@ def say(text: str) -> None:
 
 
 def corpus() -> list[int]:
-    """The seeds that ever failed: played before all others."""
+    """Return the seeds that ever failed; they are played first."""
     lines = CORPUS.read_text(encoding="utf-8").splitlines()
     return [int(line.split()[0]) for line in lines if line and not line.startswith("#")]
 
 
 def chunk(seeds: list[int]) -> dict[str, Any]:
-    """Play some seeds; run in a process of its own."""
+    """Play some seeds in a separate process."""
     prepare()
     fired: Counter[str] = Counter()
     failed: list[Played] = []
@@ -62,7 +62,7 @@ def chunk(seeds: list[int]) -> dict[str, Any]:
 
 
 def show(result: Played) -> None:
-    """A seed that failed: what it broke, its last lines, and the command that plays it again."""
+    """Print a failed seed: its finding, its last log lines, and the command that plays it again."""
     say(f"seed {result.seed} FAILED: {result.wrong[0]}")
     for line in result.lines:
         say(f"    {line}")
@@ -70,14 +70,14 @@ def show(result: Played) -> None:
 
 
 def spread(seeds: list[int], jobs: int) -> Iterator[dict[str, Any]]:
-    """The chunks, as they are done, each in a process of its own."""
+    """Yield finished chunks, each played in a separate process."""
     parts = [seeds[i : i + CHUNK] for i in range(0, len(seeds), CHUNK)]
     with multiprocessing.get_context("fork").Pool(jobs, maxtasksperchild=1) as pool:
         yield from pool.imap_unordered(chunk, parts)
 
 
 def run_seeds(given: argparse.Namespace, seeds: list[int]) -> int:
-    """Play them all; 1 when one fails."""
+    """Play all seeds; return 1 if one fails."""
     total: Counter[str] = Counter()
     fired: Counter[str] = Counter()
     failed: list[Played] = []
@@ -112,7 +112,7 @@ def run_seeds(given: argparse.Namespace, seeds: list[int]) -> int:
 
 
 def first_death(name: str, most: int = MUTANT_SEEDS) -> tuple[str, int, str]:
-    """The first seed at which something is found without this safeguard; -1: none."""
+    """Return the first seed with a finding without this safeguard, or -1."""
     prepare()
     remove(name)
     for seed in range(most):
@@ -123,7 +123,7 @@ def first_death(name: str, most: int = MUTANT_SEEDS) -> tuple[str, int, str]:
 
 
 def run_mutants(given: argparse.Namespace) -> int:
-    """Remove each safeguard once; 1 when one is not missed."""
+    """Remove each safeguard once; return 1 if a removal has no finding."""
     deaths: dict[str, Any] = {}
     names = given.only or [mutant.id for mutant in of(SIMULATION)]
     with multiprocessing.get_context("fork").Pool(given.jobs, maxtasksperchild=1) as pool:
@@ -136,7 +136,7 @@ def run_mutants(given: argparse.Namespace) -> int:
 
 
 def write(path: str, what: str, result: dict[str, Any]) -> None:
-    """The figures, with what they were measured on, for scripts/reliability."""
+    """Write the figures and their conditions for scripts/reliability."""
     commit = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
     ).stdout.strip()
@@ -151,7 +151,7 @@ def write(path: str, what: str, result: dict[str, Any]) -> None:
 
 
 def main() -> int:
-    """See the module."""
+    """Parse the command line and play the seeds it names."""
     parser = argparse.ArgumentParser(prog="scripts/simulate", description="Seeded schedules of faults on virtual time.")
     parser.add_argument("--seeds", default="0-1999", help="A-B, both included (default: %(default)s)")
     parser.add_argument("--seed", type=int, help="one seed")

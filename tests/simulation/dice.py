@@ -1,4 +1,4 @@
-"""The seed's choices: which faults this seed has, how often, and how long things last."""
+"""Random choices of a seed: its faults, their rates, and durations."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -9,13 +9,13 @@ T = TypeVar("T")
 
 PROCESS: Final = {
     "crash_at_await": "a worker dies between two of its callbacks",
-    "freeze": "a worker stands still past a boundary, then goes on (SIGSTOP)",
-    "machine_sleep": "its machine is suspended: its monotonic clock stood still as well",
+    "freeze": "a worker is frozen past a boundary, then resumes (SIGSTOP)",
+    "machine_sleep": "its machine is suspended: its monotonic clock stops as well",
     "drain": "SIGTERM: a worker settles, gives back and ends",
     "deploy": "every worker is replaced by one whose code computes other values",
     "wall_jump": "a worker's wall clock is set",
     "outage": "the store does not answer one process for a while",
-    "blackout": "the store answers nobody for a while",
+    "blackout": "the store does not answer for a while",
     "cancel": "a run is cancelled at any moment",
     "clock_skip": "the mapping of business time skips ahead",
 }
@@ -54,7 +54,7 @@ QUIET_SEEDS: Final = 0.03  # seeds without any fault: the answer that the others
 
 
 class Dice:
-    """One seed's random numbers. `fired` counts what has really happened."""
+    """Random numbers of one seed. `fired` counts the faults that happened."""
 
     def __init__(self, seed: int) -> None:
         self.rng = Random(seed)
@@ -67,7 +67,7 @@ class Dice:
         self.latency = 0.0 if draw() < 0.4 else 0.4 * draw()
 
     def happens(self, fault: str, most: float) -> bool:
-        """Does it happen here? At most with this probability, in seeds that have it."""
+        """Return True if a fault of this kind happens here, with at most this probability."""
         rate = self.rates[fault]
         if not self.storm or rate == 0.0 or self.rng.random() >= rate * most:
             return False
@@ -75,7 +75,7 @@ class Dice:
         return True
 
     def one_of(self, faults: Sequence[str]) -> str:
-        """One of these, by their rates; '' when this seed has none of them."""
+        """Return one of these faults by their rates, or '' if this seed has none of them."""
         total = sum(self.rates[name] for name in faults)
         at = self.rng.random() * total
         for name in faults if self.storm else ():
@@ -85,19 +85,19 @@ class Dice:
         return ""
 
     def span(self, low: int, high: int) -> int:
-        """A duration in ms; short ones are as likely as long ones."""
+        """Return a duration in ms; short and long ones are equally likely."""
         return int(low * (high / low) ** self.rng.random())
 
     def near(self, boundaries: Sequence[int], low: int, high: int) -> int:
-        """A duration in ms: with 30 % at one of the boundaries or one ms beside it."""
+        """Return a duration in ms, with 30 % at a boundary or one ms beside it."""
         if boundaries and self.rng.random() < 0.3:
             return max(0, self.rng.choice(boundaries) + self.rng.choice((-1, 0, 1)))
         return self.span(low, high)
 
     def choice(self, items: Sequence[T]) -> T:
-        """One of them."""
+        """Return a random element of a sequence."""
         return items[int(self.rng.random() * len(items))]
 
     def chance(self) -> float:
-        """What a worker is given for its jitter."""
+        """Return a random number in [0, 1) for a worker's jitter."""
         return self.rng.random()

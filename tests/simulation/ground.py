@@ -1,4 +1,4 @@
-"""What all of one seed shares: loop, dice, the store's core, the log, what was found; and its durations."""
+"""Shared parts of one seed: event loop, dice, the store, the log, findings and durations."""
 
 from collections import deque
 from collections.abc import Callable
@@ -23,16 +23,16 @@ LIVE: Final = Liveness(
     backoff_ceiling=10 * SECOND,
     checkpoint_write=2 * SECOND,
 )
-"""The relations of the defaults at a scale where a seed takes minutes of virtual time."""
+"""Default durations at a scale at which a seed takes minutes of virtual time."""
 QUIET: Final = LIVE.start_budget + LIVE.attempt_timeout + LIVE.settle_margin
 BUDGET: Final = 122_400  # of a slice, by `execution_budget`
 IN_THE_AIR: Final = LIVE.attempt_timeout + LIVE.settle_margin
-"""What a call may take from the last check to the receiver without a second effect (S-17, «What is claimed»)."""
+"""Time that a call may take from the last check to the receiver without a second effect (S-17)."""
 LOG_LINES: Final = 60
 
 
 class StoreClock:
-    """The store's own clock: the world's."""
+    """Clock of the store."""
 
     def __init__(self, loop: SimLoop) -> None:
         self._loop = loop
@@ -47,7 +47,7 @@ class StoreClock:
 
 
 class SimCore(MemoryCore):
-    """The memory store, observed: every batch that lands is shown, with what stood there before."""
+    """Memory store that reports every landed batch with the rows before it."""
 
     def __init__(self, ground: "Ground") -> None:
         super().__init__(StoreClock(ground.loop))
@@ -62,7 +62,7 @@ class SimCore(MemoryCore):
 
 
 class SimWakes:
-    """Each subscriber hears in its own process that a run may be due, unless that is lost on the way."""
+    """Wake-ups: each subscriber learns in its process that a run may be due, unless the message is lost."""
 
     def __init__(self, ground: "Ground") -> None:
         self._ground = ground
@@ -80,7 +80,7 @@ class SimWakes:
 
 
 class Ground:
-    """One seed's world without its inhabitants."""
+    """World of one seed, without its actors."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
@@ -93,27 +93,27 @@ class Ground:
         self.core = SimCore(self)
 
     def now(self) -> int:
-        """The store's real time."""
+        """Return the store's real time in ms."""
         return FIRST_INSTANT + self.loop.now
 
     def say(self, what: str, *args: Any) -> None:
-        """A line of the log, put into words only when somebody reads it."""
+        """Append a log line, formatted only when it is read."""
         self.log.append((self.loop.now, PROC.get(self.home).name, what, args))
 
     def fail(self, what: str) -> None:
-        """An invariant is broken: the seed ends here."""
+        """Record a broken invariant and end the seed."""
         self.say("VIOLATION %s", what)
         self.wrong.append(what)
         self.loop.over = True
 
     def later(self, ms: int, callback: Callable[..., object], *args: Any) -> None:
-        """Something the world does, whoever asked for it."""
+        """Schedule an action of the world, outside of any process."""
         self.loop.later(ms, callback, *args, context=self.context)
 
     def do(self, coroutine: Any) -> None:
-        """A task of the world."""
+        """Run a task of the world."""
         self.loop.create_task(coroutine, context=self.context)
 
     def lines(self) -> list[str]:
-        """The log in words."""
+        """Return the formatted log."""
         return [f"{at / SECOND:9.3f}  {who:<7} {what % args if args else what}" for at, who, what, args in self.log]

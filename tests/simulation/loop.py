@@ -1,8 +1,8 @@
-"""An event loop whose time is virtual and whose interleaving is the seed's choice.
+"""Event loop with virtual time, whose interleaving the seed chooses.
 
-Every simulated process has a queue of its own: within it, callbacks run in the order asyncio promises (authors and the
-engine may rely on that); which process runs next is drawn. One that is frozen keeps its queue and gets no turn; one
-that is dead loses it, so a crash can come between any two callbacks. Time moves only when nobody can run.
+Each simulated process has a queue. Within it callbacks run in the order that asyncio promises, because authors and the
+engine may rely on it. The seed chooses which process runs next, so any interleaving of processes can happen between two
+callbacks. Time moves only when no process can run.
 """
 
 import asyncio
@@ -21,15 +21,15 @@ STILL_MAX: Final = 20_000  # turns at one instant
 
 
 class Killed(BaseException):
-    """The process has died at this very place."""
+    """The process dies at this crash point."""
 
 
 class Spins(Exception):
-    """Something runs in a circle."""
+    """A callback loop does not end."""
 
 
 class Proc:
-    """A simulated process: its queue, and whether it gets turns."""
+    """Simulated process: its queue, and whether it may run."""
 
     __slots__ = ("dead", "frozen", "index", "listed", "name", "ready", "worker")
 
@@ -53,13 +53,13 @@ class _SimTask(asyncio.Task[Any]):
 
 
 class SimLoop(asyncio.BaseEventLoop):
-    """No selector, no thread, no real time."""
+    """Event loop without selector, threads or real time."""
 
     def __init__(self, rng: Random, home: Proc) -> None:
         super().__init__()
         self._clock_resolution = 0.0002
         self.rng = rng
-        self.home = home  # whose turn it is outside of any process: the world itself
+        self.home = home  # current process outside of any other: the world
         self.now = 0  # ms
         self.turns = 0
         self.trace = 0
@@ -75,7 +75,7 @@ class SimLoop(asyncio.BaseEventLoop):
         return self.now / SECOND
 
     def _note(self, context: dict[str, Any]) -> None:
-        """A mistake, but for what a killed process had under way: nobody is left there to read how its tasks ended."""
+        """Record an error, unless it comes from a task of a killed process."""
         task = context.get("task")
         if not (isinstance(task, _SimTask) and task.proc is not None and task.proc.dead):
             self.broken.append(context)
@@ -97,7 +97,7 @@ class SimLoop(asyncio.BaseEventLoop):
             self._active.append(proc)
 
     def later(self, ms: int, callback: Callable[..., object], *args: Any, context: Context | None = None) -> None:
-        """Call it `ms` from now, in the process of `context` (default: of the caller)."""
+        """Call it `ms` from now in the process of `context` (default: the caller's)."""
         if ms <= 0:
             self.call_soon(callback, *args, context=context)
         else:
@@ -105,18 +105,18 @@ class SimLoop(asyncio.BaseEventLoop):
 
     # --- processes ---------------------------------------------------------------------------
     def kill(self, proc: Proc) -> None:
-        """From here on none of its callbacks runs."""
+        """Run none of its callbacks any more."""
         proc.dead = True
         proc.ready.clear()
         self._unlist(proc)
 
     def freeze(self, proc: Proc) -> None:
-        """It gets no turn until it is thawed."""
+        """Suspend the process until it is thawed."""
         proc.frozen = True
         self._unlist(proc)
 
     def thaw(self, proc: Proc) -> None:
-        """It goes on where it stood."""
+        """Resume the process."""
         proc.frozen = False
         if proc.ready and not proc.dead:
             proc.listed = True
@@ -129,7 +129,7 @@ class SimLoop(asyncio.BaseEventLoop):
 
     # --- running -----------------------------------------------------------------------------
     def drive(self) -> None:
-        """Run until `over` is set, or nothing is left to run."""
+        """Run until `over` is set or no callback is left."""
         asyncio._set_running_loop(self)
         self._thread_id = threading.get_ident()
         try:
@@ -140,7 +140,7 @@ class SimLoop(asyncio.BaseEventLoop):
             asyncio._set_running_loop(None)
 
     def _active_or_later(self) -> bool:
-        """Move what is due into its queue; with nobody to run, jump to the next timer. False: nothing is left."""
+        """Queue due callbacks, or jump to the next timer. Returns False if none is left."""
         timers = self._scheduled
         while True:
             while timers and (timers[0]._cancelled or timers[0]._when * SECOND <= self.now + 1e-4):
@@ -185,10 +185,10 @@ class SimLoop(asyncio.BaseEventLoop):
                 self.broken.append({"message": "a callback failed", "exception": error})
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """Cancelled timers leave the heap when their instant comes."""
+        """Do nothing: a cancelled timer leaves the heap at its time."""
 
 
 def process_of(context: Context, proc: Proc) -> Context:
-    """This context, belonging to the process."""
+    """Return a context that belongs to the process."""
     context.run(PROC.set, proc)
     return context

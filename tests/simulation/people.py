@@ -1,4 +1,4 @@
-"""What people do in a seed: they decide, early, late and twice; signal; cancel; and answer what runs ask of them."""
+"""People of a seed: they decide early, late and twice, signal, cancel, and answer attention."""
 
 import json
 from collections.abc import Coroutine
@@ -21,7 +21,7 @@ ROUND_MS = 45 * SECOND  # how often the operators look at what waits for them
 
 
 class People:
-    """All of them."""
+    """Approvers and operators of a seed."""
 
     def __init__(self, ground: Ground, receivers: Receivers, runs: list[str]) -> None:
         self.ground = ground
@@ -29,7 +29,7 @@ class People:
         self.runs = runs
         self.store: Any = Wire(ground, Proc("people", 99))
         self.signals = 0
-        self.acknowledged: set[tuple[str, str]] = set()  # signals whose sender was told that they were left
+        self.acknowledged: set[tuple[str, str]] = set()  # signals whose sender got True
         self._answered: dict[tuple[str, str], int] = {}
 
     def begin(self) -> None:
@@ -48,7 +48,7 @@ class People:
 
     # --- approvals -------------------------------------------------------------------------------
     def asked(self, approval: Approval) -> None:
-        """An approval is pending: somebody will decide, or nobody."""
+        """Schedule decisions about a pending approval, or none."""
         dice, left = self.ground.dice, approval.within_until - approval.asked_at
         if dice.happens("decided_at_expiry", 0.5):
             wait = left + dice.choice((-1, 0, 1))
@@ -78,7 +78,7 @@ class People:
 
     # --- signals ---------------------------------------------------------------------------------
     def waits(self, wait: Wait) -> None:
-        """A wait is declared: signals come, or not."""
+        """Schedule signals for a declared wait, or none."""
         dice = self.ground.dice
         if wait.kind == "sleep":
             return
@@ -107,13 +107,13 @@ class People:
 
     # --- cancels and clocks ------------------------------------------------------------------------
     def cancel_some(self) -> None:
-        """Somebody cancels a run."""
+        """Cancel a random run."""
         run = self.ground.dice.choice(self.runs)
         self.ground.say("somebody cancels %s", run)
         self._try(commands.cancel(self.store, tenant=TENANT, run=run, actor="sue", reason="no longer needed"))
 
     def skip_clock(self) -> None:
-        """Business time skips ahead: to the next deadline, or one ms beside it, or anywhere."""
+        """Skip business time to the next deadline, one ms beside it, or a random instant."""
         core, dice = self.ground.core, self.ground.dice
         now, mapping = core.now(), core.mapping()
         rows = [r for r in core.rows.under(APPROVAL, ()) if isinstance(r, Approval)]
@@ -127,7 +127,7 @@ class People:
 
     # --- attention -------------------------------------------------------------------------------
     def flagged(self, run: Run) -> None:
-        """A run calls a person."""
+        """Answer the attention of a run."""
         dice = self.ground.dice
         for each in attention_of(run):
             boundary: tuple[int, ...] = ()
@@ -186,7 +186,7 @@ class People:
         return first.get(reason, Choice.CONTINUE)
 
     async def _resolve(self, run: Run, each: Attention, no: bool) -> None:
-        """The operator asks the receiver by telephone; `no`: says that it did not happen, if it has not so far."""
+        """Answer an uncertain effect from the receiver's records. `no`: answer "did not happen" if it has not."""
         effect = self._effect(run, each)
         if effect is None or effect.status is not EffectStatus.UNCERTAIN:
             return
@@ -208,7 +208,7 @@ class People:
         )
 
     async def _undo_failed(self, run: Run, each: Attention) -> None:
-        """The operator asks the receiver whether the undo happened, and has it tried again, or says that it is done."""
+        """Let a failed undo be tried again, or answer that it is done, from the receiver's records."""
         undo = self._effect(run, each)
         if undo is None or self.ground.now() < undo.settle_after:
             return  # the next round
@@ -224,7 +224,7 @@ class People:
 
     # --- the round -------------------------------------------------------------------------------
     def _go_round(self) -> None:
-        """Whatever still waits for somebody is looked at again: nobody forgets a run for ever."""
+        """Check all waiting runs again, so that no run is forgotten."""
         for run in self.ground.core.rows.under(RUN, (TENANT,)):
             assert isinstance(run, Run)
             if is_over(run):
@@ -241,7 +241,7 @@ class People:
 
 
 def allowed(workflow: str, reason: Reason) -> bool:
-    """May this reason come up in a run of this workflow without being a finding?"""
+    """Return True if this reason may appear in a run of this workflow without a finding."""
     everywhere = {
         Reason.EFFECT_UNCERTAIN,
         Reason.APPROVAL_TIMEOUT,

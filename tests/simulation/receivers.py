@@ -19,7 +19,7 @@ BEHAVIOURS: Final = ("acts_then_silent", "acts_then_5xx", "5xx", "429", "says_no
 
 
 class Request(NamedTuple):
-    """One call on its way."""
+    """One call in flight."""
 
     key: str
     mode: str
@@ -30,7 +30,7 @@ class Request(NamedTuple):
 
 
 class Execution(NamedTuple):
-    """The receiver acted."""
+    """One action of a receiver."""
 
     at: int
     air_ms: int  # since the caller's last check
@@ -39,7 +39,7 @@ class Execution(NamedTuple):
 
 
 class Receivers:
-    """All of a seed's receivers, and their books."""
+    """All receivers of a seed, and their records."""
 
     def __init__(self, ground: Ground) -> None:
         self.ground = ground
@@ -47,13 +47,13 @@ class Receivers:
         self.modes: dict[str, str] = {}
         self.longest_air: dict[str, int] = {}
         self.flying = 0
-        self._answers: dict[str, tuple[int, str | Exception]] = {}  # what a receiver that dedupes remembers
+        self._answers: dict[str, tuple[int, str | Exception]] = {}  # records of a receiver that deduplicates
         self.on_send: Callable[[str, dict[str, Any]], None] = lambda key, args: None
         self.on_execute: Callable[[str], None] = lambda key: None
 
     # --- in the caller's process -----------------------------------------------------------------
     async def call(self, mode: str, what: str, **args: Any) -> str:
-        """One attempt, as the author's activity makes it. Raises what tells the engine how it ended."""
+        """Receive one attempt of an activity. Raises the exceptions that an HTTP client would."""
         ground, dice = self.ground, self.ground.dice
         key = this_call().idempotency_key
         self.modes[key] = mode
@@ -84,7 +84,7 @@ class Receivers:
         return dice.span(1, 3 * SECOND) if dice.rng.random() < dice.latency else 0
 
     async def find(self, what: str) -> Happened[str] | DidNotHappen | Unknown:
-        """The question whether the receiver has it."""
+        """Answer a reconcile."""
         ground = self.ground
         key = this_call().idempotency_key
         answer = ground.loop.create_future()

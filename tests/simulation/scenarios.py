@@ -1,6 +1,7 @@
-"""The workflows that are simulated. To add one: a function decorated with @scenario that answers a Workflow.
+"""Workflows of the simulation.
 
-Bodies are ordinary authors' code that raises nothing unexpected: an `exception` in a run's attention is a finding.
+To add one, decorate a function that returns a Workflow with @scenario. Bodies are ordinary author's code that raises
+nothing unexpected: an `exception` in a run's attention is a finding.
 """
 
 from collections.abc import Callable
@@ -33,7 +34,7 @@ NONE: Final = "a simulated receiver takes nothing back"
 
 
 class At:
-    """The receivers of the seed that is being played."""
+    """Receivers of the current seed."""
 
     world: Receivers
 
@@ -41,13 +42,13 @@ class At:
 # --- activities, one of each kind -----------------------------------------------------------------
 @activity(key="order/{what}", no_undo=NONE)
 async def order(what: str, amount: int = 1) -> str:
-    """Ask: the receiver neither dedupes nor answers questions."""
+    """Ask: the receiver neither deduplicates nor answers questions."""
     return await At.world.call("ask", what, amount=amount)
 
 
 @activity(key="book/{what}", no_undo=NONE, if_uncertain=resend(remembered_for=timedelta(milliseconds=WINDOW)))
 async def book(what: str) -> str:
-    """Repeat: the receiver dedupes, for a while."""
+    """Resend: the receiver deduplicates for a while."""
     return await At.world.call("repeat", what)
 
 
@@ -64,13 +65,13 @@ async def find_reservation(what: str) -> Happened[str] | DidNotHappen | Unknown:
 
 @activity(key="pay/{what}", no_undo=NONE)
 async def pay(what: str, cents: int) -> str:
-    """Ask, and only what a person approved."""
+    """Ask, and only with an approval."""
     return await At.world.call("ask", what, cents=cents)
 
 
 @activity(key="seat/{what}")
 async def seat(what: str) -> str:
-    """Reconcile, and can be undone: by asking a person on doubt."""
+    """Reconcile; the undo asks a person."""
     return await At.world.call("reconcile", what)
 
 
@@ -86,7 +87,7 @@ async def free_seat(done: str, what: str) -> str:
 
 @activity(key="car/{what}", if_uncertain=resend(remembered_for=timedelta(milliseconds=WINDOW)))
 async def car(what: str) -> str:
-    """Repeat, and can be undone: by repeating."""
+    """Resend; so does the undo."""
     return await At.world.call("repeat", what)
 
 
@@ -96,13 +97,13 @@ async def return_car(done: str, what: str) -> str:
 
 
 async def find_refund(done: str, what: str, cents: int) -> Happened[object] | DidNotHappen | Unknown:
-    """Is the deposit back?"""
+    """Return whether the deposit was paid back, as a reconcile answer."""
     return await At.world.find(what)
 
 
 @activity(key="deposit/{what}")
 async def deposit(what: str, cents: int) -> str:
-    """Ask, and can be undone: by asking the receiver."""
+    """Ask; the undo asks the receiver."""
     return await At.world.call("ask", what, cents=cents)
 
 
@@ -113,19 +114,19 @@ async def refund(done: str, what: str, cents: int) -> str:
 
 @lookup
 async def price(what: str, release: int) -> int:
-    """What differs between two releases of the code."""
+    """Return the amount, which differs between two releases."""
     return 100 * release
 
 
 class State(BaseModel):
-    """What runs keep."""
+    """State of the simulated runs."""
 
     said: list[str] = []
     rounds: int = 0
 
 
 class Word(BaseModel):
-    """What signals bring."""
+    """Payload of a signal."""
 
     n: int = 0
 
@@ -133,7 +134,7 @@ class Word(BaseModel):
 # --- the table --------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Scenario:
-    """A workflow, and what may call a person in it beside what may in every one."""
+    """Workflow, and the reasons for which it may call a person besides the common ones."""
 
     name: str
     workflow: Workflow[State]
@@ -147,7 +148,7 @@ Ctx = Context[State]
 
 
 def scenario(*reasons: Reason, **options: Any) -> Callable[[Callable[[], Workflow[State]]], None]:
-    """Adds one to the table. `reasons`: attention that is no finding in it."""
+    """Register a scenario. `reasons`: attention that is no finding in it."""
 
     def add(make: Callable[[], Workflow[State]]) -> None:
         name = make.__name__
@@ -157,7 +158,7 @@ def scenario(*reasons: Reason, **options: Any) -> Callable[[Callable[[], Workflo
 
 
 async def attempt(ctx: Ctx, call: Activity[Any, str], *args: Any) -> None:
-    """Do it; a definite no is an answer like others, attempts used up are not."""
+    """Make a call; treat a refusal as an answer, used-up attempts as an error."""
     try:
         ctx.state.said.append(await ctx.do(call, *args))
     except Refused as error:
@@ -172,7 +173,7 @@ def second(n: float) -> timedelta:
 
 @scenario()
 def trip() -> Workflow[State]:
-    """One write of each mode, in two nodes."""
+    """Return a workflow with one effect of each mode, in two nodes."""
     flow = Workflow("trip", state=State, ceiling=second(900))
 
     @flow.node(start=True)
@@ -191,7 +192,7 @@ def trip() -> Workflow[State]:
 
 @scenario(Reason.POLICY_DENIED, Reason.CONTRADICTION, Reason.WALK_DIVERGED)
 def gate() -> Workflow[State]:
-    """A person approves an amount that the next release computes anew; or sends it round once more."""
+    """Return a workflow with an approval whose amount the next release computes again, or a further round."""
     flow = Workflow("gate", state=State, ceiling=second(900))
 
     @flow.node(start=True, max_visits=3)
@@ -210,14 +211,14 @@ def gate() -> Workflow[State]:
 
     @flow.node
     async def settle(ctx: Ctx) -> Literal["again"]:
-        """By now it may be another release, with another idea of the amount."""
+        """Pay; another release may be loaded, with another amount."""
         await ctx.sleep(second(5), name="a-while")
         await attempt(ctx, pay, "bill", 100 * RELEASE.get())
         return "again"
 
     @flow.node
     async def again(ctx: Ctx) -> None:
-        """The same bill, in a visit of its own: it needs an approval of its own."""
+        """Pay the same bill in a later visit, which needs another approval."""
         decision = await ctx.approval(pay.plan("bill", 100), summary="once more", by=role("boss"), within=second(60))
         if decision.chosen is not None:
             await attempt(ctx, pay, "bill", 100)
@@ -227,7 +228,7 @@ def gate() -> Workflow[State]:
 
 @scenario()
 def fan() -> Workflow[State]:
-    """Many at once: one no or one wait does not disturb the others."""
+    """Return a workflow of concurrent calls, in which a refusal or a wait does not disturb the others."""
     flow = Workflow("fan", state=State, ceiling=second(900))
 
     @flow.node(start=True)
@@ -255,7 +256,7 @@ def fan() -> Workflow[State]:
 
 @scenario(signals=("go", "bid"))
 def post_office() -> Workflow[State]:
-    """Signals, deadlines, and a write after each."""
+    """Return a workflow of signals and deadlines, with an effect after each."""
     flow = Workflow("post_office", state=State, ceiling=second(900))
 
     @flow.node(start=True)
@@ -275,7 +276,7 @@ def post_office() -> Workflow[State]:
 
 @scenario(Reason.UNDO_FAILED)
 def saga() -> Workflow[State]:
-    """Three writes that can be undone, each on terms of its own; then it ends well, failed, or stopped."""
+    """Return a workflow of three effects with different undo terms, which completes, fails or is cancelled."""
     flow = Workflow("saga", state=State, ceiling=second(900))
 
     @flow.node(start=True)

@@ -1,4 +1,4 @@
-"""One seed, played: what it did, what it found, and how to play it again."""
+"""One seed: play it, its findings, and how to play it again."""
 
 import gc
 import logging
@@ -25,11 +25,11 @@ from tests.simulation.workers import Workers
 STORM_MIN: Final = 60 * SECOND
 STORM_MAX: Final = 500 * SECOND
 CALM_MAX: Final = 3_000 * SECOND  # after the last fault: by then everything has ended (I39)
-AFTERMATH: Final = 45 * SECOND  # what woke late, or is still in the air, may do harm for so long
+AFTERMATH: Final = 45 * SECOND  # time for which a late process or a call in flight may still do harm
 
 
 class Played(NamedTuple):
-    """What came of one seed."""
+    """Result of one seed."""
 
     seed: int
     wrong: tuple[str, ...]
@@ -41,7 +41,7 @@ class Played(NamedTuple):
 
 
 class Game:
-    """One seed from its beginning to its end."""
+    """One seed from its start to its end."""
 
     def __init__(self, seed: int) -> None:
         ground = self.ground = Ground(seed)
@@ -96,7 +96,7 @@ class Game:
                 return
 
     def _calm(self) -> None:
-        """The storm is over: whatever was broken is mended."""
+        """End all faults and repair the processes."""
         if self.ground.dice.storm:
             self.ground.say("the storm is over")
             self.ground.dice.storm = False
@@ -105,7 +105,7 @@ class Game:
             self.watch.ask_fsck()
 
     def _look(self) -> None:
-        """Is it over? Is it stuck?"""
+        """Check whether the seed is over or stuck."""
         ground = self.ground
         if self.watch.ended == len(self.runs):
             self._calm()
@@ -125,7 +125,7 @@ def _stuck(run: Run) -> str:
 
 
 def play(seed: int, lines: int = 0) -> Played:
-    """Play one seed, from nothing; `lines`: keep so many of its log, whatever comes of it."""
+    """Play one seed from the start; `lines`: number of log lines to keep."""
     game = Game(seed)
     if lines:
         game.ground.log = deque(maxlen=lines)
@@ -139,9 +139,9 @@ def play(seed: int, lines: int = 0) -> Played:
 
 
 def prepare() -> None:
-    """Once for each process: quiet logs, and a collector that does not run in the middle of a seed."""
+    """Silence logs and stop the garbage collector, once for each process."""
     logging.disable(logging.CRITICAL)
-    warnings.simplefilter("ignore", RuntimeWarning)  # coroutines of the dead, which nobody awaits any more
+    warnings.simplefilter("ignore", RuntimeWarning)  # coroutines of dead processes, which are never awaited
     unserved_versions.topology_of = cache(
         unserved_versions.topology_of
     )  # read from the sources at each start of a worker
@@ -155,7 +155,7 @@ def prepare() -> None:
 
 
 def played(seed: int, lines: int = 0) -> Played:
-    """Play one seed and leave nothing behind."""
+    """Play one seed and restore the process's state."""
     result = play(seed, lines)
     if seed % 50 == 0:
         gc.collect()

@@ -1,4 +1,4 @@
-"""What the simulated seeds have found in the engine, each as a test of its own."""
+"""Failures of the engine that simulated seeds have found, as separate tests."""
 
 import asyncio
 from collections.abc import Callable
@@ -22,7 +22,7 @@ def played(test: Callable[[World], Any]) -> None:
 
 @pytest.mark.req("RUN-3", "RUN-6")
 def test_a_store_that_is_away_at_the_end_calls_nobody() -> None:
-    """The slots to hand on cannot be read: that is the store's trouble, not the author's."""
+    """The slots to hand on cannot be read: a fault of the store, not of the author."""
 
     async def test(world: World) -> None:
         world.add_slots("t", 1)
@@ -65,7 +65,7 @@ def test_a_slot_that_was_handed_to_a_run_which_took_another_goes_on() -> None:
 
 @pytest.mark.req("EFF-2", "EFF-8")
 def test_a_cancel_between_two_attempts_does_not_deny_the_first() -> None:
-    """The first attempt perhaps acted; a cancel comes with the intent of the second: nobody says it did not happen."""
+    """The first attempt may have happened; a cancel comes with the intent of the second: it stays uncertain."""
 
     async def test(world: World) -> None:
         shop = Receiver(Perhaps("502"), dedupes=True)
@@ -81,7 +81,7 @@ def test_a_cancel_between_two_attempts_does_not_deny_the_first() -> None:
 
 @pytest.mark.req("EFF-1", "EFF-8")
 def test_no_node_is_left_over_an_effect_whose_record_was_refused() -> None:
-    """The advance was submitted before anybody knew; it must not pass over the open effect (S-7)."""
+    """The advance was submitted before the refusal was known; it must not skip the open effect (S-7)."""
 
     async def test(world: World) -> None:
         calls: list[int] = []
@@ -90,7 +90,7 @@ def test_no_node_is_left_over_an_effect_whose_record_was_refused() -> None:
         @activity(key="order/{what}", if_uncertain=resend(remembered_for=timedelta(hours=24)), no_undo="a test")
         async def order(what: str) -> str:
             calls.append(1)
-            if len(calls) == 1:  # somebody writes the row meanwhile: the record will name a version that is gone
+            if len(calls) == 1:  # another process writes the row, so the record names an old version
                 (row,) = world.core.rows.under(EFFECT, ("t", "r1"))
                 assert isinstance(row, Effect)
                 world.core.rows.put(EFFECT, row[:4], row._replace(version=row.version + 1))

@@ -1,4 +1,4 @@
-"""A slice of the simulated seeds: nothing is found, each is played alike again, and what is removed is missed."""
+"""A sample of the simulated seeds: no findings, repeatable, and each removed safeguard is found."""
 
 import os
 import subprocess
@@ -21,7 +21,7 @@ QUICK = (
 
 
 def simulate(*args: str, hash_seed: str = "0") -> subprocess.CompletedProcess[str]:
-    """In a process of its own: it takes the clock, the logs and the collector for itself."""
+    """Run in a separate process, because it takes the clock, the logs and the garbage collector."""
     return subprocess.run(
         [sys.executable, "-m", "tests.simulation", *args],
         cwd=ROOT, capture_output=True, text=True, check=False, env={**os.environ, "PYTHONHASHSEED": hash_seed},

@@ -1,7 +1,7 @@
-"""The invariants, looked at with every commit, every request and every deed of a receiver.
+"""Invariants, checked with every commit, every request and every action of a receiver.
 
-None of them asks the code under test whether it is right: they compare rows before and after, who wrote them, what the
-store's clock said, and what the receivers saw. The names are those of docs/reliability.md.
+No check asks the code under test. Each compares the rows before and after, their writer, the store's clock, and the
+records of the receivers.
 """
 
 import json
@@ -58,7 +58,7 @@ OPEN: Final = (EffectStatus.INTENDED, EffectStatus.UNCERTAIN)
 
 
 class Watch:
-    """All that must hold, of one seed."""
+    """Invariants of one seed."""
 
     def __init__(self, ground: Ground, receivers: Receivers, people: People) -> None:
         self.ground = ground
@@ -66,7 +66,7 @@ class Watch:
         self.receivers = receivers
         self.people = people
         self.ended = 0
-        self._effects: dict[str, tuple[str, str, int, str]] = {}  # idempotency key -> where its row stands
+        self._effects: dict[str, tuple[str, str, int, str]] = {}  # idempotency key -> key of its row
         self._human: dict[str, int] = defaultdict(int)  # decisions of people that allow one more execution
         self._flags: dict[tuple[str, str], list[Attention]] = defaultdict(list)
         self._consumed: dict[str, str] = {}
@@ -98,7 +98,7 @@ class Watch:
             self._slots(batch)
 
     def _holds(self, run: Run | None, what: str) -> None:
-        """The process that writes holds the run."""
+        """Check that the writing process holds the run."""
         by = self.ground.core.landing
         if run is None or (by.worker and run.owner != by.name):
             self.wrong("I11", f"{by.name} wrote {what}, which is held by {run.owner or 'nobody' if run else 'nobody'}")
@@ -148,14 +148,14 @@ class Watch:
             self.wrong("I12", f"{new.run} was taken from {old.owner or 'nobody'}, not due and not closed")
 
     def _together(self, new: Run) -> None:
-        """No worker owns more runs than any of them allows (S-5)."""
+        """Check that no worker owns more runs than any of them allows (S-5)."""
         held = [run for run in self.rows.owned(new.owner) if run[:2] != new[:2]]
         groups = [group for run in (*held, new) if (group := group_of(run))]
         if groups and len(held) + 1 > min(groups):
             self.wrong("S-5", f"{new.owner} took {new.run} beside {len(held)} others; of a group of {min(groups)}")
 
     def _asleep(self, new: Run, batch: Batch) -> None:
-        """It sleeps: nothing that has come for it may be unread (S-1)."""
+        """Check that a parked run has no unread message (S-1)."""
         notes = [n for n in self.rows.under(MESSAGE, new[:2]) if isinstance(n, Message)]
         stops = [a for a in attention_of(new) if a.reason not in OVERLAY_ONLY]
         if stops or new.status is not RunStatus.WAITING:
@@ -170,7 +170,7 @@ class Watch:
                 self.wrong("S-1", f"{new.run} sleeps though {wait.name} has come")
 
     def _attention(self, old: Run, new: Run) -> None:
-        """A run that called a person moves on only after a person has answered (I6)."""
+        """Check that a flagged run continues only after an answer (I6)."""
         before = attention_of(old)
         for each in attention_of(new):
             if each not in before:
@@ -243,7 +243,7 @@ class Watch:
             self._cancelled_first.add(key)
 
     def _sent(self, key: str, args: dict[str, Any]) -> None:
-        """A request leaves the caller: it is intended, exactly so, and may still be sent (I2, I7, S-4)."""
+        """Check a request: intended with exactly these arguments, and within its deadline (I2, I7, S-4)."""
         place = self._effects.get(key)
         row = self.rows.get(EFFECT, place) if place else None
         if not isinstance(row, Effect):
@@ -270,7 +270,7 @@ class Watch:
             self._approved(key, row)
 
     def _undo_sent(self, key: str, undo: Effect) -> None:
-        """Undo goes backwards, of what was done, once nothing is open (I34)."""
+        """Check that undo goes backwards over finished effects, once nothing is open (I34)."""
         for row in self.rows.under(EFFECT, undo[:2]):
             assert isinstance(row, Effect)
             if row.undoes:
@@ -294,12 +294,12 @@ class Watch:
         plan = next(p for p in json.loads(approval.plans) if p["digest"] == approval.chosen)
         if json.loads(plan["arguments"]) != json.loads(row.args):
             self.wrong("I27", f"{key} is sent with {row.args!r}, approved was {plan['arguments']}")
-        at = self._intended_at[key]  # a skip that lands after the intent is heard of by nobody in time
+        at = self._intended_at[key]  # the holder cannot know of a skip that lands after the intent
         if at.business + self.ground.now() - at.real >= approval.valid_until:
             self.wrong("S-20", f"{key} is sent after its approval lapsed")
 
     def _executed(self, key: str) -> None:
-        """The receiver acted: once, or a person said that it had not, or it was in the air too long (I1)."""
+        """Check that the receiver acted once, unless a person or a call in flight explains it (I1)."""
         times = len(self.receivers.executed[key])
         late = self.receivers.longest_air[key] > IN_THE_AIR and self.receivers.modes[key] != "ask"
         if times > 1 + self._human[key] and not late:
@@ -380,12 +380,12 @@ class Watch:
             self.wrong("I32", f"two runs were admitted to one slot: {names}")
 
     def people_about(self, run: Run) -> None:
-        """A run was started."""
+        """Record that a run was started."""
         self.ground.say("%s of %s is started", run.run, run.workflow)
 
     # --- the end -----------------------------------------------------------------------------------
     def ask_fsck(self) -> None:
-        """What `outlast fsck` says of every run's rows."""
+        """Run `outlast fsck` on the rows of every run."""
         core = self.ground.core
         for run in self.rows.under(RUN, ()):
             rows = self.people.store.snapshot(run[:2])
@@ -394,7 +394,7 @@ class Watch:
                 self.wrong(f"fsck {found.check}", f"{found.kind} {found.key}: {found.text}")
 
     def at_the_end(self) -> None:
-        """When all is over: the ledger tells the truth, and nothing is left."""
+        """Check at the end that the ledger matches the receivers and nothing is left."""
         for row in self.rows.under(EFFECT, ()):
             assert isinstance(row, Effect)
             key = idempotency_key(row.tenant, row.run, row.visit, row.key)

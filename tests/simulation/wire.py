@@ -23,7 +23,7 @@ LISTS: Final = ("page", "tally", "next_due", "queued", "owned", "moving")
 
 
 class Wire:
-    """The store as one process sees it."""
+    """Store as one process sees it."""
 
     def __init__(self, ground: Ground, proc: Proc) -> None:
         self.url = "memory:"
@@ -43,7 +43,7 @@ class Wire:
         self.forget = self._inner.forget
 
     def snapshot(self, run: tuple[str, str]) -> RunRows:
-        """All rows of a run at this moment, past every fault."""
+        """Return all rows of a run now, without faults."""
         rows = self._inner._run_rows(run, self.ground.core.now())
         assert rows is not None
         return rows
@@ -63,7 +63,7 @@ class Wire:
     async def _on_the_way_back(self, *, lost: bool = False) -> None:
         dice = self.ground.dice
         if lost and dice.happens("store_after", MOST["store_after"]):
-            raise Uncertain("it may have happened; nobody was told")
+            raise Uncertain("it may have happened; the answer was lost")
         if dice.happens("store_late", MOST["store_late"]):
             await asyncio.sleep(dice.span(SECOND, 40 * SECOND) / SECOND)
         elif dice.rng.random() < dice.latency:
@@ -91,16 +91,16 @@ class Wire:
         return answer
 
     def _pump(self) -> None:
-        """What was slow lands, in order."""
+        """Land delayed commits in order."""
         while self._queue:
             commit, chain, answer = self._queue.popleft()
             try:
                 self._land(commit, chain, answer)
-            except Killed:  # the process died at a crash point of this very commit: what was behind it is not sent
+            except Killed:  # the process died at a crash point of this commit: later ones are not sent
                 self._queue.clear()
 
     def drop(self) -> None:
-        """The process has died, and what it had sent is lost with it."""
+        """Drop the unsent commits of a dead process."""
         self._queue.clear()
 
     def _land(self, commit: Commit, chain: Chain | None, answer: "asyncio.Future[Done]") -> None:
@@ -109,7 +109,7 @@ class Wire:
         dice = self.ground.dice
         error = inner.exception()
         if error is None and dice.happens("store_after", MOST["store_after"]):
-            error = Uncertain("it may have landed; nobody was told")
+            error = Uncertain("it may have landed; the answer was lost")
             if chain is not None:
                 chain.broken = True
         if dice.happens("store_late", MOST["store_late"]):
@@ -145,7 +145,7 @@ class Wire:
         return await self._inner.set_mapping(mapping, rearm)
 
     def hasten(self) -> None:
-        """Nothing lingers here but on the wire itself."""
+        """Do nothing, because commits are delayed by the wire only."""
 
     # --- reading -----------------------------------------------------------------------------------
     def __getattr__(self, name: str) -> Callable[..., Any]:
@@ -182,7 +182,7 @@ class Wire:
 
 def _refuse(answer: "asyncio.Future[Done]", error: BaseException) -> None:
     answer.set_exception(error)
-    answer.exception()  # read: a refused commit that nobody awaits is no mistake
+    answer.exception()  # read, because a refused commit without an awaiter is no error
 
 
 def _give(answer: "asyncio.Future[Done]", error: BaseException | None, done: Done | None) -> None:

@@ -1,4 +1,4 @@
-"""Simulated worker processes: started, killed, frozen, drained, cut off, replaced; and the clocks each of them sees."""
+"""Simulated worker processes: started, killed, frozen, drained, disconnected and replaced, and their clocks."""
 
 import asyncio
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ RELEASE: ContextVar[int] = ContextVar("which release of the code a process runs"
 
 
 class ProcClock:
-    """The clocks of one machine."""
+    """Clocks of one machine."""
 
     def __init__(self, loop: SimLoop) -> None:
         self._loop = loop
@@ -41,7 +41,7 @@ class ProcClock:
 
 
 class Simulated:
-    """One worker process."""
+    """Simulated worker process."""
 
     def __init__(self, ground: Ground, workflows: Sequence[Workflow[Any]], name: str, index: int, release: int) -> None:
         dice = ground.dice
@@ -67,7 +67,7 @@ class Simulated:
 
 
 class Workers:
-    """The machines of a seed, and who starts new ones."""
+    """Machines of a seed, and the restarts of their workers."""
 
     def __init__(self, ground: Ground, workflows: Sequence[Workflow[Any]]) -> None:
         self.ground = ground
@@ -82,7 +82,7 @@ class Workers:
         self._until_point = 1 << 60
 
     def begin(self) -> None:
-        """Start them, and let the faults come."""
+        """Start the workers and their faults."""
         for _ in range(self.wanted):
             self._start()
         loop, dice = self.ground.loop, self.ground.dice
@@ -104,7 +104,7 @@ class Workers:
         each.task.add_done_callback(lambda task: self._ended(each, task), context=self.ground.context)
 
     def _ended(self, each: Simulated, task: "asyncio.Task[None]") -> None:
-        """It drained, was closed by another, or could not reach the store: a new one is started."""
+        """Start a new worker after one drained, was closed, or could not reach the store."""
         error = None if task.cancelled() else task.exception()
         if error is not None and not isinstance(error, StoreError | Killed):
             self.ground.fail(f"the worker {each.proc.name} fell over: {error!r}")
@@ -136,7 +136,7 @@ class Workers:
             getattr(self, f"_{fault}")(each)
 
     def kill(self, each: Simulated) -> None:
-        """SIGKILL. What it had sent to the store may still land."""
+        """Kill the process (SIGKILL). Commits in flight may still land."""
         if each.proc.dead:
             return
         self.ground.loop.kill(each.proc)
@@ -206,7 +206,7 @@ class Workers:
 
     def _blackout(self, each: Simulated) -> None:
         until = self.ground.loop.now + self.ground.dice.near(FROZEN_FOR, SECOND, 60 * SECOND)
-        self.ground.say("nobody reaches the store until %d", until)
+        self.ground.say("no process reaches the store until %d", until)
         for other in self.living.values():
             other.wire.away_until = max(other.wire.away_until, until)
 
@@ -218,7 +218,7 @@ class Workers:
 
     # --- the end ---------------------------------------------------------------------------------------
     def heal(self) -> None:
-        """No fault from here on: what is frozen goes on, what is missing is started."""
+        """End all faults: thaw frozen processes and start missing ones."""
         self.ground.loop.countdown = 1 << 60
         for each in list(self.living.values()):
             self._thaw(each, 0)
@@ -226,5 +226,5 @@ class Workers:
             self._start()
 
     def unfinished(self) -> list[Run]:
-        """The runs that have not ended."""
+        """Return the runs that have not ended."""
         return [r for r in self.ground.core.rows.under(RUN, ()) if isinstance(r, Run) and not is_over(r)]
