@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from outlast.cli.settings import Settings
+from outlast.cli.settings import CliSettings
 from tests.cli.conftest import Terminal
 
 
@@ -105,7 +105,9 @@ def test_a_file_that_holds_no_secret_is_a_mistake(outlast: Terminal, tmp_path: P
 
 def test_a_store_that_is_advised_can_be_pasted_into_a_shell() -> None:
     url = "postgresql://app@db/app?schema=a"
-    assert shlex.split(Settings(store=url).where()) == ["--store", url] and f"'{url}'" in Settings(store=url).where()
+    assert (
+        shlex.split(CliSettings(store=url).where()) == ["--store", url] and f"'{url}'" in CliSettings(store=url).where()
+    )
 
 
 def test_liveness_from_the_environment_is_the_workers(outlast: Terminal) -> None:

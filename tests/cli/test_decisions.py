@@ -4,7 +4,7 @@ import pytest
 
 from outlast.cli.run_page import doubt_lines
 from outlast.cli.screen import Screen
-from outlast.cli.settings import Settings
+from outlast.cli.settings import CliSettings
 from outlast.core.rows import Run, is_over
 from tests.cli.conftest import MODULE, Terminal, eventually
 
@@ -154,7 +154,7 @@ def test_a_doubt_is_shown_with_its_ways_out(doubtful: Terminal) -> None:
 
 def test_did_not_happen_is_offered_once_it_would_be_taken() -> None:
     view = {"run": "r1", "key": "k", "settles_in_ms": 0, "settle_after_real": "2026-03-02T14:03:20Z", "evidence": []}
-    screen = Screen(Settings(utc=True))
+    screen = Screen(CliSettings(utc=True))
     (line,) = doubt_lines(screen, view)
     assert line.endswith("outlast effects resolve r1 k --happened ID | --did-not-happen | --give-up --reason …")
     line, when = doubt_lines(screen, {**view, "settles_in_ms": 90_000})

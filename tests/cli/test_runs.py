@@ -9,7 +9,7 @@ import pytest
 
 from outlast.cli.run_page import rounds, told, way
 from outlast.cli.screen import Screen
-from outlast.cli.settings import Settings
+from outlast.cli.settings import CliSettings
 from outlast.core.rows import Run, is_over
 from outlast.store.write_lock import WriteLock
 from tests.cli.conftest import PATIENCE_S, Terminal, eventually, waits_for
@@ -437,7 +437,7 @@ def test_of_a_way_without_rounds_the_end_is_shown() -> None:
     nodes = [f"n{n}" for n in range(1, 31)]
     visits = [{"node": name, "visit": n, "entered_at": at, "left_at": at} for n, name in enumerate(nodes, 1)]
     view = {"run": "r1", "visits": visits, "visit": 30, "status": "completed"}
-    first, *rest = way(Screen(Settings()), view)
+    first, *rest = way(Screen(CliSettings()), view)
     assert first == "… 10 visits before → outlast runs events r1" and len(rest) == 20 and rest[0].startswith("✓ n11 ")
 
 

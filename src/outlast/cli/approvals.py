@@ -6,13 +6,13 @@ from typing import Any, NamedTuple
 
 import click
 
-from outlast.cli.client import Client
+from outlast.cli.client import OutlastClient
 from outlast.cli.exit_codes import OK
 from outlast.cli.modules import load_workflows
 from outlast.cli.screen import Screen
 from outlast.cli.session import client as client_of
 from outlast.cli.session import on_client, reads_client, settings_now, warn_unserved
-from outlast.cli.settings import Group, Settings
+from outlast.cli.settings import CliSettings, Group
 from outlast.cli.text import json_escaped
 from outlast.core.durations import span
 from outlast.core.events import EventType
@@ -32,7 +32,7 @@ class Resumed(NamedTuple):
     then: str
 
 
-async def resumed(client: Client, run: str, seq: int) -> Resumed | None:
+async def resumed(client: OutlastClient, run: str, seq: int) -> Resumed | None:
     """Wait at most 5 s until the run continues after event `seq`. Return None if no worker takes it."""
     clock = SystemClock()
     asked = clock.mono()
@@ -66,7 +66,7 @@ def approvals() -> None:
 @click.option("--cursor", default="", help="Continue after the previous page.")
 @reads_client
 async def ls(
-    client: Client, screen: Screen, every: bool, mine: bool, overdue: bool, limit: int, cursor: str
+    client: OutlastClient, screen: Screen, every: bool, mine: bool, overdue: bool, limit: int, cursor: str
 ) -> int:  # fmt: skip
     """List the pending approvals, newest first."""
     status = "" if every or overdue else ApprovalStatus.PENDING.value
@@ -99,7 +99,7 @@ def _row(screen: Screen, view: dict[str, Any]) -> tuple[str, ...]:
 @approvals.command("show")
 @click.argument("approval")
 @reads_client
-async def show(client: Client, screen: Screen, approval: str) -> int:
+async def show(client: OutlastClient, screen: Screen, approval: str) -> int:
     """Show the exact call, who may decide, and until when."""
     view = await client.approval(approval)
     if screen.data(view):
@@ -195,7 +195,7 @@ def approve(approval: str, reason: str, alternative: int, changes: tuple[str, ..
 
 
 async def _approve(
-    settings: Settings, approval: str, reason: str, alternative: int, changes: dict[str, Any], module: str | None
+    settings: CliSettings, approval: str, reason: str, alternative: int, changes: dict[str, Any], module: str | None
 ) -> int:
     served = load_workflows(module) if module and changes and not settings.url else []
     async with client_of(settings, workflows=served) as (client, screen):
@@ -223,7 +223,7 @@ def _assignment(text: str) -> tuple[str, Any]:
 @approvals.command("claim")
 @click.argument("approval")
 @on_client
-async def claim(client: Client, screen: Screen, approval: str) -> int:
+async def claim(client: OutlastClient, screen: Screen, approval: str) -> int:
     """Record that you work on an approval; others may decide."""
     view = await client.claim_approval(approval)
     if not screen.data(view):
@@ -236,7 +236,7 @@ async def claim(client: Client, screen: Screen, approval: str) -> int:
 @click.option("--to", "who", required=True, metavar="RULE", help='Rule for the new approvers, e.g. "finance & senior".')
 @click.option("--reason", required=True, help="Reason for the history.")
 @on_client
-async def reassign(client: Client, screen: Screen, approval: str, who: str, reason: str) -> int:
+async def reassign(client: OutlastClient, screen: Screen, approval: str, who: str, reason: str) -> int:
     """Let other people decide an approval.
 
     Allowed for its approvers and for the role admin.
@@ -252,14 +252,14 @@ async def reassign(client: Client, screen: Screen, approval: str, who: str, reas
 @click.option("--reason", required=True, help="Reason for the history.")
 @click.option("--again", is_flag=True, help="Ask for another round, if the workflow offers it.")
 @on_client
-async def reject(client: Client, screen: Screen, approval: str, reason: str, again: bool) -> int:
+async def reject(client: OutlastClient, screen: Screen, approval: str, reason: str, again: bool) -> int:
     """Reject a call; it is not made."""
     seq = await client.last_event((await client.approval(approval))["run"])
     view = await client.reject(approval, reason=reason, again=again)
     return await _tell(client, screen, view, seq)
 
 
-async def _tell(client: Client, screen: Screen, view: dict[str, Any], seq: int) -> int:
+async def _tell(client: OutlastClient, screen: Screen, view: dict[str, Any], seq: int) -> int:
     run = view["run"]
     said = f"{_verdict(ApprovalStatus(view['status']))} by {view['decided_by']}"
     after = await resumed(client, run, seq)

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from outlast.cli.client import Client
+from outlast.cli.client import OutlastClient
 from outlast.cli.exit_codes import CONFLICT, OK, shown_traceback
 from outlast.cli.run_page import trigger_text
 from outlast.cli.screen import Screen
@@ -25,7 +25,7 @@ FAILURES_SHOWN = 50
 
 
 async def answer_many(
-    client: Client,
+    client: OutlastClient,
     screen: Screen,
     reason: Reason,
     choice: Choice,
@@ -59,7 +59,7 @@ async def answer_many(
     return CONFLICT if failed else OK
 
 
-async def _count(client: Client, reason: Reason, workflow: str) -> int:
+async def _count(client: OutlastClient, reason: Reason, workflow: str) -> int:
     runs, cursor = set[str](), ""
     while True:
         items, cursor = await client.attention(reason=reason, workflow=workflow, cursor=cursor, first=False)
@@ -69,7 +69,7 @@ async def _count(client: Client, reason: Reason, workflow: str) -> int:
 
 
 async def _answer(
-    client: Client, reason: Reason, choice: Choice, text: str, workflow: str, by: timedelta | None
+    client: OutlastClient, reason: Reason, choice: Choice, text: str, workflow: str, by: timedelta | None
 ) -> tuple[int, list[tuple[str, str]]]:
     done, failed, cursor = 0, list[tuple[str, str]](), ""
     while True:
@@ -176,7 +176,9 @@ def attention() -> None:
 @click.option("--limit", type=click.IntRange(1, 10_000), default=200, help="Approximate maximum number of runs [200].")
 @click.option("--cursor", default="", help="Continue after the previous page.")
 @reads_client
-async def ls(client: Client, screen: Screen, reason_name: str | None, workflow: str, limit: int, cursor: str) -> int:
+async def ls(
+    client: OutlastClient, screen: Screen, reason_name: str | None, workflow: str, limit: int, cursor: str
+) -> int:
     """List runs that need a person, by reason, with the choices."""
     reason = Reason(reason_name) if reason_name else None
     items: list[dict[str, Any]] = []
@@ -199,7 +201,7 @@ async def ls(client: Client, screen: Screen, reason_name: str | None, workflow: 
 @attention.command("show")
 @click.argument("run")
 @reads_client
-async def show(client: Client, screen: Screen, run: str) -> int:
+async def show(client: OutlastClient, screen: Screen, run: str) -> int:
     """Show every attention reason of RUN with its choices."""
     views = await client.attention_of(run)
     explained = await client.explain(run)
@@ -221,7 +223,7 @@ async def show(client: Client, screen: Screen, run: str) -> int:
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @on_client
 async def resolve(
-    client: Client,
+    client: OutlastClient,
     screen: Screen,
     words: tuple[str, ...],
     every: str | None,

@@ -5,7 +5,7 @@ from typing import Any
 import click
 from pydantic import SecretStr
 
-from outlast.cli.client import Client
+from outlast.cli.client import OutlastClient
 from outlast.cli.exit_codes import OK
 from outlast.cli.screen import Screen
 from outlast.cli.serving import liveness_of
@@ -74,7 +74,7 @@ def _text(value: Any) -> str:
 
 @click.command("whoami", cls=Command)
 @reads_client
-async def whoami(client: Client, screen: Screen) -> int:
+async def whoami(client: OutlastClient, screen: Screen) -> int:
     """Show your name, tenant and roles.
 
     On a store you are the user of this machine, at a service the owner of the token.

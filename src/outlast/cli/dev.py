@@ -16,7 +16,7 @@ from outlast.cli.modules import load_workflows, split
 from outlast.cli.serve import extra, port_option, run_service
 from outlast.cli.serving import SLOW_S, slowly
 from outlast.cli.session import settings_now, the_store_itself
-from outlast.cli.settings import Command, Settings, env_of, words_of
+from outlast.cli.settings import CliSettings, Command, env_of, words_of
 from outlast.cli.text import inert
 from outlast.cli.worker import log_to_stderr
 
@@ -48,7 +48,7 @@ def dev(module: str, port: int, once: bool) -> None:
     click.get_current_context().exit(_watch(settings, module, port))
 
 
-def _watch(settings: Settings, module: str, port: int) -> int:
+def _watch(settings: CliSettings, module: str, port: int) -> int:
     """Restart the serving process at each change of a Python file beside the module. Return the exit code."""
     try:
         from watchfiles import PythonFilter, watch
@@ -93,7 +93,7 @@ def _free_port() -> int:
 class _Serving:
     """The serving process and, after a change, its successor."""
 
-    def __init__(self, settings: Settings, module: str, port: int) -> None:
+    def __init__(self, settings: CliSettings, module: str, port: int) -> None:
         self._command = [sys.executable, "-m", "outlast", *words_of(settings)]
         self._command += ["dev", module, "--port", str(port), "--once"]
         self._env = env_of(settings)

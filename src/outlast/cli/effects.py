@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from outlast.cli.client import Client, Verb
+from outlast.cli.client import OutlastClient, Verb
 from outlast.cli.exit_codes import OK
 from outlast.cli.modules import load_workflows
 from outlast.cli.run import json_of
@@ -15,7 +15,7 @@ from outlast.cli.run_page import doubt_lines
 from outlast.cli.screen import Screen
 from outlast.cli.session import client as client_of
 from outlast.cli.session import reads_client, says, settings_now, warn_unserved
-from outlast.cli.settings import Group, Settings
+from outlast.cli.settings import CliSettings, Group
 from outlast.cli.text import ago, duration, ms_of
 from outlast.core.durations import span
 from outlast.core.machine import EffectStatus
@@ -119,7 +119,7 @@ def effects() -> None:
 @click.option("--cursor", default="", help="Continue after the previous page.")
 @reads_client
 async def ls(
-    client: Client,
+    client: OutlastClient,
     screen: Screen,
     uncertain: bool,
     status: str | None,
@@ -163,7 +163,7 @@ async def ls(
     help="Number of the visit [the latest]; 0 for effects of the run.",
 )
 @reads_client
-async def show(client: Client, screen: Screen, run: str, key: str, visit: int | None) -> int:
+async def show(client: OutlastClient, screen: Screen, run: str, key: str, visit: int | None) -> int:
     """Show an effect: request, response, attempts and decisions."""
     effect = await client.effect(run, key, visit=visit)
     asked_by = (await client.glance(run))["requested_by"]
@@ -209,7 +209,14 @@ def resolve(
 
 
 async def _resolve(
-    settings: Settings, run: str, key: str, verb: Verb, external_id: str, response: Any, reason: str, module: str | None
+    settings: CliSettings,
+    run: str,
+    key: str,
+    verb: Verb,
+    external_id: str,
+    response: Any,
+    reason: str,
+    module: str | None,
 ) -> int:
     served = load_workflows(module) if module and not settings.url else []
     async with client_of(settings, workflows=served) as (client, screen):

@@ -5,7 +5,7 @@ from typing import Any
 import click
 from typing_extensions import override
 
-from outlast.cli.client import Client
+from outlast.cli.client import OutlastClient
 from outlast.cli.exit_codes import OK
 from outlast.cli.modules import load_workflows
 from outlast.cli.screen import Screen
@@ -34,7 +34,7 @@ def explain() -> None:
 
 
 @reads_client
-async def of_run(client: Client, screen: Screen, run: str) -> int:
+async def of_run(client: OutlastClient, screen: Screen, run: str) -> int:
     """Print the explanation of a run."""
     explained = await client.explain(run)
     if screen.data({"run": run, **explained}):

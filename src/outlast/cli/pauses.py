@@ -4,7 +4,7 @@ from typing import get_args
 
 import click
 
-from outlast.cli.client import Client
+from outlast.cli.client import OutlastClient
 from outlast.cli.exit_codes import OK
 from outlast.cli.screen import Screen
 from outlast.cli.session import on_client, reads_client
@@ -24,7 +24,7 @@ def _check(what: str, name: str) -> None:
 @click.argument("name", default="")
 @click.option("--reason", required=True, help="Reason, shown wherever a run waits for it.")
 @on_client
-async def pause(client: Client, screen: Screen, what: What, name: str, reason: str) -> int:
+async def pause(client: OutlastClient, screen: Screen, what: What, name: str, reason: str) -> int:
     """Pause an activity, a provider, a workflow or the tenant.
 
     Workers see it within one heartbeat. Calls in flight end; no new call begins, and runs wait until it is resumed.
@@ -41,7 +41,7 @@ async def pause(client: Client, screen: Screen, what: What, name: str, reason: s
 @click.argument("what", type=KINDS)
 @click.argument("name", default="")
 @on_client
-async def resume(client: Client, screen: Screen, what: What, name: str) -> int:
+async def resume(client: OutlastClient, screen: Screen, what: What, name: str) -> int:
     """End a pause or a circuit breaker; waiting runs continue."""
     _check(what, name)
     view = await client.resume(what, name)
@@ -54,7 +54,7 @@ async def resume(client: Client, screen: Screen, what: What, name: str) -> int:
 
 @click.command("pauses", cls=Command)
 @reads_client
-async def pauses(client: Client, screen: Screen) -> int:
+async def pauses(client: OutlastClient, screen: Screen) -> int:
     """List the pauses and the runs that wait for them."""
     views = await client.pauses()
     if screen.listing("pauses", views):

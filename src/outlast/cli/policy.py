@@ -9,7 +9,7 @@ from outlast.cli.exit_codes import OK, RUN_FAILED
 from outlast.cli.modules import load_policy
 from outlast.cli.screen import Screen
 from outlast.cli.session import operations, screen_of, settings_now
-from outlast.cli.settings import Group, Settings
+from outlast.cli.settings import CliSettings, Group
 from outlast.cli.text import duration
 from outlast.core.durations import span
 from outlast.flow.policy import Policy
@@ -44,7 +44,7 @@ def test(policy: str, since: int, workflow: str) -> None:
     click.get_current_context().exit(code)
 
 
-async def _test(settings: Settings, policy: Policy, since: int, workflow: str) -> int:
+async def _test(settings: CliSettings, policy: Policy, since: int, workflow: str) -> int:
     async with operations(settings, use="read") as ops:
         screen = await screen_of(ops, settings)
         tried = await replay(ops, policy, since_ms=since, workflow=workflow)

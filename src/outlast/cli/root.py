@@ -10,7 +10,7 @@ import click
 from typing_extensions import override
 
 from outlast.cli.exit_codes import OK, Unwritten, interrupted, lost, report
-from outlast.cli.settings import Group, Settings, complete
+from outlast.cli.settings import CliSettings, Group, complete
 
 # Section → command → (where it is, its help line). `outlast --help` imports no command.
 SECTIONS: Final[dict[str, dict[str, tuple[str, str]]]] = {
@@ -121,7 +121,7 @@ def _audit(ctx: click.Context, words: list[str], code: int) -> None:
     from outlast.cli.session import local_actor
     from outlast.telemetry.audit import audit
 
-    settings = ctx.ensure_object(Settings)
+    settings = ctx.ensure_object(CliSettings)
     audit(
         "command",
         tenant=settings.tenant,

@@ -9,13 +9,13 @@ from typing import Any
 
 import click
 
-from outlast.cli.client import Client
+from outlast.cli.client import OutlastClient
 from outlast.cli.exit_codes import OK, RUN_FAILED, WAITING
 from outlast.cli.modules import load_workflows, split
 from outlast.cli.screen import Screen
 from outlast.cli.session import client as client_of
 from outlast.cli.session import on_client, settings_now, warn_unserved
-from outlast.cli.settings import Command, Settings
+from outlast.cli.settings import CliSettings, Command
 from outlast.cli.tail import print_event, shown
 from outlast.core.events import EventType
 from outlast.core.machine import TERMINAL, RunStatus
@@ -70,7 +70,7 @@ def run(name: str, given: Sequence[str], module: str | None, source: Any, run_id
 
 
 async def _start(
-    settings: Settings,
+    settings: CliSettings,
     everything: Sequence[Workflow[Any]],
     spec: str,
     name: str,
@@ -103,7 +103,7 @@ def _told(run_id: str, name: str, created: bool) -> str:
     return f"{run_id}  {name} started: outlast runs show {run_id}"
 
 
-async def _wait(client: Client, screen: Screen, run_id: str) -> int:
+async def _wait(client: OutlastClient, screen: Screen, run_id: str) -> int:
     """Follow a run until it ends or waits for an external action, and return the exit code."""
     async with shown(client, screen, run_id) as moved:
         async for text in client.follow(run_id):
@@ -128,7 +128,7 @@ async def _wait(client: Client, screen: Screen, run_id: str) -> int:
     return OK if view["status"] == RunStatus.COMPLETED else RUN_FAILED
 
 
-async def _rests(client: Client, run_id: str) -> bool:
+async def _rests(client: OutlastClient, run_id: str) -> bool:
     """True if the run waits for an external action."""
     return any(each["kind"] in FROM_OUTSIDE for each in (await client.glance(run_id))["waiting_for"])
 
@@ -209,7 +209,7 @@ def json_of(text: str | None, what: str) -> Any:
 @click.option("--data", metavar="JSON|@FILE|-", help="Payload of the signal: a JSON object [{}].")
 @click.option("--id", "signal_id", default="", metavar="ID", help="Idempotency id: a second signal with it is ignored.")
 @on_client
-async def signal(client: Client, screen: Screen, run: str, name: str, data: str | None, signal_id: str) -> int:
+async def signal(client: OutlastClient, screen: Screen, run: str, name: str, data: str | None, signal_id: str) -> int:
     """Send the signal NAME to RUN."""
     payload = json_of(data, "the signal's data")
     if payload is not None and not isinstance(payload, dict):

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from outlast.cli.client import Client
+from outlast.cli.client import OutlastClient
 from outlast.cli.exit_codes import OK, shown_traceback
 from outlast.cli.screen import Screen
 from outlast.cli.text import ms_of
@@ -35,7 +35,7 @@ PARTS_MAX = 20
 JSON_WIDTH = 400  # characters; -o json shows all
 
 
-async def show_run(client: Client, screen: Screen, run_id: str) -> int:
+async def show_run(client: OutlastClient, screen: Screen, run_id: str) -> int:
     """Print the page of a run, or all its data as one JSON object."""
     view = await client.run(run_id)
     if screen.data(view):
@@ -131,7 +131,7 @@ def is_walked(view: dict[str, Any]) -> bool:
     return view["status"] in HELD and bool(view["owner"])
 
 
-async def _walked(client: Client, screen: Screen, view: dict[str, Any]) -> list[str]:
+async def _walked(client: OutlastClient, screen: Screen, view: dict[str, Any]) -> list[str]:
     if not is_walked(view):
         return []
     events = await client.events(view["run"])

@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 import click
 
-from outlast.cli.client import Client, RunPage, View
+from outlast.cli.client import OutlastClient, RunPage, View
 from outlast.cli.exit_codes import OK, RUN_FAILED, WAITING
 from outlast.cli.screen import Screen
 from outlast.cli.session import on_client, reads_client, says, unsure, warn_unserved
@@ -35,7 +35,7 @@ def runs() -> None:
 @click.option("--cursor", default="", help="Continue after the previous page.")
 @reads_client
 async def ls(
-    client: Client,
+    client: OutlastClient,
     screen: Screen,
     status: str | None,
     workflow: str,
@@ -108,7 +108,7 @@ def _footer(page: RunPage) -> list[str]:
 @runs.command("show")
 @click.argument("run")
 @reads_client
-async def show(client: Client, screen: Screen, run: str) -> int:
+async def show(client: OutlastClient, screen: Screen, run: str) -> int:
     """Show a run: visits, waits, choices, effects and crashes."""
     from outlast.cli.run_page import show_run  # these pages are imported when shown: `runs ls` is called often
 
@@ -118,7 +118,7 @@ async def show(client: Client, screen: Screen, run: str) -> int:
 @runs.command("effects")
 @click.argument("run")
 @reads_client
-async def effects(client: Client, screen: Screen, run: str) -> int:
+async def effects(client: OutlastClient, screen: Screen, run: str) -> int:
     """Show every effect of a run with its outcome."""
     views = await client.effects(run)
     if screen.listing("effects", views):
@@ -137,7 +137,7 @@ async def effects(client: Client, screen: Screen, run: str) -> int:
 @click.option("--limit", type=click.IntRange(1, 1_000), default=50, help="Maximum number of rows [50].")
 @click.option("--cursor", type=click.IntRange(0), default=0, metavar="N", help="Continue after this row [0].")
 @reads_client
-async def results(client: Client, screen: Screen, run: str, limit: int, cursor: int) -> int:
+async def results(client: OutlastClient, screen: Screen, run: str, limit: int, cursor: int) -> int:
     """Show the results of a run in the order of their emission."""
     page = await client.results(run, after=cursor, limit=limit)
     further = str(page.further or "")
@@ -160,7 +160,7 @@ async def results(client: Client, screen: Screen, run: str, limit: int, cursor: 
 @click.option("--after", type=int, default=0, metavar="N", help="Only events after this number [0].")
 @click.option("--all", "everything", is_flag=True, help="Include effects and decisions, in order of time.")
 @reads_client
-async def events(client: Client, screen: Screen, run: str, after: int, everything: bool) -> int:
+async def events(client: OutlastClient, screen: Screen, run: str, after: int, everything: bool) -> int:
     """Show the events of a run; with --all its whole history."""
     from outlast.cli.run_page import history, told
 
@@ -179,7 +179,7 @@ async def events(client: Client, screen: Screen, run: str, after: int, everythin
 @click.argument("run")
 @click.option("--reason", default="", help="Reason for the history.")
 @on_client
-async def go_on(client: Client, screen: Screen, run: str, reason: str) -> int:
+async def go_on(client: OutlastClient, screen: Screen, run: str, reason: str) -> int:
     """Continue a run that needs attention, in the same visit."""
     await client.go_on(run, reason=reason)
     if not screen.data({"run": run, "by": await client.caller()}):
@@ -193,7 +193,7 @@ async def go_on(client: Client, screen: Screen, run: str, reason: str) -> int:
 @click.option("--reason", required=True, help="Reason for the history.")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @on_client
-async def cancel(client: Client, screen: Screen, run: str, reason: str, yes: bool) -> int:
+async def cancel(client: OutlastClient, screen: Screen, run: str, reason: str, yes: bool) -> int:
     """Cancel a run and undo its effects, the latest first.
 
     Effects without an undo remain.
@@ -220,7 +220,7 @@ END = "end"
 @click.argument("run")
 @click.option("--mermaid", is_flag=True, help="Print Mermaid, for a README.")
 @reads_client
-async def graph(client: Client, screen: Screen, run: str, mermaid: bool) -> int:
+async def graph(client: OutlastClient, screen: Screen, run: str, mermaid: bool) -> int:
     """Show the workflow graph of RUN with its progress.
 
     ✓ visited, ▸ current, · not visited.
@@ -278,7 +278,7 @@ def _order(topology: View) -> list[str]:
 @click.command("input", cls=Command)
 @click.argument("run")
 @reads_client
-async def input_(client: Client, screen: Screen, run: str) -> int:
+async def input_(client: OutlastClient, screen: Screen, run: str) -> int:
     """Print the input of RUN as JSON."""
     given = await client.input(run)
     if not screen.data(given):
@@ -289,7 +289,7 @@ async def input_(client: Client, screen: Screen, run: str) -> int:
 @click.command(cls=Command)
 @click.argument("run")
 @reads_client
-async def outcome(client: Client, screen: Screen, run: str) -> int:
+async def outcome(client: OutlastClient, screen: Screen, run: str) -> int:
     """Print the outcome of RUN as JSON.
 
     Exit code 1 if it failed or was cancelled, 5 if it has not ended.
@@ -311,7 +311,7 @@ async def outcome(client: Client, screen: Screen, run: str) -> int:
 @click.option("--by", type=duration, metavar="DURATION", default=None, help="Time from now on [168h].")
 @click.option("--reason", required=True, help="Reason for the history.")
 @on_client
-async def extend(client: Client, screen: Screen, run: str, by: int | None, reason: str) -> int:
+async def extend(client: OutlastClient, screen: Screen, run: str, by: int | None, reason: str) -> int:
     """Extend a run that has passed its ceiling."""
     ms = RUN_CEILING if by is None else by
     await client.extend(run, by=timedelta(milliseconds=ms), reason=reason)

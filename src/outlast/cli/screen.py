@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from outlast.cli.settings import JSON, NDJSON, TABLE, Settings
+from outlast.cli.settings import JSON, NDJSON, TABLE, CliSettings
 from outlast.cli.text import inert, json_escaped, ms_of
 from outlast.core.durations import span
 
@@ -19,7 +19,7 @@ WIDE = 10_000  # columns of a pipe: no cell is folded in it
 class Screen:
     """Output in the requested format. `now_ms`: business time of the store."""
 
-    def __init__(self, settings: Settings, now_ms: int = 0) -> None:
+    def __init__(self, settings: CliSettings, now_ms: int = 0) -> None:
         self._settings = settings
         self.now_ms = now_ms
         self.for_people = settings.output == TABLE

@@ -24,7 +24,7 @@ from outlast.cli.serving import (
     stopped,
 )
 from outlast.cli.session import local_actor, operations, settings_now
-from outlast.cli.settings import Command, Settings, env_of, words_of
+from outlast.cli.settings import CliSettings, Command, env_of, words_of
 from outlast.cli.text import inert
 from outlast.cli.worker import log_to_stderr
 from outlast.core.durations import Liveness
@@ -41,7 +41,7 @@ from outlast.telemetry import Counters
 
 
 def several_of(
-    settings: Settings, host: str, port: int, count: int, words: Sequence[str], parts: Sequence[Any]
+    settings: CliSettings, host: str, port: int, count: int, words: Sequence[str], parts: Sequence[Any]
 ) -> tuple[str, Any]:
     """Return the shared URL and a `ProcessGroup` that runs the HTTP processes and `parts`. Raises InvalidInput."""
     from outlast.service.identity import shared_file
@@ -176,7 +176,7 @@ class ServiceOptions:
 
 
 def run_service(
-    settings: Settings, served: Sequence[Workflow[Any]], durations: Mapping[str, int | None], **more: Any
+    settings: CliSettings, served: Sequence[Workflow[Any]], durations: Mapping[str, int | None], **more: Any
 ) -> int:
     """Serve until stopped and return the exit code. `more`: the fields of `ServiceOptions`."""
     form = ServiceOptions(**more)
@@ -185,7 +185,7 @@ def run_service(
     return run(_serve(settings, served, liveness_of(durations), form))
 
 
-async def _serve(settings: Settings, served: Sequence[Workflow[Any]], live: Liveness, form: ServiceOptions) -> int:
+async def _serve(settings: CliSettings, served: Sequence[Workflow[Any]], live: Liveness, form: ServiceOptions) -> int:
     try:
         from outlast.service.identity import Anonymous, authenticator, check_bind, proxy_options
         from outlast.service.multiprocess import ProcessGroup, ServicePart, ServiceProcess
@@ -242,7 +242,7 @@ async def _serve(settings: Settings, served: Sequence[Workflow[Any]], live: Live
     return OK
 
 
-def _local(anonymous: Any, settings: Settings) -> Any:
+def _local(anonymous: Any, settings: CliSettings) -> Any:
     return anonymous(local_actor(()).name, tenant=settings.tenant)
 
 
@@ -263,7 +263,7 @@ def _worker(
 
 
 def _banner(
-    settings: Settings, form: ServiceOptions, url: str, bound: Operations, served: Sequence[Workflow[Any]],
+    settings: CliSettings, form: ServiceOptions, url: str, bound: Operations, served: Sequence[Workflow[Any]],
     secured: bool, serving: Serving | None, metrics: str,
 ) -> None:  # fmt: skip
     screen = Screen(settings)

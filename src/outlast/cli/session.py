@@ -10,11 +10,11 @@ from typing import Any, Concatenate, ParamSpec
 
 import click
 
-from outlast.cli.client import Client
+from outlast.cli.client import OutlastClient
 from outlast.cli.client.local import LocalClient
 from outlast.cli.exit_codes import OK, USAGE
 from outlast.cli.screen import Screen
-from outlast.cli.settings import Settings, one_place
+from outlast.cli.settings import CliSettings, one_place
 from outlast.errors import InvalidInput
 from outlast.flow.approval_rule import EVERY_ROLE
 from outlast.flow.workflow import Workflow
@@ -43,14 +43,14 @@ def local_actor(roles: Sequence[str]) -> Actor:
     return Actor(f"local:{name}", frozenset(roles), tuple(sorted(set(roles))))
 
 
-def settings_now() -> Settings:
+def settings_now() -> CliSettings:
     """Return the global options of the running command. Raises click.UsageError if they exclude each other."""
-    settings = click.get_current_context().ensure_object(Settings)
+    settings = click.get_current_context().ensure_object(CliSettings)
     one_place(settings)
     return settings
 
 
-def the_store_itself(settings: Settings) -> None:
+def the_store_itself(settings: CliSettings) -> None:
     """Raise InvalidInput if the settings name a service."""
     if settings.url:
         raise InvalidInput(
@@ -62,7 +62,7 @@ def the_store_itself(settings: Settings) -> None:
 
 @asynccontextmanager
 async def operations(
-    settings: Settings, *, make: bool = False, workflows: Sequence[Workflow[Any]] = (), use: Use = "write"
+    settings: CliSettings, *, make: bool = False, workflows: Sequence[Workflow[Any]] = (), use: Use = "write"
 ) -> AsyncIterator[Operations]:
     """Open the store and give its operations, bound to tenant and caller.
 
@@ -106,8 +106,8 @@ reads_store = functools.partial(on_store, use="read")
 
 @asynccontextmanager
 async def client(
-    settings: Settings, *, make: bool = False, workflows: Sequence[Workflow[Any]] = (), use: Use = "write"
-) -> AsyncIterator[tuple[Client, Screen]]:
+    settings: CliSettings, *, make: bool = False, workflows: Sequence[Workflow[Any]] = (), use: Use = "write"
+) -> AsyncIterator[tuple[OutlastClient, Screen]]:
     """Open the named service, else the store; give the client and a screen. Raises as `operations`."""
     if not settings.url:
         async with operations(settings, make=make, workflows=workflows, use=use) as bound:
@@ -129,7 +129,7 @@ async def client(
 
 
 def on_client(
-    command: Callable[Concatenate[Client, Screen, P], Coroutine[Any, Any, int | None]], use: Use = "write"
+    command: Callable[Concatenate[OutlastClient, Screen, P], Coroutine[Any, Any, int | None]], use: Use = "write"
 ) -> Callable[P, None]:
     """As `on_store`, for commands that also work with a service."""
 
@@ -150,17 +150,17 @@ reads_client = functools.partial(on_client, use="read")
 """As `on_client`, for a command that only reads."""
 
 
-async def screen_of(bound: Operations, settings: Settings) -> Screen:
+async def screen_of(bound: Operations, settings: CliSettings) -> Screen:
     """Return a screen that knows the store's time."""
     return Screen(settings, (await bound.store.now()).business)
 
 
-async def says(client: Client) -> str:
+async def says(client: OutlastClient) -> str:
     """Return `, says NAME` with the name of the caller."""
     return f", says {await client.caller()}"
 
 
-async def warn_unserved(client: Client, screen: Screen, run: str) -> None:
+async def warn_unserved(client: OutlastClient, screen: Screen, run: str) -> None:
     """Print advice if no worker serves the run."""
     view = await client.glance(run)
     if not view["served"]:

@@ -17,7 +17,7 @@ ELSEWHERE = ("store", "url", "tenant", "output", "utc")  # options that the envi
 
 
 @dataclass
-class Settings:
+class CliSettings:
     """Values of the global options; an option after the command wins over one before it."""
 
     store: str = ""
@@ -42,7 +42,7 @@ class Settings:
 
 
 def _keep(ctx: click.Context, param: click.Parameter, value: Any) -> None:
-    settings = ctx.ensure_object(Settings)
+    settings = ctx.ensure_object(CliSettings)
     if value and param.name:
         setattr(settings, param.name, value)
         settings.given.add(param.name)
@@ -53,7 +53,7 @@ def complete(ctx: click.Context) -> None:
     from outlast.runtime.settings import load
 
     said = load()
-    settings = ctx.ensure_object(Settings)
+    settings = ctx.ensure_object(CliSettings)
     for name in ELSEWHERE:
         if name not in settings.given:
             setattr(settings, name, getattr(said, name))
@@ -78,7 +78,7 @@ def complete(ctx: click.Context) -> None:
     }
 
 
-def one_place(settings: Settings) -> None:
+def one_place(settings: CliSettings) -> None:
     """Prefer the store if the command line names it. Raises click.UsageError if it names a service, too."""
     if "store" in settings.given:
         if "url" in settings.given:
@@ -88,7 +88,7 @@ def one_place(settings: Settings) -> None:
         raise click.UsageError(f"--{min(named)} needs --store: a service identifies you by your token")
 
 
-def words_of(settings: Settings) -> list[str]:
+def words_of(settings: CliSettings) -> list[str]:
     """Return the global options for a child process; `env_of` has the store."""
     words = [f"--{name}={getattr(settings, name)}" for name in ("tenant", "output") if name in settings.given]
     words += [f"--role={role}" for role in settings.role]
@@ -96,7 +96,7 @@ def words_of(settings: Settings) -> list[str]:
     return words
 
 
-def env_of(settings: Settings) -> dict[str, str]:
+def env_of(settings: CliSettings) -> dict[str, str]:
     """Return the environment of a child process. It has the store, whose password a process list would show (S29)."""
     return {**os.environ, "OUTLAST_STORE": settings.store}
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import click
 
-from outlast.cli.client import Client, View
+from outlast.cli.client import OutlastClient, View
 from outlast.cli.exit_codes import OK, RUN_FAILED
 from outlast.cli.run_page import is_walked, way
 from outlast.cli.screen import Screen
@@ -24,7 +24,7 @@ EVERY_S: Final = 1.0
 
 
 @asynccontextmanager
-async def shown(client: Client, screen: Screen, run: str) -> AsyncIterator[Callable[[], None] | None]:
+async def shown(client: OutlastClient, screen: Screen, run: str) -> AsyncIterator[Callable[[], None] | None]:
     """Keep the page of a run on the terminal up to date while the block runs. Give a function to call on each event.
 
     Give None if the output is no terminal, or with -o json and -q.
@@ -78,7 +78,7 @@ async def shown(client: Client, screen: Screen, run: str) -> AsyncIterator[Calla
             await asyncio.gather(task, return_exceptions=True)
 
 
-async def _since(client: Client, clock: list[int]) -> int:
+async def _since(client: OutlastClient, clock: list[int]) -> int:
     """Return the milliseconds since the previous call."""
     before, clock[0] = clock[0], await client.now_real()
     return max(0, clock[0] - before)
@@ -143,7 +143,7 @@ def ahead(topology: View | None, node: str, seen: set[str]) -> list[str]:
 @click.argument("run")
 @click.option("--after", type=click.IntRange(0), default=0, metavar="SEQ", help="Only events after this number.")
 @reads_client
-async def tail(client: Client, screen: Screen, run: str, after: int) -> int:
+async def tail(client: OutlastClient, screen: Screen, run: str, after: int) -> int:
     """Follow a run until it has ended.
 
     On a terminal each node has one line. In a pipe each event is one line.

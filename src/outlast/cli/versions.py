@@ -7,12 +7,12 @@ from typing import Any
 
 import click
 
-from outlast.cli.client import Client
+from outlast.cli.client import OutlastClient
 from outlast.cli.exit_codes import CONFLICT, OK, RUN_FAILED
 from outlast.cli.modules import load_workflows
 from outlast.cli.screen import Screen
 from outlast.cli.session import on_client, operations, reads_client, settings_now
-from outlast.cli.settings import Command, Group, Settings
+from outlast.cli.settings import CliSettings, Command, Group
 from outlast.core.version_move import lane_of, version_in
 from outlast.errors import WillNotContinue
 from outlast.flow.workflow import Workflow
@@ -26,7 +26,7 @@ def versions() -> None:
 
 @versions.command("ls")
 @reads_client
-async def ls(client: Client, screen: Screen) -> int:
+async def ls(client: OutlastClient, screen: Screen) -> int:
     """List every version with its runs, workers and topology."""
     views = await client.versions()
     if screen.listing("versions", views):
@@ -61,7 +61,7 @@ async def ls(client: Client, screen: Screen) -> int:
 @click.option("--reason", default="", help="Reason for the history of the runs.")
 @on_client
 async def move_runs(
-    client: Client, screen: Screen, workflow: str, version: int, runs: tuple[str, ...], node: str,
+    client: OutlastClient, screen: Screen, workflow: str, version: int, runs: tuple[str, ...], node: str,
     all_of: int | None, reason: str,
 ) -> int:  # fmt: skip
     """Move runs to VERSION of WORKFLOW.
@@ -103,7 +103,7 @@ def check_command(module: str, against: str) -> None:
     click.get_current_context().exit(asyncio.run(_check(settings, load_workflows(module))))
 
 
-async def _check(settings: Settings, workflows: Sequence[Workflow[Any]]) -> int:
+async def _check(settings: CliSettings, workflows: Sequence[Workflow[Any]]) -> int:
     async with operations(settings, workflows=workflows, use="read") as bound:
         found = await check(bound.store, workflows)
     screen = Screen(settings)

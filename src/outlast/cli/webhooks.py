@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from outlast.cli.client import Client
+from outlast.cli.client import OutlastClient
 from outlast.cli.exit_codes import OK
 from outlast.cli.screen import Screen
 from outlast.cli.session import on_client, reads_client
@@ -48,7 +48,7 @@ def webhooks() -> None:
 @click.option("--from-start", is_flag=True, help="Send existing events too, not only new ones.")
 @on_client
 async def add(
-    client: Client,
+    client: OutlastClient,
     screen: Screen,
     address: str,
     name: str,
@@ -94,7 +94,7 @@ def _header(text: str) -> tuple[str, str]:
     return name, value
 
 
-async def warn_unsent(client: Client, screen: Screen) -> None:
+async def warn_unsent(client: OutlastClient, screen: Screen) -> None:
     """Print advice if events wait and no dispatcher is alive."""
     try:
         waited = await client.webhooks.unsent()
@@ -106,7 +106,7 @@ async def warn_unsent(client: Client, screen: Screen) -> None:
 
 @webhooks.command("ls")
 @reads_client
-async def ls(client: Client, screen: Screen) -> int:
+async def ls(client: OutlastClient, screen: Screen) -> int:
     """List the webhooks with their undelivered events."""
     views = await client.webhooks.all()
     if screen.listing("webhooks", views):
@@ -136,7 +136,7 @@ async def ls(client: Client, screen: Screen) -> int:
 @webhooks.command("show")
 @click.argument("webhook")
 @reads_client
-async def show(client: Client, screen: Screen, webhook: str) -> int:
+async def show(client: OutlastClient, screen: Screen, webhook: str) -> int:
     """Show a webhook with its delivery counts."""
     view = await client.webhooks.get(webhook)
     if screen.data(view):
@@ -164,7 +164,7 @@ async def show(client: Client, screen: Screen, webhook: str) -> int:
 @webhooks.command("test")
 @click.argument("webhook")
 @on_client
-async def test(client: Client, screen: Screen, webhook: str) -> int:
+async def test(client: OutlastClient, screen: Screen, webhook: str) -> int:
     """Send a signed test event now and show the response.
 
     Its type is dev.outlast.webhook.test. Exit code 1 if the receiver does not accept it.
@@ -184,7 +184,9 @@ async def test(client: Client, screen: Screen, webhook: str) -> int:
 @click.option("--limit", type=click.IntRange(1, 1_000), default=50, help="Maximum number of rows [50].")
 @click.option("--cursor", default="", help="Continue after the previous page.")
 @reads_client
-async def deliveries(client: Client, screen: Screen, webhook: str, status: str | None, limit: int, cursor: str) -> int:
+async def deliveries(
+    client: OutlastClient, screen: Screen, webhook: str, status: str | None, limit: int, cursor: str
+) -> int:
     """List events not accepted at the first attempt.
 
     The newest come first. Events accepted at the first attempt leave no row.
@@ -212,7 +214,7 @@ async def deliveries(client: Client, screen: Screen, webhook: str, status: str |
 @webhooks.command("redeliver")
 @click.argument("delivery", metavar="DELIVERY|WEBHOOK")
 @on_client
-async def redeliver(client: Client, screen: Screen, delivery: str) -> int:
+async def redeliver(client: OutlastClient, screen: Screen, delivery: str) -> int:
     """Send an event again, or all events given up.
 
     An event is named WEBHOOK:RUN:SEQ. Its bytes and its webhook-id do not change.
@@ -229,7 +231,7 @@ async def redeliver(client: Client, screen: Screen, delivery: str) -> int:
     "--keep", type=duration, default=None, metavar="DURATION", help="Time in which the old secret signs too [24h]."
 )
 @on_client
-async def rotate(client: Client, screen: Screen, webhook: str, keep: int | None) -> int:
+async def rotate(client: OutlastClient, screen: Screen, webhook: str, keep: int | None) -> int:
     """Give a webhook a new secret, shown only once.
 
     Both secrets sign for a time, so that the receiver can change over.
@@ -246,7 +248,7 @@ async def rotate(client: Client, screen: Screen, webhook: str, keep: int | None)
 @click.argument("webhook")
 @click.option("--reason", required=True, help="Reason, shown to other operators.")
 @on_client
-async def disable(client: Client, screen: Screen, webhook: str, reason: str) -> int:
+async def disable(client: OutlastClient, screen: Screen, webhook: str, reason: str) -> int:
     """Stop deliveries until the webhook is enabled again."""
     view = await client.webhooks.disable(webhook, reason=reason)
     if not screen.data(view):
@@ -257,7 +259,7 @@ async def disable(client: Client, screen: Screen, webhook: str, reason: str) -> 
 @webhooks.command("enable")
 @click.argument("webhook")
 @on_client
-async def enable(client: Client, screen: Screen, webhook: str) -> int:
+async def enable(client: OutlastClient, screen: Screen, webhook: str) -> int:
     """Resume deliveries; events since then are sent too."""
     view = await client.webhooks.enable(webhook)
     if not screen.data(view):
@@ -268,7 +270,7 @@ async def enable(client: Client, screen: Screen, webhook: str) -> int:
 @webhooks.command("rm")
 @click.argument("webhook")
 @on_client
-async def rm(client: Client, screen: Screen, webhook: str) -> int:
+async def rm(client: OutlastClient, screen: Screen, webhook: str) -> int:
     """Remove a webhook and its secret."""
     view = await client.webhooks.remove(webhook)
     if not screen.data(view):

@@ -24,7 +24,7 @@ from outlast.cli.serving import (
     stopped,
 )
 from outlast.cli.session import operations, settings_now
-from outlast.cli.settings import Command, Settings
+from outlast.cli.settings import CliSettings, Command
 from outlast.cli.text import inert
 from outlast.core.durations import Liveness, span
 from outlast.engine.alerts import Notifier
@@ -70,7 +70,7 @@ def worker(
 
 
 async def _serve(
-    settings: Settings,
+    settings: CliSettings,
     module: str,
     served: Sequence[Workflow[Any]],
     live: Liveness,
@@ -169,7 +169,7 @@ def dispatcher(metrics_port: int | None) -> None:
     click.get_current_context().exit(asyncio.run(_dispatch(settings, metrics_port)))
 
 
-async def _dispatch(settings: Settings, metrics_port: int | None) -> int:
+async def _dispatch(settings: CliSettings, metrics_port: int | None) -> int:
     load_sender()  # first, because a missing extra must not leave a new store behind
     async with operations(settings, make=True) as bound:
         process = new_dispatcher(bound.store, reach=reach_of(load()))

@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from outlast.cli.client import Client
+from outlast.cli.client import OutlastClient
 from outlast.cli.exit_codes import OK
 from outlast.cli.screen import Screen
 from outlast.cli.session import reads_client
@@ -23,7 +23,7 @@ def workers() -> None:
 @workers.command("ls")
 @click.option("--all", "every", is_flag=True, help="Include stopped workers.")
 @reads_client
-async def ls(client: Client, screen: Screen, every: bool) -> int:
+async def ls(client: OutlastClient, screen: Screen, every: bool) -> int:
     """List the workers that serve this store."""
     views = [view for view in await client.workers() if every or view["serving"]]
     if screen.listing("workers", views):

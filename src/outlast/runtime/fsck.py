@@ -37,7 +37,7 @@ from outlast.core.rows import (
 from outlast.engine.snapshots import values_of
 from outlast.errors import Corrupt
 from outlast.runtime import fsck_checks, fsck_history
-from outlast.runtime.fsck_checks import Check, Finding, RunSnapshot, Violations
+from outlast.runtime.fsck_checks import Check, CheckedRun, Finding, Violations
 from outlast.store.migrations import SCHEMA
 from outlast.store.port import RunRows, Store
 
@@ -107,11 +107,11 @@ def violations(
     """
     events = None if history is None else tuple(history)
     parts = None if values is None else tuple(values)
-    one = RunSnapshot(rows, events, mapping, generation, parts, chain)
+    one = CheckedRun(rows, events, mapping, generation, parts, chain)
     return findings(one)
 
 
-def findings(one: RunSnapshot) -> list[Finding]:
+def findings(one: CheckedRun) -> list[Finding]:
     """Run every check in order and return the findings."""
     return [Finding(check.__name__, kind.name, key, text)
             for check in (*OF_A_RUN, *OF_HISTORY) for kind, key, text in check(one)]  # fmt: skip
@@ -245,7 +245,7 @@ class Fsck:
         run = rows.run
         history = await self._history(run)
         values = await values_of(self._store, rows, history)
-        one = RunSnapshot(rows, history, self._store.mapping(), self._generation, values, self._chain)
+        one = CheckedRun(rows, history, self._store.mapping(), self._generation, values, self._chain)
         return [
             *findings(one),
             *_named("slot_named", fsck_checks.slot_named(run, self._slots)),

@@ -60,7 +60,7 @@ class Finding(NamedTuple):
     text: str
 
 
-class RunSnapshot(NamedTuple):
+class CheckedRun(NamedTuple):
     """All rows that the checks of one run use, as of one moment."""
 
     rows: RunRows
@@ -83,7 +83,7 @@ class RunSnapshot(NamedTuple):
 
 
 Violations: TypeAlias = Iterator[tuple[Kind, Key, str]]
-Check: TypeAlias = Callable[[RunSnapshot], Violations]
+Check: TypeAlias = Callable[[CheckedRun], Violations]
 
 
 def violation(kind: Kind, row: Row, text: str) -> tuple[Kind, Key, str]:
@@ -96,7 +96,7 @@ def effect_name(effect: Effect) -> str:
     return f"{effect.visit}:{effect.key}"
 
 
-def effect_row(one: RunSnapshot) -> Violations:
+def effect_row(one: CheckedRun) -> Violations:
     """Check that an open effect is unsettled, a done one has its response, a refused one its reason (I4)."""
     for effect in one.effects:
         try:
@@ -117,7 +117,7 @@ def _says_why(effect: Effect) -> bool:
         return False
 
 
-def effect_digest(one: RunSnapshot) -> Violations:
+def effect_digest(one: CheckedRun) -> Violations:
     """Check that an effect's key is bound to one request: its digest matches activity, key and arguments (I3)."""
     if not one.chain:
         return
@@ -132,13 +132,13 @@ def effect_digest(one: RunSnapshot) -> Violations:
             yield violation(EFFECT, effect, "activity, key and arguments do not give its digest")
 
 
-def _digest_of(effect: Effect, one: RunSnapshot) -> str:
+def _digest_of(effect: Effect, one: CheckedRun) -> str:
     """Return the expected digest; that of an undo includes the effect it undoes."""
     of = [e for e in one.effects if effect.undoes == f"{e.visit}:{e.key}"]
     return digest("undo", of[0].key, of[0].digest) if of else digest(effect.activity, effect.key, effect.args)
 
 
-def effect_order(one: RunSnapshot) -> Violations:
+def effect_order(one: CheckedRun) -> Violations:
     """Check that every effect of a run has a unique number in the order of intents (S-19)."""
     times = Counter(effect.ordinal for effect in one.effects)
     for effect in one.effects:
@@ -148,7 +148,7 @@ def effect_order(one: RunSnapshot) -> Violations:
             )
 
 
-def effect_claim(one: RunSnapshot) -> Violations:
+def effect_claim(one: CheckedRun) -> Violations:
     """Check that an effect belongs to a visit and a claim that the run has had (I11, S-15)."""
     for effect in one.effects:
         if not 0 <= effect.visit <= one.run.visit:
@@ -157,7 +157,7 @@ def effect_claim(one: RunSnapshot) -> Violations:
             yield violation(EFFECT, effect, f"intended under claim {effect.epoch}; the run has had {one.run.epoch}")
 
 
-def effect_open_at_end(one: RunSnapshot) -> Violations:
+def effect_open_at_end(one: CheckedRun) -> Violations:
     """Check that an ended run has no open effect (I35)."""
     if is_over(one.run):
         for effect in one.effects:
@@ -165,7 +165,7 @@ def effect_open_at_end(one: RunSnapshot) -> Violations:
                 yield violation(EFFECT, effect, f"it is {effect.status}, and its run has ended {one.run.status}")
 
 
-def effect_undone(one: RunSnapshot) -> Violations:
+def effect_undone(one: CheckedRun) -> Violations:
     """Check that an undone effect was undone once, and that every undo names an existing effect (I34)."""
     effects = {effect_name(effect): effect for effect in one.effects}
     undos = Counter(e.undoes for e in one.effects if e.undoes and e.status is EffectStatus.DONE)
@@ -180,7 +180,7 @@ def effect_undone(one: RunSnapshot) -> Violations:
                 yield violation(EFFECT, target, f"its undo {effect.key} is done, and it is {target.status}")
 
 
-def undo_order(one: RunSnapshot) -> Violations:
+def undo_order(one: CheckedRun) -> Violations:
     """Check that undos go from the latest effect to the first (S-19)."""
     effects = {effect_name(effect): effect for effect in one.effects}
     undos = sorted((e for e in one.effects if e.undoes in effects), key=lambda e: e.ordinal)
@@ -191,13 +191,13 @@ def undo_order(one: RunSnapshot) -> Violations:
             )
 
 
-def run_restored(one: RunSnapshot) -> Violations:
+def run_restored(one: CheckedRun) -> Violations:
     """Check that the generation in which the run was restored exists."""
     if one.generation is not None and not 0 <= one.run.restored <= one.generation:
         yield violation(RUN, one.run, f"restored in generation {one.run.restored}; the store is in {one.generation}")
 
 
-def run_row(one: RunSnapshot) -> Violations:
+def run_row(one: CheckedRun) -> Violations:
     """Check that an unfinished run is due, owned or waiting for something named, and an ended one final (I10, I39)."""
     try:
         check_run(one.run)
@@ -205,7 +205,7 @@ def run_row(one: RunSnapshot) -> Violations:
         yield violation(RUN, one.run, error.what)
 
 
-def run_words(one: RunSnapshot) -> Violations:
+def run_words(one: CheckedRun) -> Violations:
     """Check that waits, timers, attention and visits of the row can be parsed."""
     for what, read in (("waiting_for", waiting_of), ("timers", timers_of), ("attention", attention_of)):
         try:
@@ -218,7 +218,7 @@ def run_words(one: RunSnapshot) -> Violations:
         yield violation(RUN, one.run, f"visits cannot be read: {error}")
 
 
-def run_visits(one: RunSnapshot) -> Violations:
+def run_visits(one: CheckedRun) -> Violations:
     """Check that the visit number equals the entries into nodes, the present one included (S-15)."""
     run = one.run
     try:
@@ -229,7 +229,7 @@ def run_visits(one: RunSnapshot) -> Violations:
         yield violation(RUN, run, f"visit {run.visit} at node {run.node}, but it was entered {visits}")
 
 
-def run_clocks(one: RunSnapshot) -> Violations:
+def run_clocks(one: CheckedRun) -> Violations:
     """Check that a sleeping run is due at its earliest timer, its ceiling included (S-3)."""
     run = one.run
     if is_over(run) or run.owner:
@@ -248,7 +248,7 @@ def run_clocks(one: RunSnapshot) -> Violations:
         yield violation(RUN, run, f"a timer ends at {due}, but the run is due at {run.due_at}")
 
 
-def run_mail(one: RunSnapshot) -> Violations:
+def run_mail(one: CheckedRun) -> Violations:
     """Check that the messages of a run are numbered from 1 without a gap (S-1)."""
     numbers = [message.n for message in one.rows.messages]
     if numbers == list(range(1, one.run.inbox_seq + 1)):
@@ -261,7 +261,7 @@ def run_mail(one: RunSnapshot) -> Violations:
         yield violation(MESSAGE, message, f"the run's row counts {one.run.inbox_seq} messages")
 
 
-def wait_bound(one: RunSnapshot) -> Violations:
+def wait_bound(one: CheckedRun) -> Violations:
     """Check that a wait is bound once, to messages that arrived, and no message to two waits (S-14)."""
     taken: set[int] = set()
     for wait in one.rows.waits:
@@ -279,14 +279,14 @@ def wait_bound(one: RunSnapshot) -> Violations:
         taken |= numbers
 
 
-def wait_visit(one: RunSnapshot) -> Violations:
+def wait_visit(one: CheckedRun) -> Violations:
     """Check that a wait belongs to a visit of the run (S-15)."""
     for wait in one.rows.waits:
         if not 1 <= wait.visit <= one.run.visit:
             yield violation(WAIT, wait, f"of visit {wait.visit}; the run is in its visit {one.run.visit}")
 
 
-def evidence_of_effect(one: RunSnapshot) -> Violations:
+def evidence_of_effect(one: CheckedRun) -> Violations:
     """Check that evidence names an existing effect (S-10)."""
     known = {(e.visit, e.key) for e in one.effects}
     for row in one.rows.evidence:
@@ -297,7 +297,7 @@ def evidence_of_effect(one: RunSnapshot) -> Violations:
 DECIDED = frozenset({ApprovalStatus.APPROVED, ApprovalStatus.REJECTED, ApprovalStatus.AGAIN})
 
 
-def approval_decided(one: RunSnapshot) -> Violations:
+def approval_decided(one: CheckedRun) -> Violations:
     """Check that an approval is decided by permitted people before it expires (I26, I28)."""
     for approval in one.rows.approvals:
         if wrong := _wrong_decision(approval):
@@ -332,7 +332,7 @@ def _list(text: str) -> list[dict[str, Any]]:
     return found if isinstance(found, list) else []
 
 
-def approval_plans(one: RunSnapshot) -> Violations:
+def approval_plans(one: CheckedRun) -> Violations:
     """Check that each plan's digest is that of its call in this run (I27)."""
     run = one.run
     for approval in one.rows.approvals:
@@ -345,7 +345,7 @@ def approval_plans(one: RunSnapshot) -> Violations:
             yield violation(APPROVAL, approval, "the chosen plan is not among its plans")
 
 
-def approval_consumed(one: RunSnapshot) -> Violations:
+def approval_consumed(one: CheckedRun) -> Violations:
     """Check that an approval is consumed by one effect, which names it and matches its plan (I7, I27)."""
     effects = {effect_name(effect): effect for effect in one.effects}
     approvals = {approval.id: approval for approval in one.rows.approvals}
@@ -368,7 +368,7 @@ def approval_consumed(one: RunSnapshot) -> Violations:
             yield violation(EFFECT, effect, f"it names the approval {effect.approval}, which it did not consume")
 
 
-def approval_in_time(one: RunSnapshot) -> Violations:
+def approval_in_time(one: CheckedRun) -> Violations:
     """Check that no effect is covered by its approval for longer than the approval is valid (S-20)."""
     approvals = {approval.id: approval for approval in one.rows.approvals}
     for effect in one.effects:
@@ -377,7 +377,7 @@ def approval_in_time(one: RunSnapshot) -> Violations:
             yield violation(EFFECT, effect, f"covered until {effect.covered_until}, beyond {approval.valid_until}")
 
 
-def approval_at_end(one: RunSnapshot) -> Violations:
+def approval_at_end(one: CheckedRun) -> Violations:
     """Check that an ended run has no pending and no unused approval (S-20)."""
     if not is_over(one.run):
         return

@@ -10,7 +10,7 @@ from outlast.core.machine import TABLE, TERMINAL, RunStatus, Transition
 from outlast.core.rows import EFFECT, EVENT, RESULT, RUN, STATE_CHUNK, Event, Result, Run, is_over
 from outlast.core.snapshot_codec import chunks_in, decode, unpack
 from outlast.errors import Corrupt
-from outlast.runtime.fsck_checks import RunSnapshot, Violations, violation
+from outlast.runtime.fsck_checks import CheckedRun, Violations, violation
 
 # Verbs that each type of event may record. Other types record no move.
 SPOKEN: Final[dict[EventType, tuple[str, ...]]] = {
@@ -35,7 +35,7 @@ ENDS: Final = (EventType.FINISHED_WELL.value, EventType.FAILED.value, EventType.
 _MOVES: Final[tuple[Transition, ...]] = tuple(m for m in TABLE if isinstance(m.target, RunStatus))
 
 
-def _is_whole(one: RunSnapshot) -> bool:
+def _is_whole(one: CheckedRun) -> bool:
     """Return True if no event is missing; otherwise history_numbers reports it, and comparisons are skipped."""
     return one.history is not None and [e.seq for e in one.history] == list(range(1, one.run.seq + 1))
 
@@ -49,7 +49,7 @@ def data_of(event: Event) -> dict[str, Any]:
     return data if isinstance(data, dict) else {}
 
 
-def history_numbers(one: RunSnapshot) -> Violations:
+def history_numbers(one: CheckedRun) -> Violations:
     """Check that the events of a run are numbered from 1 without a gap (I21)."""
     if one.history is None:
         return
@@ -62,14 +62,14 @@ def history_numbers(one: RunSnapshot) -> Violations:
             yield violation(EVENT, event, f"the run's row counts {one.run.seq} events")
 
 
-def history_head(one: RunSnapshot) -> Violations:
+def history_head(one: CheckedRun) -> Violations:
     """Check that the run's row names the hash of its last event (I37)."""
     last = one.history[-1] if one.history else None
     if last is not None and last.seq == one.run.seq and last.hash != one.run.event_hash:
         yield violation(RUN, one.run, f"its head is not the hash of event {last.seq}")
 
 
-def history_chain(one: RunSnapshot) -> Violations:
+def history_chain(one: CheckedRun) -> Violations:
     """Check that each event's hash is that of its predecessor's hash and its own bytes (I37)."""
     if not one.chain or one.history is None:
         return
@@ -80,7 +80,7 @@ def history_chain(one: RunSnapshot) -> Violations:
         before, number = event.hash, event.seq
 
 
-def history_bytes(one: RunSnapshot) -> Violations:
+def history_bytes(one: CheckedRun) -> Violations:
     """Check that an event's bytes are a CloudEvent that agrees with its columns."""
     for event in one.history or ():
         if wrong := _disagrees(one.run, event):
@@ -111,7 +111,7 @@ def _disagrees(run: Run, event: Event) -> str:
     return f"its bytes say {wrong} {pairs[wrong][0]!r}, its columns {pairs[wrong][1]!r}" if wrong else ""
 
 
-def history_versions(one: RunSnapshot) -> Violations:
+def history_versions(one: CheckedRun) -> Violations:
     """Check that every version of the run's row has its events, and claims do not decrease (I9, I11)."""
     if not one.history or not _is_whole(one):
         return
@@ -133,7 +133,7 @@ def history_versions(one: RunSnapshot) -> Violations:
         )
 
 
-def history_moves(one: RunSnapshot) -> Violations:
+def history_moves(one: CheckedRun) -> Violations:
     """Check that every move of the history is in the table and leads to the run's status (I10)."""
     if not one.history or not _is_whole(one):
         return
@@ -163,7 +163,7 @@ def history_moves(one: RunSnapshot) -> Violations:
         )
 
 
-def history_end(one: RunSnapshot) -> Violations:
+def history_end(one: CheckedRun) -> Violations:
     """Check that a run's end is recorded once, as its last event (I10)."""
     ends = [event for event in one.history or () if event.type in ENDS]
     for event in ends:
@@ -173,7 +173,7 @@ def history_end(one: RunSnapshot) -> Violations:
         yield violation(RUN, one.run, f"it is {one.run.status}, and no event records it")
 
 
-def effect_settled(one: RunSnapshot) -> Violations:
+def effect_settled(one: CheckedRun) -> Violations:
     """Check that no effect is settled later than the event that ends its visit or its run (S-4)."""
     times = [event.at for event in one.history or ()]
     if not _is_whole(one) or one.run.restored or times != sorted(times):
@@ -186,7 +186,7 @@ def effect_settled(one: RunSnapshot) -> Violations:
             yield violation(EFFECT, effect, f"settled at {effect.settled_at}; event {after.seq} follows at {after.at}")
 
 
-def checkpoint_kept(one: RunSnapshot) -> Violations:
+def checkpoint_kept(one: CheckedRun) -> Violations:
     """Check that each completed visit has a checkpoint (CKP-2)."""
     if one.history is None:
         if one.rows.last.visit > one.run.visit:
@@ -205,7 +205,7 @@ def checkpoint_kept(one: RunSnapshot) -> Violations:
         yield violation(EVENT, first, "the run began without a state")
 
 
-def state_whole(one: RunSnapshot) -> Violations:
+def state_whole(one: CheckedRun) -> Violations:
     """Check that all values of a checkpoint exist with their hashes, and that the last state can be joined (CKP-3)."""
     if one.values is None:
         return

@@ -92,7 +92,7 @@ class WebhookClient(Protocol):
         """Remove it with its secret. It cannot be restored."""
 
 
-class Client(Protocol):
+class OutlastClient(Protocol):
     """Reads and actions of one caller in one tenant. Every method raises members of OutlastError."""
 
     me: str

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from typing_extensions import override
 
-from outlast.cli.client import AnsweredPage, Client, ResultPage, RunPage, Verb, View, WebhookClient
+from outlast.cli.client import AnsweredPage, OutlastClient, ResultPage, RunPage, Verb, View, WebhookClient
 from outlast.core.events import iso
 from outlast.core.machine import ApprovalStatus, Choice, DeliveryStatus, EffectStatus, Reason
 from outlast.core.rows import APPROVAL, RUN, STORE, TOPOLOGY, Approval, Event, Run, Topology, is_due, is_over
@@ -114,7 +114,7 @@ T = TypeVar("T")
 PAGE = 200
 
 
-class LocalClient(Client):
+class LocalClient(OutlastClient):
     """Client over the operations of a store."""
 
     codes = True

@@ -10,7 +10,7 @@ from urllib.parse import quote
 import httpx2
 from typing_extensions import override
 
-from outlast.cli.client import AnsweredPage, Client, ResultPage, RunPage, Verb, View, WebhookClient
+from outlast.cli.client import AnsweredPage, OutlastClient, ResultPage, RunPage, Verb, View, WebhookClient
 from outlast.cli.client.connection import ServiceConnection, frames
 from outlast.core.compensation import NO_UNDO
 from outlast.core.machine import TERMINAL, Choice, DeliveryStatus, EffectStatus, Reason, RunStatus
@@ -127,7 +127,7 @@ def iso(span: timedelta | None) -> str | None:
     return f"PT{span.total_seconds():.3f}S" if span is not None else None
 
 
-class RemoteClient(Client):
+class RemoteClient(OutlastClient):
     """Client of one service. `lost` is called with a message when a stream breaks off and is reopened."""
 
     me = "you"
