@@ -1,4 +1,4 @@
-"""What the attacks share: an issuer on loopback, and a service that believes it."""
+"""Fixtures of the attacks: an issuer on loopback, and a service that trusts it."""
 
 from collections.abc import Iterator
 
@@ -19,6 +19,6 @@ def issuer() -> Iterator[Issuer]:
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """One for all attacks of a file; each makes its own runs."""
+    """Service for the attacks of one module. Each attack starts its own runs."""
     with servers.serving(tmp_path_factory.mktemp("service"), AuthSettings()) as found:
         yield found

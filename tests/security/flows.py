@@ -1,4 +1,4 @@
-"""Workflows that the attacks are made on: a payment that others than its requester decide, and a wait that goes on."""
+"""Workflows under attack: a payment with an approval, and an endless wait."""
 
 from datetime import timedelta
 

@@ -1,4 +1,4 @@
-"""An issuer of tokens for the tests: real keys, real signatures, and its key set on a real HTTP server."""
+"""Token issuer for the tests: real keys and signatures, and a key set on a real HTTP server."""
 
 import base64
 import json
@@ -18,29 +18,29 @@ from outlast.service.identity import AuthSettings
 ISSUER, AUDIENCE = "https://id.example.com/realms/acme", "outlast"
 RSA_KEYS = [rsa.generate_private_key(public_exponent=65537, key_size=2048) for _ in range(3)]
 ELSEWHERE = "/elsewhere"
-"""Where the keys are to be had whatever `status` and `body` say: for redirects that are not to be followed."""
+"""Path that always serves the keys, as the target of redirects that must not be followed."""
 EC_KEY = ec.generate_private_key(ec.SECP256R1())
 
 
 def b64(data: bytes) -> str:
-    """base64url without padding, as tokens have it."""
+    """Return base64url without padding."""
     return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
 
 
 def public(kid: str, key: rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey, **more: Any) -> dict[str, Any]:
-    """The public half as the key set shows it."""
+    """Return the public key as a JWK."""
     algorithm: Any = jwt.algorithms.RSAAlgorithm if isinstance(key, rsa.RSAPrivateKey) else jwt.algorithms.ECAlgorithm
     entry: dict[str, Any] = json.loads(algorithm.to_jwk(key.public_key()))
     return {**entry, "kid": kid, "use": "sig", **more}
 
 
 def pem(key: rsa.RSAPrivateKey) -> bytes:
-    """The public half as text: what a confused verifier would take for a shared secret."""
+    """Return the public key as PEM, which a confused verifier would take for a shared secret."""
     return key.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
 
 
 def claims(**given: Any) -> dict[str, Any]:
-    """What a good token says; None takes a claim away."""
+    """Return the claims of a valid token. None removes a claim."""
     now = int(time.time())
     found = {
         "iss": ISSUER, "aud": AUDIENCE, "sub": "ana", "iat": now, "exp": now + 300, "tenant": "acme",
@@ -53,24 +53,24 @@ def token(
     key: Any = RSA_KEYS[0], *, kid: str | None = "k0", algorithm: str = "RS256",
     headers: Mapping[str, Any] | None = None, **given: Any,
 ) -> str:  # fmt: skip
-    """A signed token."""
+    """Return a token signed with this key."""
     head = {**({"kid": kid} if kid is not None else {}), **(headers or {})}
     return jwt.encode(claims(**given), key, algorithm=algorithm, headers=head)
 
 
 def raw(header: bytes, payload: bytes, key: rsa.RSAPrivateKey = RSA_KEYS[0]) -> str:
-    """A token of exactly these bytes, properly signed with RS256."""
+    """Return a token with exactly this payload, signed with RS256."""
     signed = f"{b64(header)}.{b64(payload)}".encode()
     return f"{signed.decode()}.{b64(jwt.algorithms.RSAAlgorithm(jwt.algorithms.RSAAlgorithm.SHA256).sign(signed, key))}"
 
 
 def unsigned(header: str, signature: bytes = b"") -> str:
-    """A token with this header, good claims, and any signature."""
+    """Return a token with this header, valid claims, and any signature."""
     return f"{b64(header.encode())}.{b64(json.dumps(claims()).encode())}.{b64(signature)}"
 
 
 class Issuer:
-    """Its key set at `url`, and how often that was fetched. `status`, `body`: what it answers instead, when set."""
+    """Issuer that counts fetches of its key set at `url`. `status` and `body` replace the answer if set."""
 
     def __init__(self, port: int) -> None:
         self.url = f"http://127.0.0.1:{port}/certs"
@@ -80,12 +80,12 @@ class Issuer:
         self.body: bytes | None = None
         self.headers: dict[str, str] = {}
         self.answers = threading.Event()
-        """Cleared: a request is read and not answered until it is set again."""
+        """While cleared, requests are read and not answered."""
         self.answers.set()
         self.paths: list[str] = []
 
     def settings(self, **given: Any) -> AuthSettings:
-        """Settings that believe this issuer."""
+        """Return settings that trust this issuer."""
         return AuthSettings(
             **{"issuer": ISSUER, "audience": AUDIENCE, "jwks_url": self.url, "person_claim": "person", **given}
         )
@@ -93,7 +93,7 @@ class Issuer:
 
 @contextmanager
 def serving() -> Iterator[Issuer]:
-    """An issuer that answers until the block ends."""
+    """Run an issuer during the block."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:

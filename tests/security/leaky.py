@@ -1,4 +1,4 @@
-"""A program that does everything wrong with its secrets: for the canaries, served by real processes."""
+"""Workflow that leaks its secrets everywhere, for the canaries."""
 
 import os
 from datetime import timedelta
@@ -30,7 +30,7 @@ async def ask_model(prompt: str) -> str:
 
 @activity(key="leaky-login/{user}", no_undo="nothing is kept")
 async def login(user: str, password: str, options: dict[str, str]) -> str:
-    """A supplier that sends what it was given back in its refusal."""
+    """Call a supplier that returns the request in its refusal."""
     async with httpx2.AsyncClient() as client:
         answer = await client.post(SUPPLIER, json={"user": user, **options}, headers={"Authorization": HEADER})
         answer.raise_for_status()

@@ -1,4 +1,4 @@
-"""The service as it is attacked: uvicorn on loopback, a store on disk, a worker, tokens of every kind of caller."""
+"""Service under attack: uvicorn on loopback, a store on disk, a worker, and tokens of all kinds of callers."""
 
 import asyncio
 import threading
@@ -29,7 +29,7 @@ PROGRAMS = {"bot": ["agent", "approver", "finance", "admin"], "w1": ["worker", "
 
 
 class Service:
-    """One that runs. `tokens`: (tenant, name) → its token; a name is a role, a person of PEOPLE or a program."""
+    """Running service. `tokens` maps (tenant, name) to a token. A name is a role, a person of PEOPLE or a program."""
 
     def __init__(self, url: str, loop: asyncio.AbstractEventLoop, tokens: dict[tuple[str, str], str], app: Any) -> None:
         self.url = url
@@ -38,22 +38,22 @@ class Service:
         self._loop = loop
 
     def do(self, call: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine where the service runs."""
+        """Run a coroutine in the event loop of the service."""
         return asyncio.run_coroutine_threadsafe(call, self._loop).result(60)
 
     def client(self, name: str = "", tenant: str = "acme", *, token: str = "", **headers: str) -> httpx2.Client:
-        """A client of this caller; of nobody without a name."""
+        """Return a client for this caller, or without a credential."""
         bearer = token or (self.tokens[tenant, name] if name else "")
         given = {**({"Authorization": f"Bearer {bearer}"} if bearer else {}), **headers}
         return httpx2.Client(base_url=self.url, headers=given, timeout=30)
 
     def operations(self, tenant: str = "acme") -> Operations:
-        """What stands behind it, as an operator of that tenant without a door."""
+        """Return the operations of a tenant, without HTTP."""
         actor = Actor("test", frozenset({"finance", "admin"}), ("admin", "finance"))
         return Operations(self.app.state.service.store, tenant=tenant, actor=actor, workflows={})
 
     def start(self, workflow: str, given: dict[str, Any], *, by: str = "req", tenant: str = "acme") -> str:
-        """A run that was started by this caller, and waits."""
+        """Start a run as this caller and wait until it waits."""
         with self.client(by, tenant) as client:
             answer = client.post(f"/v1/workflows/{workflow}/runs", json={"input": given})
         assert answer.status_code == 201, answer.text
@@ -62,7 +62,7 @@ class Service:
         return run
 
     def approval(self, order: str, *, tenant: str = "acme", **given: Any) -> tuple[str, str, str]:
-        """A pending approval: its run, its id, and the ETag under which it was seen."""
+        """Return a pending approval: its run, its id and its ETag."""
         asked = {"order": order, "cents": 4_200, "within_ms": 3_600_000, "quorum": 1, **given}
         run = self.start("payment", asked, tenant=tenant)
         with self.client("ana", tenant) as client:
@@ -72,7 +72,7 @@ class Service:
         return run, row.id, seen.headers["ETag"]
 
     def until(self, holds: Any, within_s: float = 20.0) -> None:
-        """Wait until it holds."""
+        """Wait until the predicate holds."""
         end = time.monotonic() + within_s
         while not holds():
             assert time.monotonic() < end, "it did not come to hold"
@@ -80,7 +80,7 @@ class Service:
 
 
 def lines() -> tuple[dict[tuple[str, str], str], str]:
-    """Tokens of every caller of both tenants, and the lines by which a service knows them."""
+    """Return tokens of all callers of both tenants, and their lines for the service."""
     tokens, found = {}, []
     for tenant in TENANTS:
         callers = {role: [role] for role in ROLES} | PEOPLE | PROGRAMS
@@ -93,7 +93,7 @@ def lines() -> tuple[dict[tuple[str, str], str], str]:
 
 @contextmanager
 def serving(folder: Path, settings: AuthSettings | None = None, *, proxies: tuple[str, ...] = ()) -> Iterator[Service]:
-    """A service that runs until the block ends; with `settings` beside the tokens, with no credentials where None."""
+    """Run a service during the block, with the tokens and these settings, or without credentials."""
     tokens, text = lines()
     ready = threading.Event()
     found: list[Any] = []

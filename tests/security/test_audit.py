@@ -1,4 +1,4 @@
-"""Who did what, when, from where, and what was before and after: rows where there are rows, else a line (S32)."""
+"""Audit: rows in the store, otherwise lines in the log (S32)."""
 
 import asyncio
 import json
@@ -32,7 +32,7 @@ NEEDED = {"timestamp", "event", "operation", "tenant", "by", "at", "outcome"}
 
 
 class Lines(logging.Handler):
-    """What is said to the audit."""
+    """Collect audit lines."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -61,7 +61,7 @@ def lines() -> Iterator[Lines]:
 
 @pytest.mark.req("GATE-8")
 def test_every_write_leaves_an_audit_line(service: Service, lines: Lines) -> None:
-    """Those that are refused too; the list is the application's own."""
+    """Also refused requests, for every route of the application."""
     for row in TABLE:
         if row["method"] != "GET":
             path = row["path"].replace("{", "").replace("}", "")
@@ -127,7 +127,7 @@ def test_changes_of_webhooks_and_pauses_are_audited(service: Service, lines: Lin
 def test_the_audit_line_has_the_answered_status(
     service: Service, lines: Lines, body: bytes, outcome: int, refusal: str
 ) -> None:
-    """Whoever refused it: Outlast, or the framework before it was asked."""
+    """Refused by Outlast, or by the framework before."""
     with service.client("req", **{"Content-Type": "application/json"}) as client:
         answer = client.post("/v1/workflows/payment/runs", content=body)
     line = lines.last("start_run")
@@ -137,7 +137,7 @@ def test_the_audit_line_has_the_answered_status(
 @pytest.mark.req("GATE-8")
 @pytest.mark.parametrize("status", [400, 404, 406, 413, 415, 418, 500])
 def test_an_error_of_the_framework_is_audited_as_answered(status: int) -> None:
-    """What it raises behind the door goes by the same table."""
+    """Errors raised by an operation use the same table."""
     error = HTTPException(status)
     answer = asyncio.run(problems.on_http(Request({"type": "http", "headers": []}), error))
     assert _outcome(error) == (answer.status_code, json.loads(bytes(answer.body))["refusal"])
@@ -145,7 +145,7 @@ def test_an_error_of_the_framework_is_audited_as_answered(status: int) -> None:
 
 @pytest.mark.req("GATE-8")
 def test_an_incomplete_body_is_audited(service: Service, lines: Lines, caplog: pytest.LogCaptureFixture) -> None:
-    """Whoever hangs up in the middle is no fault of the service: nothing failed, and nothing was done."""
+    """A disconnect is not a fault of the service, and nothing is executed."""
     host, port = service.url.removeprefix("http://").split(":")
     with socket.create_connection((host, int(port)), timeout=10) as gone:
         gone.sendall(
@@ -161,7 +161,7 @@ def test_an_incomplete_body_is_audited(service: Service, lines: Lines, caplog: p
 
 @pytest.mark.req("GATE-8")
 def test_an_audit_line_has_no_content_and_no_long_text(lines: Lines) -> None:
-    """Texts, numbers and flags of what was asked, each cut; what belongs to users stays in its rows."""
+    """Truncated texts, numbers and flags of the request, without user data."""
     asked = scalars({"reason": "y" * 5_000, "version": 3, "input": {"name": "ana"}, "to": ["a"], "none": None})
     assert asked == {"reason": "y" * TEXT_CHARS_MAX, "version": 3}
     assert [scalars(found) for found in (None, [1], "text", {})] == [{}] * 4
@@ -186,7 +186,7 @@ audit("start_run", tenant="t", by="ana", at="192.0.2.1", outcome=201)
 
 @pytest.mark.req("GATE-8")
 def test_commands_are_audited_in_a_file(tmp_path: Path) -> None:
-    """An export, a new token, a hold: who, from where, with which words, and how it ended; no secret."""
+    """An export, a new token, a pause: user, address, arguments and exit code, without secrets."""
     file = tmp_path / "audit.jsonl"
     env = {"PATH": os.environ["PATH"], "OUTLAST_AUDIT": str(file), "SSH_CONNECTION": "198.51.100.7 5000 10.0.0.1 22"}
 
@@ -220,7 +220,7 @@ def test_commands_are_audited_in_a_file(tmp_path: Path) -> None:
 def test_a_request_cut_off_by_the_stop_is_audited_and_answered(
     tmp_path: Path, lines: Lines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody knows whether it was done: neither the caller nor the record may hear nothing, or that it was not."""
+    """It may have been executed, so neither the caller nor the audit may see a refusal or nothing."""
     monkeypatch.setattr(multiprocess, "GRACE_S", 0.1)
     entered, answers = threading.Event(), list[httpx2.Response]()
 

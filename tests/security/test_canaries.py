@@ -1,4 +1,4 @@
-"""Secrets that a program has and gives away wherever it can: nothing of them in what leaves the store by itself (S29).
+"""A program leaks secrets wherever it can: none of them may leave the store (S29).
 
 Real processes on PostgreSQL with a password in its address, tokens, a webhook whose receiver is hostile, spans and
 logs of every level. The list of places is that of docs/security.md.
@@ -37,7 +37,7 @@ PLANTED = {
 
 
 class Receiver:
-    """Answers everything with a refusal that repeats what it was sent."""
+    """Receiver that refuses every request and repeats it in the answer."""
 
     def __init__(self) -> None:
         class Handler(BaseHTTPRequestHandler):
@@ -66,7 +66,7 @@ class Receiver:
 
 
 class Scene:
-    """The processes, and every text that they gave away, by its place."""
+    """Processes, and every text that they output, by place."""
 
     def __init__(self, folder: Path, server: Server, receiver: Receiver) -> None:
         self.folder = folder
@@ -91,7 +91,7 @@ class Scene:
 
     @contextmanager
     def running(self, *words: str) -> Iterator[str]:
-        """A process that serves until the block ends; where. What it says is a place."""
+        """Run a process that serves during the block. Its output is a place."""
         log = self.folder / f"{words[0]}.log"
         with log.open("wb") as err:
             process = subprocess.Popen(
@@ -110,7 +110,7 @@ class Scene:
             self.places[f"what {words[0]} says"] = first + rest + log.read_text()
 
     def typed(self, *words: str, **more: str) -> str:
-        """A command; what it prints is a place."""
+        """Run a command. Its output is a place."""
         env = {**self.env, "OTEL_TRACES_EXPORTER": "none", **more}
         done = subprocess.run([*OUTLAST, *words], cwd=self.folder, env=env, capture_output=True, text=True, check=False)
         self.places[f"outlast {' '.join(words)}"] = done.stdout + done.stderr
@@ -118,7 +118,7 @@ class Scene:
         return done.stdout
 
     def found(self) -> dict[str, list[str]]:
-        """Which canary is where."""
+        """Return the places of each canary."""
         return {
             name: places
             for name, canary in self.planted.items()
@@ -127,7 +127,7 @@ class Scene:
 
 
 def argv(pid: int) -> str:
-    """The command lines of a process and of all below it."""
+    """Return the command lines of a process and its descendants."""
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     own = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
     return "\n".join([own, *(argv(int(child)) for child in children)])
@@ -154,7 +154,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
 
 
 def play(scene: Scene) -> None:
-    """A run that fails over its secrets, everything that can be asked about it, and at last a store that is away."""
+    """Fail a run over its secrets, query everything about it, and at last remove the store."""
     with scene.running("serve", MODULE, "--port", "0") as url:
         with httpx2.Client(base_url=url, headers={"Authorization": f"Bearer {scene.token}"}, timeout=30) as client:
             run = failed_run(scene, client)
@@ -204,7 +204,7 @@ def failed_run(scene: Scene, client: httpx2.Client) -> str:
 
 
 def problems(scene: Scene, client: httpx2.Client, run: str) -> None:
-    """Requests that are refused: what is wrong is said without what was sent."""
+    """Refused requests: the error does not contain the value."""
     password, key, other = (PLANTED[name] for name in list(PLANTED)[:3])
     start = "/v1/workflows/leaky/runs"
     answers = [
@@ -228,7 +228,7 @@ def problems(scene: Scene, client: httpx2.Client, run: str) -> None:
 
 
 def commands(scene: Scene, run: str) -> None:
-    """What the command line says of the store, of its settings, and of mistakes in them."""
+    """Output of the command line about the store, its settings, and mistakes in them."""
     spoil(scene.server.url, run)
     for words in (("config", "show"), ("-o", "json", "config", "show"), ("doctor",), ("fsck", "--chain"),
                   ("fsck", "--json"), ("attention", "ls"), ("-o", "json", "attention", "ls"),
@@ -249,7 +249,7 @@ def commands(scene: Scene, run: str) -> None:
 
 
 def spoil(url: str, run: str) -> None:
-    """An event that says something else than its columns, with a secret in it."""
+    """An event that differs from its columns and contains a secret."""
     import asyncio
 
     async def change() -> None:
@@ -271,7 +271,7 @@ def test_a_planted_secret_appears_nowhere(scene: Scene, name: str) -> None:
 
 
 def test_redacted_places_are_marked(scene: Scene) -> None:
-    """The places are not empty, and say that something was left out."""
+    """The places are not empty and contain `[redacted]`."""
     for place in (
         "what serve says",
         "an export",

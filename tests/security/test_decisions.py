@@ -1,4 +1,4 @@
-"""Decisions over HTTP that are not to count: each refused with its own word, and nothing is paid (S5 to S11)."""
+"""Invalid decisions over HTTP: each has its own refusal, and nothing is paid (S5 to S11)."""
 
 import threading
 from datetime import timedelta
@@ -23,7 +23,7 @@ def decide(
     service: Service, approval: str, tag: str | None, *, by: str = "ana", body: Any = YES, tenant: str = "acme",
     **headers: str,
 ) -> httpx2.Response:  # fmt: skip
-    """One decision of this person."""
+    """Send a decision of this person."""
     given = {**({"If-Match": tag} if tag else {}), **headers}
     with service.client(by, tenant, **given) as client:
         return client.post(f"/v1/approvals/{approval}/decision", json=body)
@@ -55,7 +55,7 @@ def test_the_credential_identifies_the_approver(service: Service) -> None:
 @pytest.mark.req("GATE-2")
 @pytest.mark.parametrize("program", ["bot", "w1"])
 def test_a_program_decides_nothing(service: Service, program: str) -> None:
-    """Whatever roles its credential claims: decide, claim, hand on, answer attention, settle a doubt."""
+    """With any role: decide, claim, reassign, answer attention, settle an effect."""
     run, approval, tag = service.approval(f"s6-{program}")
     asked = {
         f"/v1/approvals/{approval}/decision": YES, f"/v1/approvals/{approval}/claim": {},
@@ -167,7 +167,7 @@ def test_no_caller_decides_for_another_tenant(service: Service) -> None:
 
 @pytest.mark.req("GATE-2", "GATE-3")
 def test_a_decision_after_the_deadline_is_refused_before_any_worker_expired_it(service: Service) -> None:
-    """The approval's own time, by the store's clock: whatever the worker has or has not noticed yet."""
+    """The deadline counts by the clock of the store, before any worker acts on it."""
     _, approval, tag = service.approval("s11", within_ms=1_500)
     store, row = service.app.state.service.store, service.do(service.operations().approval(approval))
     service.until(lambda: service.do(store.now()).business >= row.within_until)
@@ -229,7 +229,7 @@ def test_an_invalid_decision_is_refused(service: Service, body: Any) -> None:
 
 
 def test_a_quorum_needs_different_people(service: Service) -> None:
-    """Quorum two: the same person twice, under the same or another key, is one."""
+    """With a quorum of two, one person counts once, under any key."""
     _, approval, tag = service.approval("quorum", quorum=2)
     first = decide(service, approval, tag, **{"Idempotency-Key": "q1"})
     assert first.status_code == 200 and pending(service, approval)

@@ -1,4 +1,4 @@
-"""Where a service may be reached, and which pages may speak to it (S15, S34)."""
+"""Bind addresses, hosts and origins (S15, S34)."""
 
 import asyncio
 from typing import Any
@@ -29,7 +29,7 @@ def test_other_addresses_require_authentication(host: str) -> None:
 
 @pytest.mark.parametrize("client", ["192.0.2.1", "10.0.0.1", "", "testclient"])
 def test_without_authentication_other_machines_are_refused(client: str) -> None:
-    """However the socket was bound: an application mounted in another server cannot tell."""
+    """For any bind address, because a mounted application does not know it."""
     with pytest.raises(Unauthenticated) as caught:
         asyncio.run(Anonymous("local:me").authenticate("", client))
     assert caught.value.refusal == "not_local"
@@ -114,7 +114,7 @@ def test_a_page_is_foreign_without_a_host(origin: str) -> None:
     ],
 )
 def test_without_authentication_only_localhost_names_are_served(host: str) -> None:
-    """A page whose name was made to point here (DNS rebinding) sends its own name."""
+    """A page whose name resolves to this machine (DNS rebinding) sends its own name."""
     with pytest.raises(Forbidden) as caught:
         check_origin(scope("GET", host=host), local_only=True)
     assert caught.value.refusal == "host"

@@ -1,4 +1,4 @@
-"""Every route × every role × own and other tenant, as matrix.csv has them; a route that is not there fails (S1–S3)."""
+"""Every route × role × own and other tenant, as in matrix.csv. A missing route fails (S1–S3)."""
 
 import csv
 import re
@@ -18,20 +18,20 @@ TABLE = list(csv.DictReader(Path(__file__).with_name("matrix.csv").read_text(enc
 OPEN = {"healthz", "readyz"}
 CALLERS = ("none", *ROLES)
 OURS = {"role", "not_listed", "not_a_person"}
-"""Refusals of the table; any other 403 is the rule's of what was asked for."""
+"""Refusals of the table. Other 403 come from the rule of an approval."""
 NOBODYS = {"run": "run_000000000000", "approval": "ap_0000000000", "name": "nothing", "effect": "cnVuAHYAaw",
            "webhook": "wh_000000000000", "delivery": "dl_0"}  # fmt: skip
 
 
 def routes(given: Iterable[Any]) -> Iterator[Any]:
-    """Every route that the application answers, those of the routers it includes among them."""
+    """Return every route of the application, including those of its routers."""
     for route in given:
         router = getattr(route, "original_router", None)
         yield from [route] if router is None else routes(router.routes)
 
 
 def address(path: str, ids: dict[str, str] = NOBODYS) -> str:
-    """The path with these ids."""
+    """Return the path with these ids."""
     return re.sub(r"{(\w+)(:\w+)?}", lambda found: ids.get(found[1], "nothing"), path)
 
 
@@ -64,7 +64,7 @@ def cells() -> Iterator[Any]:
 @pytest.mark.req("GATE-2")
 @pytest.mark.parametrize(("row", "caller"), list(cells()))
 def test_a_cell_of_the_matrix(service: Service, row: dict[str, str], caller: str) -> None:
-    """A body that cannot be read, so nothing is done by those who may."""
+    """Send an invalid body, so that permitted requests change nothing."""
     with service.client("" if caller == "none" else caller) as client:
         writes = row["method"] != "GET"
         body = {"content": b"{", "headers": {"Content-Type": "application/json"}} if writes else {}
@@ -81,7 +81,7 @@ def test_a_cell_of_the_matrix(service: Service, row: dict[str, str], caller: str
 
 # --- other tenants --------------------------------------------------------------------------------
 def told(text: str, *ids: str) -> str:
-    """An answer without what is another in each: the ids asked for, and that of the request."""
+    """Return the answer without requested ids and the request id."""
     for each in ids:
         text = text.replace(each, "ID")
     return re.sub(r"req_\w+", "REQ", text)
@@ -98,7 +98,7 @@ BODIES = {
 
 @pytest.fixture(scope="module")
 def theirs(service: Service) -> dict[str, str]:
-    """Ids of acme: a run, its approval, an effect."""
+    """Return ids of acme: a run, its approval, an effect."""
     run, approval, _ = service.approval("theirs")
     with service.client("admin") as client:
         added = client.post("/v1/webhooks", json={"url": "https://93.184.216.34/hook"})

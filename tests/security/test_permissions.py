@@ -1,4 +1,4 @@
-"""The table of permissions: closed by default, and people's things are for people."""
+"""The table of permissions: closed by default, with operations for people only."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Whoever only looks changes nothing: no link that a mail scanner follows decides, and none is given out (S9)."""
+"""Reads change nothing: no link decides, and none is issued (S9)."""
 
 import asyncio
 from pathlib import Path
@@ -23,7 +23,7 @@ READS = [row for row in TABLE if row["method"] == "GET"]
 
 @pytest.mark.req("GATE-2")
 def test_no_read_writes_anything(tmp_path: Path) -> None:
-    """Every GET of the application, and HEAD and OPTIONS of every path: not one commit, and the approval is pending."""
+    """Every GET of the application, and HEAD and OPTIONS of every path, without a commit."""
 
     async def story() -> None:
         store = await open_store(f"sqlite:{tmp_path}/outlast.db")
@@ -69,7 +69,7 @@ def test_no_read_writes_anything(tmp_path: Path) -> None:
 
 
 def test_no_link_decides_and_no_row_contains_one() -> None:
-    """There is no token for a link, in any row or any address: who decides shows a credential of his or her own."""
+    """No row and no path contains a token for a link."""
     columns = {column for kind in KINDS for column in kind.row._fields}
     assert not {column for column in columns if "link" in column}
     assert all("{token" not in row["path"] and "link" not in row["path"] for row in TABLE)

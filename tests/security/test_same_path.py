@@ -1,4 +1,4 @@
-"""Another tenant's id takes the very path of one that nobody has: the clock tells no more than the answer does (S3).
+"""Ids of other tenants and unknown ids take the same path, so timing reveals nothing (S3).
 
 Not measured in time, which a busy machine blurs: what is asked of the store, call by call.
 """
@@ -28,7 +28,7 @@ ASKED = ("load", "load_many", "rows", "in_order", "count", "run_rows", "page", "
 
 
 class Ear:
-    """What is asked of a store, in order, from `with` to its end."""
+    """Record the calls to a store during the block."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -52,7 +52,7 @@ class Ear:
 
 
 async def theirs(store: Store) -> dict[str, str]:
-    """Ids of acme: a run that waits, its approval, an effect, a webhook and what was sent to it."""
+    """Return ids of acme: a waiting run, its approval, an effect, a webhook and a delivery."""
     actor = Actor("ana", frozenset({"finance"}), ("finance",))
     ops = Operations(store, tenant="acme", actor=actor, workflows={"payment": payments})
     async with InProcessRuntime(store, [payments]):
@@ -69,7 +69,7 @@ async def theirs(store: Store) -> dict[str, str]:
 
 @pytest.mark.req("RUN-5", "GATE-2")
 def test_ids_of_other_tenants_take_the_path_of_unknown_ids(tmp_path: Path) -> None:
-    """Every route that takes an id: the same calls of the store, each in the asker's own tenant, and one answer."""
+    """Every route with an id: the same store calls in the caller's tenant, and the same answer."""
 
     async def story() -> None:
         store = await open_store(f"sqlite:{tmp_path}/outlast.db")

@@ -1,4 +1,4 @@
-"""What is taken for a secret, how long looking for it takes, and what an export gives away (S19, S29)."""
+"""Redaction: which values count as secrets, its time, and exports (S19, S29)."""
 
 import asyncio
 import json
@@ -59,7 +59,7 @@ def test_harmless_values_stay() -> None:
 
 
 def test_values_without_a_secret_name_stay_unchanged() -> None:
-    """Left out is what looks like a secret, and nothing else of a text is changed."""
+    """Only secrets are replaced in a text."""
     assert secrets_in({"order": "A-1234567", "pin": "12", "secret": 12345678, "list": ["another text"]}) == frozenset()
     assert redacted({"no secret here": "a text"}) == {"no secret here": "a text"}
     assert redacted('{"a":1,"b":  [ 2 ]}') == '{"a":1,"b":  [ 2 ]}', "to its last space"
@@ -81,7 +81,7 @@ def test_a_text_with_a_secret_is_redacted(text: str) -> None:
     assert SECRET not in redact(text)
 
 
-# Each by itself, where nothing names it; what follows the last bar must not be seen.
+# Each without a name. The text after the last bar must not be visible.
 FORMS = [
     "sk-|canary77AQ", "pk-|canary77AQ", "rk-|canary77AQ", "sk_|live_canary77AQ", "pk_|canary77AQ", "rk_|canary77AQ",
     "whsec_|Y2FuYXJ5Nzc=", "olt_|canary77AQcanary77AQx", "ghp_|canary77AQ", "gho_|canary77AQ", "ghu_|canary77AQ",
@@ -122,20 +122,20 @@ CUT = [
 @pytest.mark.req("OBS-3")
 @pytest.mark.parametrize("text", CUT)
 def test_a_truncated_secret_leaves_no_part(text: str) -> None:
-    """Errors, answers and audit lines are cut before anybody knows what is in them."""
+    """Errors, answers and audit lines are truncated before redaction."""
     for end in range(text.index(SECRET) + 6, len(text)):
         said = redact(f"it answered: {text[:end]}")
         assert SECRET[:6] not in said, said
 
 
 def test_a_known_secret_is_redacted_completely() -> None:
-    """The text was cut within it, or another secret begins alike."""
+    """The text was truncated within it, or another secret has the same beginning."""
     for end in range(6, len(SECRET)):
         assert SECRET[:6] not in redact(f"cannot log in as {SECRET[:end]}", [SECRET])
     longer = f"{SECRET}-and-more"
     for known in ([SECRET, longer], [longer, SECRET]):
         assert redact(f"{longer}!", known) == f"{GONE}!"
-    assert redact(f"as {SECRET[:5]}", [SECRET]) == f"as {SECRET[:5]}", "so short a piece stands in every other word"
+    assert redact(f"as {SECRET[:5]}", [SECRET]) == f"as {SECRET[:5]}", "a piece this short is part of many words"
 
 
 def test_addresses_are_not_redacted() -> None:
@@ -156,14 +156,14 @@ def test_a_known_secret_is_redacted_without_a_name() -> None:
      "bearer ", "sk-", "-----BEGIN PRIVATE KEY-----", '\\"secret', "secret=\\", "[", "{", '{"a":'],
 )  # fmt: skip
 def test_redaction_takes_linear_time(unit: str) -> None:
-    """A supplier's refusal is redacted in the worker's loop: one that took the square of its length cost the lease."""
+    """Refusals are redacted in the worker's event loop. Once, quadratic time cost the lease."""
     program = f"from outlast.telemetry.redact import redacted; redacted({unit!r} * ({1 << 20} // {len(unit)}))"
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
 
 
 @pytest.mark.parametrize("kind", [SecretStr, SecretBytes, list[SecretStr]])
 def test_a_type_that_hides_its_value_is_not_stored(kind: Any) -> None:
-    """It would be stored as asterisks, and be those after the next wait."""
+    """It would be stored as asterisks, and read back as such after the next wait."""
 
     class State(BaseModel):
         name: str

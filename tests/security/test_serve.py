@@ -1,4 +1,4 @@
-"""`outlast serve`, as typed: no open door (S34), and a stranger is a stranger."""
+"""`outlast serve` as a command: no bind without authentication (S34)."""
 
 import re
 import signal
@@ -18,7 +18,7 @@ SERVE = ("outlast", "serve", "--port", "0")
 
 @contextmanager
 def served(folder: Path, *words: str, **environment: str) -> Iterator[str]:
-    """A service until the block ends; where it is reached."""
+    """Run a service during the block; yield its URL."""
     process = forked.Popen(
         [*SERVE, *words], cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     )
@@ -56,5 +56,5 @@ def test_without_credentials_only_this_machine_is_served(tmp_path: Path) -> None
         assert url.startswith("http://127.0.0.1:") and httpx2.get(f"{url}/v1/runs").status_code == 200
         assert httpx2.get(f"{url}/v1/runs", headers={"Host": "evil.example"}).status_code == 403
         answer = httpx2.get(f"{url}/v1/runs", headers={"X-Forwarded-For": "198.51.100.7"})
-        assert answer.status_code == 200, "no proxy is listed, so nobody says for another where he comes from"
+        assert answer.status_code == 200, "no proxy is listed, so no forwarded address is trusted"
         assert "server" not in answer.headers

@@ -1,4 +1,4 @@
-"""What stands around the service: no stranger, no other site, no open door (S1, S12, S15, S31, S34, S38)."""
+"""Authentication, origins, lock-out and errors of the service (S1, S12, S15, S31, S34, S38)."""
 
 import json
 import socket
@@ -42,14 +42,14 @@ def test_a_person_of_an_issuer_decides_over_http(tmp_path: Path) -> None:
 
 @pytest.mark.req("GATE-2")
 def test_a_token_of_64_kb_is_refused(service: Service) -> None:
-    """By the server, before it is a request; the connection is bounded."""
+    """Refused by the server, before it is a request."""
     with service.client(token="x" * 64_000) as client:
         assert client.get("/v1/runs").status_code in (400, 401, 431)
 
 
 @pytest.mark.req("GATE-2")
 def test_the_body_is_read_after_authentication(service: Service) -> None:
-    """Without a credential the answer comes before the body is read: an open end is not waited for."""
+    """Without a credential the answer is sent before the body is read."""
     host, port = service.url.removeprefix("http://").split(":")
     with socket.create_connection((host, int(port)), timeout=10) as line:
         line.sendall(
@@ -81,7 +81,7 @@ def test_guessing_over_http_locks_an_address_out_with_a_retry_time(tmp_path: Pat
                 answer = late.get("/v1/runs")
             assert answer.status_code == 429 and 0 < int(answer.headers["Retry-After"]) <= 60
             assert answer.json()["code"] == "OUT-412"
-            assert known.get("/v1/runs").status_code == 200, "whoever was at work goes on"
+            assert known.get("/v1/runs").status_code == 200, "a known caller continues"
             assert late.is_closed and httpx2.get(f"{service.url}/healthz").status_code == 200
 
 
@@ -139,7 +139,7 @@ def test_a_request_id_of_a_proxy_must_be_a_plain_word(service: Service) -> None:
 
 
 def test_an_unknown_id_is_not_found(service: Service) -> None:
-    """The id of an effect is a word of ours: whoever makes one up reaches no statement with it."""
+    """Effect ids are opaque, and an invented one reaches no SQL statement."""
     run, key = "run_000000000000", "pay"
     made_up: list[Any] = [
         [run, 2**70, key], [run, 2**63, key], [run, -1, key], [run, True, key], [run, 1.0, key], [run, "1", key],
@@ -180,14 +180,14 @@ def test_loopback_callers_need_no_credential(alone: Service) -> None:
 
 @pytest.mark.parametrize("host", ["evil.example", "outlast.corp:80", "127.0.0.1.nip.io", "[::2]"])
 def test_without_authentication_other_host_names_are_refused(alone: Service, host: str) -> None:
-    """A page whose name was made to point at this machine (DNS rebinding) names itself."""
+    """A page whose name resolves to this machine (DNS rebinding) sends its own Host."""
     with alone.client(Host=host) as client:
         for answer in (client.get("/v1/runs"), client.post("/v1/workflows/ear/runs", json={})):
             assert (answer.status_code, answer.json()["refusal"]) == (403, "host")
 
 
 def test_a_forwarded_address_is_trusted_from_a_listed_proxy_only(tmp_path: Path) -> None:
-    """Whoever could name any address as his would never be locked out, or would be this machine."""
+    """A caller that could claim any address would never be locked out, or pass as this machine."""
     forwarded = {"X-Forwarded-For": "198.51.100.7", "X-Forwarded-Proto": "https"}
     with servers.serving(tmp_path) as service, service.client(**forwarded) as client:
         assert client.get("/v1/runs").status_code == 200, "it is 127.0.0.1 that speaks, whatever it says"
@@ -198,7 +198,7 @@ def test_a_forwarded_address_is_trusted_from_a_listed_proxy_only(tmp_path: Path)
 
 
 def test_silent_connections_do_not_block_health(service: Service) -> None:
-    """A part of S17: five hundred connections that send no request."""
+    """Part of S17: five hundred connections that send no request."""
     host, port = service.url.removeprefix("http://").split(":")
     lines = [socket.create_connection((host, int(port)), timeout=10) for _ in range(500)]
     try:

@@ -1,4 +1,4 @@
-"""What a person sees is what is done: hostile texts are inert, nothing is cut, what deceives is marked (S13, S14)."""
+"""Approvers see the call that is executed: hostile text is inert and deceptive text marked (S13, S14)."""
 
 import ast
 import asyncio
@@ -105,7 +105,7 @@ async def ask(ctx: Context[Transfer]) -> None:
     "given", [HOSTILE, LONG, {"deep": [[[[HOSTILE]]]], "last": "x"}], ids=["hostile", "long", "deep"]
 )
 def test_the_executed_call_is_the_one_shown(tmp_path: Path, given: dict[str, Any]) -> None:
-    """On the command line and over HTTP, to the last argument; the approval marks what deceives."""
+    """On the command line and over HTTP, with every argument. Deceptive text is marked."""
     url = f"sqlite:{tmp_path}/outlast.db"
     PAID.clear()
 
@@ -152,7 +152,7 @@ def test_the_executed_call_is_the_one_shown(tmp_path: Path, given: dict[str, Any
 
 
 def test_there_is_no_csv() -> None:
-    """No table of ours is written for a program that would take a cell for a formula; JSON is what programs get."""
+    """No output format has cells that a program could take for formulas."""
     for file in (Path(outlast.__file__).parent).rglob("*.py"):
         names = {alias.name for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
                  if isinstance(node, ast.Import | ast.ImportFrom) for alias in node.names}  # fmt: skip

@@ -1,4 +1,4 @@
-"""Tokens of an issuer: who is let in, and every forgery that is not (S4)."""
+"""Tokens of an issuer: accepted tokens and forgeries (S4)."""
 
 import asyncio
 import json
@@ -38,7 +38,7 @@ HEAD = b'{"alg":"RS256","kid":"k0","typ":"JWT"}'
 
 
 def read(issuer: Issuer, text: str, **given: Any) -> Principal:
-    """Whom the header proves, to a service that has just begun."""
+    """Return the caller of a header, with a new authenticator."""
     door = authenticator(issuer.settings(**given), SystemClock())
     return asyncio.run(door.authenticate(f"Bearer {text}", "192.0.2.1"))
 
@@ -102,7 +102,7 @@ def test_a_person_claim_that_is_neither_true_nor_false_refuses_the_token(
 
 @pytest.mark.req("GATE-2", "RUN-5")
 def test_roles_of_the_installation_come_from_their_own_claim_only(issuer: Issuer) -> None:
-    """The people who administer a tenant at the issuer choose its roles; they must not see all tenants."""
+    """Administrators of a tenant assign its roles, and must not see all tenants."""
     tried = token(roles=["operator", "monitor"], installation=["monitor", "operator", "finance"])
     assert read(issuer, tried).claims == ("operator",)
     assert read(issuer, tried, installation_claim="installation").claims == ("monitor", "operator")
@@ -137,7 +137,7 @@ def test_the_reason_for_a_refused_token_is_only_in_the_log(
 
 
 def forged() -> dict[str, str]:
-    """Made when they are asked for: a token that was good at collection has expired by the end of a long run."""
+    """Created on use, because a token created at collection could expire during a long test run."""
     now = int(time.time())
     return {
         "alg none": unsigned('{"alg":"none","kid":"k0"}'),
@@ -214,14 +214,14 @@ HEADERS_OF_NOBODY = [
 
 @pytest.mark.parametrize("which", HEADERS_OF_NOBODY)
 def test_a_malformed_header_causes_no_fetch(issuer: Issuer, which: str) -> None:
-    """Not one fetch: whoever has no credential sends as many of these as he likes."""
+    """No fetch, because anonymous callers could send any number of these."""
     assert refusal(issuer, forged()[which]) == "invalid"
     assert issuer.fetches == 0
 
 
 @pytest.mark.parametrize("secret", [pem(RSA_KEYS[0]), json.dumps(public("k0", RSA_KEYS[0])).encode()])
 def test_a_public_key_is_not_accepted_as_a_shared_secret(issuer: Issuer, secret: bytes) -> None:
-    """HS256 with what everybody can read; and nobody can set a service up to believe such tokens."""
+    """HS256 with the public key. The settings refuse such algorithms, too."""
     signed = unsigned('{"alg":"HS256","kid":"k0"}').rpartition(".")[0]
     algorithm = jwt.algorithms.HMACAlgorithm(jwt.algorithms.HMACAlgorithm.SHA256)
     forged = f"{signed}.{b64(algorithm.sign(signed.encode(), secret))}"
@@ -327,7 +327,7 @@ def test_an_empty_list_of_algorithms_is_refused(issuer: Issuer) -> None:
 
 
 def test_an_endless_answer_of_the_issuer_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Byte after byte, each in time: the whole has a time too."""
+    """Slow bytes: the whole fetch has a time limit, too."""
     monkeypatch.setattr(signed_tokens, "FETCH_S", 0.3)
 
     async def story() -> None:
@@ -361,14 +361,14 @@ def bearer(text: str) -> str:
 
 
 async def until(holds: Callable[[], object]) -> None:
-    """Wait until it holds: a fetch in the background takes real time."""
+    """Wait until the predicate holds, because a background fetch takes real time."""
     async with asyncio.timeout(30):
         while not holds():  # noqa: ASYNC110 - the issuer answers in a thread
             await asyncio.sleep(0.005)
 
 
 def fetched(door: Credentials) -> bool:
-    """Return True if no fetch of the issuer's keys is under way."""
+    """Return True if no fetch of the issuer's keys is in progress."""
     assert door._signed is not None
     fetching = door._signed._keys._fetching
     return fetching is None or fetching.done()
@@ -403,7 +403,7 @@ def test_a_new_key_is_found_and_a_revoked_one_stops_within_five_minutes(issuer: 
 
 @pytest.mark.req("GATE-2")
 def test_a_revoked_key_stops_without_traffic(issuer: Issuer) -> None:
-    """Its first token after a pause must not be the one that has the keys fetched."""
+    """The first token after a pause must not have to wait for a fetch."""
     clock = VirtualClock()
 
     async def story() -> None:
@@ -419,7 +419,7 @@ def test_a_revoked_key_stops_without_traffic(issuer: Issuer) -> None:
         await until(lambda: fetched(door))
         before = issuer.fetches
         await clock.advance(LIFETIME_MS)
-        assert issuer.fetches == before, "of a service that nobody calls the issuer hears nothing more"
+        assert issuer.fetches == before, "an idle service fetches no keys"
 
     asyncio.run(story())
 
@@ -526,7 +526,7 @@ def test_a_flood_of_unknown_key_ids_causes_one_fetch(issuer: Issuer) -> None:
 
 # --- those who guess -----------------------------------------------------------------------------
 async def refusals(door: Credentials, texts: Iterable[str]) -> list[type[Exception]]:
-    """Send these tokens from one address; the kind of each refusal."""
+    """Send these tokens from one address, and return the refusals."""
     found: list[type[Exception]] = []
     for text in texts:
         with pytest.raises((Unauthenticated, TooManyFailures)) as caught:
@@ -537,7 +537,7 @@ async def refusals(door: Credentials, texts: Iterable[str]) -> list[type[Excepti
 
 @pytest.mark.req("GATE-2")
 def test_a_lock_out_spares_tokens_with_a_valid_signature(issuer: Issuer) -> None:
-    """A colleague behind the same proxy guesses; tokens are renewed every few minutes, so none of them is known."""
+    """Another caller behind the same proxy guesses. JWTs are renewed often, so they cannot be remembered."""
 
     async def story() -> None:
         door = authenticator(issuer.settings(), SystemClock())
@@ -547,7 +547,7 @@ def test_a_lock_out_spares_tokens_with_a_valid_signature(issuer: Issuer) -> None
             assert (await door.authenticate(bearer(token(jti=f"{n}")), "192.0.2.1")).name == "ana"
         with pytest.raises(Unauthenticated) as caught:
             await door.authenticate(bearer(token(exp=int(time.time()) - 600)), "192.0.2.1")
-        assert caught.value.refusal == "token_expired", "who has to renew a token is told so"
+        assert caught.value.refusal == "token_expired", "an expired token is reported as expired"
         assert await refusals(door, ["olt_guess", token(RSA_KEYS[1])]) == [TooManyFailures] * 2
 
     asyncio.run(story())
@@ -563,7 +563,7 @@ def test_a_lock_out_spares_tokens_with_a_valid_signature(issuer: Issuer) -> None
     ids=lambda wrong: ", ".join(wrong),
 )  # fmt: skip
 def test_a_token_that_cannot_be_invented_is_not_a_guess(issuer: Issuer, wrong: dict[str, Any]) -> None:
-    """A key that was just changed, a clock that is ahead, a service set up wrongly: people lock each other out."""
+    """A changed key, a clock that is ahead, or wrong settings must not lock people out."""
 
     async def story() -> None:
         door = authenticator(issuer.settings(), SystemClock())

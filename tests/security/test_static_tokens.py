@@ -1,4 +1,4 @@
-"""Tokens of ours: made once, kept as hashes; and the lock for those who guess (S12)."""
+"""Static tokens, stored as hashes, and the lock-out of guessing addresses (S12)."""
 
 import asyncio
 import hashlib
@@ -56,7 +56,7 @@ def test_a_token_gives_its_caller_and_is_stored_nowhere() -> None:
     ["", "Bearer", "Bearer ", f"Basic {ANA}", ANA, f"Bearer  {ANA}", f"Bearer {ANA} ", f"Bearer {ANA}x",
      f"Bearer {ANA[:-1]}", "Bearer olt_", f"Bearer {ANA.lower()}", f"Bearer {ANA_LINE.rpartition('=')[2]}",
      "Bearer \x00", "Bearer é", "Bearer " + "x" * 9_000],
-    ids=[f"header {n}" for n in range(15)],  # the tokens are made anew in each process
+    ids=[f"header {n}" for n in range(15)],  # each process creates new tokens
 )  # fmt: skip
 def test_other_tokens_are_refused(header: str) -> None:
     with pytest.raises(Unauthenticated) as caught:
@@ -107,13 +107,13 @@ def test_an_invalid_line_is_refused(line: str, why: str) -> None:
     ids=range(8),
 )  # fmt: skip
 def test_a_token_has_one_name_and_the_requested_roles(name: str, roles: list[str], person: bool) -> None:
-    """Nothing in a word of its line becomes another word of it."""
+    """No word of a line can be injected into another one."""
     with pytest.raises(InvalidInput):
         new_token(name, tenant="acme", roles=roles, person=person)
 
 
 def test_a_jwt_is_refused_without_an_issuer() -> None:
-    """And nobody is asked for its keys."""
+    """And no issuer is asked for keys."""
     with pytest.raises(Unauthenticated) as caught:
         asyncio.run(door(VirtualClock()).authenticate(f"Bearer {issuers.token()}", "192.0.2.1"))
     assert caught.value.refusal == "invalid"
@@ -125,7 +125,7 @@ def test_one_token_belongs_to_one_caller() -> None:
 
 
 def test_every_hash_is_compared_in_full(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Which of the tokens it is, or how much of it is right, does not show in the time that it takes."""
+    """The time reveals neither which token matched nor how much of it."""
     compared: list[tuple[bytes, bytes]] = []
     original = __import__("hmac").compare_digest
 
@@ -220,7 +220,7 @@ def test_in_a_full_bucket_the_address_that_failed_longest_ago_is_forgotten() -> 
 
 @pytest.mark.req("GATE-2")
 def test_processes_with_a_shared_file_count_together() -> None:
-    """Two of one service: a guess counts wherever it arrives, and a good token is good for both."""
+    """Two processes of one service count guesses together and remember valid tokens together."""
     clock = VirtualClock()
     fd = shared_file()
     one, two = (authenticator(AuthSettings(tokens=SecretStr(LINES)), clock, shared=fd) for _ in range(2))
@@ -271,7 +271,7 @@ sys.stdin.read()
 
 
 def test_no_count_is_lost_between_processes() -> None:
-    """Three count each address five times at once: below the limit, so all fifteen have to be there."""
+    """Three processes count each address five times concurrently. All fifteen must be counted."""
     done = subprocess.run([sys.executable, "-c", GUESSERS], capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
 
@@ -304,7 +304,7 @@ def test_expired_and_missing_tokens_are_not_guesses() -> None:
 
 
 def locked(failures: Failures) -> int:
-    """Somebody guesses until it is locked out: for so many seconds."""
+    """Guess until the address is locked out, and return the seconds."""
     for _ in range(MOST):
         failures.note("192.0.2.1")
     return failures.locked_ms("192.0.2.1") // 1000
@@ -323,7 +323,7 @@ def test_locks_double_up_to_a_quarter_of_an_hour() -> None:
 
 
 def test_slow_guessing_keeps_earlier_locks() -> None:
-    """Forgiven is who guesses nothing for a quarter of an hour, not who waits a minute between two attempts."""
+    """Locks are forgotten after a quarter of an hour without a guess, not after a minute."""
     clock, locks = VirtualClock(), []
     failures = Failures(clock)
     for _ in range(2):

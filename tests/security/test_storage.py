@@ -1,4 +1,4 @@
-"""What is stored: its owner alone reads it, and nothing in it ever becomes code (S26, S30)."""
+"""Stored data is readable by its owner only and never becomes code (S26, S30)."""
 
 import asyncio
 import json
@@ -19,7 +19,7 @@ from tests.security.flows import ears
 
 
 class Bomb:
-    """Makes a file as it is loaded."""
+    """Creates a file when it is unpickled."""
 
     def __init__(self, file: Path) -> None:
         self.file = file
@@ -46,7 +46,7 @@ def readable_by(folder: Path) -> dict[str, int]:
 @pytest.mark.parametrize("form", ["pickle", "constructor", "reference"])
 @pytest.mark.parametrize("column", ["snapshot", "body"])
 def test_stored_data_never_becomes_code(tmp_path: Path, form: str, column: str) -> None:
-    """A bomb in a run's rows: looked at, walked, exported and checked, it is data, or an error."""
+    """A pickle bomb in the rows of a run, shown, executed, exported and checked, is data or an error."""
     pwned = tmp_path / "pwned"
     bomb = pickle.dumps(Bomb(pwned))
     lc = {"lc": 1, "type": "constructor", "id": ["pathlib", "Path", "touch"], "kwargs": {"self": str(pwned)}}

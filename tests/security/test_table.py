@@ -1,4 +1,4 @@
-"""The table of docs/security.md: every attack of the checklist once, and every test it names is there."""
+"""The table of docs/security.md lists every attack once, and every listed test exists."""
 
 import ast
 import re

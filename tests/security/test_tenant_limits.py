@@ -1,4 +1,4 @@
-"""One tenant that floods: its requests wait for each other, or are refused with a time; others are answered (S35)."""
+"""A tenant that floods: its requests wait or are refused with a retry time, others are answered (S35)."""
 
 import asyncio
 import threading
@@ -47,7 +47,7 @@ def test_each_tenant_has_its_own_slots(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def body(size: int) -> Callable[[], Awaitable[int]]:
-    """A body of this size, read at once."""
+    """Return a reader for a body of this size."""
 
     async def read() -> int:
         return size
@@ -56,7 +56,7 @@ def body(size: int) -> Callable[[], Awaitable[int]]:
 
 
 def test_slow_bodies_delay_only_their_tenant(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A request counts from before its body: a tenant held every connection with bodies that did not come."""
+    """A request counts before its body is read. Once, a tenant held every connection with missing bodies."""
     monkeypatch.setattr(module, "AT_ONCE", 2)
 
     async def story() -> None:
@@ -84,7 +84,7 @@ def test_slow_bodies_delay_only_their_tenant(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_waiting_bodies_of_a_tenant_have_a_size_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A thousand of a megabyte each would be a gigabyte of one tenant; one that is too large alone is no flood."""
+    """A thousand bodies of a megabyte would be a gigabyte of one tenant. A single large body is allowed."""
     monkeypatch.setattr(module, "BODIES_BYTES", 10)
 
     async def story() -> None:
@@ -108,7 +108,7 @@ def test_waiting_bodies_of_a_tenant_have_a_size_limit(monkeypatch: pytest.Monkey
 def test_a_flood_is_answered_completely_and_another_tenant_promptly(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No start is lost or made twice: as many runs as were answered with 201; the others have a time to come again."""
+    """As many runs start as requests were answered 201. The others get a retry time."""
     monkeypatch.setattr(module, "AT_ONCE", 4)
     monkeypatch.setattr(module, "WAITING", 8)
     answers: Counter[int] = Counter()

@@ -1,4 +1,4 @@
-"""`outlast token new`, as typed: what it prints lets its owner in, and only with the line."""
+"""`outlast token new` as a command: the printed token is accepted with its line only."""
 
 import asyncio
 import json

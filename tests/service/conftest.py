@@ -1,4 +1,4 @@
-"""A service on loopback over a real store, with a worker beside it: a uvicorn of its own, in its own thread."""
+"""Run a service on loopback with a real store and a worker, in a thread."""
 
 import asyncio
 import threading
@@ -28,7 +28,7 @@ ALL = (flows.refunds, flows.jobs, flows.wishes, flows.calls)
 
 @dataclass
 class Service:
-    """One, running. `call` runs a coroutine in its loop."""
+    """Running service. `call` runs a coroutine in its event loop."""
 
     url: str
     state: ServiceState
@@ -49,14 +49,14 @@ class Service:
         return self.client.post(path, json=json, headers=named)
 
     def start(self, workflow: str = "refund", **given: Any) -> str:
-        """A run."""
+        """Start a run of this workflow and return its id."""
         given = given or {"order_id": "A-17", "cents": 4200}
         answer = self.post(f"/v1/workflows/{workflow}/runs", {"input": given})
         assert answer.status_code == 201, answer.text
         return str(answer.json()["run"])
 
     def until(self, path: str, true: Any) -> Any:
-        """What is there once it is so: the server is asked, and waits for the store between two looks."""
+        """Poll a path until the predicate holds, waiting for changes of the store in between."""
 
         async def look() -> Any:
             async with httpx2.AsyncClient(base_url=self.url, timeout=PATIENCE_S) as client, asyncio.timeout(PATIENCE_S):
@@ -72,7 +72,7 @@ class Service:
         return self.call(look())
 
     def asked(self, run: str = "") -> tuple[str, str]:
-        """An approval that waits, of a run that is started where none is named; and its ETag."""
+        """Return a pending approval and its ETag. Start a run if none is given."""
         run = run or self.start()
         view = self.until("/v1/approvals?status=pending", lambda body: any(a["run"] == run for a in body["approvals"]))
         (one,) = [a["approval"] for a in view["approvals"] if a["run"] == run]
@@ -87,7 +87,7 @@ class Service:
 
 
 class Running:
-    """A service in a thread, from `with` to its end."""
+    """Context manager that runs a service in a thread."""
 
     def __init__(
         self, url: str, workflows: Sequence[Workflow[Any]] = ALL, *, bounds: Bounds | None = None,
@@ -122,7 +122,7 @@ class Running:
             service = Service(url_of(listening), state, asyncio.get_running_loop())
             await self._process.run(lambda: self._ready.set_result(service))
             await store.close()
-        except BaseException as error:  # told to whoever waits for the service
+        except BaseException as error:  # raised where the test waits for the service
             if not self._ready.done():
                 self._ready.set_exception(error)
             raise
@@ -130,19 +130,19 @@ class Running:
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """One service for a file of tests, over a SQLite file."""
+    """Service for the tests of one module, over a SQLite file."""
     with Running(f"sqlite:{tmp_path_factory.mktemp('service') / 'outlast.db'}") as running:
         yield running
 
 
 @pytest.fixture
 def folder_url(tmp_path: Path) -> str:
-    """A store of its own."""
+    """Return the URL of a new store."""
     return f"sqlite:{tmp_path / 'outlast.db'}"
 
 
 async def _within(changed: asyncio.Event, seconds: float) -> None:
-    """Return once it is set, which is taken back, or after so long."""
+    """Wait until the event is set, and clear it, or until the timeout."""
     try:
         async with asyncio.timeout(seconds):
             await changed.wait()

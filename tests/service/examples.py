@@ -52,7 +52,7 @@ async def look(ctx: Context[Search]) -> None:
 
 
 class Recorder:
-    """A client that keeps, of each schema of the document, the first body that was sent or came."""
+    """Client that keeps the first body of each schema that was sent or received."""
 
     def __init__(self, service: Service) -> None:
         self.service = service
@@ -60,7 +60,7 @@ class Recorder:
         self._paths: dict[str, Any] = service.get("/openapi.json").json()["paths"]
 
     def __call__(self, method: str, path: str, body: Any = None, /, tag: str = "", **ids: str) -> Any:
-        """One call of an operation, named by its path in the document."""
+        """Call an operation by its path in the document."""
         address, _, query = path.partition("?")
         operation = self._paths[address][method]
         headers = {"If-Match": tag} if tag else {}
@@ -84,7 +84,7 @@ class Recorder:
 
 
 def record(service: Service, receiver: str) -> dict[str, Any]:
-    """Every kind of body, each at least once."""
+    """Send and receive every kind of body at least once."""
     ask = Recorder(service)
     service.until("/v1/versions", lambda body: body["versions"] and body["versions"][0]["topology"])
     for path in ("/healthz", "/v1/workers", "/v1/versions", "/v1/me", "/v1/workflows"):
@@ -149,7 +149,7 @@ def _hear(ask: Recorder, hook: str) -> None:
 
 
 def _short(body: Any) -> Any:
-    """Lists show one; a traceback is its first line; schemas stay whole."""
+    """Shorten lists to one item and tracebacks to one line, but not schemas."""
     if isinstance(body, dict):
         return {name: value if name in WHOLE else _short(value) for name, value in body.items()}
     if isinstance(body, list) and body and isinstance(body[0], dict):
@@ -158,7 +158,7 @@ def _short(body: Any) -> Any:
 
 
 def tidied(text: str) -> str:
-    """What is another each time, made the same."""
+    """Replace values that differ each time by fixed ones."""
     seen: dict[str, str] = {}
 
     def id_(found: re.Match[str]) -> str:
@@ -181,7 +181,7 @@ def _moved(instant: str, first: str) -> str:
 
 
 class _No(http.server.BaseHTTPRequestHandler):
-    """A receiver that takes nothing."""
+    """Receiver that accepts no delivery."""
 
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers["content-length"]))
@@ -195,7 +195,7 @@ class _No(http.server.BaseHTTPRequestHandler):
 
 @contextlib.contextmanager
 def refusing() -> Iterator[str]:
-    """Its address."""
+    """Run a receiver that refuses deliveries; yield its URL."""
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _No)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
@@ -205,7 +205,7 @@ def refusing() -> Iterator[str]:
 
 
 def recorded() -> dict[str, Any]:
-    """The examples, from a service of its own."""
+    """Record the examples with a new service."""
     workflows = (flows.refunds, flows.wishes, flows.calls, searches)
     with tempfile.TemporaryDirectory() as folder, refusing() as receiver:
         with Running(f"sqlite:{folder}/outlast.db", workflows) as service:

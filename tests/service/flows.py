@@ -1,4 +1,4 @@
-"""Workflows of the service's tests: a refund that a person decides, and a job that needs nobody."""
+"""Workflows for the tests of the service: a refund with an approval, and a job without."""
 
 from datetime import timedelta
 from typing import Literal

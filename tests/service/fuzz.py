@@ -28,7 +28,7 @@ TIMEOUT_S = 60
 
 @dataclass
 class Report:
-    """What came of it."""
+    """Result of a fuzz run."""
 
     sent: int = 0
     by_status: Counter[int] = field(default_factory=Counter)
@@ -36,7 +36,7 @@ class Report:
     faults: list[str] = field(default_factory=list)
 
     def add(self, operation: str, answer: Any, said: str) -> None:
-        """One answer."""
+        """Count one answer of the service."""
         self.sent += 1
         self.by_status[answer.status_code] += 1
         self.by_operation.setdefault(operation, Counter())[answer.status_code] += 1
@@ -53,7 +53,7 @@ def _is_problem(answer: Any) -> bool:
 
 
 def play(service: Service, n: int, seed_: int = 0) -> Report:
-    """About `n` requests, spread over the operations, half of them such as fit and half such as do not."""
+    """Send about `n` requests over all operations, half of them valid."""
     report = Report()
     document = service.get("/openapi.json").json()
     schema = schemathesis.openapi.from_dict(document)
@@ -71,7 +71,7 @@ def play(service: Service, n: int, seed_: int = 0) -> Report:
 
 
 def _has_parts(operation: Any) -> bool:
-    """Is there anything to make up? One without parameters is asked once."""
+    """Return True if the operation has parameters to generate."""
     raw = operation.definition.raw
     return bool(raw.get("parameters") or raw.get("requestBody"))
 
@@ -113,7 +113,7 @@ def _play(
 
 
 def _fit(case: Any, operation: str, service: Service, known: dict[str, list[str]]) -> None:
-    """What no document says: the input of this very workflow, a run that has not ended, an address that is allowed."""
+    """Fill in values that the document cannot express: workflow input, an open run, an allowed URL."""
     path, body = case.path_parameters or {}, case.body
     if operation == "start_run" and isinstance(body, dict):
         path["name"] = "refund"
@@ -138,7 +138,7 @@ def _fit(case: Any, operation: str, service: Service, known: dict[str, list[str]
 
 
 def _known(service: Service) -> dict[str, list[str]]:
-    """Ids that are there, so that requests reach beyond «no such run»."""
+    """Return existing ids, so that requests pass the check for existence."""
     runs = [service.start("wish", text=str(n)) for n in range(3)] + [service.start() for _ in range(3)]
     approvals = [service.asked(run)[0] for run in runs[3:]]
     done = service.start("job", rounds=2)
@@ -150,14 +150,14 @@ def _known(service: Service) -> dict[str, list[str]]:
     effects = [each["id"] for each in service.get(f"/v1/runs/{run}/effects").json()["effects"]]
     asks = [{"url": f"https://93.184.216.34/{n}"} for n in range(4)]
     webhooks = [service.post("/v1/webhooks", ask).json()["webhook"] for ask in asks]
-    for each in webhooks:  # nobody is told: the address is a stranger's
+    for each in webhooks:  # would send requests to a generated URL
         service.post(f"/v1/webhooks/{each}/disable", {"reason": "for a test"})
     return {"run": [*runs, done, run], "approval": [*approvals, decided[0]], "effect": effects, "webhook": webhooks,
             "delivery": [f"{webhooks[0]}:{run}:1"], "name": ["refund", "job", "wish", "said"]}  # fmt: skip
 
 
 def _turns(known: dict[str, list[str]]) -> Iterator[dict[str, str]]:
-    """Two requests of three are about something that is there, each id in turn."""
+    """Yield existing ids for two of three requests, in turn."""
     n = 0
     while True:
         n += 1
@@ -165,7 +165,7 @@ def _turns(known: dict[str, list[str]]) -> Iterator[dict[str, str]]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Play, print, and answer 1 where a request was answered 5xx."""
+    """Run, print the result, and return 1 if a request was answered 5xx."""
     parser = argparse.ArgumentParser(prog="scripts/fuzz", description=__doc__)
     parser.add_argument("--requests", type=int, default=2_000, help="about so many [2000]")
     parser.add_argument("--seed", type=int, default=0)

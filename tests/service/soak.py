@@ -24,7 +24,7 @@ Sample = tuple[float, int, int]
 
 @contextmanager
 def process(store: str, *words: str) -> Iterator[int]:
-    """Run a command of Outlast until the block ends; its process id."""
+    """Run a command of Outlast during the block; yield its process id."""
     env = {**os.environ, "OUTLAST_STORE": store, "PYTHONUNBUFFERED": "1"}
     begun = subprocess.Popen(
         [sys.executable, "-m", "outlast", "-o", "ndjson", *words], env=env, text=True, stdout=subprocess.PIPE,
@@ -53,7 +53,7 @@ def slope(found: list[Sample], column: int) -> float:
 
 
 async def soak(worker: int, service: int, seconds: float, rate: float) -> list[Sample]:
-    """Start runs at this rate, and note the memory of both."""
+    """Start runs at this rate, and record the memory of both processes."""
     found: list[Sample] = []
     clock = asyncio.get_running_loop().time
     began = clock()
@@ -70,7 +70,7 @@ async def soak(worker: int, service: int, seconds: float, rate: float) -> list[S
 
 
 def main(seconds: float = 10_800, rate: float = 6) -> None:
-    """Play it, and print the slopes."""
+    """Run the soak test and print the slopes."""
     with tempfile.TemporaryDirectory() as folder:
         store = f"sqlite:{folder}/outlast.db"
         serve = process(store, "serve", FLOWS, "--port", PORT, "--no-worker", "--no-dispatcher")

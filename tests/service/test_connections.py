@@ -1,4 +1,4 @@
-"""Connections of strangers are bounded, and the store, the worker and its calls keep descriptors (S17)."""
+"""Limits on unauthenticated connections, which leave descriptors for the store, worker and calls (S17)."""
 
 import asyncio
 import contextlib
@@ -62,7 +62,7 @@ class Receiver(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, *args: object) -> None:
-        """Nothing."""
+        """Suppress the log of the server."""
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ def receiver() -> Iterator[str]:
 
 @contextlib.contextmanager
 def strangers(url: str, count: int) -> Iterator[list[socket.socket]]:
-    """So many connections that say nothing, of addresses of their own (those of Linux's loopback)."""
+    """Open silent connections from different loopback addresses (Linux)."""
     port = int(url.rpartition(":")[2])
     there: list[socket.socket] = []
     with contextlib.ExitStack() as stack:
@@ -90,7 +90,7 @@ def strangers(url: str, count: int) -> Iterator[list[socket.socket]]:
 
 
 def test_silent_connections_leave_descriptors_for_the_worker_and_its_calls(tmp_path: Path, receiver: str) -> None:
-    """256 descriptors, all of them held by strangers: the worker beside them ended, with its effects uncertain."""
+    """Once, silent connections held all 256 descriptors: the worker ended with uncertain effects."""
     (tmp_path / "flows.py").write_text(FLOWS, encoding="utf-8")
     serve = f"ulimit -n {DESCRIPTORS} && exec {sys.executable} -m outlast -o ndjson serve flows.py --port 0"
     process = subprocess.Popen(
@@ -123,7 +123,7 @@ def test_descriptors_are_reserved_under_every_limit() -> None:
 
 
 class Wire:
-    """A transport as far as `Connections` knows it."""
+    """Fake transport for `Connections`."""
 
     def __init__(self) -> None:
         self.ended = False
@@ -133,7 +133,7 @@ class Wire:
 
 
 def taken(connections: Connections, address: str) -> Any:
-    """A connection from there that was taken in, or None."""
+    """Return a registered connection from this address, or None."""
     wire: Any = Wire()
     return wire if connections.enter(wire, address) else None
 
@@ -171,7 +171,7 @@ def test_an_address_has_a_share_until_a_credential_arrives() -> None:
 
 
 def listed(there: socket.socket, ask: bytes) -> bool:
-    """True if the runs were answered whole over this connection."""
+    """Return True if the list of runs was answered completely over this connection."""
     there.sendall(ask)
     got = b""
     while not got.endswith(b'"runs":[]}') and (more := there.recv(65536)):
@@ -207,7 +207,7 @@ def test_a_refused_connection_gets_a_retry_time(folder_url: str) -> None:
 
 
 def test_streams_leave_capacity_for_other_tenants_callers_and_addresses(folder_url: str) -> None:
-    """One tenant held all of them, and another's first was refused."""
+    """Once, one tenant held all streams, and the first stream of another was refused."""
 
     async def story() -> None:
         store = await open_store(folder_url)

@@ -1,4 +1,4 @@
-"""A cursor is read by the list that gave it, for whom it was given, and as it was given (S3)."""
+"""Cursors are only valid for their list, filters and tenant (S3)."""
 
 import asyncio
 import json
@@ -29,7 +29,7 @@ def asked(path: str = "/v1/runs", query: str = "limit=1&workflow=wish") -> Reque
 
 
 async def opened(cursors: Cursors, cursor: str, request: Request, tenant: str = "acme") -> str:
-    """What it stands for; 'refused' where it is refused."""
+    """Return the position in a cursor, or 'refused'."""
     try:
         return await cursors.open(request, tenant, cursor)
     except InvalidInput:
@@ -64,7 +64,7 @@ def test_a_cursor_is_bound_to_tenant_list_and_filter(monkeypatch: pytest.MonkeyP
 
 @pytest.mark.req("RUN-5")
 def test_exports_do_not_contain_the_cursor_secret(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It was made of the generation, which an export shows: whoever had one could make any cursor."""
+    """Once it was derived from the generation, which exports contain."""
     keys: list[bytes] = []
     digest = module.hmac.digest
     monkeypatch.setattr(module.hmac, "digest", lambda key, *more: keys.append(key) or digest(key, *more))

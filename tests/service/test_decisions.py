@@ -1,4 +1,4 @@
-"""Decisions over HTTP: of what was shown, once, and every refusal has its own status and word."""
+"""Decisions over HTTP: for the version shown, once, with a status and refusal for each error."""
 
 from typing import Any
 
@@ -37,7 +37,7 @@ def test_a_decision_requires_the_version_that_was_shown(service: Service, decisi
 
 @pytest.mark.req("GATE-2")
 def test_an_invalid_if_match_decides_nothing(service: Service) -> None:
-    """«Whatever it is by now» is none, nor is one that never was."""
+    """`*` and unknown versions are refused."""
     approval, _ = service.asked()
     for tag in ("*", "v1", '"v0"', '"v01"', '"v"', '"1"', '"v1", "v2"', '"v1" x', '"v1', "0", '"v-1"', f'"v{10**16}"'):
         for decision in ("approve", "reject"):
@@ -121,7 +121,7 @@ def test_a_reassigned_approval_is_in_the_inbox_of_the_new_role(service: Service)
 
 @pytest.mark.req("GATE-2")
 def test_an_approval_that_changes_meanwhile_is_not_decided(service: Service) -> None:
-    """Somebody claims it between the look at it and the commit: what was shown is not what stands there."""
+    """Another caller claims it between the read and the commit."""
     approval, tag = service.asked()
     store, ops = service.state.store, service.state.operations(_me(service))
     commit, moved = store.commit, []

@@ -1,4 +1,4 @@
-"""The OpenAPI document says what there is: every operation is permitted, every answer has the fields of its view."""
+"""The OpenAPI document lists every operation, and answers have the fields of their models."""
 
 from typing import Any
 
@@ -49,14 +49,14 @@ def test_every_operation_documents_its_errors(service: Service) -> None:
 
 
 def test_schema_names_are_unique(service: Service) -> None:
-    """Two of one name become `X-Input` and `X-Output` of one title, for which generators of clients make no type."""
+    """Two models of one name would become `X-Input` and `X-Output`, for which client generators make no type."""
     schemas = service.get("/openapi.json").json()["components"]["schemas"]
     titles = [schema["title"] for schema in schemas.values() if "title" in schema]
     assert not [name for name in schemas if "-" in name] and len(set(titles)) == len(titles)
 
 
 def test_answers_match_the_document(service: Service) -> None:
-    """A view that has grown a field, and a model that has one too many, are both found here."""
+    """Finds fields that only a view or only a model has."""
     run = service.start()
     approval, tag = service.asked(run)
     whole = {
@@ -96,7 +96,7 @@ def test_every_body_has_an_example_and_every_example_is_valid(service: Service) 
 
 
 def _known(document: Any, schema: dict[str, Any], value: Any, where: str) -> None:
-    """No field of an example is one that the document does not know."""
+    """Check that every field of an example is in the document."""
     if "$ref" in schema:
         schema = document["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
     if isinstance(value, dict) and "properties" in schema and not schema.get("additionalProperties"):
@@ -121,7 +121,7 @@ def _same(document: Any, schema: dict[str, Any], value: Any, where: str) -> None
 
 
 def test_models_have_every_field_of_their_views(service: Service) -> None:
-    """Compared with the views themselves, since a model passes over what it does not know."""
+    """Compares models with views, because a model ignores unknown fields."""
     run = service.start()
     approval, tag = service.asked(run)
     service.decide(approval, tag)

@@ -1,4 +1,4 @@
-"""Whoever listens hears each event once, however it is found: told by this process, by a look, or by the sweep."""
+"""Listeners get each event once, whether announced by this process or found by polling."""
 
 import json
 import socket
@@ -21,7 +21,7 @@ OLD = RECENT + 40
 
 @contextmanager
 def all_from_now(service: Service, monkeypatch: pytest.MonkeyPatch) -> Iterator[Iterator[dict[str, Any]]]:
-    """The stream of all runs, to which what was there a moment ago is no news; after that, stamps may be late."""
+    """Open the stream of all runs after earlier events are old enough not to be sent."""
     late = event_poller.LATE_MS
     monkeypatch.setattr(event_poller, "LATE_MS", 0)
     with stream(service, "/v1/events") as everything:
@@ -30,7 +30,7 @@ def all_from_now(service: Service, monkeypatch: pytest.MonkeyPatch) -> Iterator[
 
 
 def heard_until_over(events: Any, runs: set[str]) -> dict[str, list[int]]:
-    """The numbers of the events of each run, until all of these have ended."""
+    """Return the event numbers of each run until all have ended."""
     found: dict[str, list[int]] = defaultdict(list)
     left = set(runs)
     while left:
@@ -66,7 +66,7 @@ def test_each_event_arrives_once_at_listeners_to_one_run_and_to_all(service: Ser
 @pytest.mark.req("RUN-7")
 @pytest.mark.parametrize("way", ["told", "swept"])
 def test_events_of_an_old_run_are_sent(folder_url: str, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Told at once where this process moves it; by the sweep where another one does."""
+    """Announced if this process changes it, polled if another one does."""
 
     async def blind(self: EventPoller) -> list[Any]:
         return []
@@ -88,6 +88,6 @@ def test_events_of_an_old_run_are_sent(folder_url: str, way: str, monkeypatch: p
 
 
 def test_an_answer_does_not_wait_for_an_acknowledgement() -> None:
-    """asyncio turns Nagle's delay off only where the socket's protocol is named: 40 ms for each answer otherwise."""
+    """asyncio only disables Nagle's algorithm if the socket names its protocol; otherwise each answer takes 40 ms."""
     with listen("127.0.0.1", 0) as listening:
         assert listening.proto == socket.IPPROTO_TCP

@@ -1,4 +1,4 @@
-"""What a sweep finds of the moves of another process, look by look; the clock stands still unless a test moves it."""
+"""EventPoller: changes of another process, poll by poll, with a clock that only tests advance."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -43,7 +43,7 @@ def few(monkeypatch: Patch) -> None:
 
 
 class Two:
-    """A store of the service, and that of another process on the same file; and the clock of both."""
+    """Two stores on one file, for the service and another process, with one clock."""
 
     def __init__(self, path: Path) -> None:
         self.clock = HandClock()
@@ -55,13 +55,13 @@ class Two:
         return SqliteStore(database, writer, self.clock)
 
     async def wait(self, run: str, tenant: str = TENANT) -> None:
-        """A run that waits, younger than those before."""
+        """Start a waiting run, younger than those before."""
         self.clock.time += 1
         row = run_row(run, tenant, created_at=self.clock.time)
         await self.theirs.commit(start(row))
 
     async def move(self, run: str, *, end: bool, tenant: str = TENANT) -> Run:
-        """The other process claims or ends it, and says so in an event of this moment."""
+        """Let the other process claim or end it, with an event of this moment."""
         row = await the_run(self.theirs, run, tenant)
         after = ended(row)._replace(ended_at=self.clock.time) if end else claimed(row, "w", await self.theirs.now())
         after = after._replace(seq=row.seq + 1)
@@ -70,7 +70,7 @@ class Two:
         return after
 
     async def sent(self, looking: EventPoller, runs: list[Run]) -> list[tuple[str, int]]:
-        """What is news of the events of these runs, as live.py asks."""
+        """Return the new events of these runs, as EventBroadcaster does."""
         found = []
         for run in runs:
             first = not looking.knows(run.run)
@@ -86,7 +86,7 @@ class Two:
 
 @asynccontextmanager
 async def many_wait(path: Path, *, oldest: str = "oldest") -> AsyncIterator[tuple[Two, EventPoller]]:
-    """A run older than many others, all there long before the sweep begins."""
+    """A run older than many others, all started long before the poller."""
     two = Two(path)
     try:
         await two.wait(oldest)
@@ -104,7 +104,7 @@ async def many_wait(path: Path, *, oldest: str = "oldest") -> AsyncIterator[tupl
 @pytest.mark.req("RUN-7")
 @pytest.mark.parametrize("guarded", [True, False])
 def test_the_next_poll_finds_an_old_run_of_another_process(tmp_path: Path, monkeypatch: Patch, guarded: bool) -> None:
-    """While it is owned, and once it has ended; without `moving` only when its page has its turn."""
+    """While it is owned, and once it has ended. Without `moving`, only when its page is read."""
     if not guarded:
         remove("moves_not_indexed", monkeypatch)
 
@@ -122,7 +122,7 @@ def test_the_next_poll_finds_an_old_run_of_another_process(tmp_path: Path, monke
 
 @pytest.mark.req("RUN-7")
 def test_an_end_that_was_committed_late_is_found(tmp_path: Path) -> None:
-    """It was stamped before the last look, which could not see it yet."""
+    """Its timestamp is before the last poll, which could not see it yet."""
 
     async def meet() -> None:
         async with many_wait(tmp_path / "s.db") as (two, looking):
@@ -139,7 +139,7 @@ def test_an_end_that_was_committed_late_is_found(tmp_path: Path) -> None:
 
 @pytest.mark.req("RUN-7")
 def test_an_ended_run_is_sent_once_and_forgotten(tmp_path: Path) -> None:
-    """It comes again in every look for a while: known as long as it does, and no longer than two turns more."""
+    """Every poll returns it for a while. It stays known that long and at most two passes more."""
 
     async def meet() -> None:
         async with many_wait(tmp_path / "s.db") as (two, looking):
@@ -158,7 +158,7 @@ def test_an_ended_run_is_sent_once_and_forgotten(tmp_path: Path) -> None:
 
 @pytest.mark.req("RUN-7")
 def test_runs_owned_or_ended_before_are_not_sent(tmp_path: Path) -> None:
-    """Also within the time that an end may take to land, and however old the run is."""
+    """Also within the time between timestamp and commit, for any age of the run."""
 
     async def meet() -> None:
         async with many_wait(tmp_path / "s.db") as (two, _):
@@ -175,7 +175,7 @@ def test_runs_owned_or_ended_before_are_not_sent(tmp_path: Path) -> None:
 
 @pytest.mark.req("RUN-7")
 def test_a_failed_poll_is_repeated(tmp_path: Path, monkeypatch: Patch) -> None:
-    """However long the store was away, and whatever of it came."""
+    """For any length of the outage."""
 
     async def away(*args: object) -> tuple[Run, ...]:
         raise Unavailable("away")
@@ -201,7 +201,7 @@ def test_a_failed_poll_is_repeated(tmp_path: Path, monkeypatch: Patch) -> None:
 
 @pytest.mark.req("RUN-7")
 def test_results_of_one_poller_are_sent_although_the_next_fails(tmp_path: Path, monkeypatch: Patch) -> None:
-    """An end is found for a few seconds only: what was found may not be lost with the rest of the look."""
+    """An ended run is found for a few seconds only, so results must survive a failure of the poll."""
     moved = EventPoller.moved
     found: list[Run] = []
     failures = iter(range(3))
@@ -227,7 +227,7 @@ def test_results_of_one_poller_are_sent_although_the_next_fails(tmp_path: Path, 
             await two.move("oldest", end=True)
             async with asyncio.timeout(PATIENCE_S):
                 assert b"run.moved" in (await listener.received())[0][1]
-            assert next(failures, None) is None, "the other sweep has failed meanwhile"
+            assert next(failures, None) is None, "the other poller has failed"
             live.close()
 
     first: EventPoller | None = None
@@ -236,7 +236,7 @@ def test_results_of_one_poller_are_sent_although_the_next_fails(tmp_path: Path, 
 
 @pytest.mark.req("RUN-7")
 def test_the_end_of_an_old_run_on_another_worker_is_sent(folder_url: str, monkeypatch: Patch) -> None:
-    """Two services over one store: the one that is listened to does nothing itself, and no older page tells it."""
+    """Two services over one store: the one with the listener does nothing itself."""
     page = SqliteStore.page
 
     async def newest_only(self: SqliteStore, kind: object, *args: object, **more: object) -> Page:
@@ -261,7 +261,7 @@ def test_the_end_of_an_old_run_on_another_worker_is_sent(folder_url: str, monkey
 
 @pytest.mark.req("RUN-7")
 def test_kept_events_are_limited_by_size_too(tmp_path: Path, monkeypatch: Patch) -> None:
-    """What runs end with may be large. Whoever missed what is kept no longer is told so, not that it was nothing."""
+    """Results may be large. A listener that missed dropped events gets a gap."""
     own = EventPoller(Two(tmp_path / "outlast.db").mine, TENANT)
     frames = [own.keep(event_row("r", 1))]
     size = len(frames[0])

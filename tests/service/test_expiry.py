@@ -1,4 +1,4 @@
-"""A stream ends with the credential that opened it, and leaves nothing behind (S4, S10)."""
+"""Streams end with their credential and leave no state (S4, S10)."""
 
 import asyncio
 import contextlib
@@ -27,7 +27,7 @@ VIEWER = Principal("default", "vic", frozenset({"viewer", "starter"}), ("starter
 
 
 class Office:
-    """Gives out one credential, and may think better of it."""
+    """Authenticator with one credential that can be revoked."""
 
     def __init__(self) -> None:
         self.principal = VIEWER
@@ -45,7 +45,7 @@ class Office:
 
 @pytest.fixture
 def office(monkeypatch: pytest.MonkeyPatch) -> Office:
-    """Asked again every 50 ms."""
+    """Return an authenticator, and recheck credentials every 50 ms."""
     monkeypatch.setattr(history, "RECHECK_S", 0.05)
     return Office()
 
@@ -57,7 +57,7 @@ def service(folder_url: str, office: Office) -> Iterator[Service]:
 
 
 def closed(events: Iterator[dict[str, Any]]) -> bool:
-    """Does it end, and is the last that is heard the word of it?"""
+    """Return True if the stream ends with the event `credential`."""
     last = [each for each in events if "comment" not in each][-1]
     return str(last.get("event")) == "credential"
 
@@ -96,7 +96,7 @@ def test_a_stream_ends_soon_after_its_credential_is_revoked(service: Service, of
 def test_the_credential_is_checked_regularly_and_at_its_expiry(
     monkeypatch: pytest.MonkeyPatch, left_ms: int, most_s: float
 ) -> None:
-    """Between two looks it outlives neither its end nor half a minute."""
+    """It outlasts neither its expiry nor a revocation by more than half a minute."""
     clock, slept = SystemClock(), list[float]()
     principal = replace(VIEWER, until_ms=clock.wall() + left_ms if left_ms else 0)
 
@@ -126,7 +126,7 @@ def test_the_credential_is_checked_regularly_and_at_its_expiry(
 
 @pytest.mark.req("GATE-2")
 def test_a_stream_closes_if_its_last_event_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A caller who reads nothing keeps no stream open beyond the end of the credential."""
+    """A caller that reads nothing cannot keep a stream open after its credential expired."""
     monkeypatch.setattr(streams, "GOODBYE_S", 0.01)
 
     async def event_broadcaster() -> None:
@@ -206,7 +206,7 @@ async def _ends() -> None:
 
 
 def test_ended_streams_leave_no_state(service: Service, office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whether the run ends, the listener goes, or the credential: no listener, no run, no task is left."""
+    """After the end of the run, the listener or the credential, no listener, run or task is left."""
     monkeypatch.setattr(event_broadcaster, "KEEP_S", 0.0)
     run, other = service.start("wish", text="?"), service.start("wish", text="?")
     for _ in range(5):
@@ -227,7 +227,7 @@ def test_ended_streams_leave_no_state(service: Service, office: Office, monkeypa
 
 
 def _of_streams() -> list[Any]:
-    """The tasks of this loop that belong to a stream."""
+    """Return the tasks of this event loop that belong to a stream."""
     files = (
         "/service/event_stream.py",
         "/service/routes/history.py",

@@ -1,4 +1,4 @@
-"""A slice of `scripts/fuzz`: a few hundred made-up requests, none of them answered with 5xx."""
+"""Part of `scripts/fuzz`: a few hundred generated requests, none of them answered with 5xx."""
 
 from tests.service.conftest import Running
 from tests.service.fuzz import play

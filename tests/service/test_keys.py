@@ -1,4 +1,4 @@
-"""An `Idempotency-Key` under way, of a process that died, and on PostgreSQL."""
+"""Idempotency keys: in progress, of a dead process, and on PostgreSQL."""
 
 import asyncio
 import threading
@@ -36,14 +36,14 @@ TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 @pytest.fixture
 def postgres_url() -> Iterator[str]:
-    """A schema of its own on the tests' server."""
+    """Return the URL of a new schema on the test server."""
     name = f"test_{token_hex(6)}"
     yield f"{server.url()}?schema={name}"
     asyncio.run(server.drop(name))
 
 
 def left_by(service: Service, key: str, ago_ms: int) -> None:
-    """The row that a process leaves which dies with this very request under way, as long ago as said."""
+    """Write the row that a process leaves if it died during this request."""
     stamp = digest("start_run", PATH, "", BODY)
     now = service.call(service.state.store.now()).business
     row = Row("default", digest("local:ana", key), 1, "local:ana", "start_run", stamp, 0, "", b"", now - ago_ms)
@@ -86,7 +86,7 @@ def test_concurrent_repetitions_start_one_run(service: Service) -> None:
 
 @pytest.mark.req("RUN-4")
 def test_an_answer_is_kept_for_a_week(folder_url: str) -> None:
-    """`purge` forgets it; what a run was started with is remembered for ever."""
+    """`purge` removes it. The start key of a run is kept."""
     with Running(folder_url, worker=False) as service:
         ops = service.state.operations(service.call(service.state.authenticator.authenticate("", "127.0.0.1")))
         ask = {"what": "activity", "name": "post", "reason": "strike"}
@@ -101,14 +101,14 @@ def test_an_answer_is_kept_for_a_week(folder_url: str) -> None:
         service.call(purge(ops))
         assert service.call(service.state.store.rows(REQUEST, ())) == ()
         assert service.post("/v1/pauses", ask, idempotency_key="h").status_code == 409, (
-            "asked anew: it is paused already"
+            "executed again: it is paused already"
         )
         again = service.post(PATH, BODY, idempotency_key="r")
         assert (again.status_code, again.json()["run"]) == (200, begun.json()["run"])
 
 
 def _skip(service: Service, ms: int) -> None:
-    """Let business time pass in the store."""
+    """Advance business time of the store."""
 
     async def go() -> None:
         store = service.state.store
@@ -135,7 +135,7 @@ def test_a_decision_and_a_stream_on_postgresql(postgres_url: str) -> None:
 
 @pytest.mark.req("RUN-4")
 def test_one_repetition_takes_over_from_a_dead_process(service: Service) -> None:
-    """Ten ask again at once what a process died over: it is done by one of them."""
+    """Ten concurrent repetitions of the request of a dead process: one is executed."""
     ask = {"what": "activity", "name": "elsewhere", "reason": "x"}
     stamp = digest("pause", "/v1/pauses", "", ask)
     now = service.call(service.state.store.now()).business
@@ -156,7 +156,7 @@ def test_one_repetition_takes_over_from_a_dead_process(service: Service) -> None
 
 @pytest.mark.req("RUN-4")
 def test_a_refusal_is_not_stored(service: Service) -> None:
-    """Also where a handler answers it instead of raising."""
+    """Also if a handler returns it instead of raising."""
     statuses = [409, 201]
 
     async def inner(request: Request) -> Response:
@@ -173,7 +173,7 @@ def test_a_refusal_is_not_stored(service: Service) -> None:
 
 @pytest.mark.req("RUN-4")
 def test_a_large_answer_is_not_stored_and_executed_once(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A replay says that it was done, and where; the rest can be read there."""
+    """The replay has the status and the Location, where the rest can be read."""
     monkeypatch.setattr(idempotency, "BODY_BYTES_MAX", 20)
     first, again = [service.post(PATH, {**BODY, "id": "large-1"}, idempotency_key="large") for _ in range(2)]
     assert (first.status_code, again.status_code, again.content) == (201, 201, b"")
@@ -183,7 +183,7 @@ def test_a_large_answer_is_not_stored_and_executed_once(service: Service, monkey
 
 @pytest.mark.req("RUN-4")
 def test_a_key_purged_meanwhile_is_in_flight(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Found to be there, and gone when it is read: nothing is done meanwhile."""
+    """The row exists at the commit and is gone at the read: nothing is executed."""
     assert service.post(PATH, BODY, idempotency_key="gone").status_code == 201
     store = service.state.store
     load = store.load
@@ -206,7 +206,7 @@ def test_stored_answers_contain_no_secret(service: Service) -> None:
     assert again.headers["Location"] == first.headers["Location"] and secret not in again.text
     row = service.call(service.state.store.load(REQUEST, ("default", digest("local:ana", key))))
     assert isinstance(row, Row) and row.status == 201 and secret.encode() not in zlib.decompress(row.body)
-    assert again.json() == {**first.json(), "secret": ""}, "all else: whoever lost the answer can rotate it"
+    assert again.json() == {**first.json(), "secret": ""}, "everything else, so that the caller can rotate it"
 
 
 @pytest.mark.req("OBS-1")
@@ -218,9 +218,9 @@ def test_a_run_starts_in_the_trace_of_its_caller(service: Service, said: str, ke
 
 
 def test_the_service_is_mounted_in_another_application(folder_url: str) -> None:
-    """Under a prefix of theirs, links and limits hold."""
+    """With a path prefix, links and limits still work."""
     listening = listen("127.0.0.1", 0)
-    listening.listen()  # whoever comes before the server does waits
+    listening.listen()  # earlier requests wait for the server
     servers: list[uvicorn.Server] = []
 
     async def serve() -> None:

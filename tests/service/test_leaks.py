@@ -1,4 +1,4 @@
-"""What a run leaves in the memory of a worker and of a service once it has ended: nothing."""
+"""Ended runs leave no objects in the memory of a worker and a service."""
 
 import asyncio
 import gc
@@ -51,13 +51,13 @@ async def confirm(ctx: Context[Order]) -> None: ...
 
 
 def objects() -> tuple[Counter[str], int]:
-    """Objects by type, and blocks of memory: rows and other tuples of plain values are seen in the second alone."""
+    """Return objects by type and memory blocks. Only the second includes tuples of plain values."""
     gc.collect()
     return Counter(type(each).__name__ for each in gc.get_objects()), sys.getallocatedblocks()
 
 
 async def play(http: httpx2.AsyncClient, serving: Serving, first: int) -> None:
-    """Start ROUND runs over HTTP at once, and read each when it has ended."""
+    """Start ROUND runs over HTTP concurrently, and read each after it has ended."""
     starts = [
         http.post("/v1/workflows/counted/runs", json={"input": {"number": number}})
         for number in range(first, first + ROUND)

@@ -1,4 +1,4 @@
-"""Bodies, headers, addresses and patience have limits, and every error has one form (S17, S18, S31)."""
+"""Limits on bodies, headers, URLs and time, and the form of every error (S17, S18, S31)."""
 
 import asyncio
 import contextlib
@@ -64,7 +64,7 @@ def test_large_bodies_and_invalid_json_are_refused(
 
 
 def test_a_duplicate_name_is_refused_even_if_the_body_is_unused(service: Service) -> None:
-    """One reader would take the first, another the last: what was logged before is not what is done behind."""
+    """One parser would use the first value, another the last, so a log could show another value than the one used."""
     answer = service.client.post("/v1/webhooks/wh_none/enable", content=b'{"a": 1, "a": 2}', headers=JSON)
     assert (answer.status_code, answer.json()["refusal"]) == (422, "not_json")
     assert "'a' appears twice" in answer.json()["detail"]
@@ -77,7 +77,7 @@ def test_wide_bodies_and_brackets_in_texts_are_not_deep() -> None:
 
 
 def test_checking_a_body_takes_linear_time() -> None:
-    """Half a megabyte of escapes, of quotes that never end, of brackets: each byte is looked at once."""
+    """Half a megabyte of escapes, open quotes or brackets is scanned once per byte."""
     for body in (
         b'"' + b'\\"' * 500_000,
         b'"\\' * 500_000,
@@ -97,7 +97,7 @@ def test_checking_a_body_takes_linear_time() -> None:
     "path", ["/v1/runs?stauts=failed", "/v1/me?x=1", "/v1/runs/{run}?limit=1", "/v1/events?q=a", "/v1/runs/{run}?run=x"]
 )
 def test_unknown_query_parameters_are_refused(service: Service, path: str) -> None:
-    """A filter misspelt would filter nothing, and whoever acts on the list would act on all of it."""
+    """A misspelt filter would filter nothing, and a caller would act on the whole list."""
     answer = service.get(path.format(run=service.start()), headers={"Accept": "text/event-stream"})
     assert answer.status_code == 422 and "is not known" in answer.json()["detail"], answer.text
     dry = service.client.post(f"{START}?dry=1", json={"input": {"order_id": "q", "cents": 1}})
@@ -156,7 +156,7 @@ def test_heads_are_bounded_and_bodies_have_a_type(service: Service) -> None:
 
 @pytest.mark.parametrize("said", [b"Content-Length: 2000000\r\n\r\n", b"Transfer-Encoding: chunked\r\n\r\n7d0\r\n"])
 def test_a_body_is_too_large_by_content_length_or_by_content(folder_url: str, said: bytes) -> None:
-    """The one before a byte of it has come, the other before its end has."""
+    """Refused for its Content-Length before the first byte, or while reading."""
     with Running(folder_url, bounds=Bounds(body_bytes=1_000), worker=False) as service, connect(service) as there:
         body = b" " * 1_001 if b"chunked" in said else b""
         there.sendall(
@@ -195,7 +195,7 @@ def answer_of(there: socket.socket) -> bytes:
 
 
 def test_the_rest_of_a_body_must_arrive_after_its_answer(folder_url: str) -> None:
-    """A byte now and then would keep the connection for ever: each takes back the end of an idle one."""
+    """Occasional bytes would keep the connection open, because each resets the idle timer."""
     with Running(folder_url, bounds=Bounds(body_s=0.3), worker=False) as service, connect(service) as slow:
         slow.sendall(b"POST /nowhere HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 1000000000\r\n\r\n")
         got = b""
@@ -222,7 +222,7 @@ def test_a_connection_continues_after_the_rest_of_a_body(service: Service) -> No
 
 @pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="a system that has no such limit")
 def test_a_caller_that_reads_nothing_is_disconnected(folder_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is ready for him would be kept for as long as he likes, and a closed connection waits for it too."""
+    """Unsent data would be kept without a limit, also for a closed connection."""
     monkeypatch.setattr(sockets, "UNREAD_MS", 500)
     with Running(folder_url, worker=False) as service, connect(service) as deaf:
         ask = b"GET /openapi.json HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
@@ -250,7 +250,7 @@ def test_a_missing_head_closes_the_connection(folder_url: str, sent: bytes) -> N
 
 
 def test_a_missing_second_head_closes_the_connection(folder_url: str) -> None:
-    """Whoever has asked once has no more patience than others."""
+    """The limit also applies after a first request."""
     with Running(folder_url, bounds=Bounds(head_s=3.0), worker=False) as service, connect(service) as slow:
         slow.sendall(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
         first = b""
@@ -262,7 +262,7 @@ def test_a_missing_second_head_closes_the_connection(folder_url: str) -> None:
 
 
 def test_a_body_has_time_after_a_slow_head(folder_url: str) -> None:
-    """By the time that a later one is cut for its head, this one's has come long ago."""
+    """The timer of the head must not end the body."""
     with Running(folder_url, bounds=Bounds(head_s=3.0), worker=False) as service, connect(service) as slow:
         slow.sendall(f"POST {START} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
                      "Connection: close\r\nContent-Length: 2\r\n\r\n{".encode())  # fmt: skip
@@ -297,7 +297,7 @@ def test_a_fault_reveals_only_its_id(service: Service, caplog: pytest.LogCapture
     async def broken(*args: Any) -> Any:
         raise RuntimeError("SELECT secret FROM somewhere")
 
-    state.store.run_rows = broken  # type: ignore[method-assign]  # stands for a mistake of ours
+    state.store.run_rows = broken  # type: ignore[method-assign]  # simulates a fault of ours
     try:
         with caplog.at_level(logging.ERROR, "outlast.service"):
             answer = service.get("/v1/runs/some", headers={"x-request-id": "mine-1"})
@@ -357,7 +357,7 @@ def test_an_outage_is_logged_in_one_line_and_a_fault_with_its_traceback(caplog: 
 
 # --- the gate, before any server that keeps less than ours -----------------------------------------------
 class Asked:
-    """An application that notes what it is asked, and answers as it is told."""
+    """ASGI application that records its scopes and sends the given messages."""
 
     def __init__(self, *headers: tuple[bytes, bytes], fails: bool = False) -> None:
         self.scopes: list[Any] = []
@@ -374,7 +374,7 @@ class Asked:
 
 
 def through(app: Asked, **more: Any) -> list[Any]:
-    """What is sent of one request through the gate."""
+    """Return the messages sent for one request through the middleware."""
     sent: list[Any] = []
 
     async def send(message: Any) -> None:
@@ -411,7 +411,7 @@ def test_each_answer_has_an_id_and_security_headers_once() -> None:
 
 
 def test_a_started_answer_is_not_started_again() -> None:
-    """Two beginnings would be two answers to one request."""
+    """Two starts would be two answers to one request."""
     with pytest.raises(RuntimeError, match="in the middle"):
         through(Asked(fails=True))
 
@@ -421,7 +421,7 @@ def test_a_started_answer_is_not_started_again() -> None:
 )
 @pytest.mark.parametrize("raw", [True, False], ids=["raw", "read"])
 def test_path_traversal_reaches_no_route(path: str, raw: bool) -> None:
-    """Also where the server says an address only as it has read it."""
+    """Also if the server only provides the decoded path."""
     app = Asked()
     plain = unquote(path)
     (start, body) = through(app, path=plain, raw_path=path.encode() if raw else None)

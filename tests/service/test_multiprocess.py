@@ -1,4 +1,4 @@
-"""`outlast serve --processes N`: one port, several processes behind it, and one life."""
+"""`outlast serve --processes N`: several processes on one port that stop together."""
 
 import os
 import signal
@@ -35,7 +35,7 @@ def several(folder: Path, *more: str) -> Iterator[tuple["subprocess.Popen[str]",
 
 
 def begun_by(pid: int) -> list[int]:
-    """The processes that this one has begun, and that are there."""
+    """Return the living child processes."""
     return [int(stat.parent.name) for stat in Path("/proc").glob("[0-9]*/stat") if _parent(stat) == pid]
 
 
@@ -150,7 +150,7 @@ def test_the_counters_of_the_worker_are_at_the_metrics_port(folder: Path) -> Non
 
 @pytest.mark.req("GATE-2")
 def test_a_guess_counts_in_every_process(folder: Path) -> None:
-    """Twenty guesses, not twenty for each; and a good token is good wherever it comes to, before and after."""
+    """Twenty guesses in total, and a valid token is accepted by every process."""
     token, line = new_token("ana", tenant="default", roles=["viewer"], person=True)
     with outlast(folder, *ARGS, OUTLAST_AUTH__TOKENS=line) as process:
         url = f"{banner(process)['url']}/v1/workflows"
@@ -159,7 +159,7 @@ def test_a_guess_counts_in_every_process(folder: Path) -> None:
             return httpx2.get(url, headers={"Authorization": f"Bearer {given}"}, timeout=PATIENCE_S).status_code
 
         assert ask(token) == 200
-        guesses = [ask(f"olt_guess-{n}") for n in range(3 * MOST)]  # each over a connection of its own, so for either
+        guesses = [ask(f"olt_guess-{n}") for n in range(3 * MOST)]  # each over a new connection, so to any process
         assert guesses == [401] * MOST + [429] * (2 * MOST)
         assert [ask(token) for _ in range(LISTENERS)] == [200] * LISTENERS
         assert len(begun_by(process.pid)) == 2

@@ -1,4 +1,4 @@
-"""What operators answer over HTTP: attention, doubts, holds; of what was shown, and once."""
+"""Routes of operators: attention, uncertain effects, pauses; for the version shown, once."""
 
 from typing import Any
 
@@ -9,14 +9,14 @@ from tests.service.conftest import Running, Service
 
 
 def flagged(service: Service, order: str) -> str:
-    """A run that needs a person."""
+    """Return a run that requires attention."""
     run = service.start("call", order=order)
     service.until(f"/v1/runs/{run}", lambda body: body["attention"])
     return run
 
 
 def doubt(service: Service, order: str) -> tuple[str, Any]:
-    """A run whose call may or may not have happened, and that call."""
+    """Return a run with an uncertain effect, and the effect."""
     run = flagged(service, order)
     (effect,) = service.get(f"/v1/runs/{run}/effects").json()["effects"]
     assert effect["status"] == EffectStatus.UNCERTAIN
@@ -65,7 +65,7 @@ def test_a_signal_is_sent_for_the_version_seen(service: Service) -> None:
 
 
 def test_a_pause_stops_calls_until_it_is_removed(folder_url: str) -> None:
-    """A worker reads the holds when it begins, and then at each heartbeat."""
+    """A worker reads the pauses at its start and at each heartbeat."""
     ask = {"what": "activity", "name": "ring"}
     with Running(folder_url, worker=False) as quiet:
         assert quiet.post("/v1/pauses", {**ask, "reason": "strike"}).status_code == 201

@@ -1,6 +1,6 @@
-"""Two writers: what the caller has seen changes between its request's look and its commit, by another process's hand.
+"""Two writers: another process changes a row between the read and the commit of a request.
 
-The barrier stands at the store: the request's own commit waits until the other writer's has landed.
+A barrier in the store delays the commit of the request until the other commit has landed.
 """
 
 from collections.abc import Awaitable, Callable, Iterator
@@ -37,7 +37,7 @@ Other = Callable[[Store], Awaitable[None]]
 
 
 class Scene(NamedTuple):
-    """A service without a worker over runs that wait for a person, and the address of its store."""
+    """Service without a worker over waiting runs, and the URL of its store."""
 
     service: Service
     url: str
@@ -47,7 +47,7 @@ class Scene(NamedTuple):
 
 @pytest.fixture(scope="module")
 def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
-    """Nothing moves by itself any more."""
+    """Wait until no run changes by itself."""
     url = f"sqlite:{tmp_path_factory.mktemp('races') / 'outlast.db'}"
     runs: dict[str, str] = {}
     with Running(url) as busy:
@@ -66,7 +66,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
 
 
 def raced(scene: Scene, other: Other, ask: Callable[[], httpx2.Response]) -> httpx2.Response:
-    """The answer to a request during which somebody else writes: after its last look, before its commit."""
+    """Return the answer to a request while another process writes between its read and its commit."""
     store, met = scene.service.state.store, []
     commit = store.commit
 
@@ -96,7 +96,7 @@ def moves(run: str) -> Other:
 
 
 def rows(scene: Scene, run: str) -> Any:
-    """What acts leave: notes, effects, approvals."""
+    """Return the messages, effects and approvals that requests write."""
     store = scene.service.state.store
 
     async def read() -> list[Any]:
@@ -106,7 +106,7 @@ def rows(scene: Scene, run: str) -> Any:
 
 
 def refused_as_moved(scene: Scene, run: str, path: str, ask: Any, other: Other | None = None) -> None:
-    """412 with the run as it is now, and nothing done; what is asked with that version is done."""
+    """412 with the current run and no change; a request with that version succeeds."""
     tag = scene.service.get(f"/v1/runs/{run}").headers["etag"]
     before = rows(scene, run)
     answer = raced(scene, other or moves(run), lambda: scene.service.post(path, ask, if_match=tag))
@@ -160,7 +160,7 @@ def test_a_run_is_moved_for_the_version_seen(scene: Scene) -> None:
 
 @pytest.mark.req("RUN-4")
 def test_a_repeated_signal_is_neither_new_nor_a_conflict(scene: Scene) -> None:
-    """The same signal by another way, and then the run moved: it was asked for once, and is there once."""
+    """The same signal arrived by another way, then the run changed: the signal is recorded once."""
     run = scene.runs["same signal"]
     tag = scene.service.get(f"/v1/runs/{run}").headers["etag"]
 
@@ -177,7 +177,7 @@ def test_a_repeated_signal_is_neither_new_nor_a_conflict(scene: Scene) -> None:
 
 @pytest.mark.req("EFF-2")
 def test_an_effect_that_changes_meanwhile_is_not_settled(scene: Scene) -> None:
-    """As long as it is in doubt, but not as it was shown: with another error, for instance."""
+    """It is still uncertain, but differs from the version shown, for example in its error."""
     run = scene.runs["happened"]
     (effect,) = scene.service.get(f"/v1/runs/{run}/effects").json()["effects"]
     (row,) = [each for each in rows(scene, run)[1] if isinstance(each, Effect)]
@@ -215,7 +215,7 @@ def test_an_approval_that_changes_meanwhile_is_neither_claimed_nor_reassigned(sc
 
 
 def test_a_request_without_a_version_is_never_stale(scene: Scene) -> None:
-    """Without If-Match the act is about the run as it is: a move meanwhile is met by trying again."""
+    """Without If-Match the request applies to the current run, and a concurrent change causes a retry."""
     run = scene.runs["signal"]
     path, ask = f"/v1/runs/{run}/cancel", {"reason": "no longer"}
     answer = raced(scene, moves(run), lambda: scene.service.post(path, ask))

@@ -1,4 +1,4 @@
-"""Runs over HTTP: started once, listed, looked at, and acted on."""
+"""Runs over HTTP: start, list, show, change."""
 
 import pytest
 
@@ -26,7 +26,7 @@ def test_a_repeated_key_is_executed_once(service: Service) -> None:
 
 @pytest.mark.req("RUN-4")
 def test_a_start_key_belongs_to_its_run_permanently(service: Service) -> None:
-    """Even where the stored answer is gone: another workflow, another operation, the same key of the run."""
+    """Even after the stored answer is gone, for another workflow or operation."""
     body = {"input": {"order_id": "F-1", "cents": 5}, "correlation_id": "c"}
     first = service.post("/v1/workflows/refund/runs", body, idempotency_key="forever")
     changed = {**body, "correlation_id": ""}

@@ -1,4 +1,4 @@
-"""Each safeguard of the service removed once: what it keeps from happening then happens, so its tests are not empty."""
+"""Remove each safeguard of the service once, and see the failure that it prevents."""
 
 import asyncio
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ START = "/v1/workflows/job/runs"
 
 
 class Office:
-    """Believes whoever says who he is: `Bearer TENANT/NAME`; who says nothing is ana of acme."""
+    """Authenticator that trusts `Bearer TENANT/NAME`. The default is ana of acme."""
 
     async def authenticate(self, authorization: str, client: str) -> Principal:
         tenant, _, name = (authorization.removeprefix("Bearer ") or "acme/ana").partition("/")
@@ -34,7 +34,7 @@ class Office:
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """One for the file; whoever asks says who he is."""
+    """Service for this module, whose callers name themselves."""
     url = f"sqlite:{tmp_path_factory.mktemp('safeguards') / 'outlast.db'}"
     with Running(url, ALL, authenticator=Office()) as running:
         yield running
@@ -53,7 +53,7 @@ def hold(service: Service, name: str, key: str, caller: str = "acme/ana") -> Any
 @both
 @pytest.mark.req("GATE-2")
 def test_without_if_match_an_unseen_version_is_approved(service: Service, monkeypatch: Patch, guarded: bool) -> None:
-    """It was reassigned, and is approved all the same."""
+    """It was reassigned in between, and is still approved."""
     if not guarded:
         remove("no_if_match", monkeypatch)
     approval, tag = service.asked()
@@ -66,7 +66,7 @@ def test_without_if_match_an_unseen_version_is_approved(service: Service, monkey
 @both
 @pytest.mark.req("GATE-2")
 def test_without_people_only_a_program_decides(service: Service, monkeypatch: Patch, guarded: bool) -> None:
-    """Whatever roles it claims; the second lock behind the table of permissions is removed with the first."""
+    """With any role. The second check behind the table of permissions is removed, too."""
     if not guarded:
         remove("programs_decide", monkeypatch)
     approval, tag = service.asked()
@@ -79,7 +79,7 @@ def test_without_people_only_a_program_decides(service: Service, monkeypatch: Pa
 def test_without_the_current_state_the_second_approver_does_not_see_the_decision(
     service: Service, monkeypatch: Patch, guarded: bool
 ) -> None:
-    """Told no, and not what is so now."""
+    """The refusal lacks the current state."""
     if not guarded:
         remove("no_current_state", monkeypatch)
     approval, tag = service.asked()
@@ -94,7 +94,7 @@ def test_without_the_current_state_the_second_approver_does_not_see_the_decision
 def test_without_the_digest_another_request_is_answered_with_the_first(
     service: Service, monkeypatch: Patch, guarded: bool
 ) -> None:
-    """The second was never done, and its caller is told that it was."""
+    """The second request was not executed, and its caller gets a success."""
     if not guarded:
         remove("no_request_digest", monkeypatch)
     assert hold(service, f"first.{guarded}", f"d-{guarded}").status_code == STARTED
@@ -107,7 +107,7 @@ def test_without_the_digest_another_request_is_answered_with_the_first(
 def test_without_the_caller_in_the_key_one_caller_gets_the_answer_of_another(
     service: Service, monkeypatch: Patch, guarded: bool
 ) -> None:
-    """Ben asks for the same, and is told what Ana was told."""
+    """Ben sends the same request and gets the answer to Ana."""
     if not guarded:
         remove("callers_share_keys", monkeypatch)
     assert hold(service, f"mine.{guarded}", f"c-{guarded}").status_code == STARTED
@@ -134,7 +134,7 @@ def test_without_the_tenant_in_the_key_one_tenant_gets_the_answer_of_another(
 def test_without_the_in_flight_mark_a_request_is_executed_twice(
     service: Service, monkeypatch: Patch, guarded: bool
 ) -> None:
-    """Two requests of one key at once: the first has not been answered yet."""
+    """Two concurrent requests with one key: the first has not been answered yet."""
     if not guarded:
         remove("no_mark_in_flight", monkeypatch)
     done = []
@@ -170,7 +170,7 @@ def test_without_the_in_flight_mark_a_request_is_executed_twice(
 def test_without_the_key_of_an_unknown_outcome_a_request_is_executed_twice(
     service: Service, monkeypatch: Patch, guarded: bool
 ) -> None:
-    """The store's answer was lost; the key is free again, and the retry does it a second time."""
+    """The store's answer was lost. The key becomes free, and the retry is executed again."""
     plain, done = Operations.pause, []
 
     async def lost(self: Operations, what: Any, name: str = "", *, reason: str) -> None:
@@ -208,7 +208,7 @@ def test_without_the_tenant_every_caller_sees_all_runs(service: Service, monkeyp
 def test_without_the_signature_a_cursor_of_another_list_is_accepted(
     service: Service, monkeypatch: Patch, guarded: bool
 ) -> None:
-    """Of another tenant, another list, another filter, or made up."""
+    """A cursor of another tenant, list or filter, or an invented one."""
     for n in range(3):
         service.start("wish", text=str(n))
     cursor = service.get("/v1/runs?limit=1").json()["next_cursor"]
@@ -227,7 +227,7 @@ def test_without_the_signature_a_cursor_of_another_list_is_accepted(
 def test_without_the_origin_check_a_page_of_another_site_starts_runs(
     service: Service, monkeypatch: Patch, guarded: bool
 ) -> None:
-    """The browser of somebody who may, sent by a page of somebody else (S15)."""
+    """A page of another site uses the browser of a permitted user (S15)."""
     if not guarded:
         remove("any_origin", monkeypatch)
     answer = service.client.post(START, json={"input": {"rounds": 1}}, headers={"Origin": "https://evil.example"})
@@ -239,7 +239,7 @@ def test_without_the_origin_check_a_page_of_another_site_starts_runs(
 def test_without_the_media_type_check_a_form_starts_runs(
     service: Service, monkeypatch: Patch, guarded: bool, kind: str
 ) -> None:
-    """What a page of any site may send without being asked (S15)."""
+    """A request that any page may send without a preflight (S15)."""
     if not guarded:
         remove("any_media_type", monkeypatch)
     answer = service.client.post(START, content=b'{"input": {"rounds": 1}}', headers={"Content-Type": kind})
@@ -248,7 +248,7 @@ def test_without_the_media_type_check_a_form_starts_runs(
 
 @both
 def test_without_the_shape_check_a_deep_body_is_parsed(service: Service, monkeypatch: Patch, guarded: bool) -> None:
-    """And its depth is found by whoever reads it next (S17)."""
+    """The depth would only be found by the next reader (S17)."""
     if not guarded:
         remove("any_depth", monkeypatch)
     answer = service.client.post(START, content=b"[" * 500 + b"]" * 500, headers={"Content-Type": "application/json"})
@@ -257,7 +257,7 @@ def test_without_the_shape_check_a_deep_body_is_parsed(service: Service, monkeyp
 
 @both
 def test_without_the_limit_a_body_is_read_to_its_end(folder_url: str, monkeypatch: Patch, guarded: bool) -> None:
-    """Said or not how long it is (S17)."""
+    """With or without Content-Length (S17)."""
     if not guarded:
         remove("any_body_size", monkeypatch)
     bounds = Bounds(body_bytes=1_000)
@@ -269,7 +269,7 @@ def test_without_the_limit_a_body_is_read_to_its_end(folder_url: str, monkeypatc
 
 @both
 def test_without_security_headers_an_answer_may_be_framed(service: Service, monkeypatch: Patch, guarded: bool) -> None:
-    """Or its type guessed, or kept by a proxy (S13, S15)."""
+    """Or sniffed, or cached by a proxy (S13, S15)."""
     if not guarded:
         remove("no_security_headers", monkeypatch)
     headers = service.get("/v1/runs").headers
@@ -299,7 +299,7 @@ def test_without_the_filter_of_errors_a_caller_reads_paths_of_the_store(
 def test_without_the_limit_a_slow_listener_fills_the_memory(
     service: Service, monkeypatch: Patch, guarded: bool
 ) -> None:
-    """Whoever does not read is not cut, and all that comes is kept for him."""
+    """A listener that does not read is not cut off, and all frames are kept."""
     if not guarded:
         remove("unbounded_stream", monkeypatch)
 
@@ -316,7 +316,7 @@ def test_without_the_limit_a_slow_listener_fills_the_memory(
 @both
 @pytest.mark.req("RUN-7")
 def test_without_the_first_poll_old_events_are_sent_as_new(folder_url: str, monkeypatch: Patch, guarded: bool) -> None:
-    """Who begins to listen to all runs hears of those that ended long ago."""
+    """A new listener to all runs gets events of runs that ended long ago."""
     if not guarded:
         remove("no_first_poll", monkeypatch)
     with Running(folder_url, ALL) as own:

@@ -1,4 +1,4 @@
-"""`outlast serve` and `outlast dev` as processes: a banner, one Ctrl-C, and runs that survive both and every change."""
+"""`outlast serve` and `outlast dev` as processes: the banner, Ctrl-C, and runs that survive restarts."""
 
 import json
 import os
@@ -22,7 +22,7 @@ PATIENCE_S = 60.0
 
 @contextmanager
 def outlast(folder: Path, *args: str, **env: str) -> Iterator["subprocess.Popen[str]"]:
-    """The command in a process group of its own, killed at the end if it still runs."""
+    """Run the command in a new process group, killed at the end."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("OUTLAST_")}
     process = forked.Popen(
         ["outlast", *args], cwd=folder, text=True, start_new_session=True, env={**clean, **env},
@@ -37,7 +37,7 @@ def outlast(folder: Path, *args: str, **env: str) -> Iterator["subprocess.Popen[
 
 
 def banner(process: "subprocess.Popen[str]") -> dict[str, Any]:
-    """What it says once it serves (`-o ndjson`)."""
+    """Return the banner that it prints once it serves (`-o ndjson`)."""
     assert process.stdout is not None
     line = process.stdout.readline()
     assert line, process.communicate()
@@ -46,14 +46,14 @@ def banner(process: "subprocess.Popen[str]") -> dict[str, Any]:
 
 
 def eventually(look: Any) -> Any:
-    """Ask until it is so."""
+    """Poll until the predicate holds."""
     end = time.monotonic() + PATIENCE_S
     while True:
         try:
             if found := look():
                 return found
         except httpx2.HTTPError:
-            pass  # it is being started anew
+            pass  # it is restarting
         assert time.monotonic() < end, "it did not become so"
         time.sleep(0.05)
 

@@ -1,4 +1,4 @@
-"""Events as they come: in order, once, from any number, for many listeners; and nobody slow holds the others up."""
+"""Event streams: in order, once, from any number, for many listeners; slow ones do not delay others."""
 
 import json
 import logging
@@ -22,7 +22,7 @@ STREAM = {"Accept": "text/event-stream"}
 
 @contextmanager
 def stream(service: Service, path: str, **headers: str) -> Iterator[Iterator[dict[str, Any]]]:
-    """The events of a stream, comments as {"comment": …}."""
+    """Yield the events of a stream, comments as {"comment": …}."""
     with httpx2.Client(base_url=service.url, timeout=PATIENCE_S) as client:
         with client.stream("GET", path, headers={**STREAM, **headers}) as answer:
             assert answer.status_code == 200, answer.read()
@@ -72,7 +72,7 @@ def test_a_listener_that_reconnects_continues_after_its_last_event(service: Serv
     with stream(service, f"/v1/runs/{run}/events", **{"Last-Event-ID": "3"}) as events:
         assert [int(each["id"]) for each in events] == list(range(4, last + 1))
     over = service.get(f"/v1/runs/{run}/events", headers={**STREAM, "Last-Event-ID": str(last)})
-    assert (over.status_code, over.content) == (204, b""), "a browser comes again to all else, for ever"
+    assert (over.status_code, over.content) == (204, b""), "a browser reconnects after any other status"
     bad = service.get(f"/v1/runs/{run}/events", headers={**STREAM, "Last-Event-ID": "x"})
     assert (bad.status_code, bad.json()["refusal"]) == (422, "bad_header")
     assert service.get("/v1/runs/none/events", headers=STREAM).status_code == 404
@@ -80,7 +80,7 @@ def test_a_listener_that_reconnects_continues_after_its_last_event(service: Serv
 
 @pytest.mark.req("RUN-7")
 def test_a_future_last_event_id_is_refused(service: Service) -> None:
-    """As after a restore: silence until the history has grown past it would lose what comes before."""
+    """As after a restore: waiting for that number would lose the events before it."""
     run = service.start()
     service.asked(run)
     answer = service.get(f"/v1/runs/{run}/events", headers={**STREAM, "Last-Event-ID": "99"})
@@ -92,7 +92,7 @@ def test_a_future_last_event_id_is_refused(service: Service) -> None:
 def test_an_outage_of_the_store_ends_a_stream_without_a_fault(
     service: Service, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Whoever listens comes again; a trace for each of hundreds that listen would hide what is wrong."""
+    """Listeners reconnect, and a traceback for each of hundreds would hide the cause."""
     run = service.start("wish", text="?")
 
     async def away(*args: Any, **more: Any) -> Any:
@@ -110,7 +110,7 @@ def test_an_outage_of_the_store_ends_a_stream_without_a_fault(
 
 @pytest.mark.req("RUN-7")
 def test_a_failed_broadcaster_ends_its_streams_and_restarts(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Silence, with no heartbeat in it, would pass for «nothing new»."""
+    """Listeners would take silence for "no events"."""
     run = service.start("wish", text="?")
 
     async def broken(*args: Any) -> Any:
@@ -142,7 +142,7 @@ def test_one_stream_has_all_runs_of_the_tenant(service: Service) -> None:
     service.ended(second)
     with stream(service, "/v1/events", **{"Last-Event-ID": last}) as events:
         missed = json.loads(next(each for each in events if "data" in each)["data"])
-        assert missed["subject"] == second, "what came while nobody listened"
+        assert missed["subject"] == second, "events without a listener"
     with stream(service, "/v1/events", **{"Last-Event-ID": "elsewhere-7"}) as events:
         assert next(events)["event"] == "gap"
 
@@ -169,7 +169,7 @@ def test_heartbeats_are_sent_and_a_stop_ends_every_stream(folder_url: str) -> No
 
 
 def test_a_stream_during_the_stop_does_not_delay_it(folder_url: str) -> None:
-    """As whoever was cut off comes back at once, over a connection that is still open."""
+    """Like a listener that reconnects at once over an open connection."""
     with Running(folder_url, ALL, worker=False, heartbeat_s=3_600) as service:
         run = service.start("wish", text="?")
         service.loop.call_soon_threadsafe(service.state.stop)
@@ -247,7 +247,7 @@ def _read_until(made: socket.socket, mark: bytes) -> bytes:
 
 
 def _counted(service: Service) -> list[int]:
-    """How many runs each look at the store asks for, from now on."""
+    """Count the runs that each poll reads from now on."""
     store, counts = service.state.store, []
     load_many = store.load_many
 

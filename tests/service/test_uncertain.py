@@ -1,4 +1,4 @@
-"""What is answered if the store's answer was lost: perhaps it was done, and what the caller can safely do now."""
+"""Answers if the store's answer was lost: an unknown outcome, and a safe next step."""
 
 from typing import Any
 
@@ -53,7 +53,7 @@ def test_with_a_key_the_hint_is_to_repeat_the_request(
 
 
 def test_the_hint_for_a_webhook_is_to_check_even_with_a_key(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No key of its own refuses a second webhook once the Idempotency-Key has been let through again."""
+    """No row refuses a second webhook once the Idempotency-Key is free again."""
     monkeypatch.setattr(Webhooks, "add", lost)
     answer = service.post("/v1/webhooks", {"url": "https://example.com/hook"}, Idempotency_Key="uncertain-webhook")
     assert "GET /v1/webhooks" in answer.json()["hint"] and "retry-after" not in answer.headers

@@ -1,4 +1,4 @@
-"""What a stranger's bytes may do to a connection: framing, trailers, pipelines and their limits (S17)."""
+"""HTTP/1.1 bytes of unauthenticated callers: framing, trailers, pipelines and their limits (S17)."""
 
 import contextlib
 import resource
@@ -24,7 +24,7 @@ SIZED = b"Content-Length: %d\r\n" % len(BODY)
 END = b"0\r\n\r\n"
 PROBE = b"GET /healthz HTTP/1.1\r\n" + HOST + b"\r\n"
 STRANGER_BYTES = 64_000_000
-KEPT_BYTES = 16 * 1024 * 1024  # what a connection may cost: far more than its limits, far less than what is sent
+KEPT_BYTES = 16 * 1024 * 1024  # memory of one connection: far above its limits, far below the bytes sent
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +34,7 @@ def token() -> tuple[str, str]:
 
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory, token: tuple[str, str]) -> Iterator[Service]:
-    """A service that asks for a credential."""
+    """Service that requires a credential."""
     settings = AuthSettings(tokens=SecretStr(token[1]))
     url = f"sqlite:{tmp_path_factory.mktemp('guarded') / 'outlast.db'}"
     with Running(url, authenticator=authenticator(settings, SystemClock()), worker=False) as running:
@@ -42,7 +42,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory, token: tuple[str, str]) ->
 
 
 def ask(service: Service, *parts: bytes) -> bytes:
-    """All that is answered to these bytes until the connection ends."""
+    """Return all bytes answered until the connection ends."""
     with connect(service) as there:
         with contextlib.suppress(ConnectionResetError, BrokenPipeError):
             for part in parts:
@@ -52,7 +52,7 @@ def ask(service: Service, *parts: bytes) -> bytes:
 
 @pytest.mark.parametrize("split", [False, True], ids=["one read", "a read of its own"])
 def test_a_trailer_supplies_no_header(guarded: Service, token: tuple[str, str], split: bool) -> None:
-    """A trailer held `Authorization`, and the run was started; another held the key of a request."""
+    """Once, a trailer supplied `Authorization` and the run was started. Another supplied an Idempotency-Key."""
     bearer = f"Authorization: Bearer {token[0]}\r\n".encode()
 
     def post(head: bytes, trailer: bytes) -> bytes:
@@ -81,7 +81,7 @@ def test_a_trailer_supplies_no_header(guarded: Service, token: tuple[str, str], 
     ids=["fields", "one field", "one name", "an extension", "zeros of a size", "an extension of each byte"],
 )
 def test_endless_framing_is_refused(guarded: Service, said: bytes, more: bytes) -> None:
-    """70 MB of trailer fields were kept by the parser, before a credential was looked at."""
+    """Once, the parser kept 70 MB of trailer fields before authentication."""
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with connect(guarded) as there:
         there.sendall(POST + HOST + JSON + CHUNKED + b"a\r\n0123456789\r\n" + said)
@@ -94,7 +94,7 @@ def test_endless_framing_is_refused(guarded: Service, said: bytes, more: bytes) 
 
 
 def test_chunks_of_one_byte_are_accepted(service: Service) -> None:
-    """The limit of framing leaves room for the least that a client can frame."""
+    """The limit allows chunks of one byte."""
     body = BODY + b" " * 100_000
     answer = ask(service, POST + HOST + CLOSE + JSON + CHUNKED + b"".join(b"1\r\n%c\r\n" % byte for byte in body) + END)
     assert answer.startswith(b"HTTP/1.1 201 "), answer
@@ -110,7 +110,7 @@ FRAMED_TWICE = {
     "two encodings": b"Transfer-Encoding: chunked\r\n" + CHUNKED + CHUNK + END,
     "an encoding behind chunks": b"Transfer-Encoding: chunked, identity\r\n\r\n" + CHUNK + END,
     "an encoding of another": b"Transfer-Encoding: gzip, chunked\r\n\r\n" + CHUNK + END,
-    "an encoding that is none": b"Transfer-Encoding: xchunked\r\n\r\n" + CHUNK + END,
+    "an unknown encoding": b"Transfer-Encoding: xchunked\r\n\r\n" + CHUNK + END,
     "a folded line": b"X: a\r\n b\r\n" + SIZED + b"\r\n" + BODY,
     "a folded encoding": b"Transfer-Encoding:\r\n chunked\r\n\r\n" + CHUNK + END,
     "a line that ends with LF": SIZED.replace(b"\r", b"") + b"\r\n" + BODY,
@@ -134,7 +134,7 @@ def test_ambiguous_framing_is_refused(service: Service, shape: str) -> None:
 
 
 def test_chunks_in_http_1_0_are_refused(service: Service) -> None:
-    """A proxy of that version does not know them, and takes the body for what comes next (RFC 9112, 6.1)."""
+    """A proxy of that version would take the body for the next request (RFC 9112, 6.1)."""
     answer = ask(service, POST.replace(b"1.1", b"1.0") + HOST + JSON + CHUNKED + CHUNK + END)
     assert answer.startswith(b"HTTP/1.1 400 ")
 
@@ -149,14 +149,14 @@ def test_pipelined_requests_have_a_limit(service: Service) -> None:
 
 
 def test_a_refusal_is_not_taken_for_the_answer_to_an_earlier_request(service: Service) -> None:
-    """The caller of a request that was done would read 400, and send it again."""
+    """The caller would read 400 for an executed request, and repeat it."""
     answer = ask(service, POST + HOST + JSON + SIZED + b"\r\n" + BODY + b"\x01 garbage\r\n\r\n")
     assert not answer.startswith(b"HTTP/1.1 400 "), answer
 
 
 @pytest.mark.parametrize("name", [b"Host", b"Authorization", b"Content-Type", b"Idempotency-Key", b"If-Match"])
 def test_duplicate_single_value_headers_are_refused(service: Service, name: bytes) -> None:
-    """The first was read, or the last: a proxy that reads the other one lets something else through."""
+    """A proxy that uses the other value would check another request."""
     head = HOST + JSON + b'Authorization: Bearer x\r\nIdempotency-Key: k\r\nIf-Match: "1"\r\n'
     answer = ask(service, POST + head + name.lower() + b": 127.0.0.1\r\n" + CLOSE + SIZED + b"\r\n" + BODY)
     assert answer.startswith(b"HTTP/1.1 400 ") and b'"ambiguous_head"' in answer, answer
