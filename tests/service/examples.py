@@ -99,7 +99,7 @@ def record(service: Service, receiver: str) -> dict[str, Any]:
     for what in ("", "/input", "/explain", "/events"):
         ask("get", f"/v1/runs/{{run}}{what}", run=run)
     ask("get", "/v1/approvals?status=pending")
-    ask("post", "/v1/approvals/{approval}/reassign", {"to": "finance", "reason": "theirs"}, approval=approval)
+    ask("post", "/v1/approvals/{approval}/reassign", {"to": "finance", "reason": "finance decides refunds"}, approval=approval)
     ask("post", "/v1/approvals/{approval}/claim", approval=approval)
     decide = {"decision": "approve", "reason": "under the limit", "alternative": 0, "changes": {"cents": 4000}}
     tag = service.get(f"/v1/approvals/{approval}").headers["etag"]
@@ -124,12 +124,12 @@ def _operate(ask: Recorder) -> None:
     flagged = [service.start("call", order=order) for order in ("A-1", "broken", "broken")]
     for each in flagged:
         service.until(f"/v1/runs/{each}", lambda body: body["attention"])
-    ask("get", "/v1/attention")
+    ask("get", "/v1/attention?reason=exception")
     (effect,) = ask("get", "/v1/runs/{run}/effects", run=flagged[0])["effects"]
-    said = {"outcome": "happened", "external_id": "R-1", "response": "it rang", "reason": "it stands in the book"}
+    said = {"outcome": "happened", "external_id": "R-1", "response": "it rang", "reason": "it is in the call log"}
     ask("post", "/v1/effects/{effect}/resolve", said, effect=effect["id"])
-    ask("post", "/v1/runs/{run}/continue", {"reason": "the line is mended"}, run=flagged[1])
-    ask("post", "/v1/attention/{run}/resolve", {"choice": "fail", "reason": "no use"}, run=flagged[2])
+    ask("post", "/v1/runs/{run}/continue", {"reason": "the telephone line works again"}, run=flagged[1])
+    ask("post", "/v1/attention/{run}/resolve", {"choice": "fail", "reason": "it cannot be completed"}, run=flagged[2])
     hold = {"what": "activity", "name": "ring"}
     ask("post", "/v1/pauses", {**hold, "reason": "the exchange is down"})
     ask("get", "/v1/pauses")

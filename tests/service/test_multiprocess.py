@@ -119,7 +119,7 @@ def test_all_stop_if_one_dies_so_that_a_supervisor_can_restart_them(folder: Path
         first, second = begun_by(process.pid)
         os.kill(first, signal.SIGKILL)
         _, err = process.communicate(timeout=PATIENCE_S)
-        assert process.returncode == 70 and "has ended, and all with it" in err, err
+        assert process.returncode == 70 and "has ended, so the service stops" in err, err
         assert not is_there(second)
         with outlast(folder, *ARGS[:-1], said["url"].rpartition(":")[2]) as again:
             assert banner(again)["url"] == said["url"]
@@ -137,7 +137,7 @@ def test_a_shared_port_counts_as_used(folder: Path) -> None:
 def test_a_memory_store_with_several_processes_is_refused(folder: Path) -> None:
     with outlast(folder, "--store", "memory:", *ARGS) as process:
         _, err = process.communicate(timeout=PATIENCE_S)
-        assert process.returncode == 2 and "memory is no store for several" in err, err
+        assert process.returncode == 2 and "cannot be shared by processes" in err, err
 
 
 def test_the_counters_of_the_worker_are_at_the_metrics_port(folder: Path) -> None:
