@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from outlast.cli.exit_codes import CONFLICT, NOT_FOUND
-from outlast.runtime import delivery_lag
+from outlast.runtime import webhooks
 from tests.cli.conftest import PATIENCE_S, Answer, Terminal, eventually
 from tests.cli.hooks import ALLOWED, Hooks, listening
 
@@ -156,7 +156,7 @@ def test_an_action_in_the_wrong_state_is_a_conflict(outlast: Terminal) -> None:
 
 def test_unsent_events_without_a_dispatcher_are_reported(outlast: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is said while nothing waits, nor while a dispatcher lives."""
-    monkeypatch.setattr(delivery_lag, "UNSEEN", 0)
+    monkeypatch.setattr(webhooks, "UNSEEN", 0)
     outlast.start()
 
     def told(*words: str) -> Answer:

@@ -11,8 +11,7 @@ from outlast.core.deliveries import SUBSCRIBED_TENANTS, tenants_of
 from outlast.core.machine import DeliveryStatus, SubscriptionStatus
 from outlast.core.rows import CURSOR, META, UNPUBLISHED, Cursor
 from outlast.outbox import client, dispatcher
-from outlast.runtime.delivery_lag import DeliveryLag, lag_of
-from outlast.runtime.webhooks import id_of
+from outlast.runtime.webhooks import DeliveryLag, id_of, lag_of
 from outlast.testing.faults import FaultKind, FaultyStore
 from tests.outbox.helpers import (
     TENANT,

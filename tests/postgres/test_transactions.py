@@ -21,9 +21,9 @@ from outlast.engine.worker import WorkerProcess
 from outlast.errors import DefinitionError, Stale
 from outlast.flow import activity
 from outlast.runtime.fsck import Fsck
+from outlast.runtime.in_process import worker_of
 from outlast.runtime.operations import Operations
 from outlast.runtime.port import Actor
-from outlast.runtime.serve import worker_of
 from outlast.runtime.stores import open_store
 from outlast.store.postgres.store import PostgresStore
 from tests import forked

@@ -13,10 +13,9 @@ from pydantic import BaseModel
 from outlast import Cancel, Context, Fail, Workflow, activity, role
 from outlast.core.durations import Liveness
 from outlast.errors import Conflict, Forbidden, InvalidInput, NotFound
-from outlast.runtime.in_process import InProcessRuntime
+from outlast.runtime.in_process import InProcessRuntime, Serving, worker_of
 from outlast.runtime.operations import Operations
 from outlast.runtime.port import Actor, ExecutionRuntime
-from outlast.runtime.serve import Serving, worker_of
 from outlast.runtime.stores import open_store, until
 from outlast.runtime.versions import workflows_by_name
 from outlast.store.port import Store

@@ -12,7 +12,7 @@ import httpx2
 import pytest
 
 from outlast.flow.workflow import Workflow
-from outlast.runtime.serve import Serving, worker_of
+from outlast.runtime.in_process import Serving, worker_of
 from outlast.runtime.stores import open_store
 from outlast.service.event_broadcaster import EventBroadcaster
 from outlast.service.identity import Anonymous, Authenticator

@@ -15,7 +15,7 @@ from pydantic import BaseModel
 
 from outlast import Context, Workflow, activity
 from outlast.runtime.clocks import SystemClock
-from outlast.runtime.serve import Serving, observability, worker_of
+from outlast.runtime.in_process import Serving, observability, worker_of
 from outlast.runtime.stores import open_store
 from outlast.service.app import asgi
 from outlast.service.identity import Anonymous

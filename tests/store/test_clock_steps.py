@@ -15,7 +15,7 @@ from outlast.core.rows import META, RUN, WORKER, Meta, Run
 from outlast.core.run_columns import Armed, dump_timers, rearmed
 from outlast.engine.worker import ClockStep
 from outlast.errors import Rejected
-from outlast.runtime.doctor import examine
+from outlast.runtime.maintenance import examine
 from outlast.runtime.operations import Operations
 from outlast.runtime.port import Actor
 from outlast.store.clock import ANCHOR_ROW, Anchor, anchored

@@ -13,7 +13,7 @@ from outlast.cli.serving import liveness_of, liveness_options
 from outlast.cli.session import reads_client, settings_now
 from outlast.cli.settings import Command, Group
 from outlast.core.durations import span
-from outlast.runtime.serve import lease_view
+from outlast.runtime.in_process import lease_view
 
 
 class Explain(Group):

@@ -16,9 +16,8 @@ from outlast.cli.text import duration
 from outlast.core.durations import DAY, RUNS_KEPT, span
 from outlast.engine.restore import Recovered
 from outlast.runtime.clocks import SystemClock
-from outlast.runtime.doctor import examine
 from outlast.runtime.fsck import Fsck, FsckReport
-from outlast.runtime.maintenance import adopt_moved, back_up, purge, unfinished
+from outlast.runtime.maintenance import adopt_moved, back_up, examine, purge, unfinished
 from outlast.runtime.maintenance import recover as recover_store
 from outlast.runtime.operations import Operations
 from outlast.telemetry.redact import redact, redacted

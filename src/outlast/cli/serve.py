@@ -32,8 +32,8 @@ from outlast.engine.worker import WorkerProcess
 from outlast.errors import InvalidInput, StoreReplaced, to_install
 from outlast.flow.workflow import Workflow
 from outlast.runtime.clocks import SystemClock
+from outlast.runtime.in_process import Serving, StoreFileWatch, observability, worker_of
 from outlast.runtime.operations import Operations
-from outlast.runtime.serve import Serving, StoreFileWatch, observability, worker_of
 from outlast.runtime.settings import DEFAULT_HOST, DEFAULT_PORT, load
 from outlast.runtime.stores import MEMORY
 from outlast.runtime.webhooks import new_dispatcher, reach_of

@@ -31,10 +31,9 @@ from outlast.engine.alerts import Notifier
 from outlast.engine.worker import WorkerProcess
 from outlast.errors import StoreError, StoreReplaced
 from outlast.flow.workflow import Workflow
-from outlast.runtime.delivery_lag import dispatcher_missing
-from outlast.runtime.serve import Serving, lease_view, observability, worker_of
+from outlast.runtime.in_process import Serving, lease_view, observability, worker_of
 from outlast.runtime.settings import UNKNOWN_SETTING, load, unknown_variables
-from outlast.runtime.webhooks import load_sender, new_dispatcher, reach_of
+from outlast.runtime.webhooks import dispatcher_missing, load_sender, new_dispatcher, reach_of
 from outlast.telemetry import Counters
 from outlast.telemetry.logs import configure_logs
 

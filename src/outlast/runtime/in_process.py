@@ -2,25 +2,185 @@
 
 import asyncio
 import json
-from collections.abc import Sequence
+import os
+import socket
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
 from types import TracebackType
 from typing import Any, Self
 
 from outlast.core.clock import Clock
-from outlast.core.durations import Liveness
-from outlast.core.rows import EVENT, Event, Run, is_over
+from outlast.core.durations import FILE_CHECK, SECOND, STORE_RETRY, Liveness
+from outlast.core.generation import GENERATION
+from outlast.core.rows import EVENT, META, Event, Run, is_over
 from outlast.core.run_columns import attention_for_people, waiting_of
+from outlast.engine.alerts import Notifier
 from outlast.engine.snapshots import state_of_rows
-from outlast.errors import NotFound
+from outlast.engine.worker import WorkerProcess, budget_of
+from outlast.errors import NotFound, StoreError, StoreReplaced, restored
 from outlast.flow.workflow import Workflow
+from outlast.runtime.clocks import SystemClock, chance, process_id
 from outlast.runtime.labels import shown_status
 from outlast.runtime.operations import Operations
 from outlast.runtime.port import Actor, WorkflowHandle, WorkflowState
-from outlast.runtime.serve import worker_of
 from outlast.runtime.stores import until
 from outlast.runtime.versions import workflows_by_name
 from outlast.runtime.views import ENDINGS
-from outlast.store.port import Store
+from outlast.store.port import Store, lost
+from outlast.telemetry import Counters, Observer
+from outlast.telemetry.logs import Outage, RunLog
+from outlast.telemetry.traces import Traces
+
+
+def worker_of(
+    store: Store,
+    workflows: Sequence[Workflow[Any]],
+    *,
+    live: Liveness | None = None,
+    concurrency: int = 100,
+    name: str = "",
+    clock: Clock | None = None,
+    threads: bool = True,
+    notifier: Notifier | None = None,
+    watch: Observer | None = None,
+) -> WorkerProcess:
+    """Return a worker that is not started.
+
+    `watch`: the observer of its work (default: `observability()`). Raises DefinitionError, ValueError for durations
+    that contradict each other.
+    """
+    return WorkerProcess(
+        store,
+        workflows,
+        worker=process_id("w"),
+        clock=clock or SystemClock(),
+        chance=chance,
+        live=live,
+        concurrency=concurrency,
+        name=name,
+        threads=threads,
+        notifier=notifier,
+        about=process_info(),
+        watch=watch if watch is not None else observability(),
+    )
+
+
+def observability(counters: Counters | None = None) -> Observer | None:
+    """Return this process's observer, or None if nothing observes.
+
+    It makes spans if OpenTelemetry's SDK is loaded, log lines if logging is on, and adds to `counters` if given.
+    """
+    traces, journal = Traces.wanted(), RunLog.wanted()
+    if counters is None and traces is None and journal is None:
+        return None
+    return Observer(counters, traces, journal)
+
+
+def process_info() -> dict[str, str | int]:
+    """Return process id, host and version, for the list of workers."""
+    found: dict[str, str | int] = {"pid": os.getpid(), "host": socket.gethostname()}
+    with suppress(PackageNotFoundError):  # run from a tree that is not installed
+        found["version"] = version("outlast")
+    return found
+
+
+class Serving:
+    """The workers of this process, one after the other: a replaced worker is followed by a new one (S-2).
+
+    Without that, an outage longer than the heartbeat window would end every worker.
+    """
+
+    def __init__(self, store: Store, make: Callable[[], WorkerProcess], clock: Clock | None = None) -> None:
+        """`make` returns a worker that is not started."""
+        self.worker = make()
+        self._store = store
+        self._make = make
+        self._clock = clock or SystemClock()
+        self._stopping = False
+
+    def drain(self) -> None:
+        """Take no new runs, give back the held ones, and return from `run`."""
+        self._stopping = True
+        self.worker.drain()
+
+    async def open(self) -> None:
+        """Register the worker before `run`. Raises StoreError if the store is unreachable."""
+        await self.worker.open()
+
+    async def run(self, again: Callable[[WorkerProcess, WorkerProcess], None] = lambda old, new: None) -> None:
+        """Serve until drained.
+
+        `again` is called with each replaced worker and its successor. Raises StoreReplaced if the store is gone. Raises
+        StoreError if the store is unreachable at the start, unless `open` reached it before.
+        """
+        await self.worker.run()
+        generation = self.worker.generation
+        while self.worker.replaced and not self._stopping:
+            before, outage = self.worker, Outage(f"worker {self.worker.id}", self._clock)
+            while not self._stopping:  # retry while the store is unavailable
+                try:
+                    if await self._store.load(META, GENERATION) != generation:
+                        raise restored()
+                    if self._is_stopping():  # drained during the read, and a new worker would not learn of it
+                        break
+                    self.worker = self._make()
+                    await self.worker.open()
+                    outage.over()
+                    again(before, self.worker)
+                    await self.worker.run()
+                    break
+                except StoreReplaced:
+                    raise
+                except StoreError as error:
+                    outage.met("cannot start a new worker", error)
+                    await self._clock.sleep(STORE_RETRY)
+        if self.worker.store_replaced is not None:
+            raise self.worker.store_replaced
+
+    def _is_stopping(self) -> bool:
+        return (
+            self._stopping
+        )  # a method, because a type checker assumes that an attribute does not change during an await
+
+
+class StoreFileWatch:
+    """A part of a service that stops it when the store's file is gone."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._drained = asyncio.Event()
+
+    def drain(self) -> None:
+        """Stop checking and return from `run`."""
+        self._drained.set()
+
+    async def run(self) -> None:
+        """Check each second until drained, and once after. Raises StoreReplaced."""
+        while (gone := lost(self._store)) is None and not self._drained.is_set():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(FILE_CHECK / SECOND):
+                    await self._drained.wait()
+        if gone is not None:
+            raise gone
+
+
+def lease_view(workflows: Sequence[Workflow[Any]], live: Liveness) -> dict[str, Any]:
+    """Return the durations of a worker for these workflows, and how its execution budget is computed (REC-2).
+
+    Raises ValueError with the violated relation, DefinitionError.
+    """
+    budget = budget_of(workflows, live.checked())
+    own = [(workflow.lane, budget_of([workflow], live)) for workflow in workflows]
+    return {
+        **{f"{name}_ms": value for name, value in live._asdict().items() if name != "attempts_max"},
+        "attempts_max": live.attempts_max,
+        "execution_budget_ms": budget.ms,
+        "derivation": budget.derivation,
+        "workflows": [
+            {"lane": lane, "execution_budget_ms": each.ms, "derivation": each.derivation} for lane, each in own
+        ],
+    }
 
 
 class InProcessRuntime:

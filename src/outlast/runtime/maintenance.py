@@ -1,23 +1,30 @@
 """Maintenance of a whole store, all tenants: backup, recovery after a restore, deletion of old runs."""
 
 import asyncio
+import platform
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from outlast.core.durations import RUNS_KEPT
+from outlast.core.deliveries import is_active
+from outlast.core.durations import DAY, RUNS_KEPT, SECOND, span
 from outlast.core.generation import Generation
-from outlast.core.rows import RUN, Key, Run, is_over
+from outlast.core.machine import RunStatus
+from outlast.core.rows import META, RUN, Key, Run, is_over
 from outlast.engine import restore
 from outlast.engine.restore import Recovered, present_generation
-from outlast.engine.retention import AT_ONCE, PURGED_AT_ONCE
+from outlast.engine.retention import AT_ONCE, PURGED, PURGED_AT_ONCE, purge_of
 from outlast.errors import Conflict, StoreUnusable
 from outlast.runtime.clocks import SystemClock, new_id
 from outlast.runtime.fsck import Fsck
 from outlast.runtime.fsck_checks import Finding
 from outlast.runtime.operations import Operations
+from outlast.runtime.run_facts import clock_step_text
+from outlast.runtime.settings import unknown_variables
 from outlast.runtime.stores import file_of, open_store
+from outlast.runtime.views import worker_view
+from outlast.runtime.webhooks import dispatcher_heartbeat, lag_of, unattended_ms
 from outlast.store import backup as files
-from outlast.store.port import OnFile
+from outlast.store.port import AnchoredClock, OnFile
 
 PAGE = 500
 PAUSE_PER_WORK = 1.0  # the pause after a batch lasts as long as the batch, so that others can write
@@ -120,3 +127,105 @@ def _copy_store(source: Path, target: Path, replace: bool) -> Path:
             f"{target} already exists", "a backup does not overwrite a file unless told to", "name another file"
         )
     return files.copy(source, target, SystemClock().wall())
+
+
+SKEW_MAX: Final = 5 * SECOND  # clock difference to the store; it affects displayed times only (REC-6)
+WAL_BYTES_MAX: Final = 256 * 1024 * 1024  # beyond it, a long read keeps the log from being reset
+PURGE_LATE: Final = 3 * DAY  # a purge runs daily
+BEHIND: Final = (
+    "off",
+    "normal",
+    "local",
+    "remote_write",
+)  # values of `synchronous…` that may lose an acknowledged commit
+
+
+class Diagnosis(NamedTuple):
+    """One checked thing, its state, and the remedy if something is wrong."""
+
+    what: str
+    found: str
+    fix: str = ""
+    note: str = ""
+    """Advice that requires no action."""
+
+
+async def examine(ops: Operations) -> list[Diagnosis]:
+    """Return every diagnosis for the store of these operations; a `fix` asks for action. Raises StoreError."""
+    return [*_store(ops.store.facts()), await _clock(ops), *await _workers(ops), *await _webhooks(ops),
+            *await _purge(ops), await _people(ops), *_here()]  # fmt: skip
+
+
+def _store(facts: dict[str, str | int]) -> list[Diagnosis]:
+    findings = [Diagnosis("store", str(facts["store"])), Diagnosis("schema", str(facts["schema"]))]
+    for name in ("journal_mode", "synchronous", "synchronous_commit", "fsync", "full_page_writes"):
+        if name in facts:
+            value = str(facts[name])
+            weak = value in BEHIND if name.startswith("synchronous") else name == "fsync" and value == "off"
+            findings.append(
+                Diagnosis(name, value, "restore the default: an acknowledged commit may be lost" if weak else "")
+            )
+    if advice := str(facts.get("sqlite_advice", "")):
+        findings.append(Diagnosis("sqlite", str(facts["sqlite"]), note=advice))
+    log = int(facts.get("wal_bytes", 0))
+    if log > WAL_BYTES_MAX:
+        findings.append(Diagnosis("log", f"{log} bytes", "a process reads for very long: end it"))
+    return findings
+
+
+async def _clock(ops: Operations) -> Diagnosis:
+    if isinstance(ops.store, AnchoredClock):
+        step = await ops.store.clock_step()
+        fix = clock_step_text(step)
+        return Diagnosis("clock", f"{span(abs(step))} from the store's", fix and f"{fix}: set this machine's clock")
+    before, now, after = SystemClock().wall(), (await ops.store.now()).real, SystemClock().wall()
+    skew = max(before - now, now - after, 0)  # the store read its clock between the two, so a slow answer is not skew
+    fix = (
+        "set this machine's clock: leases follow the store's clock, but times shown here are wrong"
+        if skew > SKEW_MAX
+        else ""
+    )
+    return Diagnosis("clock", f"{span(skew)} from the store's", fix)
+
+
+async def _workers(ops: Operations) -> list[Diagnosis]:
+    now = await ops.store.now()
+    alive = [view for row in await ops.workers() if (view := worker_view(row, now, 0))["serving"]]
+    queued, _ = await ops.runs(status=RunStatus.QUEUED, limit=1_000)
+    lanes = sorted({run.lane for run in queued} - await ops.serving())
+    findings = [Diagnosis("workers", str(len(alive)), "" if alive else "start one: outlast worker MODULE")]
+    findings += [Diagnosis("unserved", lane, f"no worker serves {lane}: outlast worker MODULE") for lane in lanes]
+    return findings
+
+
+async def _webhooks(ops: Operations) -> list[Diagnosis]:
+    active = [row for row in await ops.webhooks.list() if is_active(row)]
+    if not active:
+        return []
+    lag, sender = await lag_of(ops.store, [ops.tenant]), await dispatcher_heartbeat(ops.store)
+    waits = f"the oldest event has waited {span(lag.owed_ms)}" if lag.owed_ms else "no event waits"
+    fix = "no dispatcher sends it: outlast dispatcher" if await unattended_ms(ops.store, ops.tenant) else ""
+    seen = f"{sender.dispatcher}, seen {span(sender.seen_ms)} ago" if sender.alive else "none is alive"
+    return [Diagnosis("webhooks", f"{len(active)}, {waits}", fix), Diagnosis("dispatcher", seen)]
+
+
+async def _purge(ops: Operations) -> list[Diagnosis]:
+    last = purge_of(await ops.store.load(META, PURGED))
+    if last is None or not last.by:
+        return [Diagnosis("purge", "no worker has deleted old runs yet")]
+    ago = (await ops.store.now()).real - last.at
+    fix = "no worker purges: run outlast purge, or start a worker" if ago > PURGE_LATE else ""
+    return [Diagnosis("purge", f"{span(ago)} ago by {last.by}: {last.runs} old runs deleted", note=fix)]
+
+
+async def _people(ops: Operations) -> Diagnosis:
+    flagged, _ = await ops.runs(attention=True, limit=1_000)
+    total = sum((await ops.counts())[RUN.name].values())
+    fix = "outlast attention ls" if flagged else ""
+    return Diagnosis("runs", f"{total}, {len(flagged)} of them need a person", fix)
+
+
+def _here() -> list[Diagnosis]:
+    findings = [Diagnosis("python", platform.python_version())]
+    findings += [Diagnosis("setting", name, "unknown setting: outlast config show") for name in unknown_variables()]
+    return findings

@@ -12,8 +12,8 @@ from outlast.core.machine import ApprovalStatus
 from outlast.core.rows import APPROVAL, RUN, SLOT, WORKER, Slot, Worker
 from outlast.errors import InvalidInput, StoreError, to_install
 from outlast.runtime.clocks import SystemClock
-from outlast.runtime.delivery_lag import lag_of
 from outlast.runtime.labels import is_alive
+from outlast.runtime.webhooks import lag_of
 from outlast.store.port import Store
 from outlast.telemetry import Counters
 from outlast.telemetry.metrics import (

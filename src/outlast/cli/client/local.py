@@ -54,7 +54,7 @@ class LocalWebhooks(WebhookClient):
 
     @override
     async def unsent(self) -> int:
-        from outlast.runtime.delivery_lag import unattended_ms
+        from outlast.runtime.webhooks import unattended_ms
 
         return await unattended_ms(self._ops.store, self._ops.tenant)
 

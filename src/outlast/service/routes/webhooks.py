@@ -10,9 +10,15 @@ from starlette.responses import Response
 
 from outlast.core.limits import HEADERS_MAX
 from outlast.core.machine import DeliveryStatus
-from outlast.runtime.delivery_lag import unattended_ms
 from outlast.runtime.operations import Operations
-from outlast.runtime.webhooks import attempt_view, delivery_view, new_webhook_view, webhook_detail_view, webhook_view
+from outlast.runtime.webhooks import (
+    attempt_view,
+    delivery_view,
+    new_webhook_view,
+    unattended_ms,
+    webhook_detail_view,
+    webhook_view,
+)
 from outlast.service import admin_responses
 from outlast.service.idempotency import NO_STORE
 from outlast.service.requests import IdempotencyKey, ReasonBody, RequestBody, WebhookId, Word
