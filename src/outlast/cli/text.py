@@ -2,26 +2,31 @@
 
 import re
 from datetime import datetime, timedelta
+from functools import cache
 
 import click
 
 from outlast.core.durations import SECOND
-from outlast.runtime.confusables import INVISIBLE
 
-# Control characters (C0, DEL, C1), and invisible characters that make text look like other text.
-_ACTIVE = re.compile(f"[\x00-\x1f\x7f-\x9f]|{INVISIBLE.pattern}")
+
+@cache
+def _active() -> re.Pattern[str]:
+    """Return the pattern of control characters (C0, DEL, C1) and of characters that make text look like other text."""
+    from outlast.runtime.confusables import INVISIBLE  # imported here: help needs no runtime
+
+    return re.compile(f"[\x00-\x1f\x7f-\x9f]|{INVISIBLE.pattern}")
 
 
 def inert(text: str, *, lines: bool = False) -> str:
     """Return `text` with control characters escaped. `lines`: keep line ends."""
     if lines:
         return "\n".join(inert(line) for line in text.split("\n"))
-    return _ACTIVE.sub(lambda m: _spelt(ord(m[0])), text)
+    return _active().sub(lambda m: _spelt(ord(m[0])), text)
 
 
 def json_escaped(text: str) -> str:
     """Return JSON text with control characters as JSON escapes, which keeps its meaning."""
-    return _ACTIVE.sub(lambda m: m[0] if m[0] == "\n" else _as_json(ord(m[0])), text)
+    return _active().sub(lambda m: m[0] if m[0] == "\n" else _as_json(ord(m[0])), text)
 
 
 def _spelt(code: int) -> str:
