@@ -9,7 +9,7 @@ from outlast.core.commit import Commit, Put
 from outlast.core.durations import ANSWERS_KEPT, DAY, FORGET_EVERY, RUNS_KEPT, WORKERS_KEPT, Liveness
 from outlast.core.machine import LeaseStatus
 from outlast.core.rows import META, REQUEST, RUN, STORE, WORKER, Request, Worker
-from outlast.engine.retention import AT_ONCE, PURGED, PURGED_AT_ONCE, purge_of
+from outlast.engine.store_maintenance import AT_ONCE, PURGED, PURGED_AT_ONCE, purge_of
 from tests.engine.process import Process
 from tests.engine.world import MINUTE, SECOND, Receiver, World, ordering, write
 

@@ -8,7 +8,7 @@ import pytest
 
 from outlast.core import mailbox
 from outlast.core.rows import KINDS, key_of
-from outlast.engine.restore import recover
+from outlast.engine.store_maintenance import recover
 from outlast.errors import Unavailable
 from outlast.flow import Context, resend
 from outlast.runtime.fsck import violations

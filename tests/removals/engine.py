@@ -6,7 +6,7 @@ from outlast.core import compensation, effect_verbs, mailbox, run_transition, ve
 from outlast.core.commit import Commit, Done, Fence
 from outlast.core.machine import ApprovalStatus, EffectStatus
 from outlast.core.rows import APPROVAL, RUN, Effect, Kind, Row, Run, version_of
-from outlast.engine import activity_calls, capacity, effect_executor, lease, node_execution, permission, waits
+from outlast.engine import activity_calls, admission, effect_executor, lease, node_execution, permission, waits
 from outlast.engine.alerts import Alerts
 from outlast.engine.effect_executor import EffectExecutor
 from outlast.engine.run_session import RunSession
@@ -52,7 +52,7 @@ def same_epoch(patch: Patch) -> None:
 
 
 def early_takeover(patch: Patch) -> None:
-    kept = capacity.Taking._due
+    kept = admission.Taking._due
 
     def due(self: Any, run: Run, now: Any) -> Any:
         if not run.owner:

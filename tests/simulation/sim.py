@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 from outlast.core import crash_points
 from outlast.core.rows import RUN, SLOT, Run, Slot
 from outlast.core.run_columns import waiting_of
-from outlast.engine import commands, unserved_versions
+from outlast.engine import commands, compatibility
 from outlast.engine import worker as worker_module
 from outlast.errors import StoreError
 from tests.simulation.ground import LIVE, Ground
@@ -142,12 +142,10 @@ def prepare() -> None:
     """Silence logs and stop the garbage collector, once for each process."""
     logging.disable(logging.CRITICAL)
     warnings.simplefilter("ignore", RuntimeWarning)  # coroutines of dead processes, which are never awaited
-    unserved_versions.topology_of = cache(
-        unserved_versions.topology_of
-    )  # read from the sources at each start of a worker
+    compatibility.topology_of = cache(compatibility.topology_of)  # read from the sources at each start of a worker
     digests: dict[int, str] = {}
-    digest_of = unserved_versions.digest_of
-    unserved_versions.digest_of = lambda body: digests.get(id(body)) or digests.setdefault(id(body), digest_of(body))
+    digest_of = compatibility.digest_of
+    compatibility.digest_of = lambda body: digests.get(id(body)) or digests.setdefault(id(body), digest_of(body))
     worker_module.IDLE_LOOK = LIVE.heartbeat_every  # the fallback look, at the scale of the other durations
     sys.unraisablehook = lambda args: None  # coroutines of dead processes are collected in the middle of an await
     gc.freeze()

@@ -14,7 +14,7 @@ from outlast.cli.session import on_store, reads_store, settings_now, unsure
 from outlast.cli.settings import Command
 from outlast.cli.text import duration
 from outlast.core.durations import DAY, RUNS_KEPT, span
-from outlast.engine.restore import Recovered
+from outlast.engine.store_maintenance import Recovered
 from outlast.runtime.clocks import SystemClock
 from outlast.runtime.fsck import Fsck, FsckReport
 from outlast.runtime.maintenance import adopt_moved, back_up, examine, purge, unfinished

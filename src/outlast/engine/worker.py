@@ -27,11 +27,12 @@ from outlast.core.quarantine import RunGroup, group_of
 from outlast.core.rows import META, Row, Run
 from outlast.core.run_columns import rearmed
 from outlast.core.verbs import hand_back
-from outlast.engine import admission, unserved_versions
+from outlast.engine import admission, compatibility
 from outlast.engine.activity_calls import check_served
+from outlast.engine.admission import NO_OWNERS, Capacity, Owners, Taker, Taking
 from outlast.engine.alerts import Alerts, Notifier
 from outlast.engine.attempts import ActivityCaller, DaemonPool, SendWindow
-from outlast.engine.capacity import NO_OWNERS, Capacity, Owners, Taker, Taking
+from outlast.engine.compatibility import UnservedVersions, wake_stranded
 from outlast.engine.dead_workers import DeadWorkers
 from outlast.engine.lease import Heartbeat, Lease
 from outlast.engine.node_execution import NodeExecution, WorkerServices
@@ -39,10 +40,9 @@ from outlast.engine.node_result import attention, uncertain
 from outlast.engine.pauses import Breakers, PauseCache
 from outlast.engine.rate_limit import Throttle
 from outlast.engine.reconcile import millis
-from outlast.engine.retention import Retention
 from outlast.engine.run_executor import RunExecutor
 from outlast.engine.run_session import EffectKey, RunLost, RunSession
-from outlast.engine.unserved_versions import UnservedVersions, wake_stranded
+from outlast.engine.store_maintenance import Retention
 from outlast.errors import StoreError, StoreReplaced, Uncertain, restored
 from outlast.flow.workflow import Workflow
 from outlast.store.port import AnchoredClock, OnFile, Store
@@ -479,7 +479,7 @@ class WorkerProcess:
         looks = 0
         while looks < 2:
             try:
-                await unserved_versions.publish(self._store, self._workflows.values())
+                await compatibility.publish(self._store, self._workflows.values())
                 await wake_stranded(self._store, self._workflows)
                 looks += 1
                 await self._clock.sleep(self.live.heartbeat_window)

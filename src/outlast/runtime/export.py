@@ -33,8 +33,8 @@ from outlast.core.rows import (
     StateChunk,
 )
 from outlast.core.snapshot_codec import MARK, decode, unpack
-from outlast.engine.restore import present_generation
 from outlast.engine.snapshots import values_of
+from outlast.engine.store_maintenance import present_generation
 from outlast.errors import InvalidInput, NotFound
 from outlast.runtime.fsck import violations
 from outlast.runtime.fsck_checks import Finding

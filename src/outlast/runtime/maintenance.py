@@ -10,9 +10,8 @@ from outlast.core.durations import DAY, RUNS_KEPT, SECOND, span
 from outlast.core.generation import Generation
 from outlast.core.machine import RunStatus
 from outlast.core.rows import META, RUN, Key, Run, is_over
-from outlast.engine import restore
-from outlast.engine.restore import Recovered, present_generation
-from outlast.engine.retention import AT_ONCE, PURGED, PURGED_AT_ONCE, purge_of
+from outlast.engine import store_maintenance
+from outlast.engine.store_maintenance import AT_ONCE, PURGED, PURGED_AT_ONCE, Recovered, present_generation, purge_of
 from outlast.errors import Conflict, StoreUnusable
 from outlast.runtime.clocks import SystemClock, new_id
 from outlast.runtime.fsck import Fsck
@@ -48,8 +47,8 @@ async def unfinished(ops: Operations) -> int:
 
 
 async def recover(ops: Operations) -> Recovered:
-    """Recover the store after a restore (engine/restore.py). Raises Stale if another process is recovering it."""
-    recovered = await restore.recover(ops.store, new_id=new_id("g_"), actor=ops.actor.name)
+    """Recover the store after a restore (engine/store_maintenance.py). Raises Stale if another process is recovering it."""
+    recovered = await store_maintenance.recover(ops.store, new_id=new_id("g_"), actor=ops.actor.name)
     if isinstance(ops.store, OnFile):  # last, so that an interrupted recovery leaves a file that no worker serves
         await ops.store.adopt_file()
     return recovered

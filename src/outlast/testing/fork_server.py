@@ -24,7 +24,7 @@ from contextlib import contextmanager
 from types import MappingProxyType
 from typing import IO, Any, Final
 
-from outlast.engine import unserved_versions
+from outlast.engine import compatibility
 from outlast.errors import InvalidInput
 from outlast.flow.topology import digest_of, topology_of
 from outlast.flow.workflow import Workflow
@@ -105,8 +105,8 @@ def warm(workflows: Iterable[Workflow[Any]]) -> None:
     """Prepare everything that each child of these workflows would otherwise prepare again."""
     described = functools.cache(topology_of)
     named = {id(described(workflow)): digest_of(described(workflow)) for workflow in workflows}
-    vars(unserved_versions)["topology_of"] = described  # every worker computes it when it starts
-    vars(unserved_versions)["digest_of"] = lambda body: named[id(body)]
+    vars(compatibility)["topology_of"] = described  # every worker computes it when it starts
+    vars(compatibility)["digest_of"] = lambda body: named[id(body)]
     if "httpx2" in sys.modules:
         asyncio.run(_one_request())
 
