@@ -8,6 +8,7 @@ from outlast.core.rows import EFFECT, EVENT, MESSAGE, META, RUN, STORE, TOKEN, E
 from outlast.errors import Ended, Rejected, Stale
 from tests.conformance.subject import (
     Subject,
+    append_message,
     approval_row,
     effect_row,
     ended,
@@ -19,7 +20,6 @@ from tests.conformance.subject import (
     messages,
     moved,
     outcome,
-    post,
     put_run,
     puts,
     record,
@@ -209,7 +209,7 @@ async def a_broken_chain_affects_no_other_commit(s: Subject) -> None:
     chain = Chain()
     bad = a.submit(put_run(mine._replace(version=9)), chain=chain)
     after = a.submit(put_run(mine), chain=chain)
-    message = a.submit(post(message_row()))
+    message = a.submit(append_message(message_row()))
     theirs = a.submit(put_run(other, node="next"), chain=Chain())
     assert isinstance(await outcome(bad), Stale)
     await refused_for("chain", after)
@@ -226,7 +226,7 @@ async def later_commits_see_earlier_ones_of_their_batch(s: Subject) -> None:
     effect, chain = effect_row(), Chain()
     answers = await asyncio.gather(
         a.submit(intend(effect, mine), chain=chain),
-        a.submit(post(message_row())),
+        a.submit(append_message(message_row())),
         a.submit(record(effect, mine), chain=chain, linger=True),
         a.submit(put_run(mine, node="next"), chain=chain),
     )

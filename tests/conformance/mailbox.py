@@ -9,6 +9,7 @@ from outlast.errors import Ended, Stale
 from tests.conformance.subject import (
     T0,
     Subject,
+    append_message,
     approval_row,
     ended,
     fence,
@@ -18,7 +19,6 @@ from tests.conformance.subject import (
     moved,
     outcome,
     parked,
-    post,
     put_run,
     puts,
     refused,
@@ -34,9 +34,9 @@ async def the_store_numbers_and_stamps_messages(s: Subject) -> None:
     """Messages get the numbers 1, 2, … and the store's business time, whatever their writer wrote."""
     a, b = await two(s)
     await a.commit(start(run_row()))
-    assert (await a.commit(post(message_row(payload=b"1")))).inbox_seq == 1
+    assert (await a.commit(append_message(message_row(payload=b"1")))).inbox_seq == 1
     s.clock.time += 5
-    assert (await b.commit(post(message_row(payload=b"2")._replace(n=77, at=77)))).inbox_seq == 2
+    assert (await b.commit(append_message(message_row(payload=b"2")._replace(n=77, at=77)))).inbox_seq == 2
     found = await messages(a)
     assert [(message.n, message.at, message.payload) for message in found] == [(1, T0, b"1"), (2, T0 + 5, b"2")]
 
@@ -45,7 +45,7 @@ async def appending_a_message_keeps_the_version(s: Subject) -> None:
     """A message changes `inbox_seq` and, if the run is unowned, `due_at`, so that no holder is refused for it."""
     a, b = await two(s)
     mine = await held(a)
-    await b.commit(post(message_row()))
+    await b.commit(append_message(message_row()))
     assert await the_run(a) == mine._replace(inbox_seq=1)
     await a.commit(put_run(mine, node="next"))
     assert (await the_run(b)).inbox_seq == 1, "a holder's write never sets mail"
@@ -57,13 +57,13 @@ async def a_message_makes_a_parked_run_due(s: Subject) -> None:
     mine = await held(a)
     await a.commit(Commit((Put(RUN, parked(mine), mine.version),)))
     s.clock.time += 1_000
-    await b.commit(post(message_row()))
+    await b.commit(append_message(message_row()))
     assert (await the_run(a)).due_at == T0 + 1_000
     s.clock.time += 1_000
-    await b.commit(post(message_row()))
+    await b.commit(append_message(message_row()))
     assert (await the_run(a)).due_at == T0 + 1_000
     await a.commit(start(run_row("run-2", due_at=T0 + 9_999)))
-    await b.commit(post(message_row("run-2")))
+    await b.commit(append_message(message_row("run-2")))
     assert (await the_run(a, "run-2")).due_at == T0 + 2_000
 
 
@@ -71,7 +71,7 @@ async def a_message_does_not_make_an_owned_run_due(s: Subject) -> None:
     """A message does not let another worker take the run of a healthy holder."""
     a, b = await two(s)
     mine = await held(a)
-    await b.commit(post(message_row()))
+    await b.commit(append_message(message_row()))
     assert (await the_run(a)).due_at == mine.due_at
     assert await b.take((mine.lane,), 5, lambda run, now, mapping: None) == ()
 
@@ -79,10 +79,10 @@ async def a_message_does_not_make_an_owned_run_due(s: Subject) -> None:
 async def a_message_to_an_ended_run_is_refused(s: Subject) -> None:
     """A message to a missing run is Stale, one to an ended run raises Ended, and neither is written."""
     a, b = await two(s)
-    await refused_for("missing", b.commit(post(message_row())))
+    await refused_for("missing", b.commit(append_message(message_row())))
     mine = await held(a)
     await a.commit(Commit((Put(RUN, ended(mine), mine.version),)))
-    assert isinstance(await refused(b.commit(post(message_row()))), Ended)
+    assert isinstance(await refused(b.commit(append_message(message_row()))), Ended)
     assert await messages(b) == []
     assert await the_run(b) == ended(mine)
 
@@ -91,7 +91,7 @@ async def a_commit_with_an_old_inbox_seq_is_stale(s: Subject) -> None:
     """Park, retry, hand back and finish name the inbox_seq they have read, and are stale after a new message."""
     a, b = await two(s)
     mine = await held(a)
-    await b.commit(post(message_row()))
+    await b.commit(append_message(message_row()))
     for last in (parked(mine), ended(mine)):
         await refused_for("inbox_seq", a.commit(Commit((Put(RUN, last, mine.version),), fence(mine, inbox_seq=0))))
     await a.commit(Commit((Put(RUN, parked(mine), mine.version),), fence(mine, inbox_seq=1)))
@@ -102,9 +102,9 @@ async def every_result_carries_inbox_seq(s: Subject) -> None:
     """A holder learns of a message from the result of its next commit."""
     a, b = await two(s)
     mine = await held(a)
-    await b.commit(post(message_row()))
+    await b.commit(append_message(message_row()))
     assert (await a.commit(put_run(mine))).inbox_seq == 1
-    await b.commit(post(message_row()))
+    await b.commit(append_message(message_row()))
     fenced = Commit(puts(approval_row()), fence(moved(mine)))
     assert (await a.commit(fenced)).inbox_seq == 2
 
@@ -115,7 +115,7 @@ async def a_message_and_a_park_do_not_miss_each_other(s: Subject) -> None:
     for i in range(30):
         mine = await held(a, f"run-{i}")
         park = Commit((Put(RUN, parked(mine), mine.version),), fence(mine, inbox_seq=0))
-        submits = [(a, park), (b, post(message_row(mine.run)))]
+        submits = [(a, park), (b, append_message(message_row(mine.run)))]
         answers = []
         if i < 4:  # both orders for certain, then whichever wins
             for store, commit in submits if i % 2 else reversed(submits):
@@ -135,7 +135,7 @@ async def messages_of_two_writers_have_no_gap(s: Subject) -> None:
     """However many messages are written at once, the numbers are 1 to n and `inbox_seq` is n."""
     a, b = await two(s)
     await a.commit(start(run_row()))
-    both = [store.commit(post(message_row(payload=b"%d" % i))) for i in range(40) for store in (a, b)]
+    both = [store.commit(append_message(message_row(payload=b"%d" % i))) for i in range(40) for store in (a, b)]
     answers = await asyncio.gather(*both)
     assert sorted(answer.inbox_seq for answer in answers) == list(range(1, 81))
     assert [message.n for message in await messages(b)] == list(range(1, 81))

@@ -33,6 +33,7 @@ from tests.conformance.subject import (
     LANE,
     T0,
     Subject,
+    append_message,
     approval_row,
     claim_by,
     claimed,
@@ -44,7 +45,6 @@ from tests.conformance.subject import (
     message_row,
     messages,
     moved,
-    post,
     put_run,
     puts,
     refused_for,
@@ -309,7 +309,7 @@ async def tenants_are_isolated(s: Subject) -> None:
     a, b = await two(s)
     for tenant in ("acme", "acme2", "acm", "acme.x"):
         await a.commit(start(run_row(tenant=tenant, node=tenant)))
-        await a.commit(post(message_row(tenant=tenant)))
+        await a.commit(append_message(message_row(tenant=tenant)))
         writes = puts(approval_row(tenant=tenant), token_row(tenant=tenant), slot_row(tenant=tenant))
         await a.commit(Commit((*writes, Put(EFFECT, effect_row(tenant=tenant), 0))))
     await b.commit(put_run(await the_run(b, tenant="acme"), node="changed"))
@@ -321,7 +321,7 @@ async def tenants_are_isolated(s: Subject) -> None:
     assert (await b.page(APPROVAL, "acme2", {"id": "ap-1"})).rows == (approval_row(tenant="acme2"),)
     assert await b.load(RUN, ("globex", "run-1")) is None
     assert (await b.run_rows((("globex", "run-1"),))) == (None,)
-    await refused_for("missing", b.commit(post(message_row(tenant="globex"))))
+    await refused_for("missing", b.commit(append_message(message_row(tenant="globex"))))
     row = await the_run(b, tenant="acme")
     await b.commit(Commit((Put(RUN, ended(row), row.version),)))
     assert await b.purge(T0 + 10, 10) == 1
@@ -349,7 +349,7 @@ async def purge_keeps_tokens(s: Subject) -> None:
     left = {kind.name: {row[1] for row in await b.rows(kind, ("acme",))} for kind in KINDS if kind.row is not Run}
     assert left["event"] == left["effect"] == left["approval"] == left["message"] == {"run-0", "run-3"}
     assert left["token"] == {"", "run-0", "run-1", "run-2", "run-3"}
-    await refused_for("missing", a.commit(post(message_row("run-1"))))
-    await a.commit(post(message_row("run-3")))
+    await refused_for("missing", a.commit(append_message(message_row("run-1"))))
+    await a.commit(append_message(message_row("run-3")))
     assert len(await messages(b, "run-3")) == 2
     assert moved(await the_run(b, "run-3")).version == 3

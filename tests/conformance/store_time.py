@@ -7,12 +7,12 @@ from tests.conformance.subject import (
     LANE,
     T0,
     Subject,
+    append_message,
     claim_by,
     fence,
     held,
     message_row,
     messages,
-    post,
     put_run,
     puts,
     refused,
@@ -87,7 +87,7 @@ async def a_mapping_changes_business_time_for_all_writers(s: Subject) -> None:
     s.clock.time += 5
     assert await b.now() == Instant(T0 + 5, T0 + 96 * HOUR + 50, 1)
     assert a.mapping() == stored
-    assert (await b.commit(post(message_row()))).now.mapping == 1
+    assert (await b.commit(append_message(message_row()))).now.mapping == 1
     assert b.mapping() == stored
     assert {message.at for message in await messages(a)} == {T0 + 96 * HOUR + 50}
     passed = When(T0 + 96 * HOUR, True, "business", "not yet")

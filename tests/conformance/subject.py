@@ -196,7 +196,7 @@ def record(effect: Effect, run: Run) -> Commit:
     return Commit((Put(EFFECT, done(effect), effect.version),), fence(run))
 
 
-def post(message: Message) -> Commit:
+def append_message(message: Message) -> Commit:
     """Return a commit that appends a message."""
     return Commit((AppendMessage(message),))
 

@@ -11,6 +11,7 @@ from outlast.store.port import Store
 from tests.conformance.subject import (
     T0,
     Subject,
+    append_message,
     claim_by,
     ended,
     held,
@@ -18,7 +19,6 @@ from tests.conformance.subject import (
     moved,
     outcome,
     parked,
-    post,
     put_run,
     puts,
     refused,
@@ -128,7 +128,7 @@ async def subscribers_are_woken(s: Subject) -> None:
     ends = [b.on_change(woken.set)]
     for store in (a, b):
         woken.clear()
-        await store.commit(post(message_row()))
+        await store.commit(append_message(message_row()))
         await asyncio.wait_for(woken.wait(), WAKE_S)
     woken.clear()
     await a.commit(start(run_row("run-2")))

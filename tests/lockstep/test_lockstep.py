@@ -49,7 +49,11 @@ class Dice:
         run = self.random.choice(RUNS)
         row = await self.memory.load(RUN, (TENANT, run))
         if not isinstance(row, Run):
-            return make.start(make.run_row(run)) if self.random.random() < 0.8 else make.post(make.message_row(run))
+            return (
+                make.start(make.run_row(run))
+                if self.random.random() < 0.8
+                else make.append_message(make.message_row(run))
+            )
         kind = self.random.choice(("post", "post", "wake", "effect", "effect", "run", "run", "slot", "token", "take"))
         if kind == "take":
             return Take((LANE,), 2, make.claim_by(f"worker-{self.random.randrange(2)}"), ())

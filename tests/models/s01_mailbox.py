@@ -12,7 +12,7 @@ from outlast.core.commit import AppendMessage, Commit
 from outlast.core.machine import ENDED, Reason, RunStatus
 from outlast.core.rows import MEMO, MESSAGE, RUN, Memo, Run
 from outlast.core.run_columns import Attention, WaitingFor
-from outlast.store.batch import Batch, Mine, _Left
+from outlast.store.batch import Batch, CommitChanges, RowChange
 from tests.models.explore import Variant
 from tests.models.world import MAPPING, SLICE, TENANT, Rows, at, born, find, fresh, land, nameless, run_of, seen_by
 
@@ -56,8 +56,8 @@ class NeverDue(Batch):
 class Spends(Batch):
     """A post spends a version of the run row."""
 
-    def _post(self, write: AppendMessage, mine: Mine) -> None:
-        super()._post(write, mine)
+    def _append_message(self, write: AppendMessage, mine: CommitChanges) -> None:
+        super()._append_message(write, mine)
         left = mine[RUN.name, write.message[:2]]
         assert isinstance(left.row, Run)
         mine[RUN.name, write.message[:2]] = left._replace(row=left.row._replace(version=left.row.version + 1))
@@ -66,11 +66,11 @@ class Spends(Batch):
 class TakesAll(Batch):
     """A post lands on a run that has ended."""
 
-    def _post(self, write: AppendMessage, mine: Mine) -> None:
-        run, stored = self._living(write.message[:2], mine)
+    def _append_message(self, write: AppendMessage, mine: CommitChanges) -> None:
+        run, stored = self._existing_run(write.message[:2], mine)
         note = write.message._replace(n=run.inbox_seq + 1)
-        mine[MESSAGE.name, note[:3]] = _Left(MESSAGE, note, 0)
-        mine[RUN.name, note[:2]] = _Left(RUN, run._replace(inbox_seq=note.n, due_at=self._due_by_now(run)), stored)
+        mine[MESSAGE.name, note[:3]] = RowChange(MESSAGE, note, 0)
+        mine[RUN.name, note[:2]] = RowChange(RUN, run._replace(inbox_seq=note.n, due_at=self._due_by_now(run)), stored)
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ class Mailbox:
 
     def step(self, s: S) -> Iterator[tuple[str, S]]:
         if s.left:
-            yield self._post(s)
+            yield self._append_message(s)
         for i in (0, 1):
             yield from getattr(self, f"_{s.w[i].pc}")(s, i)
 
@@ -112,7 +112,7 @@ class Mailbox:
         ws = tuple(x._replace(view=seen_by(x.view, run)) for x in ws)  # type: ignore[assignment]
         return s._replace(rows=fresh(rows), w=ws, err=broke or str(more.pop("err", "")), **more)
 
-    def _post(self, s: S) -> tuple[str, S]:
+    def _append_message(self, s: S) -> tuple[str, S]:
         commit = mailbox.append_message(tenant=TENANT, run="r", kind="signal", name="n", actor="a", now=NOW)
         left = land(s.rows, commit, 1, self.judge)
         after = self._next(s, 0, s.w[0], left.rows, left.broke, left=s.left - 1)

@@ -16,7 +16,7 @@ from outlast.core.limits import ROW_BYTES_MAX
 from outlast.core.machine import EffectStatus
 from outlast.core.rows import EFFECT, RUN, Effect, Row, Run, key_of
 from outlast.errors import StoreError, Unavailable
-from outlast.store.batch import Batch, Mine
+from outlast.store.batch import Batch, CommitChanges
 from outlast.store.bounds import check
 from tests.models.explore import Variant
 from tests.models.world import KIND_OF, SLICE, TENANT, Rows, at, born, broken, find, land, merged, run_of
@@ -45,7 +45,7 @@ class S(NamedTuple):
 class AsSubmitted(Batch):
     """The run row is written as its holder submitted it, mail included."""
 
-    def _put_run(self, write: Put, mine: Mine) -> None:
+    def _put_run(self, write: Put, mine: CommitChanges) -> None:
         super()._put_run(write, mine)
         key = write.row[:2]
         assert isinstance(write.row, Run)

@@ -43,7 +43,7 @@ def test_the_result_of_a_commit_with_a_lost_answer_is_found(url: str, cut: Any) 
         for n in range(20):
             line.cut_next = cut
             try:
-                await store.commit(make.post(make.message_row(payload=b"%d" % n)))
+                await store.commit(make.append_message(make.message_row(payload=b"%d" % n)))
                 told.append(b"%d" % n)
             except Unavailable:
                 pass  # cut before it, or ended by us before the server had come to it
@@ -68,7 +68,7 @@ def test_a_commit_whose_result_cannot_be_found_is_uncertain(url: str, monkeypatc
         await store.commit(make.start(make.run_row()))
         line.cut_next = "after"
         with pytest.raises(Uncertain):
-            await store.commit(make.post(make.message_row()))
+            await store.commit(make.append_message(make.message_row()))
         await store.close()
 
     with wire(server.url()) as line:
@@ -87,7 +87,7 @@ def test_every_connection_may_be_cut_at_any_time(url: str) -> None:
         async def post(n: int) -> None:
             payload = b"%d" % n
             try:
-                await store.commit(make.post(make.message_row(payload=payload)))
+                await store.commit(make.append_message(make.message_row(payload=payload)))
                 told.append(payload)
             except Unavailable:
                 pass
@@ -133,7 +133,7 @@ async def _through_crashes(own: server.Server, url: str) -> None:
             n += 1
             payload = b"%d" % n
             try:
-                await stores[which].commit(make.post(make.message_row(f"run-{which}", payload=payload)))
+                await stores[which].commit(make.append_message(make.message_row(f"run-{which}", payload=payload)))
                 told.add((which, payload))
             except Unavailable:
                 await asyncio.sleep(0.02)
@@ -190,12 +190,12 @@ def test_a_commit_that_no_standby_has_is_not_acknowledged(schema: str, monkeypat
         await names(db, "nobody")
         commit = await waits(db, other)
         with pytest.raises(Uncertain):
-            await store.commit(make.post(make.message_row(payload=b"here alone")))
+            await store.commit(make.append_message(make.message_row(payload=b"here alone")))
         await names(db, "")
         await commit
         await other.close()
         await db.close()
-        await store.commit(make.post(make.message_row(payload=b"later")))
+        await store.commit(make.append_message(make.message_row(payload=b"later")))
         assert [message.payload for message in await make.messages(store)] == [b"here alone", b"later"]
         await store.close()
 
@@ -259,8 +259,8 @@ def test_a_locked_row_does_not_delay_other_commits(url: str) -> None:
         stranger = await asyncpg.connect(server.url())
         await stranger.execute("BEGIN")
         await stranger.execute(f"SELECT 1 FROM {url.rpartition('=')[2]}.run WHERE run = 'run-0' FOR UPDATE")
-        held = asyncio.ensure_future(store.commit(make.post(make.message_row("run-0"))))
-        await store.commit(make.post(make.message_row("run-1")))
+        held = asyncio.ensure_future(store.commit(make.append_message(make.message_row("run-0"))))
+        await store.commit(make.append_message(make.message_row("run-1")))
         assert not held.done()
         await stranger.execute("ROLLBACK")
         await stranger.close()
@@ -277,9 +277,9 @@ def test_one_refused_commit_refuses_no_other(url: str) -> None:
         await store.commit(make.start(make.run_row()))
         event = Put(EVENT, make.event_row(seq=1), 0)  # there already
         outcomes = await asyncio.gather(
-            store.commit(make.post(make.message_row(payload=b"1"))),
+            store.commit(make.append_message(make.message_row(payload=b"1"))),
             store.commit(Commit((event,))),
-            store.commit(make.post(make.message_row(payload=b"2"))),
+            store.commit(make.append_message(make.message_row(payload=b"2"))),
             return_exceptions=True,
         )
         assert [isinstance(outcome, StoreError) for outcome in outcomes] == [False, True, False]
@@ -324,7 +324,7 @@ def test_a_renewal_does_not_wait_for_a_batch(url: str) -> None:
         stranger = await asyncpg.connect(server.url())
         await stranger.execute("BEGIN")
         await stranger.execute(f"SELECT 1 FROM {url.rpartition('=')[2]}.writer WHERE id = 'w' FOR UPDATE")
-        waits = asyncio.ensure_future(store.commit(make.post(make.message_row())))
+        waits = asyncio.ensure_future(store.commit(make.append_message(make.message_row())))
         await asyncio.wait_for(store.urgent(Commit(make.puts(make.worker_row()))), 20)
         assert not waits.done()
         await stranger.execute("ROLLBACK")

@@ -54,13 +54,13 @@ def test_a_server_error_refuses_no_commit_for_good(url: str, schema: str) -> Non
         for n, code in enumerate(SICK, 1):
             await _say(schema, code)
             with pytest.raises(Unavailable):
-                await store.commit(make.post(make.message_row(payload=code.encode())))
+                await store.commit(make.append_message(make.message_row(payload=code.encode())))
             await _say(schema, "")
-            await store.commit(make.post(make.message_row(payload=code.encode())))
+            await store.commit(make.append_message(make.message_row(payload=code.encode())))
             assert [message.payload for message in await make.messages(store)] == [c.encode() for c in list(SICK)[:n]]
         await _say(schema, "23514")
         with pytest.raises(Rejected):
-            await store.commit(make.post(make.message_row()))
+            await store.commit(make.append_message(make.message_row()))
         await store.close()
 
     asyncio.run(live())
@@ -94,12 +94,12 @@ def test_a_server_that_refuses_connections_is_away_and_comes_back(schema: str) -
             (f"ALTER ROLE {role} NOLOGIN", f"ALTER ROLE {role} LOGIN"),
         ):
             await command(away, end)
-            await refused(store.commit(make.post(make.message_row())))
-            await refused(store.commit(make.post(make.message_row())))
+            await refused(store.commit(make.append_message(make.message_row())))
+            await refused(store.commit(make.append_message(make.message_row())))
             await refused(store.now())
             await command(back)
             await store.now()
-            await store.commit(make.post(make.message_row()))
+            await store.commit(make.append_message(make.message_row()))
         assert len(await make.messages(store)) == 2
         await store.close()
         await command(f"DROP SCHEMA {schema} CASCADE", f"DROP ROLE {role}")

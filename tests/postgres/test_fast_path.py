@@ -100,7 +100,7 @@ def test_a_message_of_another_process_is_kept(url: str) -> None:
     async def live() -> None:
         async with opened(url, url) as (mine, other):
             row = await taken(mine)
-            await other.commit(make.post(make.message_row()))
+            await other.commit(make.append_message(make.message_row()))
             assert (await mine.commit(advance(row))).inbox_seq == 1
             found = await make.the_run(other)
             assert (found.inbox_seq, found.status_label) == (1, "on")
@@ -184,7 +184,7 @@ async def a_note_is_kept(url: str) -> bool:
     """Where another process leaves it after this one has last seen the run, which it then moves."""
     async with opened(url, url) as (mine, other):
         row = await taken(mine)
-        await other.commit(make.post(make.message_row()))
+        await other.commit(make.append_message(make.message_row()))
         await mine.commit(advance(row))
         return (await make.the_run(other)).inbox_seq == 1
 

@@ -45,14 +45,14 @@ def test_commits_reads_and_renewals_over_a_silent_connection_recover(url: str, l
         await made.urgent(Commit(make.puts(make.worker_row())))
         line.silent = True
         asked = (
-            made.commit(make.post(make.message_row(payload=b"lost"))),
+            made.commit(make.append_message(make.message_row(payload=b"lost"))),
             made.load(make.RUN, ("t", "run-1")),
             made.urgent(Commit(make.puts(make.worker_row("w2")))),
         )
         answers = await asyncio.wait_for(asyncio.gather(*asked, return_exceptions=True), PATIENCE_S)
         assert [type(answer) for answer in answers] == [Unavailable] * 3, answers
         line.silent = False
-        await asyncio.wait_for(made.commit(make.post(make.message_row(payload=b"later"))), PATIENCE_S)
+        await asyncio.wait_for(made.commit(make.append_message(make.message_row(payload=b"later"))), PATIENCE_S)
         await asyncio.wait_for(made.urgent(Commit(make.puts(make.worker_row("w2")))), PATIENCE_S)
         assert [message.payload for message in await make.messages(made)] == [b"later"]
         await made.close()
@@ -67,7 +67,7 @@ def test_a_commit_sent_before_the_silence_is_known_to_have_landed(url: str, line
     async def live() -> None:
         made = await opened(url, line)
         line.hush_next = True
-        posted = asyncio.ensure_future(made.commit(make.post(make.message_row(payload=b"passed"))))
+        posted = asyncio.ensure_future(made.commit(make.append_message(make.message_row(payload=b"passed"))))
         while not line.silent:  # noqa: ASYNC110 - the wire lives in another thread
             await asyncio.sleep(0.01)
         assert not posted.done()

@@ -8,7 +8,7 @@ from outlast.core.commit import AppendMessage, Chain, Commit, Done, Fence, Put, 
 from outlast.core.rows import MESSAGE, META, RUN, Run, key_of
 from outlast.errors import StoreError, Unavailable
 from outlast.store import batch, bounds, sql
-from outlast.store.batch import Batch, Mine, _Left
+from outlast.store.batch import Batch, CommitChanges, RowChange
 from outlast.store.clock import MAPPING_ROW, StoreClock, mapping_of
 from outlast.store.session import RowCache, SqliteSession
 from outlast.store.threads import WakeSubscribers
@@ -19,15 +19,15 @@ from tests.removals import Patch, replace
 
 # --- S-1 ------------------------------------------------------------------------------------
 def append_spends_version(patch: Patch) -> None:
-    def post(self: Batch, write: AppendMessage, mine: Mine) -> None:
-        run, stored = self._living(write.message[:2], mine)
+    def post(self: Batch, write: AppendMessage, mine: CommitChanges) -> None:
+        run, stored = self._existing_run(write.message[:2], mine)
         after = run._replace(inbox_seq=run.inbox_seq + 1, version=run.version + 1)
-        mine[MESSAGE.name, (*write.message[:2], after.inbox_seq)] = _Left(
+        mine[MESSAGE.name, (*write.message[:2], after.inbox_seq)] = RowChange(
             MESSAGE, write.message._replace(n=after.inbox_seq), 0
         )
-        mine[RUN.name, write.message[:2]] = _Left(RUN, after, stored)
+        mine[RUN.name, write.message[:2]] = RowChange(RUN, after, stored)
 
-    replace(patch, Batch._post, post)
+    replace(patch, Batch._append_message, post)
 
 
 def append_wakes_owned_run(patch: Patch) -> None:
@@ -43,11 +43,11 @@ def ended_run_accepts_messages(patch: Patch) -> None:
 
 
 def holder_overwrites_inbox_seq(patch: Patch) -> None:
-    def put_run(self: Batch, write: Put, mine: Mine) -> None:
+    def put_run(self: Batch, write: Put, mine: CommitChanges) -> None:
         found, stored = self._found(RUN, write.row[:2], mine)  # type: ignore[arg-type]
         if (found.version if isinstance(found, Run) else 0) != write.replaces:
             raise batch.Stale(batch.VERSION)
-        mine[RUN.name, write.row[:2]] = _Left(RUN, write.row, stored)  # type: ignore[index]
+        mine[RUN.name, write.row[:2]] = RowChange(RUN, write.row, stored)  # type: ignore[index]
 
     replace(patch, Batch._put_run, put_run)
 
@@ -74,10 +74,10 @@ def fence_without_visit(patch: Patch) -> None:
 
 
 def versions_not_compared(patch: Patch) -> None:
-    def put(self: Batch, write: Put, mine: Mine) -> None:
+    def put(self: Batch, write: Put, mine: CommitChanges) -> None:
         key = key_of(write.kind, write.row)
         _, stored = self._found(write.kind, key, mine)
-        mine[write.kind.name, key] = _Left(write.kind, write.row, stored)
+        mine[write.kind.name, key] = RowChange(write.kind, write.row, stored)
 
     replace(patch, Batch._put, put)
     replace(patch, Batch._put_run, put)
@@ -127,13 +127,13 @@ def chain_heals_in_next_batch(patch: Patch) -> None:
 def refused_commit_half_lands(patch: Patch) -> None:
     def eager(self: Batch, commit: Commit) -> Done:
         for write in commit.writes:
-            mine: Mine = {}
+            mine: CommitChanges = {}
             if isinstance(write, Put):
                 (self._put_run if write.kind is RUN else self._put)(write, mine)
             elif isinstance(write, Wake):
                 self._wake(write, mine)
             else:
-                self._post(write, mine)
+                self._append_message(write, mine)
             for (name, key), left in mine.items():
                 self.changes[name][key] = left
         return Done(0, self.now)

@@ -16,6 +16,7 @@ from outlast.store.sql import SQL
 from outlast.store.sqlite import SqliteStore
 from outlast.store.writer import BATCH_MAX
 from tests.conformance.subject import (
+    append_message,
     claimed,
     effect_row,
     ended,
@@ -25,7 +26,6 @@ from tests.conformance.subject import (
     intend,
     message_row,
     moved,
-    post,
     puts,
     record,
     run_row,
@@ -85,7 +85,7 @@ def test_a_lingering_commit_waits_for_others(tmp_path: Path, monkeypatch: pytest
             write = Put(RUN, moved(mine), mine.version)
             await store.commit(Commit((write,), fence(mine), label="advance"), chain=chain)
             await first
-            alone = store.submit(post(message_row())._replace(label="alone"), linger=True)
+            alone = store.submit(append_message(message_row())._replace(label="alone"), linger=True)
             await alone
 
     asyncio.run(meet())

@@ -15,10 +15,10 @@ from outlast.core.rows import EVENT, RUN, STORE, WRITER
 from outlast.errors import Rejected, Stale, Unavailable, Uncertain
 from outlast.store.database import OFF, Database
 from tests.conformance.subject import (
+    append_message,
     event_row,
     message_row,
     outcome,
-    post,
     put_run,
     run_row,
     start,
@@ -96,7 +96,7 @@ def test_a_lost_commit_is_resolved_by_its_receipt(fault: Callable[[Scripted, str
         async with opened(tmp_path / "s.db", database=scripted([well, fault])) as store:
             await store.commit(start(run_row()))
             chain = Chain()
-            message = store.submit(post(message_row()))
+            message = store.submit(append_message(message_row()))
             move = store.submit(put_run(run_row(), node="x"), chain=chain)
             answers = await asyncio.gather(outcome(message), outcome(move))
             row = await the_run(store)
@@ -107,7 +107,7 @@ def test_a_lost_commit_is_resolved_by_its_receipt(fault: Callable[[Scripted, str
                 assert all(isinstance(answer, Unavailable) and answer.landed is False for answer in answers), answers
                 assert (row, chain.broken) == (run_row(), True)
             await store.commit(put_run(row, node="y"))
-            assert (await store.commit(post(message_row()))).inbox_seq == row.inbox_seq + 1
+            assert (await store.commit(append_message(message_row()))).inbox_seq == row.inbox_seq + 1
 
     asyncio.run(meet())
 

@@ -17,6 +17,7 @@ from outlast.store.database import OFF, Database
 from outlast.store.sqlite import SqliteStore, open_without_sync
 from tests.conformance.subject import (
     LANE,
+    append_message,
     claim_by,
     claimed,
     done,
@@ -25,7 +26,6 @@ from tests.conformance.subject import (
     fence,
     message_row,
     moved,
-    post,
     put_run,
     run_row,
     start,
@@ -69,7 +69,7 @@ async def step(store: SqliteStore, mine: Run, tell: Callable[[str], None]) -> Ru
     if known in (None, effect):
         write = Put(EFFECT, done(effect), 1)
         store.submit(Commit((write,), guard, label=f"run-1 record {effect.key}"), chain=chain, linger=True)
-    message = store.submit(post(message_row(payload=b"%d" % mine.seq))._replace(label="run-1 post"))
+    message = store.submit(append_message(message_row(payload=b"%d" % mine.seq))._replace(label="run-1 post"))
     after = moved(mine, seq=mine.seq + 1)
     writes = (Put(RUN, after, mine.version), Put(EVENT, event_row(seq=after.seq), 0))
     await store.commit(Commit(writes, guard, label=f"run-1 advance {mine.seq}"), chain=chain)
@@ -209,7 +209,7 @@ def test_two_processes_share_a_file(tmp_path: Path) -> None:
     async def work(name: str) -> None:
         store = await open_without_sync(path, writer=name, clock=SystemWall())
         mine: list[Run] = []
-        posts = [store.submit(post(message_row("run-00", name.encode()))) for _ in range(n)]
+        posts = [store.submit(append_message(message_row("run-00", name.encode()))) for _ in range(n)]
         while some := await store.take((LANE,), 3, claim_by(name)):
             mine += some
             for run in some:
@@ -276,7 +276,7 @@ def test_a_message_of_another_process_wakes_within_a_moment(tmp_path: Path) -> N
 
     async def poster() -> None:
         store = await open_without_sync(path, writer="poster", clock=SystemWall())
-        await store.commit(post(message_row()))
+        await store.commit(append_message(message_row()))
         await store.close()
 
     async def listen() -> None:

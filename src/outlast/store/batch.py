@@ -39,7 +39,7 @@ MISSING: Final = "missing"
 OVER: Final = "the run has ended"
 
 
-class _Left(NamedTuple):
+class RowChange(NamedTuple):
     """A row as a commit leaves it, and the version of the stored row that it replaces (0 if none)."""
 
     kind: Kind
@@ -47,7 +47,7 @@ class _Left(NamedTuple):
     replaces: int
 
 
-Mine = dict[tuple[str, Key], _Left]
+CommitChanges = dict[tuple[str, Key], RowChange]
 
 
 class Batch:
@@ -66,7 +66,7 @@ class Batch:
         self, read: Read, now: Instant, *, optimistic: bool = False, subscribed_tenants: frozenset[str] = frozenset()
     ) -> None:
         self.now = now
-        self.changes: dict[str, dict[Key, _Left]] = {kind.name: {} for kind in KINDS}
+        self.changes: dict[str, dict[Key, RowChange]] = {kind.name: {} for kind in KINDS}
         self.broken: set[Chain] = set()  # broken by the store when the batch has landed
         self._read = read
         self._optimistic = optimistic
@@ -104,7 +104,7 @@ class Batch:
                 raise Stale(VERSION)
         for when in commit.whens:
             self._when(when)
-        mine: Mine = {}
+        mine: CommitChanges = {}
         published: list[Key] = []
         for write in commit.writes:
             if type(write) is Put:
@@ -115,7 +115,7 @@ class Batch:
                     self._put(write, mine)
             elif type(write) is AppendMessage:
                 named = named or write.message[:2]
-                self._post(write, mine)
+                self._append_message(write, mine)
             elif type(write) is Wake:
                 self._wake(write, mine)
             else:
@@ -149,7 +149,7 @@ class Batch:
         if (now >= when.at) != when.reached:
             raise Stale(when.why)
 
-    def _found(self, kind: Kind, key: Key, mine: Mine) -> tuple[Row | None, int]:
+    def _found(self, kind: Kind, key: Key, mine: CommitChanges) -> tuple[Row | None, int]:
         """Return a row as this commit leaves it so far, and the stored version (0 if none)."""
         left = mine.get((kind.name, key)) or self.changes[kind.name].get(key)
         if left is not None:
@@ -157,15 +157,15 @@ class Batch:
         row = self._read(kind, key)
         return row, 0 if row is None else version_of(kind, row)
 
-    def _put(self, write: Put, mine: Mine) -> None:
+    def _put(self, write: Put, mine: CommitChanges) -> None:
         kind, row, replaces = write
         if self._subscribed_tenants and type(row) is Event and row.tenant in self._subscribed_tenants:
             mark = Unpublished(row.tenant, row.run, row.seq, row.type, row.at)
-            mine[UNPUBLISHED.name, mark[: UNPUBLISHED.key]] = _Left(UNPUBLISHED, mark, 0)
+            mine[UNPUBLISHED.name, mark[: UNPUBLISHED.key]] = RowChange(UNPUBLISHED, mark, 0)
         key = key_of(kind, row)
         earlier = self.changes[kind.name].get(key)
         if earlier is None and self._optimistic and not kind.read_first:
-            mine[kind.name, key] = _Left(kind, row, replaces)
+            mine[kind.name, key] = RowChange(kind, row, replaces)
             return
         found, stored = self._found(kind, key, mine)
         if (0 if found is None else version_of(kind, found)) != replaces:
@@ -173,9 +173,9 @@ class Batch:
         if kind is WRITER and found is not None:  # the store alone changes the receipt
             assert isinstance(row, Writer) and isinstance(found, Writer)
             row = row._replace(batch=found.batch)
-        mine[kind.name, key] = _Left(kind, row, stored)
+        mine[kind.name, key] = RowChange(kind, row, stored)
 
-    def _put_run(self, write: Put, mine: Mine) -> None:
+    def _put_run(self, write: Put, mine: CommitChanges) -> None:
         row = write.row
         assert isinstance(row, Run)
         key = row[:2]
@@ -189,27 +189,27 @@ class Batch:
         if (0 if found is None else found.version) != write.replaces:
             raise Stale(VERSION)
         # The store alone changes `inbox_seq`, so a holder's old value never overwrites it (S-1).
-        mine[RUN.name, key] = _Left(
+        mine[RUN.name, key] = RowChange(
             RUN, row if row.inbox_seq == inbox_seq else row._replace(inbox_seq=inbox_seq), stored
         )
 
-    def _post(self, write: AppendMessage, mine: Mine) -> None:
+    def _append_message(self, write: AppendMessage, mine: CommitChanges) -> None:
         message = write.message
-        run, stored = self._living(message[:2], mine)
+        run, stored = self._existing_run(message[:2], mine)
         if run.owner == ENDED:
             raise Ended(OVER)
         n = run.inbox_seq + 1
-        mine[MESSAGE.name, (*message[:2], n)] = _Left(MESSAGE, message._replace(n=n, at=self.now.business), 0)
-        mine[RUN.name, message[:2]] = _Left(RUN, run._replace(inbox_seq=n, due_at=self._due_by_now(run)), stored)
+        mine[MESSAGE.name, (*message[:2], n)] = RowChange(MESSAGE, message._replace(n=n, at=self.now.business), 0)
+        mine[RUN.name, message[:2]] = RowChange(RUN, run._replace(inbox_seq=n, due_at=self._due_by_now(run)), stored)
 
-    def _wake(self, write: Wake, mine: Mine) -> None:
+    def _wake(self, write: Wake, mine: CommitChanges) -> None:
         key = (write.tenant, write.run)
-        run, stored = self._living(key, mine)
+        run, stored = self._existing_run(key, mine)
         due_at = self._due_by_now(run)
         if due_at != run.due_at:
-            mine[RUN.name, key] = _Left(RUN, run._replace(due_at=due_at), stored)
+            mine[RUN.name, key] = RowChange(RUN, run._replace(due_at=due_at), stored)
 
-    def _living(self, key: Key, mine: Mine) -> tuple[Run, int]:
+    def _existing_run(self, key: Key, mine: CommitChanges) -> tuple[Run, int]:
         run, stored = self._found(RUN, key, mine)
         if run is None:
             raise Stale(MISSING)
