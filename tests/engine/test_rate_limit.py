@@ -9,7 +9,7 @@ from outlast.core.rate_limit import BookedCalls, book_calls, limit_row, rate_lim
 from outlast.core.rows import META, Meta
 from outlast.core.run_columns import waiting_of
 from outlast.engine.lease import Lease
-from outlast.engine.rate_limit import Throttle, _LimitQueue
+from outlast.engine.rate_limit import RateLimiter, _LimitQueue
 from outlast.errors import DefinitionError
 from outlast.flow import RateLimit, activity, lookup
 from tests.engine.world import SECOND, World, ordering
@@ -56,7 +56,7 @@ async def runs(world: World, flow: Any, n: int) -> list[str]:
     return names
 
 
-def door(world: World, name: str = "provider/erp") -> Any:
+def limit_state(world: World, name: str = "provider/erp") -> Any:
     row = world.core.rows.get(META, limit_row(name))
     return rate_limit_of(row if isinstance(row, Meta) else None)
 
@@ -71,7 +71,7 @@ async def test_two_workers_together_make_so_many_calls_at_once_and_no_more(world
     assert {world.status(name) for name in names} == {"completed"}
     assert gauge.most == 3 and len(gauge.begun) == 40
     assert gauge.begun[-1] - gauge.begun[0] < 3 * 40 * SECOND // 3, "the room is used"
-    assert door(world).inside == {}, "who has left is not counted"
+    assert limit_state(world).inside == {}, "who has left is not counted"
 
 
 async def test_two_workers_together_begin_so_many_calls_a_second(world: World) -> None:
@@ -100,7 +100,7 @@ async def test_a_slow_answer_of_the_store_lets_no_call_begin_before_its_turn(wor
 
     process = world.worker(ordering(limited(Gauge(world, 10), None), "a"))
     process.wire.now = slow_now  # type: ignore[method-assign]
-    throttle = Throttle(process.wire, process.clock, Lease("wk"), lambda: 0.5)
+    throttle = RateLimiter(process.wire, process.clock, Lease("wk"), lambda: 0.5)
     line = _LimitQueue()
     line.waiting.extend(asyncio.get_running_loop().create_future() for _ in range(2))
     tasks = [asyncio.create_task(waits(turn)) for turn in line.waiting]
@@ -184,20 +184,20 @@ async def test_without_a_limit_the_store_is_not_asked(world: World) -> None:
 def test_a_limit_admits_as_many_calls_as_it_has_slots() -> None:
     empty = rate_limit_of(None)
     first = book_calls(empty, "a", 0, 5, concurrent=3, per_second=0, now=0)
-    assert (first.n, first.door.inside, set(first.door.wanting)) == (3, {"a": 3}, {"a"})
-    second = book_calls(first.door, "b", 0, 1, concurrent=3, per_second=0, now=0)
-    assert (second.n, set(second.door.wanting)) == (0, {"a", "b"})
-    assert book_calls(first.door, "b", 0, 1, concurrent=3, per_second=0, now=0, living={"b"}).n == 1, "a is dead"
-    left = book_calls(first.door, "a", 1, 0, concurrent=3, per_second=0, now=0)
-    assert book_calls(left.door, "b", 0, 5, concurrent=3, per_second=0, now=0).n == 2
+    assert (first.n, first.limit_state.inside, set(first.limit_state.wanting)) == (3, {"a": 3}, {"a"})
+    second = book_calls(first.limit_state, "b", 0, 1, concurrent=3, per_second=0, now=0)
+    assert (second.n, set(second.limit_state.wanting)) == (0, {"a", "b"})
+    assert book_calls(first.limit_state, "b", 0, 1, concurrent=3, per_second=0, now=0, living={"b"}).n == 1, "a is dead"
+    left = book_calls(first.limit_state, "a", 1, 0, concurrent=3, per_second=0, now=0)
+    assert book_calls(left.limit_state, "b", 0, 5, concurrent=3, per_second=0, now=0).n == 2
 
 
 def test_calls_of_all_workers_are_spaced_evenly() -> None:
     first = book_calls(rate_limit_of(None), "a", 0, 9, concurrent=0, per_second=10, now=1_000)
-    assert (first.n, first.first_at, first.gap_ms, first.door.next_at) == (2, 1_000, 100, 1_200)
-    second = book_calls(first.door, "b", 0, 1, concurrent=0, per_second=10, now=1_010)
-    assert (second.n, second.first_at, second.door.next_at) == (1, 1_200, 1_300)
-    back = book_calls(first.door._replace(next_at=10**12), "b", 0, 1, concurrent=0, per_second=10, now=1_010)
+    assert (first.n, first.first_at, first.gap_ms, first.limit_state.next_at) == (2, 1_000, 100, 1_200)
+    second = book_calls(first.limit_state, "b", 0, 1, concurrent=0, per_second=10, now=1_010)
+    assert (second.n, second.first_at, second.limit_state.next_at) == (1, 1_200, 1_300)
+    back = book_calls(first.limit_state._replace(next_at=10**12), "b", 0, 1, concurrent=0, per_second=10, now=1_010)
     assert back.first_at == 1_010, "a clock that was set back closes no door"
 
 

@@ -37,7 +37,7 @@ class BookedCalls(NamedTuple):
     n: int
     first_at: int
     gap_ms: float
-    door: RateLimitState
+    limit_state: RateLimitState
 
 
 def rate_limit_of(row: Row | None) -> RateLimitState:
@@ -53,7 +53,7 @@ def rate_limit_of(row: Row | None) -> RateLimitState:
 
 
 def book_calls(
-    door: RateLimitState,
+    limit_state: RateLimitState,
     worker: str,
     mine: int,
     wanted: int,
@@ -68,15 +68,15 @@ def book_calls(
     `living`: workers that are alive; calls of others do not count. None: count the calls of all workers.
     """
     assert mine >= 0 and wanted >= 0
-    others = {w: n for w, n in door.inside.items() if w != worker and (living is None or w in living)}
-    wanting = {w: until for w, until in door.wanting.items() if w != worker and until > now}
+    others = {w: n for w, n in limit_state.inside.items() if w != worker and (living is None or w in living)}
+    wanting = {w: until for w, until in limit_state.wanting.items() if w != worker and until > now}
     room = wanted if not concurrent else min(wanted, max(0, concurrent - sum(others.values()) - mine))
     gap = SECOND / per_second if per_second else 0.0
     # a clock that a restore set back must not block calls for longer than a run waits inline
-    first_at = max(now, door.next_at) if door.next_at <= now + INLINE_WAIT_MAX else now
+    first_at = max(now, limit_state.next_at) if limit_state.next_at <= now + INLINE_WAIT_MAX else now
     if gap and room:
         room = min(room, max(1, int(BOOKED_AHEAD_MAX / gap)))
-    next_at = round(first_at + room * gap) if gap and room else door.next_at
+    next_at = round(first_at + room * gap) if gap and room else limit_state.next_at
     if room < wanted:
         wanting[worker] = now + WANTS_FOR
     return BookedCalls(room, first_at, gap, RateLimitState({**others, worker: mine + room}, wanting, next_at))

@@ -292,7 +292,7 @@ async def end(
     """
     run = session.run
     freed, others = await admission.held_and_not(session.store, run) if run.slots or run.queue else ((), ())
-    stands = [] if outcome is RunStatus.COMPLETED else names(not_undone(run, session.effects.values()))
+    remaining = [] if outcome is RunStatus.COMPLETED else names(not_undone(run, session.effects.values()))
     snapshot, values = (session.last.snapshot or b"{}", ()) if state is None else await session.snapshot_of(state)
     commit = finish(
         run,
@@ -301,7 +301,7 @@ async def end(
         state=snapshot,
         result=result,
         reason=reason,
-        not_undone=stands,
+        not_undone=remaining,
         approvals=session.approvals.values(),
         slots=await admission.heirs(session.store, freed),
         now=session.now,

@@ -156,7 +156,7 @@ class EffectExecutor:
         session, services = self.session, self.execution.services
         self._probe = None
         keys = (f"activity/{self.callee.name}", key_of_provider(self.callee.provider))
-        pause = await services.held(session.run.tenant, keys)
+        pause = await services.pause_for(session.run.tenant, keys)
         if pause is None:
             return
         lease_ms = services.live.start_budget + self.times.timeout + self.times.settle_margin
@@ -201,8 +201,8 @@ class EffectExecutor:
         """Return the commit of the intent. Raises Unresolved if the time of the claim is too short for an attempt."""
         session, run, live = self.session, self.session.run, self.execution.services.live
         now = session.now
-        room = (run.due_at or 0) - self.times.timeout - now.real
-        if room <= min(live.start_budget, SECOND):
+        time_left = (run.due_at or 0) - self.times.timeout - now.real
+        if time_left <= min(live.start_budget, SECOND):
             self.execution.hand_back(f"the time left of the claim is too short for an attempt of {self.callee.name}")
             raise Unresolved
         if allowed.latest_real is not None and allowed.latest_real <= now.real:
@@ -230,10 +230,10 @@ class EffectExecutor:
 
         The intent carries the deadline, so a process that was suspended does not send too late.
         """
-        doubt = self.callee.if_uncertain
-        if previous is None or not self._maybe_done or not isinstance(doubt, Resend):
+        terms = self.callee.if_uncertain
+        if previous is None or not self._maybe_done or not isinstance(terms, Resend):
             return allowed
-        closes = previous.first_at + millis(doubt.remembered_for) - self.times.timeout - self.times.settle_margin
+        closes = previous.first_at + millis(terms.remembered_for) - self.times.timeout - self.times.settle_margin
         if closes <= now_real:
             self._mark_uncertain(previous, "window_over", "the receiver may have forgotten the first attempt")
         return allowed._replace(latest_real=min(closes, allowed.latest_real or closes))
@@ -288,7 +288,7 @@ class EffectExecutor:
             await breakers.probed(self._probe, run.run, outcome)
             self._watches = True
         elif not breakers.is_calm(run.tenant, provider, outcome):
-            self._watches = await breakers.heard(run.tenant, provider, run.run, outcome)
+            self._watches = await breakers.record_outcome(run.tenant, provider, run.run, outcome)
         return outcome, effect
 
     async def _record_late_answer(self, effect: Effect, outcome: Outcome) -> None:
@@ -442,8 +442,8 @@ class EffectExecutor:
     # --- settling what may have happened --------------------------------------------------------------
     def _window_open(self, effect: Effect) -> bool:
         """Return True if a repeated call would arrive while the receiver remembers the first one (S-17)."""
-        doubt = self.callee.if_uncertain
-        if not isinstance(doubt, Resend):
+        terms = self.callee.if_uncertain
+        if not isinstance(terms, Resend):
             return False
         lands_by = (
             self.session.now.real
@@ -451,7 +451,7 @@ class EffectExecutor:
             + self.times.timeout
             + self.times.settle_margin
         )
-        return lands_by < effect.first_at + millis(doubt.remembered_for)
+        return lands_by < effect.first_at + millis(terms.remembered_for)
 
     async def settle_open(self, effect: Effect) -> Any:
         """Settle an effect that was intended earlier (S-17).

@@ -22,7 +22,7 @@ from outlast.engine.attempts import ActivityCaller, SendWindow
 from outlast.engine.lease import Lease
 from outlast.engine.node_result import Again, Flagged, HandBack, NodeResult, Parked, Raised, Resting, Returned
 from outlast.engine.pauses import Breakers
-from outlast.engine.rate_limit import CallSlot, Throttle, limit_name
+from outlast.engine.rate_limit import CallSlot, RateLimiter, limit_name
 from outlast.engine.run_session import ConditionFailed, EffectKey, RunLost, RunSession, StoreAway
 from outlast.engine.user_code import RaisedByCode, as_exception, ends_process
 from outlast.errors import LimitExceeded, Rejected, StoreError
@@ -44,10 +44,10 @@ class WorkerServices(NamedTuple):
     live: Liveness
     notify: Callable[[Run, Sequence[Attention]], None]
     """Notify operators after the run row records the attention. Never raises or waits (GATE-5)."""
-    held: Callable[[str, Sequence[str]], Awaitable[Pause | None]]
+    pause_for: Callable[[str, Sequence[str]], Awaitable[Pause | None]]
     """Return the first pause in effect for a tenant under one of these keys. Raises StoreError."""
     breakers: Breakers
-    throttle: Throttle
+    throttle: RateLimiter
     window: SendWindow
     chance: Callable[[], float]
     """Return a random number in [0, 1), for the jitter of back-off."""

@@ -53,7 +53,7 @@ class PauseCache:
         rows = await self._store.rows(PAUSE, ())
         self._up = {(h.tenant, h.key): h for h in rows if isinstance(h, Pause) and h.up}
 
-    def learn(self, pause: Pause) -> None:
+    def update(self, pause: Pause) -> None:
         """Update one pause that this worker has written or read."""
         if pause.up:
             self._up[pause.tenant, pause.key] = pause
@@ -164,9 +164,9 @@ class Streak(NamedTuple):
 class Breakers:
     """Circuit breakers of one worker: outcomes of each provider and tenant since its last success."""
 
-    def __init__(self, store: Store, holds: PauseCache, live: Liveness) -> None:
+    def __init__(self, store: Store, cache: PauseCache, live: Liveness) -> None:
         self._store = store
-        self._holds = holds
+        self._cache = cache
         self._live = live
         self._streaks: dict[tuple[str, str], Streak] = {}
         self._waking: set[asyncio.Task[None]] = set()
@@ -175,7 +175,7 @@ class Breakers:
         """Return True if an outcome changes nothing: the provider answers, as it did before."""
         return isinstance(outcome, Answered) and (tenant, provider) not in self._streaks
 
-    async def heard(self, tenant: str, provider: str, run: str, outcome: Outcome) -> bool:
+    async def record_outcome(self, tenant: str, provider: str, run: str, outcome: Outcome) -> bool:
         """Count the outcome of one attempt; True if it opened the breaker. Never raises StoreError."""
         name = (tenant, provider)
         if isinstance(outcome, Answered | No):
@@ -200,7 +200,7 @@ class Breakers:
         key = key_of_provider(provider)
         found = await self._store.load(PAUSE, (tenant, key))
         if isinstance(found, Pause) and found.up:
-            self._holds.learn(found)
+            self._cache.update(found)
             return False
         version = found.version if isinstance(found, Pause) else 0
         now = await self._store.now()
@@ -221,7 +221,7 @@ class Breakers:
             await self._store.commit(Commit((Put(PAUSE, row, version),), whens=whens, label=f"breaker {row.key}"))
         except Stale:
             return False
-        self._holds.learn(row)
+        self._cache.update(row)
         return True
 
     # --- half-open breakers ----------------------------------------------------------------------

@@ -10,7 +10,7 @@ from outlast.core.rows import Approval, Effect
 from outlast.core.run_columns import Attention
 from outlast.engine.approvals import Question, request_approval
 from outlast.engine.node_execution import NodeExecution
-from outlast.engine.policy import ask, occasion_of, record_denial, said, satisfies
+from outlast.engine.policy import ask, occasion_of, record_denial, satisfies, verdict_text
 from outlast.flow.activity import Activity, BoundCall
 from outlast.flow.approval_rule import Rule
 from outlast.flow.calls import Plan
@@ -63,7 +63,7 @@ async def permission(
         record_denial(execution, plan, verdict, occasion)
         _deny(execution, f"{plan.activity} {plan.key}: denied by {verdict.rule}: {verdict.detail}")
         return None
-    by = said(execution, verdict)
+    by = verdict_text(execution, verdict)
     if previous is not None and covering is not None:
         return covered(execution, by, previous.covered_until)
     if not isinstance(verdict, NeedsApproval) and not was_requested(execution, plan.activity):
@@ -152,7 +152,7 @@ async def _ask_person(execution: NodeExecution, verdict: NeedsApproval, plan: Pl
     if not satisfies(approval, verdict):  # it was reassigned to approvers outside the policy's rule
         _deny(execution, f"{plan.activity} {plan.key}: {approval.id} was not approved as {verdict.rule} requires")
         return None
-    return _by_approval(execution, approval, said(execution, verdict))
+    return _by_approval(execution, approval, verdict_text(execution, verdict))
 
 
 def _deny(execution: NodeExecution, detail: str) -> None:

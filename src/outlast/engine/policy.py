@@ -133,7 +133,7 @@ def satisfies(approval: Approval, demand: NeedsApproval) -> bool:
     return len(fit) >= demand.quorum and len(fit) == len({vote["by"] for vote in votes})
 
 
-def said(execution: NodeExecution, verdict: Verdict) -> str:
+def verdict_text(execution: NodeExecution, verdict: Verdict) -> str:
     """Return the verdict as the ledger records it: the word, the rule and the policy's version."""
     version = policy_version(execution.workflow.policy)
     word = "allow" if isinstance(verdict, Allow) else "needs approval"

@@ -42,7 +42,7 @@ class _LimitQueue:
         self.keeper: asyncio.Task[None] | None = None
 
 
-class Throttle:
+class RateLimiter:
     """Rate limits of one worker."""
 
     def __init__(self, store: Store, clock: Clock, lease: Lease, chance: Callable[[], float]) -> None:
@@ -108,7 +108,7 @@ class Throttle:
             if entered is not None and entered.n:
                 pause = LOOK_MS
                 await self._let_in(line, entered)
-                if entered.door.wanting:  # a random pause, so that another waiting worker may enter first
+                if entered.limit_state.wanting:  # a random pause, so that another waiting worker may enter first
                     await self._clock.sleep(round(LOOK_MS * 2 * self._chance()))
             elif line.waiting or entered is None:
                 await self._sleep(line, round(pause * (0.5 + self._chance())))
@@ -117,12 +117,12 @@ class Throttle:
     async def _pass(self, name: str, line: _LimitQueue, limit: RateLimit) -> BookedCalls | None:
         """Try one change of the row; None if another worker was first. Raises StoreError."""
         row = await self._store.load(META, limit_row(name))
-        door, now, worker = rate_limit_of(row), (await self._store.now()).real, self._lease.worker
+        limit_state, now, worker = rate_limit_of(row), (await self._store.now()).real, self._lease.worker
         version = row.version if isinstance(row, Meta) else 0
 
         def entry(living: set[str] | None = None) -> BookedCalls:
             return book_calls(
-                door,
+                limit_state,
                 worker,
                 line.inside,
                 len(line.waiting),
@@ -133,14 +133,18 @@ class Throttle:
             )
 
         found = entry()
-        if not found.n and line.waiting and len(door.inside) > (worker in door.inside):
+        if not found.n and line.waiting and len(limit_state.inside) > (worker in limit_state.inside):
             found = entry(await self._living())
-        if not found.n and line.inside == door.inside.get(worker, 0) and not self._says_more(found.door, door, now):
+        if (
+            not found.n
+            and line.inside == limit_state.inside.get(worker, 0)
+            and not self._says_more(found.limit_state, limit_state, now)
+        ):
             line.log_entries = line.inside
             return found
         try:
             await self._store.commit(
-                Commit((Put(META, found.door.row(name, version + 1), version),), label=f"limit {name}")
+                Commit((Put(META, found.limit_state.row(name, version + 1), version),), label=f"limit {name}")
             )
         except Stale:
             return None
@@ -191,7 +195,7 @@ class Throttle:
 class CallSlot:
     """Slot of one call under a rate limit, until it is left."""
 
-    def __init__(self, throttle: Throttle, name: str, line: _LimitQueue, limit: RateLimit, since: int) -> None:
+    def __init__(self, throttle: RateLimiter, name: str, line: _LimitQueue, limit: RateLimit, since: int) -> None:
         self._throttle = throttle
         self._name = name
         self._line = line

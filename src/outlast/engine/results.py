@@ -89,13 +89,13 @@ class ResultBuffer:
         """Empty the buffer and return its results in pieces of one commit each."""
         taken, self._new, self._bytes = list(self._new.values()), {}, 0
         chunks: list[list[Produced]] = []
-        room = 0
+        bytes_left = 0
         for each in taken:
-            if not chunks or len(chunks[-1]) == CHUNK_ROWS or room <= 0:
+            if not chunks or len(chunks[-1]) == CHUNK_ROWS or bytes_left <= 0:
                 chunks.append([])
-                room = CHUNK_BYTES
+                bytes_left = CHUNK_BYTES
             chunks[-1].append(each)
-            room -= len(each.data)
+            bytes_left -= len(each.data)
         return chunks
 
     async def _rows_of(self, chunk: Sequence[Produced]) -> list[Result]:

@@ -258,9 +258,9 @@ class RunExecutor:
             if wrong := contradiction(run, session.last, newest if isinstance(newest, Event) else None):
                 return self._flag_for(Reason.CONTRADICTION, wrong)
             self._taken_over = False
-        hold = await self._services.held(run.tenant, (f"workflow/{run.workflow}", TENANT))
-        if hold is not None:
-            return self._park(Resting((paused_by(hold, session.now.real),)), self._new_log_entries())
+        pause = await self._services.pause_for(run.tenant, (f"workflow/{run.workflow}", TENANT))
+        if pause is not None:
+            return self._park(Resting((paused_by(pause, session.now.real),)), self._new_log_entries())
         return None
 
     async def _conclude(
@@ -437,10 +437,10 @@ class RunExecutor:
         """Call a person. The same commit marks open effects without a further attempt uncertain (EFF-2)."""
         session = self.session
         mapping = session.store.mapping()
-        doubts = without_attempt(session, self._workflow)[: WRITES_MAX - BESIDE - 2 * len(log_entries)]
+        exhausted = without_attempt(session, self._workflow)[: WRITES_MAX - BESIDE - 2 * len(log_entries)]
         reasons += tuple(
             attention(self.session, Reason.EFFECT_UNCERTAIN, f"{code}: {detail}")._replace(key=e.key, visit=e.visit)
-            for e, code, detail in doubts
+            for e, code, detail in exhausted
         )
         reasons = tuple(a._replace(detail=storable(a.detail)) for a in reasons)
         freed = await self._freed_slots()
@@ -452,7 +452,7 @@ class RunExecutor:
             mapping=mapping,
             log_entries=log_entries,
             freed=freed,
-            doubted=[mark_uncertain(session.run, e, code, detail, now=session.now) for e, code, detail in doubts],
+            doubted=[mark_uncertain(session.run, e, code, detail, now=session.now) for e, code, detail in exhausted],
             waiting=[p.waiting for p in parked],
             timers=[p.armed for p in parked if p.armed is not None],
         )

@@ -38,7 +38,7 @@ from outlast.engine.lease import Heartbeat, Lease
 from outlast.engine.node_execution import NodeExecution, WorkerServices
 from outlast.engine.node_result import attention, uncertain
 from outlast.engine.pauses import Breakers, PauseCache
-from outlast.engine.rate_limit import Throttle
+from outlast.engine.rate_limit import RateLimiter
 from outlast.engine.reconcile import millis
 from outlast.engine.run_executor import RunExecutor
 from outlast.engine.run_session import EffectKey, RunLost, RunSession
@@ -278,9 +278,9 @@ class WorkerProcess:
             lease=self._lease,
             live=self.live,
             notify=self._alerts.send,
-            held=self._pauses.first,
+            pause_for=self._pauses.first,
             breakers=Breakers(self._store, self._pauses, self.live),
-            throttle=Throttle(self._store, self._clock, self._lease, chance),
+            throttle=RateLimiter(self._store, self._clock, self._lease, chance),
             window=SendWindow(),
             chance=chance,
             counted=self.counters.add,
@@ -414,19 +414,19 @@ class WorkerProcess:
             group = self._group()
             if self._draining or self._lease.lost or not (owners or group.free):
                 return 0
-            lanes, room = self._lanes(), self._capacity.among(self._executors)
+            lanes, free_slots = self._lanes(), self._capacity.among(self._executors)
             taker = Taker(
                 self.id, self.budget.ms, lanes, self._executors, self._skipped, self._dead_workers.is_ours_to_make_room
             )
-            taking = Taking(taker, owners, group, room, self._makes_room)
+            taking = Taking(taker, owners, group, free_slots, self._makes_room)
             most = TAKE_OVER_MAX if owners else min(group.free, TAKE_MAX) + min(self._passed, TAKE_OVER_MAX)
             try:
-                runs = await self._store.take(lanes, most, taking.step, owners=tuple(owners), held=room.held)
+                runs = await self._store.take(lanes, most, taking.step, owners=tuple(owners), held=free_slots.held)
             except Uncertain:
                 self._lost_claims |= group.given
                 raise
             if not owners:
-                self._reserving, self._passed = room.refused, taking.passed
+                self._reserving, self._passed = free_slots.refused, taking.passed
             self._makes_room = taking.makes_room
             self._dead_workers.look_at(taking.overdue)
             ours = [run for run in runs if run.owner == self.id]
@@ -476,12 +476,12 @@ class WorkerProcess:
 
         Does so twice, because a worker of another version may strand a run before it has read this topology.
         """
-        looks = 0
-        while looks < 2:
+        published = 0
+        while published < 2:
             try:
                 await compatibility.publish(self._store, self._workflows.values())
                 await wake_stranded(self._store, self._workflows)
-                looks += 1
+                published += 1
                 await self._clock.sleep(self.live.heartbeat_window)
             except StoreError as error:
                 self._outage.met("cannot publish its topologies", error)
