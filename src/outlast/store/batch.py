@@ -56,8 +56,8 @@ class Batch:
     If `optimistic`, a Put of a kind that is not `read_first` is assumed to find the version it names. The store that
     applies `changes` must verify this, and otherwise judge the batch again without optimism.
 
-    A store deletes the unpublished events in `told`, and notes as unpublished each event of a tenant in `outlets`
-    (OUT-2).
+    Each event of a tenant in `subscribed_tenants` is noted as unpublished (OUT-2). The store deletes the notes whose
+    keys are in `published`.
     """
 
     __slots__ = ("_optimistic", "_read", "_subscribed_tenants", "broken", "changes", "now", "published")

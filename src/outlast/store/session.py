@@ -89,9 +89,8 @@ class SqliteSession:
         self.database = database
         self.store_clock = store_clock
         self.mapping = IDENTITY  # as last seen
-        self.subscribed_tenants: frozenset[str] = (
-            frozenset()
-        )  # tenants whose events are noted as unpublished; as last seen
+        # tenants whose events are noted as unpublished; as last seen
+        self.subscribed_tenants: frozenset[str] = frozenset()
         self.woken = False  # a run may have become due since the last wake
         self.written = 0  # estimated pages written since the last checkpoint
         self._writer = writer
