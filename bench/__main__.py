@@ -1,4 +1,4 @@
-"""`python -m bench`: runs the measurements, each repeat in a fresh process, and prints figures beside goals."""
+"""`python -m bench`: run the measurements, each repeat in a new process, and print figures beside goals."""
 
 import argparse
 import json
@@ -55,11 +55,11 @@ WORKLOADS = {
 }
 STORES = tuple(sorted((found.name for found in pkgutil.iter_modules(bench.engines.__path__)), reverse=True))
 QUICK_REPEATS = 1
-LIMIT_S = 900  # for one repeat: then something hangs
+LIMIT_S = 900  # time limit of one repeat
 
 
 class Job(NamedTuple):
-    """One measurement, on one store, with so many worker processes."""
+    """One measurement on one store, with a number of worker processes."""
 
     name: str
     store: str
@@ -67,16 +67,16 @@ class Job(NamedTuple):
 
     @property
     def shown(self) -> str:
-        """As people and the JSON name it."""
+        """Name of the job in tables and JSON."""
         return f"{self.name} {self.store}" + (f" {self.workers}w" if self.workers > 1 else "")
 
     @property
     def module(self) -> ModuleType:
-        """Of bench/measures."""
+        """Module of the measurement in bench/measures."""
         return import_module(f"bench.measures.{self.name}")
 
     def goals(self) -> tuple[Goal, ...]:
-        """What is asked of it."""
+        """Goals of the measurement on this store."""
         goals: tuple[Goal, ...]
         if hasattr(self.module, "goals"):
             goals = self.module.goals(Setup(engine_of(self.store), self.workers))
@@ -86,7 +86,7 @@ class Job(NamedTuple):
 
 
 def main() -> None:
-    """Measure, print, and write JSON and plots where they were asked for."""
+    """Measure, print a table, and write JSON and plots if requested."""
     asked = _arguments()
     size = Size.QUICK if asked.quick else Size.FULL
     jobs = list(_jobs(asked))
@@ -111,18 +111,18 @@ def _arguments() -> argparse.Namespace:
         "names",
         nargs="*",
         metavar="NAME",
-        help=f"of: {', '.join(EVERYDAY)} (all of these if none is named), {', '.join(LONG)}; {', '.join(WORKLOADS)}",
+        help=f"measurements [{', '.join(EVERYDAY)}]; also {', '.join(LONG)}, and the groups {', '.join(WORKLOADS)}",
+    )
+    parser.add_argument("--store", action="append", choices=STORES, help="store to measure; may be repeated [all]")
+    parser.add_argument(
+        "--workers", type=int, metavar="N", help="number of worker processes, if a measurement supports several"
     )
     parser.add_argument(
-        "--store", action="append", choices=STORES, help="the engine's store; each in turn unless named"
+        "--repeats", type=int, metavar="N", help="maximum number of repeats [5, fewer for long measurements]"
     )
-    parser.add_argument(
-        "--workers", type=int, metavar="N", help="worker processes, where more than one can be measured"
-    )
-    parser.add_argument("--repeats", type=int, metavar="N", help="at most so often; 5 unless a measurement is long")
-    parser.add_argument("--quick", action="store_true", help="a look: less of each, once")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write every repeat's figures there too")
-    parser.add_argument("--plots", type=Path, metavar="DIR", help="draw a picture of each figure there (SVG)")
+    parser.add_argument("--quick", action="store_true", help="measure less of each, once")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures of every repeat to this file")
+    parser.add_argument("--plots", type=Path, metavar="DIR", help="write an SVG plot of each figure to this folder")
     asked = parser.parse_args()
     asked.names = [each for name in asked.names for each in WORKLOADS.get(name.upper(), (name,))]
     if unknown := set(asked.names) - set(NAMES):
@@ -143,7 +143,7 @@ def _jobs(asked: argparse.Namespace) -> Iterator[Job]:
 
 @contextmanager
 def _server(jobs: list[Job]) -> Iterator[None]:
-    """One PostgreSQL server for all repeats, if any of them needs it."""
+    """Run one PostgreSQL server for all repeats, if a job needs it."""
     if any(job.store == "postgres" for job in jobs):
         with postgres.server() as url:
             os.environ[postgres.GIVEN] = url
@@ -153,7 +153,7 @@ def _server(jobs: list[Job]) -> Iterator[None]:
 
 
 def _measure(jobs: list[Job], size: Size, repeats: int | None) -> dict[Job, list[Figures]]:
-    """Round by round, every other round backwards, so that none is always measured after the same other."""
+    """Run all repeats. Every other round runs backwards, so that no job always follows the same other."""
     found: dict[Job, list[Figures]] = {job: [] for job in jobs}
     times = {job: min(repeats or job.module.REPEATS, job.module.REPEATS) for job in jobs}
     for number in range(max(times.values())):

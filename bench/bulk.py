@@ -1,6 +1,6 @@
-"""Rows by the hundred thousand: a run that was really walked, copied under other names straight into the tables.
+"""Rows by the hundred thousand: a run that was really executed, copied with other ids directly into the tables.
 
-What a copy is not: its event's bytes name the run it was copied from, so it is looked at, and never walked.
+The bytes of a copied event still contain the original run's id, so copies can be read but not executed.
 """
 
 import asyncio
@@ -18,11 +18,11 @@ from outlast.store.sql import SQL
 
 OF_A_RUN: Final = (RUN, EVENT, EFFECT, MEMO, WAIT, APPROVAL, MESSAGE)
 AT_ONCE: Final = 5_000
-APART_MS: Final = 7  # in their times, as runs that came one after the other
+APART_MS: Final = 7  # so that their times differ
 
 
 async def rows_of(place: Place, run: str, kinds: Sequence[Kind] = OF_A_RUN) -> dict[Kind, tuple[Row, ...]]:
-    """What there is of one run."""
+    """Return every row of one run."""
     async with opened(place.url) as store:
         return {kind: await store.rows(kind, (TENANT, run)) for kind in kinds}
 
@@ -30,7 +30,7 @@ async def rows_of(place: Place, run: str, kinds: Sequence[Kind] = OF_A_RUN) -> d
 def copies(
     rows: dict[Kind, tuple[Row, ...]], run: str, names: Sequence[str], **fields: Any
 ) -> dict[Kind, Iterator[Row]]:
-    """The rows of so many runs more; `fields` of each run's own row, `due_at` spread out unless it is given."""
+    """Return the rows of further runs; `fields` change each run's row, and `due_at` is spread unless given."""
 
     def of(kind: Kind) -> Iterator[Row]:
         for n, name in enumerate(names):
@@ -55,7 +55,7 @@ def _spread(run: Run, n: int, fields: dict[str, Any]) -> Run:
 
 
 def insert(place: Place, rows: dict[Kind, Iterator[Row]]) -> None:
-    """All of them, without the store's own transactions; then the database tidied as it would be with time."""
+    """Insert all rows without the store's own transactions, then tidy the database as time would."""
     if place.url.startswith("sqlite:"):
         _into_sqlite(place.url.removeprefix("sqlite:"), rows)
     else:
@@ -86,5 +86,5 @@ async def _into_postgres(url: str, rows: dict[Kind, Iterator[Row]]) -> None:
 
 
 def names(prefix: str, first: int, n: int) -> list[str]:
-    """So many run ids."""
+    """Return ids for this many runs."""
     return [f"{prefix}{number:08d}" for number in range(first, first + n)]

@@ -1,4 +1,4 @@
-"""The control: how many single small commits a second this disk takes, one after the other, fully durable."""
+"""The control: how many single small durable commits per second this disk accepts."""
 
 import sqlite3
 import time
@@ -8,9 +8,9 @@ WARM = 30
 
 
 def commit_rate(folder: Path, seconds: float) -> float:
-    """Commits a second of one small row each: write-ahead log, synchronous FULL, one connection, nothing else.
+    """Return commits of one small row per second: write-ahead log, synchronous FULL, one connection.
 
-    As plain as SQLite comes: the log grows with each commit, and is copied by SQLite's own automatic check-points.
+    SQLite in its plainest form: the log grows with each commit, and SQLite's automatic checkpoints copy it.
     """
     db = sqlite3.connect(folder / f"control-{time.monotonic_ns()}.db", isolation_level=None)
     try:

@@ -1,4 +1,4 @@
-"""Decisions and how long each took to be heard: shared by the measurements within a process and across two."""
+"""Latency of decisions, for the measurements within one process and across two."""
 
 import json
 import time
@@ -15,14 +15,14 @@ MS = 1_000_000
 
 
 class Sample(NamedTuple):
-    """One decision, in ms: from its acknowledgement, and from its call, to the first line of the next node."""
+    """One decision, in ms: from its acknowledgement and from its call to the first line of the next node."""
 
     from_ack: float
     from_call: float
 
 
 def goals(gate_ms: float) -> tuple[Goal, ...]:
-    """The goals of both measurements differ in the gate only."""
+    """Return the goals; both measurements differ in the gate only."""
     return (
         Goal("p99_ms", "ms", gate=gate_ms, digits=1),
         Goal("p50_ms", "ms", digits=1),
@@ -34,7 +34,7 @@ def goals(gate_ms: float) -> tuple[Goal, ...]:
 
 
 class Decider:
-    """Decides pending approvals and keeps the time; the approvals are read beforehand."""
+    """Decides pending approvals and measures the latency. The approvals are read beforehand."""
 
     def __init__(self, store: Store, approvals: dict[str, Approval]) -> None:
         self._store = store
@@ -45,12 +45,12 @@ class Decider:
 
     @classmethod
     async def of(cls, store: Store, runs: Sequence[str]) -> "Decider":
-        """For the approvals of these runs."""
+        """Return a decider for the approvals of these runs."""
         rows = [row for run in runs for row in await store.rows(APPROVAL, (TENANT, run))]
         return cls(store, {row.run: row for row in rows if isinstance(row, Approval)})
 
     async def decide(self, run: str) -> None:
-        """Approve what the run has asked for; returns when the decision is acknowledged."""
+        """Approve the run's request. Returns when the decision is acknowledged."""
         row = self._approvals[run]
         self._called[run] = time.monotonic_ns()
         chosen = _offered(row)
@@ -60,7 +60,7 @@ class Decider:
         self._acknowledged[run] = time.monotonic_ns()
 
     def line(self, run: str, at_ns: int) -> None:
-        """The next node's first line was reached. A run may be faster than the acknowledgement: that counts as 0."""
+        """Record the first line of the next node. A run that is faster than the acknowledgement counts as 0."""
         from_ack = max(0, at_ns - self._acknowledged[run]) / MS
         self.samples.append(Sample(from_ack, (at_ns - self._called[run]) / MS))
 
@@ -71,7 +71,7 @@ def _offered(row: Approval) -> str:
 
 
 def figures(decider: Decider) -> Figures:
-    """The figures that `goals` names."""
+    """Return the figures that `goals` declares."""
     acks = [sample.from_ack for sample in decider.samples]
     calls = [sample.from_call for sample in decider.samples]
     return {

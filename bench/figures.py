@@ -1,33 +1,33 @@
-"""What a measurement hands over: figures by name, each with what is asked of it."""
+"""Figures of a measurement, by name, with their goals."""
 
 from enum import StrEnum
 from typing import NamedTuple
 
 
 class Size(StrEnum):
-    """How much is measured: all of it, enough for a look, or just enough to see that the command works."""
+    """Size of a measurement: full, quick, or just enough to check that the command works."""
 
     FULL = "full"
     QUICK = "quick"
     TINY = "tiny"
 
     def of(self, full: int, quick: int, tiny: int = 1) -> int:
-        """The number for this size."""
+        """Return the number for this size."""
         return {Size.FULL: full, Size.QUICK: quick, Size.TINY: tiny}[self]
 
 
 class Goal(NamedTuple):
-    """What is asked of one figure. `gate` must be met; `aim` is where we want to be; neither: it is only shown."""
+    """Goal of one figure. `gate` must be met, `aim` is the target. Without both, the figure is only shown."""
 
     name: str
     unit: str
     gate: float | None = None
     aim: float | None = None
-    least: bool = False  # at least so much; else at most
+    least: bool = False  # True: at least; False: at most
     digits: int = 0
 
     def verdict(self, value: float) -> str:
-        """In words: met, missed, or '' where nothing is asked."""
+        """Return "met", "missed", or an empty text without a goal."""
         words = [
             f"{word} {'met' if self._meets(value, asked) else 'missed'}"
             for word, asked in (("gate", self.gate), ("aim", self.aim))
@@ -36,7 +36,7 @@ class Goal(NamedTuple):
         return ", ".join(words)
 
     def asked(self) -> str:
-        """The gate and the aim as people read them."""
+        """Return the gate and the aim as text."""
         sign = "≥" if self.least else "≤"
         parts = [
             f"{word} {sign} {asked:g}" for word, asked in (("gate", self.gate), ("aim", self.aim)) if asked is not None
@@ -51,7 +51,7 @@ Figures = dict[str, float]
 
 
 def percentile(values: list[float], share: float) -> float:
-    """The value below which this share of them lies; the nearest one that was really measured."""
+    """Return the measured value nearest to this share of the values."""
     assert values and 0 <= share <= 1
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]

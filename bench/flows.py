@@ -1,4 +1,4 @@
-"""The workflows that are measured: ten small nodes of one write or one lookup each, one node in a loop, and waits."""
+"""The measured workflows: ten small nodes of one effect or one lookup each, one node in a loop, and waits."""
 
 import asyncio
 import os
@@ -16,22 +16,22 @@ from pydantic import BaseModel
 from outlast import Context, Workflow, activity, lookup, resend, role, this_call
 from outlast.http import AsyncClient, Client
 
-RECEIVER = "OUTLAST_BENCH_RECEIVER"  # of `sending`: where its calls go
-NOTES = "OUTLAST_BENCH_NOTES"  # of a worker process: the file that gets a line for each intent that has landed
+RECEIVER = "OUTLAST_BENCH_RECEIVER"  # receiver of the measurement `sending`
+NOTES = "OUTLAST_BENCH_NOTES"  # file in which a worker process records each landed intent
 STEPS = 10
 WITHIN = timedelta(hours=96)
 LIMITS = httpx2.Limits(max_connections=None, max_keepalive_connections=None)
 
 
 class Count(BaseModel):
-    """The state of a measured run."""
+    """State of a measured run."""
 
-    loops: int  # how often a looping node is visited; elsewhere: not 0 = its line is said aloud
+    loops: int  # visits of a looping node; in other nodes not 0 = print the line
     n: int = 0
 
 
 class Cargo(BaseModel):
-    """A state that is large from its first step on, and of which each step then changes little."""
+    """A large state, of which each step changes a few bytes."""
 
     loops: int
     size: int
@@ -43,20 +43,20 @@ PARTS = 8
 
 
 def cargo_of(size: int) -> dict[str, str]:
-    """Fields of so many bytes together: random hexadecimal digits, which compress to half, the same each time."""
+    """Return fields of this total size: random hexadecimal digits, the same each time, that compress to half."""
     dice = random.Random(1)
     return {f"part{n}": dice.randbytes(size // PARTS // 2).hex() for n in range(PARTS)}
 
 
 @activity(key="write/{n}", no_undo="a bench changes nothing")
 async def write(n: int) -> int:
-    """A write whose receiver is this process: what is left is the price of the record."""
+    """Make an effect whose receiver is this process, so that only the cost of recording is measured."""
     return n
 
 
 @lookup(key="look/{n}")
 async def look(n: int) -> int:
-    """A lookup, likewise."""
+    """Make a lookup whose source is this process."""
     return n
 
 
@@ -72,7 +72,7 @@ calling = Workflow("bench-calling", state=Count)
 sending = Workflow("bench-sending", state=Count)
 cargo = Workflow("bench-cargo", state=Cargo, outcome=lambda state: state.n)
 WARMED = (effectful, readonly, long_effectful, long_readonly)
-"""Those that a worker may walk in memory before it is measured: their runs come to their end by themselves."""
+"""Workflows that a worker may run in memory before it is measured: their runs end by themselves."""
 
 
 @effectful.node(start=True)
@@ -195,42 +195,42 @@ async def look10(ctx: Context[Count]) -> None:
 
 @long_effectful.node(start=True, max_visits=10_000)
 async def write_on(ctx: Context[Count]) -> Literal["write_on"] | None:
-    """One write a visit, until the state says that there were enough."""
+    """Make one effect per visit until the state has enough."""
     ctx.state.n += await ctx.do(write, 1)
     return "write_on" if ctx.state.n < ctx.state.loops else None
 
 
 @long_readonly.node(start=True, max_visits=10_000)
 async def look_on(ctx: Context[Count]) -> Literal["look_on"] | None:
-    """One lookup a visit, likewise."""
+    """Make one lookup per visit until the state has enough."""
     ctx.state.n += await ctx.do(look, 1)
     return "look_on" if ctx.state.n < ctx.state.loops else None
 
 
 def stamp(run: str) -> None:
-    """Say on standard output that a run's line is reached, and when by the clock that all processes share."""
+    """Print that a run's line is reached, with the time of the clock that all processes share."""
     os.write(1, f"line {run} {os.getpid()} {time.monotonic_ns()}\n".encode())
 
 
 reached: defaultdict[str, "asyncio.Future[int]"] = defaultdict(lambda: asyncio.get_running_loop().create_future())
-"""For a decider in the same process: when each run's next node began."""
+"""For a decider in the same process: the time at which each run's next node began."""
 
 
 async def reached_at(run: str) -> int:
-    """Wait until the run's next node has begun; when that was (monotonic ns)."""
+    """Wait until the run's next node has begun, and return its monotonic time in ns."""
     return await reached[run]
 
 
 @asking.node(start=True)
 async def ask(ctx: Context[Count]) -> Literal["go_on"]:
-    """Put a plan to a person; nothing holds the run meanwhile."""
+    """Request an approval. The run is parked while it waits."""
     await ctx.approval(write.plan(1), summary="go on?", by=role("bench"), within=WITHIN)
     return "go_on"
 
 
 @asking.node
 async def go_on(ctx: Context[Count]) -> None:
-    """The first line of the next node: the one that decisions are timed to."""
+    """Reach the first line of the next node, to which decisions are timed."""
     reached[ctx.run_id].set_result(time.monotonic_ns())
     if ctx.state.loops:
         stamp(ctx.run_id)
@@ -238,21 +238,23 @@ async def go_on(ctx: Context[Count]) -> None:
 
 @waiting.node(start=True)
 async def listen(ctx: Context[Count]) -> None:
-    """Wait for a signal that never comes."""
+    """Wait for a signal that never arrives."""
     await ctx.receive("never", Count)
 
 
 @activity(key="slow/{n}", no_undo="a bench changes nothing", timeout=timedelta(minutes=4))
 async def slow(n: int) -> int:
-    """A receiver that does not answer while the measurement lasts."""
+    """Call a receiver that does not answer during the measurement."""
     await asyncio.sleep(180)
     return n
 
 
 @holding.node(start=True)
 async def hold(ctx: Context[Count]) -> None:
-    """Say so, and stay until this process is killed: in a slow call, or (`loops`) in code of its own. Whoever takes
-    over walks it again and says so too."""
+    """Print a line and stay until the process is killed: in a slow call, or with `loops` in code of the node.
+
+    A worker that takes over runs the node again and prints the line again.
+    """
     stamp(ctx.run_id)
     if ctx.state.loops:
         await asyncio.sleep(3600)
@@ -261,26 +263,26 @@ async def hold(ctx: Context[Count]) -> None:
 
 @activity(key="call/{ms}", no_undo="a bench changes nothing")
 async def call(ms: int) -> int:
-    """A receiver that takes so long to answer."""
+    """Call a receiver that takes this long to answer."""
     await asyncio.sleep(ms / 1_000)
     return ms
 
 
 @short.node(start=True)
 async def call_once(ctx: Context[Count]) -> Literal["come_to_end"]:
-    """One call of `loops` ms."""
+    """Make one call of `loops` ms."""
     ctx.state.n = await ctx.do(call, ctx.state.loops)
     return "come_to_end"
 
 
 @short.node
 async def come_to_end(ctx: Context[Count]) -> None:
-    """Nothing more."""
+    """End the run, as the last node."""
 
 
 @activity(key="call/{run}", no_undo="a bench changes nothing", if_uncertain=resend(remembered_for=timedelta(hours=1)))
 async def call_or_kill(run: str, ms: int) -> int:
-    """A receiver that takes so long to answer; below zero: one that kills this process."""
+    """Call a receiver that takes this long to answer. A negative time kills this process."""
     stamp(run)
     if ms < 0:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -290,14 +292,14 @@ async def call_or_kill(run: str, ms: int) -> int:
 
 @calling.node(start=True)
 async def call_and_say(ctx: Context[Count]) -> Literal["say_end"]:
-    """One call, said aloud when it is made."""
+    """Make one call and print when it is made."""
     ctx.state.n = await ctx.do(call_or_kill, ctx.run_id, ctx.state.loops)
     return "say_end"
 
 
 @calling.node
 async def say_end(ctx: Context[Count]) -> None:
-    """The last line, said aloud too."""
+    """Print that the last node is reached."""
     stamp(f"{ctx.run_id}/end")
 
 
@@ -312,33 +314,33 @@ def _client() -> Client:
 
 
 def open_clients() -> None:
-    """Make the clients now: that takes longer than a call does."""
+    """Create the HTTP clients, because that takes longer than a call."""
     _async_client(), _client()
 
 
 @activity(key="post/{n}", no_undo="a bench changes nothing")
 async def post(n: int) -> int:
-    """A call over HTTP."""
+    """Make a call over HTTP."""
     await _async_client().post(f"/{this_call().run_id}")
     return n
 
 
 @activity(key="post-in-thread/{n}", no_undo="a bench changes nothing")
 def post_in_thread(n: int) -> int:
-    """The same from a plain function."""
+    """Make a call over HTTP from a plain function."""
     _client().post(f"/{this_call().run_id}")
     return n
 
 
 @sending.node(start=True)
 async def send(ctx: Context[Count]) -> None:
-    """One call; `loops`: from a plain function."""
+    """Make one call; with `loops` from a plain function."""
     ctx.state.n = await ctx.do(post_in_thread if ctx.state.loops else post, 1)
 
 
 @cargo.node(start=True, max_visits=10_000)
 async def carry(ctx: Context[Cargo]) -> Literal["carry"] | None:
-    """One write a visit; of the large state only the number changes."""
+    """Make one effect per visit. Only the number in the large state changes."""
     if not ctx.state.parts:
         ctx.state.parts = cargo_of(ctx.state.size)
     ctx.state.n += await ctx.do(write, 1)

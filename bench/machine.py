@@ -1,4 +1,4 @@
-"""What was measured on, in words that name no machine: beside every set of figures, since they mean nothing without."""
+"""Properties of the measured machine without its name. Every set of figures carries them."""
 
 import os
 import platform
@@ -11,7 +11,7 @@ MEMORY_ONLY = frozenset({"tmpfs", "ramfs"})
 
 
 def facts() -> dict[str, str]:
-    """Cores, versions, file system, load and date."""
+    """Return cores, versions, file system, load and date."""
     return {
         "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "cores": str(os.cpu_count()),
@@ -24,5 +24,5 @@ def facts() -> dict[str, str]:
 
 
 def load() -> str:
-    """How busy the machine is with everything, over the last minute."""
+    """Return the machine's load over the last minute."""
     return f"{os.getloadavg()[0]:.1f}"

@@ -9,7 +9,7 @@ from bench.figures import Size
 
 
 def main(name: str, size: str, store: str, workers: str) -> None:
-    """Measure once."""
+    """Measure once and print the figures."""
     setup = Setup(engine_of(store), int(workers))
     print(json.dumps(import_module(f"bench.measures.{name}").measure(Size(size), setup)))
 

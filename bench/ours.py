@@ -1,4 +1,4 @@
-"""Outlast as an engine that is measured, whatever its store: the works of bench/engines are those of bench/flows.py."""
+"""Outlast as a measured engine on any store. The workloads of bench/engines are the workflows of bench/flows.py."""
 
 import asyncio
 from abc import ABC, abstractmethod
@@ -16,7 +16,7 @@ LOOK_S = 0.01
 
 
 def workflow_of(work: str) -> Workflow[Any]:
-    """What is done under this name."""
+    """Return the workflow of a workload."""
     return {
         "effectful": flows.effectful,
         "readonly": flows.readonly,
@@ -27,24 +27,24 @@ def workflow_of(work: str) -> Workflow[Any]:
 
 
 class Outlast(ABC):
-    """All but the store; see the protocol of bench/engines."""
+    """Everything but the store. See the protocol in bench/engines."""
 
     name: str
 
     @abstractmethod
     def place(self) -> AbstractContextManager[Place]:
-        """Make a place."""
+        """Create an empty store and a folder."""
 
     @abstractmethod
     def control(self, place: Place, seconds: float) -> float:
-        """Single small commits a second."""
+        """Measure single small commits per second."""
 
     @abstractmethod
     def kept(self, place: Place) -> int:
-        """Bytes after a checkpoint."""
+        """Return the size of the store after a checkpoint."""
 
     def start(self, place: Place, work: str, runs: int, *, loops: int = 0, cargo: int = 0, name: str = "") -> None:
-        """See the protocol."""
+        """Start runs durably, without a worker."""
 
         async def start() -> None:
             async with opened(place.url) as store:
@@ -55,14 +55,13 @@ class Outlast(ABC):
 
     @contextmanager
     def serve(self, place: Place, work: str, workers: int) -> Iterator[Sequence[Process]]:
-        """See the protocol."""
+        """Run worker processes for a workload, ready but idle."""
         with ExitStack() as stack:
             waiting = [waiting_process(place.url, workflow_of(work)) for _ in range(workers)]
             yield [stack.enter_context(each) for each in waiting]
 
     def ended(self, place: Place, work: str) -> None:
-        """See the protocol. A run that has not ended is due some day: soon, or, if it waits for a person, at
-        its ceiling."""
+        """Return when every run has ended. A run that has not ended is due soon, or waits until its ceiling."""
 
         async def wait() -> None:
             workflow = workflow_of(work)

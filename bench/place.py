@@ -1,4 +1,4 @@
-"""A folder on the disk that is measured, gone when the measurement is over."""
+"""A folder on the measured disk, removed after the measurement."""
 
 import os
 import shutil
@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-FOLDER_VARIABLE = "OUTLAST_BENCH_DIR"  # another disk than that of the machine's temporary files
+FOLDER_VARIABLE = "OUTLAST_BENCH_DIR"  # may be another disk than that of temporary files
 
 
 @contextmanager
 def folder() -> Iterator[Path]:
-    """A new folder; removed however the measurement ends."""
+    """Create a folder and remove it however the measurement ends."""
     path = Path(tempfile.mkdtemp(prefix="outlast-bench-", dir=os.environ.get(FOLDER_VARIABLE)))
     try:
         yield path
@@ -21,7 +21,7 @@ def folder() -> Iterator[Path]:
 
 
 def file_system() -> str:
-    """The type of the file system that is measured: ext4, tmpfs, …; '' where the system cannot tell."""
+    """Return the type of the measured file system (ext4, tmpfs); empty if the system cannot tell."""
     where = os.path.realpath(os.environ.get(FOLDER_VARIABLE) or tempfile.gettempdir())
     best, kind = "", ""
     try:
@@ -37,5 +37,5 @@ def file_system() -> str:
 
 
 def size_of(path: Path, pattern: str = "*") -> int:
-    """The bytes of the files in a folder."""
+    """Return the size of the files in a folder."""
     return sum(file.stat().st_size for file in path.glob(pattern) if file.is_file())

@@ -1,4 +1,4 @@
-"""Pictures of figures: one SVG for each figure, a bar for each measurement that has it, its gate and aim as lines."""
+"""Plots of figures: one SVG per figure, with a bar per measurement and lines for gate and aim."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,7 +13,7 @@ FONT = 'font-family="sans-serif" font-size="13"'
 
 
 def draw(measured: Measured, folder: Path) -> None:
-    """Write FIGURE.svg for every figure that was measured; medians, with least and most as a thin line."""
+    """Write FIGURE.svg for every measured figure: medians, with minimum and maximum as a thin line."""
     folder.mkdir(parents=True, exist_ok=True)
     names = dict.fromkeys(goal.name for goals, _ in measured.values() for goal in goals)
     for name in names:

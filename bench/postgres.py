@@ -1,4 +1,4 @@
-"""A PostgreSQL server to measure on, a database in it, and its own control; nothing here knows Outlast."""
+"""A PostgreSQL server to measure on, with a separate database and a control. Independent of Outlast."""
 
 import asyncio
 import os
@@ -16,18 +16,18 @@ from bench.place import FOLDER_VARIABLE
 
 T = TypeVar("T")
 GIVEN = "OUTLAST_BENCH_POSTGRES"
-"""A server to use instead: a URL of a superuser, who makes databases, asks for a checkpoint and finds the process."""
+"""URL of a server to use instead. The user must be a superuser: it creates databases and requests checkpoints."""
 WARM = 30
 SETTINGS = {"fsync": "on", "shared_buffers": "128MB", "max_wal_size": "1GB"}  # PostgreSQL's own defaults
 
 
 @contextmanager
 def server() -> Iterator[str]:
-    """The URL of a running server; one of our own is stopped and forgotten after the block."""
+    """Yield the URL of a running server. A server started here is stopped after the block."""
     if given := os.environ.get(GIVEN):
         yield given
         return
-    from tests.postgres.server import Server  # a wheel that only a checkout has; nothing of it needs pytest
+    from tests.postgres.server import Server  # only a checkout has this wheel
 
     own = Server(inside=os.environ.get(FOLDER_VARIABLE), **SETTINGS)
     try:
@@ -37,7 +37,7 @@ def server() -> Iterator[str]:
 
 
 def run(url: str, work: "Callable[[asyncpg.Connection[Any]], Awaitable[T]]") -> T:
-    """Something over one connection."""
+    """Run a function with a connection."""
 
     async def connected() -> T:
         db = await asyncpg.connect(url)
@@ -51,7 +51,7 @@ def run(url: str, work: "Callable[[asyncpg.Connection[Any]], Awaitable[T]]") -> 
 
 @contextmanager
 def database(url: str) -> Iterator[str]:
-    """A database of its own: its size is the measured store's alone."""
+    """Create a database, so that its size is that of the measured store."""
     name = f"bench_{token_hex(6)}"
     run(url, lambda db: db.execute(f"CREATE DATABASE {name}"))
     try:
@@ -61,7 +61,7 @@ def database(url: str) -> Iterator[str]:
 
 
 def postmaster(url: str) -> int:
-    """The process of the server, if it runs here and we may read its folder; else 0."""
+    """Return the process id of the server if it runs here and its folder is readable, else 0."""
     try:
         where = run(url, lambda db: db.fetchval("SHOW data_directory"))
         return int((Path(where) / "postmaster.pid").read_text().split()[0])
@@ -70,7 +70,7 @@ def postmaster(url: str) -> int:
 
 
 def commit_rate(url: str, seconds: float) -> float:
-    """Commits a second of one small row each, over one connection that does nothing else."""
+    """Return commits of one small row per second over one idle connection."""
 
     async def measure(db: "asyncpg.Connection[Any]") -> float:
         await db.execute("SET synchronous_commit = on")
@@ -89,7 +89,7 @@ def commit_rate(url: str, seconds: float) -> float:
 
 
 def bytes_kept(url: str) -> int:
-    """Of the database, and of the log that a recovery would still read, after a checkpoint."""
+    """Return the size of the database and of the log that a recovery would read, after a checkpoint."""
 
     async def measure(db: "asyncpg.Connection[Any]") -> int:
         await db.execute("CHECKPOINT")

@@ -1,6 +1,6 @@
 """A worker process of a measurement: `python -m bench.serve STORE WORKFLOW CONCURRENCY [WINDOW EVERY]`.
 
-It says that it is ready, serves once standard input says `go`, and answers each `report` with what it has used.
+It prints that it is ready, serves after `go` on standard input, and answers each `report` with its resource usage.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ WARM_RUNS, WARM_LOOPS = 4, 25
 
 
 def listen(loop: asyncio.AbstractEventLoop, go: asyncio.Event) -> None:
-    """What standard input says, line by line."""
+    """Read commands from standard input, line by line."""
     for line in sys.stdin:
         if line.strip() == "go":
             loop.call_soon_threadsafe(go.set)
@@ -35,7 +35,7 @@ def listen(loop: asyncio.AbstractEventLoop, go: asyncio.Event) -> None:
 
 
 def noting(path: str) -> crash_points.Hook:
-    """Write the run of each intent and when its commit returned (monotonic ns)."""
+    """Write the run of each intent and the time its commit returned (monotonic ns)."""
     file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
 
     def note(name: str, labels: Sequence[str]) -> None:
@@ -47,7 +47,7 @@ def noting(path: str) -> crash_points.Hook:
 
 
 async def warm(workflow: Workflow[Any]) -> None:
-    """A run or two in memory beforehand: what is measured is a worker that has walked runs before."""
+    """Run a few runs in memory first, because a worker is measured after its first runs."""
     if workflow in flows.WARMED:
         async with opened("memory:") as store, served(store, workflow) as serving:
             await start_runs(store, workflow, WARM_RUNS, loops=WARM_LOOPS)

@@ -1,4 +1,4 @@
-"""A store, runs started on it, and a worker: in this process, or each in one of its own."""
+"""A store, runs started on it, and a worker in this process or in another one."""
 
 import asyncio
 import json
@@ -23,13 +23,13 @@ from outlast.store.port import Store
 TENANT = "bench"
 ACTOR = "bench"
 STARTS = 100  # at once
-CONCURRENCY = 200  # of a measured worker
+CONCURRENCY = 200  # concurrency of a measured worker
 LOOK_S = 0.005
 
 
 @asynccontextmanager
 async def opened(url: str) -> AsyncIterator[Store]:
-    """The store of a measurement."""
+    """Open the store of a measurement."""
     store = await open_store(url)
     try:
         yield store
@@ -40,7 +40,7 @@ async def opened(url: str) -> AsyncIterator[Store]:
 async def start_runs(
     store: Store, workflow: Workflow[Any], count: int, *, first: int = 0, prefix: str = "r", **state: Any
 ) -> list[str]:
-    """Start so many runs, durably; answers their ids."""
+    """Start runs durably and return their ids."""
     ids = [f"{prefix}{n}" for n in range(first, first + count)]
     start = {"loops": 0, **state}
     for at in range(0, count, STARTS):
@@ -54,7 +54,7 @@ async def start_runs(
 def worker(
     store: Store, workflow: Workflow[Any], live: Liveness | None = None, concurrency: int = CONCURRENCY
 ) -> WorkerProcess:
-    """A worker of this process, not yet serving."""
+    """Return a worker in this process that does not serve yet."""
     return WorkerProcess(
         store,
         [workflow],
@@ -68,7 +68,7 @@ def worker(
 
 @asynccontextmanager
 async def served(store: Store, workflow: Workflow[Any]) -> AsyncIterator[WorkerProcess]:
-    """A worker that serves while the block runs, then drains."""
+    """Run a worker for this block, then drain it."""
     serving = worker(store, workflow)
     task = asyncio.create_task(serving.run())
     try:
@@ -79,13 +79,13 @@ async def served(store: Store, workflow: Workflow[Any]) -> AsyncIterator[WorkerP
 
 
 async def until_status(store: Store, status: str, count: int) -> None:
-    """Return when so many runs have this status."""
+    """Return when this many runs have the status."""
     while (await store.tally(RUN, TENANT, "status")).get(status, 0) < count:  # noqa: ASYNC110 - in another process
         await asyncio.sleep(0.1)
 
 
 async def until_let_go(serving: WorkerProcess, store: Store, status: str, count: int) -> None:
-    """The same for a worker of this process, which is asked first: that costs the measured process nothing."""
+    """Return when this worker has released its runs. Polls the worker, which costs the measured process nothing."""
     while True:
         await asyncio.sleep(LOOK_S)
         if not serving.held and (await store.tally(RUN, TENANT, "status")).get(status, 0) >= count:
@@ -93,7 +93,7 @@ async def until_let_go(serving: WorkerProcess, store: Store, status: str, count:
 
 
 class Line(NamedTuple):
-    """What a measured process has said: that a run's line is reached, or that it is ready, and when (monotonic ns)."""
+    """A line printed by a measured process, with its time (monotonic ns)."""
 
     word: str
     run: str
@@ -102,14 +102,14 @@ class Line(NamedTuple):
 
 
 class Process:
-    """A worker in a process of its own, and what it says."""
+    """A worker in another process, and its output."""
 
     def __init__(self, popen: "subprocess.Popen[str]") -> None:
         self._popen = popen
         self.pid = popen.pid
 
     def line(self) -> Line:
-        """The next thing it says; blocks. Raises EOFError when it has ended."""
+        """Return the next line. Blocks, and raises EOFError when the process has ended."""
         assert self._popen.stdout is not None
         while text := self._popen.stdout.readline():
             parts = text.split()
@@ -118,11 +118,11 @@ class Process:
         raise EOFError(f"the measured process has ended: {self._popen.wait()}")
 
     def begin(self) -> None:
-        """Serve from now on."""
+        """Let the worker serve from now on."""
         self._say("go")
 
     def used(self) -> Usage:
-        """What it has used since its start; what it said meanwhile is passed over."""
+        """Return its resource usage since the start. Other output until then is skipped."""
         self._say("report")
         assert self._popen.stdout is not None
         while text := self._popen.stdout.readline():
@@ -136,12 +136,12 @@ class Process:
         self._popen.stdin.flush()
 
     def kill(self) -> None:
-        """SIGKILL: no handler, no goodbye."""
+        """Send SIGKILL, so that no handler runs."""
         os.kill(self.pid, signal.SIGKILL)
         self._popen.wait()
 
     def end(self) -> None:
-        """Let it drain; kill it if it does not."""
+        """Drain the worker, and kill it if it does not end."""
         if self._popen.poll() is None:
             self._popen.terminate()
             try:
@@ -158,7 +158,7 @@ class Process:
 def waiting_process(
     url: str, workflow: Workflow[Any], live: Liveness | None = None, concurrency: int = CONCURRENCY
 ) -> Iterator[Process]:
-    """A worker in a process of its own, ready when the block begins, gone when it ends."""
+    """Run a worker process for this block, ready but idle."""
     command = [sys.executable, "-m", "bench.serve", url, workflow.name, str(concurrency)]
     if live is not None:
         command += [str(live.heartbeat_window), str(live.heartbeat_every)]
@@ -175,7 +175,7 @@ def waiting_process(
 def worker_process(
     url: str, workflow: Workflow[Any], live: Liveness | None = None, concurrency: int = CONCURRENCY
 ) -> Iterator[Process]:
-    """The same, serving from the beginning."""
+    """Run a worker process for this block that serves at once."""
     with waiting_process(url, workflow, live, concurrency) as process:
         process.begin()
         yield process

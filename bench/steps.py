@@ -1,4 +1,4 @@
-"""Many runs of ten steps, walked by one worker process or several: steps a second, and what a step costs."""
+"""Many runs of ten steps, executed by one or more worker processes: steps per second, and the cost of a step."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -18,14 +18,13 @@ SHOWN = (
     Goal("disk_bytes", "B/step"),
     Goal("control_per_s", "commits/s"),
 )
-WRITERS = ("writer", "postgres")  # the threads that speak with a store
+WRITERS = ("writer", "postgres")  # threads that access a store
 
 
 def measure_steps(
     work: str, size: Size, setup: Setup, around: Callable[[Place], AbstractContextManager[object]] = nullcontext
 ) -> Figures:
-    """All runs are started first; then the workers walk them to their end. The control is taken before and after.
-    `around`: what else is there meanwhile."""
+    """Start all runs, then execute them, with the control before and after. `around` runs during the measurement."""
     engine, runs = setup.engine, size.of(1_000, 300, 20)
     pause = size.of(50, 30, 5) / 100
     with engine.place() as place, around(place):
@@ -54,8 +53,7 @@ def measure_steps(
 
 
 def walk(engine: Engine, place: Place, work: str, runs: int, workers: int, *, name: str = "") -> tuple[Usage, Usage]:
-    """Start so many runs (`name` sets them apart from others) and have them walked: what the workers used, all
-    together, and what the server did."""
+    """Start runs and execute them. Returns the resource usage of all workers and of the server."""
     engine.start(place, work, runs, name=name)
     with engine.serve(place, work, workers) as serving:
         server = tree(place.server)
@@ -68,7 +66,7 @@ def walk(engine: Engine, place: Place, work: str, runs: int, workers: int, *, na
 
 
 def together(used: list[Usage]) -> Usage:
-    """The sum of what several processes used, over the longest of their times."""
+    """Add up the usage of several processes over the longest of their times."""
     names = {name for each in used for name in each.threads_s}
     return Usage(
         max(each.wall_s for each in used),

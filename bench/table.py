@@ -1,4 +1,4 @@
-"""The figures of a set of repeats as a table for people."""
+"""A table of the figures of several repeats."""
 
 from collections.abc import Iterator, Sequence
 from statistics import median
@@ -10,7 +10,7 @@ RIGHT = frozenset({2, 3, 4})
 
 
 def rows(name: str, goals: Sequence[Goal], repeats: Sequence[Figures]) -> Iterator[tuple[str, ...]]:
-    """A line for each figure; the verdict is on the median."""
+    """Return a row per figure. The verdict is on the median."""
     shown = f"{name} ×{len(repeats)}"
     for goal in goals:
         values = [figures[goal.name] for figures in repeats if goal.name in figures]
@@ -21,7 +21,7 @@ def rows(name: str, goals: Sequence[Goal], repeats: Sequence[Figures]) -> Iterat
 
 
 def text(lines: Sequence[tuple[str, ...]]) -> str:
-    """All lines, in columns."""
+    """Return all rows as aligned text."""
     table = [HEAD, *lines]
     widths = [max(len(line[i]) for line in table) for i in range(len(HEAD))]
     return "\n".join(

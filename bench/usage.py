@@ -1,4 +1,4 @@
-"""What processes have used: CPU, this one's by thread, memory, and bytes given to the disk."""
+"""Resource usage of processes: CPU (of this one by thread), memory, and bytes written."""
 
 import os
 import threading
@@ -13,7 +13,7 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class Usage(NamedTuple):
-    """Totals since a process began; `minus` gives what lies between two readings."""
+    """Totals since the start of a process. `minus` returns the difference of two readings."""
 
     wall_s: float
     cpu_s: float
@@ -22,7 +22,7 @@ class Usage(NamedTuple):
     resident: int = 0
 
     def minus(self, before: "Usage") -> "Usage":
-        """What was used since `before`."""
+        """Return the usage since `before`."""
         threads = {name: used - before.threads_s.get(name, 0.0) for name, used in self.threads_s.items()}
         return Usage(
             self.wall_s - before.wall_s,
@@ -34,17 +34,17 @@ class Usage(NamedTuple):
 
 
 def usage() -> Usage:
-    """Of this process, now."""
+    """Return the usage of this process so far."""
     return Usage(time.monotonic(), time.process_time(), _threads(), _written(SELF), resident())
 
 
 def _threads() -> dict[str, float]:
-    """CPU seconds of each living thread, by the name it was given; threads of one kind are added up."""
+    """Return CPU seconds of each living thread by name, with threads of one kind added up."""
     used: dict[str, float] = {}
     for thread in threading.enumerate():
         try:
             line = (SELF / "task" / str(thread.native_id) / "schedstat").read_text()
-        except OSError:  # it has just ended, or the system keeps no such account
+        except OSError:  # it has just ended, or the system does not count it
             continue
         name = thread.name.removeprefix("outlast-").split("_")[0].split("-")[0].lower().replace("mainthread", "loop")
         used[name] = used.get(name, 0.0) + int(line.split()[0]) / NANO
@@ -60,12 +60,12 @@ def _written(process: Path) -> int:
 
 
 def resident() -> int:
-    """The bytes of memory this process holds."""
+    """Return the memory of this process in bytes."""
     return _resident("self")
 
 
 def resident_tree(root: int) -> int:
-    """The bytes of memory that a process and all that descend from it hold; what they share counts for each."""
+    """Return the memory of a process and its descendants in bytes. Shared memory counts for each."""
     return sum(_resident(pid) for pid in (root, *_descendants(root)))
 
 
@@ -77,7 +77,7 @@ def _resident(pid: int | str) -> int:
 
 
 def tree(root: int) -> Usage:
-    """Of a process and all that descend from it, those that have ended included; nothing for 0."""
+    """Return the usage of a process and its descendants, ended ones included; nothing for process 0."""
     if not root:
         return Usage(time.monotonic(), 0.0, {}, 0)
     pids = [root, *_descendants(root)]
@@ -93,7 +93,7 @@ def _descendants(root: int) -> list[int]:
 
 
 def _cpu(pid: int) -> float:
-    """With that of its own children that have ended: user, system, and theirs are the 14th to 17th field."""
+    """Return CPU time, that of ended children included: fields 14 to 17 are user and system time."""
     try:
         fields = (PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
     except OSError:

@@ -1,4 +1,4 @@
-"""Outlast on PostgreSQL: a server of its own from the wheel, or the one that OUTLAST_BENCH_POSTGRES names."""
+"""Outlast on PostgreSQL: a server from the wheel, or the one that OUTLAST_BENCH_POSTGRES names."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,22 +10,22 @@ from bench.place import folder
 
 
 class OnPostgres(Outlast):
-    """The store is a database of its own on the server."""
+    """The engine whose store is a separate database on the server."""
 
     name = "postgres"
 
     @contextmanager
     def place(self) -> Iterator[Place]:
-        """See the protocol."""
+        """Create a database and a folder."""
         with folder() as path, postgres.server() as server, postgres.database(server) as url:
             yield Place(url, path, postgres.postmaster(url))
 
     def control(self, place: Place, seconds: float) -> float:
-        """See the protocol."""
+        """Measure single small commits per second on the server."""
         return postgres.commit_rate(place.url, seconds)
 
     def kept(self, place: Place) -> int:
-        """See the protocol. Of the log, what recovery would read is counted, which is next to nothing then."""
+        """Return the size of the database. Of the log, only the part that a recovery would read counts."""
         return postgres.bytes_kept(place.url)
 
 

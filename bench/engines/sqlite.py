@@ -12,22 +12,22 @@ from bench.place import folder, size_of
 
 
 class OnSqlite(Outlast):
-    """The store is a file in the place's folder."""
+    """The engine whose store is a file in the place's folder."""
 
     name = "sqlite"
 
     @contextmanager
     def place(self) -> Iterator[Place]:
-        """See the protocol."""
+        """Create a folder for the store file."""
         with folder() as path:
             yield Place(f"sqlite:{path / 'bench.db'}", path)
 
     def control(self, place: Place, seconds: float) -> float:
-        """See the protocol. A file beside the store's, so that the store stays empty."""
+        """Measure single small commits per second in another file, so that the store stays empty."""
         return commit_rate(place.folder, seconds)
 
     def kept(self, place: Place) -> int:
-        """See the protocol."""
+        """Return the size of the file after a checkpoint."""
         db = sqlite3.connect(Path(place.url.removeprefix("sqlite:")))
         db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         db.close()

@@ -1,1 +1,1 @@
-"""The service under load: what is asked of it, who listens meanwhile, and what they saw."""
+"""The service under load: requests, listeners, and their results."""

@@ -1,4 +1,4 @@
-"""What is asked of a service under load, and by whom: wrk, or a generator of ours that no answer holds up."""
+"""Requests to a service under load, sent by wrk or by an open-loop generator that does not wait for answers."""
 
 import json
 import random
@@ -19,16 +19,16 @@ NO_WRK = (
 )
 SCRIPT = Path(__file__).with_name("wrk.lua")
 CONNECTIONS = 64
-SPARE = 1.05  # wrk stops at a time, not at a number
+SPARE = 1.05  # because wrk stops after a time, not after a number
 DECISION = json.dumps({"decision": "approve", "reason": "as agreed"})
-# What a front end reads: one run, one approval, and now and then a page of either.
+# Reads of a front end: single runs and approvals, and sometimes a page of either.
 READS = (("/v1/runs/{run}", 10), ("/v1/approvals/{approval}", 8), ("/v1/runs?limit=20", 1),
          ("/v1/approvals?status=pending&limit=20", 1))  # fmt: skip
 Request = tuple[str, str, dict[str, str], str]
 
 
 class Asked(NamedTuple):
-    """What was asked at one rate, and how it was answered."""
+    """Requests at one rate, and their answers."""
 
     requests: int
     per_s: float
@@ -42,19 +42,19 @@ class Asked(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """Decisions and reads, each at a rate a second, for so long."""
+    """Decisions and reads, each at a rate per second for a time."""
 
     decisions: int
     reads: int
     seconds: int
 
     def targets(self) -> int:
-        """How many approvals it takes."""
+        """Number of approvals that the plan needs."""
         return int(self.decisions * self.seconds * SPARE) + 1
 
 
 def decisions(service: Service, targets: Sequence[Target]) -> list[Request]:
-    """Each target decided once, under a key of its own, of exactly what was shown."""
+    """Return one decision per target, with its own key and the version that was shown."""
     headers = {"Authorization": f"Bearer {service.approver}"}
     return [
         ("POST", f"/v1/approvals/{t.approval}/decision",
@@ -64,7 +64,7 @@ def decisions(service: Service, targets: Sequence[Target]) -> list[Request]:
 
 
 def reads(service: Service, targets: Sequence[Target], count: int) -> list[Request]:
-    """A mix of READS over these targets, the same each time."""
+    """Return a mix of READS over these targets, the same each time."""
     dice = random.Random(7)
     paths = dice.choices([path for path, _ in READS], [weight for _, weight in READS], k=count)
     headers = {"Authorization": f"Bearer {service.viewer}"}
@@ -72,12 +72,12 @@ def reads(service: Service, targets: Sequence[Target], count: int) -> list[Reque
 
 
 def wrk_is_here() -> bool:
-    """Can wrk be asked?"""
+    """True if wrk is installed."""
     return shutil.which(WRK) is not None
 
 
 def by_wrk(folder: Path, service: Service, plan: Plan, targets: Sequence[Target]) -> tuple[Asked, Asked]:
-    """Decisions and reads by a wrk each, side by side. Latency counts from when a request was really sent."""
+    """Send decisions and reads with one wrk each. Latency counts from the time a request was sent."""
     asked = {
         "decisions": (plan.decisions, decisions(service, targets[: plan.targets()])),
         "reads": (plan.reads, reads(service, targets, int(plan.reads * plan.seconds * SPARE) + 1)),
@@ -112,7 +112,7 @@ def _line(method: str, path: str, headers: dict[str, str], body: str) -> str:
 
 
 def open_loop(folder: Path, service: Service, plan: Plan, targets: Sequence[Target]) -> tuple[Asked, Asked]:
-    """The same by a process of ours, each request at its instant. Latency counts from when it was to be sent."""
+    """Send decisions and reads at fixed times. Latency counts from the time a request was due."""
     streams: list[dict[str, Any]] = [
         {"rate": plan.decisions, "requests": decisions(service, targets[: plan.decisions * plan.seconds])},
     ]

@@ -20,12 +20,12 @@ class Calls(asyncio.Protocol):
         self._transport: asyncio.WriteTransport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A caller is there."""
+        """Keep the connection of a new caller."""
         assert isinstance(transport, asyncio.WriteTransport)
         self._transport = transport
 
     def data_received(self, data: bytes) -> None:
-        """A request has arrived; the second packet of one is its body."""
+        """Handle a request. The second packet of a request is its body."""
         if not data.startswith(b"POST "):
             return
         os.write(self._record, b"%s %d\n" % (data.split(b" ", 2)[1].strip(b"/"), time.monotonic_ns()))
@@ -37,7 +37,7 @@ class Calls(asyncio.Protocol):
 
 
 async def serve(record: Path, answer_s: float) -> None:
-    """Serve until killed."""
+    """Serve calls until the process is killed."""
     file = os.open(record, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     loop = asyncio.get_running_loop()
     server = await loop.create_server(lambda: Calls(file, answer_s), "127.0.0.1", 0, backlog=1_000)

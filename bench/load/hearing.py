@@ -1,4 +1,4 @@
-"""The process that listens, as whoever measures sees it: opened, asked what it heard, closed."""
+"""The process of the listeners as the measurement uses it: open, check, close."""
 
 import json
 import subprocess
@@ -14,17 +14,17 @@ from bench.load.stack import Service
 
 
 class Audience:
-    """So many listeners."""
+    """A number of listeners."""
 
     def __init__(self, process: "subprocess.Popen[str]") -> None:
         self._process = process
 
     def reset(self) -> None:
-        """Delays count from here on."""
+        """Measure delays from now on."""
         self._ask("reset")
 
     def check(self, path: Path) -> dict[str, Any]:
-        """What they heard, once they have heard all; or after a minute and a half, what they missed."""
+        """Return the events received, once all have arrived, or the missing ones after a minute and a half."""
         return self._ask(f"check {path}")
 
     def _ask(self, words: str) -> dict[str, Any]:
@@ -40,7 +40,7 @@ class Audience:
 
 @contextmanager
 def listening(folder: Path, service: Service, runs: Sequence[Sequence[str]]) -> Iterator[Audience]:
-    """Listeners in a process of their own, every stream open; gone after the block."""
+    """Run listeners in another process for this block, with every stream open."""
     config = folder / "listeners.json"
     since = time.time_ns() // 1_000_000
     config.write_text(json.dumps({"url": service.url, "token": service.viewer, "runs": runs, "since": since}))
@@ -56,7 +56,7 @@ def listening(folder: Path, service: Service, runs: Sequence[Sequence[str]]) -> 
 
 
 def shared_out(targets: Sequence[Target], one: int, everything: int) -> list[list[str]]:
-    """`one` listeners of single runs, each of some that are decided one after the other; `everything` of all runs."""
+    """Return `one` listeners of single runs, each of several in turn, and `everything` listeners of all runs."""
     most = 6
     runs = [[t.run for t in targets[at::one]] for at in range(min(one, len(targets)))]
     return [each[:: max(1, len(each) // most)] for each in runs] + [[] for _ in range(everything)]

@@ -1,9 +1,9 @@
-"""The listeners in a process of their own: `python -m bench.load.listeners CONFIG`.
+"""The process of the listeners: `python -m bench.load.listeners CONFIG`.
 
-CONFIG is JSON: url, token, runs (a list of lists: each listener's runs, one after the other; an empty list listens to
-all runs). It says `ready` once every stream is open; each line on standard input is answered with one line of JSON:
-`check FILE` (the last event of each run) waits until everybody has heard all, and says what was missed and how late it
-was; `reset` forgets the delays so far.
+CONFIG is JSON: url, token, runs (a list of lists: each listener's runs in turn; an empty list listens to all runs). It
+prints `ready` when every stream is open. Each line on standard input gets one line of JSON. `check FILE` (the last
+event of each run) waits until every listener has all events, and reports missing events and delays. `reset` forgets
+the delays.
 """
 
 import asyncio
@@ -27,19 +27,19 @@ LOOK_S = 0.5
 
 
 class Delays:
-    """How many events were so many ms late."""
+    """A histogram of event delays in ms."""
 
     def __init__(self) -> None:
         self._counts = array("L", bytes(8 * (LATE_MAX + 1)))
         self.count = 0
 
     def note(self, ms: int) -> None:
-        """One more."""
+        """Add one delay to the histogram."""
         self._counts[min(max(ms, 0), LATE_MAX)] += 1
         self.count += 1
 
     def at(self, share: float) -> float:
-        """So many were not later than this."""
+        """Return how many events were not later than this."""
         left = share * self.count
         for ms, count in enumerate(self._counts):
             left -= count
@@ -48,7 +48,7 @@ class Delays:
         return 0.0
 
     def figures(self, name: str) -> Figures:
-        """In ms."""
+        """Return the figures in ms."""
         return {f"{name}_p50_ms": self.at(0.5), f"{name}_p99_ms": self.at(0.99), f"{name}_max_ms": self.at(1.0)}
 
 
@@ -56,7 +56,7 @@ _seconds: dict[bytes, int] = {}
 
 
 def _ms(text: bytes) -> int:
-    """An instant as events spell it, in ms since 1970."""
+    """Parse the time of an event into ms since 1970."""
     second = _seconds.get(text[:19])
     if second is None:
         second = _seconds[text[:19]] = int(datetime.fromisoformat(text[:19].decode() + "+00:00").timestamp()) * 1_000
@@ -64,7 +64,7 @@ def _ms(text: bytes) -> int:
 
 
 class Listener(asyncio.Protocol):
-    """One stream after the other; what it has heard of each run, in order and once."""
+    """One stream after the other, and the events received of each run in order and once."""
 
     def __init__(self, house: "House", runs: list[str]) -> None:
         self._house = house
@@ -86,7 +86,7 @@ class Listener(asyncio.Protocol):
         return self._runs[self._at] if not self.all else ""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Ask."""
+        """Send the request of the stream."""
         assert isinstance(transport, asyncio.Transport)
         self._transport, self._head = transport, False
         self._raw.clear()
@@ -96,7 +96,7 @@ class Listener(asyncio.Protocol):
         transport.write(f"{head}Authorization: Bearer {self._house.token}\r\n\r\n".encode())
 
     def data_received(self, data: bytes) -> None:
-        """Take the frames out of the chunks."""
+        """Parse the frames of the chunks."""
         self._raw += data
         if not self._head:
             head, sep, rest = bytes(self._raw).partition(b"\r\n\r\n")
@@ -123,7 +123,7 @@ class Listener(asyncio.Protocol):
         if end >= 0:
             self._frames(bytes(self._text[: end + 2]))
             del self._text[: end + 2]
-        if over and self._transport is not None:  # as the stream of a run does with its run: on to the next one
+        if over and self._transport is not None:  # continue with the next run, as when a run's stream ends
             self._transport.close()
 
     def _frames(self, text: bytes) -> None:
@@ -139,17 +139,17 @@ class Listener(asyncio.Protocol):
             run, seq = match[2].decode(), int(match[4])
             before = self.heard.get(run)
             if before is None and not self.all:
-                before = 0  # a run's stream begins with its history
+                before = 0  # because a run's stream starts with its history
             if before is not None and seq != before + 1:
                 self.wrong.append(f"{run}: {seq} after {before}, {'all runs' if self.all else 'its own stream'}")
             self.heard[run] = seq
             self.frames += 1
             at = _ms(match[3])
-            if at > self._house.since:  # what was there before is history, and no news
+            if at > self._house.since:  # earlier events are not new
                 delays.note(now - at)
 
     def connection_lost(self, _error: Exception | None) -> None:
-        """Go on with the next run."""
+        """Continue with the next run."""
         if self._house.closing:
             return
         if self.all:
@@ -166,16 +166,16 @@ class Listener(asyncio.Protocol):
             self.opened.set_exception(RuntimeError(why))
 
     def close(self) -> None:
-        """Go away, as a browser does."""
+        """Disconnect without notice, as a browser does."""
         if self._transport is not None:
             self._transport.abort()
 
     def missed(self, last: dict[str, int], first: dict[str, int]) -> int:
-        """Events not heard: of the runs it has come to, or of all since it came."""
+        """Return events not received: of its runs so far, or of all runs since it connected."""
         return sum(last[run] - seq for run, seq in self.behind(last, first).items())
 
     def behind(self, last: dict[str, int], first: dict[str, int]) -> dict[str, int]:
-        """Runs of which it has not heard all, and the last event of each that it has."""
+        """Return runs with missing events, and the last event received of each."""
         runs = last if self.all else self._runs[: self._at + 1]
         heard = {run: self.heard.get(run, first[run] if self.all else 0) for run in runs}
         return {run: seq for run, seq in heard.items() if seq < last[run]}
@@ -195,7 +195,7 @@ class House:
         self.listeners = [Listener(self, runs) for runs in config["runs"]]
 
     def connect(self, listener: Listener) -> None:
-        """Open its next stream."""
+        """Open the listener's next stream."""
         task = asyncio.get_running_loop().create_task(self._connect(listener))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -207,7 +207,7 @@ class House:
             listener.wrong.append(str(error))
 
     async def begin(self) -> None:
-        """Open all streams."""
+        """Open the streams of all listeners."""
         for at in range(0, len(self.listeners), 50):
             some = self.listeners[at : at + 50]
             for listener in some:
@@ -215,7 +215,7 @@ class House:
             await asyncio.gather(*(listener.opened for listener in some))
 
     def reset(self) -> Figures:
-        """The delays of what comes from now on."""
+        """Measure delays from now on."""
         found = self._delays()
         self.delays_run, self.delays_all = Delays(), Delays()
         return found
@@ -224,8 +224,8 @@ class House:
         return {**self.delays_run.figures("sse_run"), **self.delays_all.figures("sse_all")}
 
     async def check(self, path: str) -> dict[str, Any]:
-        """Wait until everybody has heard everything; what was missed and what was wrong."""
-        told = json.loads(Path(path).read_text())  # noqa: ASYNC240 - nothing else is to be done meanwhile
+        """Wait until every listener has all events. Returns missing events and errors."""
+        told = json.loads(Path(path).read_text())  # noqa: ASYNC240 - the loop has no other work
         last, first = told["last"], told["first"]
         end = time.monotonic() + PATIENCE_S
         while missed := sum(each.missed(last, first) for each in self.listeners):
@@ -247,7 +247,7 @@ class House:
         }
 
     def close(self) -> None:
-        """All go away."""
+        """Disconnect all listeners at once."""
         self.closing = True
         for listener in self.listeners:
             listener.close()

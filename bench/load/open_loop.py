@@ -1,8 +1,8 @@
-"""Requests at fixed instants, whatever the service does: `python -m bench.load.open_loop CONFIG`.
+"""Requests at fixed times, however slow the service is: `python -m bench.load.open_loop CONFIG`.
 
-CONFIG is JSON: url, and `streams`, each of which has a rate a second and its requests: [method, path, headers, body].
-What a request took is counted from the instant it was to be sent at, so a service that stalls is not spared the
-requests that would have come meanwhile (no coordinated omission). Prints one line of JSON.
+CONFIG is JSON: url, and `streams`, each with a rate per second and its requests: [method, path, headers, body]. Latency
+counts from the time a request was due, so a stalled service also delays the requests behind it (no coordinated
+omission). Prints one line of JSON.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ LEAD_S = 0.2
 
 
 class Connection(asyncio.Protocol):
-    """One request after the other, answered whole."""
+    """A connection that sends one request after the other."""
 
     def __init__(self) -> None:
         self._transport: asyncio.Transport | None = None
@@ -32,12 +32,12 @@ class Connection(asyncio.Protocol):
         self.open = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Ready."""
+        """Mark the connection as open."""
         assert isinstance(transport, asyncio.Transport)
         self._transport, self.open = transport, True
 
     def ask(self, request: bytes) -> "asyncio.Future[int]":
-        """Send it; the status of the answer."""
+        """Send a request and return the status of its answer."""
         assert self._transport is not None
         self._answer = asyncio.get_running_loop().create_future()
         self._raw.clear()
@@ -46,7 +46,7 @@ class Connection(asyncio.Protocol):
         return self._answer
 
     def data_received(self, data: bytes) -> None:
-        """Until the answer is whole."""
+        """Read until the answer is complete."""
         self._raw += data
         if self._length < 0:
             end = self._raw.find(b"\r\n\r\n")
@@ -59,19 +59,19 @@ class Connection(asyncio.Protocol):
             self._answer.set_result(int(self._raw[9:12]))
 
     def connection_lost(self, error: Exception | None) -> None:
-        """An answer that was still to come does not come."""
+        """Fail the request that waits for an answer."""
         self.open = False
         if self._answer is not None and not self._answer.done():
             self._answer.set_result(0)
 
     def close(self) -> None:
-        """Let go."""
+        """Close the connection to the service."""
         if self._transport is not None:
             self._transport.close()
 
 
 class Stream:
-    """Requests of one kind, at one rate."""
+    """Requests of one kind at one rate."""
 
     def __init__(self, url: str, rate: float, requests: list[list[Any]]) -> None:
         parts = urlsplit(url)
@@ -84,7 +84,7 @@ class Stream:
         self.statuses: Counter[int] = Counter()
 
     async def run(self, begin: float) -> None:
-        """Send all of them, each at its instant, and wait for the answers."""
+        """Send each request at its time, and wait for the answers."""
         loop = asyncio.get_running_loop()
         tasks: list[asyncio.Task[None]] = []
         for n, request in enumerate(self._requests):
@@ -104,7 +104,7 @@ class Stream:
                 connection = await self._connection()
                 status = await connection.ask(request)
         except (OSError, TimeoutError):
-            pass  # counted as an answer that did not come
+            pass  # counted as a missing answer
         else:
             if connection.open:
                 self._idle.append(connection)
@@ -120,7 +120,7 @@ class Stream:
         return made
 
     def figures(self, seconds: float) -> dict[str, Any]:
-        """What was seen."""
+        """Return the counts and latencies."""
         return {
             "count": len(self.took_ms),
             "per_s": len(self.took_ms) / seconds,
@@ -139,7 +139,7 @@ def _bytes(host: str, method: str, path: str, headers: dict[str, str], body: str
 
 
 async def main(config: dict[str, Any]) -> None:
-    """Send everything."""
+    """Send every request of the configuration."""
     streams = [Stream(config["url"], each["rate"], each["requests"]) for each in config["streams"]]
     begin = asyncio.get_running_loop().time() + LEAD_S
     await asyncio.gather(*(stream.run(begin) for stream in streams))

@@ -1,4 +1,4 @@
-"""A store in which many runs wait for a person, and what a client has to know of each."""
+"""A store with many runs that wait for a decision, and the facts that a client needs of each."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -12,13 +12,13 @@ from outlast.service.conditional import etag
 from outlast.store.port import Store
 
 TENANT = "bench"
-STARTS = 200  # at once
+STARTS = 200  # at the same time
 PAGE = 1_000
 LOOK_S = 0.1
 
 
 class Target(NamedTuple):
-    """A run that waits, and what a decision about it names."""
+    """A waiting run, and the values that a decision about it contains."""
 
     run: str
     approval: str
@@ -26,7 +26,7 @@ class Target(NamedTuple):
 
 
 async def prepare(url: str, count: int) -> list[Target]:
-    """Start so many refunds and have them walked to their approval; answers them in the order of their start."""
+    """Start refunds and execute them up to their approval. Returns them in order."""
     runs = [f"refund-{n:06d}" for n in range(count)]
     async with opened(url) as store:
         async with served(store, refunds):
@@ -54,13 +54,13 @@ async def _approvals(store: Store) -> AsyncIterator[Approval]:
 
 
 async def until(store: Store, status: str, count: int) -> None:
-    """Return when so many runs have this status."""
+    """Return when this many runs have the status."""
     while (await store.tally(RUN, TENANT, "status")).get(status, 0) < count:  # noqa: ASYNC110 - perhaps elsewhere
         await asyncio.sleep(LOOK_S)
 
 
 async def all_ended(store: Store) -> None:
-    """Return when every run whose approval was decided has ended."""
+    """Return when every decided run has ended."""
     while True:
         decided, runs = await store.tally(APPROVAL, TENANT, "status"), await store.tally(RUN, TENANT, "status")
         if decided.get("approved", 0) == runs.get("completed", 0):
@@ -69,13 +69,13 @@ async def all_ended(store: Store) -> None:
 
 
 async def last_events(store: Store, targets: list[Target]) -> dict[str, int]:
-    """The number of the last event of each run."""
+    """Return the number of the last event of each run."""
     rows = await store.load_many(RUN, [(TENANT, target.run) for target in targets])
     return {row.run: row.seq for row in rows if isinstance(row, Run)}
 
 
 async def decision_to_next(store: Store, targets: list[Target]) -> list[float]:
-    """ms from each decision, as its row says it, to the event with which the next node began."""
+    """Return ms from each stored decision to the event with which the next node began."""
     found: list[float] = []
     for target in targets:
         (approval,) = await store.rows(APPROVAL, (TENANT, target.run))

@@ -1,4 +1,4 @@
-"""A receiver of webhooks on this machine, which accepts everything, and a subscription that leads there."""
+"""A receiver of webhooks on this machine that accepts everything, and a subscription to it."""
 
 import asyncio
 import threading
@@ -16,26 +16,26 @@ from outlast.runtime.port import Actor
 
 
 class Accepts(BaseHTTPRequestHandler):
-    """Of any tenant."""
+    """A request handler that accepts events of any tenant."""
 
     protocol_version = "HTTP/1.1"
 
     def do_POST(self) -> None:
-        """Read it and say that it has come."""
+        """Read the event and answer that it arrived."""
         self.got(self.rfile.read(int(self.headers["content-length"])))
         self.send_response(204)
         self.end_headers()
 
     def got(self, body: bytes) -> None:
-        """An event: nothing to note here."""
+        """Ignore the event; subclasses record it."""
 
     def log_message(self, *args: object) -> None:
-        """Say nothing."""
+        """Suppress the server's own log lines."""
 
 
 @contextmanager
 def told(place: Place) -> Iterator[None]:
-    """One subscription, its receiver, and a dispatcher in a process of its own."""
+    """Run one subscription, its receiver, and a dispatcher in another process."""
     with receiving(Accepts) as url:
         asyncio.run(subscribe(place.url, TENANT, url))
         with dispatching(place.url, place.folder / "dispatcher.txt"):
@@ -44,7 +44,7 @@ def told(place: Place) -> Iterator[None]:
 
 @contextmanager
 def receiving(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
-    """The URL of a receiver, which answers in threads of this process."""
+    """Yield the URL of a receiver that answers in threads of this process."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     server.daemon_threads = True
     thread = threading.Thread(target=server.serve_forever, daemon=True)
@@ -58,7 +58,7 @@ def receiving(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
 
 
 async def subscribe(store_url: str, tenant: str, url: str) -> None:
-    """Every event of a tenant, from now on, is told there."""
+    """Subscribe the receiver to every event of a tenant from now on."""
     async with opened(store_url) as store:
         ops = Operations(store, tenant=tenant, actor=Actor(ACTOR, EVERY_ROLE, (), person=True), workflows={})
         ops.webhooks.reach = AddressPolicy.of(private=True, plain=True)

@@ -1,4 +1,4 @@
-"""One service under load, from its start to its end: idle, with listeners, under load, and alone again."""
+"""One service from start to end: idle, with listeners, under load, and idle again."""
 
 import asyncio
 import json
@@ -20,9 +20,9 @@ from bench.usage import tree
 
 MB = 1_000_000
 IDLE_PER_S = 5
-PARTS = 10  # of the time under load: memory is shown after each
-SAMPLED = 2_000  # decisions whose next node is looked up
-SETTLE_S = 5.0  # until what is under way has come to its end
+PARTS = 10  # parts of the time under load, with the memory after each
+SAMPLED = 2_000  # number of decisions to sample
+SETTLE_S = 5.0  # until requests in flight have ended
 NEXT_GATE_MS, NEXT_AIM_MS = 5_000, 50
 ASKED = (("decision", "decisions"), ("read", "reads"))
 GOALS = (
@@ -62,21 +62,21 @@ GOALS = (
 
 
 class Sizes(NamedTuple):
-    """How much of everything."""
+    """Sizes of the load: runs, listeners, rates and times."""
 
     idle: int
     wrk: Plan
     open: Plan
-    """A quarter of it: how long requests take where the machine is not full."""
+    """A quarter of the load: latency on a machine that is not full."""
     runs: int
     everything: int
     stay: int
-    """Approvals that nobody decides: they wait beside the others."""
+    """Approvals without a decision, which wait beside the others."""
     settle_s: float = SETTLE_S
 
     @classmethod
     def of(cls, size: Size) -> "Sizes":
-        """Of a measurement."""
+        """Return the sizes of a measurement."""
         if size is Size.TINY:
             return cls(4, Plan(25, 25, 1), Plan(25, 25, 1), 16, 4, 10, 0.3)
         return cls(
@@ -85,12 +85,12 @@ class Sizes(NamedTuple):
         )  # fmt: skip
 
     def targets(self) -> int:
-        """Approvals that are prepared."""
+        """Number of approvals to prepare."""
         return self.idle + self.wrk.targets() + self.open.targets() + self.stay
 
 
 def measure(size: Size, place: Place, *, processes: int) -> Figures:
-    """Everything; HTTP in so many processes."""
+    """Measure all phases, with HTTP in this many processes."""
     sizes = Sizes.of(size)
     if size is not Size.TINY and not asking.wrk_is_here():
         sys.exit(asking.NO_WRK)
@@ -103,7 +103,7 @@ def measure(size: Size, place: Place, *, processes: int) -> Figures:
 
 
 class _Session:
-    """What is done with one service, in order."""
+    """The phases of one service, in order."""
 
     def __init__(self, place: Place, service: stack.Service, sizes: Sizes, targets: list[Target]) -> None:
         self._place = place
@@ -116,7 +116,7 @@ class _Session:
         self._found: Figures = {}
 
     def run(self) -> Figures:
-        """The phases."""
+        """Run the phases and return the figures."""
         plan = Plan(IDLE_PER_S, 0, max(1, self._sizes.idle // IDLE_PER_S))
         idle, _ = asking.open_loop(self._place.folder, self._service, plan, self._idle)
         self._found |= {"idle_decision_p50_ms": idle.p50_ms, "idle_decision_p99_ms": idle.p99_ms}
@@ -164,7 +164,7 @@ class _Session:
         return [*by_wrk, *by_open]
 
     def _memory(self, samples: Sequence[int], requests: int) -> None:
-        """At each tenth of the time; and what it grew by from the third tenth on, when all buffers have been used."""
+        """Record memory at each tenth of the time, and its growth from the third tenth on, when buffers are full."""
         for part in range(PARTS + 1):
             at = samples[min(part * len(samples) // PARTS, len(samples) - 1)]
             self._found[f"memory_{part * 100 // PARTS:03d}_mb"] = at / MB
@@ -172,7 +172,7 @@ class _Session:
         self._found["memory_grows_b"] = (samples[-1] - early) / (requests * 0.7)
 
     async def _ended(self) -> None:
-        """Return once every run that was decided has ended; wrk drops what is under way at its end."""
+        """Return when every decided run has ended. wrk drops requests in flight at its end."""
         async with opened(self._place.url) as store:
             await asyncio.sleep(self._sizes.settle_s / 5)
             await all_ended(store)
@@ -194,7 +194,7 @@ async def _now(url: str, targets: list[Target]) -> dict[str, int]:
 
 @contextmanager
 def _sampled(look: Callable[[], int], seconds: float) -> Iterator[list[int]]:
-    """What `acknowledge` answers, over and over while the block runs."""
+    """Collect the results of the function repeatedly while the block runs."""
     found, end = [look()], threading.Event()
 
     def sample() -> None:

@@ -1,4 +1,4 @@
-"""`outlast serve` as a process of its own, with credentials."""
+"""`outlast serve` in another process, with credentials."""
 
 import json
 import os
@@ -19,21 +19,21 @@ PATIENCE_S = 30
 
 
 class Service(NamedTuple):
-    """One that answers."""
+    """A running service."""
 
     url: str
     pid: int
-    approver: str  # the token of a person who may decide
-    viewer: str  # of one who may look
+    approver: str  # token of an approver
+    viewer: str  # token of a reader
 
     def resident(self) -> int:
-        """The bytes of memory that it holds, and those that it has begun."""
+        """Return the memory of the service and of the processes it started, in bytes."""
         return resident_tree(self.pid)
 
 
 @contextmanager
 def serving(store: str, log: Path, *, processes: int) -> Iterator[Service]:
-    """The service over a store, HTTP in so many processes. What they log goes to a file."""
+    """Run the service over a store with this many HTTP processes. Its logs go to a file."""
     approver, first = new_token("ana@bench.example", tenant=TENANT, roles=["approver", "finance"], person=True)
     viewer, second = new_token("eve@bench.example", tenant=TENANT, roles=["viewer"], person=True)
     env = {name: value for name, value in os.environ.items() if not name.startswith("OUTLAST_")}
@@ -50,7 +50,7 @@ def serving(store: str, log: Path, *, processes: int) -> Iterator[Service]:
 
 @contextmanager
 def dispatching(store: str, log: Path) -> Iterator[None]:
-    """`outlast dispatcher` over a store, which may send to this machine."""
+    """Run `outlast dispatcher` over a store. It may send to this machine."""
     allowed = {"OUTLAST_WEBHOOKS__ALLOW_PRIVATE": "true", "OUTLAST_WEBHOOKS__ALLOW_HTTP": "true"}
     with log.open("a") as file, _command(file, {**os.environ, **allowed}, "--store", store, "-q", "dispatcher"):
         yield

@@ -1,4 +1,4 @@
-"""What is served under load: a refund that a person decides, and that is paid in the node behind the decision."""
+"""The workflow under load: a refund with an approval, paid in the next node."""
 
 from datetime import timedelta
 from typing import Literal
@@ -11,7 +11,7 @@ WITHIN = timedelta(hours=96)
 
 
 class Refund(BaseModel):
-    """The state of a measured run."""
+    """State of a measured run."""
 
     order_id: str
     cents: int
@@ -23,13 +23,13 @@ refunds = Workflow("bench-refund", state=Refund, outcome=lambda state: state.rec
 
 @activity(key="refund/{order_id}", once_per="run", no_undo="a bench changes nothing")
 async def refund(order_id: str, cents: int) -> str:
-    """A write whose receiver is this process."""
+    """Make an effect whose receiver is this process."""
     return f"receipt-{order_id}-{cents}"
 
 
 @refunds.node(start=True)
 async def review(ctx: Context[Refund]) -> Literal["pay"]:
-    """Put it to a person; nothing holds the run meanwhile."""
+    """Request an approval. The run is parked while it waits."""
     plan = refund.plan(ctx.state.order_id, ctx.state.cents)
     decision = await ctx.approval(plan, summary=f"Refund {ctx.state.cents}", by=role("finance"), within=WITHIN)
     if not decision.approved:
@@ -39,5 +39,5 @@ async def review(ctx: Context[Refund]) -> Literal["pay"]:
 
 @refunds.node
 async def pay(ctx: Context[Refund]) -> None:
-    """The next node: the one that decisions are timed to."""
+    """Pay in the next node, to which decisions are timed."""
     ctx.state.receipt = await ctx.do(refund, ctx.state.order_id, ctx.state.cents)

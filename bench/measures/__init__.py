@@ -1,1 +1,1 @@
-"""One file for each measurement: its goals, its repeats at most, and `measure`, which gives the figures."""
+"""One file for each measurement: its goals, its maximum of repeats, and `measure`, which returns the figures."""

@@ -1,4 +1,4 @@
-"""A cold start: the command's help, the author's imports, and what an installation brings with it."""
+"""A cold start: the command's help, the author's imports, and the size of an installation."""
 
 import os
 import subprocess
@@ -14,7 +14,7 @@ from bench.engines import Setup
 from bench.figures import Figures, Goal, Size
 
 REPEATS = 5
-STORES = ("sqlite",)  # it has nothing to do with a store
+STORES = ("sqlite",)  # independent of the store
 MEGA = 1_000_000
 GOALS = (
     Goal("help_s", "s", gate=0.3, digits=3),
@@ -34,7 +34,7 @@ print(time.perf_counter() - begun)
 
 
 def measure(size: Size, setup: Setup) -> Figures:
-    """Fresh interpreters each time; the files are in the system's cache from the first repeat on."""
+    """Start new interpreters. The files are in the system's cache from the first repeat on."""
     brought = [distribution(name) for name in _closure("outlast")]
     found = {
         "import_s": float(_python("-c", IMPORT)),
@@ -54,7 +54,7 @@ def _python(*arguments: str) -> str:
 
 
 def _closure(root: str) -> set[str]:
-    """The distributions an installation brings, extras and the development groups left out."""
+    """Return the distributions of an installation, without extras and development groups."""
     found: set[str] = set()
     ahead = [root]
     while ahead:
@@ -63,7 +63,7 @@ def _closure(root: str) -> set[str]:
             continue
         try:
             needs = distribution(name).requires or []
-        except PackageNotFoundError:  # of another platform or Python
+        except PackageNotFoundError:  # for another platform or Python
             continue
         found.add(name)
         wanted = (Requirement(line) for line in needs)
@@ -72,7 +72,7 @@ def _closure(root: str) -> set[str]:
 
 
 def _bytes(brought: Distribution) -> int:
-    """What its files take, without compiled bytecode; of an editable installation, the package's sources."""
+    """Return the size of a distribution without bytecode; of an editable installation, the package's sources."""
     if brought.name == "outlast":
         return sum(path.stat().st_size for path in Path(outlast.__file__).parent.rglob("*.py"))
     paths = [str(brought.locate_file(file)) for file in brought.files or () if file.suffix != ".pyc"]

@@ -1,4 +1,4 @@
-"""The raw commit rate of the store, alone: what every other figure is to be read beside."""
+"""The commit rate of the bare store, the reference for every other figure."""
 
 from bench.engines import Setup
 from bench.figures import Figures, Goal, Size
@@ -8,6 +8,6 @@ GOALS = (Goal("control_per_s", "commits/s"),)
 
 
 def measure(size: Size, setup: Setup) -> Figures:
-    """One connection, one small row a commit."""
+    """Commit one small row at a time over one connection."""
     with setup.engine.place() as place:
         return {"control_per_s": setup.engine.control(place, size.of(200, 50, 5) / 100)}

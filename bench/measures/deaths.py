@@ -1,4 +1,4 @@
-"""Kill the only worker 0 to 3 times while its runs are in a call of 1 s; time until all are done. And one killer."""
+"""Kill the only worker 0 to 3 times while its runs are in a call of 1 s, and measure the time to completion."""
 
 import asyncio
 import time
@@ -22,7 +22,7 @@ SHORT = Liveness(heartbeat_window=3 * SECOND, heartbeat_every=1 * SECOND)
 TINY = Liveness(heartbeat_window=600, heartbeat_every=200)
 CALL_MS = 1_000
 DEATHS = (0, 1, 2, 3)
-LIVES_MAX = 40  # of the workers that one run kills
+LIVES_MAX = 40  # lease of the workers that one run kills
 LOOK_S = 0.02
 NS = 1_000_000_000
 COUNTS = ("few", "many")  # 80 and 2,000 runs
@@ -42,15 +42,18 @@ GOALS = (
 
 
 class Found(NamedTuple):
-    """Seconds since the last kill (without one: since the start)."""
+    """Seconds since the last kill, or since the start without one."""
 
     done: float
-    taken: list[float]  # of each run that the killed worker held, until its call was made again
+    taken: list[float]  # for each run of the killed worker, until its call was repeated
 
 
 def measure(size: Size, setup: Setup) -> Figures:
-    """Leases of 3 s. `taken`: from the last kill to the next call of each run that the killed worker held. `killer`:
-    80 runs, one of which kills each worker that calls for it."""
+    """Measure with leases of 3 s, and once with a run that kills its workers.
+
+    `taken` is the time from the last kill to the next call of each run of the killed worker. `killer`: 80 runs, one of
+    which kills each worker that makes its call.
+    """
     live = TINY if size is Size.TINY else SHORT
     found: Figures = {}
     for name, count in zip(COUNTS, (size.of(80, 80, 3), size.of(2_000, 200, 3)), strict=True):
@@ -65,7 +68,7 @@ def measure(size: Size, setup: Setup) -> Figures:
 
 
 class _Heard:
-    """The lines of one worker process, read by a thread: a full pipe would hold the worker up."""
+    """The lines of one worker process, read by a thread because a full pipe would block the worker."""
 
     def __init__(self, process: Process) -> None:
         self.lines: list[Line] = []
@@ -81,15 +84,15 @@ class _Heard:
             pass
 
     def called(self) -> dict[str, int]:
-        """When each run's first call was made here."""
+        """Return when each run's first call was made here."""
         return {line.run: line.at_ns for line in reversed(list(self.lines)) if not line.run.endswith("/end")}
 
     def ends(self) -> dict[str, int]:
-        """When each run came to its last node here."""
+        """Return when each run reached its last node here."""
         return {line.run.removesuffix("/end"): line.at_ns for line in list(self.lines) if line.run.endswith("/end")}
 
     def kill(self) -> int:
-        """Kill the worker; answers when (monotonic ns)."""
+        """Kill the worker and return the time (monotonic ns)."""
         at = time.monotonic_ns()
         self.process.kill()
         self._thread.join()
@@ -97,7 +100,7 @@ class _Heard:
 
     @property
     def is_over(self) -> bool:
-        """True once the worker is dead and all it said was read."""
+        """True once the worker is dead and all its output was read."""
         return not self._thread.is_alive()
 
 
@@ -130,7 +133,7 @@ def _killed(engine: Engine, live: Liveness, count: int, deaths: int) -> Found:
 
 
 def _killer(engine: Engine, live: Liveness, count: int) -> Figures:
-    """One of `count` runs kills each worker that calls for it; a supervisor starts the next worker at once."""
+    """Run `count` runs, one of which kills its workers. A supervisor starts the next worker at once."""
     with engine.place() as place:
         asyncio.run(_start(place.url, count - 1))
         asyncio.run(_start(place.url, 1, first=count - 1, ms=-1))
@@ -144,7 +147,7 @@ def _killer(engine: Engine, live: Liveness, count: int) -> Figures:
                     time.sleep(LOOK_S)
                     beside.look(heard)
                 deaths += heard.is_over
-                beside.look(heard)  # at the lines that came between the last look and its death
+                beside.look(heard)  # lines between the last read and the kill
     took = [(at - since) / NS for at in beside.ends.values()]
     return {
         "killer_deaths": deaths,
@@ -155,7 +158,7 @@ def _killer(engine: Engine, live: Liveness, count: int) -> Figures:
 
 
 class _Beside:
-    """Progress of a trial: ends of the innocent runs, and when the killer was poisoned."""
+    """Progress of a trial: ends of the other runs, and the time at which the killer was quarantined."""
 
     def __init__(self, url: str, killer: str, others: int) -> None:
         self.ends: dict[str, int] = {}
@@ -164,11 +167,11 @@ class _Beside:
 
     @property
     def is_over(self) -> bool:
-        """True once the killer is poisoned and all others have ended."""
+        """True once the killer is quarantined and all other runs have ended."""
         return bool(self.poisoned_at) and len(self.ends) == self._others
 
     def look(self, heard: _Heard) -> None:
-        """Take in what this worker has said, and whether the killer was found."""
+        """Read the worker's output, and check if the killer is quarantined."""
         self.ends = heard.ends() | self.ends
         if not self.poisoned_at and asyncio.run(_is_poisoned(self._url, self._killer)):
             self.poisoned_at = time.monotonic_ns()

@@ -1,4 +1,4 @@
-"""A person decides, in the worker's own process: from the acknowledgement to the first line of the next node."""
+"""A decision in the worker's process: from the acknowledgement to the first line of the next node."""
 
 import asyncio
 
@@ -13,8 +13,8 @@ GOALS = goals(gate_ms=50)
 
 
 def measure(size: Size, setup: Setup) -> Figures:
-    """One decision after the other; each waits until its run has gone on."""
-    reached.clear()  # of an earlier measurement of this process
+    """Make one decision after the other. Each waits until its run has continued."""
+    reached.clear()  # left by an earlier measurement of this process
     with setup.engine.place() as place:
         return asyncio.run(_decide(size.of(1_000, 200, 5), place.url))
 

@@ -1,4 +1,4 @@
-"""A person decides in one process, the worker is another: from the acknowledgement to the next node's first line."""
+"""A decision in another process than the worker: from the acknowledgement to the first line of the next node."""
 
 import asyncio
 
@@ -13,7 +13,7 @@ GOALS = goals(gate_ms=500)
 
 
 def measure(size: Size, setup: Setup) -> Figures:
-    """One decision after the other; the worker says when each run's next node has begun, by the clock both share."""
+    """Make one decision after the other. The worker prints when each next node begins, by the shared clock."""
     with setup.engine.place() as place, worker_process(place.url, asking) as process:
         return asyncio.run(_decide(size.of(1_000, 150, 3), place.url, process))
 

@@ -1,4 +1,4 @@
-"""One tenant's backlog of 20,000 due runs, or untold events: how long another one's runs and events take beside it."""
+"""A backlog of one tenant (20,000 due runs or undelivered events), and the latency of another tenant beside it."""
 
 import asyncio
 import json
@@ -19,16 +19,15 @@ from outlast.engine import commands
 from outlast.store.port import Store
 
 REPEATS = 1
-PLACES = 100  # of the worker, as it has them unless told otherwise
-EVERY_S = 0.05  # the other tenant starts a run so often
-MET = 20  # of its runs, until the worker knows that there is another tenant; they are told apart
+PLACES = 100  # the worker's default concurrency
+EVERY_S = 0.05  # pause between two starts of the other tenant
+MET = 20  # its first runs, before the worker knows the other tenant; reported separately
 CALL_MS = 500
 FLOODS, OTHER = "floods", "other"
 LOOK_S = 0.05
 PATIENCE_S = 600
 KINDS = {"busy": 0, "calls": CALL_MS}
-"""How long the one call of each run takes: none, so that the worker's CPU is what there is too little of; or long, so
-that its places are."""
+"""Duration of the one call of each run: zero, so that the worker's CPU is scarce, or long, so that its capacity is."""
 SPANS = ("first", "end")
 TIMES_AIM = 2
 GOALS = (
@@ -51,8 +50,10 @@ GOALS = (
 
 
 def measure(size: Size, setup: Setup) -> Figures:
-    """Alone on a store and a worker, or dispatcher, of its own; then on others, beside the backlog. What is left of it
-    at the end is not 0, or the other tenant was alone for a while."""
+    """Measure the other tenant alone, then beside the backlog, on separate stores.
+
+    Some of the backlog must be left at the end, otherwise the other tenant was alone for a while.
+    """
     backlog, runs = size.of(20_000, 5_000, 40), size.of(200, 50, 3)
     found: Figures = {"backlog": backlog}
     for kind, ms in KINDS.items():
@@ -83,7 +84,7 @@ def _shares(name: str, took: list[float]) -> Figures:
 
 
 async def _flood(url: str, runs: int, ms: int) -> None:
-    """So many runs of one tenant are due; nobody walks them yet."""
+    """Start due runs of one tenant without a worker."""
     async with opened(url) as store:
         for at in range(0, runs, STARTS):
             await asyncio.gather(*(_start(store, FLOODS, n, ms) for n in range(at, min(at + STARTS, runs))))
@@ -94,7 +95,7 @@ async def _start(store: Store, tenant: str, n: int, ms: int) -> None:
 
 
 async def _starts(store: Store, runs: int, ms: int) -> None:
-    """One after the other, each at its instant, whatever became of those before."""
+    """Start runs one after the other at fixed times, however slow earlier ones are."""
     begun, under_way = time.monotonic(), set[asyncio.Task[None]]()
     for n in range(runs):
         await asyncio.sleep(max(0.0, begun + n * EVERY_S - time.monotonic()))
@@ -104,8 +105,10 @@ async def _starts(store: Store, runs: int, ms: int) -> None:
 
 
 async def _walked(url: str, runs: int, ms: int) -> tuple[tuple[list[float], list[float]], int]:
-    """ms from the start of each of the other tenant's runs to its first walk, and to its end; and how many of the
-    flood have not ended."""
+    """Return ms from the start of each of the other tenant's runs to its first execution and to its end.
+
+    Also returns how many runs of the flood have not ended.
+    """
     async with opened(url) as store:
         await _starts(store, runs, ms)
         async with asyncio.timeout(PATIENCE_S):
@@ -124,14 +127,14 @@ async def _walked(url: str, runs: int, ms: int) -> tuple[tuple[list[float], list
 
 
 class _Heard:
-    """How many ms each event of the other tenant took to its receiver, and how many there were of the flood."""
+    """Delays of the other tenant's events at its receiver, and the number of events of the flood."""
 
     def __init__(self) -> None:
         self.took: dict[str, float] = {}
         self.flood = 0
 
     def handler(self) -> type[Accepts]:
-        """A receiver that notes it."""
+        """Return a receiver that records the events."""
 
         heard = self
 
@@ -150,7 +153,7 @@ class _Heard:
 
 @contextmanager
 def _hearing(place: Place) -> Iterator[_Heard]:
-    """A receiver for both tenants, and a subscription of each."""
+    """Run a receiver for both tenants, with a subscription of each."""
     heard = _Heard()
     with receiving(heard.handler()) as url:
         for tenant in (FLOODS, OTHER):
@@ -159,7 +162,7 @@ def _hearing(place: Place) -> Iterator[_Heard]:
 
 
 async def _told(url: str, runs: int, heard: _Heard) -> list[float]:
-    """ms from each event of the other tenant, the start of a run, to its receiver."""
+    """Return ms from the start of each of the other tenant's runs to the arrival of its event."""
     async with opened(url) as store, asyncio.timeout(PATIENCE_S):
         await _starts(store, runs, 0)
         while len(heard.took) < runs:  # noqa: ASYNC110 - in threads

@@ -1,4 +1,4 @@
-"""Steps a second with 1,000, 10,000 and 100,000 runs in the store, half of them ended, half of them waiting."""
+"""Steps per second with 1,000, 10,000 and 100,000 runs in the store, half of them ended and half waiting."""
 
 import asyncio
 from statistics import median
@@ -12,7 +12,7 @@ from bench.steps import STEPS, walk
 
 REPEATS = 1
 SIZES = ("1k", "10k", "100k")
-ROUNDS = 3  # at each size; the median counts
+ROUNDS = 3  # repeats at each size; the median counts
 GOALS = (
     *(Goal(f"steps_per_s_{name}", "steps/s") for name in SIZES),
     Goal("least_of_most", "", gate=0.7, least=True, digits=2),
@@ -20,7 +20,7 @@ GOALS = (
 
 
 def measure(size: Size, setup: Setup) -> Figures:
-    """W2 effectful on one store that is filled up between: runs that ended whole, with ledger and history."""
+    """Measure W2 effectful on one store that grows in between, with complete ended runs."""
     runs = size.of(400, 100, 5)
     counts = [size.of(full, full // 10, tiny) for full, tiny in ((1_000, 10), (10_000, 12), (100_000, 14))]
     found: Figures = {}
@@ -42,7 +42,7 @@ def _rate(setup: Setup, place: Place, runs: int, name: str) -> float:
 
 
 def _seed(place: Place) -> None:
-    """One run of each kind, really walked."""
+    """Execute one run of each kind, to be copied."""
 
     async def start() -> None:
         async with opened(place.url) as store:

@@ -1,4 +1,4 @@
-"""W4: the worker of 500 or 10,000 runs is killed with SIGKILL: until another one has walked each of them again."""
+"""W4: kill the worker of 500 or 10,000 runs with SIGKILL, and measure until another one executes each of them."""
 
 import asyncio
 import time
@@ -14,7 +14,7 @@ TINY = Liveness(heartbeat_window=600, heartbeat_every=200)
 SHORT = Liveness(heartbeat_window=3 * SECOND, heartbeat_every=1 * SECOND)
 NS = 1_000_000_000
 GATE_S, AIM_S = 30, 10  # default lease of 15 s
-KINDS = {"code": 1, "call": 0}  # held in code of the node's own; held in a slow call, with an open effect
+KINDS = {"code": 1, "call": 0}  # in code of the node, and in a slow call with an open effect
 GOALS = tuple(
     Goal(f"{number}_{kind}_{figure}", "s", gate, aim, digits=2)
     for number in ("few", "many", "short")
@@ -24,7 +24,7 @@ GOALS = tuple(
 
 
 def measure(size: Size, setup: Setup) -> Figures:
-    """From the kill to the first line of each run's next walk. `short`: many runs, with a lease of 3 s."""
+    """Measure from the kill to the next first line of each run. `short` uses many runs and a lease of 3 s."""
     few, many = size.of(500, 100), size.of(10_000, 1_000)
     if size is Size.TINY:
         taken = _kill(setup.engine, TINY, 2, 0)
@@ -46,7 +46,7 @@ def _kill(engine: Engine, live: Liveness, count: int, loops: int) -> list[float]
             for _ in range(count):
                 first.line()
             with worker_process(place.url, holding, live, count) as second:
-                time.sleep(1)  # it serves, and the last intents of the first are written
+                time.sleep(1)  # the second worker serves, and the first one's last intents are written
                 killed = time.monotonic_ns()
                 first.kill()
                 lines = [second.line() for _ in range(count)]

@@ -1,4 +1,4 @@
-"""W3: 2,000 and 100,000 runs that wait for a decision: decision → next node, memory, a look for due work."""
+"""W3: 2,000 and 100,000 runs wait for a decision: decision to next node, memory, and a poll for due work."""
 
 import asyncio
 import time
@@ -30,8 +30,7 @@ GOALS = (
 
 
 def measure(size: Size, setup: Setup) -> Figures:
-    """The worker is a process of its own. Of the waiting runs those that are decided were really walked to their
-    approval; the others are copies of one of them, beside which they wait."""
+    """Measure a worker in another process. Decided runs were really executed; the others are copies of one of them."""
     decided = size.of(1_000, 200, 3)
     few, many = size.of(2_000, 500, 10), size.of(100_000, 10_000, 20)
     with setup.engine.place() as place:
@@ -67,7 +66,7 @@ def _fill(place: Place, first: int, count: int) -> None:
 
 
 async def _decide(url: str, process: Process, first: int, last: int) -> dict[str, float]:
-    """Runs are decided one after the other: r1, r2, …"""
+    """Decide runs one after the other: r1, r2, …"""
     async with opened(url) as store:
         runs = [f"r{n}" for n in range(first + 1, last + 1)]
         decider = await Decider.of(store, runs)
@@ -82,7 +81,7 @@ async def _decide(url: str, process: Process, first: int, last: int) -> dict[str
 
 
 async def looked(store: Store, lanes: tuple[str, ...]) -> list[float]:
-    """The ms of each look for due work with nothing due: a take, and when the next run falls due."""
+    """Return ms of each poll for due work with nothing due: a take, and the time of the next due run."""
 
     def step(*_: Any) -> Commit | None:
         raise AssertionError("nothing is due")

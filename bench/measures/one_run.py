@@ -1,4 +1,4 @@
-"""W1: one run of 100 steps alone, where every commit waits for the one before it: its share of single commits."""
+"""W1: one run of 100 steps, in which every commit waits for the previous one, as a share of single commits."""
 
 from bench.engines import Setup
 from bench.figures import Figures, Goal, Size
@@ -17,7 +17,7 @@ GOALS = (
 
 
 def measure(size: Size, setup: Setup) -> Figures:
-    """The control is taken before, between and after the two, so that each stands beside its own."""
+    """Measure two kinds of steps, with the control before, between and after them."""
     engine, steps, pause = setup.engine, size.of(100, 100, 10), size.of(50, 20, 5) / 100
     controls: list[float] = []
     used: list[Usage] = []

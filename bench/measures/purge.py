@@ -1,4 +1,4 @@
-"""`outlast purge` forgets 100,000 ended runs beside a process that commits: how long its commits wait."""
+"""`outlast purge` deletes 100,000 ended runs beside a process that commits: how long its commits wait."""
 
 import asyncio
 import subprocess
@@ -32,7 +32,7 @@ GOALS = (
 
 
 def measure(size: Size, setup: Setup) -> Figures:
-    """Each commit starts a run; one after the other, before and while the command works."""
+    """Commit starts of runs one after the other, before and during the command."""
     count = size.of(100_000, 10_000, 20)
     with setup.engine.place() as place:
         rows = _fill(place, count)
@@ -57,7 +57,7 @@ def measure(size: Size, setup: Setup) -> Figures:
 
 
 def _fill(place: Place, count: int) -> int:
-    """Runs of ten writes each that ended 60 days ago; answers how many rows they are."""
+    """Insert runs of ten effects that ended 60 days ago. Returns their number of rows."""
 
     async def start() -> None:
         async with opened(place.url) as store:
@@ -82,7 +82,7 @@ def _for(seconds: float) -> Callable[[], bool]:
 async def _commit(place: Place, prefix: str, go_on: Callable[[], bool]) -> list[float]:
     async with opened(place.url) as store:
         found: list[float] = []
-        while not found or go_on():  # one at least, however long the store took to open
+        while not found or go_on():  # at least one, even if opening the store was slow
             begun = time.perf_counter()
             await _one(store, prefix, len(found))
             found.append((time.perf_counter() - begun) * 1_000)

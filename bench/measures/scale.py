@@ -1,4 +1,4 @@
-"""A million waiting runs: what a take, a look for the next due one, pages and counts cost, beside 1,000 and 100,000."""
+"""A million waiting runs: cost of a take, of the next due run, of pages and counts, beside 1,000 and 100,000."""
 
 import asyncio
 import time
@@ -19,13 +19,13 @@ REPEATS = 1
 SIZES = ("1k", "100k", "1m")
 TIMES = 50
 AT_ONCE = 100
-DUE = 6_000  # runs that are due, which the takes claim
+DUE = 6_000  # due runs for the takes to claim
 LOOKS = ("take_p50", "take_p99", "idle", "next_due", "page", "page_status", "tally", "load")
 GOALS = tuple(Goal(f"{look}_{name}", "ms", digits=2) for look in LOOKS for name in SIZES)
 
 
 def measure(size: Size, setup: Setup) -> Figures:
-    """Copies of one run that waits for an approval, each take claiming 100 that are due. Medians unless it says p99."""
+    """Measure with copies of one waiting run. Each take claims 100 due ones. Figures are medians unless named p99."""
     counts = [size.of(full, full // 100, tiny) for full, tiny in ((1_000, 30), (100_000, 40), (1_000_000, 50))]
     due = size.of(DUE, DUE // 4, 20)
     found: Figures = {}
@@ -51,7 +51,7 @@ def _seed(place: Place) -> None:
 
 
 def _fill(place: Place, first: int, count: int, due: int) -> None:
-    """So many that wait, with the event a taker reads, and some that are due."""
+    """Insert waiting runs with the event that a take reads, and some due ones."""
     rows = asyncio.run(bulk.rows_of(place, "waits0", (RUN, bulk.EVENT)))
     bulk.insert(place, bulk.copies(rows, "waits0", bulk.names("waits", first, count)))
     bulk.insert(place, bulk.copies(rows, "waits0", bulk.names(f"due{first}x", 0, due), due_at=1))

@@ -1,7 +1,7 @@
-"""Measure the time from a durable intent to its arrival at an HTTP receiver, and effects left uncertain by SIGKILL.
+"""Time from a durable intent to its arrival at an HTTP receiver, and effects left uncertain by SIGKILL.
 
-Many runs are due at once; each makes one call of 0.2 s, from an `async def` and from a `def` activity. Of the effects
-that kills leave uncertain, those that never arrived are needless questions to a person.
+Many runs are due at once. Each makes one call of 0.2 s, from an `async def` and from a `def` activity. Uncertain
+effects that never arrived are needless questions to an operator.
 """
 
 import asyncio
@@ -38,11 +38,11 @@ GOALS = (
 )
 MS_NS = 1_000_000
 LOOK_S = 0.02
-KILL_WITHIN_S = 2.0  # of a worker's first durable intent
+KILL_WITHIN_S = 2.0  # after a worker's first durable intent
 
 
 def measure(size: Size, setup: Setup) -> Figures:
-    """The distribution first, then the kills."""
+    """Measure the distribution first, then the kills."""
     runs, kills = size.of(500, 200, 10), size.of(16, 8, 1)
     found: Figures = {}
     for kind, loops in KINDS.items():
@@ -65,7 +65,7 @@ def measure(size: Size, setup: Setup) -> Figures:
 
 @contextmanager
 def _stage(setup: Setup) -> Iterator[tuple[Place, Path]]:
-    """Open a place and start a receiver that records there; worker processes get both addresses."""
+    """Open a place and start a receiver that records there. Worker processes get both addresses."""
     with setup.engine.place() as place:
         calls = place.folder / "calls.txt"
         command = [sys.executable, "-m", "bench.load.calls", str(calls), str(ANSWER_MS)]
@@ -87,7 +87,7 @@ async def _start(url: str, runs: int, loops: int) -> None:
 
 
 def _lines(path: Path) -> dict[str, int]:
-    """Return the moment in each run's line, in ns."""
+    """Return the time in each run's line, in ns."""
     if not path.exists():
         return {}
     pairs = (line.split() for line in path.read_text().splitlines())
@@ -95,7 +95,7 @@ def _lines(path: Path) -> dict[str, int]:
 
 
 def _walk(place: Place, calls: Path, runs: int) -> float:
-    """Seconds from the first arrival to the last run's end."""
+    """Return seconds from the first arrival to the last run's end."""
     with worker_process(place.url, sending, LIVE, runs):
         asyncio.run(_ended(place.url, runs))
         return (time.monotonic_ns() - min(_lines(calls).values())) / (1_000 * MS_NS)
@@ -113,13 +113,13 @@ async def _settled(store: Store) -> int:
 
 
 def _waited(place: Place, calls: Path) -> list[float]:
-    """Milliseconds from each intent's commit to its arrival."""
+    """Return milliseconds from each intent's commit to its arrival."""
     landed, arrived = _lines(place.folder / "intents.txt"), _lines(calls)
     return [(arrived[run] - at) / MS_NS for run, at in landed.items()]
 
 
 def _killed(place: Place, calls: Path, runs: int, chance: float, live: Liveness) -> tuple[int, int]:
-    """Kill a worker; how many effects that leaves uncertain, and how many of these never arrived."""
+    """Kill a worker. Returns how many effects that leaves uncertain, and how many of these never arrived."""
     intents = place.folder / "intents.txt"
     with worker_process(place.url, sending, live, runs) as worker:
         while not intents.exists():

@@ -1,4 +1,4 @@
-"""W7: `outlast serve` with its worker under 200 decisions and 300 reads a second, while 500 streams listen."""
+"""W7: `outlast serve` with its worker under 200 decisions and 300 reads per second, with 500 open streams."""
 
 from bench.engines import Setup
 from bench.figures import Figures, Size
@@ -9,6 +9,6 @@ REPEATS = 1
 
 
 def measure(size: Size, setup: Setup) -> Figures:
-    """HTTP, worker and dispatcher in one process, as `outlast serve` is unless told otherwise."""
+    """Measure HTTP, worker and dispatcher in one process, the default of `outlast serve`."""
     with setup.engine.place() as place:
         return measure_service(size, place, processes=1)

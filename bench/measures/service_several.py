@@ -1,4 +1,4 @@
-"""W7 with HTTP in two processes, and worker and dispatcher in the one that has begun them."""
+"""W7 with HTTP in two processes, and worker and dispatcher in their parent."""
 
 from bench.engines import Setup
 from bench.figures import Figures, Size
@@ -9,6 +9,6 @@ REPEATS = 1
 
 
 def measure(size: Size, setup: Setup) -> Figures:
-    """`outlast serve --processes 2`."""
+    """Measure the service as `outlast serve --processes 2` runs it."""
     with setup.engine.place() as place:
         return measure_service(size, place, processes=2)

@@ -1,4 +1,4 @@
-"""W5: a megabyte of state over 20 steps that each change a few bytes of it: what the store keeps of it."""
+"""W5: storage of a state of a megabyte over 20 steps that change a few bytes each."""
 
 from bench.engines import Engine, Setup
 from bench.figures import Figures, Goal, Size
@@ -15,16 +15,16 @@ GOALS = (
 
 
 def measure(size: Size, setup: Setup) -> Figures:
-    """Bytes of database and log after a checkpoint, over those of an empty store, beside the cargo once."""
+    """Return the size of database and log after a checkpoint, less an empty store, beside the state's own size."""
     try:
         return _carry(size.of(1_000, 1_000, 40) * 1_000, size.of(20, 20, 3), setup.engine)
-    except RuntimeError:  # refused: then of the largest that is not, and the figure says how large
+    except RuntimeError:  # refused, so the largest accepted state is measured and its size is shown
         return _carry(SMALLER, 20, setup.engine)
 
 
 def _carry(cargo: int, steps: int, engine: Engine) -> Figures:
     with engine.place() as place:
-        engine.start(place, "effectful", 1)  # makes the schema
+        engine.start(place, "effectful", 1)  # creates the schema
         empty = engine.kept(place)
         engine.start(place, "cargo", 1, loops=steps, cargo=cargo)
         with engine.serve(place, "cargo", 1) as (worker,):

@@ -9,7 +9,7 @@ WORKERS = (1, 2)
 
 
 def goals(setup: Setup) -> tuple[Goal, ...]:
-    """The aims hold for one worker."""
+    """Return the goals of one worker."""
     aimed = setup.workers == 1
     return (
         Goal("steps_per_s", "steps/s", aim=10_000 if aimed else None, least=True),
@@ -19,5 +19,5 @@ def goals(setup: Setup) -> tuple[Goal, ...]:
 
 
 def measure(size: Size, setup: Setup) -> Figures:
-    """See bench/steps.py."""
+    """Measure runs of ten lookups (bench/steps.py)."""
     return measure_steps("readonly", size, setup)

@@ -1,4 +1,4 @@
-"""W2 effectful with nobody who listens and with one webhook that hears of every event: what that adds to a step."""
+"""W2 effectful without listeners, and with one webhook that receives every event: the added cost of a step."""
 
 from statistics import median
 
@@ -8,7 +8,7 @@ from bench.load.receiver import told
 from bench.steps import measure_steps
 
 REPEATS = 1
-ROUNDS = 3  # of each, in turn; the medians count
+ROUNDS = 3  # repeats of each, in turn; the medians count
 SHOWN = ("cpu_us", "steps_per_s", "kept_bytes")
 GOALS = (
     Goal("nobody_cpu_us", "µs CPU/step"),
@@ -22,7 +22,7 @@ GOALS = (
 
 
 def measure(size: Size, setup: Setup) -> Figures:
-    """The dispatcher and the receiver are processes of their own: CPU is the worker's."""
+    """Measure in turn. Dispatcher and receiver are other processes, so CPU is the worker's."""
     rounds = size.of(ROUNDS, ROUNDS, 1)
     nobody: list[Figures] = []
     one: list[Figures] = []

@@ -1,4 +1,4 @@
-"""A worker is killed with SIGKILL while it walks: until another one's walk of the same run reaches its first line."""
+"""Kill a worker with SIGKILL during a node, and measure until another one runs its first line again."""
 
 import asyncio
 import time
@@ -26,7 +26,7 @@ NS = 1_000_000_000
 
 
 def measure(size: Size, setup: Setup) -> Figures:
-    """Several pairs of workers at once, each on a store of its own, killed at moments spread over a heartbeat."""
+    """Run several pairs of workers on separate stores, killed at times spread over a heartbeat."""
     tiny = size is Size.TINY
     short = _kills(setup.engine, TINY if tiny else SHORT, size.of(4, 3))
     default = short if tiny else _kills(setup.engine, DEFAULT, size.of(4, 2))
@@ -46,7 +46,7 @@ def _kills(engine: Engine, live: Liveness, count: int) -> list[float]:
 
 
 def _kill(engine: Engine, live: Liveness, wait_s: float) -> float:
-    """Seconds from the kill to the first line of the walk in the other process."""
+    """Return seconds from the kill to the first line in the other process."""
     with engine.place() as place, worker_process(place.url, holding, live) as first:
         asyncio.run(_start(place.url))
         first.line()

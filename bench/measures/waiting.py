@@ -1,4 +1,4 @@
-"""10,000 runs that wait: what each costs the worker's process, an idle worker, and a look for due work."""
+"""10,000 waiting runs: memory per run, CPU of an idle worker, and time of a poll for due work."""
 
 import asyncio
 import time
@@ -20,12 +20,12 @@ GOALS = (
     Goal("runs", ""),
 )
 LOOKS = 200
-SETTLE_S = 0.3  # for the log to be copied, and memory to be given back
-WARM = 300  # runs that wait before memory is read for the first time
+SETTLE_S = 0.3  # until the log is copied and memory is released
+WARM = 300  # waiting runs before the first reading of memory
 
 
 def measure(size: Size, setup: Setup) -> Figures:
-    """The worker is a process of its own; the runs are started, and the looks made, from here."""
+    """Measure a worker in another process. Runs are started and polls are made from here."""
     count, idle_s = size.of(10_000, 2_000, 20), size.of(100, 50, 1) / 10
     with setup.engine.place() as place:
         url = place.url
@@ -51,7 +51,7 @@ def measure(size: Size, setup: Setup) -> Figures:
 
 
 async def _park(url: str, process: Process, count: int, warm: int) -> float:
-    """The memory that each run leaves in the process that walked it to its wait."""
+    """Return the memory that each parked run leaves in the process that executed it."""
     async with opened(url) as store:
         await start_runs(store, waiting, warm)
         await until_status(store, "waiting", warm)
@@ -63,7 +63,7 @@ async def _park(url: str, process: Process, count: int, warm: int) -> float:
 
 
 async def _looks(url: str) -> list[float]:
-    """The ms of each look for due work with nothing due: a take, and when the next run falls due."""
+    """Return ms of each poll for due work with nothing due: a take, and the time of the next due run."""
     async with opened(url) as store:
         found: list[float] = []
         for _ in range(LOOKS):
