@@ -1,4 +1,4 @@
-"""Admission: a run takes a slot of each limit, and hands it on when it ends (S-6, RUN-6)."""
+"""Admission of runs: slots of concurrency limits (S-6, RUN-6), and the capacity of a worker (S-5)."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence

@@ -1,4 +1,4 @@
-"""Recovery after a restore: a new generation, closed writers, and unfinished runs marked uncertain (I42)."""
+"""Maintenance of a store: recovery after a restore (I42), and purge of old runs (CKP-7)."""
 
 import json
 from typing import Final, NamedTuple
