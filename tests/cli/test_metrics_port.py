@@ -13,8 +13,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from outlast.runtime.metrics import Metrics
 from outlast.runtime.stores import open_store
+from outlast.service.connections import listen, url_of
 from outlast.service.metrics_endpoint import BACKLOG, MetricsEndpoint
-from outlast.service.sockets import listen, url_of
 from tests.cli.conftest import MODULE, SHORT_OPTIONS, Terminal, eventually
 from tests.cli.hooks import ALLOWED, listening
 

@@ -14,12 +14,12 @@ import pytest
 from outlast.flow.workflow import Workflow
 from outlast.runtime.in_process import Serving, worker_of
 from outlast.runtime.stores import open_store
+from outlast.service.connections import listen, url_of
 from outlast.service.event_broadcaster import EventBroadcaster
 from outlast.service.identity import Anonymous, Authenticator
 from outlast.service.multiprocess import ServiceProcess
 from outlast.service.request_limits import Bounds
 from outlast.service.service_state import ServiceState
-from outlast.service.sockets import listen, url_of
 from tests.service import flows
 
 PATIENCE_S = 60.0

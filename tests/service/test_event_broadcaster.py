@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from outlast.service import event_poller
+from outlast.service.connections import listen
 from outlast.service.event_broadcaster import EventBroadcaster
 from outlast.service.event_poller import RECENT, EventPoller
-from outlast.service.sockets import listen
 from tests.service.conftest import Running, Service
 from tests.service.test_streams import stream
 

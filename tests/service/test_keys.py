@@ -23,8 +23,8 @@ from outlast.core.rows import Request as Row
 from outlast.runtime import InProcessRuntime, open_store
 from outlast.runtime.maintenance import purge
 from outlast.service import idempotency
+from outlast.service.connections import listen, url_of
 from outlast.service.idempotency import IN_FLIGHT, once
-from outlast.service.sockets import listen, url_of
 from tests.postgres import server
 from tests.service import flows
 from tests.service.conftest import Running, Service

@@ -14,7 +14,7 @@ import httpx2
 import pytest
 
 from outlast.errors import BadRequest, Fault, Unavailable, Unverifiable
-from outlast.service import sockets
+from outlast.service import connections
 from outlast.service.problems import answer
 from outlast.service.request_limits import SAFE, Bounds, RequestLimitsMiddleware
 from outlast.service.strict_json import check_shape
@@ -223,7 +223,7 @@ def test_a_connection_continues_after_the_rest_of_a_body(service: Service) -> No
 @pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="a system that has no such limit")
 def test_a_caller_that_reads_nothing_is_disconnected(folder_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Unsent data would be kept without a limit, also for a closed connection."""
-    monkeypatch.setattr(sockets, "UNREAD_MS", 500)
+    monkeypatch.setattr(connections, "UNREAD_MS", 500)
     with Running(folder_url, worker=False) as service, connect(service) as deaf:
         ask = b"GET /openapi.json HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
         gone = select.poll()

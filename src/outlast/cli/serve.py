@@ -44,9 +44,9 @@ def several_of(
     settings: CliSettings, host: str, port: int, count: int, words: Sequence[str], parts: Sequence[Any]
 ) -> tuple[str, Any]:
     """Return the shared URL and a `ProcessGroup` that runs the HTTP processes and `parts`. Raises InvalidInput."""
+    from outlast.service.connections import reserve, url_of
     from outlast.service.identity import shared_file
     from outlast.service.multiprocess import ProcessGroup
-    from outlast.service.sockets import reserve, url_of
 
     if settings.store == MEMORY:
         raise InvalidInput(
@@ -187,10 +187,10 @@ def run_service(
 
 async def _serve(settings: CliSettings, served: Sequence[Workflow[Any]], live: Liveness, form: ServiceOptions) -> int:
     try:
+        from outlast.service.connections import listen, url_of
         from outlast.service.identity import Anonymous, authenticator, check_bind, proxy_options
         from outlast.service.multiprocess import ProcessGroup, ServicePart, ServiceProcess
         from outlast.service.service_state import ServiceState
-        from outlast.service.sockets import listen, url_of
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("outlast"):
             raise

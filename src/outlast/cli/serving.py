@@ -169,8 +169,8 @@ async def metrics_at(port: int | None, store: Store, counters: Sequence[Counters
         return
     metrics = Metrics(store, counters)  # raises InvalidInput if its extra is missing
     try:
+        from outlast.service.connections import listen, url_of
         from outlast.service.metrics_endpoint import MetricsEndpoint, check_bind
-        from outlast.service.sockets import listen, url_of
     except ModuleNotFoundError as error:
         raise InvalidInput(
             "metrics need the extra `service`", f"{error.name} is not installed", to_install("service")

@@ -12,9 +12,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from outlast.errors import InvalidInput
 from outlast.runtime.metrics import MEDIA_TYPE, Metrics
-from outlast.service.connections import Admitted, Connections
+from outlast.service.connections import Admitted, Connections, Server
 from outlast.service.identity.listen import is_loopback
-from outlast.service.sockets import Server
 
 HEAD_BYTES_MAX = 16 * 1024
 BACKLOG = 20

@@ -13,9 +13,8 @@ from typing_extensions import override
 
 from outlast.errors import StoreError, StoreReplaced
 from outlast.service.app import create
-from outlast.service.connections import bounded
+from outlast.service.connections import Server, bounded
 from outlast.service.service_state import ServiceState
-from outlast.service.sockets import Server
 
 BACKLOG: Final = 2_048
 GRACE_S: Final = 10
