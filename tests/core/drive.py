@@ -34,28 +34,28 @@ class Drive:
 
     @property
     def run(self) -> Run:
-        """The run row."""
+        """Current row of the run `r`."""
         row = find(self.rows, RUN, "r")
         assert isinstance(row, Run)
         return row
 
     @property
     def effect(self) -> Effect:
-        """The effect `k`."""
+        """Current row of the effect `k`."""
         row = find(self.rows, EFFECT, "r", 1, "k")
         assert isinstance(row, Effect)
         return row
 
     @property
     def approval(self) -> Approval:
-        """The approval `ap`."""
+        """Current row of the approval `ap`."""
         row = find(self.rows, APPROVAL, "r", "ap")
         assert isinstance(row, Approval)
         return row
 
     @property
     def wait(self) -> Wait:
-        """The wait `bid`."""
+        """Current row of the wait `bid`."""
         row = find(self.rows, WAIT, "r", 1, "bid")
         assert isinstance(row, Wait)
         return row

@@ -1,4 +1,4 @@
-"""Equal values give equal bytes, what was stored comes back, and what cannot be stored is named by its path."""
+"""Codecs: equal values give equal bytes, values survive storing, and an unstorable value is named by its path."""
 
 import json
 import math

@@ -25,7 +25,7 @@ EVENT = Event("t", "r", 3, "dev.outlast.run.parked", T0, "n", 1, b"{}", "f" * 64
 
 
 def subscription(**given: object) -> Subscription:
-    """An active one."""
+    """Return an active subscription."""
     row = deliveries.subscribe(
         "t", "wh_1", url="https://example.com/", secret="whsec_a", name="", types=(), workflows=(),
         headers={}, from_start=False, since=T0, by="ann", now=NOW,
@@ -117,7 +117,7 @@ def test_a_cursor_is_due_exactly_while_it_owes() -> None:
     held = deliveries.hold(row, "d", NOW)
     assert (held.epoch, held.owner) == (1, "d") and held.due_at is not None and held.due_at > T0
     more = deliveries.owe(held, 5, NOW)
-    assert more is not None and (more.upto, more.due_at) == (5, held.due_at), "whoever holds it goes on"
+    assert more is not None and (more.upto, more.due_at) == (5, held.due_at), "its holder continues"
     assert deliveries.owe(more, 5, NOW) is None
     idle = deliveries.let_go(held._replace(seq=2), NOW, again_at=None)
     assert (idle.owner, idle.due_at, idle.owed_since, idle.epoch) == ("", None, 0, 2)
@@ -128,5 +128,5 @@ def test_a_cursor_is_due_exactly_while_it_owes() -> None:
     asked = deliveries.ask_again(idle, NOW)
     assert (asked.due_at, asked.again, asked.version, asked.owed_since) == (T0, 1, idle.version + 1, T0)
     taken = deliveries.ask_again(held._replace(owed_since=T0 - 5), NOW)
-    assert (taken.due_at, taken.owed_since) == (held.due_at, T0 - 5), "whoever holds it holds it on"
+    assert (taken.due_at, taken.owed_since) == (held.due_at, T0 - 5), "its holder keeps it"
     assert isinstance(woken, Cursor)

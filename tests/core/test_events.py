@@ -1,4 +1,4 @@
-"""The bytes of events: CloudEvents that others can read, the same for ever, chained and numbered without a gap."""
+"""Bytes of events: valid CloudEvents, fixed across versions, chained and numbered without a gap."""
 
 import json
 from datetime import UTC, datetime
@@ -13,11 +13,11 @@ from outlast.core.events import EventType, chain_hash, event, iso
 from tests.core.drive import Drive
 
 RUN = Drive().start().claim().run._replace(
-    tenant="acme", run="neg-1", workflow="negotiation", version=7, epoch=3, seq=5, event_hash="abc", node="award", visit=2,
-    correlation_id="c-9", trace_id="",
+    tenant="acme", run="neg-1", workflow="negotiation", version=7, epoch=3, seq=5, event_hash="abc", node="award",
+    visit=2, correlation_id="c-9", trace_id="",
 )  # fmt: skip
 AT = 1_767_225_600_123
-# Fixed from the first day: what was signed and chained once must be read by every later version. Never edit these.
+# Never edit these: later versions must read events that were signed and chained by earlier ones.
 GOLDEN = (
     '{"specversion":"1.0","id":"neg-1/5","source":"/acme/negotiation","type":"dev.outlast.workflow.checkpoint",'
     '"subject":"neg-1","time":"2026-01-01T00:00:00.123Z","datacontenttype":"application/json","sequence":"0000000005",'

@@ -1,4 +1,4 @@
-"""Keys: what a template may say, what it renders, and that two different calls never share one by accident."""
+"""Key templates: their grammar and rendering; two different calls never share a key by accident."""
 
 from enum import Enum, IntEnum, StrEnum
 from typing import Annotated, Any, Literal, NewType

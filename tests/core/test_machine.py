@@ -1,4 +1,4 @@
-"""The table of moves: every pair of a verb and a source is in it or refused; what must never be is named."""
+"""The transition table: each pair of verb and status is listed or refused, and forbidden pairs are named."""
 
 from collections.abc import Callable
 from enum import StrEnum
@@ -79,7 +79,7 @@ FORBIDDEN = [
     ("intend", E.UNCERTAIN),  # never two
     ("reopen", E.DONE),
     ("reopen", E.UNCERTAIN),  # it is resolved, not tried again
-    ("happened", E.INTENDED),  # nobody answers for a call that is still the holder's
+    ("happened", E.INTENDED),  # the call is still the holder's
     ("did_not_happen", E.INTENDED),
     ("did_not_happen", E.DONE),
     ("bind", W.BOUND),  # a binding is for good
@@ -96,8 +96,8 @@ FORBIDDEN = [
     *((verb, R.COMPENSATING) for verb in ("advance", "complete", "admit", "queue", "compensate")),  # only undo is left
     ("compensate", R.WAITING),  # only its holder decides how it ends
     ("undo", E.UNDONE),  # undone once
-    ("undo", E.INTENDED),  # what may have happened is settled first
-    ("undone_manually", E.INTENDED),  # nobody answers for a call that is still the holder's
+    ("undo", E.INTENDED),  # uncertain effects are settled first
+    ("undone_manually", E.INTENDED),  # the call is still the holder's
     ("withhold", E.INTENDED),
     ("renew", L.CLOSED),  # closed is closed
     ("close_lease", L.CLOSED),
@@ -115,7 +115,7 @@ def test_every_status_is_reached() -> None:
 
 
 def test_every_reason_and_choice_is_used_outside_the_table() -> None:
-    """A word that nothing sets stood in help, docs and OpenAPI: it comes with the code that sets it."""
+    """A word without code would appear in help, docs and OpenAPI, but never in a run."""
     package = Path(machine.__file__).parents[1]
     sources = {path: path.read_text(encoding="utf-8") for path in package.rglob("*.py")}
     table = sources.pop(Path(machine.__file__))

@@ -1,4 +1,4 @@
-"""What a run row says in words survives being stored, clocks become one due time, and business time maps both ways."""
+"""JSON columns of a run survive storing, timers become one due time, and business time maps both ways."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""What a holder does with a run it has just claimed: every reason, every mailbox, every state of its effect."""
+"""Routes of a claimed run: every reason for attention, every mailbox, every status of its effect."""
 
 import json
 from itertools import product
@@ -108,7 +108,7 @@ def test_every_choice_of_every_reason(reason: Reason, choice: Choice) -> None:
 @pytest.mark.req("GATE-3")
 @pytest.mark.parametrize("reason", list(Reason))
 def test_only_an_approval_that_nobody_decided_goes_stale(reason: Reason) -> None:
-    """Seven days to the millisecond, counted from its own entry, whatever else stands in the set (S-21)."""
+    """Seven days to the millisecond, counted from its own entry, whatever other reasons the run has (S-21)."""
     beside = Attention(Reason.TOTAL_TIMEOUT, -10 * APPROVAL_STALE_AFTER, seen=SEEN)
     run = RUN._replace(attention=dump_attention([beside, entry(reason)]))
     assert not isinstance(route(run, [], {}, APPROVAL_STALE_AFTER), EndCancelled)

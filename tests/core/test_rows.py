@@ -16,7 +16,7 @@ EFFECT_ROW: Effect = Drive().start().claim().intend().effect
 DONE: Effect = Drive().start().claim().intend().settle("record").effect
 
 PLANTED_RUNS: list[tuple[Run, dict[str, Any]]] = [
-    (OVER, {"owner": ""}),  # a terminal run that somebody could take
+    (OVER, {"owner": ""}),  # an ended run that a worker could claim
     (OVER, {"owner": "w"}),
     (OVER, {"ended_at": 0}),
     (OVER, {"due_at": 5}),
@@ -27,7 +27,7 @@ PLANTED_RUNS: list[tuple[Run, dict[str, Any]]] = [
     (RUN_ROW, {"owner": ENDED}),  # ended, yet not over
     (RUN_ROW, {"ended_at": 7}),
     (RUN_ROW, {"owner": "w"}),  # owned, yet queued
-    (RUN_ROW, {"due_at": None, "waiting_for": ""}),  # nobody would ever look at it again
+    (RUN_ROW, {"due_at": None, "waiting_for": ""}),  # no worker would ever claim it
     (HELD, {"due_at": None}),  # a holder without an end of its budget
     (HELD, {"status": RunStatus.WAITING}),
     (HELD, {"owner": "", "due_at": None}),

@@ -1,4 +1,4 @@
-"""The rules that docstrings cite stand in the document, and the document says of each what is built."""
+"""Every rule that a docstring cites is in docs/semantics.md, with the state of its implementation."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What was split is joined to the same bytes, what stays the same is written once, and what is broken is said."""
+"""Snapshot codec: states survive exactly, unchanged bytes are written once, and damage is reported."""
 
 import json
 import random
@@ -148,7 +148,7 @@ def test_a_growing_list_is_written_a_few_times_not_each_time() -> None:
     assert shelf.kept is not None
     cargo = len(shelf.kept.state)
     assert cargo > 1_000_000
-    assert shelf.written < 5 * cargo, "each item once as it comes, once in a piece of its own size, and the snapshots"
+    assert shelf.written < 5 * cargo, "each item once as it comes, once in a chunk of its size, and the snapshots"
     assert shelf.written < 2.6 * half, "quadratic would be 4"
     assert len(chunks_in(shelf.kept.snapshot)) < 32 + 2 * (cargo // CHUNK_BYTES) + 2
 

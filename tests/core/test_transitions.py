@@ -56,7 +56,7 @@ def effects() -> None:
 
 
 def shared_effects() -> None:
-    """Of scope `tenant`: used by another run; or taken back, undone, and done anew by another."""
+    """Use a tenant-wide effect from another run; or undo it and let another run repeat it."""
     intent = INTENT._replace(visit=0, shared=True)
     for verb in ("use", "reserve_undo"):
         drive = running()
@@ -102,7 +102,7 @@ def waits_and_approvals() -> None:
 
 
 def restores() -> None:
-    """A restored backup: whatever the run was doing, a person lets it go on; what was open is uncertain."""
+    """Restore a backup: a person continues each run, and open effects are uncertain."""
     undoing = running()
     undoing.rows = tuple(
         row._replace(status=RunStatus.COMPENSATING) if isinstance(row, Run) else row for row in undoing.rows
@@ -119,9 +119,7 @@ def restores() -> None:
         )
         assert (drive.effect.status, drive.effect.settled_at) == (EffectStatus.UNCERTAIN, 0)
     for verb in ("record", "refuse"):
-        assert not recovery.may_have_changed(running().intend().settle(verb).effect), (
-            "an answer that stands is believed"
-        )
+        assert not recovery.may_have_changed(running().intend().settle(verb).effect), "a recorded answer is trusted"
 
 
 def compensating() -> Drive:

@@ -226,7 +226,7 @@ def test_every_order_of_an_effects_moves_leaves_a_sound_row() -> None:
 
 
 def test_a_run_row_holds_no_cargo() -> None:
-    """At most 1 KB: what is large stands in the rows beside it (DESIGN §2)."""
+    """The row has at most 1 KB; other rows hold large values."""
     drive = Drive().start().claim().give("park")
     assert sum(len(str(value)) for value in drive.run) < 1_024
     assert isinstance(drive.run, Run) and RUN.key == 2

@@ -64,13 +64,13 @@ def client(timeout_s: float = GIVE_UP_S) -> httpx2.AsyncClient:
 
 @dataclass
 class Market:
-    """A market that runs as a process of its own."""
+    """A market that runs in its own process."""
 
     url: str
     record: Path
 
     def entries(self, run_id: str) -> list[Entry]:
-        """What the record says of one run."""
+        """Return the market's record of one run."""
         everything = read(self.record)
         arrivals = {e.n for e in everything if isinstance(e, Arrived) and e.run_id == run_id}
         return [e for e in everything if (e.run_id == run_id if isinstance(e, Offered) else e.n in arrivals)]

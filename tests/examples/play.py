@@ -1,4 +1,4 @@
-"""Plays a negotiation on the real engine with the market as a process of its own, a person answering at once."""
+"""Plays a negotiation on the real engine with the market as its own process, a person answering at once."""
 
 import asyncio
 import copy

@@ -1,4 +1,4 @@
-"""The seven nodes on the real engine, from purchase to award, with the market as a process of its own."""
+"""The seven nodes on the real engine, from purchase to award, with the market as its own process."""
 
 import asyncio
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""One more round, and no more: what is superseded, what is asked anew, and who may choose what."""
+"""One more round, and no more: the superseded bids, the new requests, and the choices of each person."""
 
 from collections import Counter
 from pathlib import Path

@@ -109,4 +109,4 @@ def test_when_all_decline_it_fails_in_their_words(tmp_path: Path, monkeypatch: p
     assert end.state.shown == "FAILED"
     assert end.state.reason.startswith("no offer in 3 steps from 2 suppliers, who said: elmtree (full): we do not make")
     assert "dunlin (partial): the foundry is closed until autumn" in end.state.reason
-    assert end.passed < 1, "nobody is waited for who has said no"
+    assert end.passed < 1, "a supplier that declined is not waited for"

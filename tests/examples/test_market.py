@@ -1,4 +1,4 @@
-"""Does each supplier behave as declared, over real HTTP from a process of its own, and is its record the truth?"""
+"""Does each supplier behave as declared, over real HTTP from its own process, and is its record the truth?"""
 
 import asyncio
 import subprocess

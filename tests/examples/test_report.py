@@ -1,4 +1,4 @@
-"""Does the report say what a buyer has to know, and does its page need nothing and trust nobody?"""
+"""Does the report say what a buyer has to know, and does its page need nothing and trust no input?"""
 
 import re
 from datetime import UTC, datetime, timedelta

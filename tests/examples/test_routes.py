@@ -1,4 +1,4 @@
-"""Each of the four routes from purchase to award, on the real engine with the market as a process of its own."""
+"""Each of the four routes from purchase to award, on the real engine with the market as its own process."""
 
 import itertools
 from pathlib import Path

@@ -63,7 +63,7 @@ CALL = Call("pay/o/1", "t:r:1:pay/o/1", "t", "r", 1, AT)
 
 # --- without a store (S-25) ----------------------------------------------------------------
 class Fake(Context[State]):
-    """What a unit test writes: only what the node uses."""
+    """A context for a unit test, with only the methods that the node uses."""
 
     def __init__(self) -> None:
         self.state = State()

@@ -1,4 +1,4 @@
-"""What starts a run, what it returns, who may decide, and the names the front door exports."""
+"""Input and outcome of workflows, approval rules, and the names that `outlast` exports."""
 
 import asyncio
 import subprocess
@@ -34,7 +34,7 @@ class Unfit(BaseModel):
     category: str
 
 
-SERVING_ROOMS = ("cli", "engine", "runtime", "store", "testing")
+SERVING_PACKAGES = ("cli", "engine", "runtime", "store", "testing")
 
 
 def make(name: str = "w", **options: Any) -> Workflow[State]:
@@ -144,21 +144,21 @@ def test_only_an_approved_decision_has_a_plan() -> None:
     assert not Decision[Any]("rejected", "no", "ana", None).approved
 
 
-# --- the front door ------------------------------------------------------------------------
-FRONT_DOOR = """Allow Cancel Context Decision Deny DidNotHappen Fail Happened NeedsApproval Plan RateLimit
+# --- the exports of `outlast` ---------------------------------------------------------------
+EXPORTS = """Allow Cancel Context Decision Deny DidNotHappen Fail Happened NeedsApproval Plan RateLimit
     Refusal Refused Retry RetryLater Unknown Workflow activity lookup resend role this_call"""
 
 
-def test_the_front_door_exports_these_names_and_no_others() -> None:
-    pinned = set(FRONT_DOOR.split())
+def test_outlast_exports_these_names_and_no_others() -> None:
+    pinned = set(EXPORTS.split())
     assert pinned <= set(outlast.__all__)
     assert set(outlast.__all__) - pinned <= {"Operations", "asgi", "open"}
     for name in pinned:
         assert getattr(outlast, name).__doc__
 
 
-def test_importing_the_front_door_loads_what_an_author_needs_and_nothing_that_serves() -> None:
-    late = ("click", "httpx2", "rich", "sqlite3", "starlette", "uvicorn", *(f"outlast.{n}" for n in SERVING_ROOMS))
+def test_importing_an_export_loads_no_package_that_serves() -> None:
+    late = ("click", "httpx2", "rich", "sqlite3", "starlette", "uvicorn", *(f"outlast.{n}" for n in SERVING_PACKAGES))
     code = (
         "import sys; from outlast import Workflow, activity, Context; "
         f"print([name for name in {late!r} if name in sys.modules])"

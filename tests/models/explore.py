@@ -8,23 +8,23 @@ STATES_MAX = 3_000_000
 
 
 class Model(Protocol):
-    """A rule as a world: where it starts, what can happen next, and what must never be."""
+    """A model of a rule: first state, next steps, and forbidden states."""
 
     def first(self) -> Iterable[Hashable]:
         """The states it may start in."""
 
     def step(self, s: Any) -> Iterator[tuple[str, Hashable]]:
-        """Every atomic thing that can happen next, with the sentence that tells of it."""
+        """Every atomic thing that can happen next, with a sentence that describes it."""
 
     def bad(self, s: Any) -> str:
         """The sentence that says what is wrong with a state; '' when nothing is."""
 
     def good(self, s: Any) -> bool:
-        """From every state a good one must stay reachable: nothing is stuck for ever."""
+        """True for a good state. One must be reachable from every state, so that nothing blocks."""
 
 
 class Found(NamedTuple):
-    """What a search came to: its size, and what is wrong ('': the rule holds) with the shortest way there."""
+    """Result of a search: its size, and the violation ('' if the rule holds) with the shortest path to it."""
 
     states: int
     edges: int

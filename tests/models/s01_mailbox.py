@@ -26,7 +26,7 @@ class W(NamedTuple):
     pc: str = "idle"  # idle, load, inbox (only if the messages are read first), walk, give
     view: Run | None = None
     snap: int = 0  # messages the walk has really looked at
-    named: int = 0  # what its give-back will name
+    named: int = 0  # mailbox that its return will name
 
 
 class S(NamedTuple):
@@ -34,7 +34,7 @@ class S(NamedTuple):
 
     rows: Rows
     left: int  # messages still to be posted
-    read: int = 0  # what the walk that gave the run back had looked at
+    read: int = 0  # messages that the execution before the return had read
     w: tuple[W, W] = (W(), W())
     err: str = ""
 
@@ -184,8 +184,8 @@ def give(kind: str, view: Run, inbox_seq: int) -> Commit:
     if kind == "hand_back":  # due at once, so it need not name the inbox
         return verbs.hand_back(view, inbox_seq=None, now=NOW, mapping=MAPPING, why="drained")
     return verbs.finish(
-        view, RunStatus.COMPLETED, inbox_seq=inbox_seq, state=b"{}", result=None, reason="", not_undone=(), approvals=(), slots=(),
-        now=NOW,
+        view, RunStatus.COMPLETED, inbox_seq=inbox_seq, state=b"{}", result=None, reason="", not_undone=(),
+        approvals=(), slots=(), now=NOW,
     )  # fmt: skip
 
 

@@ -42,7 +42,7 @@ class H(NamedTuple):
     view: Run | None = None
     slot: Slot | None = None
     heir: Run | None = None
-    slept: bool = False  # has been told to wait for a slot
+    slept: bool = False  # must wait for a slot
 
 
 class S(NamedTuple):
@@ -51,7 +51,7 @@ class S(NamedTuple):
     rows: Rows
     h: tuple[H, ...]
     cancels: int
-    repair: tuple[Slot, Run | None] | None = None  # what a renewal has read
+    repair: tuple[Slot, Run | None] | None = None  # rows that a renewal has read
     err: str = ""
 
 
@@ -144,7 +144,7 @@ class Slots:
             yield f"{RUNS[i]} is taken", self._with(s, left, i, h._replace(pc="looks", view=run_of(left.rows, RUNS[i])))
 
     def _looks(self, s: S, i: int, h: H) -> Iterator[tuple[str, S]]:
-        """A turn of its holder begins: everything is read anew."""
+        """A turn of its holder begins: all rows are read again."""
         run, slot = run_of(s.rows, RUNS[i]), _slot(s.rows)
         h = h._replace(view=run, slot=slot, heir=None if slot.holder else self._heir(s.rows, slot))
         here = Landed(s.rows, "", 0, "")
@@ -214,7 +214,7 @@ class Slots:
         return cancel_of(notes) is not None
 
     def _heir(self, rows: Rows, slot: Slot) -> Run | None:
-        """Who gets the slot, as engine/slots chooses: the oldest queued run that holds none."""
+        """Return the run that gets the slot, as engine/slots chooses: the oldest queued run that holds none."""
         queued = [row for row in rows if isinstance(row, Run) and row.queue and row.run != slot.holder]
         if self.heirs == "sleepers only":
             queued = [row for row in queued if row.owner == "" and row.due_at is None]

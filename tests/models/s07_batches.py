@@ -1,8 +1,8 @@
 """S-7: the chain of a holder's commits, their order in batches, and rows merged as the batch leaves them.
 
-The holder submits `record` (which it does not await), then `advance`; somebody posts a note through the same batcher.
-The record may be refused for good (it is beyond the bounds), fail with Unavailable, or find its rows held by another
-session. The holder hears of a refusal later.
+The holder submits `record` (which it does not await), then `advance`. Another caller posts a message through the same
+batcher. The record may be refused for good (it is beyond the bounds), fail with Unavailable, or find its rows held by
+another session. The holder hears of a refusal later.
 """
 
 from collections.abc import Iterator
@@ -75,7 +75,7 @@ class Batches:
         if s.err:
             return s.err
         if run_of(s.rows).visit == 2 and effect.status is EffectStatus.INTENDED:
-            return "advance stands without the record before it: an open effect nobody will settle"
+            return "advance landed without the record before it: an open effect that no holder settles"
         return "a good note was refused with its run's chain" if "post" in s.unheard else ""
 
     def step(self, s: S) -> Iterator[tuple[str, S]]:
@@ -104,7 +104,7 @@ class Batches:
         return f"rows of the record are held: {held} wait", s._replace(batch=rest, queue=(*held, *s.queue), skips=0)
 
     def _lands(self, s: S, alone: bool, away: bool) -> tuple[str, S]:
-        """The batch judged as a whole, or each commit in a transaction of its own; `away`: the record fails there."""
+        """The batch judged as a whole, or each commit in its own transaction; `away`: the record fails there."""
         rows, refused, err, dead = s.rows, list[str](), "", s.dead and self.chain == "until the holder heard"
         for names in [(name,) for name in s.batch] if alone else [s.batch]:
             chain = Chain()
@@ -122,7 +122,7 @@ class Batches:
         return f"{s.batch} {what}; refused: {refused}", after
 
     def _judged(self, batch: Batch, name: str, s: S, away: bool, chain: Chain) -> bool:
-        """Whether it landed. As a store does: whatever is refused breaks its chain."""
+        """True if it landed. A refused commit breaks its chain, as in a store."""
         mine = self.chain != "none" and (name in HOLDER or self.posts_in_chain)
         commit = _commits(s.poison)[name]
         try:
@@ -150,7 +150,7 @@ def _held() -> Rows:
 
 @cache
 def _commits(poison: bool) -> dict[str, Commit]:
-    """What is submitted, from the holder's copies."""
+    """Return the commits that the holder submits, made from its copies."""
     rows = _held()
     run, effect = run_of(rows), find(rows, EFFECT, "r", 1, "k")
     assert isinstance(effect, Effect)
@@ -164,10 +164,10 @@ def _commits(poison: bool) -> dict[str, Commit]:
 LARGE = ()
 VARIANTS = (
     Variant("as built", Batches()),
-    Variant("no chain", Batches(chain="none"), "advance stands without"),
-    Variant("a chain is broken within its batch only", Batches(chain="within the batch"), "advance stands without"),
-    Variant("Unavailable breaks no chain", Batches(unavailable_breaks=False), "advance stands without"),
-    Variant("a postponed commit leaves its successors", Batches(successors_wait=False), "advance stands without"),
+    Variant("no chain", Batches(chain="none"), "advance landed without"),
+    Variant("a chain is broken within its batch only", Batches(chain="within the batch"), "advance landed without"),
+    Variant("Unavailable breaks no chain", Batches(unavailable_breaks=False), "advance landed without"),
+    Variant("a postponed commit leaves its successors", Batches(successors_wait=False), "advance landed without"),
     Variant("notes are in the chain", Batches(posts_in_chain=True), "a good note was refused"),
     Variant("rows are written as submitted", Batches(judge=AsSubmitted), "mail does not count the notes"),
 )

@@ -45,7 +45,7 @@ class S(NamedTuple):
     view: Run | None = None  # the holder's
     snap: int = 0  # the mailbox as its walk read it
     memory: tuple[str, str] = (UNBOUND, UNBOUND)  # bindings kept by the process only (a broken variant)
-    given: tuple[str, str] = (UNBOUND, UNBOUND)  # what the code was answered in any walk so far
+    given: tuple[str, str] = (UNBOUND, UNBOUND)  # answers that the code has received in any execution so far
     over: bool = False
     err: str = ""
 
@@ -60,7 +60,7 @@ class Waits:
     stamp: str = "under the lock"  # or "at the start of the transaction"
     judged_by: str = "the store"  # or "a holder one tick fast": no When, and its own clock
     binding: str = "stored"  # or "in memory"
-    deadline: str = "stored"  # or "anew in each walk"
+    deadline: str = "stored"  # or "again in each execution"
     takes: str = "unbound only"  # or "anything"
 
     def first(self) -> tuple[S, ...]:
@@ -226,6 +226,6 @@ VARIANTS = (
     Variant("a note bears the time its transaction began", Waits(stamp="at the start"), "was left before it"),
     Variant("the deadline is judged by a holder one tick fast", Waits(judged_by="a holder"), "was left before it"),
     Variant("a binding is kept in memory", Waits(binding="in memory"), "in one walk"),
-    Variant("the deadline is computed anew in each walk", Waits(deadline="anew"), "the deadline moved"),
+    Variant("the deadline is computed again in each execution", Waits(deadline="anew"), "the deadline moved"),
     Variant("a bound note is still offered", Waits(takes="anything"), "one note answers two"),
 )

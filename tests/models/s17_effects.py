@@ -2,7 +2,7 @@
 
 Process A intends, passes the last-instant check, and may then be frozen for up to `freeze` ticks before its packet
 leaves; a packet lands at most `flight` ticks after it left. Anyone may be replaced at any moment (its row closed, or
-only slow) and goes on as a zombie. Whoever follows settles by the activity's `mode`.
+only slow) and goes on as a zombie. The next holder settles by the activity's `mode`.
 """
 
 from collections.abc import Iterator
@@ -68,7 +68,7 @@ class Effects:
     mode: str = "reconcile"  # reconcile, repeat, ask
     freeze: int = 0
     flight: int = TIMEOUT
-    window: int = 0  # how long the receiver remembers keys; 0: for ever
+    window: int = 0  # how long the receiver remembers keys; 0: no end
     end: int = 11
     intent_first: bool = True
     fenced: bool = True
@@ -88,7 +88,7 @@ class Effects:
         if s.err:
             return s.err
         if s.world > 1 and not s.human:
-            return "the world saw the effect twice and nobody decided"
+            return "the receiver saw the effect twice without a decision"
         if s.world > 1 and self.blame and not s.saw:
             return "twice: a person looked, it had not happened, and the first call landed afterwards"
         return ""
@@ -196,7 +196,7 @@ class Effects:
         return self._speak(s, i, commit, p._replace(pc="ready", until=until), f"{'ABC'[i]} intends")
 
     def _settle(self, s: S, i: int, p: P, effect: Effect) -> Iterator[tuple[str, S]]:
-        """What follows for an effect that somebody before left open."""
+        """Yield the next steps for an effect that an earlier holder left open."""
         name = "ABC"[i]
         assert p.view is not None
         doubt = effect_verbs.mark_uncertain(p.view, effect, "interrupted", "", now=at(s.t))
@@ -265,7 +265,7 @@ def _unstamped(rows: Rows) -> Rows:
     return tuple(row._replace(at=0) if isinstance(row, Message) else row for row in rows)
 
 
-FREEZE = LANDED - TIMEOUT  # what settle time and flight leave for a freeze between check and sending
+FREEZE = LANDED - TIMEOUT  # time that settle time and flight leave for a freeze in between check and sending
 LARGE = (
     Variant("repeat, never forgets, any freeze, longer", Effects(mode="repeat", freeze=5, end=8)),
     Variant("repeat within its window, longer", Effects(mode="repeat", window=8, freeze=1, end=14)),
@@ -285,7 +285,7 @@ VARIANTS = (
     Variant("settle time is not waited for", Effects(settle_time="ignored"), "nobody decided"),
     Variant("settle time is not_after alone", Effects(settle_time="not_after alone"), "nobody decided"),
     Variant(
-        "the window opens anew with each attempt",
+        "the window opens again with each attempt",
         Effects(mode="repeat", window=6, opens="with each attempt"),
         "nobody decided",
     ),
@@ -295,7 +295,7 @@ VARIANTS = (
         "nobody decided",
     ),
     Variant("a person may answer at once", Effects(mode="ask", person_waits=False), "landed afterwards"),
-    # What is left by design, so that the documents can say it: docs/semantics.md, "Claims and remaining risk".
+    # Cases left by design, so that the documents can name it: docs/semantics.md, "Claims and remaining risk".
     Variant("RESIDUAL reconcile, frozen a tick longer than covered", Effects(freeze=FREEZE + 1), "nobody decided"),
     Variant("RESIDUAL reconcile, a flight longer than covered", Effects(flight=LANDED + 2), "nobody decided"),
     Variant("RESIDUAL ask, frozen longer than covered", Effects(mode="ask", freeze=FREEZE + 1), "landed afterwards"),

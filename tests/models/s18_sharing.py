@@ -1,7 +1,8 @@
 """S-18: two runs, one key of their tenant: can the world see it twice, or a run use an answer that is being undone?
 
-Each run asks for the effect; whoever intends first owns it. Owner and user may be replaced at any moment. Once it is
-done, the owner may end and undo it, unless the other has used its answer. After an undo the next to ask does it anew.
+Each run asks for the effect; the first to intend it owns it. Owner and user may be replaced at any moment. Once it is
+done, the owner may end and undo it, unless the other has used its answer. After an undo, the next run to ask repeats
+it.
 """
 
 from collections.abc import Iterator
@@ -37,7 +38,7 @@ class S(NamedTuple):
     rows: Rows
     p: tuple[P, ...] = (P(), P())
     claims: tuple[int, ...] = (0, 0)
-    world: int = 0  # times it stands at the receiver: done, less undone
+    world: int = 0  # count at the receiver: done minus undone
     using: tuple[int, ...] = ()  # runs that rely on its answer
     err: str = ""
 
@@ -48,8 +49,8 @@ class Sharing:
 
     compares_use: bool = True  # a use names the version it read
     compares_undo: bool = True  # so does the undo's intent
-    marks: bool = True  # the undo's intent marks the row: nobody may use it from then on
-    owner_settles: bool = True  # nobody but the owner resolves an open effect
+    marks: bool = True  # the undo's intent marks the row, so that no run may use it
+    owner_settles: bool = True  # only the owner resolves an open effect
     claims_max: int = 2
 
     def first(self) -> tuple[S, ...]:
@@ -96,7 +97,7 @@ class Sharing:
         return s._replace(rows=_fresh(rows), p=tuple(views), **changes)  # type: ignore[arg-type]
 
     def _speak(self, s: S, i: int, commit: Commit, then: P, what: str, **changes: object) -> tuple[str, S]:
-        """A refused holder reads anew, as the engine does."""
+        """Read again after a refusal, as the engine does."""
         view = s.p[i].view
         assert view is not None
         left = land(s.rows, commit, T)
@@ -128,7 +129,7 @@ class Sharing:
             yield from self._undo(s, i, p, row, run)
         elif effect_verbs.is_usable(row) and i not in s.using:
             commit = effect_verbs.use(run, row, noted=noted, now=at(T))
-            if not self.compares_use:  # whatever stands there now
+            if not self.compares_use:  # the row as it is now
                 now = _row(s.rows)
                 assert now is not None
                 commit = commit._replace(writes=commit.writes[1:])
@@ -226,6 +227,6 @@ VARIANTS = (
     Variant("a use does not name what it read", Sharing(compares_use=False), "what was undone"),
     Variant("an undo does not name what it read", Sharing(compares_undo=False), "what was undone"),
     Variant("an undo marks nothing", Sharing(marks=False), "what was undone"),
-    Variant("whoever finds it open resolves it", Sharing(owner_settles=False), "twice"),
+    Variant("any run that finds it open resolves it", Sharing(owner_settles=False), "twice"),
 )
 LARGE = (Variant("three holders each", Sharing(claims_max=3)),)

@@ -56,7 +56,7 @@ class S(NamedTuple):
     pc: str = ""  # ready: intended, not yet sent; half: one of two commits of a broken intend has landed
     rest: Commit | None = None  # the other half
     crashes: int = 1
-    voted: int = 0  # approvals that their givers were told to be accepted, where it takes two
+    voted: int = 0  # votes that were reported as accepted, if two are required
     over: bool = False
     err: str = ""
 
@@ -179,7 +179,7 @@ class Approvals:
         elif s.cancel == "posted":
             puts = tuple(put for row in rows if (put := approvals.withdraw(row, at(s.t))) is not None)
             left = land(s.rows, Commit(puts), s.t) if puts and self.cancel_withdraws else Landed(s.rows, "", 0, "")
-            yield f"t={s.t}: the canceller is told: accepted", self._with(s, left, cancel="told")
+            yield f"t={s.t}: the canceller sees: accepted", self._with(s, left, cancel="told")
 
     # --- the holder ------------------------------------------------------------------------------------
     def _claim(self, s: S) -> Iterator[tuple[str, S]]:
@@ -191,7 +191,7 @@ class Approvals:
             yield f"t={s.t}: a holder takes the run", self._walk(s, left)
 
     def _walk(self, s: S, left: Landed) -> S:
-        """A walk begins: the holder's copies are read anew."""
+        """A walk begins: the holder reads its copies again."""
         mine = run_of(left.rows)
         return _reread(self._with(s, left, view=mine, snap=mine.inbox_seq, pc="", rest=None))
 
@@ -316,8 +316,8 @@ class Approvals:
     def _finish(self, s: S, view: Run, outcome: RunStatus) -> Iterator[tuple[str, S]]:
         approvals = [row for row in s.known if isinstance(row, Approval)] if self.end_withdraws else []
         commit = verbs.finish(
-            view, outcome, inbox_seq=s.snap, state=b"{}", result=None, reason="", not_undone=(), approvals=approvals, slots=(),
-            now=at(s.t),
+            view, outcome, inbox_seq=s.snap, state=b"{}", result=None, reason="", not_undone=(),
+            approvals=approvals, slots=(), now=at(s.t),
         )  # fmt: skip
         yield from self._speak(s, commit, f"the run ends {outcome}")
 
@@ -359,7 +359,7 @@ def _wrongly_decided(s: S, before: Approval) -> str:
         return "decided twice"
     if s.t >= before.within_until:
         return "decided after it had expired"
-    return "accepted after the cancel was told: accepted" if s.cancel == "told" else ""
+    return "accepted after the cancel was reported as accepted" if s.cancel == "told" else ""
 
 
 def _reread(s: S) -> S:
@@ -367,7 +367,7 @@ def _reread(s: S) -> S:
 
 
 def _applied(known: tuple[Row, ...], commit: Commit) -> tuple[Row, ...]:
-    """The holder's copies after a commit of its own."""
+    """The holder's copies after its own commit."""
     rows = {(type(row).__name__, row[:4] if isinstance(row, Effect) else ()): row for row in known}
     for write in commit.writes:
         if isinstance(write, Put) and write.kind in (EFFECT, APPROVAL):
@@ -376,7 +376,7 @@ def _applied(known: tuple[Row, ...], commit: Commit) -> tuple[Row, ...]:
 
 
 def _forced(commit: Commit, rows: Rows) -> Commit:
-    """The decision written over whatever stands there."""
+    """The decision written over the row as it is."""
     put = commit.writes[0]
     now = _approval(rows)
     assert isinstance(put, Put) and isinstance(put.row, Approval) and now is not None
@@ -400,8 +400,8 @@ VARIANTS = (
     Variant("as built", Approvals()),
     Variant("a decision is read, then written", Approvals(decide="read, then write"), "decided twice"),
     Variant("a decision does not depend on the time", Approvals(decide_when=False), "after it had expired"),
-    Variant("a cancel withdraws nothing", Approvals(cancel_withdraws=False), "after the cancel was told"),
-    Variant("ask does not name the mail", Approvals(ask_names_mail=False), "after the cancel was told"),
+    Variant("a cancel withdraws nothing", Approvals(cancel_withdraws=False), "after the cancel was reported"),
+    Variant("ask does not name the mail", Approvals(ask_names_mail=False), "after the cancel was reported"),
     Variant("consumed in a commit before the intent", Approvals(together="consume first"), "nothing was intended"),
     Variant("consumed in a commit after the intent", Approvals(together="intend first"), "no approval was consumed"),
     Variant("consumed without the effect's name", Approvals(binds=False), "two effects"),
@@ -411,7 +411,9 @@ VARIANTS = (
     Variant("votes are read, then written", Approvals(quorum=2, decide="read, then write"), "a vote was lost"),
     Variant("a vote does not depend on the time", Approvals(quorum=2, decide_when=False), "after it had expired"),
     Variant("the first of two decides", Approvals(quorum=2, counts=False), "fewer people than it takes"),
-    Variant("a cancel leaves votes standing", Approvals(quorum=2, cancel_withdraws=False), "after the cancel was told"),
+    Variant(
+        "a cancel leaves votes standing", Approvals(quorum=2, cancel_withdraws=False), "after the cancel was reported"
+    ),
     Variant("the holder makes the plan it asked for", Approvals(edits=True, heeds_choice=False), "other bytes"),
     Variant("the end leaves the approval", Approvals(end_withdraws=False), "approval is still"),
 )

@@ -1,8 +1,8 @@
 """The rows of a small world as a value, and the store's own judge of commits applied to them.
 
 Everything a model does to its rows goes through the real verbs and the real `Batch`. Counters that only ever grow
-(versions, epochs, event numbers) are renumbered after each step, so that the worlds are finite; what they are
-compared with is renumbered alike.
+(versions, epochs, event numbers) are renumbered after each step, so that the models are finite; values that they
+are compared with are renumbered alike.
 """
 
 from typing import NamedTuple
@@ -26,7 +26,7 @@ Rows = tuple[Row, ...]
 
 
 class Landed(NamedTuple):
-    """What became of a commit: the rows after it, why it was refused, its answer's mail, which invariant it broke."""
+    """Outcome of a commit: the rows after it, why it was refused, its answer's mail, which invariant it broke."""
 
     rows: Rows
     refused: str
@@ -42,8 +42,8 @@ def at(t: int) -> Instant:
 def born(run: str = "r", *, t: int = 1, limited: bool = False) -> Commit:
     """A run as `start` makes it."""
     return start(
-        tenant=TENANT, run=run, workflow="w", lane=LANE, node="a", status_label="", state=b"{}", now=at(t), actor="tester",
-        ceiling_ms=SLICE_END, limited=limited,
+        tenant=TENANT, run=run, workflow="w", lane=LANE, node="a", status_label="", state=b"{}",
+        now=at(t), actor="tester", ceiling_ms=SLICE_END, limited=limited,
     )  # fmt: skip
 
 
@@ -54,14 +54,14 @@ def find(rows: Rows, kind: Kind, *key: str | int) -> Row | None:
 
 
 def run_of(rows: Rows, run: str = "r") -> Run:
-    """The run row."""
+    """Return the row of a run."""
     row = find(rows, RUN, run)
     assert isinstance(row, Run)
     return row
 
 
 def notes_of(rows: Rows) -> tuple[Message, ...]:
-    """Every note, in order."""
+    """Return every message of a run, in order."""
     return tuple(row for row in rows if isinstance(row, Message))
 
 

@@ -1,4 +1,4 @@
-"""What authors write is clean under strict type checkers, and each planted mistake is found on its own line."""
+"""The code of authors is clean under strict type checkers, and each planted mistake is found on its own line."""
 
 import json
 import re
