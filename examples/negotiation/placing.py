@@ -1,7 +1,7 @@
 """Node 2's lookup: where a purchase is placed, from the cache that this installation has chosen.
 
 The answer of a lookup is kept with the run. So a cache may know more, or another one may be chosen, by the time a visit
-is walked again: it gets what it got.
+runs again: it gets the recorded answer.
 """
 
 import asyncio

@@ -53,7 +53,7 @@ def moments(
         data = json.loads(event.body)["data"]
         match event.type:
             case EventType.CHECKPOINT.value:
-                kind, text = ("wait", "mostly waiting, no process held it") if waited else ("work", "walked")
+                kind, text = ("wait", "mostly waiting, no process held it") if waited else ("work", "executed")
                 found.append((entered, kind, node, text, event.at - entered))
                 entered, node, waited = event.at, event.node, False
             case EventType.PARKED.value:
