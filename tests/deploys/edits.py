@@ -2,7 +2,7 @@
 
 from tests.deploys.code import Edit, swap
 
-# Where the runs stand: queued · plan (reserve done, waits for a signal) · busy (reserve intended, between attempts)
+# Positions of the runs: queued · plan (reserve done, waits for a signal) · busy (reserve intended, between attempts)
 # · lost (reserve uncertain, in the hands of people) · review (waits for an approval) · settle (paid, sleeps)
 ALL = frozenset({"queued", "plan", "busy", "lost", "review", "settle"})
 WALKED = ALL - {"queued"}

@@ -28,7 +28,7 @@ SHORT = Liveness(heartbeat_window=300, heartbeat_every=100, attempt_timeout=2_00
 PATIENCE_S = 60.0
 STRANDS = {"node_gone", "stranded_version", "contradiction", "walk_diverged", "exception"}
 SEEN_LATER = {"undo", "approval"}
-"""What the gate sees and a walk does not: undo is needed at a cancel only; a changed plan is asked for anew."""
+"""Findings that no re-run of the node shows: an undo is needed only by a cancel; a changed plan is requested again."""
 
 
 def rows(kind: str) -> Any:

@@ -11,7 +11,7 @@ from outlast.core.machine import CHOICES, Choice, Reason
 from outlast.errors import Conflict
 from outlast.flow import Context, DidNotHappen, Happened, Perhaps, Unknown, activity, this_call
 from outlast.flow.calls import LateAnswer
-from outlast.runtime.attention import seen
+from outlast.runtime.attention import read_run_facts
 from outlast.runtime.effect_queries import doubts_of
 from outlast.runtime.explain import explain
 from tests.engine.world import (
@@ -120,7 +120,7 @@ async def test_a_person_sees_the_late_answer_and_it_settles_nothing_by_itself(wo
     assert world.effect("order/a").status.value == "uncertain"
     doubt = (await doubts_of(world.store, [world.run()]))["r1", 1, "order/a"]
     assert [json.loads(e.answer)["response"] for e in doubt.evidence] == ['"did order/a"']
-    sentence = explain(await seen(world.store, world.run().tenant, world.run().run)).sentence
+    sentence = explain(await read_run_facts(world.store, world.run().tenant, world.run().run)).sentence
     assert 'a replaced worker later got: done "did order/a"' in sentence
 
 
@@ -134,14 +134,14 @@ async def test_did_not_happen_is_offered_and_accepted_from_the_same_instant_on(w
     until = world.effect("order/a").settle_after
     assert not any(
         "--did-not-happen" in each
-        for each in explain(await seen(world.store, world.run().tenant, world.run().run)).unblock
+        for each in explain(await read_run_facts(world.store, world.run().tenant, world.run().run)).unblock
     )
     with pytest.raises(Conflict, match="may still arrive for another 180 s, until 20"):
         await world.resolve("order/a", "did_not_happen")
     await world.pass_(until - world.time.wall())
     assert any(
         "--did-not-happen" in each
-        for each in explain(await seen(world.store, world.run().tenant, world.run().run)).unblock
+        for each in explain(await read_run_facts(world.store, world.run().tenant, world.run().run)).unblock
     )
     await world.resolve("order/a", "did_not_happen")
     assert world.effect("order/a").status.value == "done"

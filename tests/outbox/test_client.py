@@ -258,7 +258,7 @@ class Authority:
 @pytest.mark.parametrize(
     ("presented", "known", "accepted"),
     [("hooks.example", True, True), ("other.example", True, False), ("hooks.example", False, False)],
-    ids=["its name", "another name", "nobody's word"],
+    ids=["its name", "another name", "an unknown authority"],
 )
 def test_the_certificate_is_verified_for_the_name_although_the_address_is_used(
     presented: str, known: bool, accepted: bool, tmp_path: Path

@@ -16,7 +16,7 @@ CANARIES = {
     "the cursor forgot an event": ("UPDATE cursor SET upto = upto - 1, seq = seq - 1, last = last - 1", "event_told"),
     "owed, and not due": ("UPDATE cursor SET seq = seq - 1, last = last - 1", "cursor_due"),
     "due, and nothing owed": ("UPDATE cursor SET due_at = 1", "cursor_due"),
-    "owed by nobody": ("UPDATE delivery SET status = 'owed'", "event_told"),
+    "owed by no cursor": ("UPDATE delivery SET status = 'owed'", "event_told"),
     "given up before its turn": (
         "UPDATE cursor SET seq = 1, last = 1, due_at = 1; UPDATE delivery SET status = 'dead'",
         "event_told",

@@ -22,9 +22,10 @@ T = 1_767_225_600_000
 NOW = Instant(T, T, 0)
 RUN = Run(
     tenant="t", run="r1", version=3, epoch=1, owner="", inbox_seq=0, due_at=None, lane="refund@1", queue="",
-    status=RunStatus.WAITING, workflow="refund", node="pay", status_label="", visit=2, entered_at=T - HOUR, seq=3, event_hash="",
-    attention="", waiting_for="", timers="", visits='{"look": 1, "pay": 1}', crash_count=0, slots="", ceiling_at=0,
-    created_at=T - 2 * HOUR, ended_at=0, requested_by="local:ana", correlation_id="", trace_id="",
+    status=RunStatus.WAITING, workflow="refund", node="pay", status_label="", visit=2, entered_at=T - HOUR, seq=3,
+    event_hash="", attention="", waiting_for="", timers="", visits='{"look": 1, "pay": 1}', crash_count=0,
+    slots="", ceiling_at=0, created_at=T - 2 * HOUR, ended_at=0, requested_by="local:ana", correlation_id="",
+    trace_id="",
 )  # fmt: skip
 EFFECT = Effect(
     tenant="t", run="r1", visit=0, key="refund/A-17", version=2, status=EffectStatus.UNCERTAIN, activity="issue_refund",
@@ -95,7 +96,7 @@ TIMED_OUT = flagged(Reason.APPROVAL_TIMEOUT, "ap_1 «Refund 42 EUR» was not dec
 SERVED: dict[str, Any] = {"workers": (W1,)}
 
 SITUATIONS: dict[str, RunFacts] = {
-    "queued, nobody serves": (RunFacts(QUEUED, NOW, workers=(worker("w-9", lanes="loan@1"),))),
+    "queued, no worker serves": (RunFacts(QUEUED, NOW, workers=(worker("w-9", lanes="loan@1"),))),
     "queued, a worker takes it": (RunFacts(QUEUED, NOW, **SERVED)),
     "queued for a slot": (
         RunFacts(
@@ -129,7 +130,9 @@ SITUATIONS: dict[str, RunFacts] = {
         RunFacts(waits("signal", "paid", due_at=T - 3 * SECOND), NOW, messages=(note("signal", "paid"),), **SERVED)
     ),
     "collecting": (
-        RunFacts(COLLECTING, NOW, waits=(COLLECT,), messages=(note("signal", "bids"), note("signal", "bids", 2)), **SERVED)
+        RunFacts(
+            COLLECTING, NOW, waits=(COLLECT,), messages=(note("signal", "bids"), note("signal", "bids", 2)), **SERVED
+        )
     ),
     "an approval": (RunFacts(ASKED, NOW, approvals=(APPROVAL,), **SERVED)),
     "an approval with another round": (RunFacts(ASKED, NOW, approvals=(APPROVAL._replace(again=1),), **SERVED)),
@@ -177,7 +180,7 @@ SITUATIONS: dict[str, RunFacts] = {
     "held by an operator": (
         RunFacts(
             waits("pause", "activity/issue_refund: the bank is down", "local:bo", then="continues when it is resumed"),
-            NOW, holds=(Pause("t", "activity/issue_refund", 1, 1, "local:bo", "the bank is down", T - 2 * HOUR),),
+            NOW, pauses=(Pause("t", "activity/issue_refund", 1, 1, "local:bo", "the bank is down", T - 2 * HOUR),),
             **SERVED,
         )
     ),
@@ -198,7 +201,9 @@ SITUATIONS: dict[str, RunFacts] = {
     ),
     "of a dead worker, in a group": (RunFacts(waits("worker", "", due_at=T, group_max=40), NOW, **SERVED)),
     "of a dead worker, alone": (RunFacts(waits("worker", "", due_at=T, group_max=1, crash_count=2), NOW, **SERVED)),
-    "stranded, without a worker": (RunFacts(flagged(Reason.STRANDED_VERSION, "no worker serves refund@1 any more"), NOW)),
+    "stranded, without a worker": (
+        RunFacts(flagged(Reason.STRANDED_VERSION, "no worker serves refund@1 any more"), NOW)
+    ),
     "stranded, and served again": (
         RunFacts(flagged(Reason.STRANDED_VERSION, "no worker serves refund@1 any more"), NOW, **SERVED)
     ),

@@ -12,7 +12,7 @@ from outlast.runtime.run_facts import Explanation, RunFacts
 from tests.runtime.situations import NOW, OVERDUE, RUN, SITUATIONS, W1, T, waits
 
 SENTENCES = {
-    "queued, nobody serves": "r1 has been queued for 60m; no live worker serves refund@1.",
+    "queued, no worker serves": "r1 has been queued for 60m; no live worker serves refund@1.",
     "queued, a worker takes it": "r1 has been queued for 60m; w-1 takes it.",
     "queued for a slot": "r1 has been queued for a slot for 60m; 2 of 2 slots of tenant t are taken.",
     "walked": "r1 is running node pay on w-1, for 3m.",
@@ -36,7 +36,9 @@ SENTENCES = {
     "slept, and no worker took it": ("r1 continues: its timer night ended 5s ago; no live worker serves refund@1."),
     "a signal, with an end": "r1 waits for the signal paid, for another 24h.",
     "a signal, without an end": "r1 waits for the signal paid, without a deadline.",
-    "a signal that did not fit": "r1 waits for the signal paid, without a deadline; 1 arrived with data of another type.",
+    "a signal that did not fit": (
+        "r1 waits for the signal paid, without a deadline; 1 arrived with data of another type."
+    ),
     "a signal that came": "r1 continues: the signal paid arrived 3s ago; w-1 takes it.",
     "collecting": "r1 has 2 of 5 signals bids and waits for more, for another 3h.",
     "an approval": "r1 waits for finance to decide ap_1 «Refund 42 EUR», for another 95h.",
@@ -65,7 +67,8 @@ SENTENCES = {
         "cancelled in 6d23h."
     ),
     "ceiling passed": (
-        "r1 passed its ceiling 2h ago (refund_total_timeout) and continues: it waits for the signal paid, without a deadline."
+        "r1 passed its ceiling 2h ago (refund_total_timeout) and continues: it waits for the signal paid, "
+        "without a deadline."
     ),
     "held by an operator": "r1 waits because local:bo paused activity issue_refund 2h ago (the bank is down).",
     "asked to end, walked": (
@@ -86,7 +89,9 @@ SENTENCES = {
     "node gone": "r1 needs a person: refund v1 has no node pay any more.",
     "completed": "r1 completed 3m ago.",
     "failed": "r1 failed 3m ago: nothing to refund.",
-    "cancelled, with effects not undone": "r1 was cancelled 3m ago by local:bo: ordered twice; 1 effect was not undone.",
+    "cancelled, with effects not undone": (
+        "r1 was cancelled 3m ago by local:bo: ordered twice; 1 effect was not undone."
+    ),
 }
 
 
@@ -132,7 +137,7 @@ def of(situation: str) -> Explanation:
 @pytest.mark.parametrize(
     ("situation", "commands"),
     [
-        ("queued, nobody serves", ["outlast worker MODULE"]),
+        ("queued, no worker serves", ["outlast worker MODULE"]),
         ("the owner's lease has expired, no other worker", ["outlast worker MODULE"]),
         ("walked", []),
         ("a signal, without an end", ["outlast signal r1 paid --data '{…}'"]),

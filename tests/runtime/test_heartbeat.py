@@ -152,8 +152,10 @@ def test_a_blocked_event_loop_renews_no_lease() -> None:
 def test_a_renewal_whose_answer_was_lost_repeats_no_call(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It landed, but its answer was lost: the next one is refused, and the process serves on under a new id. One call ends while
-    the old worker drains; one outlasts the grace, and is settled by its successor."""
+    """The renewal landed but its answer was lost, so the next one is refused and the process gets a new worker id.
+
+    One call ends while the old worker drains. Another outlasts the grace and is settled by the successor.
+    """
 
     async def live() -> None:
         shop = Shop()

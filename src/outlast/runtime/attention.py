@@ -102,7 +102,7 @@ async def held_up(store: Store, tenant: str) -> dict[str, int]:
             return dict(counts)
 
 
-async def seen(store: Store, tenant: str, run: str) -> RunFacts:
+async def read_run_facts(store: Store, tenant: str, run: str) -> RunFacts:
     """Read the rows that an explanation of a run uses. Raises NotFound."""
     (rows,) = await store.run_rows([(tenant, run)])
     if rows is None:
@@ -120,7 +120,7 @@ async def seen(store: Store, tenant: str, run: str) -> RunFacts:
         approvals=rows.approvals,
         messages=rows.messages,
         workers=tuple(w for w in await store.rows(WORKER, (STORE,)) if isinstance(w, Worker)),
-        holds=tuple(h for h in await store.rows(PAUSE, (tenant,)) if isinstance(h, Pause) and h.up),
+        pauses=tuple(h for h in await store.rows(PAUSE, (tenant,)) if isinstance(h, Pause) and h.up),
         slots=tuple(s for s in slots if isinstance(s, Slot)),
         evidence=rows.evidence,
         clock_step=await clock_step(store),

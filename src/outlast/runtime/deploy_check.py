@@ -50,20 +50,20 @@ def misfits(rows: RunRows, workflows: Mapping[str, Workflow[Any]], before: Plain
     if isinstance(to, Stranded):
         return [Misfit("version", to.why)]
     if to is None:
-        stand = Position(workflows[run.lane], run.node, json.loads(run.visits), state)
+        position = Position(workflows[run.lane], run.node, json.loads(run.visits), state)
     else:
-        stand = Position(workflows[to.lane], to.node, to.visits, to.state)
-    node = stand.workflow.nodes.get(stand.node)
+        position = Position(workflows[to.lane], to.node, to.visits, to.state)
+    node = position.workflow.nodes.get(position.node)
     if node is None:
-        return [Misfit("node", f'node "{stand.node}", its present node, was removed')]
-    return list(dict.fromkeys(_in_node(rows, stand, node, before)))
+        return [Misfit("node", f'node "{position.node}", its present node, was removed')]
+    return list(dict.fromkeys(_in_node(rows, position, node, before)))
 
 
-def _in_node(rows: RunRows, stand: Position, node: Node, before: Plain | None) -> Iterator[Misfit]:
-    workflow, run = stand.workflow, rows.run
+def _in_node(rows: RunRows, position: Position, node: Node, before: Plain | None) -> Iterator[Misfit]:
+    workflow, run = position.workflow, rows.run
     reach = reach_of(node.fn)
     was = (before or {}).get("nodes", {}).get(run.node)
-    yield from state_misfits(workflow, stand.state)
+    yield from state_misfits(workflow, position.state)
     yield from effect_misfits(workflow, run, rows.effects)
     for effect in rows.effects:
         if effect.visit in (0, run.visit) and not effect.undoes:
@@ -78,7 +78,7 @@ def _in_node(rows: RunRows, stand: Position, node: Node, before: Plain | None) -
     for approval in rows.approvals:
         if approval.visit == run.visit and _counts(approval):
             yield from _approval(workflow, run, approval)
-    yield from _ways(stand, node, reach, before)
+    yield from _ways(position, node, reach, before)
 
 
 def _answer(workflow: Workflow[Any], effect: Effect) -> Iterator[Misfit]:
@@ -154,13 +154,13 @@ def _approval(workflow: Workflow[Any], run: Run, approval: Approval) -> Iterator
             yield Misfit("approval", f"{approval.id} asks for {what}: it would be withdrawn and requested again")
 
 
-def _ways(stand: Position, node: Node, reach: Reach, before: Plain | None) -> Iterator[Misfit]:
+def _ways(position: Position, node: Node, reach: Reach, before: Plain | None) -> Iterator[Misfit]:
     for target in reach.returns:
         if target not in node.exits.targets:
             yield Misfit("edge", f'node "{node.name}" returns "{target}", which it does not declare')
     old = (before or {}).get("nodes", {})
-    for name in _reachable(stand.workflow, node.name):
-        most, entered = stand.workflow.nodes[name].max_visits, stand.visits.get(name, 0)
+    for name in _reachable(position.workflow, node.name):
+        most, entered = position.workflow.nodes[name].max_visits, position.visits.get(name, 0)
         if most is None or entered < most:
             continue
         earlier = old[name]["max_visits"] if name in old else None

@@ -45,14 +45,14 @@ DECIDED = {
 }
 
 
-def waiting_part(seen: RunFacts) -> ExplanationPart:
+def waiting_part(rows: RunFacts) -> ExplanationPart:
     """Explain every wait of the run in one clause, or which worker takes it once it is due."""
-    waits = waiting_of(seen.run)
-    if seen.is_due() and not any(w.kind == "worker" for w in waits):
-        return _due(seen, waits)
+    waits = waiting_of(rows.run)
+    if rows.is_due() and not any(w.kind == "worker" for w in waits):
+        return _due(rows, waits)
     if not waits:
-        return ExplanationPart(f"waits for a worker; {taker_text(seen)}", "a worker takes it", start_one(seen))
-    parts = [_one(seen, wait) for wait in waits]
+        return ExplanationPart(f"waits for a worker; {taker_text(rows)}", "a worker takes it", start_one(rows))
+    parts = [_one(rows, wait) for wait in waits]
     return ExplanationPart(
         clause=" and ".join(part.clause for part in parts),
         next=" · ".join(dict.fromkeys(part.next for part in parts)),
@@ -63,74 +63,74 @@ def waiting_part(seen: RunFacts) -> ExplanationPart:
     )
 
 
-def _due(seen: RunFacts, waits: tuple[WaitingFor, ...]) -> ExplanationPart:
+def _due(rows: RunFacts, waits: tuple[WaitingFor, ...]) -> ExplanationPart:
     """Explain a due run that no worker has taken yet by the event that made it due."""
-    decided = [a for w in waits if w.kind == "approval" and (a := _approval(seen, w)) and a.status in DECIDED]
-    over = [w for w in waits if 0 < w.until <= seen.now.business]
-    late = seen.ago_real(seen.run.due_at or 0)
+    decided = [a for w in waits if w.kind == "approval" and (a := _approval(rows, w)) and a.status in DECIDED]
+    over = [w for w in waits if 0 < w.until <= rows.now.business]
+    late = rows.ago_real(rows.run.due_at or 0)
     if decided:
         a = decided[0]
-        what = f"{a.id} was {DECIDED[a.status]} by {a.decided_by} {seen.ago(a.decided_at)} ago"
+        what = f"{a.id} was {DECIDED[a.status]} by {a.decided_by} {rows.ago(a.decided_at)} ago"
     elif over:
-        what = f"its {over[0].kind} {over[0].what} ended {seen.ago(over[0].until)} ago"
-    elif seen.messages and seen.messages[-1].kind == "signal":
-        message = seen.messages[-1]
-        what = f"the signal {message.name} arrived {seen.ago(message.at)} ago"
+        what = f"its {over[0].kind} {over[0].what} ended {rows.ago(over[0].until)} ago"
+    elif rows.messages and rows.messages[-1].kind == "signal":
+        message = rows.messages[-1]
+        what = f"the signal {message.name} arrived {rows.ago(message.at)} ago"
     else:
         what = f"it has been due for {late}"
     return ExplanationPart(
-        f"continues: {what}; {taker_text(seen)}", "the node runs again from its first line", start_one(seen)
+        f"continues: {what}; {taker_text(rows)}", "the node runs again from its first line", start_one(rows)
     )
 
 
-def _approval(seen: RunFacts, wait: WaitingFor) -> Approval | None:
+def _approval(rows: RunFacts, wait: WaitingFor) -> Approval | None:
     name = wait.what.partition(" ")[0]
-    return next((a for a in seen.approvals if a.id == name), None)
+    return next((a for a in rows.approvals if a.id == name), None)
 
 
-def _one(seen: RunFacts, wait: WaitingFor) -> ExplanationPart:
+def _one(rows: RunFacts, wait: WaitingFor) -> ExplanationPart:
     match wait.kind:
         case "worker":
-            return _worker(seen, wait)
+            return _worker(rows, wait)
         case "slot":
-            return _slot(seen, wait)
+            return _slot(rows, wait)
         case "timer":
             named = "" if wait.what == SLEEP else f" ({wait.what})"
-            clause = f"sleeps{named} for another {seen.left(wait.until)}"
-            return _timed(seen, wait, clause)
+            clause = f"sleeps{named} for another {rows.left(wait.until)}"
+            return _timed(rows, wait, clause)
         case "signal":
-            return _signal(seen, wait)
+            return _signal(rows, wait)
         case "approval":
-            return _decision(seen, wait)
+            return _decision(rows, wait)
         case "retry":
-            clause = f"waits for {wait.what} ({wait.who}), for another {seen.left(wait.until)}"
-            return _timed(seen, wait, clause)
+            clause = f"waits for {wait.what} ({wait.who}), for another {rows.left(wait.until)}"
+            return _timed(rows, wait, clause)
         case "settle":
-            left = seen.left(wait.until)
+            left = rows.left(wait.until)
             clause = f"waits another {left}, until a sent call can no longer arrive, to learn {wait.what}"
-            return _timed(seen, wait, clause)
+            return _timed(rows, wait, clause)
         case "pause":
-            return _paused(seen, wait)
+            return _paused(rows, wait)
         case "effect":
-            return _shared(seen, wait)
-    return _timed(seen, wait, f"waits for {wait.kind} {wait.what}")
+            return _shared(rows, wait)
+    return _timed(rows, wait, f"waits for {wait.kind} {wait.what}")
 
 
-def _timed(seen: RunFacts, wait: WaitingFor, clause: str, *unblock: str) -> ExplanationPart:
-    following = f"in {seen.left(wait.until)} it {wait.then}" if wait.until else "it waits without a limit"
+def _timed(rows: RunFacts, wait: WaitingFor, clause: str, *unblock: str) -> ExplanationPart:
+    following = f"in {rows.left(wait.until)} it {wait.then}" if wait.until else "it waits without a limit"
     return ExplanationPart(clause, following, unblock, wait.since, wait.until)
 
 
-def _worker(seen: RunFacts, wait: WaitingFor) -> ExplanationPart:
-    clause = f"has been queued for {seen.ago(wait.since)}; {taker_text(seen)}"
-    then = next((each.id for each in seen.takers()), f"a worker that serves {seen.run.lane}")
-    return ExplanationPart(clause, f"{then} runs node {seen.run.node}", start_one(seen), since=wait.since)
+def _worker(rows: RunFacts, wait: WaitingFor) -> ExplanationPart:
+    clause = f"has been queued for {rows.ago(wait.since)}; {taker_text(rows)}"
+    then = next((each.id for each in rows.takers()), f"a worker that serves {rows.run.lane}")
+    return ExplanationPart(clause, f"{then} runs node {rows.run.node}", start_one(rows), since=wait.since)
 
 
-def _slot(seen: RunFacts, wait: WaitingFor) -> ExplanationPart:
-    tenants = dict.fromkeys(s.tenant for s in seen.slots)
-    said = " and ".join(_taken(tenant, [s for s in seen.slots if s.tenant == tenant]) for tenant in tenants)
-    clause = f"has been queued for a slot for {seen.ago(wait.since)}" + (f"; {said}" if said else "")
+def _slot(rows: RunFacts, wait: WaitingFor) -> ExplanationPart:
+    tenants = dict.fromkeys(s.tenant for s in rows.slots)
+    said = " and ".join(_taken(tenant, [s for s in rows.slots if s.tenant == tenant]) for tenant in tenants)
+    clause = f"has been queued for a slot for {rows.ago(wait.since)}" + (f"; {said}" if said else "")
     return ExplanationPart(
         clause, f"it {wait.then}, when a run that holds a slot ends", ("outlast runs ls",), wait.since
     )
@@ -141,46 +141,46 @@ def _taken(tenant: str, slots: list[Slot]) -> str:
     return f"{sum(1 for s in slots if s.holder)} of {len(slots)} slots {whose} are taken"
 
 
-def _signal(seen: RunFacts, wait: WaitingFor) -> ExplanationPart:
-    left = f"for another {seen.left(wait.until)}" if wait.until else "without a deadline"
-    row = next((w for w in seen.waits if w.name == wait.what and w.visit == seen.run.visit), None)
-    send = f"outlast signal {seen.run.run} {wait.what} --data '{{…}}'"
-    spent = {n for w in seen.waits if w.status is WaitStatus.BOUND for n in bound_notes(w)}
-    came = [n for n in seen.messages if n.kind == "signal" and n.name == wait.what and n.n not in spent]
+def _signal(rows: RunFacts, wait: WaitingFor) -> ExplanationPart:
+    left = f"for another {rows.left(wait.until)}" if wait.until else "without a deadline"
+    row = next((w for w in rows.waits if w.name == wait.what and w.visit == rows.run.visit), None)
+    send = f"outlast signal {rows.run.run} {wait.what} --data '{{…}}'"
+    spent = {n for w in rows.waits if w.status is WaitStatus.BOUND for n in bound_notes(w)}
+    came = [n for n in rows.messages if n.kind == "signal" and n.name == wait.what and n.n not in spent]
     if row is None or row.kind != "collect":
         unfit = f"; {len(came)} arrived with data of another type" if came else ""
-        return _timed(seen, wait, f"waits for the signal {wait.what}, {left}{unfit}", send)
+        return _timed(rows, wait, f"waits for the signal {wait.what}, {left}{unfit}", send)
     of = f"{len(came)} of {row.most}" if row.most else f"{len(came)}"
     clause = f"has {of} signals {wait.what} and waits for more, {left}"
-    return _timed(seen, wait, clause, send)
+    return _timed(rows, wait, clause, send)
 
 
-def _decision(seen: RunFacts, wait: WaitingFor) -> ExplanationPart:
+def _decision(rows: RunFacts, wait: WaitingFor) -> ExplanationPart:
     name = wait.what.partition(" ")[0]
-    clause = f"waits for {wait.who} to decide {wait.what}, for another {seen.left(wait.until)}"
+    clause = f"waits for {wait.who} to decide {wait.what}, for another {rows.left(wait.until)}"
     commands = [f"outlast approvals approve {name} --reason …", f"outlast approvals reject {name} --reason …"]
-    row = _approval(seen, wait)
+    row = _approval(rows, wait)
     facts: tuple[tuple[str, str], ...] = ()
     if row is not None:
         facts = (("asks for", ", ".join(f"{p['activity']} {p['key']}" for p in json.loads(row.plans)[:1])),)
         if row.again:
             commands.append(f"outlast approvals reject {name} --again --reason …")
-    then = f"in {seen.left(wait.until)} an operator is called ({wait.then}); nothing is approved by waiting"
+    then = f"in {rows.left(wait.until)} an operator is called ({wait.then}); nothing is approved by waiting"
     return ExplanationPart(clause, then, tuple(commands), wait.since, wait.until, facts)
 
 
-def _paused(seen: RunFacts, wait: WaitingFor) -> ExplanationPart:
+def _paused(rows: RunFacts, wait: WaitingFor) -> ExplanationPart:
     key, _, reason = wait.what.partition(": ")
-    up = next((h for h in seen.holds if h.key == key), None)
+    up = next((h for h in rows.pauses if h.key == key), None)
     said = f" ({reason})" if reason else ""
     if up is None:
-        clause = f"continues: the pause of {key.replace('/', ' ')} has ended; {taker_text(seen)}"
-        return ExplanationPart(clause, "a worker looks again within a minute", start_one(seen))
+        clause = f"continues: the pause of {key.replace('/', ' ')} has ended; {taker_text(rows)}"
+        return ExplanationPart(clause, "a worker looks again within a minute", start_one(rows))
     if up.kind == BREAKER:
-        again = f"one run tries it in {seen.left_real(up.again_at)}" if up.again_at > seen.now.real else ""
-        clause = f"waits for {key.replace('/', ' ')}, which has been unavailable for {seen.ago(up.since)}{said}"
+        again = f"one run tries it in {rows.left_real(up.again_at)}" if up.again_at > rows.now.real else ""
+        clause = f"waits for {key.replace('/', ' ')}, which has been unavailable for {rows.ago(up.since)}{said}"
         return ExplanationPart(clause, again or "one run tries it now", _ways_of(key), up.since, wait.until)
-    clause = f"waits because {up.by} paused {key.replace('/', ' ')} {seen.ago(up.since)} ago{said}"
+    clause = f"waits because {up.by} paused {key.replace('/', ' ')} {rows.ago(up.since)} ago{said}"
     return ExplanationPart(clause, f"it {wait.then}", (f"outlast resume {key.replace('/', ' ')}",), up.since)
 
 
@@ -190,7 +190,7 @@ def _ways_of(key: str) -> tuple[str, ...]:
     return (f"outlast resume {name}", f"outlast pause {name} --reason …")
 
 
-def _shared(seen: RunFacts, wait: WaitingFor) -> ExplanationPart:
+def _shared(rows: RunFacts, wait: WaitingFor) -> ExplanationPart:
     owner = wait.who.removeprefix("run ")
     clause = f"waits for {wait.what}, which {wait.who} is executing and will settle"
     return ExplanationPart(clause, "it uses the recorded answer", (f"outlast explain {owner}",), wait.since)
@@ -205,19 +205,19 @@ def undo_progress(run: Run, effects: Sequence[Effect]) -> str:
     return f"{gone} of {gone + len(owed(run, effects))} undone"
 
 
-def undoing_part(seen: RunFacts, inner: ExplanationPart | None) -> ExplanationPart:
+def undoing_part(rows: RunFacts, inner: ExplanationPart | None) -> ExplanationPart:
     """Explain a run that undoes its effects. `inner`: its wait; None while a worker holds it or once it is due."""
-    run = seen.run
+    run = rows.run
     ending = ending_of(run)
     assert ending is not None
-    done = undo_progress(run, seen.effects)
-    left = ", ".join(f"{e.activity} {e.key}" for e in owed(run, seen.effects))
+    done = undo_progress(run, rows.effects)
+    left = ", ".join(f"{e.activity} {e.key}" for e in owed(run, rows.effects))
     facts = (("ends", run_ends(ending)), ("undo", done), *((("to undo", left),) if left else ()))
     first = f"undoes its effects before it {_ENDS[ending.outcome]} ({first_line(ending.reason)}; {done})"
     if inner is not None:
         return inner._replace(clause=f"{first}; it {inner.clause}", facts=(*inner.facts, *facts))
-    who = f"{run.owner} holds it" if is_held(run) else taker_text(seen)
-    unblock = () if is_held(run) else start_one(seen)
+    who = f"{run.owner} holds it" if is_held(run) else taker_text(rows)
+    unblock = () if is_held(run) else start_one(rows)
     return ExplanationPart(
         f"{first}; {who}", "the remaining effects are undone, latest first, then it ends", unblock, facts=facts
     )
@@ -232,74 +232,74 @@ BLOCKING = "write a call that blocks as an activity with def, which runs in a th
 OPEN = (EffectStatus.INTENDED, EffectStatus.UNCERTAIN)
 
 
-def explain(seen: RunFacts) -> Explanation:
+def explain(rows: RunFacts) -> Explanation:
     """Explain where the run is, why and since when, who holds it, and its next step."""
-    run = seen.run
-    part = _part(seen)
-    tripped = () if is_over(run) else _overlays(seen)
+    run = rows.run
+    part = _part(rows)
+    tripped = () if is_over(run) else _overlays(rows)
     clause = part.clause
     unblock = list(part.unblock)
     stops = any(a.reason not in OVERLAY_ONLY for a in attention_of(run))
     for entry in tripped:
-        clause = f"{_overlay(seen, entry)}{'; it' if stops else ' and continues: it'} {clause}"
+        clause = f"{_overlay(rows, entry)}{'; it' if stops else ' and continues: it'} {clause}"
         unblock += [way.command for way in choice_commands(run, entry)]
     facts = [("node", f"{run.node} (visit {run.visit})"), ("held by", run.owner if is_held(run) else "no worker")]
     if not is_over(run) and (group := group_text(run)):
         facts.append(("group", group))
-    if clock := clock_step_text(seen.clock_step):
+    if clock := clock_step_text(rows.clock_step):
         facts.append(("this machine's clock", clock))
     if part.since:
-        facts.append(("since", seen.instant(part.since)))
+        facts.append(("since", rows.instant(part.since)))
     if part.until:
-        facts.append(("until", seen.instant(part.until)))
+        facts.append(("until", rows.instant(part.until)))
     return Explanation(f"{run.run} {clause}.", (*facts, *part.facts), part.next, tuple(dict.fromkeys(unblock)))
 
 
-def _route(seen: RunFacts) -> Route:
-    return route(seen.run, seen.messages, _ledger(seen), seen.now.business, served=bool(seen.takers()))
+def _route(rows: RunFacts) -> Route:
+    return route(rows.run, rows.messages, _ledger(rows), rows.now.business, served=bool(rows.takers()))
 
 
-def _overlays(seen: RunFacts) -> tuple[Attention, ...]:
+def _overlays(rows: RunFacts) -> tuple[Attention, ...]:
     """Return the unanswered reasons that do not stop the run."""
-    way = _route(seen)
+    way = _route(rows)
     left = () if isinstance(way, EndCancelled | EndFailed) else way.left
     return tuple(a for a in left if a.reason in OVERLAY_ONLY)
 
 
-def _overlay(seen: RunFacts, entry: Attention) -> str:
+def _overlay(rows: RunFacts, entry: Attention) -> str:
     if entry.reason is Reason.TOTAL_TIMEOUT:
-        return f"passed its ceiling {seen.ago(entry.since)} ago ({entry.trigger or entry.reason.value})"
-    return f"has needed a person for {entry.reason.value} for {seen.ago(entry.since)}"
+        return f"passed its ceiling {rows.ago(entry.since)} ago ({entry.trigger or entry.reason.value})"
+    return f"has needed a person for {entry.reason.value} for {rows.ago(entry.since)}"
 
 
-def _ledger(seen: RunFacts) -> dict[tuple[int, str], Effect]:
-    return {(e.visit, e.key): e for e in seen.effects}
+def _ledger(rows: RunFacts) -> dict[tuple[int, str], Effect]:
+    return {(e.visit, e.key): e for e in rows.effects}
 
 
-def _part(seen: RunFacts) -> ExplanationPart:
-    if is_over(seen.run):
-        return _over(seen)
-    way = _route(seen)
-    if seen.run.ending:
-        return undoing_part(seen, _obstacle(seen, way))
+def _part(rows: RunFacts) -> ExplanationPart:
+    if is_over(rows.run):
+        return _over(rows)
+    way = _route(rows)
+    if rows.run.ending:
+        return undoing_part(rows, _obstacle(rows, way))
     if isinstance(way, EndCancelled | EndFailed):
-        return _to_end(seen, way)
+        return _to_end(rows, way)
     if isinstance(way, Rest):
-        return _needs_person(seen, tuple(a for a in way.left if a.reason not in OVERLAY_ONLY))
-    if is_held(seen.run):
-        return _executing(seen)
+        return _needs_person(rows, tuple(a for a in way.left if a.reason not in OVERLAY_ONLY))
+    if is_held(rows.run):
+        return _executing(rows)
     if way.answers:
-        return _answered(seen, way.answers)
-    return waiting_part(seen)
+        return _answered(rows, way.answers)
+    return waiting_part(rows)
 
 
-def _obstacle(seen: RunFacts, way: Route) -> ExplanationPart | None:
+def _obstacle(rows: RunFacts, way: Route) -> ExplanationPart | None:
     """Return the part that explains why an undoing run does not proceed now, or None."""
     if isinstance(way, Rest):
-        return _needs_person(seen, tuple(a for a in way.left if a.reason not in OVERLAY_ONLY))
-    if is_held(seen.run):
-        return _executing(seen)
-    return None if seen.is_due() else waiting_part(seen)
+        return _needs_person(rows, tuple(a for a in way.left if a.reason not in OVERLAY_ONLY))
+    if is_held(rows.run):
+        return _executing(rows)
+    return None if rows.is_due() else waiting_part(rows)
 
 
 # --- ended -----------------------------------------------------------------------------------------
@@ -311,16 +311,16 @@ _ENDED = {
 assert set(_ENDED) == set(TERMINAL)
 
 
-def _over(seen: RunFacts) -> ExplanationPart:
-    run = seen.run
-    last = seen.events[-1] if seen.events else None
+def _over(rows: RunFacts) -> ExplanationPart:
+    run = rows.run
+    last = rows.events[-1] if rows.events else None
     data = json.loads(last.body)["data"] if last is not None and last.type in ENDINGS else {}
     reason, left = first_line(data.get("reason", "")), data.get("not_undone", [])
     said = f": {reason}" if reason else ""
     for by in ("cancelled by ", "failed by "):
         if reason.startswith(by):
             said = f" by {reason.removeprefix(by)}"
-    clause = f"{_ENDED[run.status]} {seen.ago(run.ended_at)} ago{said}"
+    clause = f"{_ENDED[run.status]} {rows.ago(run.ended_at)} ago{said}"
     if left:
         clause += f"; {_count(len(left), 'effect')} {'was' if len(left) == 1 else 'were'} not undone"
     unblock = ("undo these effects by hand if necessary",) if left else ()
@@ -333,37 +333,37 @@ def _count(n: int, what: str) -> str:
 
 
 # --- requested to end --------------------------------------------------------------------------------
-def _to_end(seen: RunFacts, way: EndCancelled | EndFailed) -> ExplanationPart:
-    run = seen.run
-    message = next((n for n in seen.messages if n.kind in ("cancel", "answer") and n.actor == way.by), None)
+def _to_end(rows: RunFacts, way: EndCancelled | EndFailed) -> ExplanationPart:
+    run = rows.run
+    message = next((n for n in rows.messages if n.kind in ("cancel", "answer") and n.actor == way.by), None)
     since = message.at if message is not None else 0
     if way.by == ENGINE:
         asked = f"is to be cancelled ({way.reason})"
     else:
-        when = f" {seen.ago(since)} ago" if since else ""
+        when = f" {rows.ago(since)} ago" if since else ""
         asked = f"was asked to end by {way.by}{when} ({way.reason})"
-    open_ = [e for e in seen.effects if e.status in OPEN]
+    open_ = [e for e in rows.effects if e.status in OPEN]
     facts = (("open effects", ", ".join(f"{e.activity} {e.key}" for e in open_)),) if open_ else ()
     if is_held(run):
         clause = f"{asked}; {run.owner} stops it before its next call"
         return ExplanationPart(clause, "its open effects are settled, then it ends", since=since, facts=facts)
-    if seen.is_due():
-        clause = f"{asked}; {taker_text(seen)}"
+    if rows.is_due():
+        clause = f"{asked}; {taker_text(rows)}"
         return ExplanationPart(
-            clause, "its open effects are settled, then it ends", start_one(seen), since=since, facts=facts
+            clause, "its open effects are settled, then it ends", start_one(rows), since=since, facts=facts
         )
     stopping = tuple(a for a in attention_of(run) if a.reason not in OVERLAY_ONLY)
-    inner = _needs_person(seen, stopping) if stopping else waiting_part(seen)
+    inner = _needs_person(rows, stopping) if stopping else waiting_part(rows)
     return inner._replace(clause=f"{asked} and first {inner.clause}", since=since, facts=facts)
 
 
 # --- a person --------------------------------------------------------------------------------------
-def _needs_person(seen: RunFacts, entries: tuple[Attention, ...]) -> ExplanationPart:
-    run = seen.run
-    said = [_why(seen, entry) for entry in entries]
+def _needs_person(rows: RunFacts, entries: tuple[Attention, ...]) -> ExplanationPart:
+    run = rows.run
+    said = [_why(rows, entry) for entry in entries]
     untils = [u for entry in entries if (u := until_of(entry))]
     commands = tuple(
-        way.command for entry in entries for way in choice_commands(run, entry) if _is_open(seen, entry, way)
+        way.command for entry in entries for way in choice_commands(run, entry) if _is_open(rows, entry, way)
     )
     ignored = " · ".join(dict.fromkeys(if_ignored(entry.reason) for entry in entries))
     return ExplanationPart(
@@ -372,52 +372,52 @@ def _needs_person(seen: RunFacts, entries: tuple[Attention, ...]) -> Explanation
         commands,
         since=min(entry.since for entry in entries),
         until=min(untils, default=0),
-        facts=(("reasons", ", ".join(dict.fromkeys(entry.reason.value for entry in entries))), *_open_facts(seen)),
+        facts=(("reasons", ", ".join(dict.fromkeys(entry.reason.value for entry in entries))), *_open_facts(rows)),
     )
 
 
-def _open_facts(seen: RunFacts) -> tuple[tuple[str, str], ...]:
+def _open_facts(rows: RunFacts) -> tuple[tuple[str, str], ...]:
     """Return open effects that no worker executes and that no person is asked about."""
-    open_ = [f"{e.activity} {e.key}" for e in seen.effects if e.status is EffectStatus.INTENDED]
-    return (("open effects", ", ".join(open_)),) if open_ and not is_held(seen.run) else ()
+    open_ = [f"{e.activity} {e.key}" for e in rows.effects if e.status is EffectStatus.INTENDED]
+    return (("open effects", ", ".join(open_)),) if open_ and not is_held(rows.run) else ()
 
 
-def _is_open(seen: RunFacts, entry: Attention, way: ChoiceCommand) -> bool:
+def _is_open(rows: RunFacts, entry: Attention, way: ChoiceCommand) -> bool:
     """Return True if the choice is accepted now. "Did not happen" is accepted once no sent call can still arrive."""
-    effect = _ledger(seen).get((entry.visit, entry.key))
-    return way.choice is not Choice.DID_NOT_HAPPEN or effect is None or effect.settle_after <= seen.now.real
+    effect = _ledger(rows).get((entry.visit, entry.key))
+    return way.choice is not Choice.DID_NOT_HAPPEN or effect is None or effect.settle_after <= rows.now.real
 
 
-def _why(seen: RunFacts, entry: Attention) -> str:
+def _why(rows: RunFacts, entry: Attention) -> str:
     detail = first_line(entry.detail)
-    effect = _ledger(seen).get((entry.visit, entry.key))
+    effect = _ledger(rows).get((entry.visit, entry.key))
     name = f"{effect.activity} {effect.key}" if effect is not None else entry.key
     match entry.reason:
         case Reason.EFFECT_UNCERTAIN:
             when = "now"
-            if effect is not None and effect.settle_after > seen.now.real:
-                when = f"in {seen.left_real(effect.settle_after)}"
+            if effect is not None and effect.settle_after > rows.now.real:
+                when = f"in {rows.left_real(effect.settle_after)}"
             late = "".join(
                 f"; {late_answer_label(evidence_view(e))}"
-                for e in seen.evidence
+                for e in rows.evidence
                 if (e.visit, e.key) == (entry.visit, entry.key)
             )
             return f"{name} may or may not have happened ({detail}){late}; «did not happen» is accepted {when}"
         case Reason.RETRIES_EXHAUSTED:
             return f"{name} did not happen {detail}"
         case Reason.EXCEPTION:
-            return f"node {seen.run.node} raised {detail}"
+            return f"node {rows.run.node} raised {detail}"
         case Reason.APPROVAL_TIMEOUT:
-            return f"{detail}; without an answer it is cancelled in {seen.left(until_of(entry))}"
+            return f"{detail}; without an answer it is cancelled in {rows.left(until_of(entry))}"
     return detail or entry.reason.value
 
 
-def _answered(seen: RunFacts, answers: tuple[Answer, ...]) -> ExplanationPart:
+def _answered(rows: RunFacts, answers: tuple[Answer, ...]) -> ExplanationPart:
     said = " and ".join(_chosen(answer) for answer in answers)
     by_itself = all(answer.by == ENGINE for answer in answers)
     clause = f"continues: {said}" if by_itself else f"continues with the answers of people ({said})"
-    clause += f"; {taker_text(seen)}"
-    return ExplanationPart(clause, "the node runs again from its first line, in the same visit", start_one(seen))
+    clause += f"; {taker_text(rows)}"
+    return ExplanationPart(clause, "the node runs again from its first line, in the same visit", start_one(rows))
 
 
 def _chosen(answer: Answer) -> str:
@@ -429,28 +429,28 @@ def _chosen(answer: Answer) -> str:
 
 
 # --- a worker --------------------------------------------------------------------------------------
-def _executing(seen: RunFacts) -> ExplanationPart:
-    run = seen.run
-    taken = next((e for e in reversed(seen.events) if e.type in TAKEN), None)
+def _executing(rows: RunFacts) -> ExplanationPart:
+    run = rows.run
+    taken = next((e for e in reversed(rows.events) if e.type in TAKEN), None)
     since = taken.at if taken is not None else 0
-    worker = next((w for w in seen.workers if w.id == run.owner), None)
-    if worker is None or not is_alive(worker, seen.now):
-        return _orphaned(seen, worker, since)
+    worker = next((w for w in rows.workers if w.id == run.owner), None)
+    if worker is None or not is_alive(worker, rows.now):
+        return _orphaned(rows, worker, since)
     facts = (
-        ("lease", f"for another {seen.left_real(worker.lease_until)}, renewed while the worker lives"),
-        ("execution", f"ends within {seen.left_real(run.due_at or 0)}"),
+        ("lease", f"for another {rows.left_real(worker.lease_until)}, renewed while the worker lives"),
+        ("execution", f"ends within {rows.left_real(run.due_at or 0)}"),
     )
     dies = f"if {run.owner} dies, another worker takes over when its lease expires"
-    silent = seen.now.real - worker.renewed_at
-    if blocked := blocked_ms(worker, seen.now):
+    silent = rows.now.real - worker.renewed_at
+    if blocked := blocked_ms(worker, rows.now):
         clause = f"is held by {run.owner} and continues when {blocked_text(blocked)}"
         then = f"if that lasts, the worker stops renewing its lease; {dies}"
-        return ExplanationPart(clause, then, (BLOCKING, *start_one(seen)), since=since, facts=facts)
+        return ExplanationPart(clause, then, (BLOCKING, *start_one(rows)), since=since, facts=facts)
     if silent > (worker.lease_until - worker.renewed_at) // 2:
-        clause = f"is held by {run.owner}, which has been silent for {seen.ago_real(worker.renewed_at)}"
-        clause += f": takeover in {seen.left_real(worker.lease_until)} unless it renews its lease"
-        return ExplanationPart(clause, dies, () if seen.takers() else (START_WORKER,), since=since, facts=facts)
-    ago = f", for {seen.ago(since)}" if since else ""
+        clause = f"is held by {run.owner}, which has been silent for {rows.ago_real(worker.renewed_at)}"
+        clause += f": takeover in {rows.left_real(worker.lease_until)} unless it renews its lease"
+        return ExplanationPart(clause, dies, () if rows.takers() else (START_WORKER,), since=since, facts=facts)
+    ago = f", for {rows.ago(since)}" if since else ""
     if run.status is RunStatus.RECOVERING:
         clause = f"is held by {run.owner}, which settles the calls its predecessor left open in node {run.node}{ago}"
     elif run.status is RunStatus.COMPENSATING:
@@ -460,17 +460,17 @@ def _executing(seen: RunFacts) -> ExplanationPart:
     return ExplanationPart(clause, f"it continues by itself; {dies}", since=since, facts=facts)
 
 
-def _orphaned(seen: RunFacts, worker: Worker | None, since: int) -> ExplanationPart:
-    owner, takers = seen.run.owner, seen.takers()
+def _orphaned(rows: RunFacts, worker: Worker | None, since: int) -> ExplanationPart:
+    owner, takers = rows.run.owner, rows.takers()
     if worker is None:
         what = "which has no row"
     elif worker.status is LeaseStatus.CLOSED:
         what = "which has stopped"
     else:
-        what = f"whose lease expired {seen.ago_real(worker.lease_until)} ago"
+        what = f"whose lease expired {rows.ago_real(worker.lease_until)} ago"
     if takers:
         return ExplanationPart(
             f"was held by {owner}, {what}; {takers[0].id} takes it over now", "open calls are settled first"
         )
-    clause = f"was held by {owner}, {what}, and no live worker serves {seen.run.lane} to take it over"
+    clause = f"was held by {owner}, {what}, and no live worker serves {rows.run.lane} to take it over"
     return ExplanationPart(clause, "a worker that serves this version takes it over", (START_WORKER,), since=since)

@@ -91,9 +91,7 @@ def blocked_ms(worker: Worker, now: Instant) -> int:
 
 
 def effect_label(effect: Effect, code: str, *, held: bool = True) -> str:
-    """Return the outcome of an effect. `code`: of its refusal, uncertainty or last failed attempt; `held`: a worker
-    holds its run.
-    """
+    """Return the outcome of an effect; `code` is of its refusal, uncertainty or last failure."""
     again = f", called again ×{effect.attempts - 1}" if effect.attempts > 1 else ""
     if effect.status is EffectStatus.DONE and code == BY_HAND:
         return f"done manually{_source(effect)}"

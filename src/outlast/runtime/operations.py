@@ -421,11 +421,11 @@ class Operations:
 
     async def explain(self, run: str) -> Explanation:
         """Explain in one sentence, with facts, why a run is where it is. Raises NotFound."""
-        return explain(await self.seen(run))
+        return explain(await self.run_facts(run))
 
-    async def seen(self, run: str) -> RunFacts:
+    async def run_facts(self, run: str) -> RunFacts:
         """Read the rows that an explanation of a run uses. Raises NotFound."""
-        return await attention.seen(self.store, self.tenant, run)
+        return await attention.read_run_facts(self.store, self.tenant, run)
 
     async def pending_requests(self, runs: Iterable[Run]) -> dict[str, list[dict[str, Any]]]:
         """Return, by run, requests that a worker may not have read yet."""
@@ -574,9 +574,9 @@ class Operations:
 
     async def breakers(self) -> tuple[tuple[Pause, int], ...]:
         """Return the open circuit breakers, each with its number of waiting runs."""
-        up = [hold for hold in await self.pauses() if hold.kind == pauses.BREAKER]
+        up = [pause for pause in await self.pauses() if pause.kind == pauses.BREAKER]
         waiting = await self.held_up() if up else {}
-        return tuple((hold, waiting.get(hold.key, 0)) for hold in up)
+        return tuple((pause, waiting.get(pause.key, 0)) for pause in up)
 
     async def slots(self) -> tuple[Slot, ...]:
         """Return the slot rows of this tenant and the global ones."""

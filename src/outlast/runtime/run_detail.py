@@ -38,22 +38,22 @@ def _done(effects: Sequence[Effect]) -> int:
 
 async def run_detail_view(ops: Operations, run: str) -> tuple[dict[str, Any], RunFacts]:
     """Return the run as JSON data, and the rows it was made from. Raises NotFound."""
-    seen = await ops.seen(run)
-    row = seen.run
-    events = seen.events
+    facts = await ops.run_facts(run)
+    row = facts.run
+    events = facts.events
     if len(events) < row.seq:
         events = [event for event in await ops.full_history(run) if event.seq <= row.seq]
-    effects = in_order(run, (*seen.effects, *seen.used))
+    effects = in_order(run, (*facts.effects, *facts.used))
     view = {
-        **run_view(row, lanes_served(seen.workers, seen.now), (await ops.counts_of_results([row]))[run]),
-        "asked": [] if is_over(row) or not row.inbox_seq else pending_requests_of(row, seen.messages),
+        **run_view(row, lanes_served(facts.workers, facts.now), (await ops.counts_of_results([row]))[run]),
+        "asked": [] if is_over(row) or not row.inbox_seq else pending_requests_of(row, facts.messages),
         "visits": visits_of(row, events),
         "effects": effect_counts(effects),
-        "takeovers": takeovers_of(events, seen.workers, ops.store.mapping().real),
+        "takeovers": takeovers_of(events, facts.workers, ops.store.mapping().real),
         "progress": progress_of(row, events, effects),
         **(ending_of(events) or {}),
     }
-    return view, seen
+    return view, facts
 
 
 async def run_views(ops: Operations, rows: Sequence[Run], serving: Collection[str]) -> list[dict[str, Any]]:

@@ -40,7 +40,7 @@ class RunFacts(NamedTuple):
     approvals: Sequence[Approval] = ()
     messages: Sequence[Message] = ()
     workers: Sequence[Worker] = ()
-    holds: Sequence[Pause] = ()
+    pauses: Sequence[Pause] = ()
     slots: Sequence[Slot] = ()
     evidence: Sequence[Evidence] = ()
     clock_step: int = 0  # wall clock of this machine minus business time
@@ -126,13 +126,13 @@ def clock_step_text(step: int) -> str:
 START_WORKER = "outlast worker MODULE"
 
 
-def taker_text(seen: RunFacts) -> str:
+def taker_text(rows: RunFacts) -> str:
     """Name the live worker that takes the run, in a clause."""
-    takers = seen.takers()
+    takers = rows.takers()
     if not takers:
-        return f"no live worker serves {seen.run.lane}"
-    blocked = blocked_ms(takers[0], seen.now)
-    room = capacity_text(seen.run)
+        return f"no live worker serves {rows.run.lane}"
+    blocked = blocked_ms(takers[0], rows.now)
+    room = capacity_text(rows.run)
     return f"{takers[0].id} takes it{room}" + (
         f"{' and' if room else ''} when {blocked_text(blocked)}" if blocked else ""
     )
@@ -160,9 +160,9 @@ def group_text(run: Run) -> str:
     return f"executed {how} until it advances, because workers that held it died{counted}"
 
 
-def start_one(seen: RunFacts) -> tuple[str, ...]:
+def start_one(rows: RunFacts) -> tuple[str, ...]:
     """Return the command that starts a worker if no live worker serves the run."""
-    return () if seen.takers() else (START_WORKER,)
+    return () if rows.takers() else (START_WORKER,)
 
 
 def first_line(text: str, width: int = 300) -> str:
@@ -171,7 +171,7 @@ def first_line(text: str, width: int = 300) -> str:
     return lines[0][:width] if lines else ""
 
 
-NOTES_PER_READ = 1_000
+MESSAGES_PER_READ = 1_000
 
 
 def may_have_pending_requests(run: Run, now: Instant) -> bool:
@@ -190,18 +190,18 @@ async def messages_of(store: Store, run: Run) -> list[Message]:
     after = 0
     while True:
         key = (run.tenant, run.run)
-        page = await store.rows(MESSAGE, key, after=(*key, after), limit=NOTES_PER_READ)
+        page = await store.rows(MESSAGE, key, after=(*key, after), limit=MESSAGES_PER_READ)
         found += [row for row in page if isinstance(row, Message)]
-        if len(page) < NOTES_PER_READ:
+        if len(page) < MESSAGES_PER_READ:
             return found
         after = found[-1].n
 
 
-def pending_requests_of(run: Run, notes: Iterable[Message]) -> list[dict[str, Any]]:
+def pending_requests_of(run: Run, messages: Iterable[Message]) -> list[dict[str, Any]]:
     """Return the first cancel request, else the `continue` that answers the current attention, as JSON data."""
     if is_over(run):
         return []
-    posted: Sequence[Message] = list(notes)
+    posted: Sequence[Message] = list(messages)
     found = [message for message in posted if message.kind == Choice.CANCEL]
     seen = [a.seen for a in attention_of(run) if a.reason in ANSWERED_BY_CONTINUE]
     if not found and seen:
