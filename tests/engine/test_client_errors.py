@@ -483,5 +483,5 @@ def test_an_unknown_exception_may_mean_anything_and_stops_a_lookup() -> None:
 
 def test_a_classification_without_meaning_is_refused() -> None:
     for wrong in ({ShopError: ValueError}, {KeyboardInterrupt: Refused}):
-        with pytest.raises(DefinitionError, match="classes of exceptions"):
+        with pytest.raises(DefinitionError, match="each exception class"):
             classify(wrong)  # type: ignore[arg-type]

@@ -221,7 +221,7 @@ async def test_an_undo_done_by_hand_is_not_called(world: World) -> None:
 @pytest.mark.req("EFF-6", "EFF-3")
 async def test_an_uncertain_undo_is_called_again_only_after_its_settle_time(world: World) -> None:
     other = await stuck(world, Acts(Perhaps("no answer")))
-    assert "nobody knows whether it happened" in world.attention()[0].detail
+    assert "it is not known whether it happened" in world.attention()[0].detail
     with pytest.raises(Conflict, match="too early"):
         await world.answer("undo_failed", "retry")
     with pytest.raises(Conflict, match="is the undo of another effect"):

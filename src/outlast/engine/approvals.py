@@ -466,7 +466,7 @@ def _decided(approval: Approval) -> Conflict:
     )
 
 
-# --- a decision that changes what it approves -----------------------------------------------------------
+# --- decisions that change a plan -----------------------------------------------------------
 async def changed_plan(
     store: Store,
     workflow: Workflow[Any],

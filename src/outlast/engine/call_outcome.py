@@ -177,7 +177,7 @@ def _of_cause(error: BaseException) -> Meaning:
     return Meaning.PERHAPS
 
 
-# --- was something sent before? ---------------------------------------------------------------------------
+# --- earlier attempts of a client ---------------------------------------------------------------------------
 def _hops(found: Locals) -> bool:
     return bool(found.get("history"))
 

@@ -50,7 +50,7 @@ async def unwind(execution: NodeExecution, draining: Callable[[], bool]) -> None
         await _undo(execution, effect)
 
 
-# --- what is open ------------------------------------------------------------------------------------
+# --- open effects ------------------------------------------------------------------------------------
 async def _settle_all(execution: NodeExecution) -> None:
     """Settle each open effect before the first undo (EFF-8)."""
     settling = [
@@ -262,7 +262,7 @@ def undo_failed(execution: NodeExecution, undo: Effect) -> Attention:
     """Return the reason to call an operator: the undo, its outcome, and the effects that remain."""
     run, effects = execution.session.run, execution.session.effects.values()
     error = refusal_of(undo)
-    became = "nobody knows whether it happened" if undo.status is EffectStatus.UNCERTAIN else "it was not done"
+    became = "it is not known whether it happened" if undo.status is EffectStatus.UNCERTAIN else "it was not done"
     of = undo.undoes.partition(":")[2]
     detail = (
         f"the undo of {undo.activity} {of}: {became}: {error.code}: {error.detail}; "

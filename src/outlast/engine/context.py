@@ -324,7 +324,7 @@ class NodeContext(Context[Any]):
             return wait.notes_of(bound)
         return await execution.deduplicate((self.visit, f"wait?{wait.name}"), wait.answer)
 
-    # --- what would otherwise differ between walks -----------------------------------------
+    # --- values that stay equal in a visit ---------------------------------------
     @override
     def now(self) -> datetime:
         return self.entered_at
@@ -337,7 +337,7 @@ class NodeContext(Context[Any]):
     def random(self, name: str, /) -> float:
         return int(digest(self.tenant, self.run_id, self.visit, "random", name)[:13], 16) / 16**13
 
-    # --- telling ---------------------------------------------------------------------------
+    # --- logging ---------------------------------------------------------------------------
     @override
     def log(self, key: str, text: str, /, **data: JsonValue) -> None:
         line = canonical({"key": key, "text": text, "data": data})  # raises in the author's line

@@ -183,7 +183,7 @@ class Heartbeat:
         self._dumped = False
 
     def stop(self) -> None:
-        """Stop renewing the lease."""
+        """Stop renewals; the row stays open until `close`."""
         self._stop.set()
 
     def _beat(self, loop: asyncio.AbstractEventLoop) -> None:

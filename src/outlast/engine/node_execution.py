@@ -109,7 +109,7 @@ class NodeExecution:
         node = self.workflow.nodes[self.session.run.node]
         return self.session.run.entered_at + int(node.within.total_seconds() * SECOND) if node.within else 0
 
-    # --- what effects and waits say ---------------------------------------------------------------
+    # --- reports of calls and waits ---------------------------------------------------------------
     def park(self, parked: Parked) -> None:
         """Record a wait. The run parks once no task of the execution can continue."""
         self._parked.append(parked)

@@ -94,7 +94,7 @@ class RateLimiter:
         if limit.concurrent:
             self._keep(name, line, limit)
 
-    # --- the door ------------------------------------------------------------------------
+    # --- the row -----------------------------------------------------------------------
     async def _keeper(self, name: str, line: _LimitQueue, limit: RateLimit) -> None:
         """Let waiting calls enter as slots come free. Ends when none waits and the row is up to date."""
         pause = LOOK_MS

@@ -430,7 +430,7 @@ class RunExecutor:
     async def _exception(self, error: BaseException, log_entries: LogEntries) -> bool:
         return await self._flag((exception_attention(self.session, error),), log_entries)
 
-    # --- giving back ----------------------------------------------------------------------------------
+    # --- releasing ----------------------------------------------------------------------------------
     async def _flag(
         self, reasons: tuple[Attention, ...], log_entries: LogEntries, parked: Sequence[Parked] = ()
     ) -> bool:

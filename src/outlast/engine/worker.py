@@ -287,7 +287,7 @@ class WorkerProcess:
             watch=self._watch,
         )
 
-    # --- life --------------------------------------------------------------------------------------
+    # --- lifecycle --------------------------------------------------------------------------------------
     async def open(self) -> None:
         """Register the worker in the store; `run` does it if the caller has not. Raises StoreError."""
         if self._heartbeat.is_open:
@@ -364,7 +364,7 @@ class WorkerProcess:
             await self._heartbeat.close(died=not self._draining)
         self._pool.close()
 
-    # --- taking --------------------------------------------------------------------------------------
+    # --- claiming --------------------------------------------------------------------------------------
     def _lanes(self) -> tuple[str, ...]:
         """Return the lanes it serves, and unserved ones of its workflows."""
         return (*self._workflows, *self._unserved.lanes)
@@ -470,7 +470,7 @@ class WorkerProcess:
             self._skipped.discard(key)
             self._wake.set()
 
-    # --- chores ---------------------------------------------------------------------------------------
+    # --- periodic work ---------------------------------------------------------------------------------------
     async def _publish_versions(self) -> None:
         """Publish the topology of each lane, and wake stranded runs.
 
@@ -536,7 +536,7 @@ class WorkerProcess:
             for run in [run for run in mine if (run.tenant, run.run) not in self._executors]:
                 try:
                     now, mapping = await self._store.now(), self._store.mapping()
-                    why = "nobody walked it"
+                    why = "this worker did not execute it"
                     await self._store.commit(hand_back(run, inbox_seq=None, now=now, mapping=mapping, why=why))
                 except StoreError:
                     pass  # another worker holds it
