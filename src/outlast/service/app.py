@@ -83,9 +83,8 @@ def create(state: ServiceState) -> FastAPI:
     app.add_exception_handler(OutlastError, problems.on_error)
     secured = not isinstance(state.authenticator, Anonymous)
     app.add_middleware(SameOriginMiddleware, local_only=not secured)
-    app.add_middleware(
-        RequestLimitsMiddleware, bounds=state.bounds, stopping=lambda: state.stopping
-    )  # the last one added is the outermost
+    # Added last, so that it is the outermost.
+    app.add_middleware(RequestLimitsMiddleware, bounds=state.bounds, stopping=lambda: state.stopping)
     drawn: list[dict[str, Any]] = []
 
     def openapi() -> dict[str, Any]:

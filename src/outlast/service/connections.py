@@ -1,7 +1,4 @@
-"""Limits on the connections of one process and on the HTTP/1.1 bytes of each connection (S17).
-
-These limits hold before the caller is known.
-"""
+"""Listening sockets, and limits on connections and their HTTP/1.1 bytes that hold before authentication (S17)."""
 
 import asyncio
 import socket
@@ -31,9 +28,8 @@ def listen(host: str, port: int, *, shared: bool = False) -> socket.socket:
     InvalidInput if the address cannot be bound.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    made = socket.socket(
-        family, socket.SOCK_STREAM, socket.IPPROTO_TCP
-    )  # the protocol is named, because without it asyncio leaves Nagle's algorithm on
+    # The protocol is named, because asyncio leaves Nagle's algorithm on without it.
+    made = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux
         made.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNREAD_MS)
