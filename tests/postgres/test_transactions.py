@@ -440,12 +440,12 @@ def test_an_activity_that_cannot_be_transactional_is_refused_when_declared() -> 
 
     from outlast import resend
 
-    with pytest.raises(DefinitionError, match="is def"):
+    with pytest.raises(DefinitionError, match="is not async"):
 
         @activity(key="a", transaction=True, no_undo="no")
         def plain() -> None: ...
 
-    with pytest.raises(DefinitionError, match="never in doubt"):
+    with pytest.raises(DefinitionError, match="never uncertain"):
 
         @activity(key="b", transaction=True, if_uncertain=resend(remembered_for=timedelta(days=1)), no_undo="no")
         async def repeated() -> None: ...
@@ -453,7 +453,7 @@ def test_an_activity_that_cannot_be_transactional_is_refused_when_declared() -> 
     @activity(key="c", transaction=True, no_undo="no")
     async def inside() -> None: ...
 
-    with pytest.raises(DefinitionError, match="never in doubt"):
+    with pytest.raises(DefinitionError, match="never uncertain"):
 
         @inside.reconcile
         async def find() -> Any: ...
