@@ -1,6 +1,6 @@
 """Ids of other tenants and unknown ids take the same path, so timing reveals nothing (S3).
 
-Not measured in time, which a busy machine blurs: what is asked of the store, call by call.
+Compares the store calls, because times are unreliable on a busy machine.
 """
 
 import asyncio

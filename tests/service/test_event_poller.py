@@ -128,7 +128,7 @@ def test_an_end_that_was_committed_late_is_found(tmp_path: Path) -> None:
         async with many_wait(tmp_path / "s.db") as (two, looking):
             two.clock.time += LONG
             assert await two.look(looking) == []
-            two.clock.time -= LATE_MS // 2  # what its writer saw
+            two.clock.time -= LATE_MS // 2  # the clock of its writer
             ended = await two.move("oldest", end=True)
             two.clock.time += LATE_MS
             assert ended.ended_at < (await two.mine.now()).business
