@@ -1,8 +1,8 @@
-"""A program that uses the service over HTTP and nothing else: starts a purchase, follows it, decides, reads the end.
+"""A client that uses only the HTTP API: start a purchase, follow its events, decide, print the outcome.
 
-`python examples/buyer.py purchase.json` with OUTLAST_URL, and two tokens: BUYER_TOKEN may start (roles starter and
-viewer), LEAD_TOKEN is a person's who may decide (roles approver and procurement-lead). Every call may be repeated: the
-keys make the second one harmless.
+Run `python examples/buyer.py purchase.json` with OUTLAST_URL and two tokens. BUYER_TOKEN may start runs (roles starter
+and viewer). LEAD_TOKEN belongs to an approver (roles approver and procurement-lead). Every request may be sent again,
+because each carries an idempotency key.
 """
 
 import json
@@ -17,28 +17,28 @@ import httpx2
 
 ENDINGS = ("completed", "failed", "cancelled")
 WITHIN_S = 60.0
-"""How long the service may be away before this gives up."""
+"""Time without any event or answer from the service after which `events` gives up."""
 
 
 class Event(NamedTuple):
-    """One event of a run: its number, and the CloudEvent."""
+    """One event of a run: its sequence number and the CloudEvent."""
 
     seq: int
     body: dict[str, Any]
 
     @property
     def name(self) -> str:
-        """What happened, in a word."""
+        """The last part of the event type, such as `parked`."""
         return str(self.body["type"]).rpartition(".")[2]
 
 
 def client(url: str, token: str) -> httpx2.Client:
-    """A client with a caller's credential."""
+    """Return an HTTP client that authenticates with a bearer token."""
     return httpx2.Client(base_url=url, headers={"Authorization": f"Bearer {token}"}, timeout=30)
 
 
 def start(http: httpx2.Client, workflow: str, given: dict[str, Any], *, key: str, traceparent: str = "") -> str:
-    """Start a run, or find the one that was started under this key; its id."""
+    """Start a run and return its id. The same key returns the run that it started before."""
     headers = {"Idempotency-Key": key} | ({"traceparent": traceparent} if traceparent else {})
     answer = http.post(f"/v1/workflows/{workflow}/runs", json={"input": given}, headers=headers)
     raised(answer)
@@ -46,7 +46,7 @@ def start(http: httpx2.Client, workflow: str, given: dict[str, Any], *, key: str
 
 
 def events(http: httpx2.Client, run: str, *, after: int = 0) -> Iterator[Event]:
-    """Every event of a run as it comes, until the run has ended. A stream that breaks off is begun anew behind it."""
+    """Yield the events of a run until it has ended. A broken stream is reopened after the last event received."""
     give_up = time.monotonic() + WITHIN_S
     while time.monotonic() < give_up:
         try:
@@ -56,13 +56,13 @@ def events(http: httpx2.Client, run: str, *, after: int = 0) -> Iterator[Event]:
                 if event.name in ENDINGS:
                     return
         except httpx2.TransportError:
-            pass  # the service is being started anew
+            pass  # the service restarts
         time.sleep(0.2)
-    raise TimeoutError(f"{run} could not be followed any more behind event {after}")
+    raise TimeoutError(f"no event of {run} after event {after} within {WITHIN_S:.0f} s")
 
 
 def _stream(http: httpx2.Client, run: str, after: int) -> Iterator[Event]:
-    """One stream of events, for as long as it lasts."""
+    """Yield the events of one HTTP response."""
     headers = {"Accept": "text/event-stream"} | ({"Last-Event-ID": f"{after}"} if after else {})
     with http.stream("GET", f"/v1/runs/{run}/events", headers=headers) as stream:
         if not stream.is_success:
@@ -75,14 +75,14 @@ def _stream(http: httpx2.Client, run: str, after: int) -> Iterator[Event]:
 
 
 def waiting(http: httpx2.Client, run: str) -> str:
-    """The approval that this caller may decide for the run, if there is one."""
+    """Return the id of a pending approval of the run that this caller may decide, or an empty string."""
     answer = http.get("/v1/approvals", params={"status": "pending", "mine": True})
     raised(answer)
     return next((str(each["approval"]) for each in answer.json()["approvals"] if each["run"] == run), "")
 
 
 def decide(http: httpx2.Client, approval: str, decision: str, reason: str) -> dict[str, Any]:
-    """Look at an approval and decide exactly what was seen. The key makes it one decision, however often it is sent."""
+    """Read an approval and decide that version of it. The key makes repeated requests one decision."""
     seen = http.get(f"/v1/approvals/{approval}")
     raised(seen)
     headers = {"If-Match": seen.headers["ETag"], "Idempotency-Key": f"decide-{approval}-{seen.json()['version']}"}
@@ -95,14 +95,14 @@ def decide(http: httpx2.Client, approval: str, decision: str, reason: str) -> di
 
 
 def raised(answer: httpx2.Response) -> None:
-    """Raise what the service says in words: what, why, and what to do."""
+    """Exit with the code, title, detail and hint of the problem if the request was refused."""
     if not answer.is_success:
         said = answer.json()
         raise SystemExit(f"{said['code']}  {said['title']}\n         {said['detail']}\n         → {said['hint']}")
 
 
 def main() -> None:
-    """Buy what the file says; the lead approves whatever is asked."""
+    """Start the purchase in the file and approve each request as the lead."""
     url, given = os.environ["OUTLAST_URL"], json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
     with client(url, os.environ["BUYER_TOKEN"]) as buyer, client(url, os.environ["LEAD_TOKEN"]) as lead:
         run = start(buyer, "negotiation", given, key=given["reference"], traceparent=os.environ.get("TRACEPARENT", ""))

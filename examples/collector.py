@@ -1,8 +1,8 @@
-"""A collector that takes OTLP over HTTP, as the real ones do, and shows each trace as a tree.
+"""An OTLP/HTTP collector that prints each trace as a tree.
 
-`python examples/collector.py 4318` listens on that port. Give your processes OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4318
-and, so that the tree says who did what, OTEL_SERVICE_NAME. Ctrl-C prints the traces. It keeps them in memory: it is for
-looking, and for tests.
+`python examples/collector.py 4318` listens on that port. Set OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4318 in your
+processes, and OTEL_SERVICE_NAME to see which process sent a span. Ctrl-C prints the traces. Spans are kept in memory,
+so use it for development and tests only.
 """
 
 import gzip
@@ -22,11 +22,11 @@ SHOWN = {
     "workflow.end": ("outlast.status",),
     "interrupt.waiting": ("outlast.waits_for", "outlast.wait"),
 }
-"""Which attributes of a span stand in the tree; of a call its key does."""
+"""Attributes shown beside the name of a span. Other spans show the key of the call."""
 
 
 class Span(NamedTuple):
-    """One span as it was sent."""
+    """One span, as received."""
 
     trace: str
     id: str
@@ -39,7 +39,7 @@ class Span(NamedTuple):
 
     @property
     def said(self) -> str:
-        """Its name and what it is about."""
+        """The text of the span in the tree: name, attributes and error."""
         words = [self.name, *(str(self.about.get(each, "")) for each in SHOWN.get(self.name, ("outlast.key",)))]
         asked = ["(asked whether it had happened)"] if self.about.get("outlast.reconcile") else []
         failed = [f" ✗ {self.about['error.type']}"] if "error.type" in self.about else []
@@ -47,10 +47,10 @@ class Span(NamedTuple):
 
 
 class Collector:
-    """A server in a thread of its own, and the spans that were sent to it."""
+    """An HTTP server in a background thread, and the spans it has received."""
 
     def __init__(self, port: int = 0) -> None:
-        """Port 0 takes a free one."""
+        """Start the server. Port 0 selects a free port."""
         self.spans: list[Span] = []
         collector = self
 
@@ -74,14 +74,14 @@ class Collector:
         self._thread.start()
 
     def close(self) -> None:
-        """Take nothing more."""
+        """Stop the server and wait for its thread."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
 
 
 def spans_of(request: ExportTraceServiceRequest) -> Iterator[Span]:
-    """The spans of one request."""
+    """Yield the spans of one export request."""
     for resource in request.resource_spans:
         service = next((a.value.string_value for a in resource.resource.attributes if a.key == "service.name"), "")
         for scope in resource.scope_spans:
@@ -96,8 +96,10 @@ def spans_of(request: ExportTraceServiceRequest) -> Iterator[Span]:
 
 
 def tree(spans: Iterable[Span]) -> list[str]:
-    """A trace as lines: each span below its parent, in the order in which they began, with how long it took and whose
-    process sent it. A parent that was not sent here stands as a line of its own: the caller's, or one that is lost."""
+    """Return the lines of a trace: each span below its parent, by start time, with its duration and service.
+
+    A parent that was not received gets a line with its id: it belongs to another process or was lost.
+    """
     below: defaultdict[str, list[Span]] = defaultdict(list)
     for span in sorted(spans, key=lambda each: (each.began, each.ended)):
         below[span.parent].append(span)
@@ -120,7 +122,7 @@ def _below(parent: str, below: dict[str, list[Span]], indent: str, *, top: bool 
 
 
 def main() -> None:
-    """Collect until Ctrl-C, then show."""
+    """Collect spans until Ctrl-C, then print the traces."""
     collector = Collector(int(sys.argv[1]))
     print(f"OTEL_EXPORTER_OTLP_ENDPOINT={collector.url}   Ctrl-C shows the traces", flush=True)
     try:

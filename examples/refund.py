@@ -1,7 +1,7 @@
-"""A refund above a limit waits for a person, in one process: start, wait, decide, outcome.
+"""A refund above a limit needs an approval. One process starts the runs, executes them and decides.
 
-Run it with `python examples/refund.py`. The store is a file in a temporary folder, and the worker serves in this very
-process; in earnest it would be `outlast worker examples/refund.py`, and the decision would come from somewhere else.
+Run it with `python examples/refund.py`. The store is a file in a temporary folder and the worker runs in this process.
+In production, start `outlast worker examples/refund.py` and decide through the CLI, the web page or the HTTP API.
 """
 
 import asyncio
@@ -53,7 +53,7 @@ async def pay(ctx: Context[Refund]) -> None:
 
 
 async def asked(operations: Operations) -> str:
-    """The approval that waits, once it does."""
+    """Wait for a pending approval and return its id."""
     while True:
         rows, _ = await operations.approvals(status="pending")
         if rows:
@@ -63,7 +63,7 @@ async def asked(operations: Operations) -> str:
 
 
 async def refund(runtime: InProcessRuntime, order_id: str, cents: int, answer: str = "") -> None:
-    """One run from its start to its end; `shared_answer` is what the person says, if one is asked."""
+    """Start a refund and wait for its end. `answer` is the approver's decision, "yes" or "no", if one is needed."""
     print(f"{order_id}, {cents} cents")
     given = {"order_id": order_id, "cents": cents}
     run = await runtime.start(workflow_name="refund", input=given, idempotency_key=order_id, correlation_id=order_id)
@@ -77,7 +77,7 @@ async def refund(runtime: InProcessRuntime, order_id: str, cents: int, answer: s
 
 
 async def main() -> None:
-    """Three refunds: a small one, one that is approved, one that is rejected."""
+    """Run three refunds: one below the limit, one approved, one rejected."""
     with tempfile.TemporaryDirectory() as folder:
         store = await open_store(f"sqlite:{folder}/refunds.db")
         async with InProcessRuntime(store, [refunds]) as runtime:

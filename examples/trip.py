@@ -1,8 +1,8 @@
-"""A trip that is booked in four places and cannot be finished: what was done is undone, the latest first.
+"""A trip with four bookings that fails at the end: Outlast undoes the bookings, the latest first.
 
-Run it with `python examples/trip.py`. Each booking doubts in its own way, and so does each undo: the hotel asks a
-person, the card is repeated under the same key, the flight is looked up; a mail cannot be unsent. The travel agency
-dedupes by key and records what it did.
+Run it with `python examples/trip.py`. Each booking shows another way to handle an uncertain call and its undo. The
+hotel asks a person, the card payment is resent with the same key, and the flight is reconciled. The mail has no undo.
+The travel agency deduplicates requests by key and records them.
 """
 
 import asyncio
@@ -27,18 +27,18 @@ from outlast import (
 )
 from outlast.runtime import Choice, InProcessRuntime, Reason, open_store
 
-REMEMBERS = timedelta(hours=24)  # how long the card's receiver knows a key
+REMEMBERS = timedelta(hours=24)  # the payment service deduplicates by key for this long
 
 
 class Agency:
-    """The outside world: what it did, under the key it was asked with; and what it refuses."""
+    """A fake receiver: it records what it did by idempotency key, and refuses the requests in `refuses`."""
 
     def __init__(self) -> None:
         self.did: dict[str, str] = {}
         self.refuses: set[str] = set()
 
     def act(self, what: str) -> str:
-        """Do it once per key. Raises Refused for what this agency says no to."""
+        """Act once per key and return the reference. Raises Refused if `what` is in `refuses`."""
         if what in self.refuses:
             raise Refused("http_422", f"{what}: the agency says no")
         key = this_call().idempotency_key
@@ -48,7 +48,7 @@ class Agency:
         return self.did[key]
 
     def find(self) -> str | None:
-        """The reference under the key of this call, if there is one."""
+        """Return the reference recorded for the key of this call, or None."""
         return self.did.get(this_call().idempotency_key)
 
 
@@ -63,7 +63,7 @@ class Trip(BaseModel):
 trip = Workflow("trip", state=Trip)
 
 
-# --- ask: a doubt is for a person, of the booking and of its undo ------------------------------------
+# --- ask_person, the default: a person decides if the booking or its undo is uncertain ---------------
 @activity(key="hotel/{traveller}", once_per="run")
 async def reserve_hotel(traveller: str) -> str:
     return agency.act(f"hotel for {traveller}")
@@ -74,7 +74,7 @@ async def release_hotel(done: str, traveller: str) -> None:
     agency.act(f"release hotel {done}")
 
 
-# --- repeat: the receiver remembers keys ---------------------------------------------------------------
+# --- resend: the receiver deduplicates by key ----------------------------------------------------------
 @activity(key="card/{traveller}", once_per="run", if_uncertain=resend(remembered_for=REMEMBERS))
 async def charge_card(traveller: str, cents: int) -> str:
     return agency.act(f"charge {cents} cents")
@@ -85,7 +85,7 @@ async def refund_card(done: str, traveller: str, cents: int) -> None:
     agency.act(f"refund {cents} cents of {done}")
 
 
-# --- reconcile: the receiver can be asked --------------------------------------------------------------
+# --- reconcile: the receiver can be asked whether the call happened ------------------------------------
 @activity(key="flight/{traveller}", once_per="run")
 async def book_flight(traveller: str) -> str:
     return agency.act(f"flight for {traveller}")
@@ -130,7 +130,7 @@ async def confirm(ctx: Context[Trip]) -> None:
 
 
 async def travel(runtime: InProcessRuntime, traveller: str, ends: str, refuses: str = "") -> None:
-    """One trip to its end; `refuses`: an undo that the agency refuses, so a person has to do it by hand."""
+    """Run one trip to its end. `refuses`: an undo that the agency refuses, so that an operator does it by hand."""
     print(f"{traveller}'s trip")
     agency.refuses = {refuses} if refuses else set()
     given = {"traveller": traveller, "ends": ends}
@@ -147,7 +147,7 @@ async def travel(runtime: InProcessRuntime, traveller: str, ends: str, refuses: 
 
 
 async def main() -> None:
-    """Three trips: one that works out, one that is undone, one whose undo needs a person."""
+    """Run three trips: one completes, one is undone, and one has an undo that needs an operator."""
     with tempfile.TemporaryDirectory() as folder:
         store = await open_store(f"sqlite:{folder}/trips.db")
         async with InProcessRuntime(store, [trip]) as runtime:

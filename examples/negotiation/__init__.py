@@ -1,14 +1,14 @@
-"""A purchase, negotiated with real suppliers over HTTP in seven nodes; Outlast's worked example.
+"""A purchase negotiated with suppliers over HTTP in seven nodes: the main example of Outlast.
 
-In a checkout it is `examples.negotiation`, served by `outlast worker examples.negotiation.workflow`. The modules, in
-the order of a run:
+In a checkout the package is `examples.negotiation`; start it with `outlast worker examples.negotiation.workflow`. The
+modules, in reading order:
 
-- `purchase` the purchase document, `governance` its rules, `kraljic` the kind of buy;
-- `placing` looks up the kind of buy, in a `cache` by its key or by `similar` purchases;
-- `suppliers` the calls to the suppliers' mailboxes, `inbox` the endpoint for their bids;
-- `course` the workflow, `routes` its four ways to negotiate, `workflow` the nodes around them;
-- `judging` and `scoring` the best bid and its reasons, `advice` further measures;
-- `summary` and `report` the result in words, `report_page` with `charts` as a page;
-- `market` simulated suppliers, `record` their recorded requests; `samples` sample purchases;
-- `demo` the program of `outlast demo`.
+- `purchase` is the input document, `governance` holds its rules, `kraljic` classifies it;
+- `placing` looks the classification up in a `cache` by exact key, or by text with `similar`;
+- `suppliers` has the activities that call suppliers, `inbox` receives their bids;
+- `course` declares the workflow, `routes` has its four negotiation nodes, `workflow` the other nodes;
+- `judging` and `scoring` rank the bids and explain the ranking, `advice` adds recommendations to the order;
+- `summary` and `report` describe the result as text, `report_page` and `charts` as an HTML page;
+- `market` simulates suppliers, `record` counts the requests they received, `samples` has inputs to try;
+- `demo` runs all of it for `outlast demo`.
 """

@@ -1,4 +1,4 @@
-"""Further measures for a buyer of scarce goods."""
+"""Advice for the buyer of a scarce item, in addition to the order."""
 
 from .letters import Bid
 from .purchase import Purchase
@@ -8,10 +8,10 @@ DAYS_A_YEAR = 365
 
 
 def safety_stock(purchase: Purchase, bid: Bid) -> list[str]:
-    """How much of each item to keep, and what to do about what the order leaves out.
+    """Return the safety stock of each item, and what to do about missing items and substitutes.
 
-    The purchase is reckoned to be a year's need. The riskier the supplier and its region, the longer the part of the
-    lead time that the stock must last: none at no risk, all of it where both are certain to fail.
+    The purchase counts as the need of one year. The stock lasts for a part of the lead time that grows with the risk
+    of the supplier and its region: nothing at no risk, the whole lead time if both are certain to fail.
     """
     candidate = purchase.candidate(bid.supplier_id)
     risk = candidate.risk + round(purchase.supply_risk.geopolitical * 100)

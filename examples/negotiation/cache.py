@@ -1,7 +1,7 @@
-"""Classifications kept beyond one run, by node 2's key: equal purchases are classified once.
+"""A cache of classifications across runs: purchases with equal readings are classified once.
 
-`Classifications` is the port. The caches here answer equal keys only. `similar` also
-answers for purchases with similar text. `placing` chooses between them, in a lookup whose result the run keeps.
+`Classifications` is the port. The caches of this module match exact keys; `similar` also matches similar texts.
+`placing` selects one of them inside a lookup, whose result the run records.
 """
 
 import contextlib
@@ -12,61 +12,67 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from pydantic import ValidationError
+from typing_extensions import override
 
 from .kraljic import Classification, classify
 from .purchase import Purchase
 
 
 class Sought(NamedTuple):
-    """Key of a classification."""
+    """The search terms for a classification."""
 
     key: str
-    """Node 2's key: equal for two purchases of which everything that counts is equal."""
+    """Equal for two purchases with equal readings and thresholds."""
     text: str
-    """What is bought, in words."""
+    """Category and item descriptions."""
     thresholds: tuple[int, int]
-    """From where supply risk and profit impact are high."""
+    """Scores from which supply risk and profit impact are high."""
 
 
 class Classifications(Protocol):
-    """Where classifications are kept."""
+    """Port for stored classifications."""
 
     def get(self, sought: Sought) -> Classification | None:
-        """Return the classification kept for a key, or None."""
+        """Return the stored classification, or None."""
 
     def put(self, sought: Sought, placed: Classification) -> None:
-        """Keep it. The last of two writers under one key wins; they write the same."""
+        """Store a classification. Two writers of one key write the same value, so the last one wins."""
 
 
-class InMemory:
-    """For one process."""
+class InMemory(Classifications):
+    """A cache for one process."""
 
     def __init__(self) -> None:
         self._kept: dict[str, Classification] = {}
 
+    @override
     def get(self, sought: Sought) -> Classification | None:
         held = self._kept.get(sought.key)
         return held.model_copy(deep=True) if held else None
 
+    @override
     def put(self, sought: Sought, placed: Classification) -> None:
         self._kept[sought.key] = placed.model_copy(deep=True)
 
 
-class InFolder:
-    """For every process of an installation: a file a key, written whole or not at all."""
+class InFolder(Classifications):
+    """A cache for all processes of an installation: one file per key, written atomically.
+
+    An unreadable file counts as missing, and a failed write is ignored.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
+    @override
     def get(self, sought: Sought) -> Classification | None:
-        """Return the classification, or None if its file is missing or cannot be read."""
         try:
             return Classification.model_validate_json((self._folder / f"{sought.key}.json").read_bytes())
         except (OSError, ValidationError):
             return None
 
+    @override
     def put(self, sought: Sought, placed: Classification) -> None:
-        """See Classifications. A cache that cannot be written is no reason to stop."""
         fresh = self._folder / f"{sought.key}.{os.getpid()}.new"
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
@@ -78,7 +84,7 @@ class InFolder:
 
 
 def key_of(purchase: Purchase) -> str:
-    """Node 2's key: everything the classification is made from, and nothing else."""
+    """Return a hash of the readings and thresholds from which the classification is computed."""
     made_from = {
         "supply_risk": purchase.supply_risk.model_dump(),
         "profit_impact": purchase.profit_impact.model_dump(),
@@ -88,14 +94,14 @@ def key_of(purchase: Purchase) -> str:
 
 
 def sought(purchase: Purchase) -> Sought:
-    """Return the cache key of a purchase."""
+    """Return the search terms for a purchase."""
     rules = purchase.governance
     text = f"{purchase.category}: {'; '.join(item.description for item in purchase.items)}"
     return Sought(key_of(purchase), text, (rules.supply_risk_threshold, rules.profit_impact_threshold))
 
 
 def placed(purchase: Purchase, kept: Classifications) -> Classification:
-    """The classification, from the cache if it knows it."""
+    """Return the classification from the cache, or compute and store it."""
     wanted = sought(purchase)
     found = kept.get(wanted)
     if found is None:

@@ -1,4 +1,4 @@
-"""Charts as inline SVG, computed here: no script, no font, nothing that is fetched."""
+"""Charts as inline SVG without scripts, fonts or other resources."""
 
 from collections.abc import Sequence
 from html import escape
@@ -11,14 +11,14 @@ PLOT = WIDE - LEFT - 90
 
 
 class Line(NamedTuple):
-    """One supplier's prices: (round, amount)."""
+    """The prices of one supplier: (round, amount)."""
 
     name: str
     points: Sequence[tuple[int, int]]
 
 
 class Bar(NamedTuple):
-    """One bar of parts: (name, amount); a negative part is left out of the bar and named in its label."""
+    """One bar with parts: (name, amount). Negative parts are not drawn."""
 
     name: str
     parts: Sequence[tuple[str, int]]
@@ -26,7 +26,7 @@ class Bar(NamedTuple):
 
 
 class Span(NamedTuple):
-    """From when to when something lasted, and of what kind it was."""
+    """A period on the timeline, with its kind."""
 
     name: str
     begin: float
@@ -39,7 +39,7 @@ KINDS = {"work": "#2563eb", "wait": "#cbd5e1", "person": "#f59e0b", "crash": "#d
 
 
 def lines(series: Sequence[Line], shown: Sequence[tuple[int, str]]) -> str:
-    """A line a supplier over the rounds; `shown` are the amounts written at the axis, with their text."""
+    """Draw one line per supplier over the rounds. `shown`: amounts and labels of the axis."""
     amounts = [amount for line in series for _, amount in line.points] or [0]
     rounds = sorted({n for line in series for n, _ in line.points}) or [1]
     low, high = min(amounts), max(max(amounts), min(amounts) + 1)
@@ -65,7 +65,7 @@ def lines(series: Sequence[Line], shown: Sequence[tuple[int, str]]) -> str:
 
 
 def bars(rows: Sequence[Bar]) -> str:
-    """A bar a row, its parts one after the other."""
+    """Draw one stacked bar per row."""
     most = max([sum(max(0, amount) for _, amount in row.parts) for row in rows] or [1]) or 1
     names = list(dict.fromkeys(name for row in rows for name, amount in row.parts if amount > 0))
     body = []
@@ -87,7 +87,7 @@ def bars(rows: Sequence[Bar]) -> str:
 
 
 def timeline(spans: Sequence[Span]) -> str:
-    """A row a span, all on one axis of time."""
+    """Draw one row per span on a common time axis."""
     begin = min((span.begin for span in spans), default=0.0)
     whole = max((span.end for span in spans), default=1.0) - begin or 1.0
     body = []

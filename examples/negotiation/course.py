@@ -1,4 +1,4 @@
-"""The workflow without its nodes, so that each route can be a separate module."""
+"""The workflow without its nodes, so that each route can be a separate module, and helpers that the routes share."""
 
 from datetime import datetime
 
@@ -10,13 +10,13 @@ from .purchase import Opening
 from .state import Negotiation, outcome
 
 UNREACHABLE = "retries_exhausted"
-"""The refusal of a supplier that did not say no: it could not be reached, and may be in the next round."""
+"""Refusal code of a supplier that did not answer. It did not decline, so it is asked again in the next round."""
 
 negotiation = Workflow("negotiation", state=Negotiation, input=Opening, outcome=outcome, version=1, ceiling=LIFESPAN)
 
 
 def ask_for(s: Negotiation, round_number: int, rounds: int, closes_at: datetime) -> Ask:
-    """Return the questions of one round, without the target prices."""
+    """Return the request of one round, without the buyer's target prices."""
     return Ask(
         reference=s.purchase.reference,
         category=s.purchase.category,
@@ -31,12 +31,12 @@ def ask_for(s: Negotiation, round_number: int, rounds: int, closes_at: datetime)
 
 
 def mailbox(s: Negotiation, supplier_id: str) -> str:
-    """Where a supplier reads its mail."""
+    """Return the base address of a supplier's mailbox."""
     return s.purchase.candidate(supplier_id).mailbox
 
 
 def declines(asked: dict[str, Receipt | Refusal]) -> dict[str, str]:
-    """Return the suppliers that declined, with their answers; unreachable ones are not among them."""
+    """Return the reasons of the suppliers that declined. A supplier that did not answer is not among them."""
     noes = {supplier: said for supplier, said in asked.items() if isinstance(said, Refusal)}
     return {supplier: no.detail for supplier, no in noes.items() if no.code != UNREACHABLE}
 
@@ -44,7 +44,7 @@ def declines(asked: dict[str, Receipt | Refusal]) -> dict[str, str]:
 async def take_in_answers(
     ctx: Context[Negotiation], round_number: int, asked: dict[str, Receipt | Refusal], until: datetime
 ) -> list[str]:
-    """Collect the bids of a round until it closes or every reached supplier has bid. Return these suppliers."""
+    """Collect bids until the round closes or each reached supplier has bid. Return the reached suppliers."""
     s = ctx.state
     reached = [supplier for supplier in s.active() if isinstance(asked.get(supplier), Receipt)]
     bids = await ctx.collect(bid_signal(s.cycle, round_number), Bid, until=until, limit=max(1, len(reached)))

@@ -1,4 +1,4 @@
-"""The buyer's inbox: suppliers post their bids here, and each becomes a signal to its run."""
+"""The buyer's inbox: an ASGI app that turns each bid a supplier posts into a signal to its run."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any, Literal, TypeAlias
@@ -14,16 +14,19 @@ from outlast.errors import Conflict, NotFound, StoreError
 from .letters import Bid, bid_signal
 
 BODY_BYTES_MAX = 16 * 1024
-"""A bid is a few hundred bytes; whatever is larger is no bid."""
+"""Largest accepted body. A bid has a few hundred bytes."""
 
 RETRY_AFTER_S = 1
 
 Posted: TypeAlias = Literal["accepted", "ended", "unknown", "conflict", "unavailable"]
-"""What became of a signal: taken (now or earlier, under the same id) · the run has ended · there is no such run ·
-this id came with another bid before · the store cannot be reached, nothing is known to be kept."""
+"""Result of posting a signal.
+
+`accepted`: stored, now or earlier with the same id. `ended`: the run has ended. `unknown`: the run does not exist.
+`conflict`: the id was used for another bid. `unavailable`: the store cannot be reached, so the bid may not be stored.
+"""
 
 Signal: TypeAlias = Callable[[str, str, dict[str, Any], str], Awaitable[Posted]]
-"""Posts a signal: (run id, signal name, payload, signal id)."""
+"""Function that posts a signal: (run id, signal name, payload, signal id)."""
 
 _ANSWERS: dict[Posted, tuple[int, str]] = {
     "accepted": (202, "taken"),
@@ -34,12 +37,12 @@ _ANSWERS: dict[Posted, tuple[int, str]] = {
 }
 
 
-def posting(leave: Callable[..., Awaitable[Any]]) -> Signal:
-    """Return a function that sends bids with `signal` of a runtime or of its operations, and maps their errors."""
+def posting(send: Callable[..., Awaitable[Any]]) -> Signal:
+    """Return a Signal that calls `signal` of a runtime or of its operations, and translates its errors."""
 
     async def post(run_id: str, name: str, payload: dict[str, Any], signal_id: str) -> Posted:
         try:
-            await leave(run_id, name, payload, signal_id=signal_id)
+            await send(run_id, name, payload, signal_id=signal_id)
         except NotFound:
             return "unknown"
         except Conflict:
@@ -52,9 +55,10 @@ def posting(leave: Callable[..., Awaitable[Any]]) -> Signal:
 
 
 def inbox_app(signal: Signal) -> Starlette:
-    """The inbox over any way of posting a signal. The bid's id is the signal's id: sent twice, it is taken once.
+    """Return the inbox as an ASGI app that posts each bid with `signal`.
 
-    A bid is only acknowledged when `signal` has said so; OSError and TimeoutError from it are answered 503.
+    The bid's id is the signal's id, so a bid that is sent twice is accepted once. A bid is acknowledged only after
+    `signal` has returned. If it raises OSError or TimeoutError, the answer is 503.
     """
 
     async def take(request: Request) -> Response:
@@ -65,10 +69,10 @@ def inbox_app(signal: Signal) -> Starlette:
             bid = Bid.model_validate_json(body)
         except ValidationError as refused:
             return JSONResponse({"detail": "this is no bid", "problems": _problems(refused)}, 422)
-        said = bid.model_dump(mode="json", exclude_unset=True)  # a field added later makes no old bid another one
+        said = bid.model_dump(mode="json", exclude_unset=True)
         try:
             posted = await signal(request.path_params["run"], bid_signal(bid.cycle, bid.round), said, bid.bid_id)
-        except OSError:  # TimeoutError and ConnectionError are OSErrors: the store is away
+        except OSError:  # TimeoutError and ConnectionError are OSErrors
             posted = "unavailable"
         status, detail = _ANSWERS[posted]
         headers = {"Retry-After": f"{RETRY_AFTER_S}"} if status == 503 else {}
@@ -78,12 +82,12 @@ def inbox_app(signal: Signal) -> Starlette:
 
 
 def answer_to(inbox: str, run_id: str) -> str:
-    """Where the bids of a run go, on the inbox at this address."""
+    """Return the address for the bids of a run, on the inbox at this address."""
     return f"{inbox.rstrip('/')}/runs/{run_id}/bids"
 
 
 async def _body(request: Request) -> bytes | None:
-    """The body, or None as soon as it is too long: a sender cannot make the inbox hold more."""
+    """Return the body, or None if it is too long. At most one chunk beyond the limit is held in memory."""
     body = bytearray()
     try:
         async for chunk in request.stream():

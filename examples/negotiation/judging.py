@@ -1,4 +1,4 @@
-"""Each strategy judges by its own light: landed price, total cost, secured supply, partnership."""
+"""Evaluation of bids by strategy: landed price, total cost, secured supply, or partnership."""
 
 from collections.abc import Sequence
 
@@ -13,21 +13,21 @@ from .state import Negotiation, missing
 Pair = tuple[Bid, Candidate]
 LANDED = ("goods", "freight", "duty")
 TERM_MONTHS_FULL = 36
-"""A partner bound for so long gets all the points there are for it."""
+"""Contract length that earns all points for the term."""
 PAYMENT_DAYS_FULL = 90
 WEIGHTS = {"price": 35, "quality": 20, "lead time": 15, "payment": 10, "term": 10, "security": 10}
-"""What makes a partner, in percent."""
+"""Weight of each criterion of a partner, in percent."""
 assert sum(WEIGHTS.values()) == 100
 
 
 def judge(s: Negotiation) -> list[Score]:
-    """The standing bids from best to worst, by the strategy's own measure."""
-    pairs = [(bid, s.purchase.candidate(bid.supplier_id)) for bid in s.standing()]
+    """Return the scores of the open bids from best to worst, by the measure of the strategy."""
+    pairs = [(bid, s.purchase.candidate(bid.supplier_id)) for bid in s.open_bids()]
     return by_strategy(s.quadrant, pairs, s.purchase)
 
 
 def by_strategy(quadrant: Quadrant | None, pairs: Sequence[Pair], purchase: Purchase) -> list[Score]:
-    """Judges bids as the strategy of this quadrant does."""
+    """Score bids by the strategy of a quadrant."""
     rates = purchase.governance.cost_rates
     match quadrant:
         case "SPOT":
@@ -41,7 +41,7 @@ def by_strategy(quadrant: Quadrant | None, pairs: Sequence[Pair], purchase: Purc
 
 
 def landed(pairs: Sequence[Pair], rates: CostRates) -> list[Score]:
-    """Rank bids by the delivered cost alone."""
+    """Rank bids by landed price only: goods, freight and duty."""
     scores = []
     for bid, candidate in pairs:
         here = [cost for cost in costs(bid, candidate, rates) if cost.name in LANDED]
@@ -51,7 +51,7 @@ def landed(pairs: Sequence[Pair], rates: CostRates) -> list[Score]:
 
 
 def secured(pairs: Sequence[Pair], purchase: Purchase) -> list[Score]:
-    """Rank bids by total cost; omitted and replaced items add to it."""
+    """Rank bids by total cost, including the cost of missing units and substitutes."""
     rates = purchase.governance.cost_rates
     scores = []
     for bid, candidate in pairs:
@@ -79,7 +79,7 @@ def _requalifying(bid: Bid, rates: CostRates) -> list[Cost]:
 
 
 def partners(pairs: Sequence[Pair], rates: CostRates) -> list[Score]:
-    """Rank bids by points out of 100 in six respects, then by cost."""
+    """Rank bids by points for six criteria. Ties are broken by cost, then as in `rank`."""
     scores = rank(pairs, rates)
     if not scores:
         return []
@@ -113,7 +113,7 @@ def _ppm(bid: Bid, candidate: Candidate) -> int:
 
 
 def _of(best: int, this: int) -> int:
-    """100 for the best, less in proportion; one is added to both so that none divides by nothing."""
+    """Return 100 for the best value, less in proportion. One is added to both values to avoid division by zero."""
     return part(100, best + 1, this + 1)
 
 

@@ -1,4 +1,4 @@
-"""The kind of buy: supply risk against profit impact, each scored from 0 to 100 and explained."""
+"""Classification of a purchase by supply risk and profit impact (Kraljic matrix), with explained scores."""
 
 from typing import Annotated, Literal
 
@@ -10,7 +10,7 @@ Quadrant = Literal["SPOT", "LEVERAGE", "BOTTLENECK", "STRATEGIC"]
 
 
 class Component(BaseModel):
-    """One reading that went into an axis."""
+    """One reading that contributes to an axis."""
 
     name: str
     given: str
@@ -19,7 +19,7 @@ class Component(BaseModel):
 
 
 class Axis(BaseModel):
-    """One axis of the matrix: its score, and what it was made of."""
+    """One axis of the matrix, with its score and components."""
 
     name: str
     score: Annotated[int, Field(ge=0, le=100)]
@@ -28,26 +28,26 @@ class Axis(BaseModel):
 
     @property
     def high(self) -> bool:
-        """At or over the threshold."""
+        """True if the score is at or above the threshold."""
         return self.score >= self.threshold
 
     def explained(self) -> str:
-        """The score and its components, in one line."""
+        """Return the score and its components in one line."""
         parts = ", ".join(f"{c.name} {c.given} → {c.points} × {c.weight_percent} %" for c in self.components)
         return f"{self.name} {self.score} of 100, {'high' if self.high else 'low'} (from {self.threshold}): {parts}"
 
 
 class Classification(BaseModel):
-    """The quadrant of a purchase and why."""
+    """The quadrant of a purchase, with the scores of both axes."""
 
     quadrant: Quadrant
     supply_risk: Axis
     profit_impact: Axis
     like: str = ""
-    """What was bought when it was placed, where it was taken over from a purchase that reads alike."""
+    """Text of the similar purchase from which the semantic cache took the classification; empty otherwise."""
 
     def explained(self) -> str:
-        """The whole reasoning, one line an axis."""
+        """Return the quadrant and one line per axis."""
         taken_over = f", taken over from {self.like!r}" if self.like else ""
         return f"{self.quadrant}{taken_over}\n  {self.supply_risk.explained()}\n  {self.profit_impact.explained()}"
 
@@ -62,7 +62,7 @@ QUADRANTS: dict[tuple[bool, bool], Quadrant] = {
 
 
 def classify(purchase: Purchase) -> Classification:
-    """Places a purchase in the matrix; the same purchase is always placed alike."""
+    """Compute the classification of a purchase. The result depends only on the purchase."""
     rules = purchase.governance
     risk = _axis("supply risk", rules.supply_risk_threshold, _risk(purchase.supply_risk))
     impact = _axis("profit impact", rules.profit_impact_threshold, _impact(purchase.profit_impact))

@@ -1,4 +1,4 @@
-"""Bodies of the requests between buyer and suppliers."""
+"""Request and response bodies between buyer and suppliers."""
 
 from datetime import date, datetime
 from typing import Annotated, Literal
@@ -12,7 +12,7 @@ Turn = Annotated[int, Field(ge=1, le=99)]
 
 
 class Line(BaseModel):
-    """One item asked for; the buyer's target price stays with the buyer."""
+    """One requested item, without the buyer's target price."""
 
     sku: str
     quantity: int
@@ -20,7 +20,7 @@ class Line(BaseModel):
 
 
 class Ask(BaseModel):
-    """Questions of one round to every supplier."""
+    """The request of one round, equal for all suppliers."""
 
     reference: str
     category: str
@@ -34,24 +34,24 @@ class Ask(BaseModel):
 
 
 class Invitation(Ask):
-    """An invitation to bid: the ask, for which negotiation, and where the bid goes."""
+    """An invitation to bid, with the run and the address for the bid."""
 
     run_id: str
     answer_to: str
 
 
 Wanted = Literal["full", "substitutes", "partial"]
-"""What a step of a bottleneck negotiation asks for: what the document says · the like · what there is."""
+"""Request of a step of a bottleneck negotiation: the full quantity, with substitutes, or a partial quantity."""
 
 
 class Inquiry(Invitation):
-    """An invitation by a buyer with little choice: it says what would still help."""
+    """An invitation of the bottleneck route: it says which offers are acceptable."""
 
     wanted: Wanted
 
 
 class Terms(BaseModel):
-    """Subject of a strategic negotiation."""
+    """The terms of a strategic negotiation."""
 
     cents: Positive
     payment_days: Days
@@ -61,13 +61,13 @@ class Terms(BaseModel):
 
 
 class Proposal(Invitation):
-    """The buyer's position in one round; the supplier answers with its own, as a bid."""
+    """The buyer's position in one round. The supplier answers with its own position, as a bid."""
 
     terms: Terms
 
 
 class Bid(BaseModel):
-    """A supplier's offer for the whole purchase. Its id is the supplier's, and is what it is known by ever after."""
+    """A supplier's offer for the whole purchase. The supplier chooses its id."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -76,34 +76,34 @@ class Bid(BaseModel):
     cycle: Turn
     round: Turn
     cents: Positive
-    """The goods, all lines."""
+    """Price of the goods of all lines."""
     freight_cents: Annotated[int, Field(ge=0, le=10**13)]
     lead_days: Days
     payment_days: Days
     covers: dict[str, Annotated[int, Field(ge=0, le=10**9)]] = {}
-    """Units of each item, where it is an offer for less than was asked; empty: all of it."""
+    """Units of each item in a partial offer; empty: the full quantity."""
     substitutes: dict[str, Short] = {}
-    """Items asked for, and what would be delivered in their place."""
+    """Requested item → item delivered instead."""
     defect_ppm: Annotated[int, Field(ge=0, le=1_000_000)] | None = None
-    """The quality promised; None: nothing beyond what is known of the supplier."""
+    """Promised defect rate; None: the supplier's known rate applies."""
     term_months: Annotated[int, Field(ge=0, le=240)] = 0
-    """How long the supplier is bound to these terms."""
+    """Number of months for which the supplier keeps these terms."""
 
 
 class Feedback(BaseModel):
-    """Feedback to a supplier after a round."""
+    """Feedback to a supplier after a round has closed."""
 
     run_id: str
     cycle: Turn
     round: Turn
     best_cents: Positive
     rank: Annotated[int, Field(ge=0)]
-    """Its place among the bidders, 1 the best; 0 when it has no bid."""
+    """Rank among the bidders, 1 is the best; 0 without a bid."""
     bidders: int
 
 
 class OrderForm(BaseModel):
-    """A purchase order: the bid it accepts and what will be paid."""
+    """A purchase order: the accepted bid and its price."""
 
     run_id: str
     reference: str
@@ -112,7 +112,7 @@ class OrderForm(BaseModel):
 
 
 class Message(BaseModel):
-    """A letter in words."""
+    """A letter about the result."""
 
     run_id: str
     subject: Literal["award", "regret"]
@@ -120,24 +120,24 @@ class Message(BaseModel):
 
 
 class Cancellation(BaseModel):
-    """Takes an order back."""
+    """The cancellation of an order."""
 
     run_id: str
     order_id: str
 
 
 class Receipt(BaseModel):
-    """The supplier's word that it has taken something in."""
+    """A supplier's confirmation that it has accepted a request."""
 
     message_id: Short
 
 
 class Order(BaseModel):
-    """The supplier's word that it will deliver."""
+    """A supplier's confirmation of an order."""
 
     order_id: Short
 
 
 def bid_signal(cycle: int, round_number: int) -> str:
-    """The name under which the bids of one round reach the run."""
+    """Return the signal name for the bids of one round."""
     return f"bid.{cycle}.{round_number}"

@@ -1,4 +1,4 @@
-"""Serves an ASGI app on the loopback address, and nowhere else."""
+"""Serve an ASGI app on the loopback address."""
 
 import asyncio
 import contextlib
@@ -12,7 +12,7 @@ HOST = "127.0.0.1"
 
 
 class _Server(uvicorn.Server):
-    """A server that installs no signal handlers: the owner of the loop decides when it ends."""
+    """A uvicorn server that installs no signal handlers, because the owner of the event loop ends it."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -21,9 +21,10 @@ class _Server(uvicorn.Server):
 
 @contextlib.asynccontextmanager
 async def serve(app: Callable[..., Any], port: int = 0) -> AsyncIterator[str]:
-    """Serves `app` in this event loop while the block lasts; gives its address. Port 0 takes a free one.
+    """Serve `app` in this event loop for the duration of the block, and yield its address.
 
-    The address takes connections before it is given. OSError when the port is in use.
+    The address accepts connections when it is yielded. Port 0 selects a free port. Raises OSError if the port is in
+    use.
     """
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -1,7 +1,7 @@
-"""Writes amounts as a reader expects them."""
+"""Formatting of amounts of money."""
 
 
 def money(cents: int) -> str:
-    """Format cents, for example as 1,234.50."""
+    """Format an amount in cents, such as 1,234.50."""
     sign = "-" if cents < 0 else ""
     return f"{sign}{abs(cents) // 100:,}.{abs(cents) % 100:02d}"

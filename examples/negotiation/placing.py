@@ -1,7 +1,7 @@
-"""Node 2's lookup: where a purchase is placed, from the cache that this installation has chosen.
+"""The lookup of node 2: the classification of a purchase, from the cache that the installation configures.
 
-The answer of a lookup is kept with the run. So a cache may know more, or another one may be chosen, by the time a visit
-runs again: it gets the recorded answer.
+The run records the result of a lookup. If the node runs again, it gets the same classification, even if the cache has
+changed or another one is configured.
 """
 
 import asyncio
@@ -18,19 +18,19 @@ from .purchase import Purchase
 from .similar import Semantic, bundled
 
 FOLDER = "NEGOTIATION_CLASSIFICATIONS"
-"""The environment variable that names the folder of the installation's cache; without it, the process keeps its own."""
+"""The environment variable with the folder of the cache. If it is unset, the cache is in memory."""
 BY = "NEGOTIATION_CLASSIFICATIONS_BY"
-"""The environment variable that says how it is looked up in: by `key`, which is the default, or by `meaning`."""
+"""The environment variable that selects the comparison: `key` (exact, default) or `meaning` (similar texts)."""
 
 
 @lookup(key="classification")
 async def classification(purchase: Purchase) -> Classification:
-    """Where it is placed. Aside, since a model takes a moment to load."""
+    """Return the classification of a purchase. It runs in a thread because loading a model blocks."""
     return await asyncio.to_thread(lambda: cache.placed(purchase, installed()))
 
 
 def installed() -> Classifications:
-    """The cache of this installation."""
+    """Return the configured cache. Raises RetryLater if the configuration is invalid."""
     folder = os.environ.get(FOLDER, "")
     match os.environ.get(BY, "key"):
         case "key":

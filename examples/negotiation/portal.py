@@ -1,7 +1,7 @@
 """The inbox as a separate process in front of a service: `python -m examples.negotiation.portal`.
 
-It needs OUTLAST_URL and OUTLAST_TOKEN. Suppliers post their bids here; each goes to its run as a signal over HTTP,
-under the bid's id. The portal's credential is a program's with the role `starter`: it may signal, and decides nothing.
+It needs OUTLAST_URL and OUTLAST_TOKEN. Suppliers post their bids to it, and it sends each to its run as a signal over
+HTTP, with the bid's id. The token belongs to a program with the role `starter`, which may signal but not decide.
 """
 
 import argparse
@@ -21,12 +21,13 @@ ANSWERS: dict[int, Posted] = {202: "accepted", 410: "ended", 404: "unknown", 409
 
 
 class Portal:
-    """Leaves signals with a service."""
+    """Sender of signals to a service."""
 
     def __init__(self, http: httpx2.AsyncClient) -> None:
         self._http = http
 
     async def post(self, run_id: str, name: str, payload: dict[str, Any], signal_id: str) -> Posted:
+        """Send a signal and translate the status code; this method is an `inbox.Signal`."""
         ask = {"payload": payload, "signal_id": signal_id}
         try:
             answer = await self._http.post(f"/v1/runs/{run_id}/signals/{name}", json=ask)
@@ -49,9 +50,9 @@ async def _run(port: int) -> None:
 
 
 def main() -> None:
-    """Serves the inbox; prints one JSON line with its address when it takes bids."""
+    """Serve the inbox. Print one JSON line with its address once it accepts bids."""
     cli = argparse.ArgumentParser(prog="negotiation.portal", description=__doc__)
-    cli.add_argument("--port", type=int, default=0, help="0 takes a free one")
+    cli.add_argument("--port", type=int, default=0, help="port to listen on; 0 selects a free port [0]")
     with contextlib.suppress(KeyboardInterrupt):
         asyncio.run(_run(cli.parse_args().port))
 

@@ -1,4 +1,4 @@
-"""The purchase document, and the list of all problems of an invalid one."""
+"""The purchase document, and checks that report all problems of a document at once."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -11,10 +11,10 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 from .governance import Governance
 
 SPEND_TOLERANCE_PERCENT = 2
-"""How far the stated spend may lie from the sum of the items before the document contradicts itself."""
+"""Largest accepted difference between the stated spend and the sum of the items."""
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,60}$")]
-"""An id that may stand in a key and in a URL."""
+"""An id that is safe in a key and in a URL."""
 
 Text = Annotated[str, Field(min_length=1, max_length=200)]
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -34,22 +34,22 @@ class Item(_Part):
     quantity: Annotated[int, Field(gt=0, le=10**9)]
     unit: Text
     target_cents: Cents
-    """What the buyer would like to pay for one unit."""
+    """Target price of one unit."""
 
 
 class SupplyRisk(_Part):
-    """How hard it is to get the thing at all."""
+    """Readings of the supply risk."""
 
     qualified_suppliers: Annotated[int, Field(ge=0, le=1000)]
     lead_time_weeks: Annotated[float, Field(ge=0, le=520)]
     substitutability: Share
-    """1: anything else would do; 0: nothing else will."""
+    """1: fully replaceable; 0: no substitute exists."""
     geopolitical: Share
-    """0: no exposure to any one region; 1: all of it from a region in crisis."""
+    """0: no dependence on a single region; 1: all supply from a region in crisis."""
 
 
 class ProfitImpact(_Part):
-    """How much the purchase weighs in the buyer's result."""
+    """Readings of the effect on the buyer's profit."""
 
     spend_share_percent: Percent
     margin_effect_percent: Percent
@@ -57,7 +57,7 @@ class ProfitImpact(_Part):
 
 
 class Candidate(_Part):
-    """A supplier that could be asked."""
+    """A supplier that may be invited."""
 
     id: Name
     name: Text
@@ -69,14 +69,14 @@ class Candidate(_Part):
     """Units of each item it can deliver within its lead time."""
     certifications: list[Text] = []
     risk: Annotated[int, Field(ge=0, le=100)]
-    """0: as safe as can be; 100: expected to fail."""
+    """0: no risk; 100: failure is expected."""
     duty_bp: Annotated[int, Field(ge=0, le=10_000)] = 0
     """Import duty in basis points of the goods' price."""
     defect_ppm: Annotated[int, Field(ge=0, le=1_000_000)] = 0
 
 
 class Purchase(_Part):
-    """The fields of a purchase, each checked by itself. That they agree with each other is what `problems` checks."""
+    """A purchase with each field validated alone. `problems` also checks that the fields agree."""
 
     reference: Name
     category: Text
@@ -92,7 +92,7 @@ class Purchase(_Part):
     governance: Governance = Governance()
 
     def candidate(self, supplier_id: str) -> Candidate:
-        """Return the candidate of an id. Raises KeyError."""
+        """Return the candidate with this id. Raises KeyError for an unknown id."""
         for candidate in self.candidates:
             if candidate.id == supplier_id:
                 return candidate
@@ -100,7 +100,7 @@ class Purchase(_Part):
 
 
 class Opening(_Part):
-    """Input of a negotiation: a purchase, directly or as `purchase`. An invalid one is refused with all problems."""
+    """Input of a negotiation: a purchase, bare or under `purchase`. Validation reports all problems at once."""
 
     purchase: Purchase
 
@@ -118,16 +118,16 @@ class Opening(_Part):
 
 Path: TypeAlias = tuple[int | str, ...]
 Problem: TypeAlias = tuple[Path, str]
-"""Where in the document, and what is wrong there."""
+"""Path in the document and description of the problem."""
 
 
 def problems(raw: object) -> list[str]:
-    """Every reason why `raw` is no purchase, as sentences that begin with a JSON path; empty when it is one."""
+    """Return all problems of a purchase document, each beginning with a JSON path; empty if it is valid."""
     return [f"{shown(path)} {text}" for path, text in _found(raw)]
 
 
 def shown(path: Path) -> str:
-    """A path as JSON path: $.items[2].quantity."""
+    """Format a path as JSON path, such as $.items[2].quantity."""
     return "$" + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
 
 
@@ -155,8 +155,8 @@ def _sentence(kind: str, message: str, given: object) -> str:
     return f"{message[:1].lower()}{message[1:]} (given: {what})"
 
 
-# The checks below compare fields with each other. They read the raw document and skip whatever is not of the
-# right kind, which the fields' own checks have already named; so one bad field hides no other problem.
+# The checks below compare fields with each other. They read the raw document and skip values of the wrong type, which
+# the validation of the field reports. So an invalid field hides no other problem.
 
 
 def _dates(raw: Mapping[str, Any]) -> Iterator[Problem]:

@@ -1,4 +1,4 @@
-"""The suppliers' requests, read from the market's record and counted."""
+"""The market's record of requests: its entries, and counts computed from them."""
 
 import json
 from collections import Counter
@@ -9,20 +9,20 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, Field, TypeAdapter
 
 Kind = Literal["invitations", "quotes", "inquiries", "proposals", "feedback", "orders", "messages", "cancellations"]
-"""What can be sent to a supplier; each is the last part of its address."""
+"""Kinds of requests to a supplier. Each is the last part of its address."""
 
 APPROACHES: tuple[Kind, ...] = ("invitations", "quotes", "inquiries", "proposals")
-"""Those that ask for a bid: of an auction, a spot purchase, a bottleneck, a strategic negotiation."""
+"""Kinds that ask for a bid, one for each route: auction, spot, bottleneck, strategic."""
 
 KINDS: tuple[Kind, ...] = (*APPROACHES, "feedback", "orders", "messages", "cancellations")
 
 
 class Arrived(BaseModel):
-    """A request's bytes are here; written before anything is done about them."""
+    """A request has been received. The entry is written before the request is handled."""
 
     what: Literal["arrived"] = "arrived"
     n: int
-    """The number of this arrival; what follows from it names it."""
+    """Number of this arrival. Later entries about the request carry it."""
     at: float
     supplier: str
     kind: Kind
@@ -34,32 +34,32 @@ class Arrived(BaseModel):
 
 
 class Executed(BaseModel):
-    """The supplier has acted: taken the invitation, made the order."""
+    """The supplier has acted on a request, such as an invitation or an order."""
 
     what: Literal["executed"] = "executed"
     n: int
     at: float
     id: str
-    """What came of it: a message id, an order id."""
+    """The resulting message id or order id."""
     letter: dict[str, Any] = {}
-    """What it acted on, so that a market opened on this record later goes on as this one would."""
+    """The request body, so that a market opened later on this record continues from the same state."""
     bids: Literal["soon", "late", "never"] = "soon"
-    """When it bids, if it was asked for a bid."""
+    """Time of the bid, if the request asks for one."""
 
 
 class Answered(BaseModel):
-    """The supplier has answered, or broken off (status 0)."""
+    """The supplier has answered, or broken the connection (status 0)."""
 
     what: Literal["answered"] = "answered"
     n: int
     at: float
     status: int
     deduped: bool = False
-    """The answer of an earlier arrival with the same key, given again."""
+    """True if the answer repeats that of an earlier arrival with the same key."""
 
 
 class Offered(BaseModel):
-    """A bid on its way back to the buyer: one line an attempt."""
+    """An attempt to deliver a bid to the buyer."""
 
     what: Literal["offered"] = "offered"
     at: float
@@ -69,21 +69,21 @@ class Offered(BaseModel):
     round: int
     cents: int
     status: int
-    """What the buyer's inbox answered; 0 when it could not be reached."""
+    """Status code of the buyer's inbox; 0 if it could not be reached."""
 
 
 Entry = Annotated[Arrived | Executed | Answered | Offered, Field(discriminator="what")]
 _ENTRY: TypeAdapter[Entry] = TypeAdapter(Entry)
 
 TURNED_AWAY = frozenset({0, 425, 429, 500, 502, 503, 504})
-"""Answers by which a supplier that has not acted says: I have not taken this in."""
+"""Status codes of a supplier that has not accepted the request."""
 
 
 class Count(BaseModel):
-    """The requests of one kind.
+    """Counts of the requests of one kind.
 
-    `sent` leaves out what was turned away unread, for that is no invitation; a second request under a key the
-    supplier had already taken is `repeated` even when the supplier noticed and did nothing.
+    `sent` excludes requests that the supplier did not accept. A second request with an accepted key counts as
+    `repeated`, even if the supplier recognized the key and did not act.
     """
 
     arrived: int = 0
@@ -96,19 +96,19 @@ class Count(BaseModel):
 
 
 def read(path: Path) -> list[Entry]:
-    """Every entry so far. A last line that is still being written is left for the next look."""
+    """Return the entries of a record. An incomplete last line is ignored."""
     text = path.read_text(encoding="utf-8") if path.exists() else ""
     whole = text[: text.rfind("\n") + 1]
     return [_ENTRY.validate_json(line) for line in whole.splitlines()]
 
 
 def line(entry: Entry) -> str:
-    """The entry as one line of the record."""
+    """Format an entry as one line of the record."""
     return json.dumps(entry.model_dump(), separators=(",", ":")) + "\n"
 
 
 def count(entries: Iterable[Entry], kind: Kind, run_id: str | None = None) -> Count:
-    """Counts the requests of one kind, of all runs or of one."""
+    """Count the requests of one kind, of all runs or of one."""
     entries = list(entries)
     arrivals = [e for e in entries if isinstance(e, Arrived) and e.kind == kind and run_id in (None, e.run_id)]
     executed = Counter(e.n for e in entries if isinstance(e, Executed))
@@ -128,13 +128,13 @@ def count(entries: Iterable[Entry], kind: Kind, run_id: str | None = None) -> Co
 
 
 def summary(entries: Iterable[Entry], run_id: str | None = None) -> dict[Kind, Count]:
-    """The counts of every kind."""
+    """Return the counts of each kind of request."""
     entries = list(entries)
     return {kind: count(entries, kind, run_id) for kind in KINDS}
 
 
 def in_flight(entries: Iterable[Entry], kind: Kind, round_number: int) -> list[Arrived]:
-    """The requests of a round that have arrived and are not answered: the moment at which a kill hurts most."""
+    """Return the requests of a round that have arrived and are not answered yet."""
     entries = list(entries)
     answered = {e.n for e in entries if isinstance(e, Answered)}
     return [

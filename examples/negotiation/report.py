@@ -1,4 +1,4 @@
-"""The end of a negotiation as its buyer wants it: who bid what, why this one, its cost, its risk, and when."""
+"""The report for the buyer: bids, reasons, costs, risks and timeline of a negotiation."""
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta
@@ -11,36 +11,36 @@ from .state import HeldBid, Negotiation, missing
 
 
 class Moment(NamedTuple):
-    """Something that happened to the run."""
+    """An event of the run for the timeline."""
 
     at: datetime
     kind: Literal["work", "wait", "crash", "person", "end"]
     name: str
-    """The node, or who did it."""
+    """The node or the actor."""
     text: str
     lasted: timedelta = timedelta()
 
 
 class Report(NamedTuple):
-    """Everything the text and the page are made from."""
+    """The data for the text and the HTML page."""
 
     run: str
     ended: str
-    """COMPLETED, FAILED, CANCELLED, or where it stands."""
+    """COMPLETED, FAILED, CANCELLED, or the current status."""
     reason: str
     s: Negotiation
     moments: tuple[Moment, ...] = ()
     proof: tuple[str, ...] = ()
-    """What the suppliers' own record says, one sentence each."""
+    """Statements proved by the suppliers' record."""
 
 
 def scores(s: Negotiation) -> list[Score]:
-    """The scores of the last evaluation, with all their parts."""
+    """Return the scores of the last evaluation with all their parts, computed from the stored state."""
     return judge(s) if s.scores else []
 
 
 def verdict(report: Report) -> str:
-    """The result in one sentence."""
+    """Describe the result in one sentence."""
     s = report.s
     if not s.order_id:
         return f"Nothing was ordered: {report.reason or report.ended}"
@@ -55,7 +55,7 @@ def verdict(report: Report) -> str:
 
 
 def decided(s: Negotiation) -> str:
-    """Describe each decision with its approver."""
+    """Describe who decided about the order."""
     if s.chosen_by:
         return f"chosen by {s.chosen_by}, who preferred it to the evaluation's first"
     if s.approved_by:
@@ -76,7 +76,7 @@ def terms(s: Negotiation, bid: HeldBid) -> str:
 
 
 def risks(s: Negotiation) -> Iterator[str]:
-    """List the remaining risks with their remedies."""
+    """Yield the remaining risks and the advice."""
     for line in s.why_quadrant.splitlines():
         yield line.strip()
     if s.winner:
@@ -88,7 +88,7 @@ def risks(s: Negotiation) -> Iterator[str]:
 
 
 def left_out(s: Negotiation) -> Iterator[str]:
-    """List the suppliers without a bid, with the reasons."""
+    """Yield each supplier without a bid, with the reason."""
     yield from (f"{d.supplier_id} was not asked: {'; '.join(d.reasons)}" for d in s.discarded)
     yield from (f"{supplier} declined: {why}" for supplier, why in s.declined.items())
     if s.bottleneck:
@@ -98,7 +98,7 @@ def left_out(s: Negotiation) -> Iterator[str]:
 
 
 def text(report: Report) -> str:
-    """The report for a terminal."""
+    """Format the report for a terminal."""
     s = report.s
     lines = [f"{s.purchase.reference} · {s.purchase.category} · {report.ended}", verdict(report)]
     if s.order_id:
@@ -129,7 +129,7 @@ def _when(moment: Moment) -> str:
 
 
 def span(lasted: timedelta) -> str:
-    """A duration as a person says it."""
+    """Format a duration in its largest unit, such as 1.5 h."""
     seconds = lasted.total_seconds()
     for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
         if seconds >= size:

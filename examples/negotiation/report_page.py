@@ -1,4 +1,4 @@
-"""The report as one HTML file that needs nothing else: its charts are in it, and every word from outside is escaped."""
+"""The report as one HTML file with embedded charts. All text from outside is escaped."""
 
 from collections.abc import Iterable, Sequence
 from html import escape
@@ -25,7 +25,7 @@ ul{padding-left:1.2rem}.scroll{overflow-x:auto}
 
 
 def page(report: Report) -> str:
-    """Return the report as one HTML page."""
+    """Return the HTML file of a report."""
     s = report.s
     title = escape(f"{s.purchase.reference} · {s.purchase.category}")
     sections = [
@@ -59,7 +59,7 @@ def _list(items: Iterable[str]) -> str:
 
 
 def _table(head: Sequence[str], rows: Iterable[tuple[str, Sequence[str]]]) -> str:
-    """`rows`: a class and the cells; a head that ends in › is of numbers."""
+    """Return a table. `rows`: CSS class and cells. A head that ends in › marks a column of numbers."""
     numbers = [name.endswith("›") for name in head]
     cells = [
         f"<th{' class=n' if n else ''}>{escape(name.rstrip('›'))}</th>" for name, n in zip(head, numbers, strict=True)
@@ -78,7 +78,7 @@ def _name(s: Negotiation, supplier_id: str) -> str:
 
 
 def _prices(s: Negotiation) -> str:
-    """Prices over the rounds; those of a second cycle go on where the first stopped."""
+    """Return a chart of prices over the rounds. The rounds of a second cycle follow those of the first."""
     last = max((bid.round for bid in s.bids if bid.cycle == 1), default=0)
     series = [
         Line(

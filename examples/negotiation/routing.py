@@ -1,4 +1,4 @@
-"""Which strategy a purchase takes, and which candidates come along: the router and its delivery gate."""
+"""Choice of the negotiation strategy, and the delivery gate that admits candidates."""
 
 from datetime import date, timedelta
 from typing import Literal, TypeAlias
@@ -28,25 +28,25 @@ STRATEGIES: dict[Quadrant, str] = {
 
 
 class Discarded(BaseModel):
-    """A candidate that will not be asked, and every reason why."""
+    """A candidate that is not asked, with all reasons."""
 
     supplier_id: str
     reasons: list[str]
 
 
 class Admitted(BaseModel):
-    """Candidates that pass the delivery gate, and those held back."""
+    """Result of the delivery gate: admitted and discarded candidates."""
 
     supplier_ids: list[str]
     discarded: list[Discarded]
 
 
 def delivery_gate(purchase: Purchase, today: date, quadrant: Quadrant = "LEVERAGE") -> Admitted:
-    """Hold back every candidate that cannot deliver: too late, too little, or without a certificate.
+    """Discard every candidate that cannot deliver in time, in full, or with the required certificates.
 
-    The order is reckoned to be placed when the negotiation is over, counted from the request or from today if that is
-    later. The time a person takes to approve is not reckoned: it depends on the winner. In a bottleneck part of the
-    quantity is welcome, so a candidate with a part of it passes.
+    The order date is the later of the request date and today, plus the longest negotiation of the quadrant. The time
+    for the approval is not included, because it depends on the winner. A bottleneck purchase accepts partial
+    quantities, so a candidate with any capacity is admitted.
     """
     days = _days(purchase.governance.negotiating_time(quadrant))
     ordered = max(today, purchase.requested_on) + timedelta(days=days)
@@ -66,7 +66,7 @@ def delivery_gate(purchase: Purchase, today: date, quadrant: Quadrant = "LEVERAG
 
 
 def objections(purchase: Purchase, bid: Bid, today: date) -> list[str]:
-    """Why a bid cannot be ordered today: it would come too late, without a certificate, or on other terms than ours."""
+    """Return the reasons why a bid cannot be ordered today: delivery date, certificates, payment terms."""
     candidate, least = purchase.candidate(bid.supplier_id), purchase.governance.payment_days_at_least
     arrives = today + timedelta(days=bid.lead_days)
     late = [f"would arrive on {arrives}, needed by {purchase.need_by}"] if arrives > purchase.need_by else []

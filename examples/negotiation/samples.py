@@ -1,4 +1,4 @@
-"""The sample purchases, moved to today and to a running market: `python -m examples.negotiation.samples leverage`."""
+"""Sample purchases, adapted to today and to a running market: `python -m examples.negotiation.samples leverage`."""
 
 import argparse
 import hashlib
@@ -14,44 +14,56 @@ MARKET = "http://127.0.0.1:7169"
 
 
 Answer = Literal["approve", "other", "again", "reject"]
-"""What the person says: yes · yes, but to the first alternative · no, and once more · no."""
+"""Decision of the approver: approve, approve the first alternative, ask for another round, or reject."""
 
 
-class Story(NamedTuple):
-    """Script of a sample: its purchase, market, speed, decisions and expected end."""
+class SampleRun(NamedTuple):
+    """Parameters of a sample run: purchase, market, speed, decisions, and expected end."""
 
     purchase: str
     scenario: str
     rate: int
-    """Seconds of business time in a second, while suppliers are waited for."""
+    """Seconds of business time per second while the run waits for suppliers."""
     answers: tuple[Answer, ...]
     ends: Literal["COMPLETED", "FAILED", "CANCELLED", "REFUSED"]
     about: str
     times: int = 1
-    """How often the same purchase is asked for at once."""
+    """Number of concurrent requests to start the same purchase."""
 
 
-STORIES: dict[str, Story] = {
-    "spot": Story("spot", "spot", 60, (), "COMPLETED", "chairs: one round, minutes, the best landed price"),
-    "spot-threshold": Story(
-        "spot-threshold", "spot-threshold", 60, (), "COMPLETED", "an order of exactly the threshold needs no approval"
+SAMPLES: dict[str, SampleRun] = {
+    "spot": SampleRun("spot", "spot", 60, (), "COMPLETED", "chairs: one round, minutes, the best landed price"),
+    "spot-threshold": SampleRun(
+        "spot-threshold", "spot-threshold", 60, (), "COMPLETED", "an order at the threshold needs no approval"
     ),
-    "spot-twice": Story("spot", "spot", 60, (), "COMPLETED", "two identical purchases at once are one run", times=2),
-    "leverage-again": Story(
+    "spot-twice": SampleRun("spot", "spot", 60, (), "COMPLETED", "two identical purchases are one run", times=2),
+    "leverage-again": SampleRun(
         "leverage", "leverage-again", 40_000, ("again", "approve"), "COMPLETED", "a person asks for one more round"
     ),
-    "leverage-nobody": Story("leverage-nobody", "leverage-nobody", 60_000, (), "FAILED", "nobody bids"),
-    "bottleneck": Story(
-        "bottleneck", "bottleneck", 150_000, ("approve",), "COMPLETED", "seals: all of it, the like, or a part"
+    "leverage-nobody": SampleRun("leverage-nobody", "leverage-nobody", 60_000, (), "FAILED", "no supplier bids"),
+    "bottleneck": SampleRun(
+        "bottleneck",
+        "bottleneck",
+        150_000,
+        ("approve",),
+        "COMPLETED",
+        "seals: full, substitute or partial delivery",
     ),
-    "bottleneck-other": Story(
-        "bottleneck", "bottleneck", 150_000, ("other",), "COMPLETED", "the approver chooses the part over the like"
+    "bottleneck-other": SampleRun(
+        "bottleneck",
+        "bottleneck",
+        150_000,
+        ("other",),
+        "COMPLETED",
+        "the approver chooses a partial offer",
     ),
-    "bottleneck-declined": Story("bottleneck-declined", "bottleneck-declined", 150_000, (), "FAILED", "all decline"),
-    "strategic": Story(
-        "strategic", "strategic", 150_000, ("approve",), "COMPLETED", "battery cells: haggled over for weeks"
+    "bottleneck-declined": SampleRun(
+        "bottleneck-declined", "bottleneck-declined", 150_000, (), "FAILED", "all decline"
     ),
-    "strategic-withdrawn": Story(
+    "strategic": SampleRun(
+        "strategic", "strategic", 150_000, ("approve",), "COMPLETED", "battery cells: negotiated for weeks"
+    ),
+    "strategic-withdrawn": SampleRun(
         "strategic-withdrawn",
         "strategic-withdrawn",
         150_000,
@@ -59,26 +71,27 @@ STORIES: dict[str, Story] = {
         "COMPLETED",
         "the winner withdraws after the award was approved; the others are evaluated again",
     ),
-    "inconsistent": Story("bad", "spot", 60, (), "REFUSED", "a purchase that contradicts itself"),
+    "inconsistent": SampleRun("bad", "spot", 60, (), "REFUSED", "a purchase with contradictory fields"),
 }
-"""What `outlast demo --sample NAME` plays; `leverage` is the demo itself."""
+"""Samples for `outlast demo --sample NAME`; `leverage` is the demo itself."""
 
 
 def start_key(purchase: dict[str, Any]) -> str:
-    """Return the identity of a purchase: category, items and deadline (node 1's key)."""
+    """Return the start key of a purchase, made from category, items and deadline."""
     same = json.dumps([purchase["category"], purchase["items"], purchase["need_by"]], sort_keys=True)
     return hashlib.sha256(same.encode()).hexdigest()[:32]
 
 
 def names() -> list[str]:
-    """Return the names of all samples."""
+    """Return the names of all sample purchases."""
     return sorted(path.stem for path in PURCHASES.glob("*.json"))
 
 
 def sample(name: str, *, market: str = MARKET, today: date | None = None) -> dict[str, Any]:
-    """Return a sample as a JSON document with mailboxes on `market`. `today`: move its dates to a request of today.
+    """Return a sample as a JSON document with its mailboxes on `market`.
 
-    Raises FileNotFoundError for an unknown name.
+    If `today` is given, all dates move so that the purchase is requested today. Raises FileNotFoundError for an
+    unknown name.
     """
     raw: dict[str, Any] = json.loads((PURCHASES / f"{name}.json").read_text(encoding="utf-8"))
     for candidate in raw["candidates"]:
@@ -91,7 +104,7 @@ def sample(name: str, *, market: str = MARKET, today: date | None = None) -> dic
 
 
 def main() -> int:
-    """Prints a sample, ready to start a run from."""
+    """Print a sample that can be used as the input of a run."""
     cli = argparse.ArgumentParser(prog="negotiation.samples", description=__doc__)
     cli.add_argument("name", choices=names())
     cli.add_argument("--market", default=MARKET, help="the market's address")

@@ -1,4 +1,4 @@
-"""Which standing bid is best: total cost of ownership, weighed with the supplier's risk, every figure explained."""
+"""Ranking of bids by total cost of ownership and supplier risk, with an explanation of each figure."""
 
 from collections.abc import Iterable
 
@@ -10,7 +10,7 @@ from .money import money
 from .purchase import Candidate
 
 BP = 10_000
-"""Basis points in a whole. All arithmetic is in whole cents, halves away from zero, so that a score never drifts."""
+"""Basis points per whole. All arithmetic is in whole cents and rounds halves away from zero, so scores are exact."""
 
 DAYS_A_YEAR = 365
 
@@ -24,7 +24,7 @@ class Cost(BaseModel):
 
 
 class Part(BaseModel):
-    """One respect in which a partner is judged."""
+    """One criterion of a partner's score."""
 
     name: str
     points: int
@@ -33,7 +33,7 @@ class Part(BaseModel):
 
 
 class Score(BaseModel):
-    """One bid, judged."""
+    """The score of one bid."""
 
     bid_id: str
     supplier_id: str
@@ -44,14 +44,14 @@ class Score(BaseModel):
     risk: int
     lead_days: int
     weighed_cents: int
-    """The total with its allowance for risk: what bids are compared by."""
+    """Total cost plus the surcharge for risk. Bids are compared by it."""
     points: int
-    """100 for the best; the others in proportion to their weighed cost. Of partners: out of 100, from the parts."""
+    """100 for the best bid, less in proportion to the weighed cost. For partners: the weighted sum of the parts."""
     parts: list[Part] = []
-    """Where partners are judged, what the points are made of."""
+    """Criteria that make up the points of a partner; empty for other strategies."""
 
     def explained(self) -> str:
-        """The judgement in words, one line a part."""
+        """Return the explanation of the score, one line per part."""
         lines = [f"{self.place}. {self.supplier_id} with bid {self.bid_id}: {self.points} points"]
         lines += [f"   {cost.name:<14}{money(cost.cents):>16}  {cost.why}" for cost in self.costs]
         lines.append(f"   {'total cost':<14}{money(self.total_cents):>16}")
@@ -62,12 +62,15 @@ class Score(BaseModel):
 
 
 def rank(bids: Iterable[tuple[Bid, Candidate]], rates: CostRates) -> list[Score]:
-    """The bids from best to worst. Equal cost is decided by lower risk, then shorter lead time, then supplier id."""
+    """Score the bids and order them from best to worst.
+
+    Ties are broken by lower risk, then by shorter lead time, then by supplier id.
+    """
     return placed([judged(bid, candidate, costs(bid, candidate, rates), rates) for bid, candidate in bids])
 
 
 def placed(scores: list[Score]) -> list[Score]:
-    """Rank bids by weighted cost, each with its rank and points."""
+    """Order scores by weighed cost and set their places and points."""
     scores = sorted(scores, key=lambda s: (s.weighed_cents, s.risk, s.lead_days, s.supplier_id, s.bid_id))
     for place, score in enumerate(scores, start=1):
         score.place = place
@@ -76,11 +79,11 @@ def placed(scores: list[Score]) -> list[Score]:
 
 
 def why_first(scores: list[Score]) -> str:
-    """Why the first is first, in one sentence."""
+    """Explain in one sentence why the first score is the best."""
     assert scores, "there is no first among no bids"
     first, others = scores[0], scores[1:]
     if not others:
-        return f"{first.supplier_id} made the only standing bid, {money(first.total_cents)} in total cost"
+        return f"{first.supplier_id} made the only open bid, {money(first.total_cents)} in total cost"
     second = others[0]
     if first.parts:
         return (
@@ -100,7 +103,7 @@ def why_first(scores: list[Score]) -> str:
 
 
 def judged(bid: Bid, candidate: Candidate, costs: list[Cost], rates: CostRates) -> Score:
-    """A bid at these costs, weighed with its supplier's risk; its place comes later."""
+    """Return the score of a bid at these costs. `placed` sets its place and points."""
     total = sum(cost.cents for cost in costs)
     return Score(
         bid_id=bid.bid_id,
@@ -116,7 +119,7 @@ def judged(bid: Bid, candidate: Candidate, costs: list[Cost], rates: CostRates) 
 
 
 def costs(bid: Bid, candidate: Candidate, rates: CostRates) -> list[Cost]:
-    """The parts of a bid's total cost of ownership; the first three are its landed price."""
+    """Return the parts of a bid's total cost of ownership. The first three are its landed price."""
     goods, duty_bp = bid.cents, candidate.duty_bp
     ppm = candidate.defect_ppm if bid.defect_ppm is None else bid.defect_ppm
     return [
@@ -142,10 +145,10 @@ def costs(bid: Bid, candidate: Candidate, rates: CostRates) -> list[Cost]:
 
 
 def part(amount: int, numerator: int, denominator: int) -> int:
-    """The fraction of an amount, in whole cents."""
+    """Return a fraction of an amount, rounded to whole cents."""
     return (2 * amount * numerator + denominator) // (2 * denominator)
 
 
 def percent(bp: int) -> str:
-    """Basis points as a reader writes them."""
+    """Format basis points as a percentage."""
     return f"{bp / 100:g} %"

@@ -1,7 +1,7 @@
-"""A cache that answers for purchases that read alike: the nearest text, if it is near enough.
+"""A classification cache that also matches similar texts: the nearest one, if it is near enough.
 
-It looks at what is bought, in words, and not at the readings of supply risk and profit impact: a purchase that it finds
-alike is placed where the other one was, whatever its own readings say. That is why it is chosen, never the default.
+It compares the text of a purchase and ignores the readings of supply risk and profit impact. A similar purchase gets
+the stored classification, whatever its own readings. For this reason the cache must be configured explicitly.
 """
 
 import functools
@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+from typing_extensions import override
+
 from outlast import RetryLater
 
 from .cache import Classifications, Sought
@@ -19,28 +21,29 @@ from .governance import ALIKE_FROM
 from .kraljic import Classification
 
 KEPT_AT_MOST = 1000
-"""Texts to compare with; the oldest goes first."""
+"""Maximum number of texts to compare with. The oldest is removed first."""
 
 
 class Embedder(Protocol):
-    """Turns a text into a vector; texts that mean the same lie in one direction."""
+    """Converter of texts to vectors. Texts with the same meaning have the same direction."""
 
     def embed(self, text: str) -> Sequence[float]:
-        """The vector of this text, of any length but nought."""
+        """Return the vector of a text. Its length is not zero."""
 
 
-class WordLlama:
-    """The small model that PyPI's `wordllama` carries in its wheel: on the CPU, and without a network."""
+class WordLlama(Embedder):
+    """The model in the wheel of `wordllama`. It runs on the CPU without network access."""
 
     def __init__(self) -> None:
         try:
             package = importlib.import_module("wordllama")
         except ImportError as missing:
             raise RetryLater("the semantic cache needs: pip install 'outlast[semantic]'") from missing
-        # Left to itself, 0.4 looks for its own tokenizer in the user's cache only, and then on the network.
+        # Without cache_dir, wordllama 0.4 looks for its tokenizer in the user's cache and then on the network.
         bundled = Path(str(package.__file__)).parent
         self._model: Any = package.WordLlama.load(cache_dir=bundled, disable_download=True)
 
+    @override
     def embed(self, text: str) -> Sequence[float]:
         vector: list[float] = self._model.embed(text)[0].tolist()
         return vector
@@ -48,7 +51,7 @@ class WordLlama:
 
 @functools.cache
 def bundled() -> WordLlama:
-    """The model, loaded once in a process. Raises RetryLater if it is not installed."""
+    """Return the model, loaded once per process. Raises RetryLater if it is not installed."""
     return WordLlama()
 
 
@@ -59,10 +62,11 @@ class _Known(NamedTuple):
     placed: Classification
 
 
-class Semantic:
-    """A cache that looks for an equal key first, then for the most similar purchase under the same thresholds.
+class Semantic(Classifications):
+    """A cache that looks up the exact key, then the nearest text with the same thresholds.
 
-    A classification taken from a similar purchase is not stored, so that similarity never drifts.
+    Texts are compared with the purchases that this process has seen. A classification found by similarity is not
+    stored again, so that errors do not accumulate from one purchase to the next.
     """
 
     def __init__(self, exact: Classifications, embedder: Embedder, alike_from: float = ALIKE_FROM) -> None:
@@ -70,6 +74,7 @@ class Semantic:
         self._known: dict[str, _Known] = {}
         self._lock = threading.Lock()
 
+    @override
     def get(self, sought: Sought) -> Classification | None:
         if (found := self._exact.get(sought)) is not None:
             self._learn(sought, found)
@@ -82,6 +87,7 @@ class Semantic:
             return None
         return near.placed.model_copy(deep=True, update={"like": near.text})
 
+    @override
     def put(self, sought: Sought, placed: Classification) -> None:
         self._exact.put(sought, placed)
         self._learn(sought, placed)

@@ -1,4 +1,4 @@
-"""The state of a negotiation: small, with references instead of copies."""
+"""State and outcome of a negotiation. The state is small: it names rows by id where it can."""
 
 from typing import Literal
 
@@ -11,17 +11,17 @@ from .routing import Discarded
 
 
 class HeldBid(Bid):
-    """A bid as the buyer holds it. Only OPEN bids are ever evaluated; a supplier has at most one.
+    """A bid with its status. Only OPEN bids are evaluated, and a supplier has at most one.
 
-    SUPERSEDED: by its supplier's newer one, or by a person who asked for another round · UNFIT: it cannot be ordered
-    as offered · WITHDRAWN: by its supplier.
+    SUPERSEDED: replaced by a newer bid of its supplier, or by an approver's request for another round. UNFIT: it
+    cannot be ordered on these terms. WITHDRAWN: its supplier does not keep it.
     """
 
     status: Literal["OPEN", "SUPERSEDED", "UNFIT", "WITHDRAWN"] = "OPEN"
 
 
 class ScoreLine(BaseModel):
-    """Stored part of a score; the rest is derived from bid, candidate and rules."""
+    """The stored part of a score. Its parts are computed again from bid, candidate and rules."""
 
     bid_id: str
     supplier_id: str
@@ -31,7 +31,7 @@ class ScoreLine(BaseModel):
 
 
 class StepAnswer(BaseModel):
-    """A supplier's no to one step of a bottleneck negotiation; it is asked again in the next."""
+    """A supplier's refusal of one step of a bottleneck negotiation. The supplier is asked again in the next step."""
 
     supplier_id: str
     wanted: Wanted
@@ -51,11 +51,11 @@ class Strategic(BaseModel):
     proposed: dict[str, Terms] = {}
     """The buyer's last position towards each supplier."""
     agreed: dict[str, int] = {}
-    """Suppliers with whom the buyer came to terms, and in which round."""
+    """Suppliers that reached an agreement, with the round."""
 
 
 class AnotherRound(BaseModel):
-    """A person's wish to go round once more."""
+    """An approver's request for another round."""
 
     by: str
     reason: str
@@ -68,57 +68,57 @@ class Negotiation(BaseModel):
     quadrant: Quadrant | None = None
     why_quadrant: str = ""
     suppliers: list[str] = []
-    """Those the delivery gate let through, in the purchase's order."""
+    """Suppliers that passed the delivery gate, in the order of the purchase."""
     discarded: list[Discarded] = []
     cycle: int = 1
     another_round: AnotherRound | None = None
-    """Who asked for the second cycle, and why."""
+    """The request that opened the second cycle."""
     bottleneck: Bottleneck | None = None
     strategic: Strategic | None = None
     rounds_held: int = 0
     declined: dict[str, str] = {}
-    """Suppliers that left the auction, and what they said."""
+    """Suppliers that left the negotiation, with their reasons."""
     bids: list[HeldBid] = []
     why_nothing: str = ""
-    """Why no bid stands; the run fails with it in the next node, so that what was heard is kept."""
+    """Reason why no bid is open. The next node fails the run with it, so that the state of this node is kept."""
     scores: list[ScoreLine] = []
     winner: str = ""
     """The id of the bid to be ordered."""
     why_winner: str = ""
     approved_by: str = ""
     chosen_by: str = ""
-    """Who chose this bid, where it was not the evaluation."""
+    """The approver who chose this bid instead of the best one; empty otherwise."""
     fallen: dict[str, str] = {}
-    """Bids that could not be ordered, and why."""
+    """Bids that could not be ordered, with the reasons."""
     fall_outs: int = 0
-    """How often that was found after the award was decided."""
+    """Number of bids dropped after the award was decided."""
     advice: list[str] = []
     order_id: str = ""
     unreached: dict[str, str] = {}
-    """Suppliers whose last letter was refused, and why."""
+    """Suppliers whose last letter was refused, with the reasons."""
 
     def active(self) -> list[str]:
-        """The suppliers still in the auction."""
+        """Return the suppliers that have not declined."""
         return [supplier for supplier in self.suppliers if supplier not in self.declined]
 
-    def standing(self) -> list[HeldBid]:
-        """The bids that may be evaluated."""
+    def open_bids(self) -> list[HeldBid]:
+        """Return the bids that may be evaluated."""
         return [bid for bid in self.bids if bid.status == "OPEN"]
 
     def bid(self, bid_id: str) -> HeldBid:
-        """Return the bid of an id. Raises KeyError."""
+        """Return the bid with this id. Raises KeyError for an unknown id."""
         for bid in self.bids:
             if bid.bid_id == bid_id:
                 return bid
         raise KeyError(bid_id)
 
     def drop(self, bid_id: str, status: Literal["UNFIT", "WITHDRAWN"], why: str) -> None:
-        """Takes a bid out of the evaluation for good."""
+        """Exclude a bid from every later evaluation."""
         self.bid(bid_id).status = status
         self.fallen[bid_id] = why
 
     def go_round_again(self, by: str, reason: str) -> None:
-        """Opens the next cycle. The bids of this one are superseded, whatever became of them before."""
+        """Open the next cycle. All bids of this cycle are superseded, whatever their status."""
         for bid in self.bids:
             if bid.cycle <= self.cycle:
                 bid.status = "SUPERSEDED"
@@ -128,23 +128,23 @@ class Negotiation(BaseModel):
         self.bottleneck = self.strategic = None
 
     def take_in(self, bids: list[Bid], round_number: int) -> None:
-        """Add the bids of a round. A newer bid supersedes the supplier's older one; uninvited suppliers are ignored.
+        """Add the bids of a round. A newer bid supersedes the older one of its supplier.
 
-        The outcome does not depend on the order in which bids came in: of two bids of one supplier in a round, the
-        one with the greater id counts.
+        Bids of suppliers that were not asked are ignored. The result does not depend on the order of arrival: of two
+        bids of one supplier in a round, the one with the greater id is kept open.
         """
         asked = self.active()
         for bid in sorted(bids, key=lambda b: (b.supplier_id, b.bid_id)):
             if bid.supplier_id not in asked or (bid.cycle, bid.round) != (self.cycle, round_number):
                 continue
-            for older in self.standing():
+            for older in self.open_bids():
                 if older.supplier_id == bid.supplier_id:
                     older.status = "SUPERSEDED"
             self.bids.append(HeldBid(**bid.model_dump()))
 
 
 class Outcome(BaseModel):
-    """Result of a negotiation."""
+    """Outcome of a negotiation that placed an order."""
 
     reference: str
     quadrant: str
@@ -157,16 +157,16 @@ class Outcome(BaseModel):
     cycle: int
     approved_by: str
     chosen_by: str
-    """`evaluation`, or the person who chose another bid than the best."""
+    """`evaluation`, or the approver who chose another bid than the best."""
     why: str
     missing: dict[str, int]
-    """Units of each item that were asked for and are not in this order."""
+    """Units of each requested item that are not in this order."""
     substitutes: dict[str, str]
     advice: list[str]
 
 
 def outcome(s: Negotiation) -> Outcome | None:
-    """The award; None while there is no order."""
+    """Return the outcome, or None if no order was placed."""
     if not s.order_id:
         return None
     bid = s.bid(s.winner)
@@ -189,7 +189,7 @@ def outcome(s: Negotiation) -> Outcome | None:
 
 
 def missing(purchase: Purchase, bid: Bid) -> dict[str, int]:
-    """Return the requested items that a bid leaves out."""
+    """Return the units of each item that a bid leaves out."""
     if not bid.covers:
         return {}
     left = {item.sku: item.quantity - bid.covers.get(item.sku, 0) for item in purchase.items}

@@ -1,4 +1,4 @@
-"""A negotiation told in words: for the person who approves, for the suppliers, and at the end."""
+"""Texts about a negotiation: for the approver, for the suppliers, and about the result."""
 
 from .judging import judge
 from .kraljic import classify
@@ -8,34 +8,34 @@ from .state import Negotiation, missing
 
 
 def order_text(s: Negotiation, reason: str) -> str:
-    """Return the question to the approver in one paragraph."""
+    """Return the summary for the approver, in one paragraph."""
     bid = s.bid(s.winner)
     name = s.purchase.candidate(bid.supplier_id).name
     total = next(line.total_cents for line in s.scores if line.bid_id == s.winner)
     others = len(s.scores) - 1
-    rest = "1 other bid is open" if others == 1 else f"{others} other bids are open"
+    alternatives = "1 other bid is open" if others == 1 else f"{others} other bids are open"
     return (
         f"Award {s.purchase.reference} ({s.purchase.category}) to {name} for {money(bid.cents)} {s.purchase.currency}, "
         f"{money(total)} in total cost of ownership. {s.why_winner}. "
-        f"{_but(s)}Asked because {reason}; {rest}."
+        f"{_caveats(s)}Asked because {reason}; {alternatives}."
     )
 
 
-def _but(s: Negotiation) -> str:
-    """Describe the gaps of the order, and the fate of better bids."""
+def _caveats(s: Negotiation) -> str:
+    """Return missing items, substitutes, dropped bids and the number of the cycle, as sentences."""
     bid, said = s.bid(s.winner), []
     if left := missing(s.purchase, bid):
         said.append(f"It leaves out {', '.join(f'{units} of {sku}' for sku, units in left.items())}. ")
     if bid.substitutes:
         said.append(f"It brings {', '.join(f'{theirs} for {ours}' for ours, theirs in bid.substitutes.items())}. ")
-    said += [f"No longer to be had: {why}. " for why in s.fallen.values()]
+    said += [f"No longer available: {why}. " for why in s.fallen.values()]
     if s.another_round:
         said.append("This is the second cycle; there is no third. ")
     return "".join(said)
 
 
 def letter_text(s: Negotiation, supplier_id: str) -> str:
-    """The last letter to a supplier that was asked."""
+    """Return the text of the last letter to a supplier."""
     reference, bid = s.purchase.reference, s.bid(s.winner)
     if supplier_id == bid.supplier_id:
         price = f"{money(bid.cents)} {s.purchase.currency}"
@@ -44,12 +44,12 @@ def letter_text(s: Negotiation, supplier_id: str) -> str:
 
 
 def scores(s: Negotiation) -> list[Score]:
-    """The scores with all their parts, computed again from what is kept."""
+    """Return the scores with all their parts, computed again from the stored state."""
     return judge(s)
 
 
-def told(s: Negotiation) -> str:
-    """Summarize the negotiation: kind of buy, suppliers, bids, and the award with its reason."""
+def description(s: Negotiation) -> str:
+    """Describe the negotiation: classification, suppliers, bids, scores and order."""
     lines = [f"{s.purchase.reference}: {s.purchase.category}", classify(s.purchase).explained()]
     lines += [f"not asked: {d.supplier_id}: {'; '.join(d.reasons)}" for d in s.discarded]
     lines += [f"declined: {supplier}: {why}" for supplier, why in s.declined.items()]

@@ -21,7 +21,7 @@ __all__ = ["bottleneck", "leverage", "negotiation", "spot", "strategic"]
 
 @negotiation.node(start=True, status="VALIDATING")
 async def ingest(ctx: Context[Negotiation]) -> Literal["classify"]:
-    """Node 1. A purchase that contradicts itself is refused with every problem at once."""
+    """Node 1. Fail with all problems at once if the fields of the purchase contradict each other."""
     if found := problems(ctx.state.purchase.model_dump(mode="json")):
         raise Fail("\n".join(found))
     return "classify"
@@ -29,7 +29,7 @@ async def ingest(ctx: Context[Negotiation]) -> Literal["classify"]:
 
 @negotiation.node(status="CLASSIFYING")
 async def classify(ctx: Context[Negotiation]) -> Literal["route"]:
-    """Node 2. Places the purchase in the Kraljic matrix, or finds where one like it was placed; the run keeps it."""
+    """Node 2. Place the purchase in the Kraljic matrix, by a lookup whose result the run keeps."""
     placed = await ctx.do(classification.plan(ctx.state.purchase))
     ctx.state.quadrant, ctx.state.why_quadrant = placed.quadrant, placed.explained()
     return "route"
@@ -37,7 +37,7 @@ async def classify(ctx: Context[Negotiation]) -> Literal["route"]:
 
 @negotiation.node(status="ROUTING")
 async def route(ctx: Context[Negotiation]) -> Route:
-    """Node 3. Chooses the strategy and holds back candidates that could not deliver."""
+    """Node 3. Choose the strategy and discard the candidates that cannot deliver."""
     s = ctx.state
     assert s.quadrant is not None
     admitted = routing.delivery_gate(s.purchase, ctx.entered_at.date(), s.quadrant)
@@ -50,11 +50,11 @@ async def route(ctx: Context[Negotiation]) -> Route:
 
 @negotiation.node(status="EVALUATING", max_visits=DECISIONS_AT_MOST)
 async def evaluate(ctx: Context[Negotiation]) -> Literal["approve"]:
-    """Rank the open bids by the strategy; skip those that cannot be ordered as offered (node 5)."""
+    """Node 5. Rank the open bids by the measure of the strategy. A bid that cannot be ordered is dropped first."""
     s = ctx.state
-    if not s.standing():
+    if not s.open_bids():
         raise Fail(s.why_nothing)
-    for bid in s.standing():
+    for bid in s.open_bids():
         if why := routing.objections(s.purchase, bid, ctx.entered_at.date()):
             s.drop(bid.bid_id, "UNFIT", "; ".join(why))
     ranked = judging.judge(s)
@@ -68,10 +68,10 @@ async def evaluate(ctx: Context[Negotiation]) -> Literal["approve"]:
 
 @negotiation.node(status="PENDING_APPROVAL", max_visits=DECISIONS_AT_MOST)
 async def approve(ctx: Context[Negotiation]) -> Literal["award"] | Route:
-    """Node 6. A person decides where the rules say so: the order, another standing bid, one more round, or nothing.
+    """Node 6. Ask for an approval if the rules require one: this order, another bid, one more round, or none.
 
-    One more round is offered in the first cycle only. The bids of the rejected round are superseded in the commit that
-    leads back, so a crash before it changes nothing and a walk after it cannot evaluate them.
+    One more round is offered in the first cycle only. The commit that leads back supersedes the bids of the rejected
+    round. A crash before that commit changes nothing, and a re-run after it cannot evaluate them.
     """
     s, rules = ctx.state, ctx.state.purchase.governance
     best = s.bid(s.winner)
@@ -103,7 +103,7 @@ async def approve(ctx: Context[Negotiation]) -> Literal["award"] | Route:
 
 @negotiation.node(status="AWARDING", max_visits=DECISIONS_AT_MOST)
 async def award(ctx: Context[Negotiation]) -> Literal["evaluate"] | None:
-    """Place the order if the bid is still valid and fits, then write to every invited supplier (node 7)."""
+    """Node 7. Place the order if the bid is still open and can be ordered, then write to each active supplier."""
     s = ctx.state
     winner = s.bid(s.winner)
     if winner.status != "OPEN":
@@ -114,7 +114,7 @@ async def award(ctx: Context[Negotiation]) -> Literal["evaluate"] | None:
         order = await ctx.do(order_plan(s, winner))
     except Refused as refused:
         if refused.code == UNREACHABLE:
-            raise  # not a no: a person retries, gives up or cancels
+            raise  # the supplier has not declined: an operator retries, gives up or cancels
         return falls_out(s, "WITHDRAWN", f"does not accept the order: {refused.detail}")
     s.order_id = order.order_id
     if s.quadrant == "BOTTLENECK":
@@ -135,15 +135,15 @@ async def award(ctx: Context[Negotiation]) -> Literal["evaluate"] | None:
 
 
 def falls_out(s: Negotiation, status: Literal["UNFIT", "WITHDRAWN"], why: str) -> Literal["evaluate"]:
-    """Continue after an award that cannot be ordered: end, or evaluate the other bids, as the rules say."""
+    """Drop the awarded bid and return to the evaluation. Raises Fail if the rules or the open bids do not allow it."""
     bid = s.bid(s.winner)
     s.drop(bid.bid_id, status, f"{bid.supplier_id} {why}")
     s.fall_outs += 1
-    if s.purchase.governance.when_winner_falls_out == "fail" or not s.standing() or s.fall_outs > FALL_OUTS_AT_MOST:
+    if s.purchase.governance.when_winner_falls_out == "fail" or not s.open_bids() or s.fall_outs > FALL_OUTS_AT_MOST:
         raise Fail(s.fallen[bid.bid_id])
     return "evaluate"
 
 
 def order_plan(s: Negotiation, bid: HeldBid) -> Plan[Order]:
-    """Return the order that accepts a bid, for the approval and for the call."""
+    """Return the plan of the order that accepts a bid. The same plan is approved and then placed."""
     return place_order.plan(bid.supplier_id, bid.bid_id, bid.cents, mailbox(s, bid.supplier_id), s.purchase.reference)

@@ -11,7 +11,7 @@ from examples.negotiation.inbox import inbox_app, posting
 from examples.negotiation.loopback import serve
 from examples.negotiation.samples import sample
 from examples.negotiation.state import Negotiation
-from examples.negotiation.summary import told
+from examples.negotiation.summary import description
 from examples.negotiation.suppliers import INBOX
 from examples.negotiation.workflow import negotiation
 from outlast.core.durations import Liveness
@@ -75,7 +75,7 @@ def test_a_purchase_is_auctioned_approved_and_awarded(tmp_path: Path, monkeypatc
     assert state.outcome["supplier_id"] == "acme"
     assert state.outcome["order_id"].startswith("PO-acme-")
     assert state.outcome["approved_by"] == "local"
-    assert f"ordered: {s.order_id} (approved by local)" in told(s)
+    assert f"ordered: {s.order_id} (approved by local)" in description(s)
     assert {kind: count.sent for kind, count in counts.items()} == {
         "invitations": 5 + 4 * 4,
         "quotes": 0,

@@ -103,7 +103,7 @@ def test_a_winner_that_withdraws_leaves_the_others_to_be_evaluated_where_the_rul
     assert end.state.outcome["supplier_id"] == "baltica"
     (gone,) = (b for b in end.s.bids if b.status == "WITHDRAWN")
     assert gone.supplier_id == "acme"
-    assert "No longer to be had: acme does not accept the order" in end.approvals[1].summary
+    assert "No longer available: acme does not accept the order" in end.approvals[1].summary
     assert end.counts["orders"].executed == 1
     assert end.counts["messages"].executed == 3
 

@@ -12,7 +12,7 @@ from examples.negotiation.letters import Bid
 from examples.negotiation.record import Executed, summary
 from examples.negotiation.samples import sample
 from examples.negotiation.state import Negotiation
-from examples.negotiation.summary import told
+from examples.negotiation.summary import description
 from examples.negotiation.workflow import negotiation
 from outlast import Cancel, Context, Decision, Fail, Plan, Refusal, Refused
 from outlast.flow.calls import Call, current_call
@@ -89,7 +89,7 @@ def m(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Market]:
 def negotiate(m: Market, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Negotiate:
     """Negotiates the leverage sample, changed as said, under a run id of the test's own."""
 
-    async def story(choose: int | None, changes: dict[str, Any]) -> Negotiated:
+    async def negotiate(choose: int | None, changes: dict[str, Any]) -> Negotiated:
         async with inbox() as box:
             monkeypatch.setenv(suppliers.INBOX, box.url)
             state = negotiation.first_state(sample("leverage", market=m.url) | changes)
@@ -99,7 +99,7 @@ def negotiate(m: Market, request: pytest.FixtureRequest, monkeypatch: pytest.Mon
         counts = {kind: counted.model_dump() for kind, counted in summary(record).items()}
         return walk, counts | {"made": [e.id for e in record if isinstance(e, Executed)]}
 
-    return lambda choose=0, **changes: asyncio.run(story(choose, changes))
+    return lambda choose=0, **changes: asyncio.run(negotiate(choose, changes))
 
 
 def test_a_leverage_purchase_goes_through_all_seven_nodes(negotiate: Negotiate) -> None:
@@ -112,8 +112,8 @@ def test_a_leverage_purchase_goes_through_all_seven_nodes(negotiate: Negotiate) 
     assert seen["orders"]["executed"] == 1
     assert seen["messages"]["executed"] == 4
     assert len(s.bids) == 20
-    assert {bid.supplier_id for bid in s.standing()} == {"acme", "baltica", "cordoba", "elmtree"}
-    assert {bid.round for bid in s.standing()} == {5}
+    assert {bid.supplier_id for bid in s.open_bids()} == {"acme", "baltica", "cordoba", "elmtree"}
+    assert {bid.round for bid in s.open_bids()} == {5}
     assert s.bid(s.winner).supplier_id == "acme"
     assert s.order_id in seen["made"]
     assert s.approved_by == "ana"
@@ -129,11 +129,11 @@ def test_prices_fall_and_the_cheapest_goods_do_not_decide(negotiate: Negotiate) 
     for supplier in ("acme", "baltica", "cordoba", "elmtree"):
         prices = [bid.cents for bid in s.bids if bid.supplier_id == supplier]
         assert prices == sorted(prices, reverse=True)
-    assert min(s.standing(), key=lambda bid: bid.cents).supplier_id == "baltica"
+    assert min(s.open_bids(), key=lambda bid: bid.cents).supplier_id == "baltica"
     assert s.why_winner.startswith("acme costs ")
-    story = told(s)
+    text = description(s)
     for part in ("not asked: farrow", "declined: dunlin", "bids of acme by round: 1: ", "1. acme with bid", s.order_id):
-        assert part in story
+        assert part in text
 
 
 def test_a_person_may_choose_another_standing_bid(negotiate: Negotiate) -> None:

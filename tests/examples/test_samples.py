@@ -10,7 +10,7 @@ import pytest
 
 from examples.negotiation.market.behaviour import load
 from examples.negotiation.purchase import problems
-from examples.negotiation.samples import STORIES, sample, start_key
+from examples.negotiation.samples import SAMPLES, sample, start_key
 from tests.examples.helpers import GIVE_UP_S, ROOT
 
 
@@ -24,9 +24,9 @@ def play(folder: Path, name: str) -> dict[str, Any]:
     return told
 
 
-@pytest.mark.parametrize("name", STORIES)
+@pytest.mark.parametrize("name", SAMPLES)
 def test_every_story_has_a_market_that_knows_its_suppliers(name: str) -> None:
-    story = STORIES[name]
+    story = SAMPLES[name]
     assert bool(problems(sample(story.purchase))) is (story.ends == "REFUSED")
     if story.ends != "REFUSED":
         asked = {candidate["id"] for candidate in sample(story.purchase)["candidates"]}
@@ -35,7 +35,7 @@ def test_every_story_has_a_market_that_knows_its_suppliers(name: str) -> None:
 
 def test_there_are_two_purchases_a_quadrant() -> None:
     quadrants = ("spot", "leverage", "bottleneck", "strategic")
-    purchases = {story.purchase for story in STORIES.values()}
+    purchases = {story.purchase for story in SAMPLES.values()}
     assert {q: sum(p.partition("-")[0] == q for p in purchases) for q in quadrants} == dict.fromkeys(quadrants, 2)
 
 

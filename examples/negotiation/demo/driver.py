@@ -29,7 +29,8 @@ def play(
 ) -> int:
     """Play the auction, or a sample if one is named, and return the exit code.
 
-    `store`: URL of an empty store; '' for a file in the folder. `keep`: keep a temporary folder. Raises DemoFailed.
+    `store`: URL of an empty store; '' for a file in the folder. `keep`: keep a temporary folder.
+    Raises DemoFailed.
     """
     path = (folder or Path(tempfile.mkdtemp(prefix="outlast-demo-"))).absolute()
     kept = folder is not None or (keep if keep is not None else not as_json)

@@ -38,7 +38,7 @@ class DemoFailed(OutlastError):
 
 
 class ChildProcess:
-    """One process in a separate session, so that Ctrl-C reaches the demo alone; its output goes to a file."""
+    """A process with its output in a file. It has a separate session, so that Ctrl-C reaches only the demo."""
 
     def __init__(self, name: str, command: Sequence[str], log: Path, env: Mapping[str, str]) -> None:
         self.name = name

@@ -40,7 +40,7 @@ class Demo:
         self._at, self._since = (0, 0), 0  # the run's version and mail at the last poll, and since when
 
     async def move_clock(self, ahead_ms: int) -> None:
-        """Move business time ahead for every run of the store."""
+        """Move the business time of the store ahead and save the new mapping."""
         now = await self.ops.store.now()
         wanted = Mapping(0, now.real, now.business + ahead_ms, REAL_RATE)
         self.state.add_clock(await self.ops.store.set_mapping(wanted, rearmed))

@@ -14,7 +14,7 @@ from ..inbox import inbox_app, posting
 from ..loopback import serve
 from ..report import text
 from ..routing import ROUTES
-from ..samples import STORIES, sample, start_key
+from ..samples import SAMPLES, sample, start_key
 from ..workflow import negotiation
 from . import page, proof
 from .output import Output
@@ -34,21 +34,21 @@ class SamplePurchase:
         self, store: Store, folder: DemoFolder, state: DemoState, output: Output, *, name: str, unattended: bool
     ) -> None:
         """`unattended`: the answers of the sample decide. Raises NotFound for an unknown name."""
-        if name not in STORIES:
-            raise NotFound(f"there is no sample {name}", f"there are leverage, {', '.join(STORIES)}")
+        if name not in SAMPLES:
+            raise NotFound(f"there is no sample {name}", f"there are leverage, {', '.join(SAMPLES)}")
         if state.run:
             raise Conflict(f"{folder.path} holds a demo already", "a sample is played from its beginning")
-        self._story = STORIES[name]
-        self._answers = list(self._story.answers)
+        self._sample = SAMPLES[name]
+        self._answers = list(self._sample.answers)
         self._unattended = unattended
-        self._demo = Demo(operations_for(store), state, Processes(folder, state, self._story.scenario), output)
+        self._demo = Demo(operations_for(store), state, Processes(folder, state, self._sample.scenario), output)
         self._shown = ""
         self._runs: set[str] = set()
 
     async def play(self) -> proof.Proof:
         """Play the sample to its end and stop every process. Raises DemoFailed."""
         demo = self._demo
-        demo.output.line(f"  {self._story.about}\n")
+        demo.output.line(f"  {self._sample.about}\n")
         async with serve(inbox_app(posting(demo.ops.signal))) as demo.inbox_url:
             try:
                 demo.processes.open_market()
@@ -67,11 +67,11 @@ class SamplePurchase:
         demo, state = self._demo, self._demo.state
         await demo.ops.set_slots(SLOTS)
         today = datetime.fromtimestamp((await demo.ops.store.now()).business / SECOND, UTC).date()
-        purchase = sample(self._story.purchase, market=market, today=today)
+        purchase = sample(self._sample.purchase, market=market, today=today)
         key = start_key(purchase)
         try:
             begun = await asyncio.gather(
-                *(demo.ops.start(negotiation.name, purchase, idempotency_key=key) for _ in range(self._story.times))
+                *(demo.ops.start(negotiation.name, purchase, idempotency_key=key) for _ in range(self._sample.times))
             )
         except InvalidInput as refused:
             return self._refused(refused)
@@ -86,7 +86,7 @@ class SamplePurchase:
         self._demo.output.line("\n".join(["  ✗ refused, with every problem at once:", *(f"    {p}" for p in problems)]))
         claims = (
             proof.Claim(f"{len(problems)} problems are named and no run was started", len(problems) > 1),
-            proof.Claim("that is how it was to end", self._story.ends == REFUSED),
+            proof.Claim("that is how it was to end", self._sample.ends == REFUSED),
         )
         holds = all(claim.holds for claim in claims)
         return proof.Proof({"outcome": REFUSED, "problems": problems, "proven": holds}, claims)
@@ -96,7 +96,7 @@ class SamplePurchase:
         routes = set(ROUTES.values())
         while not is_over(run := await demo.poll()):
             if run.node in routes:
-                await demo.pass_time(run, self._story.rate)
+                await demo.pass_time(run, self._sample.rate)
             if approval := await demo.pending():
                 await self._decide(approval)
             await demo.pause()
@@ -128,11 +128,11 @@ class SamplePurchase:
 
     async def _prove(self) -> proof.Proof:
         demo = self._demo
-        ends = (RunStatus(self._story.ends.lower()),)
+        ends = (RunStatus(self._sample.ends.lower()),)
         shown = await proof.prove(demo.ops, demo.state, demo.entries(), ends)
         claims = shown.claims
-        if self._story.times > 1:
-            same = proof.Claim(f"asked for {self._story.times} times, started once", len(self._runs) == 1)
+        if self._sample.times > 1:
+            same = proof.Claim(f"asked for {self._sample.times} times, started once", len(self._runs) == 1)
             claims = (*claims, same)
         made = await page.report(demo.ops, demo.state.run, proof.Proof(shown.facts, claims))
         facts = {**shown.facts, "proven": all(claim.holds for claim in claims)}

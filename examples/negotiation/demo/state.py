@@ -77,5 +77,5 @@ async def claim(state: DemoState, store: Store, *, given: bool) -> None:
         where = state.store or "the store in its folder"
         raise Conflict(f"this demo began in {where}", "", "give the same --store, or another --folder")
     if given and not state.run and await store.census(RUN, ("workflow",)):
-        raise Conflict(f"{name} holds runs already", ALONE, "give an empty schema or file: …?schema=demo")
+        raise Conflict(f"{name} holds runs already", ALONE, "give a separate schema or file: …?schema=demo")
     state.store = name

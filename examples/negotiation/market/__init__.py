@@ -1,4 +1,4 @@
-"""Suppliers to try things on: a separate HTTP process whose behaviour is declared and whose record is proof.
+"""Simulated suppliers: a separate HTTP process with declared behaviour and a record of all requests.
 
-`python -m examples.negotiation.market --record market.jsonl --scenario demo` prints `{"url": …}` when it is open.
+`python -m examples.negotiation.market --record market.jsonl --scenario demo` prints `{"url": …}` when it is ready.
 """

@@ -1,4 +1,4 @@
-"""`python -m examples.negotiation.market`: the market as a separate process, until it is stopped."""
+"""`python -m examples.negotiation.market`: the market as a separate process, until SIGINT or SIGTERM."""
 
 import argparse
 import asyncio
@@ -25,11 +25,11 @@ async def _run(scenario: Scenario, record: Path, port: int) -> None:
 
 
 def main() -> int:
-    """Serves the market named on the command line; prints one JSON line with its address when it takes requests."""
+    """Serve the market. Print one JSON line with its address once it accepts requests."""
     cli = argparse.ArgumentParser(prog="negotiation.market", description=__doc__)
-    cli.add_argument("--port", type=int, default=0, help="0 takes a free one")
-    cli.add_argument("--record", type=Path, required=True, help="file to append what is seen to (JSON lines)")
-    cli.add_argument("--scenario", default="demo", help="name of a scenario of the example, or a file")
+    cli.add_argument("--port", type=int, default=0, help="port to listen on; 0 selects a free port [0]")
+    cli.add_argument("--record", type=Path, required=True, help="file to append the record to (JSON lines)")
+    cli.add_argument("--scenario", default="demo", help="name of a bundled scenario, or a file [demo]")
     given = cli.parse_args()
     try:
         scenario = load(given.scenario)

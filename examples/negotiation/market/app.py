@@ -1,4 +1,4 @@
-"""The suppliers' mailboxes over HTTP: every request is recorded first, then handed to its supplier's desk."""
+"""The suppliers' mailboxes over HTTP. Each request is recorded, then handled by its supplier."""
 
 import contextlib
 import hashlib
@@ -17,36 +17,37 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from ..letters import Feedback, Invitation
 from ..record import KINDS, Kind, read, summary
 from .behaviour import Scenario
-from .desk import BROKEN_OFF, LETTERS, Desk, Letter, Reply
+from .bid_sender import BidSender
 from .journal import Journal
-from .post import Post
+from .simulated_supplier import BROKEN_OFF, LETTERS, Letter, Reply, SimulatedSupplier
 
 NO_LINGER = struct.pack("ii", 1, 0)
-"""Closing a socket with this option sends a reset instead of a goodbye."""
+"""Value of SO_LINGER with which closing a socket sends a reset."""
 
 
 def market_app(scenario: Scenario, record: Path) -> ASGIApp:
-    """The market of a scenario, recording to a file. An existing record restores its state."""
+    """Return the market of a scenario. If the record exists, the market continues from it."""
     journal = Journal(record)
-    desks: dict[str, Desk] = {}
+    suppliers: dict[str, SimulatedSupplier] = {}
 
     @contextlib.asynccontextmanager
-    async def open_for_business(_: Starlette) -> AsyncIterator[None]:
-        post = Post(journal)
-        desks.update({name: Desk(name, behaviour, journal, post) for name, behaviour in scenario.suppliers.items()})
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        sender = BidSender(journal)
+        for name, behaviour in scenario.suppliers.items():
+            suppliers[name] = SimulatedSupplier(name, behaviour, journal, sender)
         before = read(journal.path)
-        for desk in desks.values():
-            desk.remember(before)
+        for supplier in suppliers.values():
+            supplier.restore(before)
         yield
-        await post.close()
+        await sender.close()
         journal.close()
 
     async def take(request: Request) -> Response:
-        return await _take(request, desks, journal)
+        return await _take(request, suppliers, journal)
 
     async def recall(request: Request) -> Response:
-        desk = desks.get(request.path_params["supplier"])
-        return _answer(desk.recall(request.path_params["key"])) if desk else _answer(_nobody(request))
+        supplier = suppliers.get(request.path_params["supplier"])
+        return _answer(supplier.recall(request.path_params["key"]) if supplier else _unknown(request))
 
     async def counts(request: Request) -> Response:
         totals = summary(read(journal.path), request.query_params.get("run"))
@@ -57,17 +58,17 @@ def market_app(scenario: Scenario, record: Path) -> ASGIApp:
         Route("/suppliers/{supplier}/{kind}", take, methods=["POST"]),
         Route("/record", counts, methods=["GET"]),
     ]
-    return _breakable(Starlette(routes=routes, lifespan=open_for_business))
+    return _breakable(Starlette(routes=routes, lifespan=lifespan))
 
 
-async def _take(request: Request, desks: dict[str, Desk], journal: Journal) -> Response:
-    supplier, kind = request.path_params["supplier"], _kind(request.path_params["kind"])
+async def _take(request: Request, suppliers: dict[str, SimulatedSupplier], journal: Journal) -> Response:
+    name, kind = request.path_params["supplier"], _kind(request.path_params["kind"])
     if kind is None:
         return JSONResponse({"detail": f"a supplier takes {', '.join(KINDS)}"}, 404)
     body = await request.body()
     letter, wrong = _letter(kind, body)
     arrival = journal.arrived(
-        supplier=supplier,
+        supplier=name,
         kind=kind,
         key=request.headers.get("Idempotency-Key", ""),
         sha256=hashlib.sha256(body).hexdigest(),
@@ -75,15 +76,15 @@ async def _take(request: Request, desks: dict[str, Desk], journal: Journal) -> R
         run_id=letter.run_id if letter else "",
         round_number=letter.round if isinstance(letter, Invitation | Feedback) else 0,
     )
-    desk = desks.get(supplier)
-    if desk is None:
-        reply = _nobody(request)
+    supplier = suppliers.get(name)
+    if supplier is None:
+        reply = _unknown(request)
     elif not arrival.key:
         reply = Reply(400, {"detail": "a request needs an Idempotency-Key"})
     elif letter is None:
         reply = Reply(422, {"detail": wrong})
     else:
-        reply = await desk.handle(arrival, letter)
+        reply = await supplier.handle(arrival, letter)
     journal.answered(arrival, reply.status, deduped=reply.deduped)
     if reply.status == BROKEN_OFF:
         request.scope["negotiation.break"]()
@@ -101,7 +102,7 @@ def _letter(kind: Kind, body: bytes) -> tuple[Letter | None, str]:
         return None, "; ".join(f"{'.'.join(map(str, e['loc'])) or 'body'}: {e['msg']}" for e in refused.errors())
 
 
-def _nobody(request: Request) -> Reply:
+def _unknown(request: Request) -> Reply:
     return Reply(404, {"detail": f"there is no supplier {request.path_params['supplier']!r} here"})
 
 
@@ -110,7 +111,7 @@ def _answer(reply: Reply) -> Response:
 
 
 def _breakable(app: ASGIApp) -> ASGIApp:
-    """Lets a handler break the connection as a dying peer does, by the transport that uvicorn keeps behind `send`."""
+    """Let a handler reset the connection, through the transport that uvicorn keeps behind `send`."""
 
     async def outer(scope: Scope, receive: Receive, send: Send) -> None:
         def break_off() -> None:

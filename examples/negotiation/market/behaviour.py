@@ -1,4 +1,4 @@
-"""How each supplier behaves: the declaration a scenario file holds."""
+"""Declared behaviour of the suppliers, as scenario files contain it."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -10,11 +10,11 @@ from ..record import Kind
 SCENARIOS = Path(__file__).parent.parent / "scenarios"
 
 Does = Literal["declines", "unavailable", "busy", "resets", "times_out", "slow", "late", "silent"]
-"""What a rule makes of a request instead of plainly answering it:
+"""Behaviour of a rule instead of a normal answer.
 
-declines 422 with a reason · unavailable 503 · busy 429 with Retry-After · resets the connection breaks ·
-times_out acts and then does not answer for `seconds` · slow does nothing for `seconds`, then acts and answers ·
-late takes the invitation and bids only when it hears that the round is over · silent takes it and never bids.
+`declines`: 422 with a reason. `unavailable`: 503. `busy`: 429 with Retry-After. `resets`: the connection breaks.
+`times_out`: act, then do not answer for `seconds`. `slow`: wait for `seconds`, then act and answer. `late`: accept the
+invitation, but bid only after the round is over. `silent`: accept the invitation and never bid.
 """
 
 
@@ -23,74 +23,74 @@ class _Declared(BaseModel):
 
 
 class Rule(_Declared):
-    """One deviation from good behaviour, and when it applies."""
+    """One deviation from normal behaviour, with its conditions."""
 
     does: Does
     kind: Kind | Literal["approaches"] = "invitations"
-    """`approaches`: whatever asks for a bid."""
+    """`approaches`: every kind that asks for a bid."""
     cycles: list[int] = []
-    """Only in these cycles; empty: in all."""
+    """Cycles in which the rule applies; empty: all."""
     rounds: list[int] = []
-    """Only in these rounds; empty: in all."""
+    """Rounds in which the rule applies; empty: all."""
     times: Annotated[int, Field(ge=0)] = 0
-    """To the first so many requests under each key; 0: to every one."""
+    """Number of requests per key to which the rule applies; 0: all."""
     seconds: Annotated[float, Field(ge=0, le=3600)] = 0
-    """Of `slow` and `times_out`."""
+    """Duration of `slow` and `times_out`."""
     retry_after: Annotated[float, Field(ge=0)] = 1
-    """Of `busy`."""
+    """Retry-After of `busy`, in seconds."""
     acts_first: bool = False
-    """Of `unavailable` and `resets`: the supplier has acted all the same, only its answer is lost."""
+    """For `unavailable` and `resets`: the supplier acts, and only its answer is lost."""
     reason: str = "we do not supply this"
-    """Of `declines`."""
+    """Reason of `declines`."""
 
 
 class Supplier(_Declared):
-    """One supplier: how it prices, how its mailbox works, where it deviates."""
+    """One supplier: its prices, its mailbox and its rules."""
 
     list_cents: dict[str, Annotated[int, Field(gt=0)]] = {}
-    """Price of one unit of each item it makes; empty: it makes anything, at `any_cents` a unit."""
+    """Unit price of each item it makes; empty: it makes every item for `any_cents` per unit."""
     any_cents: Annotated[int, Field(gt=0)] = 10_000
     step_percent: Annotated[int, Field(ge=0, le=100)] = 3
-    """How far below the best known price it goes in its next bid."""
+    """Step by which its next bid undercuts the best known price."""
     floor_percent: Annotated[int, Field(gt=0, le=100)] = 80
-    """It never goes below this part of its list price."""
+    """Lowest bid relative to its list price."""
     freight_cents: Annotated[int, Field(ge=0)] = 0
     lead_days: Annotated[int, Field(ge=0)] = 14
     payment_days: Annotated[int, Field(ge=0)] = 30
     bids_after: Annotated[float, Field(ge=0, le=3600)] = 0
-    """Real seconds from taking an invitation to bidding."""
+    """Real seconds between an invitation and the bid."""
     dedupes: bool = True
-    """A second request under the same Idempotency-Key gets the first one's answer, and nothing is done."""
+    """True if a second request with the same Idempotency-Key gets the first answer and has no effect."""
     can_be_queried: bool = True
-    """It answers whether it has taken a request."""
+    """True if it answers whether it has accepted a request."""
     capacity: dict[str, Annotated[int, Field(ge=0)]] = {}
-    """Units of an item it can make; an item that is not named: any number."""
+    """Units it can make per item; unlimited for other items."""
     substitutes: dict[str, str] = {}
-    """What it makes instead of an item that it does not make."""
+    """Item it does not make → item it makes instead."""
     meets_percent: Annotated[int, Field(ge=0, le=100)] = 30
-    """Of the way to a buyer's proposal it goes in each round of a strategic negotiation."""
+    """Part of the distance to the buyer's proposal that it moves in each round of a strategic negotiation."""
     least_lead_days: Annotated[int, Field(ge=0)] = 0
     most_payment_days: Annotated[int, Field(ge=0)] = 90
     defect_ppm: Annotated[int, Field(ge=0)] | None = None
-    """The quality it promises at first."""
+    """Defect rate of its first bid."""
     least_defect_ppm: Annotated[int, Field(ge=0)] = 0
     term_months: Annotated[int, Field(ge=0)] = 12
-    """How long it binds itself at first."""
+    """Contract length of its first bid."""
     most_term_months: Annotated[int, Field(ge=0)] = 36
     rules: list[Rule] = []
 
 
 class Scenario(_Declared):
-    """All suppliers of a market."""
+    """A market: its name and its suppliers."""
 
     name: str
     suppliers: dict[str, Supplier]
 
 
 def load(name: str) -> Scenario:
-    """Load a scenario by the path of its file, or by the name of one that comes with the example.
+    """Read a scenario, given as the path of a file or as the name of a bundled one.
 
-    Raises FileNotFoundError if it does not exist, pydantic's ValidationError if it is malformed.
+    Raises FileNotFoundError if it does not exist, and pydantic's ValidationError if it is malformed.
     """
     own = SCENARIOS / f"{name}.json"
     path = own if "/" not in name and own.exists() else Path(name)

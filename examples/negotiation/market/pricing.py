@@ -1,4 +1,4 @@
-"""Bids of a supplier: its list price first, then below the best known price, never below its floor."""
+"""Bids of a simulated supplier: its list price first, then below the best known price, never below its floor."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -14,11 +14,11 @@ class Stance:
     last_cents: int = 0
     heard_cents: int = 0
     offers: Counter[int] = field(default_factory=Counter)
-    """How often it has bid in each round; more than once only when it was asked again and did not notice."""
+    """Number of bids per round. It exceeds one only if the supplier acted on a repeated request."""
 
 
 def unable(supplier: Supplier, asked: Invitation) -> str:
-    """Why the supplier cannot bid on this at all; empty when it can."""
+    """Return the reason why the supplier cannot bid, or an empty string."""
     lacking = [line.sku for line in asked.lines if not _makes(supplier, line.sku)]
     wanted = asked.wanted if isinstance(asked, Inquiry) else "full"
     if wanted != "full":
@@ -39,7 +39,7 @@ def _makes(supplier: Supplier, sku: str) -> bool:
 
 
 def _made(supplier: Supplier, sku: str) -> str:
-    """Return the delivered item: the requested one if the supplier makes it."""
+    """Return the item that is delivered for an item: itself or a substitute."""
     return sku if _makes(supplier, sku) else supplier.substitutes.get(sku, sku)
 
 
@@ -48,12 +48,12 @@ def _units(supplier: Supplier, line: Line) -> int:
 
 
 def hear(stance: Stance, feedback: Feedback) -> None:
-    """Takes in the best price of a round."""
+    """Remember the best price of a round."""
     stance.heard_cents = feedback.best_cents
 
 
 def offer(supplier_id: str, supplier: Supplier, stance: Stance, asked: Invitation) -> Bid:
-    """The next bid. Its id follows from what it answers, so that equal histories give equal bids."""
+    """Return the next bid. Its id is derived from the request, so that equal histories give equal bids."""
     units = {line.sku: _units(supplier, line) for line in asked.lines}
     made = {line.sku: _made(supplier, line.sku) for line in asked.lines}
     price = sum(supplier.list_cents.get(made[sku], supplier.any_cents) * n for sku, n in units.items())
@@ -88,7 +88,7 @@ def offer(supplier_id: str, supplier: Supplier, stance: Stance, asked: Invitatio
 
 
 def _answering(bid: Bid, supplier: Supplier, asked: Proposal) -> Bid:
-    """The bid with everything that is negotiated besides the price: the further, the more rounds were held."""
+    """Return the bid with its other terms moved towards the proposal, further in each round."""
     way, terms = min(100, supplier.meets_percent * asked.round), asked.terms
 
     def towards(ours: int, theirs: int) -> int:

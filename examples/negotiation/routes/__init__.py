@@ -1,1 +1,1 @@
-"""The four ways to negotiate, one node each: spot, auction, bottleneck, strategic."""
+"""The four negotiation nodes: spot, auction, bottleneck, strategic."""

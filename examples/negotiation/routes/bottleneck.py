@@ -1,4 +1,4 @@
-"""Node 4c, bottleneck: few suppliers and long waits; first all of it, then the like, then a part."""
+"""Node 4c, bottleneck: ask few suppliers for the full quantity, then substitutes, then a partial quantity."""
 
 from datetime import timedelta
 from typing import Literal
@@ -16,29 +16,29 @@ STEPS: tuple[Wanted, ...] = ("full", "substitutes", "partial")
 
 @negotiation.node(status="NEGOTIATING", max_visits=CYCLES_AT_MOST, ceiling=BOTTLENECK_CEILING)
 async def bottleneck(ctx: Context[Negotiation]) -> Literal["evaluate"]:
-    """Ask in steps for less, until there is an offer of the whole quantity of the item itself (node 4c).
+    """Node 4c. Ask for less in each step, until there is an open bid for the full quantity without substitutes.
 
-    A supplier that declines one step is asked again in the next, unless it has an open offer.
-    An inquiry has the key of supplier and step.
+    A supplier that declines one step is asked again in the next, unless it has an open bid. The key of an inquiry
+    consists of supplier and step.
     """
     s, lengths = ctx.state, ctx.state.purchase.governance.bottleneck_steps
-    s.bottleneck = slice_ = Bottleneck()
+    s.bottleneck = progress = Bottleneck()
     for n, wanted in enumerate(STEPS, 1):
         ask = ask_for(s, n, len(STEPS), ctx.entered_at + sum(lengths[:n], timedelta()))
-        offered = {bid.supplier_id for bid in s.standing()}
+        offered = {bid.supplier_id for bid in s.open_bids()}
         asked = await ctx.do_all(
             {sup: inquire.plan(sup, wanted, mailbox(s, sup), ask) for sup in s.active() if sup not in offered},
             refused="return",
         )
-        slice_.steps_held.append(wanted)
+        progress.steps_held.append(wanted)
         noes = declines(asked)
-        slice_.answers += [StepAnswer(supplier_id=sup, wanted=wanted, detail=no) for sup, no in noes.items()]
+        progress.answers += [StepAnswer(supplier_id=sup, wanted=wanted, detail=no) for sup, no in noes.items()]
         if len(noes) < len(asked):
             await take_in_answers(ctx, n, asked, ask.closes_at)
         s.rounds_held = n
-        if any(not bid.covers and not bid.substitutes for bid in s.standing()):
+        if any(not bid.covers and not bid.substitutes for bid in s.open_bids()):
             break
-    if not s.standing():
-        said = "; ".join(f"{a.supplier_id} ({a.wanted}): {a.detail}" for a in slice_.answers) or "nothing"
+    if not s.open_bids():
+        said = "; ".join(f"{a.supplier_id} ({a.wanted}): {a.detail}" for a in progress.answers) or "nothing"
         s.why_nothing = f"no offer in {s.rounds_held} steps from {len(s.suppliers)} suppliers, who said: {said}"
     return "evaluate"

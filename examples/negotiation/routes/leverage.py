@@ -13,10 +13,10 @@ from ..suppliers import invite, send_feedback
 
 @negotiation.node(status="NEGOTIATING", max_visits=CYCLES_AT_MOST)
 async def auction(ctx: Context[Negotiation]) -> Literal["evaluate"]:
-    """Hold up to five rounds: invite all, collect bids until the round closes, send feedback (node 4b).
+    """Node 4b. In each round, invite all suppliers, collect bids until it closes, and send each supplier its rank.
 
-    Every invitation and every feedback has a key of supplier and round, so a re-run after a crash finds the sent ones
-    in the ledger and continues in its round.
+    The keys of invitations and feedback consist of supplier and round. A re-run after a crash finds the earlier calls
+    in the ledger and continues in the current round.
     """
     s, rules = ctx.state, ctx.state.purchase.governance
     for n in range(1, rules.rounds + 1):
@@ -27,20 +27,20 @@ async def auction(ctx: Context[Negotiation]) -> Literal["evaluate"]:
         s.declined |= declines(asked)
         if not s.active():
             break
-        reached = await take_in_answers(ctx, n, asked, ask.closes_at)  # the others sit this round out
-        if n < rules.rounds and s.standing():
-            told = standings(s, reached, n, ctx.run_id)
-            feedback = {sup: send_feedback.plan(sup, n, mailbox(s, sup), told[sup]) for sup in reached}
-            await ctx.do_all(feedback, refused="return")
-    if not s.standing():
+        reached = await take_in_answers(ctx, n, asked, ask.closes_at)  # unreached suppliers are asked in the next round
+        if n < rules.rounds and s.open_bids():
+            letters = feedback(s, reached, n, ctx.run_id)
+            plans = {sup: send_feedback.plan(sup, n, mailbox(s, sup), letters[sup]) for sup in reached}
+            await ctx.do_all(plans, refused="return")
+    if not s.open_bids():
         who = ", ".join(s.declined) or "none"
         s.why_nothing = f"no bid in {s.rounds_held} rounds from {len(s.suppliers)} suppliers; declined: {who}"
     return "evaluate"
 
 
-def standings(s: Negotiation, suppliers: list[str], round_number: int, run_id: str) -> dict[str, Feedback]:
-    """Return the feedback to each supplier after a round: the best price and its own rank."""
-    in_order = sorted(s.standing(), key=lambda bid: (bid.cents, bid.supplier_id))
+def feedback(s: Negotiation, suppliers: list[str], round_number: int, run_id: str) -> dict[str, Feedback]:
+    """Return the feedback to each supplier: the best price for the goods, and the supplier's rank."""
+    in_order = sorted(s.open_bids(), key=lambda bid: (bid.cents, bid.supplier_id))
     places = {bid.supplier_id: place for place, bid in enumerate(in_order, start=1)}
     return {
         supplier: Feedback(

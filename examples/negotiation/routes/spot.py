@@ -1,4 +1,4 @@
-"""Node 4a, spot: one round, a deadline of minutes, the best landed price."""
+"""Node 4a, spot: one round within minutes, decided by landed price."""
 
 from typing import Literal
 
@@ -12,9 +12,10 @@ from ..suppliers import request_quote
 
 @negotiation.node(status="NEGOTIATING", max_visits=CYCLES_AT_MOST)
 async def spot(ctx: Context[Negotiation]) -> Literal["evaluate"]:
-    """Ask every supplier for a price once and wait minutes, not days (node 4a).
+    """Node 4a. Ask each supplier for one quote and wait for minutes.
 
-    A request has the supplier's key: a re-run after a crash asks no supplier again and waits only for the rest.
+    The key of a request contains the supplier. A re-run after a crash sends no second request, and waits only for the
+    remaining time.
     """
     s = ctx.state
     closes = ctx.entered_at + s.purchase.governance.spot_within
@@ -25,7 +26,7 @@ async def spot(ctx: Context[Negotiation]) -> Literal["evaluate"]:
     s.declined |= declines(asked)
     if s.active():
         await take_in_answers(ctx, 1, asked, closes)
-    if not s.standing():
+    if not s.open_bids():
         who = ", ".join(s.declined) or "none"
         s.why_nothing = f"no offer within {s.purchase.governance.spot_within}; declined: {who}"
     return "evaluate"

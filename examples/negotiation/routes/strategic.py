@@ -1,4 +1,4 @@
-"""Node 4d, strategic: proposals and counter-proposals over weeks, about more than price."""
+"""Node 4d, strategic: proposals and counter-proposals over weeks, about price and other terms."""
 
 from typing import Literal
 
@@ -14,30 +14,30 @@ from ..suppliers import propose
 
 @negotiation.node(status="NEGOTIATING", max_visits=CYCLES_AT_MOST, ceiling=STRATEGIC_AT_MOST)
 async def strategic(ctx: Context[Negotiation]) -> Literal["evaluate"]:
-    """Node 4d. Puts a position to each supplier, hears its counter-proposal, and moves towards it.
+    """Node 4d. Send each supplier a proposal, collect its counter-proposal, and move towards it.
 
-    Who agrees is not asked again. A proposal has the key of supplier and round; the positions follow from the bids,
-    so that a walk after a crash proposes what was proposed.
+    A supplier that agrees is not asked again. The key of a proposal consists of supplier and round. Proposals are
+    computed from the bids, so a re-run after a crash computes the same ones.
     """
     s, rules = ctx.state, ctx.state.purchase.governance
-    s.strategic = slice_ = Strategic()
+    s.strategic = progress = Strategic()
     for n in range(1, rules.strategic_rounds + 1):
         ask = ask_for(s, n, rules.strategic_rounds, ctx.entered_at + n * rules.strategic_round_length)
-        open_ = [sup for sup in s.active() if sup not in slice_.agreed]
-        slice_.proposed |= {sup: position(s, sup, rules.wishes) for sup in open_}
+        open_ = [sup for sup in s.active() if sup not in progress.agreed]
+        progress.proposed |= {sup: position(s, sup, rules.wishes) for sup in open_}
         asked = await ctx.do_all(
-            {sup: propose.plan(sup, n, mailbox(s, sup), ask, slice_.proposed[sup]) for sup in open_}, refused="return"
+            {sup: propose.plan(sup, n, mailbox(s, sup), ask, progress.proposed[sup]) for sup in open_}, refused="return"
         )
         s.declined |= declines(asked)
         if not set(open_) & set(s.active()):
             break
         await take_in_answers(ctx, n, asked, ask.closes_at)
-        for bid in s.standing():
-            if bid.supplier_id not in slice_.agreed and agreed(slice_.proposed[bid.supplier_id], bid, rules.wishes):
-                slice_.agreed[bid.supplier_id] = n
-        if all(sup in slice_.agreed for sup in s.active()):
+        for bid in s.open_bids():
+            if bid.supplier_id not in progress.agreed and agreed(progress.proposed[bid.supplier_id], bid, rules.wishes):
+                progress.agreed[bid.supplier_id] = n
+        if all(sup in progress.agreed for sup in s.active()):
             break
-    if not s.standing():
+    if not s.open_bids():
         who = ", ".join(s.declined) or "none"
         s.why_nothing = (
             f"no counter-proposal in {s.rounds_held} rounds from {len(s.suppliers)} suppliers; declined: {who}"
@@ -46,12 +46,12 @@ async def strategic(ctx: Context[Negotiation]) -> Literal["evaluate"]:
 
 
 def position(s: Negotiation, supplier_id: str, wishes: Wishes) -> Terms:
-    """Return the next proposal: the buyer's wishes first, then a step towards the supplier's answer."""
+    """Return the next proposal: the opening position at first, then a step towards the supplier's last bid."""
     assert s.strategic is not None
     before = s.strategic.proposed.get(supplier_id)
     if before is None:
         return opening(s.purchase, s.purchase.candidate(supplier_id), wishes)
-    theirs = next((bid for bid in s.standing() if bid.supplier_id == supplier_id), None)
+    theirs = next((bid for bid in s.open_bids() if bid.supplier_id == supplier_id), None)
     if theirs is None:
         return before
     step = wishes.concession_percent
@@ -69,7 +69,7 @@ def position(s: Negotiation, supplier_id: str, wishes: Wishes) -> Terms:
 
 
 def opening(purchase: Purchase, candidate: Candidate, wishes: Wishes) -> Terms:
-    """Return the proposal with all wishes of the buyer."""
+    """Return the buyer's opening position."""
     return Terms(
         cents=sum(item.quantity * item.target_cents for item in purchase.items),
         payment_days=wishes.payment_days,

@@ -1,4 +1,4 @@
-"""One simulated supplier: its memory, its handling of requests, and its bids."""
+"""A simulated supplier: its memory of requests, its answers and its bids."""
 
 import asyncio
 from collections import Counter, defaultdict
@@ -8,13 +8,13 @@ from typing import Any, Literal, TypeAlias
 from ..letters import Bid, Cancellation, Feedback, Inquiry, Invitation, Message, OrderForm, Proposal
 from ..record import APPROACHES, Arrived, Entry, Executed, Kind, Offered
 from .behaviour import Rule, Supplier
+from .bid_sender import BidSender, settled
 from .journal import Journal
-from .post import Post, settled
 from .pricing import Stance, hear, offer, unable
 
 Letter: TypeAlias = Invitation | Feedback | OrderForm | Message | Cancellation
 When: TypeAlias = Literal["soon", "late", "never"]
-"""When a supplier bids that has taken an invitation."""
+"""When a supplier bids after it has accepted an invitation."""
 BROKEN_OFF = 0
 LETTERS: dict[Kind, type[Letter]] = {
     "invitations": Invitation,
@@ -30,7 +30,7 @@ LETTERS: dict[Kind, type[Letter]] = {
 
 @dataclass(frozen=True)
 class Reply:
-    """Answer to a request; status 0 breaks the connection."""
+    """An answer to a request. Status 0 breaks the connection."""
 
     status: int
     body: dict[str, Any] = field(default_factory=dict)
@@ -46,34 +46,34 @@ class _Deed:
 
 @dataclass(frozen=True)
 class _Held:
-    """The bid of a supplier that is late: its round, and where it goes when the round is over."""
+    """A late bid and its destination, kept until the round is over."""
 
     bid: Bid
     run_id: str
     answer_to: str
 
 
-class Desk:
-    """One supplier's desk. It has acted when the journal says so; there is no await between the two."""
+class SimulatedSupplier:
+    """One supplier. It records an action in the journal and performs it without an await between them."""
 
-    def __init__(self, supplier_id: str, behaviour: Supplier, journal: Journal, post: Post) -> None:
+    def __init__(self, supplier_id: str, behaviour: Supplier, journal: Journal, sender: BidSender) -> None:
         self._id = supplier_id
         self._is = behaviour
         self._journal = journal
-        self._post = post
+        self._sender = sender
         self._deeds: dict[str, _Deed] = {}
         self._at_work: Counter[str] = Counter()
         self._seen: Counter[tuple[int, str]] = Counter()
         self._made: Counter[Kind] = Counter()
         self._stances: defaultdict[tuple[str, int], Stance] = defaultdict(Stance)
         self._held: list[_Held] = []
-        self._brought: set[tuple[str, str]] = set()  # bids that an earlier market on the record has brought
+        self._delivered: set[tuple[str, str]] = set()  # bids that an earlier market on this record has delivered
 
-    def remember(self, entries: list[Entry]) -> None:
-        """Restore the state from the record of an earlier market."""
+    def restore(self, entries: list[Entry]) -> None:
+        """Restore the state in which an earlier market on the same record stopped."""
         arrivals = {e.n: e for e in entries if isinstance(e, Arrived) and e.supplier == self._id}
         offers = (e for e in entries if isinstance(e, Offered) and e.supplier == self._id and settled(e.status))
-        self._brought.update((e.run_id, e.bid_id) for e in offers)
+        self._delivered.update((e.run_id, e.bid_id) for e in offers)
         for entry in entries:
             if isinstance(entry, Executed) and entry.n in arrivals:
                 arrival = arrivals[entry.n]
@@ -83,7 +83,7 @@ class Desk:
                     self._carry_out(LETTERS[arrival.kind].model_validate(entry.letter), entry.bids)
 
     async def handle(self, arrival: Arrived, letter: Letter) -> Reply:
-        """Does with a request what this supplier's declaration says."""
+        """Answer a request as the declared behaviour says."""
         rule = self._rule(arrival, letter)
         self._at_work[arrival.key] += 1
         try:
@@ -92,7 +92,7 @@ class Desk:
             self._at_work[arrival.key] -= 1
 
     def recall(self, key: str) -> Reply:
-        """Answer if a request was taken: 200 known or unknown, 202 in progress, 405 if it never answers."""
+        """Answer whether a request was accepted: 200 with known or not known, 202 in progress, 405 no queries."""
         if not self._is.can_be_queried:
             return Reply(405, {"detail": f"{self._id} answers no queries"})
         if deed := self._deeds.get(key):
@@ -180,14 +180,14 @@ class Desk:
             self._send(bid, asked.run_id, asked.answer_to, self._is.bids_after)
 
     def _release(self, run_id: str) -> None:
-        """Send the bids held back until after the end of the round, which makes them late."""
+        """Send the late bids of a run, because the round is over."""
         for held in [h for h in self._held if h.run_id == run_id]:
             self._held.remove(held)
             self._send(held.bid, held.run_id, held.answer_to, 0)
 
     def _send(self, bid: Bid, run_id: str, answer_to: str, after_s: float) -> None:
-        if (run_id, bid.bid_id) not in self._brought:
-            self._post.send(bid, run_id, answer_to, after_s)
+        if (run_id, bid.bid_id) not in self._delivered:
+            self._sender.send(bid, run_id, answer_to, after_s)
 
 
 def _applies(rule: Rule, arrival: Arrived, letter: Letter) -> bool:

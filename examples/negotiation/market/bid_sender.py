@@ -1,4 +1,4 @@
-"""Brings bids to the buyer's inbox, again and again until they are taken."""
+"""Delivery of bids to the buyer's inbox, with retries."""
 
 import asyncio
 
@@ -10,16 +10,16 @@ from .journal import Journal
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 2.0
 TIMEOUT_S = 5.0
-NOT_NOW = frozenset({408, 425, 429})
+RETRYABLE = frozenset({408, 425, 429})
 
 
 def settled(status: int) -> bool:
-    """Was a bid taken, or refused for good?"""
-    return 200 <= status < 500 and status not in NOT_NOW
+    """True if a bid was accepted or permanently refused."""
+    return 200 <= status < 500 and status not in RETRYABLE
 
 
-class Post:
-    """The suppliers' outgoing mail. A bid keeps its id over all attempts, which lets the buyer take it once."""
+class BidSender:
+    """Sender of bids. A bid keeps its id over all attempts, so that the buyer accepts it once."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
@@ -27,13 +27,13 @@ class Post:
         self._client = httpx2.AsyncClient(timeout=TIMEOUT_S, trust_env=False)
 
     def send(self, bid: Bid, run_id: str, answer_to: str, after_s: float) -> None:
-        """Sends in the background, `after_s` real seconds from now."""
+        """Send a bid in the background after `after_s` real seconds. Repeat until it is settled."""
         task = asyncio.create_task(self._bring(bid, run_id, answer_to, after_s))
         self._under_way.add(task)
         task.add_done_callback(self._under_way.discard)
 
     async def close(self) -> None:
-        """Drops what is still under way."""
+        """Cancel all bids that are not settled."""
         for task in self._under_way:
             task.cancel()
         await asyncio.gather(*self._under_way, return_exceptions=True)
