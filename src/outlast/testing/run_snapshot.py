@@ -8,21 +8,22 @@ from typing import Any, Final
 
 from outlast.core.events import EventType
 from outlast.core.machine import TERMINAL
+from outlast.core.rows import APPROVAL, EFFECT, EVENT, MESSAGE, RESULT, RUN, SLOT, STATE_CHUNK, TOKEN, WAIT
 from outlast.core.snapshot_codec import decode, unpack
 from outlast.store.database import Rows, read_tables
 from outlast.testing.crash_points import RUN_ID, TENANT
 
 TABLES: Final = {
-    "run": "tenant",
-    "effect": "visit, key",
-    "wait": "visit, key",
-    "approval": "asked_at, id",
-    "message": "n",
-    "event": "seq",
-    "slot": "i",
-    "value": "hash",
-    "result": "ordinal",
-    "token": "key",
+    RUN.name: "tenant",
+    EFFECT.name: "visit, key",
+    WAIT.name: "visit, key",
+    APPROVAL.name: "asked_at, id",
+    MESSAGE.name: "n",
+    EVENT.name: "seq",
+    SLOT.name: "i",
+    STATE_CHUNK.name: "hash",
+    RESULT.name: "ordinal",
+    TOKEN.name: "key",
 }
 
 
@@ -121,20 +122,20 @@ def read_run(db: Path) -> RunSnapshot:
     found = read_tables(db, TABLES)
     if found is None:
         return RunSnapshot({}, [], [], [], [], [], [], set(), [], [])
-    runs = found["run"]
+    runs = found[RUN.name]
     assert len(runs) < 2
     left = {
-        t["key"].removeprefix("signal/") for t in found["token"] if (t["tenant"], t["run"]) == (TENANT, RUN_ID)
+        t["key"].removeprefix("signal/") for t in found[TOKEN.name] if (t["tenant"], t["run"]) == (TENANT, RUN_ID)
     }  # fmt: skip
     return RunSnapshot(
         run=runs[0] if runs else {},
-        effects=found["effect"],
-        waits=found["wait"],
-        approvals=found["approval"],
-        messages=found["message"],
-        events=found["event"],
-        slots=found["slot"],
+        effects=found[EFFECT.name],
+        waits=found[WAIT.name],
+        approvals=found[APPROVAL.name],
+        messages=found[MESSAGE.name],
+        events=found[EVENT.name],
+        slots=found[SLOT.name],
         signals=left,
-        values=found["value"],
-        results=found["result"],
+        values=found[STATE_CHUNK.name],
+        results=found[RESULT.name],
     )
