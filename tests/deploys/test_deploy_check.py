@@ -26,7 +26,7 @@ from tests.deploys.edits import ALL, BREAKING, SAFE
 SHORT = Liveness(heartbeat_window=300, heartbeat_every=100, attempt_timeout=2_000, start_budget=1_000,
                  settle_margin=100, drain_grace=2_000)  # fmt: skip
 PATIENCE_S = 60.0
-STRANDS = {"node_gone", "stranded_version", "contradiction", "walk_diverged", "exception"}
+STRANDS = {"node_gone", "stranded_version", "contradiction", "node_diverged", "exception"}
 SEEN_LATER = {"undo", "approval"}
 """Findings that no re-run of the node shows: an undo is needed only by a cancel; a changed plan is requested again."""
 

@@ -261,7 +261,7 @@ async def test_a_successor_that_asks_no_more_is_diverged_and_its_cancel_asks_a_p
     asks = False
     world.worker(flow)
     await world.pass_(MINUTE)
-    assert world.reasons() == ["walk_diverged", "effect_uncertain"], "and no worker settles its open effect"
+    assert world.reasons() == ["node_diverged", "effect_uncertain"], "and no worker settles its open effect"
     await world.cancel()
     assert "effect_uncertain" in world.reasons()
 

@@ -218,7 +218,7 @@ async def test_a_wait_whose_kind_changed_between_executions_calls_a_person(world
     world.worker(flow)
     await world.start(flow)
     await world.pass_(MINUTE)
-    assert world.reasons() == ["walk_diverged"]
+    assert world.reasons() == ["node_diverged"]
 
 
 async def test_an_instant_without_a_time_zone_is_refused(world: World) -> None:

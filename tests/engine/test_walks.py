@@ -370,7 +370,7 @@ async def test_a_sibling_with_recorded_answers_only_does_not_prevent_the_park(wo
 
 @pytest.mark.req("CKP-1", "EFF-1")
 async def test_an_advance_over_an_open_effect_that_was_not_asked_for_is_refused(world: World) -> None:
-    """An earlier walk began it, this one takes another way: walk_diverged, and the effect stays open."""
+    """An earlier walk began it, this one takes another way: node_diverged, and the effect stays open."""
     shop = Receiver(RetryLater("busy", after=timedelta(seconds=30)))
     order = write(shop)
     walks: list[int] = []
@@ -384,7 +384,7 @@ async def test_an_advance_over_an_open_effect_that_was_not_asked_for_is_refused(
     world.worker(flow)
     await world.start(flow)
     await world.pass_(30 * SECOND)
-    assert world.reasons() == ["walk_diverged"]
+    assert world.reasons() == ["node_diverged"]
     assert "order order/a" in world.attention()[0].detail
     assert world.effect("order/a").status.value == "intended"
 

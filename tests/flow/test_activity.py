@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from outlast import Context, Plan, Refused, Workflow, activity, lookup, this_call
 from outlast.errors import DefinitionError, InvalidInput, LimitExceeded, Misplaced, NotFound, NotStorable
 from outlast.flow import Call
-from outlast.flow.calls import current_call, walking
+from outlast.flow.calls import current_call, executing_node
 
 
 class Lane(StrEnum):
@@ -87,7 +87,7 @@ def test_activities_are_called_outside_of_a_run() -> None:
 
 
 def test_inside_a_node_the_bare_call_is_refused_with_the_line_to_write() -> None:
-    token = walking.set('node "paying" of activity-shop')
+    token = executing_node.set('node "paying" of activity-shop')
     try:
         with pytest.raises(Misplaced) as error:
             asyncio.run(pay("o"))
@@ -97,7 +97,7 @@ def test_inside_a_node_the_bare_call_is_refused_with_the_line_to_write() -> None
         assert asyncio.run(pay("o")) == "o-1"
         current_call.reset(inner)
     finally:
-        walking.reset(token)
+        executing_node.reset(token)
 
 
 def test_this_call_answers_only_inside_a_call() -> None:

@@ -12,14 +12,17 @@ from outlast.runtime.stores import open_store
 from tests.outbox.helpers import Receiver, a_store, answer, dispatching, firsts, settled, until, url_of, working
 
 CANARIES = {
-    "the cursor is gone": ("DELETE FROM cursor", "event_told"),
-    "the cursor forgot an event": ("UPDATE cursor SET upto = upto - 1, seq = seq - 1, last = last - 1", "event_told"),
+    "the cursor is gone": ("DELETE FROM cursor", "event_delivered"),
+    "the cursor forgot an event": (
+        "UPDATE cursor SET upto = upto - 1, seq = seq - 1, last = last - 1",
+        "event_delivered",
+    ),
     "owed, and not due": ("UPDATE cursor SET seq = seq - 1, last = last - 1", "cursor_due"),
     "due, and nothing owed": ("UPDATE cursor SET due_at = 1", "cursor_due"),
-    "owed by no cursor": ("UPDATE delivery SET status = 'owed'", "event_told"),
+    "owed by no cursor": ("UPDATE delivery SET status = 'owed'", "event_delivered"),
     "given up before its turn": (
         "UPDATE cursor SET seq = 1, last = 1, due_at = 1; UPDATE delivery SET status = 'dead'",
-        "event_told",
+        "event_delivered",
     ),
 }
 

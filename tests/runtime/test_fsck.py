@@ -226,7 +226,7 @@ CANARIES: dict[str, Canary] = {
 }
 """By the name of the check. What the schema itself forbids, or no row of this store can show, has a test of its own."""
 ELSEWHERE = {
-    "event_told",
+    "event_delivered",
     "cursor_due",
     "state_whole",
     "undo_order",

@@ -190,7 +190,7 @@ def trip() -> Workflow[State]:
     return flow
 
 
-@scenario(Reason.POLICY_DENIED, Reason.CONTRADICTION, Reason.WALK_DIVERGED)
+@scenario(Reason.POLICY_DENIED, Reason.CONTRADICTION, Reason.NODE_DIVERGED)
 def gate() -> Workflow[State]:
     """Return a workflow with an approval whose amount the next release computes again, or a further round."""
     flow = Workflow("gate", state=State, ceiling=second(900))

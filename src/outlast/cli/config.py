@@ -51,9 +51,9 @@ def show() -> None:
 def _liveness(every: list[SettingValue]) -> dict[str, str]:
     """Return the unset durations with the values that a worker uses."""
     durations = {each.name: each.value for each in every if each.name.startswith(LIVENESS)}
-    told = {name.removeprefix(LIVENESS): milliseconds(value) for name, value in durations.items() if value}
+    given = {name.removeprefix(LIVENESS): milliseconds(value) for name, value in durations.items() if value}
     try:
-        counts = liveness_of(told)
+        counts = liveness_of(given)
     except click.UsageError:  # the durations contradict each other, which a worker reports at its start
         counts = Liveness()
     unsaid = [name for name, value in durations.items() if not value]

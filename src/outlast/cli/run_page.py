@@ -50,7 +50,7 @@ async def show_run(client: OutlastClient, screen: Screen, run_id: str) -> int:
     screen.line("  " + " · ".join(way(screen, view)))
     screen.pairs(
         (
-            ("walked by", await _walked(client, screen, view)),
+            ("held by", await _holder(client, screen, view)),
             ("waiting for", _waiting(screen, view)),
             *((f"{each['verb']} asked", [_asked(view, screen, each)]) for each in view["asked"]),
             (
@@ -61,7 +61,7 @@ async def show_run(client: OutlastClient, screen: Screen, run_id: str) -> int:
                     for line in _attention(screen, each, _ways_on(screen, view, each, doubts))
                 ],
             ),
-            ("effects", [_count(counts, run_id, walked=is_walked(view))]),
+            ("effects", [_count(counts, run_id, held=is_held(view))]),
             ("results", [f"{view['results']} → outlast runs results {run_id}"] if view["results"] else []),
             ("crashes", _crashes(view["takeovers"])),
             ("progress", [] if ended else progress_lines(screen, view["progress"])),
@@ -126,13 +126,13 @@ def visit_text(screen: Screen, view: dict[str, Any], visit: dict[str, Any]) -> s
     return f"{mark} {visit['node']} {spent}"
 
 
-def is_walked(view: dict[str, Any]) -> bool:
+def is_held(view: dict[str, Any]) -> bool:
     """True if a worker holds the run."""
     return view["status"] in HELD and bool(view["owner"])
 
 
-async def _walked(client: OutlastClient, screen: Screen, view: dict[str, Any]) -> list[str]:
-    if not is_walked(view):
+async def _holder(client: OutlastClient, screen: Screen, view: dict[str, Any]) -> list[str]:
+    if not is_held(view):
         return []
     events = await client.events(view["run"])
     taken = next((e for e in reversed(events) if e["type"] in (EventType.CLAIMED, EventType.TAKEN_OVER)), None)
@@ -143,7 +143,7 @@ def _asked(view: dict[str, Any], screen: Screen, each: dict[str, Any]) -> str:
     counts = view["effects"]
     reason = f": {each['reason']}" if each["reason"] else ""
     cancel = each["verb"] == Choice.CANCEL
-    if is_walked(view):
+    if is_held(view):
         then = f"{view['owner']} stops before its next call" if cancel else f"{view['owner']} has taken it"
     elif cancel and (counts[EffectStatus.INTENDED] or counts[EffectStatus.UNCERTAIN]):
         then = "ends once a worker has taken it and open effects are settled"
@@ -153,7 +153,7 @@ def _asked(view: dict[str, Any], screen: Screen, each: dict[str, Any]) -> str:
 
 
 def _waiting(screen: Screen, view: dict[str, Any]) -> list[str]:
-    if view["status"] in TERMINAL or view["attention"] or is_walked(view):
+    if view["status"] in TERMINAL or view["attention"] or is_held(view):
         return []
     lines = []
     for wait in view["waiting_for"]:
@@ -196,14 +196,14 @@ def _ways_on(
     return ways
 
 
-def _count(counts: dict[str, int], run_id: str, *, walked: bool) -> str:
+def _count(counts: dict[str, int], run_id: str, *, held: bool) -> str:
     parts = [f"{counts[EffectStatus.DONE]} executed", f"{counts[EffectStatus.UNCERTAIN]} uncertain"]
     if counts[EffectStatus.REFUSED]:
         parts.append(f"{counts[EffectStatus.REFUSED]} {EffectStatus.REFUSED}")
     if counts[EffectStatus.UNDONE]:
         parts.append(f"{counts[EffectStatus.UNDONE]} {EffectStatus.UNDONE}")
     if counts[EffectStatus.INTENDED]:
-        parts.append(f"{counts[EffectStatus.INTENDED]} {'under way' if walked else 'left open'}")
+        parts.append(f"{counts[EffectStatus.INTENDED]} {'under way' if held else 'left open'}")
     if counts["asked_again"]:
         parts.append(f"asked again ×{counts['asked_again']}")
     return f"{' · '.join(parts)} → outlast runs effects {run_id}"

@@ -11,7 +11,7 @@ import click
 
 from outlast.cli.client import OutlastClient, View
 from outlast.cli.exit_codes import OK, RUN_FAILED
-from outlast.cli.run_page import is_walked, way
+from outlast.cli.run_page import is_held, way
 from outlast.cli.screen import Screen
 from outlast.cli.session import reads_client
 from outlast.cli.settings import Command
@@ -95,7 +95,7 @@ def page(screen: Screen, view: View, topology: View | None, last: View | None, *
     if not ended:
         progress = view["progress"]
         done = f"{progress['here_done']} of {progress['here_intended']} effects" if progress["here_intended"] else ""
-        if is_walked(view):
+        if is_held(view):
             lines[-1] += f"  {SPIN[tick % len(SPIN)]} {view['owner']}" + (f" · {done}" if done else "")
         elif done:
             lines[-1] += f"  {done}"
@@ -110,7 +110,7 @@ def page(screen: Screen, view: View, topology: View | None, last: View | None, *
 
 def waits(screen: Screen, view: View) -> list[str]:
     """Return the lines for the waits of a run, with the time left."""
-    if is_walked(view):
+    if is_held(view):
         return []
     if view["attention"]:
         each = view["attention"][0]

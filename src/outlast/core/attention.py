@@ -61,7 +61,7 @@ def flag(
     mapping: Mapping,
     log_entries: Sequence[LogEntry] = (),
     freed: Sequence[SlotChange] = (),
-    doubted: Sequence[Commit] = (),
+    uncertain: Sequence[Commit] = (),
     waiting: Sequence[WaitingFor] = (),
     timers: Sequence[Armed] = (),
 ) -> Commit:
@@ -89,7 +89,7 @@ def flag(
     )
     handed, expects = hand_over(freed)
     under = fence(run, inbox_seq=inbox_seq, mapping=mapping.version)
-    beside = [write for commit in doubted for write in commit.writes]
+    beside = [write for commit in uncertain for write in commit.writes]
     return Commit((*put, *handed, *beside), under, expects, label=f"{run.run} flag {run.node}#{run.visit}")
 
 

@@ -72,7 +72,7 @@ def intend(
     not_after = min(now.real + what.start_budget_ms, run.due_at - what.timeout_ms)
     if latest_real is not None:
         not_after = min(not_after, latest_real)
-    assert not_after > now.real, "the slice has room for the attempt: the walk checks before it intends"
+    assert not_after > now.real, "the budget has room for the attempt: the executor checks before it intends"
     standing, previous = previous, _carried(run, previous)
     mine = previous if previous is not None and previous.by_run in ("", run.run) else None
     if mine is not None and mine.by_run:  # the owner of a shared effect does not change

@@ -279,7 +279,7 @@ class Reason(StrEnum):
     NODE_GONE = "node_gone"
     STRANDED_VERSION = "stranded_version"
     VISITS_EXHAUSTED = "visits_exhausted"
-    WALK_DIVERGED = "walk_diverged"
+    NODE_DIVERGED = "node_diverged"
     CONTRADICTION = "contradiction"
     UNDO_FAILED = "undo_failed"
     POISONED = "poisoned"
@@ -316,7 +316,7 @@ CHOICES: Final[dict[Reason, tuple[Choice, ...]]] = {
     Reason.RETRIES_EXHAUSTED: (Choice.RETRY, Choice.GIVE_UP, Choice.CANCEL),
     Reason.EFFECT_UNCERTAIN: (Choice.HAPPENED, Choice.DID_NOT_HAPPEN, Choice.GIVE_UP),
     Reason.EXCEPTION: _GO_ON,
-    Reason.WALK_DIVERGED: _GO_ON,
+    Reason.NODE_DIVERGED: _GO_ON,
     Reason.CONTRADICTION: (Choice.CONTINUE, Choice.USE_RECORDED, Choice.FAIL, Choice.CANCEL),
     Reason.POISONED: _GO_ON,
     Reason.POLICY_DENIED: _GO_ON,

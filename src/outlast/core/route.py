@@ -69,7 +69,7 @@ class Answer(NamedTuple):
 Route: TypeAlias = EndCancelled | EndFailed | Rest | WalkOn | Undo
 ANSWERED_BY_CONTINUE: Final = {
     Reason.EXCEPTION: Choice.CONTINUE,
-    Reason.WALK_DIVERGED: Choice.CONTINUE,
+    Reason.NODE_DIVERGED: Choice.CONTINUE,
     Reason.CONTRADICTION: Choice.CONTINUE,
     Reason.POLICY_DENIED: Choice.CONTINUE,
     Reason.POISONED: Choice.CONTINUE,

@@ -184,18 +184,18 @@ class Capacity:
         self._count = count
         self._kept = count // KEPT
         self._clock = clock
-        self._walked: dict[str, int] = {}  # monotonic time of each tenant's last run here
+        self._recent: dict[str, int] = {}  # monotonic time of each tenant's last run here
 
     def note_held(self, tenant: str) -> None:
         """Record that a run of this tenant is held."""
-        self._walked[tenant] = self._clock.mono()
+        self._recent[tenant] = self._clock.mono()
 
     def among(self, held: Iterable[tuple[str, str]]) -> "FreeSlots":
         """Return the free slots beside these runs."""
         since = self._clock.mono() - REMEMBERED
-        self._walked = {tenant: at for tenant, at in self._walked.items() if at >= since}
-        share = self._count // (len(self._walked) + 1)
-        return FreeSlots(held, self._count, self._kept if len(self._walked) > 1 else 0, share)
+        self._recent = {tenant: at for tenant, at in self._recent.items() if at >= since}
+        share = self._count // (len(self._recent) + 1)
+        return FreeSlots(held, self._count, self._kept if len(self._recent) > 1 else 0, share)
 
 
 class FreeSlots:

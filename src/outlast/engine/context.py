@@ -81,7 +81,7 @@ class NodeContext(Context[Any]):
 
     def __init__(self, execution: NodeExecution, state: BaseModel) -> None:
         run = execution.session.run
-        self._walk = execution
+        self._execution = execution
         self.state = state
         self.tenant = run.tenant
         self.run_id = run.run
@@ -145,7 +145,7 @@ class NodeContext(Context[Any]):
         return await self._do_plan(call)
 
     async def _do_plan(self, plan: Plan[Any]) -> Any:
-        activity = self._walk.workflow.activity(plan.activity)
+        activity = self._execution.workflow.activity(plan.activity)
         return await self._perform(activity, self._bound(activity, plan))
 
     @override
@@ -158,7 +158,9 @@ class NodeContext(Context[Any]):
         if type(at_most) is not int or at_most < 0:
             raise InvalidInput(f"do_all(at_most={at_most!r})", "it is a number of calls, 0 for no limit", "at_most=3")
         each = list(plans.values()) if isinstance(plans, Mapping) else list(plans)
-        self._walk.count(f"{plan.activity}?{plan.key}" for plan in each)  # before any begins, so that all fit or none
+        self._execution.count(
+            f"{plan.activity}?{plan.key}" for plan in each
+        )  # before any begins, so that all fit or none
         left = iter(enumerate(each))
         answers: list[Any] = [None] * len(each)
 
@@ -181,10 +183,10 @@ class NodeContext(Context[Any]):
             return failed
 
     async def _perform(self, activity: Activity[Any, Any], call: BoundCall) -> Any:
-        self._walk.count((f"{activity.name}?{call.key}",))
+        self._execution.count((f"{activity.name}?{call.key}",))
         if activity.kind == "lookup":
-            return await look_up(self._walk, activity, call)
-        return await perform(self._walk, activity, call)
+            return await look_up(self._execution, activity, call)
+        return await perform(self._execution, activity, call)
 
     def _bound(self, activity: Activity[Any, Any], plan: Plan[Any]) -> BoundCall:
         args, kwargs = activity.load_args(plan.arguments)
@@ -209,7 +211,7 @@ class NodeContext(Context[Any]):
         quorum: int = 1,
         editable: Sequence[str] = (),
     ) -> Decision[Any]:
-        execution = self._walk
+        execution = self._execution
         execution.note_progress()
         if execution.closing:
             await execution.never()
@@ -252,18 +254,18 @@ class NodeContext(Context[Any]):
     @_seen
     async def allowed(self, activities: Sequence[Activity[..., Any]], /) -> list[Activity[..., Any]]:
         names = sorted({activity.name for activity in activities})
-        return list(await self._judged(f"allowed?{','.join(names)}", lambda: offered(self._walk, activities)))
+        return list(await self._judged(f"allowed?{','.join(names)}", lambda: offered(self._execution, activities)))
 
     @override
     @_seen
     async def check(self, plan: Plan[Any], /, *, proposed_by: str = "") -> Verdict:
         verdict: Verdict = await self._judged(
-            f"check?{plan.digest}", lambda: proposed(self._walk, plan, proposed_by[:TEXT_CHARS_MAX])
+            f"check?{plan.digest}", lambda: proposed(self._execution, plan, proposed_by[:TEXT_CHARS_MAX])
         )
         return verdict
 
     async def _judged(self, name: str, make: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
-        execution = self._walk
+        execution = self._execution
         execution.note_progress()
         if execution.closing:
             await execution.never()
@@ -278,14 +280,14 @@ class NodeContext(Context[Any]):
     ) -> None:
         if duration is None and until is None:
             raise InvalidInput("ctx.sleep() without an end", "it takes a duration or an instant", 'ctx.sleep("12h")')
-        await self._wait(NamedWait(self._walk, "sleep", name, timeout=duration, until=until))
+        await self._wait(NamedWait(self._execution, "sleep", name, timeout=duration, until=until))
 
     @override
     @_seen
     async def receive(
         self, name: str, model: type[Any], /, *, timeout: Duration | None = None, until: datetime | None = None
     ) -> Any:
-        wait = NamedWait(self._walk, "receive", name, timeout=timeout, until=until, model=model)
+        wait = NamedWait(self._execution, "receive", name, timeout=timeout, until=until, model=model)
         messages = await self._wait(wait)
         return wait.load(messages[0]) if messages else None
 
@@ -305,12 +307,12 @@ class NodeContext(Context[Any]):
             raise InvalidInput(f"ctx.collect({name!r}) without an end", "it would never return", 'timeout="48h"')
         if limit is not None and limit < 1:
             return []
-        wait = NamedWait(self._walk, "collect", name, timeout=timeout, until=until, model=model, most=limit or 0)
+        wait = NamedWait(self._execution, "collect", name, timeout=timeout, until=until, model=model, most=limit or 0)
         messages = await self._wait(wait)
         return [wait.load(message) for message in messages or ()]
 
     async def _wait(self, wait: NamedWait) -> Any:
-        execution = self._walk
+        execution = self._execution
         execution.note_progress()
         if execution.closing:
             await execution.never()
@@ -352,7 +354,7 @@ class NodeContext(Context[Any]):
     @override
     @_seen
     async def emit(self, result: BaseModel | JsonValue, /, *, key: str, kind: str = "") -> None:
-        execution = self._walk
+        execution = self._execution
         execution.note_progress()
         if execution.closing:
             await execution.never()

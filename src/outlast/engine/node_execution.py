@@ -26,7 +26,7 @@ from outlast.engine.rate_limit import CallSlot, RateLimiter, limit_name
 from outlast.engine.run_session import ConditionFailed, EffectKey, RunLost, RunSession, StoreAway
 from outlast.engine.user_code import RaisedByCode, as_exception, ends_process
 from outlast.errors import LimitExceeded, Rejected, StoreError
-from outlast.flow.calls import walking
+from outlast.flow.calls import executing_node
 from outlast.flow.options import Callee
 from outlast.flow.registry import place
 from outlast.flow.workflow import Workflow
@@ -300,7 +300,7 @@ class NodeExecution:
         about another one (S-16).
         """
         context = contextvars.copy_context()
-        context.run(walking.set, title)
+        context.run(executing_node.set, title)
         task = self._body = self._loop.create_task(self._run_body(body), context=context)
         while not task.done() and not self.closing:
             if self._parked and not self.calls_in_flight and await self._is_at_rest(task):

@@ -336,7 +336,7 @@ class RunExecutor:
         way: WalkOn,
     ) -> bool:
         if detail := divergence(self.session, node.name, execution.asked):
-            return await self._flag_for(Reason.WALK_DIVERGED, detail, log_entries)
+            return await self._flag_for(Reason.NODE_DIVERGED, detail, log_entries)
         try:
             state = self._workflow.state_codec.dump(context.state)
             if target is None and node.exits.ends:
@@ -452,7 +452,7 @@ class RunExecutor:
             mapping=mapping,
             log_entries=log_entries,
             freed=freed,
-            doubted=[mark_uncertain(session.run, e, code, detail, now=session.now) for e, code, detail in exhausted],
+            uncertain=[mark_uncertain(session.run, e, code, detail, now=session.now) for e, code, detail in exhausted],
             waiting=[p.waiting for p in parked],
             timers=[p.armed for p in parked if p.armed is not None],
         )

@@ -50,7 +50,7 @@ class NamedWait:
         if wait.kind != self.kind:
             detail = f"wait {wait.name} was a {wait.kind} earlier in this visit and is a {self.kind} now"
             execution.call_person(
-                Attention(Reason.WALK_DIVERGED, session.now.business, detail, seen=session.inbox_read)
+                Attention(Reason.NODE_DIVERGED, session.now.business, detail, seen=session.inbox_read)
             )
             raise Unresolved
         if wait.status is WaitStatus.OPEN:

@@ -84,7 +84,7 @@ class Call:
 current_call: Final[ContextVar[Call | None]] = ContextVar("outlast_call", default=None)
 """Set by the engine around the call of an activity, and in the context of the thread of a `def` activity."""
 
-walking: Final[ContextVar[str]] = ContextVar("outlast_walking", default="")
+executing_node: Final[ContextVar[str]] = ContextVar("outlast_executing_node", default="")
 """Set by the engine for the task that executes a node: «node "pay" of refund»; '' elsewhere."""
 
 
@@ -107,7 +107,7 @@ def this_call() -> Call:
 
 def refuse_bare_call(name: str) -> None:
     """Raise Misplaced if an activity is called by its name inside a node, because the ledger would miss the call."""
-    node = walking.get()
+    node = executing_node.get()
     if node and current_call.get() is None:
         raise Misplaced(
             f"{name}() was called directly inside {node}",

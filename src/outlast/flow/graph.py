@@ -96,11 +96,11 @@ def _unreachable(workflow: str, places: Mapping[str, Place], starts: list[str]) 
 def _endless(workflow: str, places: Mapping[str, Place]) -> Iterator[DefinitionError]:
     """Yield a mistake for each loop in which no node has a maximum."""
     free = {name: _targets(place, places) for name, place in places.items() if place.max_visits is None}
-    told: set[str] = set()
+    reported: set[str] = set()
     for name in free:
         loop = _loop_from(name, free)
-        if loop and told.isdisjoint(loop):
-            told.update(loop)
+        if loop and reported.isdisjoint(loop):
+            reported.update(loop)
             place = places[name]
             way = " → ".join([*loop, loop[0]])
             yield DefinitionError(

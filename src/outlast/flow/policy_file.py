@@ -120,25 +120,25 @@ def _notes(where: Path, name: str, rule: Mapping[str, Any]) -> dict[str, str]:
     if not notes.get("id"):
         n = int(name.removeprefix("policy")) + 1
         raise _wrong(where, f"has no @id on rule {n}", "verdicts name a rule by its id", '@id("small-refunds")')
-    told = f'has rule "{notes["id"]}", whose'
+    subject = f'has rule "{notes["id"]}", whose'
     if unknown := sorted(set(notes) - _ANNOTATIONS):
         raise _wrong(
             where,
-            f"{told} @{unknown[0]} is unknown",
+            f"{subject} @{unknown[0]} is unknown",
             "a mistyped @ask would allow without asking",
             f"there are {', '.join(f'@{each}' for each in sorted(_ANNOTATIONS))}",
         )
     about_people = {"ask", "quorum", "not_requester", "summary"} & set(notes)
     if about_people and ("ask" not in notes or rule["effect"] != "permit"):
         fix = 'permit(…) with @ask("finance"), or take it out'
-        raise _wrong(where, f"{told} @{min(about_people)} has no @ask", "only a permit with @ask asks people", fix)
+        raise _wrong(where, f"{subject} @{min(about_people)} has no @ask", "only a permit with @ask asks people", fix)
     if "ask" in notes:
         try:
             Rule.parse(notes["ask"])
         except InvalidInput as error:
-            raise _wrong(where, f"{told} @ask is no rule of roles", error.why, '@ask("finance & lead")') from error
+            raise _wrong(where, f"{subject} @ask is no rule of roles", error.why, '@ask("finance & lead")') from error
     if "quorum" in notes and (not notes["quorum"].isascii() or not notes["quorum"].isdigit() or notes["quorum"] == "0"):
-        raise _wrong(where, f"{told} @quorum is {notes['quorum']!r}", "it is a number of people", '@quorum("2")')
+        raise _wrong(where, f"{subject} @quorum is {notes['quorum']!r}", "it is a number of people", '@quorum("2")')
     return notes
 
 

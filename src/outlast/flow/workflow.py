@@ -166,9 +166,9 @@ class Workflow(Generic[S]):
         if len(found) == 1:
             raise found[0]
         if found:
-            told = "\n".join(f"{i}. {each.what}\n   {each.why}\n   → {each.fix}" for i, each in enumerate(found, 1))
+            listed = "\n".join(f"{i}. {each.what}\n   {each.why}\n   → {each.fix}" for i, each in enumerate(found, 1))
             raise DefinitionError(
-                f"{self.title} has {len(found)} mistakes", told, "correct them in this order", where=found[0].where
+                f"{self.title} has {len(found)} mistakes", listed, "correct them in this order", where=found[0].where
             )
         self._activities = seen
         return self

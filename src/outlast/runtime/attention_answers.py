@@ -109,14 +109,14 @@ def choice_view(choice: str, command: str, from_real: int = 0, now_real: int = 0
     }
 
 
-def entry_view(run: Run, entry: Attention, doubt: EffectEvidence | None, now: Instant) -> dict[str, Any]:
+def entry_view(run: Run, entry: Attention, evidence: EffectEvidence | None, now: Instant) -> dict[str, Any]:
     """Return one reason of a run's attention as JSON data, with its choices as commands.
 
-    `doubt`: the uncertain effect. `accepted_in_ms` of a choice: how long it is still refused, because a sent call could
+    `evidence`: the uncertain effect. `accepted_in_ms` of a choice: how long it is still refused, because a sent call could
     arrive until then.
     """
     until = until_of(entry)
-    ways = choice_commands(run, entry, doubt.effect if doubt else None)
+    ways = choice_commands(run, entry, evidence.effect if evidence else None)
     return {
         "run": run.run,
         "workflow": run.workflow,
@@ -129,7 +129,7 @@ def entry_view(run: Run, entry: Attention, doubt: EffectEvidence | None, now: In
         "since": iso(entry.since),
         "until": iso(until) if until else None,
         "if_ignored": if_ignored(entry.reason),
-        "evidence": [evidence_view(each) for each in doubt.evidence] if doubt else [],
+        "evidence": [evidence_view(each) for each in evidence.evidence] if evidence else [],
         "choices": [choice_view(way.choice.value, way.command, way.from_real, now.real) for way in ways],
     }
 

@@ -104,7 +104,7 @@ def _open(
         return
     name = f"{effect.activity} {effect.key}"
     if was is not None and effect.activity in was["activities"] and effect.activity not in reach.activities:
-        yield Misfit("walk", f'node "{run.node}" no longer calls {name}, whose outcome is not known yet')
+        yield Misfit("node", f'node "{run.node}" no longer calls {name}, whose outcome is not known yet')
     mode = (before or {}).get("activities", {}).get(effect.activity, {}).get("mode")
     if effect.status is EffectStatus.INTENDED and mode == "reconcile" and activity.mode != "reconcile":
         yield Misfit("reconcile", f"{name} is open, and its activity can no longer ask the receiver")

@@ -85,7 +85,7 @@ OF_THE_STORE: Final[tuple[Callable[..., Any], ...]] = (
     fsck_checks.token_target,
     fsck_checks.usage_of,
     fsck_checks.usage_known,
-    fsck_checks.event_told,
+    fsck_checks.event_delivered,
     fsck_checks.cursor_due,
 )
 
@@ -265,8 +265,8 @@ class Fsck:
         for each in self._subscriptions[run.tenant]:
             name = each.subscription
             mine = {row.seq: row for row in failed if row.subscription == name}
-            told = fsck_checks.event_told(run, history, each, own.get(name), mine, unpublished)  # type: ignore[arg-type]
-            found += _named("event_told", told)
+            told = fsck_checks.event_delivered(run, history, each, own.get(name), mine, unpublished)  # type: ignore[arg-type]
+            found += _named("event_delivered", told)
         return found
 
     async def _produced(self, run: Run, history: tuple[Event, ...]) -> list[Finding]:

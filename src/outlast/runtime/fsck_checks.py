@@ -456,7 +456,7 @@ def token_target(token: Token, gone: bool) -> Violations:
         yield violation(TOKEN, token, f"of {token.run or token.target}: its events exist, its row does not")
 
 
-def event_told(
+def event_delivered(
     run: Run,
     history: Sequence[Event],
     subscription: Subscription,

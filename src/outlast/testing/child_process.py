@@ -21,7 +21,7 @@ from outlast.core.machine import Choice, Reason
 from outlast.core.rows import RUN, Run, is_over
 from outlast.engine.worker import WorkerProcess
 from outlast.errors import Conflict, NotFound
-from outlast.flow.calls import Call, current_call, walking
+from outlast.flow.calls import Call, current_call, executing_node
 from outlast.flow.workflow import Workflow
 from outlast.runtime.clocks import SystemClock
 from outlast.runtime.operations import Operations
@@ -66,7 +66,7 @@ class ChildClock(Clock):
 
     async def sleep(self, ms: int) -> None:
         """Sleep. Waits between attempts are cut short; the worker's own pauses are not."""
-        await asyncio.sleep(min(ms, WAITED_MAX_MS) / 1000 if walking.get() else ms / 1000)
+        await asyncio.sleep(min(ms, WAITED_MAX_MS) / 1000 if executing_node.get() else ms / 1000)
 
 
 def run_child(ask: dict[str, Any], workflows: Sequence[Workflow[Any]], prepare: Prepare, report: int) -> dict[str, Any]:

@@ -94,7 +94,7 @@ def node(
             raise LookupError(caller.unanswered)
         if shadow.raised is not None and Reason.EXCEPTION.value in run.attention:
             raise shadow.raised
-        return _walked(app, run, home, caller, asked)
+        return _node_result(app, run, home, caller, asked)
     finally:
         app.close()
 
@@ -248,7 +248,7 @@ def _act(run: AppRun, question: PendingQuestion, said: ScriptedAnswer) -> None:
         run.reject(said.given["reason"], again=said.given["again"])
 
 
-def _walked(
+def _node_result(
     app: App, run: AppRun, home: Workflow[S], caller: _Answering, asked: tuple[PendingQuestion, ...]
 ) -> NodeResult[S]:
     rows, now = app.rows(run.id), run.now
