@@ -16,12 +16,12 @@ from outlast.runtime import versions
 from outlast.runtime.operations import Operations
 from tests import forked
 from tests.deploys import letters_v1
-from tests.e2e.helpers import GIVE_UP_S, ROOT, SHORT, Receiver, Stand, when
+from tests.e2e.helpers import GIVE_UP_S, ROOT, SHORT, Installation, Receiver, when
 
 BOTH = ("tests.deploys.letters_v1", "tests.deploys.letters_v2")
 
 
-class Fleet(Stand):
+class Fleet(Installation):
     """A store with worker processes of either version."""
 
     def deploy(self, module: str) -> "subprocess.Popen[bytes]":

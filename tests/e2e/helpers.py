@@ -127,7 +127,7 @@ def looking(url: str) -> Iterator[Look]:
         look.close()
 
 
-class Stand(Look):
+class Installation(Look):
     """A store, its receiver, and the worker processes on it."""
 
     def __init__(self, folder: Path, receiver: Receiver, url: str = "") -> None:
@@ -185,10 +185,10 @@ class Stand(Look):
 
 
 @contextlib.contextmanager
-def stand(folder: Path, url: str = "") -> Iterator[Stand]:
+def installation(folder: Path, url: str = "") -> Iterator[Installation]:
     """`url`: of the store; else a file in the folder."""
     receiver = Receiver()
-    held = Stand(folder, receiver, url)
+    held = Installation(folder, receiver, url)
     try:
         yield held
     finally:

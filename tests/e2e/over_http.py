@@ -225,7 +225,7 @@ def stage(folder: Path) -> Iterator[Stage]:
         made.close()
 
 
-class Told(NamedTuple):
+class DemoResult(NamedTuple):
     """Result of the demo, as the test asserts it."""
 
     run: dict[str, Any]
@@ -243,7 +243,7 @@ class Told(NamedTuple):
     late: httpx2.Response
 
 
-class Story:
+class HttpDemo:
     """The auction, told by what HTTP answers."""
 
     def __init__(self, stage: Stage, say: Say) -> None:
@@ -251,7 +251,7 @@ class Story:
         self._followed: list[buyer.Event] = []
         self._refused: dict[str, httpx2.Response] = {}
 
-    def play(self) -> Told:
+    def play(self) -> DemoResult:
         """Play the auction from its start to the award."""
         stage, say = self._stage, self._say
         market = stage.open_all()
@@ -281,12 +281,12 @@ class Story:
             assert stage.end(name) == 0, stage.said()
         entries = read(stage.record)
         invitations, orders = count(entries, "invitations", run), count(entries, "orders", run)
-        told = Told(
+        result = DemoResult(
             whole, traceparent, started, self._refused, decided, self._followed, effects, results, killed,
             invitations, orders, bought, late,
         )  # fmt: skip
-        self._summary(told)
-        return told
+        self._summary(result)
+        return result
 
     def _buy(self, market: str) -> list[str]:
         """Run the example program, which buys once more, and return its output."""
@@ -359,13 +359,13 @@ class Story:
         say(f"POST …/decision  ana      {decided[0].status_code}, again {decided[1].status_code} (the stored answer)")
         return decided
 
-    def _summary(self, told: Told) -> None:
-        say, stage, sent = self._say, self._stage, told.invitations
-        ours = parent_of(told.traceparent)
+    def _summary(self, result: DemoResult) -> None:
+        say, stage, sent = self._say, self._stage, result.invitations
+        ours = parent_of(result.traceparent)
         assert ours is not None
-        say(f"{told.run['shown']}: {told.run['outcome']['order_id']} by {told.run['outcome']['approved_by']}")
-        told_of = len(stage.receiver.of(told.run["run"]))
-        say(f"events: {len(told.followed)} streamed, {told_of} signed and verified")
+        say(f"{result.run['shown']}: {result.run['outcome']['order_id']} by {result.run['outcome']['approved_by']}")
+        told_of = len(stage.receiver.of(result.run["run"]))
+        say(f"events: {len(result.followed)} streamed, {told_of} signed and verified")
         say(f"invitations: {sent.sent} sent, {sent.distinct} distinct, {sent.repeated} repeated")
         say(f"\ntrace {ours.trace:032x}")
         say("\n".join(tree(span for span in stage.collector.spans if span.trace == f"{ours.trace:032x}")))
@@ -375,7 +375,7 @@ def main() -> None:
     """Play it and print it."""
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder, stage(Path(folder)) as made:
-        Story(made, click.echo).play()
+        HttpDemo(made, click.echo).play()
     click.echo(f"\n{time.monotonic() - began:.0f} s")
 
 

@@ -105,28 +105,28 @@ def crashed_in_round_3(look: Look, run: str) -> None:
 
 @pytest.mark.req("APP-2", "RUN-1", "RUN-6", "REC-1", "REC-3", "EFF-1", "GATE-1", "FAIL-8")
 def test_the_auction_is_killed_in_round_3_taken_over_approved_and_awarded(tmp_path: Path) -> None:
-    folder = tmp_path / "story"
+    folder = tmp_path / "folder"
     done = subprocess.run(
         [f"{OUTLAST}", "demo", "--approve", "--json", "--folder", f"{folder}", *FASTER],
         capture_output=True, text=True, timeout=GIVE_UP_S, stdin=subprocess.DEVNULL, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stderr == ""
-    told: dict[str, Any] = json.loads(done.stdout)
-    assert told["outcome"] == "COMPLETED"
-    assert told["proven"] is True
-    assert told["invitations"] == {"sent": 21, "distinct": 21, "repeated": 0}
-    assert told["crashes"] == 1
-    assert told["slots_in_use"] == 0
-    assert told["effects"]["unsettled"] == told["all_requests_repeated"] == 0
-    assert told["effects"]["answered_from_ledger"] > 0
-    assert told["takeover_seconds"] > 0
-    assert told["resume_seconds"] > 0
-    assert told["order"].startswith("PO-acme-")
+    printed: dict[str, Any] = json.loads(done.stdout)
+    assert printed["outcome"] == "COMPLETED"
+    assert printed["proven"] is True
+    assert printed["invitations"] == {"sent": 21, "distinct": 21, "repeated": 0}
+    assert printed["crashes"] == 1
+    assert printed["slots_in_use"] == 0
+    assert printed["effects"]["unsettled"] == printed["all_requests_repeated"] == 0
+    assert printed["effects"]["answered_from_ledger"] > 0
+    assert printed["takeover_seconds"] > 0
+    assert printed["resume_seconds"] > 0
+    assert printed["order"].startswith("PO-acme-")
     every_invitation_was_taken_once(folder)
     with looking(f"sqlite:{folder / 'outlast.db'}") as look:
-        crashed_in_round_3(look, told["run"])
-        time_passed_in_the_auction_alone(look, told["run"], folder)
+        crashed_in_round_3(look, printed["run"])
+        time_passed_in_the_auction_alone(look, printed["run"], folder)
         (approval,), _ = look.do(lambda ops: ops.approvals())
         forty_hours_ms = 40 * 3_600_000
         assert approval.decided_at - approval.asked_at >= forty_hours_ms
@@ -144,20 +144,20 @@ def decide(command: list[str]) -> None:
 
 def ended_well(folder: Path, last: Demo) -> None:
     assert last.process.wait(GIVE_UP_S) == 0, last.said()
-    told = json.loads(last.said().splitlines()[-1])
-    assert (told["outcome"], told["crashes"], told["slots_in_use"]) == ("COMPLETED", 1, 0)
-    assert told["invitations"]["repeated"] == told["all_requests_repeated"] == 0
+    printed = json.loads(last.said().splitlines()[-1])
+    assert (printed["outcome"], printed["crashes"], printed["slots_in_use"]) == ("COMPLETED", 1, 0)
+    assert printed["invitations"]["repeated"] == printed["all_requests_repeated"] == 0
     every_invitation_was_taken_once(folder)
     with looking(f"sqlite:{folder / 'outlast.db'}") as look:
-        crashed_in_round_3(look, told["run"])
-        assert look.do(lambda ops: ops.run(told["run"])).owner == ENDED
+        crashed_in_round_3(look, printed["run"])
+        assert look.do(lambda ops: ops.run(printed["run"])).owner == ENDED
         assert look.left() == []
 
 
 @pytest.fixture(scope="module")
 def waiting(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
     """A demo interrupted after the kill and during the approval, and the command that approves."""
-    folder = tmp_path_factory.mktemp("demo") / "story"
+    folder = tmp_path_factory.mktemp("demo") / "folder"
     with demo(folder, *FASTER) as first:
         first.until("killed with SIGKILL")
         last_words = first.interrupt()
@@ -185,22 +185,22 @@ def another(waiting: tuple[Path, list[str]], folder: Path) -> list[str]:
 def test_no_process_holds_the_run_until_a_command_in_another_folder_approves(
     waiting: tuple[Path, list[str]], tmp_path: Path
 ) -> None:
-    command = another(waiting, tmp_path / "story")
-    with demo(tmp_path / "story", "--json") as watching:
+    command = another(waiting, tmp_path / "folder")
+    with demo(tmp_path / "folder", "--json") as watching:
         watching.until("approvals approve")
-        with looking(f"sqlite:{tmp_path / 'story' / 'outlast.db'}") as look:
+        with looking(f"sqlite:{tmp_path / 'folder' / 'outlast.db'}") as look:
             when(lambda: not look.left(), look.left)  # at most a bid that came too late is still read
         decide(command)
-        ended_well(tmp_path / "story", watching)
+        ended_well(tmp_path / "folder", watching)
 
 
 @pytest.mark.req("APP-2", "REC-3", "GATE-1")
 def test_a_run_approved_while_no_demo_runs_continues_with_the_next_demo(
     waiting: tuple[Path, list[str]], tmp_path: Path
 ) -> None:
-    decide(another(waiting, tmp_path / "story"))
-    with demo(tmp_path / "story", "--json") as later:
-        ended_well(tmp_path / "story", later)
+    decide(another(waiting, tmp_path / "folder"))
+    with demo(tmp_path / "folder", "--json") as later:
+        ended_well(tmp_path / "folder", later)
 
 
 @pytest.mark.req("APP-2")
@@ -241,7 +241,7 @@ def test_business_time_moves_while_a_run_at_rest_waits_for_signals_and_no_furthe
 
 @pytest.mark.req("APP-2")
 def test_ctrl_c_before_the_start_of_the_run_says_that_nothing_can_continue(tmp_path: Path) -> None:
-    with demo(tmp_path / "story") as early:
+    with demo(tmp_path / "folder") as early:
         early.until("outlast")
         assert "Stopped before the run began" in early.interrupt()
 

@@ -11,66 +11,66 @@ from examples.negotiation.record import Arrived, Executed, read
 from outlast.telemetry.traces import parent_of
 from tests.docs.pages import ROOT, blocks
 from tests.docs.terminal import agrees, difference
-from tests.e2e.over_http import Stage, Story, Told, stage
+from tests.e2e.over_http import DemoResult, HttpDemo, Stage, stage
 
 SERVICES = {"service", "worker-a", "worker-b"}
 
 
 @pytest.fixture(scope="module")
-def played(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Stage, Told]]:
+def played(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Stage, DemoResult]]:
     with stage(tmp_path_factory.mktemp("over-http")) as made:
-        yield made, Story(made, lambda _: None).play()
+        yield made, HttpDemo(made, lambda _: None).play()
 
 
 @pytest.fixture
-def told(played: tuple[Stage, Told]) -> Told:
+def result(played: tuple[Stage, DemoResult]) -> DemoResult:
     return played[1]
 
 
 @pytest.fixture
-def spans(played: tuple[Stage, Told]) -> list[Span]:
+def spans(played: tuple[Stage, DemoResult]) -> list[Span]:
     """Those of the caller's trace."""
     return [span for span in played[0].collector.spans if span.trace == ours(played[1])[0]]
 
 
-def ours(told: Told) -> tuple[str, str]:
+def ours(result: DemoResult) -> tuple[str, str]:
     """The caller's trace and span."""
-    parent = parent_of(told.traceparent)
+    parent = parent_of(result.traceparent)
     assert parent is not None
     return f"{parent.trace:032x}", f"{parent.span:016x}"
 
 
 @pytest.mark.req("APP-2", "RUN-1", "REC-1", "REC-3", "EFF-1")
-def test_the_auction_survives_a_kill_in_round_3_without_a_repeated_invitation(played: tuple[Stage, Told]) -> None:
-    stage, told = played
-    assert (told.run["status"], told.run["shown"]) == ("completed", "COMPLETED")
-    assert told.run["outcome"]["order_id"].startswith("PO-acme-")
-    (over,) = told.run["takeovers"]
+def test_the_auction_survives_a_kill_in_round_3_without_a_repeated_invitation(played: tuple[Stage, DemoResult]) -> None:
+    stage, result = played
+    assert (result.run["status"], result.run["shown"]) == ("completed", "COMPLETED")
+    assert result.run["outcome"]["order_id"].startswith("PO-acme-")
+    (over,) = result.run["takeovers"]
     assert over["node"] == "auction" and over["from"] != over["to"]
-    assert (told.invitations.sent, told.invitations.distinct, told.invitations.repeated) == (21, 21, 0)
-    assert (told.orders.sent, told.orders.executed_twice) == (1, 0)
+    assert (result.invitations.sent, result.invitations.distinct, result.invitations.repeated) == (21, 21, 0)
+    assert (result.orders.sent, result.orders.executed_twice) == (1, 0)
     entries = read(stage.record)  # counted here once more, by who was asked in which round
     asked = [e for e in entries if isinstance(e, Arrived) and e.kind == "invitations"]
     assert set(Counter((e.run_id, e.supplier, e.round) for e in asked).values()) == {1}
     assert set(Counter(e.n for e in entries if isinstance(e, Executed)).values()) == {1}
-    outcomes = [e["outcome"] for e in told.effects]  # with what a slow machine adds: «asked again»
+    outcomes = [e["outcome"] for e in result.effects]  # with what a slow machine adds: «asked again»
     assert sum(words.startswith("refused declined") for words in outcomes) == 1
     assert any(words.startswith("executed (the receiver was asked)") for words in outcomes)
     assert sum(words.startswith("executed") for words in outcomes) == len(outcomes) - 1
-    assert told.results["count"] == len(told.results["results"]) == 0, "this workflow produces no rows"
+    assert result.results["count"] == len(result.results["results"]) == 0, "this workflow produces no rows"
 
 
 @pytest.mark.req("RUN-1")
-def test_a_start_that_is_sent_twice_is_one_run(told: Told) -> None:
-    first, again = told.started
+def test_a_start_that_is_sent_twice_is_one_run(result: DemoResult) -> None:
+    first, again = result.started
     assert first.status_code == 201 and "Idempotent-Replayed" not in first.headers
     assert again.headers["Idempotent-Replayed"] == "true" and again.content == first.content
-    assert told.run["trace_id"] == ours(told)[0]
+    assert result.run["trace_id"] == ours(result)[0]
 
 
 @pytest.mark.req("GATE-1", "GATE-2")
-def test_only_a_person_with_the_role_decides_the_shown_version_once(told: Told) -> None:
-    said = {name: (answer.status_code, answer.json()["refusal"]) for name, answer in told.refused.items()}
+def test_only_a_person_with_the_role_decides_the_shown_version_once(result: DemoResult) -> None:
+    said = {name: (answer.status_code, answer.json()["refusal"]) for name, answer in result.refused.items()}
     assert said == {
         "watcher": (403, "not_a_person"),
         "buyer": (403, "not_a_person"),
@@ -82,28 +82,28 @@ def test_only_a_person_with_the_role_decides_the_shown_version_once(told: Told) 
         "stale": (412, "stale"),
         "second": (409, "decided"),
     }
-    assert all(answer.json()["hint"] for answer in told.refused.values())
-    assert told.refused["stale"].json()["current"]["claimed_by"] == "ben"
-    second = told.refused["second"].json()
+    assert all(answer.json()["hint"] for answer in result.refused.values())
+    assert result.refused["stale"].json()["current"]["claimed_by"] == "ben"
+    second = result.refused["second"].json()
     assert (second["current"]["decided_by"], second["current"]["reason"]) == ("ana", "under budget")
-    first, again = told.decided
+    first, again = result.decided
     assert (first.status_code, again.status_code) == (200, 200)
     assert again.headers["Idempotent-Replayed"] == "true" and again.content == first.content
-    assert told.run["outcome"]["approved_by"] == "ana"
+    assert result.run["outcome"]["approved_by"] == "ana"
 
 
 @pytest.mark.req("OUT-1", "OBS-3")
-def test_the_stream_goes_on_behind_its_last_event_over_a_new_service(told: Told) -> None:
-    assert [event.seq for event in told.followed] == list(range(1, len(told.followed) + 1))
-    names = [event.name for event in told.followed]
+def test_the_stream_goes_on_behind_its_last_event_over_a_new_service(result: DemoResult) -> None:
+    assert [event.seq for event in result.followed] == list(range(1, len(result.followed) + 1))
+    names = [event.name for event in result.followed]
     assert (names[0], names[-1]) == ("started", "completed")
     assert names.count("taken_over") == 1 and names.count("checkpoint") == 6
-    assert {event.body["traceid"] for event in told.followed} == {ours(told)[0]}
+    assert {event.body["traceid"] for event in result.followed} == {ours(result)[0]}
 
 
 @pytest.mark.req("OUT-1", "OUT-2", "OUT-3")
 def test_the_webhook_gets_each_event_once_in_order_with_a_valid_signature(
-    played: tuple[Stage, Told],
+    played: tuple[Stage, DemoResult],
 ) -> None:
     receiver, followed = played[0].receiver, played[1].followed
     assert receiver.forged == 0
@@ -123,11 +123,11 @@ def test_the_webhook_gets_each_event_once_in_order_with_a_valid_signature(
 
 @pytest.mark.req("OBS-1", "OBS-2")
 def test_one_trace_from_the_callers_span_to_the_award_over_both_workers_and_the_wait(
-    told: Told, spans: list[Span]
+    result: DemoResult, spans: list[Span]
 ) -> None:
     ids = {span.id for span in spans}
     assert len(ids) == len(spans), "no id twice"
-    assert {span.parent for span in spans} - ids == {ours(told)[1]}, "the caller's own span, and no lost one"
+    assert {span.parent for span in spans} - ids == {ours(result)[1]}, "the caller's own span, and no lost one"
     assert {span.service for span in spans} == SERVICES
     names = Counter(span.name for span in spans)
     assert (names["workflow.start"], names["workflow.checkpoint"], names["workflow.end"]) == (1, 7, 1)
@@ -136,12 +136,12 @@ def test_one_trace_from_the_callers_span_to_the_award_over_both_workers_and_the_
     assert waits["place_order"].about["decision"] == "approved"
     assert waits["place_order"].ended - waits["place_order"].began > 0.5, "as long as it lasted"
     (auction,) = [span for span in spans if span.about.get("outlast.node") == "auction" and "checkpoint" in span.name]
-    assert auction.service != told.killed
+    assert auction.service != result.killed
     below = {span.service for span in spans if span.parent == auction.id}
     assert below == {"worker-a", "worker-b"}, "what the killed one had sent hangs below what the other ended"
     (start,) = [span for span in spans if span.name == "workflow.start"]
     (asked,) = [span for span in spans if span.id == start.parent]
-    assert (asked.name, asked.parent) == ("POST /v1/workflows/{name}/runs", ours(told)[1])
+    assert (asked.name, asked.parent) == ("POST /v1/workflows/{name}/runs", ours(result)[1])
 
 
 @pytest.mark.req("OBS-1")
@@ -163,8 +163,8 @@ def test_a_parent_that_is_lost_is_seen_in_the_tree() -> None:
 
 
 @pytest.mark.req("APP-2", "OUT-1")
-def test_the_program_of_the_examples_buys_by_http_alone(told: Told) -> None:
-    assert told.bought[0].startswith("run nego_") and told.bought[-1].startswith("COMPLETED: {")
-    assert any(line.endswith("approved by ana") for line in told.bought)
-    assert sum("checkpoint" in line for line in told.bought) == 6
-    assert (told.late.status_code, told.late.json()["refusal"]) == (410, "ended")
+def test_the_program_of_the_examples_buys_by_http_alone(result: DemoResult) -> None:
+    assert result.bought[0].startswith("run nego_") and result.bought[-1].startswith("COMPLETED: {")
+    assert any(line.endswith("approved by ana") for line in result.bought)
+    assert sum("checkpoint" in line for line in result.bought) == 6
+    assert (result.late.status_code, result.late.json()["refusal"]) == (410, "ended")

@@ -19,7 +19,7 @@ from outlast.cli import cli
 from outlast.core.rows import is_over
 from outlast.runtime.stores import is_there
 from tests import forked
-from tests.e2e.helpers import GIVE_UP_S, OUTLAST, ROOT, SHORT, Stand, stand, when
+from tests.e2e.helpers import GIVE_UP_S, OUTLAST, ROOT, SHORT, Installation, installation, when
 from tests.postgres import server
 from tests.postgres.conftest import schema, url
 
@@ -29,9 +29,9 @@ LEFT = 7
 
 
 @pytest.fixture
-def s(tmp_path: Path, url: str) -> Iterator[Stand]:
-    with stand(tmp_path, url) as open_stand:
-        yield open_stand
+def s(tmp_path: Path, url: str) -> Iterator[Installation]:
+    with installation(tmp_path, url) as opened:
+        yield opened
 
 
 def outlast(store: str, *arguments: str) -> Result:
@@ -40,7 +40,7 @@ def outlast(store: str, *arguments: str) -> Result:
 
 # --- processes -----------------------------------------------------------------------------------
 @pytest.mark.req("REC-1", "REC-3", "REC-5")
-def test_a_worker_killed_in_the_middle_of_a_call_is_replaced_and_the_call_is_not_made_again(s: Stand) -> None:
+def test_a_worker_killed_in_the_middle_of_a_call_is_replaced_and_the_call_is_not_made_again(s: Installation) -> None:
     s.receiver.may_answer.clear()
     s.start("r1", "r2", "r3")
     s.hire()
@@ -119,9 +119,9 @@ def test_the_demo_runs_on_a_named_server_only_if_its_store_is_empty(url: str, tm
 
     done = tell("first")
     assert done.returncode == 0, done.stdout + done.stderr
-    told = json.loads(done.stdout)
-    assert (told["outcome"], told["proven"], told["all_requests_repeated"]) == ("COMPLETED", True, 0)
-    assert told["store"] == url and not (tmp_path / "first" / "outlast.db").exists()
+    printed = json.loads(done.stdout)
+    assert (printed["outcome"], printed["proven"], printed["all_requests_repeated"]) == ("COMPLETED", True, 0)
+    assert printed["store"] == url and not (tmp_path / "first" / "outlast.db").exists()
     assert outlast(url, "fsck", "--chain").exit_code == 0
     second = tell("second")
     assert second.returncode == 4 and "holds runs already" in second.stderr, second.stdout + second.stderr

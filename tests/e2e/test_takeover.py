@@ -9,23 +9,23 @@ import pytest
 from outlast.core.events import EventType
 from outlast.core.rows import is_over
 from tests.e2e.flows import LETTERS
-from tests.e2e.helpers import GIVE_UP_S, Stand, stand, when
+from tests.e2e.helpers import GIVE_UP_S, Installation, installation, when
 from tests.frozen import freeze
 
 TAKEN_OVER = EventType.TAKEN_OVER.value
 
 
 @pytest.fixture
-def s(tmp_path: Path) -> Iterator[Stand]:
-    with stand(tmp_path) as open_stand:
-        yield open_stand
+def s(tmp_path: Path) -> Iterator[Installation]:
+    with installation(tmp_path) as opened:
+        yield opened
 
 
-def each_once(s: Stand, runs: int = 1) -> None:
+def each_once(s: Installation, runs: int = 1) -> None:
     assert sorted(s.receiver.seen.values()) == [1] * (runs * LETTERS), s.receiver.seen
 
 
-def in_the_middle_of_a_call(s: Stand, run: str) -> None:
+def in_the_middle_of_a_call(s: Installation, run: str) -> None:
     """Two workers, one of which has sent a letter and has no answer."""
     s.receiver.may_answer.clear()
     s.start(run)
@@ -36,7 +36,7 @@ def in_the_middle_of_a_call(s: Stand, run: str) -> None:
 
 
 @pytest.mark.req("REC-1", "REC-3", "REC-5", "RUN-1")
-def test_a_worker_killed_in_the_middle_of_a_call_is_replaced_and_the_call_is_not_made_again(s: Stand) -> None:
+def test_a_worker_killed_in_the_middle_of_a_call_is_replaced_and_the_call_is_not_made_again(s: Installation) -> None:
     in_the_middle_of_a_call(s, "r1")
     victim = s.holder("r1")
     assert victim is s.workers[0]
@@ -52,7 +52,7 @@ def test_a_worker_killed_in_the_middle_of_a_call_is_replaced_and_the_call_is_not
 
 
 @pytest.mark.req("REC-1", "REC-6")
-def test_a_worker_is_replaced_though_the_wall_clock_was_set_back_by_hours(s: Stand) -> None:
+def test_a_worker_is_replaced_though_the_wall_clock_was_set_back_by_hours(s: Installation) -> None:
     """Leases follow the boot-time clock: the takeover came once the wall clock had caught up, six hours later."""
     in_the_middle_of_a_call(s, "r1")
     s.set_wall_clock(-6 * 3_600)
@@ -66,7 +66,7 @@ def test_a_worker_is_replaced_though_the_wall_clock_was_set_back_by_hours(s: Sta
 
 
 @pytest.mark.req("REC-1", "REC-6")
-def test_no_healthy_worker_is_replaced_because_the_wall_clock_was_set_forward(s: Stand) -> None:
+def test_no_healthy_worker_is_replaced_because_the_wall_clock_was_set_forward(s: Installation) -> None:
     """Business time follows the clock; the leases of both workers go on."""
     in_the_middle_of_a_call(s, "r1")
     before = s.do(lambda ops: ops.store.now())
@@ -80,7 +80,7 @@ def test_no_healthy_worker_is_replaced_because_the_wall_clock_was_set_forward(s:
 
 
 @pytest.mark.req("FAIL-11", "REC-1", "REC-3")
-def test_the_worker_that_takes_over_dies_in_the_middle_of_it_and_a_third_goes_on(s: Stand) -> None:
+def test_the_worker_that_takes_over_dies_in_the_middle_of_it_and_a_third_goes_on(s: Installation) -> None:
     in_the_middle_of_a_call(s, "r1")
     s.workers[0].kill()
     when(lambda: len(s.receiver.seen) == 2, s.said)  # the second has settled the first letter and is sending the next
@@ -95,7 +95,7 @@ def test_the_worker_that_takes_over_dies_in_the_middle_of_it_and_a_third_goes_on
 
 
 @pytest.mark.req("FAIL-12", "REC-1", "REC-3")
-def test_a_frozen_worker_that_wakes_after_its_lease_was_taken_does_nothing_more(s: Stand) -> None:
+def test_a_frozen_worker_that_wakes_after_its_lease_was_taken_does_nothing_more(s: Installation) -> None:
     in_the_middle_of_a_call(s, "r1")
     frozen = s.holder("r1")
     assert frozen is s.workers[0]
@@ -113,7 +113,7 @@ def test_a_frozen_worker_that_wakes_after_its_lease_was_taken_does_nothing_more(
 
 
 @pytest.mark.req("FAIL-6", "REC-1", "REC-5", "RUN-1")
-def test_two_workers_on_one_file_share_runs_that_were_started_before_any_worker(s: Stand) -> None:
+def test_two_workers_on_one_file_share_runs_that_were_started_before_any_worker(s: Installation) -> None:
     runs = [f"r{n}" for n in range(20)]
     s.start(*runs)
     assert s.run("r0").owner == ""
@@ -126,7 +126,7 @@ def test_two_workers_on_one_file_share_runs_that_were_started_before_any_worker(
 
 
 @pytest.mark.req("REC-3", "REC-5")
-def test_a_stopped_worker_settles_its_call_and_another_worker_continues(s: Stand) -> None:
+def test_a_stopped_worker_settles_its_call_and_another_worker_continues(s: Installation) -> None:
     s.receiver.may_answer.clear()
     s.start("r1")
     first = s.hire()

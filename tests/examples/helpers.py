@@ -104,10 +104,10 @@ FORKING.set_forkserver_preload(["examples.negotiation.market.__main__"])
 """A process that has imported the market forks each one: the import costs more than most of the tests."""
 
 
-def _serve(arguments: list[str], told: Connection) -> None:
+def _serve(arguments: list[str], output: Connection) -> None:
     """In the market's own process."""
     sys.argv = ["market", *arguments]
-    sys.stdout = open(told.fileno(), "w", closefd=False)  # noqa: SIM115 - it ends with its process
+    sys.stdout = open(output.fileno(), "w", closefd=False)  # noqa: SIM115 - it ends with its process
     sys.exit(market_program.main())
 
 
@@ -120,11 +120,11 @@ def market(folder: Path, scenario: str | dict[str, Any]) -> Iterator[Market]:
         scenario = str(path)
     record = folder / "market.jsonl"
     read_end, write_end = os.pipe()
-    with open(read_end, encoding="utf-8") as said, Connection(write_end, readable=False) as told:
+    with open(read_end, encoding="utf-8") as said, Connection(write_end, readable=False) as output:
         arguments = ["--record", str(record), "--scenario", scenario]
-        process = FORKING.Process(target=_serve, args=(arguments, told), daemon=True)
+        process = FORKING.Process(target=_serve, args=(arguments, output), daemon=True)
         process.start()
-        told.close()
+        output.close()
         try:
             ready = said.readline()
             assert ready, "the market ended before it was ready"

@@ -17,12 +17,12 @@ BID: dict[str, Any] = {
 
 
 def post(body: Any, **given: Any) -> tuple[httpx2.Response, list[Any]]:
-    async def story() -> tuple[httpx2.Response, list[Any]]:
+    async def check() -> tuple[httpx2.Response, list[Any]]:
         async with inbox(**given) as box, client() as http:
             content = {"content": body} if isinstance(body, bytes) else {"json": body}
             return await http.post(answer_to(box.url, "neg_1"), **content), box.signals
 
-    return asyncio.run(story())
+    return asyncio.run(check())
 
 
 def test_a_bid_becomes_a_signal_under_its_own_id() -> None:

@@ -19,9 +19,9 @@ def test_each_sample_falls_into_its_quadrant(name: str) -> None:
 
 
 def test_a_classification_explains_each_component() -> None:
-    told = kraljic.classify(purchase()).explained()
-    assert told.startswith("LEVERAGE\n  supply risk 9 of 100, low (from 50): qualified suppliers 6 → 0 × 35 %")
-    assert "profit impact 61 of 100, high (from 50): share of spend 14 % → 70 × 40 %" in told
+    explained = kraljic.classify(purchase()).explained()
+    assert explained.startswith("LEVERAGE\n  supply risk 9 of 100, low (from 50): qualified suppliers 6 → 0 × 35 %")
+    assert "profit impact 61 of 100, high (from 50): share of spend 14 % → 70 × 40 %" in explained
 
 
 def test_the_threshold_itself_is_high() -> None:

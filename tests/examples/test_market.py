@@ -53,7 +53,7 @@ def offers(entries: list[Entry]) -> list[Offered]:
 
 
 def test_a_supplier_bids_and_goes_lower_after_feedback_down_to_its_floor(m: Market, run_id: str) -> None:
-    async def story() -> None:
+    async def check() -> None:
         async with inbox() as box:
             to = f"{box.url}/runs/{run_id}/bids"
             for n, heard in enumerate([0, 19_000, 1], start=1):
@@ -72,7 +72,7 @@ def test_a_supplier_bids_and_goes_lower_after_feedback_down_to_its_floor(m: Mark
                 (run_id, "bid.1.3", "haggler-1-3"),
             ]
 
-    asyncio.run(story())
+    asyncio.run(check())
 
 
 def test_what_arrives_is_recorded_before_it_is_acted_on_and_answered(m: Market, run_id: str) -> None:
@@ -98,13 +98,13 @@ def test_a_refusal_says_why_and_nothing_is_done(m: Market, run_id: str, supplier
 def test_what_is_turned_away_is_no_invitation(
     m: Market, run_id: str, supplier: str, status: int, retry_after: str | None
 ) -> None:
-    async def story() -> None:
+    async def check() -> None:
         asked = invitation(run_id=run_id)
         said = [await m.post(supplier, "invitations", asked, run_id) for _ in range(3)]
         assert [answer.status_code for answer in said] == [status, status, 200]
         assert said[0].headers.get("Retry-After") == retry_after
 
-    asyncio.run(story())
+    asyncio.run(check())
     counted = count(m.entries(run_id), "invitations")
     assert (counted.arrived, counted.turned_away) == (3, 2)
     assert (counted.sent, counted.distinct, counted.repeated) == (1, 1, 0)
@@ -112,30 +112,30 @@ def test_what_is_turned_away_is_no_invitation(
 
 @pytest.mark.parametrize("acted", [False, True])
 def test_a_connection_breaks_before_or_after_the_supplier_acted(m: Market, run_id: str, acted: bool) -> None:
-    async def story() -> None:
+    async def check() -> None:
         supplier = "breaks-after" if acted else "breaks-before"
         with pytest.raises(httpx2.TransportError):
             await m.post(supplier, "invitations", invitation(run_id=run_id), run_id)
         assert (await m.get(f"/suppliers/{supplier}/requests/{run_id}")).json()["known"] is acted
         await m.post(supplier, "invitations", invitation(run_id=run_id), run_id)
 
-    asyncio.run(story())
+    asyncio.run(check())
     counted = count(m.entries(run_id), "invitations")
     assert (counted.executed, counted.repeated) == (1, int(acted))
 
 
 def test_a_supplier_that_times_out_has_acted_and_can_be_asked(m: Market, run_id: str) -> None:
-    async def story() -> None:
+    async def check() -> None:
         with pytest.raises(httpx2.ReadTimeout):
             await m.post("silent", "invitations", invitation(run_id=run_id), "r1/invite/a%20b/1", timeout_s=0.3)
         found = await m.get("/suppliers/silent/requests/r1%2Finvite%2Fa%2520b%2F1")
         assert found.json() == {"known": True, "response": {"message_id": "invitations-silent-1"}}
 
-    asyncio.run(story())
+    asyncio.run(check())
 
 
 def test_a_slow_supplier_is_seen_in_flight_and_acts_although_nobody_waits(m: Market, run_id: str) -> None:
-    async def story() -> None:
+    async def check() -> None:
         asked = invitation(round_number=3, run_id=run_id)
         sending = asyncio.create_task(m.post("slow", "invitations", asked, run_id))
         seen = await m.until(run_id, lambda seen: bool(in_flight(seen, "invitations", 3)))
@@ -145,12 +145,12 @@ def test_a_slow_supplier_is_seen_in_flight_and_acts_although_nobody_waits(m: Mar
         await m.until(run_id, lambda seen: any(isinstance(e, Executed) for e in seen))
         assert (await m.get(f"/suppliers/slow/requests/{run_id}")).json()["known"] is True
 
-    asyncio.run(story())
+    asyncio.run(check())
 
 
 @pytest.mark.parametrize("dedupes", [True, False])
 def test_a_repeated_key_is_noticed_by_a_supplier_that_dedupes(m: Market, run_id: str, dedupes: bool) -> None:
-    async def story() -> None:
+    async def check() -> None:
         supplier = "plain" if dedupes else "forgetful"
         async with inbox() as box:
             asked = invitation(answer_to=f"{box.url}/runs/{run_id}/bids", run_id=run_id)
@@ -165,20 +165,20 @@ def test_a_repeated_key_is_noticed_by_a_supplier_that_dedupes(m: Market, run_id:
             other = await m.post(supplier, "invitations", invitation(run_id=run_id, round_number=2), run_id)
             assert other.status_code == (422 if dedupes else 200)
 
-    asyncio.run(story())
+    asyncio.run(check())
 
 
 def test_a_supplier_says_no_only_when_it_can_be_asked(m: Market) -> None:
-    async def story() -> None:
+    async def check() -> None:
         assert (await m.get("/suppliers/plain/requests/never-sent")).json() == {"known": False}
         assert (await m.get("/suppliers/closed/requests/never-sent")).status_code == 405
         assert (await m.get("/suppliers/nobody/requests/never-sent")).status_code == 404
 
-    asyncio.run(story())
+    asyncio.run(check())
 
 
 def test_a_late_supplier_bids_when_it_hears_that_the_round_is_over(m: Market, run_id: str) -> None:
-    async def story() -> None:
+    async def check() -> None:
         async with inbox() as box:
             asked = invitation(answer_to=f"{box.url}/runs/{run_id}/bids", run_id=run_id)
             await m.post("late", "invitations", asked, f"{run_id}/1")
@@ -187,22 +187,22 @@ def test_a_late_supplier_bids_when_it_hears_that_the_round_is_over(m: Market, ru
             await m.post("late", "feedback", feedback(10, run_id=run_id), f"{run_id}/3")
             await m.until(run_id, lambda seen: [e.bid_id for e in offers(seen)] == ["plain-1-1", "late-1-1"])
 
-    asyncio.run(story())
+    asyncio.run(check())
 
 
 def test_a_bid_is_brought_again_under_its_id_until_it_is_taken(m: Market, run_id: str) -> None:
-    async def story() -> None:
+    async def check() -> None:
         async with inbox(refusals=2) as box:
             asked = invitation(answer_to=f"{box.url}/runs/{run_id}/bids", run_id=run_id)
             await m.post("plain", "invitations", asked, run_id)
             seen = await m.until(run_id, lambda seen: [e.status for e in offers(seen)] == [503, 503, 202])
             assert {e.bid_id for e in offers(seen)} == box.ids() == {"plain-1-1"}
 
-    asyncio.run(story())
+    asyncio.run(check())
 
 
 def test_a_request_without_a_key_or_a_readable_letter_is_refused_and_recorded(m: Market, run_id: str) -> None:
-    async def story() -> None:
+    async def check() -> None:
         before = len(read(m.record))
         said = [
             await m.post("plain", "invitations", invitation(run_id=run_id), ""),
@@ -214,7 +214,7 @@ def test_a_request_without_a_key_or_a_readable_letter_is_refused_and_recorded(m:
         assert len([e for e in read(m.record)[before:] if isinstance(e, Arrived)]) == 3
         assert (await m.get(f"/record?run={run_id}")).json()["invitations"]["arrived"] == 2
 
-    asyncio.run(story())
+    asyncio.run(check())
 
 
 def test_a_market_goes_on_in_the_record_it_left_and_remembers_what_it_did(tmp_path: Path) -> None:
@@ -245,7 +245,7 @@ def test_a_market_goes_on_in_the_record_it_left_with_what_it_heard_and_had_under
         await m.post("a", "invitations", invitation(answer_to=to, round_number=2), "i2")
         assert await until_offered(m, 3) == [20_000, 20_000, 18_050]
 
-    async def story() -> None:
+    async def check() -> None:
         async with inbox() as box:
             to = f"{box.url}/runs/r1/bids"
             for part, wait in ((first, 3600), (second, 0)):
@@ -254,7 +254,7 @@ def test_a_market_goes_on_in_the_record_it_left_with_what_it_heard_and_had_under
                     await part(again, to)
             assert [signal_id for _, _, _, signal_id in box.signals] == ["a-1-1", "b-1-1", "a-1-2"]
 
-    asyncio.run(story())
+    asyncio.run(check())
 
 
 def test_a_line_that_is_still_being_written_is_left_for_later(tmp_path: Path) -> None:

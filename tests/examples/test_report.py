@@ -41,7 +41,7 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> Ended:
 
 
 def test_the_text_says_who_bid_what_why_this_one_its_cost_its_risk_and_when(ended: Ended) -> None:
-    told = text(report_of(ended))
+    shown = text(report_of(ended))
     s = ended.s
     bid = s.bid(s.winner)
     for fact in (
@@ -60,8 +60,8 @@ def test_the_text_says_who_bid_what_why_this_one_its_cost_its_risk_and_when(ende
         "(1.7 d)",
         "21 invitations sent, 0 repeated",
     ):
-        assert fact in told, (fact, told)
-    assert len(re.findall(r"^  \w+ +cycle [12] round ", told, re.MULTILINE)) == len(s.bids)
+        assert fact in shown, (fact, shown)
+    assert len(re.findall(r"^  \w+ +cycle [12] round ", shown, re.MULTILINE)) == len(s.bids)
 
 
 class Parts(HTMLParser):
@@ -108,7 +108,7 @@ def test_words_from_outside_are_escaped(ended: Ended) -> None:
 
 
 def test_a_negotiation_that_ordered_nothing_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    told = report_of(negotiate(tmp_path, monkeypatch, "bottleneck-declined"))
-    assert "Nothing was ordered: no offer in 3 steps" in text(told)
-    assert "elmtree said no to full: we do not make cast-40" in text(told)
-    assert "Nothing was ordered" in page(told)
+    shown = report_of(negotiate(tmp_path, monkeypatch, "bottleneck-declined"))
+    assert "Nothing was ordered: no offer in 3 steps" in text(shown)
+    assert "elmtree said no to full: we do not make cast-40" in text(shown)
+    assert "Nothing was ordered" in page(shown)

@@ -20,22 +20,22 @@ def play(folder: Path, name: str) -> dict[str, Any]:
         [*command, "--sample", name], cwd=ROOT, capture_output=True, text=True, timeout=2 * GIVE_UP_S, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    told: dict[str, Any] = json.loads(done.stdout)
-    return told
+    printed: dict[str, Any] = json.loads(done.stdout)
+    return printed
 
 
 @pytest.mark.parametrize("name", SAMPLES)
 def test_every_story_has_a_market_that_knows_its_suppliers(name: str) -> None:
-    story = SAMPLES[name]
-    assert bool(problems(sample(story.purchase))) is (story.ends == "REFUSED")
-    if story.ends != "REFUSED":
-        asked = {candidate["id"] for candidate in sample(story.purchase)["candidates"]}
-        assert asked - {"farrow"} <= set(load(story.scenario).suppliers), "farrow never passes the delivery gate"
+    script = SAMPLES[name]
+    assert bool(problems(sample(script.purchase))) is (script.ends == "REFUSED")
+    if script.ends != "REFUSED":
+        asked = {candidate["id"] for candidate in sample(script.purchase)["candidates"]}
+        assert asked - {"farrow"} <= set(load(script.scenario).suppliers), "farrow never passes the delivery gate"
 
 
 def test_there_are_two_purchases_a_quadrant() -> None:
     quadrants = ("spot", "leverage", "bottleneck", "strategic")
-    purchases = {story.purchase for story in SAMPLES.values()}
+    purchases = {script.purchase for script in SAMPLES.values()}
     assert {q: sum(p.partition("-")[0] == q for p in purchases) for q in quadrants} == dict.fromkeys(quadrants, 2)
 
 
@@ -46,21 +46,21 @@ def test_what_makes_two_purchases_the_same() -> None:
 
 @pytest.mark.req("APP-1")
 def test_two_identical_purchases_at_once_are_one_run_with_one_order(tmp_path: Path) -> None:
-    told = play(tmp_path, "spot-twice")
-    assert (told["outcome"], told["proven"], told["slots_in_use"]) == ("COMPLETED", True, 0)
-    assert told["invitations"] == {"sent": 3, "distinct": 3, "repeated": 0}
-    assert "started once" in Path(told["report"]).read_text(encoding="utf-8")
+    printed = play(tmp_path, "spot-twice")
+    assert (printed["outcome"], printed["proven"], printed["slots_in_use"]) == ("COMPLETED", True, 0)
+    assert printed["invitations"] == {"sent": 3, "distinct": 3, "repeated": 0}
+    assert "started once" in Path(printed["report"]).read_text(encoding="utf-8")
 
 
 @pytest.mark.req("APP-1")
 def test_a_winner_that_withdraws_after_the_approval_is_replaced(tmp_path: Path) -> None:
-    told = play(tmp_path, "strategic-withdrawn")
-    assert (told["outcome"], told["proven"]) == ("COMPLETED", True)
-    assert told["order"].startswith("PO-baltica-")
+    printed = play(tmp_path, "strategic-withdrawn")
+    assert (printed["outcome"], printed["proven"]) == ("COMPLETED", True)
+    assert printed["order"].startswith("PO-baltica-")
 
 
 @pytest.mark.req("APP-1")
 def test_a_purchase_that_contradicts_itself_starts_nothing(tmp_path: Path) -> None:
-    told = play(tmp_path, "inconsistent")
-    assert (told["outcome"], told["proven"]) == ("REFUSED", True)
-    assert len(told["problems"]) == len(problems(sample("bad")))
+    printed = play(tmp_path, "inconsistent")
+    assert (printed["outcome"], printed["proven"]) == ("REFUSED", True)
+    assert len(printed["problems"]) == len(problems(sample("bad")))

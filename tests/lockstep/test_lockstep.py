@@ -115,7 +115,7 @@ class Dice:
         return (When(T0 + self.random.randrange(100), self.random.random() < 0.5, "real", "the time is wrong"),)
 
 
-def told(answer: object) -> str:
+def described(answer: object) -> str:
     """Return the answer of a store as text."""
     if isinstance(answer, StoreError):
         return f"{type(answer).__name__}: {answer.reason}"
@@ -142,7 +142,7 @@ async def play(seed: int, core: MemoryCore, clock: HandClock) -> list[Move]:
             )
         except StoreError as error:
             answer = error
-        moves.append(Move(work, i, told(answer), clock.time))
+        moves.append(Move(work, i, described(answer), clock.time))
         if chain is not None and chain.broken and dice.random.random() < 0.3:
             chains[i] = Chain()
             moves.append(Move(work, i, "", clock.time))  # the holder has heard
@@ -179,7 +179,7 @@ def repeat(sessions: Sequence[SqliteSession], moves: list[Move], land: Landing, 
     def flush() -> None:
         if pending:
             land(dice.choice(sessions), pending)
-            heard.extend(told(ticket.answer) for ticket in pending)
+            heard.extend(described(ticket.answer) for ticket in pending)
             pending.clear()
 
     for move in moves:

@@ -20,7 +20,7 @@ from outlast.store.postgres.session import PostgresSession
 from outlast.store.postgres.store import PostgresStore, open_postgres
 from outlast.store.tickets import Ticket
 from tests.conformance.subject import HandClock
-from tests.lockstep.test_lockstep import Move, play, told
+from tests.lockstep.test_lockstep import Move, described, play
 from tests.postgres.conftest import schema, url
 
 __all__ = ["schema", "url"]
@@ -53,7 +53,7 @@ async def repeat(
     async def flush() -> None:
         if pending:
             await land(dice.choice(sessions), pending)
-            heard.extend(told(ticket.answer) for ticket in pending)
+            heard.extend(described(ticket.answer) for ticket in pending)
             pending.clear()
 
     for move in moves:

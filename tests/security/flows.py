@@ -39,17 +39,17 @@ async def review(ctx: Context[Payment]) -> None:
     ctx.state.said = await ctx.do(decision.chosen)
 
 
-class Ear(BaseModel):
+class Listener(BaseModel):
     heard: str = ""
 
 
-ears = Workflow("ear", state=Ear)
+listeners = Workflow("listener", state=Listener)
 
 
 class Said(BaseModel):
     text: str
 
 
-@ears.node(start=True)
-async def listen(ctx: Context[Ear]) -> None:
+@listeners.node(start=True)
+async def listen(ctx: Context[Listener]) -> None:
     ctx.state.heard = (await ctx.receive("said", Said)).text

@@ -18,7 +18,7 @@ from outlast.runtime.port import Actor
 from outlast.runtime.stores import open_store
 from outlast.service.app import asgi
 from outlast.service.identity import Anonymous, Authenticator, AuthSettings, authenticator, new_token, proxy_options
-from tests.security.flows import ears, payments
+from tests.security.flows import listeners, payments
 
 T = TypeVar("T")
 ROLES = ("viewer", "starter", "worker", "agent", "approver", "operator", "admin", "monitor")
@@ -103,11 +103,11 @@ def serving(folder: Path, settings: AuthSettings | None = None, *, proxies: tupl
         door: Authenticator = Anonymous("local:me")
         if settings is not None:
             door = authenticator(AuthSettings(**{**vars(settings), "tokens": text}), SystemClock())
-        app = asgi(store, [payments, ears], authenticator=door)
+        app = asgi(store, [payments, listeners], authenticator=door)
         config = uvicorn.Config(app, port=0, log_level="critical", **proxy_options(proxies))
         server = uvicorn.Server(config)
         server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
-        async with InProcessRuntime(store, [payments, ears]):
+        async with InProcessRuntime(store, [payments, listeners]):
             task = asyncio.create_task(server.serve())
             while not server.started:  # noqa: ASYNC110 - uvicorn has no event for it
                 await asyncio.sleep(0.01)

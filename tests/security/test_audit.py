@@ -149,7 +149,7 @@ def test_an_incomplete_body_is_audited(service: Service, lines: Lines, caplog: p
     host, port = service.url.removeprefix("http://").split(":")
     with socket.create_connection((host, int(port)), timeout=10) as gone:
         gone.sendall(
-            b"POST /v1/workflows/ear/runs HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+            b"POST /v1/workflows/listener/runs HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
             b"X-Request-Id: gone-1\r\nAuthorization: Bearer " + service.tokens["acme", "starter"].encode() +
             b"\r\nContent-Length: 1000\r\n\r\n{"
         )  # fmt: skip

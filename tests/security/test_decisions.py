@@ -131,7 +131,7 @@ def test_one_of_two_concurrent_decisions_counts(service: Service) -> None:
         thread.join()
     words = sorted(word(answer) for answer in answers)
     assert [status for status, _ in words].count(200) == 1, words
-    assert {told for status, told in words if status != 200} <= {"decided", "moved", "stale"}, words
+    assert {code for status, code in words if status != 200} <= {"decided", "moved", "stale"}, words
     assert all(status in (200, 409, 412) for status, _ in words)
 
 

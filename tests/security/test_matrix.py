@@ -19,7 +19,7 @@ OPEN = {"healthz", "readyz"}
 CALLERS = ("none", *ROLES)
 OURS = {"role", "not_listed", "not_a_person"}
 """Refusals of the table. Other 403 come from the rule of an approval."""
-NOBODYS = {"run": "run_000000000000", "approval": "ap_0000000000", "name": "nothing", "effect": "cnVuAHYAaw",
+UNKNOWN_IDS = {"run": "run_000000000000", "approval": "ap_0000000000", "name": "nothing", "effect": "cnVuAHYAaw",
            "webhook": "wh_000000000000", "delivery": "dl_0"}  # fmt: skip
 
 
@@ -30,7 +30,7 @@ def routes(given: Iterable[Any]) -> Iterator[Any]:
         yield from [route] if router is None else routes(router.routes)
 
 
-def address(path: str, ids: dict[str, str] = NOBODYS) -> str:
+def address(path: str, ids: dict[str, str] = UNKNOWN_IDS) -> str:
     """Return the path with these ids."""
     return re.sub(r"{(\w+)(:\w+)?}", lambda found: ids.get(found[1], "nothing"), path)
 
@@ -69,18 +69,18 @@ def test_a_cell_of_the_matrix(service: Service, row: dict[str, str], caller: str
         writes = row["method"] != "GET"
         body = {"content": b"{", "headers": {"Content-Type": "application/json"}} if writes else {}
         answer = client.request(row["method"], address(row["path"]), **body)
-    told = answer.json().get("refusal", "") if "json" in answer.headers["Content-Type"] else ""
+    refusal = answer.json().get("refusal", "") if "json" in answer.headers["Content-Type"] else ""
     if row[caller] == "401":
-        assert (answer.status_code, told) == (401, "missing") and answer.headers["WWW-Authenticate"] == "Bearer"
+        assert (answer.status_code, refusal) == (401, "missing") and answer.headers["WWW-Authenticate"] == "Bearer"
     elif row[caller] == "403":
-        assert answer.status_code == 403 and told in OURS
+        assert answer.status_code == 403 and refusal in OURS
     else:
-        assert answer.status_code != 401 and told not in OURS and answer.status_code < 500, answer.text
+        assert answer.status_code != 401 and refusal not in OURS and answer.status_code < 500, answer.text
         assert not writes or answer.status_code in (404, 412, 422, 428), answer.text
 
 
 # --- other tenants --------------------------------------------------------------------------------
-def told(text: str, *ids: str) -> str:
+def without_ids(text: str, *ids: str) -> str:
     """Return the answer without requested ids and the request id."""
     for each in ids:
         text = text.replace(each, "ID")
@@ -114,9 +114,9 @@ def theirs(service: Service) -> dict[str, str]:
 def test_resources_of_another_tenant_do_not_exist(
     service: Service, theirs: dict[str, str], row: dict[str, str], accept: str
 ) -> None:
-    ids = {**NOBODYS, "name": "said"}
+    ids = {**UNKNOWN_IDS, "name": "said"}
     if "{effect}" in row["path"]:
-        ids["effect"] = effect_id(NOBODYS["run"], 1, "pay")
+        ids["effect"] = effect_id(UNKNOWN_IDS["run"], 1, "pay")
     found = []
     for each in (theirs, ids):
         headers = {"Accept": accept, "If-Match": '"v1"'} if row["method"] == "POST" else {"Accept": accept}
@@ -126,7 +126,7 @@ def test_resources_of_another_tenant_do_not_exist(
         with service.client(operator, "globex", **headers) as client:
             answer = client.request(row["method"], address(row["path"], each), **given)
         kept = {k: v for k, v in answer.headers.items() if k not in ("date", "x-request-id", "content-length")}
-        found.append((answer.status_code, told(answer.text, *each.values()), kept))
+        found.append((answer.status_code, without_ids(answer.text, *each.values()), kept))
     assert found[0] == found[1]
     assert found[0][0] == 404, found[0]
 
@@ -157,7 +157,7 @@ def test_the_stored_answer_of_a_key_is_for_its_caller(service: Service) -> None:
     replayed = []
     for name, tenant in [("starter", "acme"), ("starter", "acme"), ("starter", "globex"), ("operator", "globex")]:
         with service.client(name, tenant) as client:
-            answer = client.post("/v1/workflows/ear/runs", **given)
+            answer = client.post("/v1/workflows/listener/runs", **given)
         replayed.append((answer.status_code, "Idempotent-Replayed" in answer.headers))
     assert replayed[0] == (201, False) and replayed[1][1], replayed
     assert not replayed[2][1] or replayed[2][0] != 201, replayed

@@ -16,7 +16,7 @@ from outlast.runtime.port import Actor
 from outlast.runtime.stores import open_store, until
 from outlast.service.requests import effect_id
 from tests.security.flows import payments
-from tests.security.test_matrix import NOBODYS, TABLE, address
+from tests.security.test_matrix import TABLE, UNKNOWN_IDS, address
 
 READS = [row for row in TABLE if row["method"] == "GET"]
 
@@ -25,7 +25,7 @@ READS = [row for row in TABLE if row["method"] == "GET"]
 def test_no_read_writes_anything(tmp_path: Path) -> None:
     """Every GET of the application, and HEAD and OPTIONS of every path, without a commit."""
 
-    async def story() -> None:
+    async def check() -> None:
         store = await open_store(f"sqlite:{tmp_path}/outlast.db")
         actor = Actor("ana", frozenset({"finance"}), ("finance",))
         ops = Operations(store, tenant="default", actor=actor, workflows={"payment": payments})
@@ -38,7 +38,7 @@ def test_no_read_writes_anything(tmp_path: Path) -> None:
 
             approval = str(await until(store, asked, within_s=60))
         hook = (await ops.webhooks.add("https://93.184.216.34/hook")).subscription.subscription
-        ids = {**NOBODYS, "run": run, "approval": approval, "name": "payment", "webhook": hook,
+        ids = {**UNKNOWN_IDS, "run": run, "approval": approval, "name": "payment", "webhook": hook,
                "effect": effect_id(run, 1, "x")}  # fmt: skip
         written: list[Any] = []
         for name in ("commit", "submit", "take", "purge", "forget"):
@@ -65,7 +65,7 @@ def test_no_read_writes_anything(tmp_path: Path) -> None:
         del store.commit, store.submit, store.take, store.purge, store.forget
         await store.close()
 
-    asyncio.run(story())
+    asyncio.run(check())
 
 
 def test_no_link_decides_and_no_row_contains_one() -> None:

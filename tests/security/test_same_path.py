@@ -20,21 +20,21 @@ from outlast.service.identity import Anonymous
 from outlast.service.requests import effect_id
 from outlast.store.port import Store
 from tests.security.flows import payments
-from tests.security.test_matrix import BODIES, NOBODYS, TABLE, address, told
+from tests.security.test_matrix import BODIES, TABLE, UNKNOWN_IDS, address, without_ids
 
 OF_AN_ID = [row for row in TABLE if re.search("{(run|approval|effect|webhook|delivery)}", row["path"])]
 ASKED = ("load", "load_many", "rows", "in_order", "count", "run_rows", "page", "tally", "owing", "census", "queued",
          "owned", "now", "commit", "submit", "urgent")  # fmt: skip
 
 
-class Ear:
+class CallRecorder:
     """Record the calls to a store during the block."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self.heard: list[tuple[str, str]] = []
 
-    def __enter__(self) -> "Ear":
+    def __enter__(self) -> "CallRecorder":
         for name in ASKED:
             setattr(self._store, name, self._listening(name, getattr(self._store, name)))
         return self
@@ -71,11 +71,11 @@ async def theirs(store: Store) -> dict[str, str]:
 def test_ids_of_other_tenants_take_the_path_of_unknown_ids(tmp_path: Path) -> None:
     """Every route with an id: the same store calls in the caller's tenant, and the same answer."""
 
-    async def story() -> None:
+    async def check() -> None:
         store = await open_store(f"sqlite:{tmp_path}/outlast.db")
         there = await theirs(store)
-        nowhere = {**NOBODYS, "name": "said", "effect": effect_id(NOBODYS["run"], 1, "pay"),
-                   "delivery": f"{NOBODYS['webhook']}:{NOBODYS['run']}:1"}  # fmt: skip
+        nowhere = {**UNKNOWN_IDS, "name": "said", "effect": effect_id(UNKNOWN_IDS["run"], 1, "pay"),
+                   "delivery": f"{UNKNOWN_IDS['webhook']}:{UNKNOWN_IDS['run']}:1"}  # fmt: skip
         app = outlast.asgi(store, [payments], authenticator=Anonymous("local:eve", tenant="globex"))
         local = httpx2.ASGITransport(app=app, client=("127.0.0.1", 1))
         async with httpx2.AsyncClient(transport=local, base_url="http://127.0.0.1") as client:
@@ -88,7 +88,7 @@ def test_ids_of_other_tenants_take_the_path_of_unknown_ids(tmp_path: Path) -> No
                     assert not any("acme" in what for _, what in heard), (row["operation"], heard)
         await store.close()
 
-    asyncio.run(story())
+    asyncio.run(check())
 
 
 async def _asked(
@@ -98,7 +98,7 @@ async def _asked(
     given: dict[str, Any] = {"json": body} if body is not None else {}
     headers = {"Accept": accept, "If-Match": '"v1"'}
     names = sorted(ids.values(), key=len, reverse=True)
-    with Ear(store) as ear:
+    with CallRecorder(store) as recorder:
         answer = await client.request(row["method"], address(row["path"], ids), headers=headers, **given)
-    heard = [(name, told(what, *names)) for name, what in ear.heard]
-    return answer.status_code, told(answer.text, *names), heard
+    heard = [(name, without_ids(what, *names)) for name, what in recorder.heard]
+    return answer.status_code, without_ids(answer.text, *names), heard

@@ -207,7 +207,7 @@ async def ask(ctx: Context[Login]) -> None:
 @pytest.mark.req("TEST-4", "GATE-8")
 @pytest.mark.parametrize("page", ["", "x" * 20_000], ids=["small", "in parts"])
 def test_an_export_has_no_secret_and_can_be_verified(page: str) -> None:
-    async def story() -> tuple[dict[str, Any], dict[str, Any]]:
+    async def check() -> tuple[dict[str, Any], dict[str, Any]]:
         store = await open_store("memory:")
         ops = Operations(store, tenant="t", actor=Actor("ana", frozenset({"finance"}), ("finance",)),
                          workflows={"export-login": logins})  # fmt: skip
@@ -226,7 +226,7 @@ def test_an_export_has_no_secret_and_can_be_verified(page: str) -> None:
             assert await until(store, ended, within_s=60)
         return await export(ops, started.run), await export(ops, started.run, whole=True)
 
-    shown, whole = asyncio.run(story())
+    shown, whole = asyncio.run(check())
     assert SECRET in json.dumps(whole) and SECRET not in json.dumps(shown)
     looked, all_of_it = verify(json.dumps(shown).encode()), verify(json.dumps(whole).encode())
     assert (looked.findings, all_of_it.findings) == ((), ())

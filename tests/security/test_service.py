@@ -53,7 +53,7 @@ def test_the_body_is_read_after_authentication(service: Service) -> None:
     host, port = service.url.removeprefix("http://").split(":")
     with socket.create_connection((host, int(port)), timeout=10) as line:
         line.sendall(
-            b"POST /v1/workflows/ear/runs HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+            b"POST /v1/workflows/listener/runs HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
             b"Content-Length: 1000000\r\n\r\n{"
         )
         assert line.recv(4096).startswith(b"HTTP/1.1 401")
@@ -62,7 +62,7 @@ def test_the_body_is_read_after_authentication(service: Service) -> None:
 def test_unauthenticated_requests_write_nothing(service: Service) -> None:
     before = service.do(service.operations().counts())
     with service.client(**{"Idempotency-Key": "nobody"}) as client:
-        answer = client.post("/v1/workflows/ear/runs", json={"input": {}})
+        answer = client.post("/v1/workflows/listener/runs", json={"input": {}})
     assert answer.status_code == 401
     assert service.do(service.operations().counts()) == before
     for tenant in ("acme", "default", ""):
@@ -90,7 +90,7 @@ def test_guessing_over_http_locks_an_address_out_with_a_retry_time(tmp_path: Pat
                                   "multipart/form-data; boundary=x"])  # fmt: skip
 def test_a_page_of_another_site_changes_nothing_over_http(service: Service, origin: str, kind: str) -> None:
     with service.client("admin", Origin=origin, **{"Content-Type": kind}) as client:
-        answer = client.post("/v1/workflows/ear/runs", content=b'{"input": {}}')
+        answer = client.post("/v1/workflows/listener/runs", content=b'{"input": {}}')
     assert (answer.status_code, answer.json()["refusal"]) == (403, "cross_origin")
     assert not any(name.startswith("access-control") for name in answer.headers)
 
@@ -98,7 +98,9 @@ def test_a_page_of_another_site_changes_nothing_over_http(service: Service, orig
 def test_a_body_is_json_or_refused(service: Service) -> None:
     for kind in ("text/plain", "application/x-www-form-urlencoded", "", "application/jsonp", "application/xml"):
         with service.client("starter") as client:
-            answer = client.post("/v1/workflows/ear/runs", content=b'{"input": {}}', headers={"Content-Type": kind})
+            answer = client.post(
+                "/v1/workflows/listener/runs", content=b'{"input": {}}', headers={"Content-Type": kind}
+            )
         assert answer.status_code == 415, kind
 
 
@@ -112,7 +114,7 @@ def test_no_other_site_may_read(service: Service) -> None:
 def test_every_answer_has_the_security_headers(service: Service) -> None:
     with service.client("viewer") as client:
         answers = [client.get(path) for path in ("/v1/runs", "/healthz", "/nothing", "/v1/runs/x", "/openapi.json")]
-        answers.append(client.post("/v1/workflows/ear/runs", json={}))
+        answers.append(client.post("/v1/workflows/listener/runs", json={}))
     for answer in answers:
         assert answer.headers["X-Content-Type-Options"] == "nosniff"
         assert "frame-ancestors 'none'" in answer.headers["Content-Security-Policy"]
@@ -182,7 +184,7 @@ def test_loopback_callers_need_no_credential(alone: Service) -> None:
 def test_without_authentication_other_host_names_are_refused(alone: Service, host: str) -> None:
     """A page whose name resolves to this machine (DNS rebinding) sends its own Host."""
     with alone.client(Host=host) as client:
-        for answer in (client.get("/v1/runs"), client.post("/v1/workflows/ear/runs", json={})):
+        for answer in (client.get("/v1/runs"), client.post("/v1/workflows/listener/runs", json={})):
             assert (answer.status_code, answer.json()["refusal"]) == (403, "host")
 
 

@@ -66,9 +66,9 @@ def test_making_a_long_line_inert_takes_linear_time() -> None:
         ("𝐩𝐚𝐲 now", "is not «pay»"), ("ＡＣＭＥ", "is not «ACME»"), ("ΑΒΒ", "is not «ABB»"),
     ],
 )  # fmt: skip
-def test_deceptive_text_is_marked(text: str, told: str) -> None:
+def test_deceptive_text_is_marked(text: str, expected: str) -> None:
     (warning, *_) = confusable_texts({"deep": [{"to": text}]})
-    assert warning.startswith("deep.to: ") and told in warning
+    assert warning.startswith("deep.to: ") and expected in warning
     assert confusable_texts({text: 1}), "a name deceives too"
 
 
@@ -115,7 +115,7 @@ def test_the_executed_call_is_the_one_shown(tmp_path: Path, given: dict[str, Any
         assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2066-\u2069]", done.output)
         return done.stdout
 
-    async def story() -> None:
+    async def check() -> None:
         store = await open_store(url)
         ops = Operations(store, tenant="default", actor=Actor("ana", frozenset({"finance"}), ("finance",)),
                          workflows={"shown-transfer": transfers})  # fmt: skip
@@ -148,7 +148,7 @@ def test_the_executed_call_is_the_one_shown(tmp_path: Path, given: dict[str, Any
         assert [given] == PAID and json.loads(effect.args) == {"given": given}
         await store.close()
 
-    asyncio.run(story())
+    asyncio.run(check())
 
 
 def test_there_is_no_csv() -> None:

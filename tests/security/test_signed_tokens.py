@@ -78,17 +78,17 @@ def test_only_people_are_people(issuer: Issuer) -> None:
     assert not read(issuer, token(), person_claim="").person
     assert not read(issuer, token(**{"": True}), person_claim="").person, "nor by a claim without a name"
     null = raw(HEAD, json.dumps({**claims(), "person": None}).encode())
-    for told in [token(person=None), null, token(person=False), token(act={"sub": "bot"}),
+    for text in [token(person=None), null, token(person=False), token(act={"sub": "bot"}),
                  token(roles=["approver", "agent"]), token(roles=["worker", "finance"])]:  # fmt: skip
-        found = read(issuer, told)
-        assert not found.person and not found.actor().person, told
+        found = read(issuer, text)
+        assert not found.person and not found.actor().person, text
 
 
 @pytest.mark.req("GATE-2")
 def test_a_person_claim_that_is_neither_true_nor_false_refuses_the_token(
     issuer: Issuer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def story() -> None:
+    async def check() -> None:
         door = authenticator(issuer.settings(), SystemClock())
         for value in ("False", "No", "null", "off", "", "true", "yes", "ana@corp.example", 1, 0, 1.0, [], [True], {}):
             caplog.clear()
@@ -97,7 +97,7 @@ def test_a_person_claim_that_is_neither_true_nor_false_refuses_the_token(
             assert caught.value.refusal == "claims" and "person is neither true nor false" in caught.value.why, value
             assert "auth.person_claim" in caplog.text, value
 
-    asyncio.run(story())
+    asyncio.run(check())
 
 
 @pytest.mark.req("GATE-2", "RUN-5")
@@ -330,7 +330,7 @@ def test_an_endless_answer_of_the_issuer_is_dropped(monkeypatch: pytest.MonkeyPa
     """Slow bytes: the whole fetch has a time limit, too."""
     monkeypatch.setattr(signed_tokens, "FETCH_S", 0.3)
 
-    async def story() -> None:
+    async def check() -> None:
         left = asyncio.Event()
 
         async def dribble(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -352,7 +352,7 @@ def test_an_endless_answer_of_the_issuer_is_dropped(monkeypatch: pytest.MonkeyPa
         await left.wait()
         server.close()
 
-    asyncio.run(story())
+    asyncio.run(check())
 
 
 # --- rotation ------------------------------------------------------------------------------------
@@ -378,7 +378,7 @@ def fetched(door: Credentials) -> bool:
 def test_a_new_key_is_found_and_a_revoked_one_stops_within_five_minutes(issuer: Issuer) -> None:
     clock = VirtualClock()
 
-    async def story() -> None:
+    async def check() -> None:
         door = authenticator(issuer.settings(), clock)
         old, new = bearer(token()), bearer(token(RSA_KEYS[1], kid="k1"))
         for _ in range(50):
@@ -398,7 +398,7 @@ def test_a_new_key_is_found_and_a_revoked_one_stops_within_five_minutes(issuer: 
             await door.authenticate(old, "192.0.2.1")
         assert (await door.authenticate(new, "192.0.2.1")).name == "ana"
 
-    asyncio.run(story())
+    asyncio.run(check())
 
 
 @pytest.mark.req("GATE-2")
@@ -406,7 +406,7 @@ def test_a_revoked_key_stops_without_traffic(issuer: Issuer) -> None:
     """The first token after a pause must not have to wait for a fetch."""
     clock = VirtualClock()
 
-    async def story() -> None:
+    async def check() -> None:
         door = authenticator(issuer.settings(), clock)
         await door.authenticate(bearer(token()), "192.0.2.1")
         issuer.keys = [public("k1", RSA_KEYS[1])]
@@ -421,14 +421,14 @@ def test_a_revoked_key_stops_without_traffic(issuer: Issuer) -> None:
         await clock.advance(LIFETIME_MS)
         assert issuer.fetches == before, "an idle service fetches no keys"
 
-    asyncio.run(story())
+    asyncio.run(check())
 
 
 @pytest.mark.req("GATE-2")
 def test_a_hanging_issuer_delays_no_known_key(issuer: Issuer) -> None:
     clock = VirtualClock()
 
-    async def story() -> None:
+    async def check() -> None:
         door = authenticator(issuer.settings(), clock)
         good = bearer(token())
         await door.authenticate(good, "192.0.2.1")
@@ -447,11 +447,11 @@ def test_a_hanging_issuer_delays_no_known_key(issuer: Issuer) -> None:
         issuer.answers.set()
         assert (await unknown).name == "ana"
 
-    asyncio.run(story())
+    asyncio.run(check())
 
 
 def test_a_disconnecting_caller_does_not_cancel_the_fetch(issuer: Issuer) -> None:
-    async def story() -> None:
+    async def check() -> None:
         door = authenticator(issuer.settings(), SystemClock())
         issuer.answers.clear()
         first, second = (asyncio.create_task(door.authenticate(bearer(token()), "192.0.2.1")) for _ in range(2))
@@ -461,14 +461,14 @@ def test_a_disconnecting_caller_does_not_cancel_the_fetch(issuer: Issuer) -> Non
         issuer.answers.set()
         assert (await second).name == "ana" and issuer.fetches == 1
 
-    asyncio.run(story())
+    asyncio.run(check())
 
 
 @pytest.mark.req("GATE-2")
 def test_an_unreachable_issuer_is_trusted_for_fifteen_minutes(issuer: Issuer) -> None:
     clock = VirtualClock()
 
-    async def story() -> None:
+    async def check() -> None:
         door = authenticator(issuer.settings(), clock)
         good = bearer(token())
         await door.authenticate(good, "192.0.2.1")
@@ -490,7 +490,7 @@ def test_an_unreachable_issuer_is_trusted_for_fifteen_minutes(issuer: Issuer) ->
         await clock.advance(COOLDOWN_MS)
         await door.authenticate(good, "192.0.2.1")
 
-    asyncio.run(story())
+    asyncio.run(check())
 
 
 @pytest.mark.parametrize(
@@ -512,7 +512,7 @@ def test_an_invalid_key_set_is_refused(issuer: Issuer, status: int, body: bytes,
 def test_a_flood_of_unknown_key_ids_causes_one_fetch(issuer: Issuer) -> None:
     clock = VirtualClock()
 
-    async def story() -> None:
+    async def check() -> None:
         door = authenticator(issuer.settings(), clock)
         await door.authenticate(bearer(token()), "192.0.2.1")
         await clock.advance(COOLDOWN_MS)
@@ -521,7 +521,7 @@ def test_a_flood_of_unknown_key_ids_causes_one_fetch(issuer: Issuer) -> None:
         assert all(isinstance(answer, Unauthenticated) for answer in answers)
         assert issuer.fetches == 2
 
-    asyncio.run(story())
+    asyncio.run(check())
 
 
 # --- those who guess -----------------------------------------------------------------------------
@@ -539,7 +539,7 @@ async def refusals(door: Credentials, texts: Iterable[str]) -> list[type[Excepti
 def test_a_lock_out_spares_tokens_with_a_valid_signature(issuer: Issuer) -> None:
     """Another caller behind the same proxy guesses. JWTs are renewed often, so they cannot be remembered."""
 
-    async def story() -> None:
+    async def check() -> None:
         door = authenticator(issuer.settings(), SystemClock())
         kinds = await refusals(door, [token(RSA_KEYS[1], x=n) for n in range(MOST + 5)])
         assert [issubclass(kind, Unauthenticated) for kind in kinds] == [True] * MOST + [False] * 5
@@ -550,7 +550,7 @@ def test_a_lock_out_spares_tokens_with_a_valid_signature(issuer: Issuer) -> None
         assert caught.value.refusal == "token_expired", "an expired token is reported as expired"
         assert await refusals(door, ["olt_guess", token(RSA_KEYS[1])]) == [TooManyFailures] * 2
 
-    asyncio.run(story())
+    asyncio.run(check())
 
 
 @pytest.mark.req("GATE-2")
@@ -565,21 +565,21 @@ def test_a_lock_out_spares_tokens_with_a_valid_signature(issuer: Issuer) -> None
 def test_a_token_that_cannot_be_invented_is_not_a_guess(issuer: Issuer, wrong: dict[str, Any]) -> None:
     """A changed key, a clock that is ahead, or wrong settings must not lock people out."""
 
-    async def story() -> None:
+    async def check() -> None:
         door = authenticator(issuer.settings(), SystemClock())
         kinds = await refusals(door, [token(**wrong)] * (2 * MOST))
         assert all(issubclass(kind, Unauthenticated) for kind in kinds)
         assert (await door.authenticate(bearer(token()), "192.0.2.1")).name == "ana"
 
-    asyncio.run(story())
+    asyncio.run(check())
 
 
 def test_concurrent_tokens_cause_one_fetch() -> None:
     with serving() as issuer:
 
-        async def story() -> None:
+        async def check() -> None:
             door = authenticator(issuer.settings(), SystemClock())
             await asyncio.gather(*(door.authenticate(bearer(token()), "192.0.2.1") for _ in range(50)))
 
-        asyncio.run(story())
+        asyncio.run(check())
         assert issuer.fetches == 1

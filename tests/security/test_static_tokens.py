@@ -147,7 +147,7 @@ def test_every_hash_is_compared_in_full(monkeypatch: pytest.MonkeyPatch) -> None
 def test_only_the_guessing_address_is_locked_out() -> None:
     clock = VirtualClock()
 
-    async def story() -> None:
+    async def check() -> None:
         credentials = door(clock)
         await credentials.authenticate(f"Bearer {BOT}", "192.0.2.1")
         kinds = [await fail(credentials, "192.0.2.1") for _ in range(MOST + 5)]
@@ -160,7 +160,7 @@ def test_only_the_guessing_address_is_locked_out() -> None:
         await clock.advance(LOCK_MS)
         assert (await credentials.authenticate(f"Bearer {ANA}", "192.0.2.1")).name == "ana@corp"
 
-    asyncio.run(story())
+    asyncio.run(check())
 
 
 async def locked_out(credentials: Credentials) -> None:
@@ -171,7 +171,7 @@ async def locked_out(credentials: Credentials) -> None:
 def test_a_recently_valid_token_is_accepted_from_a_locked_address() -> None:
     clock = VirtualClock()
 
-    async def story() -> None:
+    async def check() -> None:
         credentials = door(clock)
         await credentials.authenticate(f"Bearer {ANA}", "192.0.2.2")
         await locked_out(credentials)
@@ -181,7 +181,7 @@ def test_a_recently_valid_token_is_accepted_from_a_locked_address() -> None:
         await locked_out(credentials)
         assert await fail(credentials, "192.0.2.1", ANA) is TooManyFailures
 
-    asyncio.run(story())
+    asyncio.run(check())
 
 
 def test_an_expired_token_is_reported_as_expired_from_a_locked_address() -> None:
@@ -189,7 +189,7 @@ def test_an_expired_token_is_reported_as_expired_from_a_locked_address() -> None
     until = datetime.fromtimestamp(clock.wall() / 1000 // 86_400 * 86_400 + 86_400, UTC)
     token, line = new_token("ana", tenant="acme", roles=[], person=True, until=until)
 
-    async def story() -> None:
+    async def check() -> None:
         credentials = door(clock, line)
         await clock.advance(int(until.timestamp() * 1000) - clock.wall() - 1000)
         await credentials.authenticate(f"Bearer {token}", "192.0.2.1")
@@ -199,7 +199,7 @@ def test_an_expired_token_is_reported_as_expired_from_a_locked_address() -> None
         assert await fail(credentials, "192.0.2.1", token) is Unauthenticated
         assert await fail(credentials, "192.0.2.1") is TooManyFailures
 
-    asyncio.run(story())
+    asyncio.run(check())
 
 
 def test_in_a_full_bucket_the_address_that_failed_longest_ago_is_forgotten() -> None:
@@ -226,7 +226,7 @@ def test_processes_with_a_shared_file_count_together() -> None:
     one, two = (authenticator(AuthSettings(tokens=SecretStr(LINES)), clock, shared=fd) for _ in range(2))
     alone = door(clock)
 
-    async def story() -> None:
+    async def check() -> None:
         await one.authenticate(f"Bearer {ANA}", "192.0.2.1")
         kinds = [await fail(each, "192.0.2.1") for _ in range(MOST) for each in (one, two)]
         assert kinds == [Unauthenticated] * MOST + [TooManyFailures] * MOST
@@ -235,7 +235,7 @@ def test_processes_with_a_shared_file_count_together() -> None:
             assert await fail(each, "192.0.2.1", BOT) is TooManyFailures
         assert await fail(alone, "192.0.2.1") is Unauthenticated
 
-    asyncio.run(story())
+    asyncio.run(check())
     os.close(fd)
 
 
@@ -293,14 +293,14 @@ def test_expired_and_missing_tokens_are_not_guesses() -> None:
     clock = VirtualClock()
     token, line = new_token("old", tenant="acme", roles=[], person=True, until=datetime(2020, 1, 1, tzinfo=UTC))
 
-    async def story() -> None:
+    async def check() -> None:
         credentials = door(clock, f"{LINES}\n{line}")
         for _ in range(3 * MOST):
             assert await fail(credentials, "192.0.2.1", token) is Unauthenticated
             with pytest.raises(Unauthenticated):
                 await credentials.authenticate("", "192.0.2.1")
 
-    asyncio.run(story())
+    asyncio.run(check())
 
 
 def locked(failures: Failures) -> int:

@@ -15,7 +15,7 @@ from outlast.runtime.in_process import worker_of
 from outlast.runtime.operations import Operations
 from outlast.runtime.port import Actor
 from outlast.runtime.stores import open_store
-from tests.security.flows import ears
+from tests.security.flows import listeners
 
 
 class Bomb:
@@ -29,14 +29,14 @@ class Bomb:
 
 
 def test_a_store_is_readable_by_its_owner_only(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def check() -> None:
         store = await open_store(f"sqlite:{tmp_path}/outlast.db")
-        await Operations(store, tenant="t", actor=Actor("ana"), workflows={"ear": ears}).start("ear", {})
+        await Operations(store, tenant="t", actor=Actor("ana"), workflows={"listener": listeners}).start("listener", {})
         modes = readable_by(tmp_path)
         await store.close()
         assert len(modes) >= 3 and set(modes.values()) == {0o600}, modes
 
-    asyncio.run(story())
+    asyncio.run(check())
 
 
 def readable_by(folder: Path) -> dict[str, int]:
@@ -55,17 +55,17 @@ def test_stored_data_never_becomes_code(tmp_path: Path, form: str, column: str) 
 
     async def plant() -> str:
         store = await open_store(f"sqlite:{file}")
-        ops = Operations(store, tenant="t", actor=Actor("ana"), workflows={"ear": ears})
-        run = (await ops.start("ear", {})).run
+        ops = Operations(store, tenant="t", actor=Actor("ana"), workflows={"listener": listeners})
+        run = (await ops.start("listener", {})).run
         await store.close()
         return run
 
     async def look(run: str) -> None:
         store = await open_store(f"sqlite:{file}")
-        ops = Operations(store, tenant="t", actor=Actor("ana"), workflows={"ear": ears})
+        ops = Operations(store, tenant="t", actor=Actor("ana"), workflows={"listener": listeners})
         looks = [ops.full_history(run), ops.explain(run), export(ops, run), Fsck(store, chain=True).look()]
         await asyncio.gather(*looks, return_exceptions=True)
-        worker = worker_of(store, [ears])
+        worker = worker_of(store, [listeners])
         task = asyncio.create_task(worker.run())
         for _ in range(200):
             if (await ops.run(run)).epoch and not (await ops.run(run)).owner:

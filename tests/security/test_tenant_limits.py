@@ -18,7 +18,7 @@ def test_each_tenant_has_its_own_slots(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "AT_ONCE", 2)
     monkeypatch.setattr(module, "WAITING", 3)
 
-    async def story() -> None:
+    async def check() -> None:
         turns, go, begun = TenantLimits(), asyncio.Event(), list[str]()
 
         async def one(tenant: str) -> None:
@@ -43,7 +43,7 @@ def test_each_tenant_has_its_own_slots(monkeypatch: pytest.MonkeyPatch) -> None:
         await asyncio.gather(*tasks[1:4], other)
         assert begun.count("acme") == 4 and not turns._tenants, "nothing is kept of who asks nothing"
 
-    asyncio.run(story())
+    asyncio.run(check())
 
 
 def body(size: int) -> Callable[[], Awaitable[int]]:
@@ -59,7 +59,7 @@ def test_slow_bodies_delay_only_their_tenant(monkeypatch: pytest.MonkeyPatch) ->
     """A request counts before its body is read. Once, a tenant held every connection with missing bodies."""
     monkeypatch.setattr(module, "AT_ONCE", 2)
 
-    async def story() -> None:
+    async def check() -> None:
         turns, come = TenantLimits(3), asyncio.Event()
 
         async def slow() -> int:
@@ -80,14 +80,14 @@ def test_slow_bodies_delay_only_their_tenant(monkeypatch: pytest.MonkeyPatch) ->
         await asyncio.gather(*tasks)
         assert not turns._tenants
 
-    asyncio.run(story())
+    asyncio.run(check())
 
 
 def test_waiting_bodies_of_a_tenant_have_a_size_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """A thousand bodies of a megabyte would be a gigabyte of one tenant. A single large body is allowed."""
     monkeypatch.setattr(module, "BODIES_BYTES", 10)
 
-    async def story() -> None:
+    async def check() -> None:
         turns = TenantLimits()
         async with turns.of("acme", body(6)):
             with pytest.raises(Busy):
@@ -101,7 +101,7 @@ def test_waiting_bodies_of_a_tenant_have_a_size_limit(monkeypatch: pytest.Monkey
             pass
         assert not turns._tenants
 
-    asyncio.run(story())
+    asyncio.run(check())
 
 
 @pytest.mark.req("RUN-5")
@@ -118,7 +118,7 @@ def test_a_flood_is_answered_completely_and_another_tenant_promptly(
     def flood(n: int) -> None:
         with service.client("starter") as client:
             while not stop.is_set():
-                answer = client.post("/v1/workflows/ear/runs", json={"input": {}})
+                answer = client.post("/v1/workflows/listener/runs", json={"input": {}})
                 answers[answer.status_code] += 1
                 if answer.status_code == 429:
                     assert int(answer.headers["Retry-After"]) >= 1 and answer.json()["code"] == "OUT-414"

@@ -10,7 +10,7 @@ from outlast.core.rows import APPROVAL, EFFECT, RUN, WAIT, Approval, Effect, Run
 from outlast.core.run_columns import Attention, attention_of, rearmed
 from outlast.engine import approvals, commands
 from outlast.errors import Conflict, NotFound, OutlastError, StoreError
-from tests.simulation.ground import QUIET, Ground
+from tests.simulation.environment import QUIET, Environment
 from tests.simulation.loop import SECOND, Proc
 from tests.simulation.receivers import Receivers
 from tests.simulation.scenarios import SCENARIOS
@@ -23,33 +23,33 @@ ROUND_MS = 45 * SECOND  # how often the operators look at what waits for them
 class People:
     """Approvers and operators of a seed."""
 
-    def __init__(self, ground: Ground, receivers: Receivers, runs: list[str]) -> None:
-        self.ground = ground
+    def __init__(self, env: Environment, receivers: Receivers, runs: list[str]) -> None:
+        self.env = env
         self.receivers = receivers
         self.runs = runs
-        self.store: Any = Wire(ground, Proc("people", 99))
+        self.store: Any = Wire(env, Proc("people", 99))
         self.signals = 0
         self.acknowledged: set[tuple[str, str]] = set()  # signals whose sender got True
         self._answered: dict[tuple[str, str], int] = {}
 
     def begin(self) -> None:
-        self.ground.later(ROUND_MS, self._go_round)
+        self.env.later(ROUND_MS, self._go_round)
 
     def _try(self, what: Coroutine[Any, Any, Any]) -> None:
-        self.ground.do(self._guarded(what))
+        self.env.do(self._guarded(what))
 
     async def _guarded(self, what: Coroutine[Any, Any, Any]) -> None:
         try:
             await what
         except (Conflict, NotFound, StoreError) as error:
-            self.ground.say("is told: %s", error)
+            self.env.say("is told: %s", error)
         except OutlastError as error:
-            self.ground.fail(f"a person was told {error!r}")
+            self.env.fail(f"a person was told {error!r}")
 
     # --- approvals -------------------------------------------------------------------------------
     def asked(self, approval: Approval) -> None:
         """Schedule decisions about a pending approval, or none."""
-        dice, left = self.ground.dice, approval.within_until - approval.asked_at
+        dice, left = self.env.dice, approval.within_until - approval.asked_at
         if dice.happens("decided_at_expiry", 0.5):
             wait = left + dice.choice((-1, 0, 1))
         elif dice.happens("decided_late", 0.3):
@@ -58,28 +58,28 @@ class People:
             return
         else:
             wait = dice.span(1, left)
-        self.ground.later(wait, self._decide_soon, approval.id, "ann")
+        self.env.later(wait, self._decide_soon, approval.id, "ann")
         if dice.happens("decided_twice", 0.5):
-            self.ground.later(wait + dice.choice((0, 0, 1, SECOND)), self._decide_soon, approval.id, "bob")
+            self.env.later(wait + dice.choice((0, 0, 1, SECOND)), self._decide_soon, approval.id, "bob")
 
     def _decide_soon(self, approval: str, by: str) -> None:
         self._try(self._decide(approval, by))
 
     async def _decide(self, approval: str, by: str) -> None:
         row = await commands.find_approval(self.store, TENANT, approval)
-        draw = self.ground.dice.rng.random()
+        draw = self.env.dice.rng.random()
         verb: Any = "again" if row.again and draw < 0.2 else "reject" if draw > 0.9 else "approve"
         chosen = json.loads(row.plans)[0]["digest"]
-        self.ground.say("%s: %s %s", by, verb, approval)
+        self.env.say("%s: %s %s", by, verb, approval)
         await approvals.decide_approval(
             self.store, row, verb=verb, chosen=chosen, by=by, claims=["boss"], reason="because"
         )
-        self.ground.say("%s was told that %s is decided", by, approval)
+        self.env.say("%s was told that %s is decided", by, approval)
 
     # --- signals ---------------------------------------------------------------------------------
     def waits(self, wait: Wait) -> None:
         """Schedule signals for a declared wait, or none."""
-        dice = self.ground.dice
+        dice = self.env.dice
         if wait.kind == "sleep":
             return
         left = max(wait.deadline - self._business(), 1)
@@ -87,13 +87,13 @@ class People:
             at_end = dice.happens("signal_at_deadline", 0.5)
             ms = left + dice.choice((-1, 0, 1)) if at_end else dice.span(1, left + 5 * SECOND)
             self.signals += 1
-            self.ground.later(ms, self._signal_soon, wait.run, wait.name, self.signals)
+            self.env.later(ms, self._signal_soon, wait.run, wait.name, self.signals)
             if dice.happens("signal_twice", 0.5):
-                self.ground.later(ms + dice.choice((0, 1, 5 * SECOND)), self._signal_soon, wait.run, wait.name,
+                self.env.later(ms + dice.choice((0, 1, 5 * SECOND)), self._signal_soon, wait.run, wait.name,
                                   self.signals)  # fmt: skip
 
     def _business(self) -> int:
-        return self.ground.core.now().business
+        return self.env.core.now().business
 
     def _signal_soon(self, run: str, name: str, n: int) -> None:
         self._try(self._signal(run, name, n))
@@ -102,56 +102,56 @@ class People:
         left = await commands.signal(
             self.store, tenant=TENANT, run=run, name=name, payload={"n": n}, actor="sue", signal_id=f"s{n}"
         )
-        self.ground.say("signal %s s%d to %s: %s", name, n, run, "left" if left else "was there")
+        self.env.say("signal %s s%d to %s: %s", name, n, run, "left" if left else "was there")
         self.acknowledged.add((run, f"s{n}"))
 
     # --- cancels and clocks ------------------------------------------------------------------------
     def cancel_some(self) -> None:
         """Cancel a random run."""
-        run = self.ground.dice.choice(self.runs)
-        self.ground.say("somebody cancels %s", run)
+        run = self.env.dice.choice(self.runs)
+        self.env.say("somebody cancels %s", run)
         self._try(commands.cancel(self.store, tenant=TENANT, run=run, actor="sue", reason="no longer needed"))
 
     def skip_clock(self) -> None:
         """Skip business time to the next deadline, one ms beside it, or a random instant."""
-        core, dice = self.ground.core, self.ground.dice
+        core, dice = self.env.core, self.env.dice
         now, mapping = core.now(), core.mapping()
         rows = [r for r in core.rows.under(APPROVAL, ()) if isinstance(r, Approval)]
         ends = [r.within_until - now.business for r in rows if r.status is ApprovalStatus.PENDING]
         waits = [r for r in core.rows.under(WAIT, ()) if isinstance(r, Wait)]
         ends += [w.deadline - now.business for w in waits if w.status is WaitStatus.OPEN and w.deadline]
         ms = dice.near([end for end in ends if end > 0], SECOND, 100 * SECOND)
-        self.ground.say("business time skips %d ms", ms)
+        self.env.say("business time skips %d ms", ms)
         ahead = mapping._replace(base_real=now.real, base_business=now.business + ms)
         self._try(self.store.set_mapping(ahead, rearmed))
 
     # --- attention -------------------------------------------------------------------------------
     def flagged(self, run: Run) -> None:
         """Answer the attention of a run."""
-        dice = self.ground.dice
+        dice = self.env.dice
         for each in attention_of(run):
             boundary: tuple[int, ...] = ()
             if each.reason is Reason.EFFECT_UNCERTAIN:
                 effect = self._effect(run, each)
-                quiet = effect.settle_after - self.ground.now() if effect is not None else 0
+                quiet = effect.settle_after - self.env.now() if effect is not None else 0
                 if quiet > 0 and dice.happens("resolved_at_quiet", 0.7):
-                    self.ground.later(quiet + dice.choice((-1, 0, 1)), self._answer_soon, run.run, each, True)
+                    self.env.later(quiet + dice.choice((-1, 0, 1)), self._answer_soon, run.run, each, True)
                     continue
                 if quiet > 0 and dice.happens("operator_early", 0.5):
-                    self.ground.later(dice.span(1, quiet), self._answer_soon, run.run, each, True)
+                    self.env.later(dice.span(1, quiet), self._answer_soon, run.run, each, True)
                     continue
                 boundary = (max(quiet, 0),)
-            self.ground.later(dice.near(boundary, SECOND, 90 * SECOND), self._answer_soon, run.run, each, False)
+            self.env.later(dice.near(boundary, SECOND, 90 * SECOND), self._answer_soon, run.run, each, False)
 
     def _effect(self, run: Run, each: Attention) -> Effect | None:
-        row = self.ground.core.rows.get(EFFECT, (run.tenant, run.run, each.visit, each.key))
+        row = self.env.core.rows.get(EFFECT, (run.tenant, run.run, each.visit, each.key))
         return row if isinstance(row, Effect) else None
 
     def _answer_soon(self, run: str, each: Attention, no: bool) -> None:
         self._try(self._answer(run, each, no))
 
     async def _answer(self, name: str, each: Attention, no: bool) -> None:
-        run = self.ground.core.rows.get(RUN, (TENANT, name))
+        run = self.env.core.rows.get(RUN, (TENANT, name))
         assert isinstance(run, Run)
         if is_over(run) or each.reason not in [a.reason for a in attention_of(run)]:
             return
@@ -164,7 +164,7 @@ class People:
         place = (name, each.reason.value)
         times = self._answered[place] = self._answered.get(place, 0) + 1
         choice = self._choice(each.reason, times)
-        self.ground.say("the operator answers %s of %s: %s", each.reason.value, name, choice.value)
+        self.env.say("the operator answers %s of %s: %s", each.reason.value, name, choice.value)
         if choice is Choice.CONTINUE:
             await commands.continue_run(self.store, tenant=TENANT, run=name, actor="op", reason="looked into it")
             return
@@ -193,11 +193,11 @@ class People:
         done = self.receivers.executed.get(idempotency_key(effect.tenant, effect.run, effect.visit, effect.key))
         if done:
             verb, response = "happened", json.dumps(done[-1].response).encode()
-        elif self.ground.now() < effect.settle_after and not no:
+        elif self.env.now() < effect.settle_after and not no:
             return  # the next round
         else:
-            verb, response = "give_up" if self.ground.dice.rng.random() < 0.2 and not no else "did_not_happen", None
-        self.ground.say("the operator: %s %s", effect.key, verb)
+            verb, response = "give_up" if self.env.dice.rng.random() < 0.2 and not no else "did_not_happen", None
+        self.env.say("the operator: %s %s", effect.key, verb)
         await commands.resolve_effect(
             self.store,
             effect,
@@ -210,13 +210,13 @@ class People:
     async def _undo_failed(self, run: Run, each: Attention) -> None:
         """Let a failed undo be tried again, or answer that it is done, from the receiver's records."""
         undo = self._effect(run, each)
-        if undo is None or self.ground.now() < undo.settle_after:
+        if undo is None or self.env.now() < undo.settle_after:
             return  # the next round
         key = idempotency_key(undo.tenant, undo.run, undo.visit, undo.key)
         times = self._answered[run.run, key] = self._answered.get((run.run, key), 0) + 1
         by_hand = self.receivers.executed.get(key) or times > 3
         choice = Choice.DONE_BY_HAND if by_hand else Choice.RETRY
-        self.ground.say("the operator answers undo_failed of %s %s: %s", run.run, each.key, choice.value)
+        self.env.say("the operator answers undo_failed of %s %s: %s", run.run, each.key, choice.value)
         await commands.resolve_attention(
             self.store, tenant=TENANT, run=run.run, reason=each.reason, choice=choice, actor="op", text="asked them",
             key=each.key,
@@ -225,19 +225,19 @@ class People:
     # --- the round -------------------------------------------------------------------------------
     def _go_round(self) -> None:
         """Check all waiting runs again, so that no run is forgotten."""
-        for run in self.ground.core.rows.under(RUN, (TENANT,)):
+        for run in self.env.core.rows.under(RUN, (TENANT,)):
             assert isinstance(run, Run)
             if is_over(run):
                 continue
             for each in attention_of(run):
                 if run.owner == "" or each.reason in OVERLAY_ONLY:
                     self._answer_soon(run.run, each, False)
-        if not self.ground.dice.storm:
-            for row in self.ground.core.rows.under(APPROVAL, (TENANT,)):
+        if not self.env.dice.storm:
+            for row in self.env.core.rows.under(APPROVAL, (TENANT,)):
                 assert isinstance(row, Approval)
                 if row.status is ApprovalStatus.PENDING:
                     self._decide_soon(row.id, "cas")
-        self.ground.later(ROUND_MS, self._go_round)
+        self.env.later(ROUND_MS, self._go_round)
 
 
 def allowed(workflow: str, reason: Reason) -> bool:

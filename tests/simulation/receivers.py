@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import Any, Final, NamedTuple
 
 from outlast.flow import DidNotHappen, Happened, NotSent, Perhaps, Refused, RetryLater, Unknown, this_call
-from tests.simulation.ground import IN_THE_AIR, LIVE, QUIET, Ground
+from tests.simulation.environment import IN_THE_AIR, LIVE, QUIET, Environment
 from tests.simulation.loop import SECOND
 
 WINDOW: Final = 150 * SECOND  # how long the receiver of `resend` remembers a key
@@ -41,8 +41,8 @@ class Execution(NamedTuple):
 class Receivers:
     """All receivers of a seed, and their records."""
 
-    def __init__(self, ground: Ground) -> None:
-        self.ground = ground
+    def __init__(self, env: Environment) -> None:
+        self.env = env
         self.executed: dict[str, list[Execution]] = {}
         self.modes: dict[str, str] = {}
         self.longest_air: dict[str, int] = {}
@@ -54,18 +54,18 @@ class Receivers:
     # --- in the caller's process -----------------------------------------------------------------
     async def call(self, mode: str, what: str, **args: Any) -> str:
         """Receive one attempt of an activity. Raises the exceptions that an HTTP client would."""
-        ground, dice = self.ground, self.ground.dice
+        env, dice = self.env, self.env.dice
         key = this_call().idempotency_key
         self.modes[key] = mode
-        checked_at = ground.loop.now
-        ground.say("calls %s %s", key, args)
+        checked_at = env.loop.now
+        env.say("calls %s %s", key, args)
         args["what"] = what
         self.on_send(key, args)
         if dice.happens("stuck_before_sending", 0.2):
             await asyncio.sleep(dice.span(10, 5 * SECOND) / SECOND)
         if dice.happens("refused_connection", 0.3):
             raise NotSent("connection refused")
-        request = Request(key, mode, what, args, checked_at, ground.loop.create_future())
+        request = Request(key, mode, what, args, checked_at, env.loop.create_future())
         self._send(request)
         if mode == "repeat" and dice.happens("delivered_twice", 0.3):
             self._send(request._replace(reply=None))
@@ -73,29 +73,29 @@ class Receivers:
         return await request.reply
 
     def _send(self, request: Request) -> None:
-        dice = self.ground.dice
+        dice = self.env.dice
         late = dice.happens("acts_late", 0.3)
         ms = dice.near(LATE_AT, 5 * SECOND, 45 * SECOND) if late else self._latency()
         self.flying += 1
-        self.ground.later(ms, self._arrive, request)
+        self.env.later(ms, self._arrive, request)
 
     def _latency(self) -> int:
-        dice = self.ground.dice
+        dice = self.env.dice
         return dice.span(1, 3 * SECOND) if dice.rng.random() < dice.latency else 0
 
     async def find(self, what: str) -> Happened[str] | DidNotHappen | Unknown:
         """Answer a reconcile."""
-        ground = self.ground
+        env = self.env
         key = this_call().idempotency_key
-        answer = ground.loop.create_future()
-        ground.later(self._latency(), self._answer_find, key, answer)
+        answer = env.loop.create_future()
+        env.later(self._latency(), self._answer_find, key, answer)
         found: Happened[str] | DidNotHappen | Unknown = await answer
-        ground.say("asked about %s: %s", key, found)
+        env.say("asked about %s: %s", key, found)
         return found
 
     # --- at the receiver -----------------------------------------------------------------------------
     def _answer_find(self, key: str, answer: "asyncio.Future[Any]") -> None:
-        if self.ground.dice.happens("cannot_tell", 0.4):
+        if self.env.dice.happens("cannot_tell", 0.4):
             found: Any = Unknown("ask me later")
         else:
             done = self.executed.get(key)
@@ -105,8 +105,8 @@ class Receivers:
 
     def _arrive(self, request: Request) -> None:
         self.flying -= 1
-        ground, dice = self.ground, self.ground.dice
-        now = ground.loop.now
+        env, dice = self.env, self.env.dice
+        now = env.loop.now
         air = now - request.checked_at
         self.longest_air[request.key] = max(air, self.longest_air.get(request.key, 0))
         remembered = self._answers.get(request.key) if request.mode == "repeat" else None
@@ -118,7 +118,7 @@ class Receivers:
         how = dice.one_of(BEHAVIOURS) if dice.storm and dice.rng.random() < 0.35 else ""
         if how:
             dice.fired[how] += 1
-        ground.say("reaches the receiver: %s %s", request.key, how)
+        env.say("reaches the receiver: %s %s", request.key, how)
         if how == "says_no":
             no = Refused("no", "not today")
             if request.mode == "repeat":
@@ -141,7 +141,7 @@ class Receivers:
 
     def _reply(self, request: Request, answer: str | Exception) -> None:
         if request.reply is not None:
-            self.ground.later(self._latency(), _answer, request.reply, answer)
+            self.env.later(self._latency(), _answer, request.reply, answer)
 
 
 def _answer(reply: "asyncio.Future[str]", answer: str | Exception) -> None:

@@ -14,7 +14,7 @@ from outlast.core.run_columns import waiting_of
 from outlast.engine import commands, compatibility
 from outlast.engine import worker as worker_module
 from outlast.errors import StoreError
-from tests.simulation.ground import LIVE, Ground
+from tests.simulation.environment import LIVE, Environment
 from tests.simulation.loop import PROC, SECOND, Killed, Spins
 from tests.simulation.people import TENANT, People
 from tests.simulation.receivers import Receivers
@@ -44,45 +44,45 @@ class Game:
     """One seed from its start to its end."""
 
     def __init__(self, seed: int) -> None:
-        ground = self.ground = Ground(seed)
-        dice = ground.dice
-        self.receivers = At.world = Receivers(ground)
+        env = self.env = Environment(seed)
+        dice = env.dice
+        self.receivers = At.world = Receivers(env)
         self.kinds = [dice.choice(list(SCENARIOS.values())) for _ in range(dice.choice((1, 1, 2, 3)))]
         self.runs = [f"r{i + 1}" for i in range(len(self.kinds))]
-        self.people = People(ground, self.receivers, self.runs)
-        self.workers = Workers(ground, [each.workflow for each in SCENARIOS.values()])
-        self.watch = Watch(ground, self.receivers, self.people)
+        self.people = People(env, self.receivers, self.runs)
+        self.workers = Workers(env, [each.workflow for each in SCENARIOS.values()])
+        self.watch = Watch(env, self.receivers, self.people)
         self.workers.on_cancel = self.people.cancel_some
         self.workers.on_skip = self.people.skip_clock
         self._calm_since = 0
         self.keep_log = False
 
     def play(self) -> Played:
-        ground, dice = self.ground, self.ground.dice
+        env, dice = self.env, self.env.dice
         if len(self.runs) > 1 and dice.rng.random() < 0.4:
             for i in range(dice.choice((1, 2))):
-                ground.core.rows.put(SLOT, (TENANT, i), Slot(TENANT, i, 1, "", ""))
+                env.core.rows.put(SLOT, (TENANT, i), Slot(TENANT, i, 1, "", ""))
         self.workers.begin()
         self.people.begin()
         for run, kind in zip(self.runs, self.kinds, strict=True):
-            ground.do(self._start(run, kind.workflow))
-        ground.later(dice.span(STORM_MIN, STORM_MAX), self._calm)
-        ground.later(SECOND, self._look)
+            env.do(self._start(run, kind.workflow))
+        env.later(dice.span(STORM_MIN, STORM_MAX), self._calm)
+        env.later(SECOND, self._look)
         try:
-            ground.loop.drive()
-            if not ground.wrong:
+            env.loop.drive()
+            if not env.wrong:
                 self.watch.ask_fsck()
                 self.watch.at_the_end()
         except Spins as spins:
-            ground.wrong.append(f"spins: {spins}")
-        for context in ground.loop.broken:
+            env.wrong.append(f"spins: {spins}")
+        for context in env.loop.broken:
             error = context.get("exception")
             if error is not None and not isinstance(error, Killed | StoreError):
-                ground.wrong.append(f"engine: {context['message']}: {error!r}")
-        loop = ground.loop
+                env.wrong.append(f"engine: {context['message']}: {error!r}")
+        loop = env.loop
         return Played(
-            ground.seed, tuple(ground.wrong), loop.trace, loop.turns, loop.now, dict(dice.fired), tuple(ground.lines())
-            if ground.wrong or self.keep_log else ()
+            env.seed, tuple(env.wrong), loop.trace, loop.turns, loop.now, dict(dice.fired), tuple(env.lines())
+            if env.wrong or self.keep_log else ()
         )  # fmt: skip
 
     async def _start(self, run: str, workflow: Any) -> None:
@@ -91,33 +91,33 @@ class Game:
                 await commands.start(self.people.store, workflow, {}, tenant=TENANT, actor="me", run=run, key=run)
                 return
             except StoreError as error:
-                self.ground.say("could not start %s: %s", run, error)
-                self.ground.later(SECOND, self.ground.do, self._start(run, workflow))
+                self.env.say("could not start %s: %s", run, error)
+                self.env.later(SECOND, self.env.do, self._start(run, workflow))
                 return
 
     def _calm(self) -> None:
         """End all faults and repair the processes."""
-        if self.ground.dice.storm:
-            self.ground.say("the storm is over")
-            self.ground.dice.storm = False
-            self._calm_since = self.ground.loop.now
+        if self.env.dice.storm:
+            self.env.say("the storm is over")
+            self.env.dice.storm = False
+            self._calm_since = self.env.loop.now
             self.workers.heal()
             self.watch.ask_fsck()
 
     def _look(self) -> None:
         """Check whether the seed is over or stuck."""
-        ground = self.ground
+        env = self.env
         if self.watch.ended == len(self.runs):
             self._calm()
             if not self.receivers.flying:
-                ground.later(AFTERMATH, self._over)
+                env.later(AFTERMATH, self._over)
                 return
-        elif not ground.dice.storm and ground.loop.now > self._calm_since + CALM_MAX:
-            ground.fail(f"I39: {'; '.join(map(_stuck, self.workers.unfinished()))}")
-        ground.later(5 * SECOND, self._look)
+        elif not env.dice.storm and env.loop.now > self._calm_since + CALM_MAX:
+            env.fail(f"I39: {'; '.join(map(_stuck, self.workers.unfinished()))}")
+        env.later(5 * SECOND, self._look)
 
     def _over(self) -> None:
-        self.ground.loop.over = True
+        self.env.loop.over = True
 
 
 def _stuck(run: Run) -> str:
@@ -128,14 +128,14 @@ def play(seed: int, lines: int = 0) -> Played:
     """Play one seed from the start; `lines`: number of log lines to keep."""
     game = Game(seed)
     if lines:
-        game.ground.log = deque(maxlen=lines)
+        game.env.log = deque(maxlen=lines)
         game.keep_log = True
     try:
         return game.play()
     finally:
         crash_points.hook = None
-        game.ground.loop.close()
-        PROC.set(game.ground.home)
+        game.env.loop.close()
+        PROC.set(game.env.home)
 
 
 def prepare() -> None:

@@ -48,7 +48,7 @@ from outlast.core.rows import (
 from outlast.core.run_columns import Attention, attention_of
 from outlast.runtime.fsck import violations
 from outlast.store.batch import Batch
-from tests.simulation.ground import IN_THE_AIR, Ground
+from tests.simulation.environment import IN_THE_AIR, Environment
 from tests.simulation.loop import PROC
 from tests.simulation.people import People, allowed
 from tests.simulation.receivers import Receivers
@@ -60,9 +60,9 @@ OPEN: Final = (EffectStatus.INTENDED, EffectStatus.UNCERTAIN)
 class Watch:
     """Invariants of one seed."""
 
-    def __init__(self, ground: Ground, receivers: Receivers, people: People) -> None:
-        self.ground = ground
-        self.rows = ground.core.rows
+    def __init__(self, env: Environment, receivers: Receivers, people: People) -> None:
+        self.env = env
+        self.rows = env.core.rows
         self.receivers = receivers
         self.people = people
         self.ended = 0
@@ -72,12 +72,12 @@ class Watch:
         self._consumed: dict[str, str] = {}
         self._intended_at: dict[str, Instant] = {}  # the last attempt of each effect
         self._cancelled_first: set[str] = set()  # intents that landed after a cancel
-        ground.core.seen = self._seen
+        env.core.seen = self._seen
         receivers.on_send = self._sent
         receivers.on_execute = self._executed
 
     def wrong(self, number: str, what: str) -> None:
-        self.ground.fail(f"{number}: {what}")
+        self.env.fail(f"{number}: {what}")
 
     # --- commits -----------------------------------------------------------------------------------
     def _seen(self, batch: Batch) -> None:
@@ -99,7 +99,7 @@ class Watch:
 
     def _holds(self, run: Run | None, what: str) -> None:
         """Check that the writing process holds the run."""
-        by = self.ground.core.landing
+        by = self.env.core.landing
         if run is None or (by.worker and run.owner != by.name):
             self.wrong("I11", f"{by.name} wrote {what}, which is held by {run.owner or 'nobody' if run else 'nobody'}")
 
@@ -107,14 +107,14 @@ class Watch:
         if old is None:
             self.people_about(new)
             return
-        now, by = batch.now, self.ground.core.landing
+        now, by = batch.now, self.env.core.landing
         if old.owner == ENDED:
             self.wrong("I10", f"{new.run} has ended and was written")
         if new.version == old.version:
             if old._replace(inbox_seq=new.inbox_seq, due_at=new.due_at) != new or new.inbox_seq < old.inbox_seq:
                 self.wrong("I9", f"{new.run} changed without a version")
             return
-        self.ground.say("%s: %s -> %s v%d epoch %d owner %s due %s", new.run, old.status.value, new.status.value,
+        self.env.say("%s: %s -> %s v%d epoch %d owner %s due %s", new.run, old.status.value, new.status.value,
                         new.version, new.epoch, new.owner, new.due_at and new.due_at - now.real)  # fmt: skip
         if new.version != old.version + 1 or new.epoch < old.epoch:
             self.wrong("I9", f"{new.run} went from version {old.version} to {new.version}, epoch {new.epoch}")
@@ -174,7 +174,7 @@ class Watch:
         before = attention_of(old)
         for each in attention_of(new):
             if each not in before:
-                self.ground.say("%s calls: %s %s", new.run, each.reason.value, each.detail[:300])
+                self.env.say("%s calls: %s %s", new.run, each.reason.value, each.detail[:300])
                 if each.reason not in OVERLAY_ONLY:
                     self._flags[new[:2]].append(each)
                 if not allowed(new.workflow, each.reason):
@@ -204,13 +204,13 @@ class Watch:
 
     # --- effects -----------------------------------------------------------------------------------
     def _effect(self, old: Effect | None, new: Effect, batch: Batch) -> None:
-        by, now = self.ground.core.landing, batch.now
+        by, now = self.env.core.landing, batch.now
         key = idempotency_key(new.tenant, new.run, new.visit, new.key)
         self._effects[key] = new[:4]
         run = self.rows.get(RUN, new[:2])
         assert isinstance(run, Run)
         source = old.status if old else None
-        self.ground.say("effect %s: %s -> %s attempt %d %s", key, source and source.value, new.status.value,
+        self.env.say("effect %s: %s -> %s attempt %d %s", key, source and source.value, new.status.value,
                         new.attempts, new.error)  # fmt: skip
         if (source, new.status) not in LEGAL or new.version != (old.version if old else 0) + 1:
             self.wrong("I10", f"{key} went from {source} to {new.status}, version {new.version}")
@@ -251,11 +251,11 @@ class Watch:
             return
         if row.status is not EffectStatus.INTENDED:
             self.wrong("I2", f"{key} is sent while it is {row.status}")
-        now = self.ground.now()
+        now = self.env.now()
         if now >= row.not_after:
             self.wrong("I2", f"{key} is sent {now - row.not_after} ms after its last moment")
         run = self.rows.get(RUN, row[:2])
-        proc = PROC.get(self.ground.home)
+        proc = PROC.get(self.env.home)
         if isinstance(run, Run) and run.owner != proc.name:
             self.wrong("I12", f"{key} is sent by {proc.name}, and its run is held by {run.owner or 'nobody'}")
         if row.undoes:
@@ -295,7 +295,7 @@ class Watch:
         if json.loads(plan["arguments"]) != json.loads(row.args):
             self.wrong("I27", f"{key} is sent with {row.args!r}, approved was {plan['arguments']}")
         at = self._intended_at[key]  # the holder cannot know of a skip that lands after the intent
-        if at.business + self.ground.now() - at.real >= approval.valid_until:
+        if at.business + self.env.now() - at.real >= approval.valid_until:
             self.wrong("S-20", f"{key} is sent after its approval lapsed")
 
     def _executed(self, key: str) -> None:
@@ -307,9 +307,9 @@ class Watch:
 
     # --- approvals, waits, notes, workers, slots -------------------------------------------------------
     def _approval(self, old: Approval | None, new: Approval, batch: Batch) -> None:
-        by, now = self.ground.core.landing, batch.now
+        by, now = self.env.core.landing, batch.now
         source = old.status if old else None
-        self.ground.say("approval %s: %s -> %s", new.id, source and source.value, new.status.value)
+        self.env.say("approval %s: %s -> %s", new.id, source and source.value, new.status.value)
         if (source, new.status) not in LEGAL:
             self.wrong("I26", f"{new.id} went from {source} to {new.status}")
         if old is None:
@@ -359,7 +359,7 @@ class Watch:
             return
         if old.status is LeaseStatus.CLOSED:
             self.wrong("I12", f"{new.id} was closed and was written")
-        by = self.ground.core.landing
+        by = self.env.core.landing
         if new.status is LeaseStatus.CLOSED and by.name != new.id and old.lease_until > batch.now.real:
             self.wrong("I12", f"{by.name} closed {new.id}, whose lease lasts {old.lease_until - batch.now.real} ms")
 
@@ -381,12 +381,12 @@ class Watch:
 
     def people_about(self, run: Run) -> None:
         """Record that a run was started."""
-        self.ground.say("%s of %s is started", run.run, run.workflow)
+        self.env.say("%s of %s is started", run.run, run.workflow)
 
     # --- the end -----------------------------------------------------------------------------------
     def ask_fsck(self) -> None:
         """Run `outlast fsck` on the rows of every run."""
-        core = self.ground.core
+        core = self.env.core
         for run in self.rows.under(RUN, ()):
             rows = self.people.store.snapshot(run[:2])
             history = [row for row in self.rows.under(EVENT, run[:2]) if isinstance(row, Event)]

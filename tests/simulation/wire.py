@@ -14,7 +14,7 @@ from outlast.core.rows import Run
 from outlast.errors import StoreError, Unavailable, Uncertain
 from outlast.store.memory import MemoryStore
 from outlast.store.port import RunRows
-from tests.simulation.ground import Ground
+from tests.simulation.environment import Environment
 from tests.simulation.loop import SECOND, Killed, Proc
 
 MOST: Final = {"store_before": 0.08, "store_after": 0.08, "store_late": 0.08, "store_slow": 0.15, "list_old": 0.3}
@@ -25,13 +25,13 @@ LISTS: Final = ("page", "tally", "next_due", "queued", "owned", "moving")
 class Wire:
     """Store as one process sees it."""
 
-    def __init__(self, ground: Ground, proc: Proc) -> None:
+    def __init__(self, env: Environment, proc: Proc) -> None:
         self.url = "memory:"
         self.writer = f"writer-{proc.name}"
-        self.ground = ground
+        self.env = env
         self.proc = proc
         self.away_until = 0
-        self._inner = MemoryStore(ground.core, self.writer)
+        self._inner = MemoryStore(env.core, self.writer)
         self._queue: deque[tuple[Commit, Chain | None, asyncio.Future[Done]]] = deque()
         self._lists: dict[Any, Any] = {}
         self.mapping = self._inner.mapping
@@ -44,7 +44,7 @@ class Wire:
 
     def snapshot(self, run: tuple[str, str]) -> RunRows:
         """Return all rows of a run now, without faults."""
-        rows = self._inner._run_rows(run, self.ground.core.now())
+        rows = self._inner._run_rows(run, self.env.core.now())
         assert rows is not None
         return rows
 
@@ -54,14 +54,14 @@ class Wire:
 
     def _reachable(self) -> None:
         self._alive()
-        loop, dice = self.ground.loop, self.ground.dice
+        loop, dice = self.env.loop, self.env.dice
         if dice.storm and loop.now < self.away_until:
             raise Unavailable("the store is away")
         if dice.happens("store_before", MOST["store_before"]):
             raise Unavailable("lost on the way")
 
     async def _on_the_way_back(self, *, lost: bool = False) -> None:
-        dice = self.ground.dice
+        dice = self.env.dice
         if lost and dice.happens("store_after", MOST["store_after"]):
             raise Uncertain("it may have happened; the answer was lost")
         if dice.happens("store_late", MOST["store_late"]):
@@ -72,8 +72,8 @@ class Wire:
 
     # --- writing -----------------------------------------------------------------------------------
     def submit(self, commit: Commit, *, chain: Chain | None = None, linger: bool = False) -> "asyncio.Future[Done]":
-        answer: asyncio.Future[Done] = self.ground.loop.create_future()
-        dice = self.ground.dice
+        answer: asyncio.Future[Done] = self.env.loop.create_future()
+        dice = self.env.dice
         try:
             self._reachable()
         except StoreError as error:
@@ -85,7 +85,7 @@ class Wire:
             self._queue.append((commit, chain, answer))
         elif dice.happens("store_slow", MOST["store_slow"]):
             self._queue.append((commit, chain, answer))
-            self.ground.later(dice.span(1, 30 * SECOND), self._pump)
+            self.env.later(dice.span(1, 30 * SECOND), self._pump)
         else:
             self._land(commit, chain, answer)
         return answer
@@ -104,9 +104,9 @@ class Wire:
         self._queue.clear()
 
     def _land(self, commit: Commit, chain: Chain | None, answer: "asyncio.Future[Done]") -> None:
-        self.ground.core.landing = self.proc
+        self.env.core.landing = self.proc
         inner = self._inner.submit(commit, chain=chain)
-        dice = self.ground.dice
+        dice = self.env.dice
         error = inner.exception()
         if error is None and dice.happens("store_after", MOST["store_after"]):
             error = Uncertain("it may have landed; the answer was lost")
@@ -117,7 +117,7 @@ class Wire:
         else:
             wait = dice.span(1, 300) if dice.rng.random() < dice.latency else 0
         if wait:
-            self.ground.later(wait, _give, answer, error, None if error else inner.result())
+            self.env.later(wait, _give, answer, error, None if error else inner.result())
         else:
             _give(answer, error, None if error else inner.result())
 
@@ -130,12 +130,12 @@ class Wire:
 
     def urgent_sync(self, commit: Commit) -> Done:
         self._reachable()
-        self.ground.core.landing = self.proc
+        self.env.core.landing = self.proc
         return self._inner.urgent_sync(commit)
 
     async def take(self, lanes: Sequence[str], n: int, step: Any, **kwargs: Any) -> tuple[Run, ...]:
         self._reachable()
-        self.ground.core.landing = self.proc
+        self.env.core.landing = self.proc
         taken = await self._inner.take(lanes, n, step, **kwargs)
         await self._on_the_way_back(lost=True)
         return taken
@@ -170,7 +170,7 @@ class Wire:
         async def listed(*args: Any, **kwargs: Any) -> Any:
             self._reachable()
             place = (name, repr(args))
-            if place not in self._lists or not self.ground.dice.happens("list_old", MOST["list_old"]):
+            if place not in self._lists or not self.env.dice.happens("list_old", MOST["list_old"]):
                 self._lists[place] = await inner(*args, **kwargs)
             answer = self._lists[place]
             await self._on_the_way_back()

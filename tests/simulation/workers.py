@@ -12,7 +12,7 @@ from outlast.errors import StoreError
 from outlast.flow import Workflow
 from outlast.runtime.clocks import FIRST_INSTANT
 from tests.simulation.dice import PROCESS
-from tests.simulation.ground import BUDGET, LIVE, QUIET, Ground
+from tests.simulation.environment import BUDGET, LIVE, QUIET, Environment
 from tests.simulation.loop import PROC, SECOND, Killed, Proc, SimLoop, process_of
 from tests.simulation.wire import Wire
 
@@ -43,15 +43,17 @@ class ProcClock:
 class Simulated:
     """Simulated worker process."""
 
-    def __init__(self, ground: Ground, workflows: Sequence[Workflow[Any]], name: str, index: int, release: int) -> None:
-        dice = ground.dice
+    def __init__(
+        self, env: Environment, workflows: Sequence[Workflow[Any]], name: str, index: int, release: int
+    ) -> None:
+        dice = env.dice
         self.proc = Proc(name, index, worker=True)
         context = process_of(copy_context(), self.proc)
         context.run(RELEASE.set, release)
-        self.clock = ProcClock(ground.loop)
+        self.clock = ProcClock(env.loop)
         if dice.rates["wall_jump"]:
             self.clock.wall_off = dice.choice((0, 0, 600, -600)) * SECOND
-        self.wire = Wire(ground, self.proc)
+        self.wire = Wire(env, self.proc)
         self.worker = WorkerProcess(
             self.wire,
             workflows,
@@ -62,21 +64,21 @@ class Simulated:
             concurrency=dice.choice((1, 2, 100)),
             threads=False,
         )
-        self.task = context.run(ground.loop.create_task, self.worker.run())
+        self.task = context.run(env.loop.create_task, self.worker.run())
         self.draining = False
 
 
 class Workers:
     """Machines of a seed, and the restarts of their workers."""
 
-    def __init__(self, ground: Ground, workflows: Sequence[Workflow[Any]]) -> None:
-        self.ground = ground
+    def __init__(self, env: Environment, workflows: Sequence[Workflow[Any]]) -> None:
+        self.env = env
         self.workflows = workflows
         self.living: dict[str, Simulated] = {}
         self.started = 0
         self.kept: list[Simulated] = []  # nothing of a dead process is collected while the seed lasts
         self.release = 1
-        self.wanted = ground.dice.choice((2, 2, 3, 4))
+        self.wanted = env.dice.choice((2, 2, 3, 4))
         self.on_cancel: Any = lambda: None
         self.on_skip: Any = lambda: None
         self._until_point = 1 << 60
@@ -85,7 +87,7 @@ class Workers:
         """Start the workers and their faults."""
         for _ in range(self.wanted):
             self._start()
-        loop, dice = self.ground.loop, self.ground.dice
+        loop, dice = self.env.loop, self.env.dice
         loop.on_event = self._event
         loop.countdown = self._distance()
         if dice.rates["crash_at_point"]:
@@ -95,27 +97,27 @@ class Workers:
     def _start(self) -> None:
         self.started += 1
         release = self.release
-        if self.ground.dice.rates["deploy"]:  # a deploy rolls: the release before it still serves
-            release = self.ground.dice.choice((release, release + 1))
-        each = Simulated(self.ground, self.workflows, f"wk-{self.started}", self.started, release)
+        if self.env.dice.rates["deploy"]:  # a deploy rolls: the release before it still serves
+            release = self.env.dice.choice((release, release + 1))
+        each = Simulated(self.env, self.workflows, f"wk-{self.started}", self.started, release)
         self.living[each.proc.name] = each
         self.kept.append(each)
-        self.ground.say("starts %s, release %d", each.proc.name, release)
-        each.task.add_done_callback(lambda task: self._ended(each, task), context=self.ground.context)
+        self.env.say("starts %s, release %d", each.proc.name, release)
+        each.task.add_done_callback(lambda task: self._ended(each, task), context=self.env.context)
 
     def _ended(self, each: Simulated, task: "asyncio.Task[None]") -> None:
         """Start a new worker after one drained, was closed, or could not reach the store."""
         error = None if task.cancelled() else task.exception()
         if error is not None and not isinstance(error, StoreError | Killed):
-            self.ground.fail(f"the worker {each.proc.name} fell over: {error!r}")
+            self.env.fail(f"the worker {each.proc.name} fell over: {error!r}")
         self.living.pop(each.proc.name, None)
-        self.ground.loop.kill(each.proc)
+        self.env.loop.kill(each.proc)
         self._replace()
 
     def _replace(self) -> None:
-        dice = self.ground.dice
+        dice = self.env.dice
         wait = dice.near(FROZEN_FOR, SECOND, 100 * SECOND) if dice.storm and dice.rng.random() < 0.5 else SECOND
-        self.ground.later(wait, self._refill)
+        self.env.later(wait, self._refill)
 
     def _refill(self) -> None:
         if len(self.living) < self.wanted:
@@ -123,12 +125,12 @@ class Workers:
 
     # --- faults ----------------------------------------------------------------------------------------
     def _distance(self) -> int:
-        dice = self.ground.dice
+        dice = self.env.dice
         return int(dice.rng.expovariate(1 / dice.pace)) + 1
 
     def _event(self, proc: Proc) -> None:
-        dice = self.ground.dice
-        self.ground.loop.countdown = self._distance()
+        dice = self.env.dice
+        self.env.loop.countdown = self._distance()
         fault = dice.one_of(list(PROCESS))
         each = self.living.get(proc.name) or (dice.choice(list(self.living.values())) if self.living else None)
         if fault and each is not None:
@@ -139,74 +141,74 @@ class Workers:
         """Kill the process (SIGKILL). Commits in flight may still land."""
         if each.proc.dead:
             return
-        self.ground.loop.kill(each.proc)
+        self.env.loop.kill(each.proc)
         self.living.pop(each.proc.name, None)
-        if self.ground.dice.rng.random() < 0.5:
+        if self.env.dice.rng.random() < 0.5:
             each.wire.drop()
         self._replace()
 
     def _crash_at_await(self, each: Simulated) -> None:
-        self.ground.say("%s dies", each.proc.name)
+        self.env.say("%s dies", each.proc.name)
         self.kill(each)
 
     def _at_point(self, name: str, labels: Sequence[str]) -> None:
-        if not self.ground.dice.storm:
+        if not self.env.dice.storm:
             return
         self._until_point -= 1
         if self._until_point > 0:
             return
-        proc = PROC.get(self.ground.home) if name.startswith("call:") else self.ground.core.landing
+        proc = PROC.get(self.env.home) if name.startswith("call:") else self.env.core.landing
         each = self.living.get(proc.name)
         if each is None:
             return
-        dice = self.ground.dice
+        dice = self.env.dice
         self._until_point = int(dice.rng.expovariate(dice.rates["crash_at_point"] / 25)) + 1
         dice.fired["crash_at_point"] += 1
         dice.fired[f"crash_at_point {name}"] += 1
-        self.ground.say("%s dies at %s of %s", proc.name, name, labels)
+        self.env.say("%s dies at %s of %s", proc.name, name, labels)
         self.kill(each)
         raise Killed
 
     def _freeze(self, each: Simulated, *, asleep: bool = False) -> None:
         if each.proc.frozen:
             return
-        ms = self.ground.dice.near(FROZEN_FOR, SECOND, 200 * SECOND)
-        self.ground.say("%s %s for %d ms", each.proc.name, "sleeps with its machine" if asleep else "freezes", ms)
-        self.ground.loop.freeze(each.proc)
-        self.ground.later(ms, self._thaw, each, ms if asleep else 0)
+        ms = self.env.dice.near(FROZEN_FOR, SECOND, 200 * SECOND)
+        self.env.say("%s %s for %d ms", each.proc.name, "sleeps with its machine" if asleep else "freezes", ms)
+        self.env.loop.freeze(each.proc)
+        self.env.later(ms, self._thaw, each, ms if asleep else 0)
 
     def _thaw(self, each: Simulated, mono_stood_still: int) -> None:
         if each.proc.frozen:
             each.clock.mono_off -= mono_stood_still
-            self.ground.say("%s goes on", each.proc.name)
-            self.ground.loop.thaw(each.proc)
+            self.env.say("%s goes on", each.proc.name)
+            self.env.loop.thaw(each.proc)
 
     def _machine_sleep(self, each: Simulated) -> None:
         self._freeze(each, asleep=True)
 
     def _drain(self, each: Simulated) -> None:
-        self.ground.say("%s is told to stop", each.proc.name)
+        self.env.say("%s is told to stop", each.proc.name)
         each.worker.drain()
 
     def _deploy(self, each: Simulated) -> None:
         self.release += 1
         for old in list(self.living.values()):
-            if self.ground.dice.rng.random() < 0.5:
+            if self.env.dice.rng.random() < 0.5:
                 old.worker.drain()
             else:
                 self.kill(old)
         self._start()
 
     def _wall_jump(self, each: Simulated) -> None:
-        each.clock.wall_off += self.ground.dice.choice((-3600, -2, 2, 3600)) * SECOND
+        each.clock.wall_off += self.env.dice.choice((-3600, -2, 2, 3600)) * SECOND
 
     def _outage(self, each: Simulated) -> None:
-        each.wire.away_until = self.ground.loop.now + self.ground.dice.near(FROZEN_FOR, SECOND, 100 * SECOND)
-        self.ground.say("%s does not reach the store until %d", each.proc.name, each.wire.away_until)
+        each.wire.away_until = self.env.loop.now + self.env.dice.near(FROZEN_FOR, SECOND, 100 * SECOND)
+        self.env.say("%s does not reach the store until %d", each.proc.name, each.wire.away_until)
 
     def _blackout(self, each: Simulated) -> None:
-        until = self.ground.loop.now + self.ground.dice.near(FROZEN_FOR, SECOND, 60 * SECOND)
-        self.ground.say("no process reaches the store until %d", until)
+        until = self.env.loop.now + self.env.dice.near(FROZEN_FOR, SECOND, 60 * SECOND)
+        self.env.say("no process reaches the store until %d", until)
         for other in self.living.values():
             other.wire.away_until = max(other.wire.away_until, until)
 
@@ -219,7 +221,7 @@ class Workers:
     # --- the end ---------------------------------------------------------------------------------------
     def heal(self) -> None:
         """End all faults: thaw frozen processes and start missing ones."""
-        self.ground.loop.countdown = 1 << 60
+        self.env.loop.countdown = 1 << 60
         for each in list(self.living.values()):
             self._thaw(each, 0)
         while len(self.living) < self.wanted:
@@ -227,4 +229,4 @@ class Workers:
 
     def unfinished(self) -> list[Run]:
         """Return the runs that have not ended."""
-        return [r for r in self.ground.core.rows.under(RUN, ()) if isinstance(r, Run) and not is_over(r)]
+        return [r for r in self.env.core.rows.under(RUN, ()) if isinstance(r, Run) and not is_over(r)]

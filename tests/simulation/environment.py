@@ -49,12 +49,12 @@ class StoreClock:
 class SimCore(MemoryCore):
     """Memory store that reports every landed batch with the rows before it."""
 
-    def __init__(self, ground: "Ground") -> None:
-        super().__init__(StoreClock(ground.loop))
-        self.ground = ground
-        self.landing: Proc = ground.home  # whose commit is landing
+    def __init__(self, env: "Environment") -> None:
+        super().__init__(StoreClock(env.loop))
+        self.env = env
+        self.landing: Proc = env.home  # whose commit is landing
         self.seen: Callable[[Batch], None] = lambda batch: None
-        self.wakes = SimWakes(ground)  # type: ignore[assignment]
+        self.wakes = SimWakes(env)  # type: ignore[assignment]
 
     def apply(self, batch: Batch) -> None:
         self.seen(batch)
@@ -64,8 +64,8 @@ class SimCore(MemoryCore):
 class SimWakes:
     """Wake-ups: each subscriber learns in its process that a run may be due, unless the message is lost."""
 
-    def __init__(self, ground: "Ground") -> None:
-        self._ground = ground
+    def __init__(self, env: "Environment") -> None:
+        self._env = env
         self._subscribers: list[tuple[Callable[[], None], Any]] = []
 
     def subscribe(self, wake: Callable[[], None]) -> Callable[[], None]:
@@ -75,11 +75,11 @@ class SimWakes:
 
     def fire(self) -> None:
         for wake, context in self._subscribers:
-            if not self._ground.dice.happens("wake_lost", 0.5):
-                self._ground.loop.call_soon(wake, context=context)
+            if not self._env.dice.happens("wake_lost", 0.5):
+                self._env.loop.call_soon(wake, context=context)
 
 
-class Ground:
+class Environment:
     """World of one seed, without its actors."""
 
     def __init__(self, seed: int) -> None:
