@@ -57,7 +57,7 @@ def test_making_a_long_line_inert_takes_linear_time() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "expected"),
     [
         ("pa\u200by", "U+200B"), ("pa\u00ady", "U+00AD"), ("\u202e002", "U+202E"), ("a\u3164b", "U+3164"),
         ("a\x1b[2J", "U+001B"),
