@@ -265,8 +265,8 @@ class Fsck:
         for each in self._subscriptions[run.tenant]:
             name = each.subscription
             mine = {row.seq: row for row in failed if row.subscription == name}
-            told = fsck_checks.event_delivered(run, history, each, own.get(name), mine, unpublished)  # type: ignore[arg-type]
-            found += _named("event_delivered", told)
+            broken_deliveries = fsck_checks.event_delivered(run, history, each, own.get(name), mine, unpublished)  # type: ignore[arg-type]
+            found += _named("event_delivered", broken_deliveries)
         return found
 
     async def _produced(self, run: Run, history: tuple[Event, ...]) -> list[Finding]:

@@ -89,17 +89,17 @@ def history_bytes(one: CheckedRun) -> Violations:
 
 def _disagrees(run: Run, event: Event) -> str:
     try:
-        told = json.loads(event.body)
-        data = told["data"]
+        body = json.loads(event.body)
+        data = body["data"]
         pairs = {
-            "specversion": (told["specversion"], "1.0"),
-            "id": (told["id"], f"{event.run}/{event.seq}"),
-            "source": (told["source"], f"/{event.tenant}/{run.workflow}"),
-            "subject": (told["subject"], event.run),
-            "type": (told["type"], event.type),
-            "time": (told["time"], iso(event.at)),
-            "sequence": (told["sequence"], f"{event.seq:010d}"),
-            "previous": (told["previous"], f"{event.seq - 1:010d}"),
+            "specversion": (body["specversion"], "1.0"),
+            "id": (body["id"], f"{event.run}/{event.seq}"),
+            "source": (body["source"], f"/{event.tenant}/{run.workflow}"),
+            "subject": (body["subject"], event.run),
+            "type": (body["type"], event.type),
+            "time": (body["time"], iso(event.at)),
+            "sequence": (body["sequence"], f"{event.seq:010d}"),
+            "previous": (body["previous"], f"{event.seq - 1:010d}"),
             "node": (data["node"], event.node),
             "visit": (data["visit"], event.visit),
         }
@@ -116,17 +116,17 @@ def history_versions(one: CheckedRun) -> Violations:
     if not one.history or not _is_whole(one):
         return
     read = [(event, data_of(event)) for event in one.history]
-    told = [(e, d["version"], d["epoch"]) for e, d in read if "version" in d and "epoch" in d]
-    for (_, version, epoch), (event, version_after, epoch_after) in pairwise(told):
+    versions = [(e, d["version"], d["epoch"]) for e, d in read if "version" in d and "epoch" in d]
+    for (_, version, epoch), (event, version_after, epoch_after) in pairwise(versions):
         if version_after - version not in (0, 1):
             yield violation(EVENT, event, f"version {version_after} follows {version}")
         elif epoch_after - epoch not in (0, 1):
             yield violation(EVENT, event, f"claim {epoch_after} follows {epoch}")
-    if not told or told[-1][0].seq != one.run.seq:
+    if not versions or versions[-1][0].seq != one.run.seq:
         return  # reported by history_bytes
-    event, version, epoch = told[-1]
-    if told[0][1] != 1 and told[0][0].seq == 1:
-        yield violation(EVENT, told[0][0], f"the first event has version {told[0][1]}")
+    event, version, epoch = versions[-1]
+    if versions[0][1] != 1 and versions[0][0].seq == 1:
+        yield violation(EVENT, versions[0][0], f"the first event has version {versions[0][1]}")
     if (version, epoch) != (one.run.version, one.run.epoch):
         yield violation(
             RUN, one.run, f"version {one.run.version}, claim {one.run.epoch}; event {event.seq} {version}, {epoch}"

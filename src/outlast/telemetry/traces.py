@@ -186,10 +186,10 @@ class Traces:
     def _past(
         self, name: str, run: Run, parent: Parent, since: int, until: int, about: Mapping[str, Any], *, span: int = 0
     ) -> None:
-        told = {"outlast.workflow": run.workflow, "outlast.tenant": run.tenant, "outlast.run": run.run, **about}
+        attributes = {"outlast.workflow": run.workflow, "outlast.tenant": run.tenant, "outlast.run": run.run, **about}
         self._ids.use_next(0, span)
         context = self._under(parent)
-        made = self._tracer.start_span(name, context=context, attributes=told, start_time=since * NANOS)
+        made = self._tracer.start_span(name, context=context, attributes=attributes, start_time=since * NANOS)
         self._ids.use_next(0, 0)
         made.end(max(since, until) * NANOS)
 
