@@ -270,7 +270,7 @@ def test_a_running_run_names_its_worker(outlast: Terminal) -> None:
     outlast.start()
     worker = eventually(lambda: outlast.see()["owner"])
     page = outlast("runs", "show", "r1").out
-    assert f"walked by    {worker} since " in page and "waiting for" not in page
+    assert f"held by      {worker} since " in page and "waiting for" not in page
     outlast("runs", "cancel", "r1", "--reason", "too late", "--yes")
     assert f": too late; {worker} stops before its next call" in outlast("runs", "show", "r1").out
     assert outlast("runs", "ls").row("r1").count("cancel asked") == 1
