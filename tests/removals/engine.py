@@ -6,7 +6,7 @@ from outlast.core import compensation, effect_verbs, mailbox, run_transition, ve
 from outlast.core.commit import Commit, Done, Fence
 from outlast.core.machine import ApprovalStatus, EffectStatus
 from outlast.core.rows import APPROVAL, RUN, Effect, Kind, Row, Run, version_of
-from outlast.engine import activity_calls, admission, effect_executor, lease, node_execution, permission, waits
+from outlast.engine import activity_calls, admission, context, effect_executor, lease, node_execution, permission
 from outlast.engine.alerts import Alerts
 from outlast.engine.effect_executor import EffectExecutor
 from outlast.engine.run_session import RunSession
@@ -124,7 +124,7 @@ def no_inbox_check(patch: Patch) -> None:
 
 
 def no_inbox_check_in_bind(patch: Patch) -> None:
-    kept = waits.moves.bind
+    kept = context.moves.bind
 
     def bind(run: Any, wait: Any, notes: Any, *, inbox_seq: int, complete: bool) -> Commit:
         commit = kept(run, wait, notes, inbox_seq=inbox_seq, complete=complete)
@@ -136,7 +136,7 @@ def no_inbox_check_in_bind(patch: Patch) -> None:
 
 def no_deadline(patch: Patch) -> None:
     _without_condition(patch, "early")
-    kept = waits.NamedWait._bind
+    kept = context.NamedWait._bind
 
     async def bind(self: Any, wait: Any) -> Any:
         if wait.deadline and self.kind == "sleep":

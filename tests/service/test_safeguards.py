@@ -10,7 +10,7 @@ import pytest
 from outlast.core.machine import ApprovalStatus
 from outlast.errors import Uncertain
 from outlast.runtime.operations import Operations
-from outlast.service import event_poller
+from outlast.service import event_broadcaster
 from outlast.service.identity import Principal
 from outlast.service.request_limits import Bounds
 from tests.mutants import remove
@@ -323,7 +323,7 @@ def test_without_the_first_poll_old_events_are_sent_as_new(folder_url: str, monk
         own.ended(own.start("job", rounds=2))
 
         async def heard() -> list[str]:
-            all_runs = event_poller.EventPoller(own.state.store, "default")
+            all_runs = event_broadcaster.EventPoller(own.state.store, "default")
             await all_runs.begin()
             return [row.run for row in await all_runs.moved()]
 

@@ -8,24 +8,28 @@ import sys
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import wraps
-from typing import Any, Concatenate, Final, NamedTuple, ParamSpec, TypeVar
+from typing import Any, Concatenate, Final, Literal, NamedTuple, ParamSpec, TypeVar
 from uuid import UUID
 
 from pydantic import BaseModel, JsonValue
 from typing_extensions import override
 
+from outlast.core import effect_verbs as moves
 from outlast.core.approvals import votes_of
-from outlast.core.codec import canonical, digest
-from outlast.core.durations import SECOND, Duration
+from outlast.core.codec import Codec, canonical, digest
+from outlast.core.durations import SECOND, Duration, milliseconds
+from outlast.core.keys import check_name
 from outlast.core.limits import LOG_ENTRY_BYTES_MAX, TEXT_CHARS_MAX
-from outlast.core.machine import ApprovalStatus
+from outlast.core.machine import ApprovalStatus, Reason, WaitStatus, wait_target
+from outlast.core.rows import Message, Wait
+from outlast.core.run_columns import Armed, Attention, WaitingFor
 from outlast.core.run_transition import LogEntry
 from outlast.engine.activity_calls import look_up, perform
 from outlast.engine.approvals import Question, changes_of, check_question, chosen_plan, request_approval
-from outlast.engine.node_execution import NodeExecution
+from outlast.engine.node_execution import NodeExecution, Unresolved
+from outlast.engine.node_result import Parked
 from outlast.engine.policy import offered, proposed
 from outlast.engine.results import ResultBuffer, produced
-from outlast.engine.waits import NamedWait
 from outlast.errors import Conflict, InvalidInput, LimitExceeded, Misplaced
 from outlast.flow.activity import Activity, BoundCall
 from outlast.flow.approval_rule import Decision, Rule
@@ -34,6 +38,169 @@ from outlast.flow.context import SLEEP, Context
 from outlast.flow.outcomes import Refusal, Refused
 from outlast.flow.policy import Verdict
 from outlast.flow.registry import place
+
+WaitKind = Literal["sleep", "receive", "collect"]
+
+
+class NamedWait:
+    """One wait of one node execution."""
+
+    def __init__(
+        self,
+        execution: NodeExecution,
+        kind: WaitKind,
+        name: str,
+        *,
+        timeout: Duration | None,
+        until: datetime | None,
+        model: type[BaseModel] | None = None,
+        most: int = 0,
+    ) -> None:
+        self.execution = execution
+        self.kind = kind
+        self.name = check_name("wait", name)
+        if timeout is not None and until is not None:
+            raise InvalidInput(f"wait {name} has a duration and until=", "a wait ends once", "keep one of the two")
+        self.timeout_ms = None if timeout is None else _milliseconds(name, timeout)
+        self.until_ms = None if until is None else _instant(name, until)
+        self.most = most
+        self.codec: Codec[Any] | None = Codec(model, named=f"signal {name}") if model else None
+
+    async def answer(self) -> tuple[Message, ...] | None:
+        """Return the messages bound to the wait, or None at its deadline. Raises Unresolved if the run parks."""
+        execution, session = self.execution, self.execution.session
+        wait = session.waits.get((session.run.visit, self.name)) or await self._declare()
+        if wait.kind != self.kind:
+            detail = f"wait {wait.name} was a {wait.kind} earlier in this visit and is a {self.kind} now"
+            execution.call_person(
+                Attention(Reason.NODE_DIVERGED, session.now.business, detail, seen=session.inbox_read)
+            )
+            raise Unresolved
+        if wait.status is WaitStatus.OPEN:
+            wait = await self._bind(wait)
+        return self.notes_of(wait)
+
+    def bound(self) -> Wait | None:
+        """Return the row if an execution of this visit has bound it, else None."""
+        wait = self.execution.session.waits.get((self.execution.session.run.visit, self.name))
+        return wait if wait is not None and wait.status is WaitStatus.BOUND and wait.kind == self.kind else None
+
+    def notes_of(self, wait: Wait) -> tuple[Message, ...] | None:
+        """Return the messages bound to the wait, or None at its deadline."""
+        bound = moves.bound_notes(wait)
+        return (
+            tuple(n for n in self.execution.session.messages if n.n in bound)
+            if wait.binding != moves.DEADLINE
+            else None
+        )
+
+    async def _declare(self) -> Wait:
+        session, run = self.execution.session, self.execution.session.run
+        now = await session.store.now()
+        ends = self.timeout_ms is not None or self.until_ms is not None
+        deadline = now.business + self.timeout_ms if self.timeout_ms is not None else self.until_ms or 0
+        if deadline and (last := self.execution.visit_deadline()):
+            deadline = min(deadline, last)
+        wait = Wait(
+            tenant=run.tenant,
+            run=run.run,
+            visit=run.visit,
+            key=self.name,
+            version=1,
+            status=wait_target("open_wait", None),
+            kind=self.kind,
+            name=self.name,
+            deadline=max(deadline, 1) if ends else 0,
+            most=self.most,
+            binding="",
+            since=now.business,
+        )
+        session.submit(moves.open_wait(run, wait))
+        return wait
+
+    async def _bind(self, wait: Wait) -> Wait:
+        """Bind the wait if messages or the deadline allow it, else park."""
+        session = self.execution.session
+        found = self._matching(wait)
+        enough = 1 if self.kind == "receive" else self.most
+        now = await session.store.now()
+        if self.kind != "sleep" and enough and len(found) >= enough:
+            return await self._land(wait, found[:enough], complete=True)
+        if wait.deadline and now.business >= wait.deadline:
+            return await self._land(wait, found if self.kind == "collect" else None, complete=False)
+        self._park(wait)
+        raise Unresolved
+
+    def _matching(self, wait: Wait) -> tuple[Message, ...]:
+        """Return unbound signals of this name before the deadline that the model accepts, in order."""
+        session = self.execution.session
+        if self.codec is None:
+            return ()
+        spent = session.bound_messages() | self.execution.reserved
+        return tuple(
+            n
+            for n in session.messages
+            if n.kind == "signal"
+            and n.name == self.name
+            and n.n not in spent
+            and (not wait.deadline or n.at < wait.deadline)
+            and self._readable(n)
+        )
+
+    def _readable(self, message: Message) -> bool:
+        assert self.codec is not None
+        try:
+            self.codec.admit(message.payload)
+        except InvalidInput:
+            return False
+        return True
+
+    async def _land(self, wait: Wait, messages: tuple[Message, ...] | None, *, complete: bool) -> Wait:
+        session = self.execution.session
+        numbers = None if messages is None else tuple(n.n for n in messages)
+        self.execution.reserved |= set(numbers or ())
+        commit = moves.bind(session.run, wait, numbers, inbox_seq=session.inbox_read, complete=complete)
+        await session.land(commit)
+        return session.waits[wait.visit, wait.key]
+
+    def _park(self, wait: Wait) -> None:
+        kind: Literal["timer", "signal"] = "timer" if self.kind == "sleep" else "signal"
+        then = {
+            "sleep": "continues",
+            "receive": "continues without it",
+            "collect": "continues with the messages so far",
+        }[self.kind]
+        waiting = WaitingFor(kind, wait.name, since=wait.since, until=wait.deadline, then=then if wait.deadline else "")
+        armed = Armed(f"wait {wait.name}", wait.deadline) if wait.deadline else None
+        self.execution.park(Parked("park", waiting, armed))
+
+    def load(self, message: Message) -> Any:
+        """Return the payload of a message as the model."""
+        assert self.codec is not None
+        return self.codec.admit(message.payload)
+
+
+def _milliseconds(name: str, given: Duration) -> int:
+    """Return a duration in milliseconds. Raises InvalidInput."""
+    if isinstance(given, timedelta):
+        return int(given.total_seconds() * SECOND)
+    try:
+        return milliseconds(given)
+    except (TypeError, ValueError):
+        why = "a duration is a timedelta or text such as 500ms, 2s, 10m or 1h30m; an instant is given with until="
+        raise InvalidInput(f"wait {name} lasts {given!r}", why, 'e.g. "12h" or timedelta(hours=12)') from None
+
+
+def _instant(name: str, given: datetime) -> int:
+    """Return an instant in milliseconds since 1970. Raises InvalidInput."""
+    checked: object = given  # a caller without a type checker may pass anything
+    if not isinstance(checked, datetime):
+        why = "an instant is a datetime; a duration is given with timeout="
+        raise InvalidInput(f"wait {name} until {given!r}", why, "e.g. ctx.now() + timedelta(hours=12)")
+    if checked.tzinfo is None:
+        raise InvalidInput(f"wait {name} until {given}", "it has no time zone", "e.g. datetime(…, tzinfo=UTC)")
+    return int(checked.timestamp() * SECOND)
+
 
 LOG_ENTRIES_MAX = 30
 ASKED_MAX: Final = 64  # number of calls from which finished ones are dropped
