@@ -1,4 +1,4 @@
-"""A program of one's own with a run in it whose node blocks the loop: `python -m tests.e2e.blocked STORE`."""
+"""A program with a runtime in its process and a node that blocks the loop: `python -m tests.e2e.blocked STORE`."""
 
 import asyncio
 import sys
@@ -12,7 +12,7 @@ from outlast.runtime.stores import open_store
 
 
 class Nothing(BaseModel):
-    """No state."""
+    """A state without fields."""
 
 
 blocked = Workflow("blocked", state=Nothing)

@@ -26,7 +26,7 @@ def off_ms() -> int:
 
 
 class Mail(BaseModel):
-    """Which letters are out."""
+    """The letters that were sent."""
 
     sent: list[str] = []
 

@@ -1,4 +1,4 @@
-"""Real worker processes of the command line on one SQLite file, and a receiver that writes down what it sees."""
+"""Real worker processes on one SQLite file, and a receiver that records its requests."""
 
 import asyncio
 import contextlib
@@ -25,7 +25,7 @@ from tests.e2e import flows
 ROOT = Path(__file__).parents[2]
 OUTLAST = Path(sys.executable).with_name("outlast")
 GIVE_UP_S = 60
-"""Only a test that is broken waits so long."""
+"""Time limit of a wait. Only a failing test reaches it."""
 
 SHORT = (
     *("--heartbeat-window", "2s", "--heartbeat-every", "500ms"),
@@ -51,7 +51,7 @@ def is_there(pid: int) -> bool:
 
 
 class Receiver:
-    """Takes letters; `hold` makes the next ones wait for their answer. A letter counts when it arrives."""
+    """A receiver that records letters on arrival. `hold` delays the answers to the next ones."""
 
     def __init__(self) -> None:
         self.seen: Counter[str] = Counter()
@@ -92,7 +92,7 @@ class Receiver:
 
 
 class Look:
-    """A store, held open by a process beside the workers."""
+    """A store opened by the test process."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -106,11 +106,11 @@ class Look:
         return self._loop.run(act(self._operations))
 
     def alive(self) -> list[str]:
-        """Leases that have not been closed."""
+        """Return the leases that are not closed."""
         return [w.id for w in self.do(lambda ops: ops.workers()) if w.status is LeaseStatus.ALIVE]
 
     def left(self) -> list[str]:
-        """The workers that ever served this store whose process is still there."""
+        """Return the workers of this store whose process still exists."""
         return [worker.id for worker in self.do(lambda ops: ops.workers()) if is_there(int(worker.id.split("-")[1]))]
 
     def close(self) -> None:
@@ -167,7 +167,7 @@ class Installation(Look):
         return rows
 
     def holder(self, run: str) -> subprocess.Popen[bytes] | None:
-        """The process that holds a run: a worker's id names it."""
+        """Return the process that holds a run, by the pid in the worker id."""
         owner = self.run(run).owner
         return next((worker for worker in self.workers if owner.startswith(f"w-{worker.pid}-")), None)
 
@@ -186,7 +186,7 @@ class Installation(Look):
 
 @contextlib.contextmanager
 def installation(folder: Path, url: str = "") -> Iterator[Installation]:
-    """`url`: of the store; else a file in the folder."""
+    """Yield an installation, and stop its processes at the end. `url`: its store; empty: a file in the folder."""
     receiver = Receiver()
     held = Installation(folder, receiver, url)
     try:

@@ -152,7 +152,7 @@ class Stage:
         return line
 
     def serve(self) -> None:
-        """The service, with the sender of webhooks and without a worker; on the port it had."""
+        """Start the service on its former port, with the dispatcher of webhooks and without a worker."""
         port = self.url.rpartition(":")[2] or "0"
         command = ["outlast", "-o", "ndjson", "--tenant", TENANT, "serve", WORKFLOW, "--port", port, "--no-worker"]
         allowed = {"OUTLAST_WEBHOOKS__ALLOW_PRIVATE": "true", "OUTLAST_WEBHOOKS__ALLOW_HTTP": "true"}
@@ -182,7 +182,7 @@ class Stage:
         return str(self.first_line("market")["url"])
 
     def client(self, name: str) -> httpx2.Client:
-        """An HTTP client of this caller."""
+        """Return the HTTP client of a caller."""
         return buyer.client(self.url, self.tokens[name])
 
     def end(self, name: str) -> int:
@@ -202,7 +202,7 @@ class Stage:
         return next(name for name, each in self.processes.items() if owner.startswith(f"w-{each.pid}-"))
 
     def said(self) -> str:
-        """The last words of each process."""
+        """Return the last lines of each log."""
         logs = sorted(self.folder.glob("*.log"))
         return "\n".join(f"--- {log.name}\n{log.read_text(errors='replace')[-2_000:]}" for log in logs)
 
@@ -217,7 +217,7 @@ class Stage:
 
 @contextlib.contextmanager
 def stage(folder: Path) -> Iterator[Stage]:
-    """Everything, and nothing is left behind."""
+    """Start all processes, and stop them at the end of the block."""
     made = Stage(folder)
     try:
         yield made
@@ -244,7 +244,7 @@ class DemoResult(NamedTuple):
 
 
 class HttpDemo:
-    """The auction, told by what HTTP answers."""
+    """The auction as a client sees it over HTTP."""
 
     def __init__(self, stage: Stage, say: Say) -> None:
         self._stage, self._say = stage, say
@@ -332,7 +332,7 @@ class HttpDemo:
         return killed
 
     def _has_sent(self, owner: str) -> bool:
-        """Did the spans of this round reach the collector? Its siblings were answered at once."""
+        """True if the collector has the spans of this round. The other invitations were answered at once."""
         name = self._stage.name_of(owner)
         return any(s.service == name and f"/{KILL_ROUND}" in s.said for s in self._stage.collector.spans)
 
@@ -372,7 +372,7 @@ class HttpDemo:
 
 
 def main() -> None:
-    """Play it and print it."""
+    """Run the demo and print its result."""
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder, stage(Path(folder)) as made:
         HttpDemo(made, click.echo).play()

@@ -60,7 +60,7 @@ EXPECTED = {name: [PLACES[place][1]] for name, (place, _) in CELLS.items()} | {
     "in-a-task": ["exception"],
     "in-a-lost-task": ["completed"],
 }
-"""The reasons for which a person is called, or how it ends, by run."""
+"""The attention reasons or the end of each run."""
 SERVED: dict[str, Workflow[Any]] = {
     name: PLACES[place][0](name, raising(kind)) for name, (place, kind) in CELLS.items()
 } | TASKS

@@ -11,7 +11,7 @@ from outlast import Context, DidNotHappen, Happened, Unknown, Workflow, activity
 
 
 class Mail(BaseModel):
-    """How doubt is settled, and what the receiver said."""
+    """The policy for uncertain effects, and the receiver's answer."""
 
     mode: Literal["ask", "reconcile", "repeat"]
     answer: str = ""
@@ -38,7 +38,7 @@ async def _post() -> str:
 
 @activity(key="ask", if_uncertain="ask_person", no_undo="a letter cannot be unsent")
 async def by_asking() -> str:
-    """A person says whether it is out."""
+    """Leave an uncertain effect to an operator."""
     return await _post()
 
 
@@ -56,18 +56,18 @@ async def look() -> Happened[str] | DidNotHappen | Unknown:
 
 
 @activity(key="repeat", if_uncertain=resend(remembered_for=timedelta(days=1)), no_undo="a letter cannot be unsent")
-async def by_repeating() -> str:
-    """The receiver knows the key for a day."""
+async def by_resending() -> str:
+    """Resend an uncertain effect: the receiver remembers the key for a day."""
     return await _post()
 
 
 @letters.node(start=True)
 async def send(ctx: Context[Mail]) -> None:
-    """Once the word has come."""
+    """Send the letter after the signal."""
     await ctx.receive("word", Word)
     if ctx.state.mode == "ask":
         ctx.state.answer = await ctx.do(by_asking)
     elif ctx.state.mode == "reconcile":
         ctx.state.answer = await ctx.do(by_looking)
     else:
-        ctx.state.answer = await ctx.do(by_repeating)
+        ctx.state.answer = await ctx.do(by_resending)

@@ -83,15 +83,18 @@ def every_invitation_was_taken_once(folder: Path) -> None:
 
 
 def time_passed_in_the_auction_alone(look: Look, run: str, folder: Path) -> None:
-    """Business time ran 15,000 times as fast while workers started: a slow machine reached the ceiling of 168 h."""
+    """Assert that business time moved only in the auction.
+
+    It once ran 15,000 times as fast while workers started, so that a slow machine reached the ceiling of 168 h.
+    """
     row = look.do(lambda ops: ops.run(run))
     history = look.do(lambda ops: ops.history(run))
     entered = next(event.at for event in history if event.node == "auction")
-    assert entered - row.created_at < GIVE_UP_S * 1_000, "starting took as long as it took"
+    assert entered - row.created_at < GIVE_UP_S * 1_000, "business time did not move ahead during the start"
     assert {rate for _, _, rate in json.loads((folder / "demo.json").read_text())["clocks"]} == {1.0}
     (over,) = [event.at for event in history if event.type == EventType.TAKEN_OVER.value]
     before = max(event.at for event in history if event.at < over)
-    assert over - before < GIVE_UP_S * 1_000, "so did the takeover"
+    assert over - before < GIVE_UP_S * 1_000, "business time did not move ahead during the takeover"
 
 
 def crashed_in_round_3(look: Look, run: str) -> None:
@@ -100,7 +103,9 @@ def crashed_in_round_3(look: Look, run: str) -> None:
     assert '"slots":"default/0"' in admitted.body.decode()
     (over,) = [event for event in history if event.type == EventType.TAKEN_OVER.value]
     assert over.node == "auction"
-    assert {e.visit for e in history if e.node == "auction"} == {over.visit}, "one visit, walked on after the crash"
+    assert {e.visit for e in history if e.node == "auction"} == {over.visit}, (
+        "one visit, which continued after the crash"
+    )
 
 
 @pytest.mark.req("APP-2", "RUN-1", "RUN-6", "REC-1", "REC-3", "EFF-1", "GATE-1", "FAIL-8")
@@ -139,7 +144,7 @@ def decide(command: list[str]) -> None:
         command, capture_output=True, text=True, timeout=GIVE_UP_S, check=False, cwd="/", env={"PATH": os.defpath}
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "approved by local:" in done.stdout and done.stderr == "", "no complaint about a worker that is to come"
+    assert "approved by local:" in done.stdout and done.stderr == "", "no warning about a worker that starts later"
 
 
 def ended_well(folder: Path, last: Demo) -> None:

@@ -29,12 +29,12 @@ def result(played: tuple[Stage, DemoResult]) -> DemoResult:
 
 @pytest.fixture
 def spans(played: tuple[Stage, DemoResult]) -> list[Span]:
-    """Those of the caller's trace."""
+    """Return the spans of the caller's trace."""
     return [span for span in played[0].collector.spans if span.trace == ours(played[1])[0]]
 
 
 def ours(result: DemoResult) -> tuple[str, str]:
-    """The caller's trace and span."""
+    """Return the trace and span id of the caller."""
     parent = parent_of(result.traceparent)
     assert parent is not None
     return f"{parent.trace:032x}", f"{parent.span:016x}"
@@ -93,7 +93,7 @@ def test_only_a_person_with_the_role_decides_the_shown_version_once(result: Demo
 
 
 @pytest.mark.req("OUT-1", "OBS-3")
-def test_the_stream_goes_on_behind_its_last_event_over_a_new_service(result: DemoResult) -> None:
+def test_the_stream_continues_after_its_last_event_with_a_restarted_service(result: DemoResult) -> None:
     assert [event.seq for event in result.followed] == list(range(1, len(result.followed) + 1))
     names = [event.name for event in result.followed]
     assert (names[0], names[-1]) == ("started", "completed")
@@ -111,14 +111,14 @@ def test_the_webhook_gets_each_event_once_in_order_with_a_valid_signature(
     seen: dict[str, bytes] = {}
     for got in receiver.of(played[1].run["run"]):
         if got.id in seen:
-            assert seen[got.id] == got.body, "a repetition is the same bytes"
+            assert seen[got.id] == got.body, "a repeated request gets the same bytes"
             continue
         seen[got.id] = got.body
         assert (got.previous, got.sequence) == (last, last + 1)
         last = got.sequence
     assert last == len(followed)
     receiver.secret = "whsec_" + "A" * 43 + "="
-    assert receiver.take(receiver.got[0].body, {"webhook-id": receiver.got[0].id}) == 400, "it does verify"
+    assert receiver.take(receiver.got[0].body, {"webhook-id": receiver.got[0].id}) == 400, "the signature is verified"
 
 
 @pytest.mark.req("OBS-1", "OBS-2")
@@ -126,19 +126,21 @@ def test_one_trace_from_the_callers_span_to_the_award_over_both_workers_and_the_
     result: DemoResult, spans: list[Span]
 ) -> None:
     ids = {span.id for span in spans}
-    assert len(ids) == len(spans), "no id twice"
-    assert {span.parent for span in spans} - ids == {ours(result)[1]}, "the caller's own span, and no lost one"
+    assert len(ids) == len(spans), "each span id is unique"
+    assert {span.parent for span in spans} - ids == {ours(result)[1]}, "the only missing parent is the caller's span"
     assert {span.service for span in spans} == SERVICES
     names = Counter(span.name for span in spans)
     assert (names["workflow.start"], names["workflow.checkpoint"], names["workflow.end"]) == (1, 7, 1)
     waits = {span.about["outlast.wait"]: span for span in spans if span.name == "interrupt.waiting"}
     assert set(waits) == {*(f"bid.1.{n}" for n in range(1, 6)), "place_order"}
     assert waits["place_order"].about["decision"] == "approved"
-    assert waits["place_order"].ended - waits["place_order"].began > 0.5, "as long as it lasted"
+    assert waits["place_order"].ended - waits["place_order"].began > 0.5, "the span covers the whole wait"
     (auction,) = [span for span in spans if span.about.get("outlast.node") == "auction" and "checkpoint" in span.name]
     assert auction.service != result.killed
     below = {span.service for span in spans if span.parent == auction.id}
-    assert below == {"worker-a", "worker-b"}, "what the killed one had sent hangs below what the other ended"
+    assert below == {"worker-a", "worker-b"}, (
+        "spans of the killed worker are children of a span that the other worker ended"
+    )
     (start,) = [span for span in spans if span.name == "workflow.start"]
     (asked,) = [span for span in spans if span.id == start.parent]
     assert (asked.name, asked.parent) == ("POST /v1/workflows/{name}/runs", ours(result)[1])
@@ -152,18 +154,18 @@ def test_the_page_shows_this_tree(spans: list[Span]) -> None:
 
 
 def plain(text: str) -> str:
-    """Which worker did what, and the caller's span, are different each time."""
+    """Replace worker names and the caller's span, which differ in each run."""
     text = re.sub(r"worker-[ab]", "worker", text)
     return re.sub(r"^[0-9a-f]{16} ", "CALLER ", re.sub(r"[├└│]", " ", text), flags=re.MULTILINE)
 
 
-def test_a_parent_that_is_lost_is_seen_in_the_tree() -> None:
+def test_a_missing_parent_is_shown_in_the_tree() -> None:
     one = Span("t", "a", "lost", "workflow.end", 1, 2, "w", {"outlast.status": "completed"})
     assert tree([one])[0] == "lost (sent elsewhere)" and "workflow.end completed" in tree([one])[1]
 
 
 @pytest.mark.req("APP-2", "OUT-1")
-def test_the_program_of_the_examples_buys_by_http_alone(result: DemoResult) -> None:
+def test_the_client_of_the_examples_uses_only_http(result: DemoResult) -> None:
     assert result.bought[0].startswith("run nego_") and result.bought[-1].startswith("COMPLETED: {")
     assert any(line.endswith("approved by ana") for line in result.bought)
     assert sum("checkpoint" in line for line in result.bought) == 6

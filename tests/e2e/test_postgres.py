@@ -165,7 +165,7 @@ def locked() -> Iterator[server.Server]:
         ("postgres", "postgres?schema=No-Name", "names no PostgreSQL store", "schema="),
     ],
 )
-def test_a_wrong_store_url_ends_in_one_sentence(
+def test_a_wrong_store_url_is_reported_in_one_sentence(
     locked: server.Server, user: str, database: str, says: str, does: str
 ) -> None:
     answer = outlast(f"postgresql://{user}@127.0.0.1:{locked.port}/{database}", "dispatcher")
@@ -174,7 +174,7 @@ def test_a_wrong_store_url_ends_in_one_sentence(
     assert "Traceback" not in answer.output and "wrong" not in answer.output and "right" not in answer.output
 
 
-def test_reading_makes_no_store(url: str) -> None:
+def test_reading_creates_no_store(url: str) -> None:
     """A mistyped schema is reported, also at the second attempt."""
     mistyped = url + "_"
     for words in (("runs", "ls"), ("doctor",), ("pauses",), ("runs", "ls")):
@@ -183,7 +183,7 @@ def test_reading_makes_no_store(url: str) -> None:
         assert "outlast run MODULE:NAME" in answer.output and "schema=" in answer.output
 
 
-def test_an_unreachable_server_ends_in_one_sentence() -> None:
+def test_an_unreachable_server_is_reported_in_one_sentence() -> None:
     answer = outlast("postgresql://app:secret@127.0.0.1:1/app", "runs", "ls")
     assert answer.exit_code == LEFT and "cannot be reached" in answer.output and "secret" not in answer.output
 

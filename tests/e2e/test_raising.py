@@ -26,7 +26,7 @@ def test_two_workers_survive_the_exceptions_of_their_workflows(tmp_path: Path) -
 
 
 def test_ctrl_c_in_the_middle_of_a_node_ends_the_program_and_fails_no_run(tmp_path: Path) -> None:
-    """The second one: asyncio answers the first by cancelling the main task, which a blocked loop never does."""
+    """Send SIGINT twice: asyncio handles the first by cancelling the main task, which a blocked loop never does."""
     url = f"sqlite:{tmp_path / 'outlast.db'}"
     program = forked.Popen(("tests.e2e.blocked", url), cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert program.stdout is not None

@@ -46,7 +46,7 @@ def test_a_worker_killed_in_the_middle_of_a_call_is_replaced_and_the_call_is_not
     when(lambda: is_over(s.run("r1")), s.said)
     (over,) = [event for event in s.history("r1") if event.type == TAKEN_OVER]
     assert f'"from":"w-{victim.pid}-' in over.body.decode()
-    assert over.visit == 1, "it went on in the visit in which it was cut"
+    assert over.visit == 1, "the run continued in the interrupted visit"
     assert f'"worker":"w-{s.workers[1].pid}-' in over.body.decode()
     each_once(s)
 
@@ -107,7 +107,7 @@ def test_a_frozen_worker_that_wakes_after_its_lease_was_taken_does_nothing_more(
     frozen.send_signal(signal.SIGCONT)
     when(lambda: f"goes on as w-{frozen.pid}-" in s.said(), s.said)  # it has learnt that it was replaced
     when(lambda: len([w for w in s.alive() if w.startswith(f"w-{frozen.pid}-")]) == 1, s.said)  # under its new id
-    assert len(set(s.alive())) == 2, "the one that took over serves on"
+    assert len(set(s.alive())) == 2, "the worker that took over still serves"
     assert s.history("r1") == before
     each_once(s)
 
@@ -121,7 +121,7 @@ def test_two_workers_on_one_file_share_runs_that_were_started_before_any_worker(
     s.hire()
     when(lambda: all(is_over(s.run(run)) for run in runs), s.said)
     claims = [[e for e in s.history(run) if e.type == EventType.CLAIMED.value] for run in runs]
-    assert {len(each) for each in claims} == {1}, "each was claimed once, by one of the two"
+    assert {len(each) for each in claims} == {1}, "each run was claimed once, by one of the two workers"
     each_once(s, len(runs))
 
 
@@ -139,5 +139,5 @@ def test_a_stopped_worker_settles_its_call_and_another_worker_continues(s: Insta
     assert s.alive() == []
     s.hire()
     when(lambda: is_over(s.run("r1")), s.said)
-    assert [e for e in s.history("r1") if e.type == TAKEN_OVER] == [], "it was given back, not taken"
+    assert [e for e in s.history("r1") if e.type == TAKEN_OVER] == [], "the run was released, not taken over"
     each_once(s)

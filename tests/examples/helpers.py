@@ -1,4 +1,4 @@
-"""Stand-ins around the worked example: the market as a process, an inbox that remembers, conditions to wait for."""
+"""Helpers for the tests of the negotiation: a market process, a recording inbox, and a polling wait."""
 
 import asyncio
 import contextlib
@@ -26,7 +26,7 @@ from examples.negotiation.samples import sample
 
 ROOT = Path(__file__).parents[2]
 GIVE_UP_S = 60
-"""Only a test that is broken waits so long."""
+"""Time limit of a wait. Only a failing test reaches it."""
 
 SKUS = ("sheet-1208", "box-m")
 
@@ -58,7 +58,7 @@ def feedback(best_cents: int, *, round_number: int = 1, run_id: str = "r1") -> d
 
 
 def client(timeout_s: float = GIVE_UP_S) -> httpx2.AsyncClient:
-    """Plain HTTP only, so nothing is spent on certificates."""
+    """Return a client for plain HTTP. It loads no certificates, because that is slow."""
     return httpx2.AsyncClient(trust_env=False, verify=False, timeout=timeout_s)
 
 
@@ -87,7 +87,7 @@ class Market:
             return await http.get(f"{self.url}{path}")
 
     async def until(self, run_id: str, seen: Callable[[list[Entry]], bool]) -> list[Entry]:
-        """The record of a run, as soon as `seen` holds for it."""
+        """Wait until `seen` is true for the record of a run, and return the record."""
         await when(lambda: seen(self.entries(run_id)), lambda: self.entries(run_id))
         return self.entries(run_id)
 
@@ -101,11 +101,11 @@ async def when(holds: Callable[[], bool], otherwise: Callable[[], object]) -> No
 
 FORKING = multiprocessing.get_context("forkserver")
 FORKING.set_forkserver_preload(["examples.negotiation.market.__main__"])
-"""A process that has imported the market forks each one: the import costs more than most of the tests."""
+"""Forks each market from a process that has imported it, because the import takes longer than most tests."""
 
 
 def _serve(arguments: list[str], output: Connection) -> None:
-    """In the market's own process."""
+    """Run the market in the child process."""
     sys.argv = ["market", *arguments]
     sys.stdout = open(output.fileno(), "w", closefd=False)  # noqa: SIM115 - it ends with its process
     sys.exit(market_program.main())
@@ -113,7 +113,7 @@ def _serve(arguments: list[str], output: Connection) -> None:
 
 @contextlib.contextmanager
 def market(folder: Path, scenario: str | dict[str, Any]) -> Iterator[Market]:
-    """Starts a market on a scenario (a name, or one written down here); stops it and asserts that it ended well."""
+    """Run a market process for the block, with a named or given scenario. Assert that it exits with 0."""
     if isinstance(scenario, dict):
         path = folder / "scenario.json"
         path.write_text(json.dumps({"name": "test", "suppliers": scenario}), encoding="utf-8")
@@ -137,7 +137,7 @@ def market(folder: Path, scenario: str | dict[str, Any]) -> Iterator[Market]:
 
 @dataclass
 class Inbox:
-    """An inbox whose signals end in a list; the first `refusals` are answered as if the store were away."""
+    """An inbox that collects signals in a list. The first `refusals` fail as with an unreachable store."""
 
     url: str = ""
     refusals: int = 0

@@ -35,7 +35,7 @@ SCENARIOS = ROOT / "examples" / "negotiation" / "scenarios"
 
 @dataclass
 class Ended:
-    """How a negotiation ended, and everything that is known of it."""
+    """Result of a negotiation: state, approvals, effects, requests, slots, duration and bids."""
 
     state: WorkflowState
     approvals: list[Approval]
@@ -43,7 +43,7 @@ class Ended:
     counts: dict[str, record.Count]
     slots: list[str]
     passed: float
-    """Days of business time."""
+    """Duration in days of business time."""
     bids: list[Any] = field(default_factory=list)
 
     @property
@@ -52,7 +52,7 @@ class Ended:
 
 
 def prompt(name: str, change: Callable[[dict[str, Any]], None] = lambda suppliers: None) -> dict[str, Any]:
-    """A scenario of the example whose suppliers answer at once, changed as said."""
+    """Return the suppliers of a scenario, changed by `change`, with bids that are sent without delay."""
     suppliers: dict[str, Any] = json.loads((SCENARIOS / f"{name}.json").read_text(encoding="utf-8"))["suppliers"]
     suppliers = copy.deepcopy(suppliers)
     for supplier in suppliers.values():
@@ -69,24 +69,24 @@ def negotiate(
     scenario: dict[str, Any] | None = None,
     **changes: Any,
 ) -> Ended:
-    """One purchase from start to end; `answers` are a person's to one question after the other."""
+    """Run one purchase to its end. `answers`: decisions of the approver, in order."""
     suppliers = scenario or prompt(name)
     silent = {who for who, is_ in suppliers.items() if any(r["does"] == "silent" for r in is_.get("rules", []))}
     with market(folder, suppliers) as m:
-        return asyncio.run(_negotiate(Table(m, silent, list(answers)), monkeypatch, name, changes))
+        return asyncio.run(_negotiate(Setup(m, silent, list(answers)), monkeypatch, name, changes))
 
 
 @dataclass
-class Table:
-    """The market, its suppliers that never bid, and what a person will answer."""
+class Setup:
+    """The market, the suppliers that never bid, and the decisions of the approver."""
 
     market: Market
     silent: set[str]
     answers: list[Answer]
 
 
-async def _negotiate(table: Table, monkeypatch: pytest.MonkeyPatch, name: str, changes: dict[str, Any]) -> Ended:
-    m = table.market
+async def _negotiate(setup: Setup, monkeypatch: pytest.MonkeyPatch, name: str, changes: dict[str, Any]) -> Ended:
+    m = setup.market
     store = await open_store("memory:")
     runtime = InProcessRuntime(store, [negotiation], live=Liveness(attempt_timeout=10_000))
     ops = runtime.operations
@@ -98,7 +98,7 @@ async def _negotiate(table: Table, monkeypatch: pytest.MonkeyPatch, name: str, c
             purchase = sample(name, market=m.url, today=datetime.now(UTC).date()) | changes
             began = (await store.now()).business
             started = await ops.start("negotiation", purchase, idempotency_key=name)
-            await until_over(ops, table, started.run)
+            await until_over(ops, setup, started.run)
             state = await runtime.get(started.run)
             found, _ = await ops.approvals()
             return Ended(
@@ -114,23 +114,23 @@ async def _negotiate(table: Table, monkeypatch: pytest.MonkeyPatch, name: str, c
         await store.close()
 
 
-async def until_over(ops: Operations, table: Table, run_id: str) -> None:
-    """Answers questions; where nothing but a deadline is left to come, moves the clock to it."""
+async def until_over(ops: Operations, setup: Setup, run_id: str) -> None:
+    """Decide approvals until the run is over. If only a deadline is awaited, move the clock to it."""
     while not is_over(run := await ops.run(run_id)):
         pending, _ = await ops.approvals(status=ApprovalStatus.PENDING.value)
         if pending:
-            assert table.answers, pending[0].summary
-            await decide(ops, pending[0], table.answers.pop(0))
+            assert setup.answers, pending[0].summary
+            await decide(ops, pending[0], setup.answers.pop(0))
         elif run.attention:
             return
-        elif not run.owner and (until := silence(run, table.market.entries(run_id), table.silent)):
+        elif not run.owner and (until := silence(run, setup.market.entries(run_id), setup.silent)):
             now = await ops.store.now()
             await ops.store.set_mapping(Mapping(0, now.real, max(until, now.business) + 1, 1.0), rearmed)
         await asyncio.sleep(0.01)
 
 
 def silence(run: Run, entries: Sequence[Any], silent: set[str]) -> int:
-    """When the wait of a parked run ends, if every bid that will come has been taken in; else 0."""
+    """Return the end of a parked run's wait if all expected bids have been delivered, else 0."""
     until = min((w.until for w in waiting_of(run) if w.kind != "approval" and w.until), default=0)
     acted = {e.n for e in entries if isinstance(e, record.Executed)}
     asked = [e for e in entries if isinstance(e, record.Arrived) and e.kind in record.APPROACHES and e.n in acted]

@@ -26,7 +26,7 @@ NODES = ["ingest", "classify", "route", "auction", "evaluate", "approve", "award
 
 
 async def auction(m: Market, store_url: str, monkeypatch: pytest.MonkeyPatch, *, reject: str = "") -> WorkflowState:
-    """One leverage purchase, decided by a person as soon as one is asked."""
+    """Run one leverage purchase and decide its approval as soon as it is requested."""
     store = await open_store(store_url)
     runtime = InProcessRuntime(store, [negotiation], live=Liveness(attempt_timeout=10_000))
     ops = runtime.operations

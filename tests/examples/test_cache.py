@@ -1,4 +1,4 @@
-"""Is a purchase placed once, however many like it come, and never because of another?"""
+"""Equal purchases are classified once, and different ones never share a classification."""
 
 import asyncio
 import importlib.util
@@ -28,7 +28,7 @@ def kept(request: pytest.FixtureRequest, tmp_path: Path) -> Classifications:
     return InMemory() if request.param == "memory" else InFolder(tmp_path / "classifications")
 
 
-def test_the_second_of_two_alike_is_not_worked_out_again(
+def test_the_second_of_two_equal_purchases_is_not_classified_again(
     kept: Classifications, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = cache.placed(purchase(), kept)
@@ -36,36 +36,36 @@ def test_the_second_of_two_alike_is_not_worked_out_again(
     assert cache.placed(purchase(reference="RFQ-9"), kept) == first == kraljic.classify(purchase())
 
 
-def test_whatever_it_is_made_from_is_in_the_key() -> None:
+def test_every_input_of_the_classification_is_in_the_key() -> None:
     other = purchase(supply_risk=purchase().supply_risk.model_dump() | {"geopolitical": 0.9})
     stricter = purchase(governance={"supply_risk_threshold": 9})
     dearer = purchase(governance={"approval_threshold_cents": 1})
     keys = [cache.key_of(p) for p in (purchase(), other, stricter)]
     assert len(set(keys)) == 3
-    assert cache.key_of(dearer) == keys[0], "what does not count is not in it"
+    assert cache.key_of(dearer) == keys[0], "fields without effect on the classification are not in the key"
 
 
-def test_a_file_that_cannot_be_read_is_not_there(tmp_path: Path) -> None:
+def test_an_unreadable_file_counts_as_missing(tmp_path: Path) -> None:
     (tmp_path / f"{cache.key_of(purchase())}.json").write_text("{", encoding="utf-8")
     assert cache.placed(purchase(), InFolder(tmp_path)).quadrant == "LEVERAGE"
     assert InFolder(tmp_path).get(cache.sought(purchase())) is not None
 
 
-def test_a_folder_that_cannot_be_written_stops_nothing(tmp_path: Path) -> None:
+def test_a_failed_write_is_ignored(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     assert cache.placed(purchase(), InFolder(tmp_path / "file")).quadrant == "LEVERAGE"
 
 
-def test_the_installation_names_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert isinstance(placing.installed(), InMemory), "exact by default"
+def test_the_environment_names_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert isinstance(placing.installed(), InMemory), "the default cache compares exact keys"
     monkeypatch.setenv(placing.FOLDER, f"{tmp_path}")
     cache.placed(purchase(), placing.installed())
     assert [path.suffix for path in tmp_path.iterdir()] == [".json"]
 
 
-# --- by meaning ----------------------------------------------------------------------------
+# --- similar texts -------------------------------------------------------------------------
 class Scripted:
-    """Texts point where the test says."""
+    """An embedder with the vectors of the test."""
 
     def __init__(self, **vectors: Sequence[float]) -> None:
         self._vectors = vectors
@@ -75,11 +75,11 @@ class Scripted:
 
 
 PLANE = Scripted(chairs=(3, 0), seating=(4, 3), boxes=(0, 1))
-"""The cosine of chairs and seating is 0.8; that of seating and boxes 0.6; chairs and boxes have nothing in common."""
+"""The cosine of chairs and seating is 0.8, of seating and boxes 0.6, of chairs and boxes 0."""
 
 
 def other(category: str, geopolitical: float = 0.9, **changes: Any) -> Sought:
-    """Like the sample, but for its category and one reading: another key."""
+    """Return the search terms of the sample with another category and reading, so that its key differs."""
     risk = purchase().supply_risk.model_dump() | {"geopolitical": geopolitical}
     return cache.sought(purchase(category=category, supply_risk=risk, **changes))
 
@@ -90,37 +90,39 @@ def knows_chairs(alike_from: float = ALIKE_FROM) -> Semantic:
     return kept
 
 
-def test_what_reads_alike_is_placed_alike_and_says_so() -> None:
+def test_a_similar_purchase_gets_the_stored_classification_and_names_it() -> None:
     found = knows_chairs().get(other("seating"))
     assert found is not None and found.quadrant == kraljic.classify(purchase()).quadrant
     assert found.like.startswith("chairs: ") and "taken over from 'chairs: " in found.explained()
 
 
-def test_what_reads_otherwise_is_not_known() -> None:
+def test_a_different_text_is_not_found() -> None:
     assert knows_chairs().get(other("boxes")) is None
 
 
-def test_the_threshold_decides() -> None:
+def test_similarity_below_the_threshold_is_not_found() -> None:
     assert knows_chairs(0.79).get(other("seating")) is not None
     assert knows_chairs(0.81).get(other("seating")) is None
 
 
-def test_other_thresholds_of_the_matrix_are_another_question() -> None:
+def test_a_classification_with_other_thresholds_is_not_found() -> None:
     assert knows_chairs().get(other("chairs", governance={"supply_risk_threshold": 9})) is None
 
 
-def test_the_same_key_goes_before_what_reads_alike() -> None:
+def test_an_equal_key_takes_precedence_over_a_similar_text() -> None:
     found = knows_chairs().get(cache.sought(purchase(category="boxes")))
     assert found is not None and found.like == ""
 
 
-def test_what_was_taken_over_is_not_passed_on() -> None:
+def test_a_classification_found_by_similarity_is_not_stored() -> None:
     kept = knows_chairs(0.6)
     assert cache.placed(purchase(category="seating", supply_risk=_risk(0.9)), kept).like
-    assert kept.get(other("boxes", 0.8)) is None, "boxes are like seating, but seating was only like chairs"
+    assert kept.get(other("boxes", 0.8)) is None, (
+        "boxes are similar to seating, which was found by similarity and is not stored"
+    )
 
 
-def test_the_oldest_text_goes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_oldest_text_is_removed_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(similar, "KEPT_AT_MOST", 1)
     kept = knows_chairs()
     kept.put(other("boxes"), kraljic.classify(purchase()))
@@ -131,7 +133,7 @@ def _risk(geopolitical: float) -> dict[str, object]:
     return purchase().supply_risk.model_dump() | {"geopolitical": geopolitical}
 
 
-def test_without_the_extra_the_command_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_extra_is_reported_with_the_command_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     similar.bundled.cache_clear()
     monkeypatch.setenv(placing.BY, "meaning")
     monkeypatch.setitem(sys.modules, "wordllama", None)
@@ -139,14 +141,14 @@ def test_without_the_extra_the_command_is_named(monkeypatch: pytest.MonkeyPatch)
         placing.installed()
 
 
-def test_an_unknown_choice_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_comparison_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(placing.BY, "magic")
     with pytest.raises(RetryLater, match="key or meaning"):
         placing.installed()
 
 
 @pytest.mark.skipif(importlib.util.find_spec("wordllama") is None, reason="needs the extra `semantic`")
-def test_the_bundled_model_tells_alike_from_different() -> None:
+def test_the_bundled_model_separates_similar_from_different_texts() -> None:
     kept = Semantic(InMemory(), similar.bundled())
     cache.placed(purchase("spot"), kept)
     seats = purchase("spot", supply_risk=_risk(0.9), category="office seating")
@@ -157,7 +159,7 @@ def test_the_bundled_model_tells_alike_from_different() -> None:
     assert kept.get(cache.sought(purchase("bottleneck"))) is None
 
 
-def test_a_second_walk_of_a_visit_gets_the_first_ones_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_execution_of_a_visit_gets_the_recorded_classification(monkeypatch: pytest.MonkeyPatch) -> None:
     kept = Semantic(InMemory(), PLANE)
     cache.placed(purchase(category="chairs"), kept)
     monkeypatch.setattr(placing, "installed", lambda: kept)
@@ -168,13 +170,15 @@ def test_a_second_walk_of_a_visit_gets_the_first_ones_answer(monkeypatch: pytest
     async def look(ctx: Context[Negotiation]) -> None:
         found = await ctx.do(placing.classification.plan(ctx.state.purchase))
         seen.append(found.like)
-        kept.put(cache.sought(ctx.state.purchase), kraljic.classify(ctx.state.purchase))  # the next would be exact
+        kept.put(cache.sought(ctx.state.purchase), kraljic.classify(ctx.state.purchase))  # an exact match from now on
         await ctx.sleep(timedelta(milliseconds=50), name="nap")
 
     asyncio.run(_to_its_end(once))
-    assert len(seen) > 1, "it was walked again"
+    assert len(seen) > 1, "the node ran again"
     assert all(like.startswith("chairs: ") for like in seen)
-    assert (now := kept.get(cache.sought(SEATS))) is not None and now.like == "", "the cache has another answer by now"
+    assert (now := kept.get(cache.sought(SEATS))) is not None and now.like == "", (
+        "the cache has a different classification now"
+    )
 
 
 async def _to_its_end(workflow: Workflow[Negotiation]) -> None:

@@ -15,14 +15,14 @@ def everybody_bids(suppliers: dict[str, dict[str, object]]) -> None:
 
 
 @pytest.mark.req("APP-1", "FAIL-10")
-def test_a_person_may_send_it_round_once_more_and_the_old_bids_are_never_evaluated_again(
+def test_an_approver_may_ask_for_another_round_and_old_bids_are_never_evaluated_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     end = negotiate(tmp_path, monkeypatch, "leverage", "again", "approve", scenario=_calm(), **QUICK)
     s = end.s
     assert (end.state.shown, s.cycle, s.rounds_held) == ("COMPLETED", 2, 2)
     assert {b.status for b in s.bids if b.cycle == 1} == {"SUPERSEDED"}
-    assert {line.bid_id.split("-")[1] for line in s.scores} == {"2"}, "only bids of the second cycle are judged"
+    assert {line.bid_id.split("-")[1] for line in s.scores} == {"2"}, "only bids of the second cycle are evaluated"
     assert end.state.outcome["bid_id"].split("-")[1:] == ["2", "2"]
     assert end.state.outcome["cycle"] == 2
     assert s.another_round is not None
@@ -32,15 +32,15 @@ def test_a_person_may_send_it_round_once_more_and_the_old_bids_are_never_evaluat
     visits = sorted({visit for visit, _ in invited})
     assert len(visits) == 2
     first, second = ({key for visit, key in invited if visit == v} for v in visits)
-    assert second == {key for key in first if "dunlin" not in key}, "who had declined is not asked again"
+    assert second == {key for key in first if "dunlin" not in key}, "a supplier that declined is not asked again"
     assert end.counts["invitations"].repeated == 0
     assert end.counts["invitations"].sent == len(invited)
-    assert [a.again for a in end.approvals] == [1, 0], "the second question offers no further round"
+    assert [a.again for a in end.approvals] == [1, 0], "the second approval offers no further round"
     assert "there is no third" in end.approvals[1].summary
 
 
 @pytest.mark.req("APP-1")
-def test_the_second_reject_ends_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_second_rejection_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     end = negotiate(tmp_path, monkeypatch, "leverage", "again", "reject", scenario=_calm(), **QUICK)
     assert end.state.shown == "CANCELLED"
     assert end.state.reason == "rejected by local: buy less"
@@ -50,9 +50,7 @@ def test_the_second_reject_ends_it(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.req("APP-1")
 @pytest.mark.parametrize(("name", "kind"), [("strategic", "proposals"), ("bottleneck", "inquiries")])
-def test_every_route_can_be_gone_round_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, kind: str
-) -> None:
+def test_every_route_can_be_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, kind: str) -> None:
     scenario = prompt(name, lambda suppliers: [is_.update(rules=[]) for is_ in suppliers.values()])
     end = negotiate(tmp_path, monkeypatch, name, "again", "approve", scenario=scenario)
     assert (end.state.shown, end.s.cycle) == ("COMPLETED", 2)
@@ -64,7 +62,7 @@ def test_every_route_can_be_gone_round_again(
 
 
 @pytest.mark.req("APP-1")
-def test_a_spot_purchase_below_the_threshold_in_the_second_cycle_is_still_decided_by_the_person_who_asked_for_it(
+def test_a_second_cycle_needs_an_approval_even_below_the_threshold(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     end = negotiate(tmp_path, monkeypatch, "spot", "again", "approve", governance={"approval_threshold_cents": 1})
@@ -86,16 +84,14 @@ def test_the_approver_may_choose_another_bid_and_the_outcome_says_so(
 
 
 @pytest.mark.req("APP-1")
-def test_a_winner_that_withdraws_ends_it_where_the_rules_say_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_withdrawn_winner_fails_the_run_if_the_rules_say_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     end = negotiate(tmp_path, monkeypatch, "strategic-withdrawn", "approve", governance={"strategic_rounds": 1})
     assert end.state.shown == "FAILED"
     assert end.state.reason == "acme does not accept the order: our line was sold this morning"
 
 
 @pytest.mark.req("APP-1")
-def test_a_winner_that_withdraws_leaves_the_others_to_be_evaluated_where_the_rules_say_so(
+def test_the_other_bids_are_evaluated_after_a_withdrawal_if_the_rules_say_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     end = negotiate(tmp_path, monkeypatch, "strategic-withdrawn", "approve", "approve")

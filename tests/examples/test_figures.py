@@ -1,4 +1,4 @@
-"""Each figure of the source stands once, in `governance`, and acts."""
+"""The limits in `governance` have the specified values, and the workflow keeps them."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -14,7 +14,7 @@ from tests.examples.play import negotiate, prompt
 
 
 @pytest.mark.req("APP-1", "GATE-3", "GATE-4")
-def test_the_figures_are_those_of_the_source() -> None:
+def test_the_limits_have_the_specified_values() -> None:
     assert timedelta(hours=168) == governance.LIFESPAN
     assert timedelta(hours=96) == governance.APPROVAL_WITHIN
     assert timedelta(minutes=5) == governance.SPOT_AT_MOST
@@ -25,7 +25,7 @@ def test_the_figures_are_those_of_the_source() -> None:
 
 
 @pytest.mark.req("APP-1", "GATE-4")
-def test_the_workflow_and_its_nodes_carry_them() -> None:
+def test_the_workflow_and_its_nodes_declare_the_limits() -> None:
     nodes = negotiation.nodes
     assert negotiation.ceiling == governance.LIFESPAN
     assert nodes["bottleneck"].ceiling == governance.BOTTLENECK_CEILING
@@ -47,13 +47,13 @@ def test_the_workflow_and_its_nodes_carry_them() -> None:
         {"strategic_rounds": 4, "strategic_round_length": "P6DT1S"},
     ],
 )
-def test_rules_beyond_a_figure_are_refused(rules: dict[str, Any]) -> None:
+def test_rules_beyond_a_limit_are_refused(rules: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         Governance.model_validate(rules)
 
 
 @pytest.mark.req("APP-1")
-def test_the_longest_that_is_allowed_is_the_figure_itself() -> None:
+def test_rules_at_the_limit_are_accepted() -> None:
     rules = Governance()
     assert rules.negotiating_time("SPOT") < governance.SPOT_AT_MOST
     assert rules.negotiating_time("LEVERAGE") == governance.AUCTION_AT_MOST
@@ -62,7 +62,7 @@ def test_the_longest_that_is_allowed_is_the_figure_itself() -> None:
 
 
 @pytest.mark.req("APP-1")
-def test_an_auction_nobody_answers_lasts_five_rounds_and_five_days(
+def test_an_auction_without_bids_lasts_five_rounds_and_five_days(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     end = negotiate(tmp_path, monkeypatch, "leverage-nobody", governance={"rounds": 5})
@@ -75,9 +75,7 @@ def test_an_auction_nobody_answers_lasts_five_rounds_and_five_days(
 
 
 @pytest.mark.req("APP-1")
-def test_strategic_rounds_that_all_run_out_leave_the_approval_its_time_within_28_days(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_strategic_rounds_and_the_approval_fit_into_28_days(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def one_is_silent(suppliers: dict[str, dict[str, Any]]) -> None:
         suppliers["dunlin"]["rules"] = [{"does": "silent", "kind": "proposals"}]
 
@@ -90,7 +88,7 @@ def test_strategic_rounds_that_all_run_out_leave_the_approval_its_time_within_28
 
 @pytest.mark.req("APP-1")
 @pytest.mark.parametrize(("cents", "asked"), [(10_000, 0), (10_001, 1)])
-def test_an_order_of_exactly_the_threshold_needs_nobody(
+def test_an_order_at_the_threshold_needs_no_approval(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cents: int, asked: int
 ) -> None:
     def priced(suppliers: dict[str, dict[str, Any]]) -> None:
@@ -104,7 +102,7 @@ def test_an_order_of_exactly_the_threshold_needs_nobody(
 
 
 @pytest.mark.req("APP-1")
-def test_when_all_decline_it_fails_in_their_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_purchase_that_all_decline_fails_with_their_reasons(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     end = negotiate(tmp_path, monkeypatch, "bottleneck-declined")
     assert end.state.shown == "FAILED"
     assert end.state.reason.startswith("no offer in 3 steps from 2 suppliers, who said: elmtree (full): we do not make")

@@ -1,4 +1,4 @@
-"""Does the inbox turn each bid into one signal, and say truthfully what became of it?"""
+"""The inbox turns each bid into one signal and answers with its result."""
 
 import asyncio
 from typing import Any
@@ -34,7 +34,7 @@ def test_a_bid_becomes_a_signal_under_its_own_id() -> None:
 @pytest.mark.parametrize(
     ("posted", "status"), [("ended", 410), ("unknown", 404), ("conflict", 409), ("unavailable", 503)]
 )
-def test_the_answer_is_what_became_of_the_signal(posted: str, status: int) -> None:
+def test_the_status_code_follows_the_result_of_the_signal(posted: str, status: int) -> None:
     answer, _ = post(BID, answer=posted)
     assert answer.status_code == status
     assert ("Retry-After" in answer.headers) is (status == 503)
@@ -44,7 +44,7 @@ def test_the_answer_is_what_became_of_the_signal(posted: str, status: int) -> No
     ("raised", "posted"),
     [(None, "accepted"), (NotFound, "unknown"), (Conflict, "ended"), (Unavailable, "unavailable")],
 )
-def test_what_a_runtime_raises_says_what_became_of_the_signal(raised: Any, posted: str) -> None:
+def test_errors_of_the_runtime_are_translated_to_results(raised: Any, posted: str) -> None:
     async def leave(run: str, name: str, payload: dict[str, Any], *, signal_id: str) -> bool:
         assert (run, name, payload, signal_id) == ("neg_1", "bid.1.3", BID, "acme-1-3")
         if raised:
@@ -54,7 +54,7 @@ def test_what_a_runtime_raises_says_what_became_of_the_signal(raised: Any, poste
     assert asyncio.run(posting(leave)("neg_1", "bid.1.3", BID, "acme-1-3")) == posted
 
 
-def test_a_store_that_is_away_is_said_to_be_away() -> None:
+def test_an_unreachable_store_is_answered_with_503() -> None:
     answer, signals = post(BID, refusals=1)
     assert (answer.status_code, signals) == (503, [])
 
@@ -74,7 +74,7 @@ def test_a_store_that_is_away_is_said_to_be_away() -> None:
         b'{"cents": NaN}',
     ],
 )
-def test_what_is_no_bid_is_refused_with_its_problems(body: Any) -> None:
+def test_an_invalid_bid_is_refused_with_its_problems(body: Any) -> None:
     answer, signals = post(body)
     assert (answer.status_code, signals) == (422, [])
     assert answer.json()["problems"]
@@ -85,6 +85,6 @@ def test_every_problem_of_a_bid_is_named() -> None:
     assert [problem.split(":")[0] for problem in answer.json()["problems"]] == ["round", "cents", "lead_days"]
 
 
-def test_a_body_without_end_is_not_kept() -> None:
+def test_an_endless_body_is_not_held_in_memory() -> None:
     answer, signals = post(b"x" * (BODY_BYTES_MAX + 1))
     assert (answer.status_code, signals) == (413, [])

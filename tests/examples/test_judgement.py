@@ -1,4 +1,4 @@
-"""Do the matrix, the router, the delivery gate and the scores say what they should, and why?"""
+"""The matrix, the router, the delivery gate and the scores, with their explanations."""
 
 from datetime import date, timedelta
 
@@ -35,14 +35,14 @@ def test_every_quadrant_has_a_strategy_and_a_node() -> None:
     assert set(routing.STRATEGIES) == set(routing.ROUTES) == set(kraljic.QUADRANTS.values())
 
 
-def test_a_bottleneck_holds_nobody_back_for_having_too_little() -> None:
+def test_a_bottleneck_admits_candidates_with_too_little_capacity() -> None:
     asked = purchase("bottleneck")
     alone = routing.delivery_gate(asked, asked.requested_on, "LEVERAGE")
     assert "elmtree" in [d.supplier_id for d in alone.discarded]
     assert "elmtree" in routing.delivery_gate(asked, asked.requested_on, "BOTTLENECK").supplier_ids
 
 
-def test_the_gate_holds_back_who_cannot_deliver_and_says_every_reason() -> None:
+def test_the_gate_discards_candidates_that_cannot_deliver_with_all_reasons() -> None:
     asked = purchase()
     admitted = routing.delivery_gate(asked, asked.requested_on)
     assert admitted.supplier_ids == ["acme", "baltica", "cordoba", "dunlin", "elmtree"]
@@ -58,7 +58,7 @@ def test_the_gate_holds_back_who_cannot_deliver_and_says_every_reason() -> None:
     ]
 
 
-def test_the_gate_reckons_from_today_and_lets_the_last_possible_day_pass() -> None:
+def test_the_gate_counts_from_today_and_accepts_the_last_possible_day() -> None:
     asked = purchase()
     last = asked.need_by - timedelta(days=5 + 24)  # five days of auction, then dunlin's 24 days of lead time
     assert "dunlin" in routing.delivery_gate(asked, last).supplier_ids
@@ -131,7 +131,7 @@ def test_a_tie_is_broken_by_risk_then_time_then_name(bids: list[tuple[Bid, Candi
         assert why in scoring.why_first(ranked)
 
 
-def test_a_person_is_asked_above_the_threshold_and_for_the_quadrants_named() -> None:
+def test_an_approval_is_needed_above_the_threshold_and_for_the_listed_quadrants() -> None:
     rules = Governance(approval_threshold_cents=1000)
     assert rules.approval_reason("LEVERAGE", 1000) is None
     assert rules.approval_reason("LEVERAGE", 1001) == "10.01 is above the threshold of 10.00"

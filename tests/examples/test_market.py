@@ -1,4 +1,4 @@
-"""Does each supplier behave as declared, over real HTTP from its own process, and is its record the truth?"""
+"""The market in a separate process: suppliers behave as declared, and the record matches the requests."""
 
 import asyncio
 import subprocess
@@ -44,7 +44,7 @@ def m(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Market]:
 
 @pytest.fixture
 def run_id(request: pytest.FixtureRequest) -> str:
-    """A negotiation of each test's own; its name is also the first part of the keys the test uses."""
+    """Return a run id for each test. It is also the prefix of the keys in the test."""
     return str(request.node.name)
 
 
@@ -75,7 +75,7 @@ def test_a_supplier_bids_and_goes_lower_after_feedback_down_to_its_floor(m: Mark
     asyncio.run(check())
 
 
-def test_what_arrives_is_recorded_before_it_is_acted_on_and_answered(m: Market, run_id: str) -> None:
+def test_a_request_is_recorded_before_it_is_handled_and_answered(m: Market, run_id: str) -> None:
     form = {"run_id": run_id, "reference": "R", "bid_id": "b", "cents": 5}
     asyncio.run(m.post("plain", "orders", form, f"{run_id}/k"))
     arrived, executed, answered = m.entries(run_id)
@@ -88,14 +88,14 @@ def test_what_arrives_is_recorded_before_it_is_acted_on_and_answered(m: Market, 
 
 
 @pytest.mark.parametrize(("supplier", "why"), [("full", "we are full"), ("elsewhere", "we do not make sheet-1208")])
-def test_a_refusal_says_why_and_nothing_is_done(m: Market, run_id: str, supplier: str, why: str) -> None:
+def test_a_refusal_has_a_reason_and_no_effect(m: Market, run_id: str, supplier: str, why: str) -> None:
     said = asyncio.run(m.post(supplier, "invitations", invitation(run_id=run_id), run_id))
     assert (said.status_code, said.json()["detail"]) == (422, why)
     assert not [e for e in m.entries(run_id) if isinstance(e, Executed)]
 
 
 @pytest.mark.parametrize(("supplier", "status", "retry_after"), [("unavailable", 503, None), ("busy", 429, "7")])
-def test_what_is_turned_away_is_no_invitation(
+def test_a_request_that_is_not_accepted_does_not_count_as_an_invitation(
     m: Market, run_id: str, supplier: str, status: int, retry_after: str | None
 ) -> None:
     async def check() -> None:
@@ -134,14 +134,14 @@ def test_a_supplier_that_times_out_has_acted_and_can_be_asked(m: Market, run_id:
     asyncio.run(check())
 
 
-def test_a_slow_supplier_is_seen_in_flight_and_acts_although_nobody_waits(m: Market, run_id: str) -> None:
+def test_a_slow_supplier_is_in_flight_and_acts_after_the_client_has_left(m: Market, run_id: str) -> None:
     async def check() -> None:
         asked = invitation(round_number=3, run_id=run_id)
         sending = asyncio.create_task(m.post("slow", "invitations", asked, run_id))
         seen = await m.until(run_id, lambda seen: bool(in_flight(seen, "invitations", 3)))
         assert in_flight(seen, "invitations", 2) == []
         assert (await m.get(f"/suppliers/slow/requests/{run_id}")).status_code == 202
-        sending.cancel()  # the buyer dies: its connection breaks with the request half done
+        sending.cancel()  # the connection of the buyer breaks during the request
         await m.until(run_id, lambda seen: any(isinstance(e, Executed) for e in seen))
         assert (await m.get(f"/suppliers/slow/requests/{run_id}")).json()["known"] is True
 
@@ -149,7 +149,7 @@ def test_a_slow_supplier_is_seen_in_flight_and_acts_although_nobody_waits(m: Mar
 
 
 @pytest.mark.parametrize("dedupes", [True, False])
-def test_a_repeated_key_is_noticed_by_a_supplier_that_dedupes(m: Market, run_id: str, dedupes: bool) -> None:
+def test_a_supplier_that_dedupes_recognizes_a_repeated_key(m: Market, run_id: str, dedupes: bool) -> None:
     async def check() -> None:
         supplier = "plain" if dedupes else "forgetful"
         async with inbox() as box:
@@ -168,7 +168,7 @@ def test_a_repeated_key_is_noticed_by_a_supplier_that_dedupes(m: Market, run_id:
     asyncio.run(check())
 
 
-def test_a_supplier_says_no_only_when_it_can_be_asked(m: Market) -> None:
+def test_a_supplier_answers_unknown_keys_only_if_it_can_be_queried(m: Market) -> None:
     async def check() -> None:
         assert (await m.get("/suppliers/plain/requests/never-sent")).json() == {"known": False}
         assert (await m.get("/suppliers/closed/requests/never-sent")).status_code == 405
@@ -177,7 +177,7 @@ def test_a_supplier_says_no_only_when_it_can_be_asked(m: Market) -> None:
     asyncio.run(check())
 
 
-def test_a_late_supplier_bids_when_it_hears_that_the_round_is_over(m: Market, run_id: str) -> None:
+def test_a_late_supplier_bids_after_the_round_is_over(m: Market, run_id: str) -> None:
     async def check() -> None:
         async with inbox() as box:
             asked = invitation(answer_to=f"{box.url}/runs/{run_id}/bids", run_id=run_id)
@@ -190,7 +190,7 @@ def test_a_late_supplier_bids_when_it_hears_that_the_round_is_over(m: Market, ru
     asyncio.run(check())
 
 
-def test_a_bid_is_brought_again_under_its_id_until_it_is_taken(m: Market, run_id: str) -> None:
+def test_a_bid_is_sent_again_with_its_id_until_it_is_accepted(m: Market, run_id: str) -> None:
     async def check() -> None:
         async with inbox(refusals=2) as box:
             asked = invitation(answer_to=f"{box.url}/runs/{run_id}/bids", run_id=run_id)
@@ -217,7 +217,7 @@ def test_a_request_without_a_key_or_a_readable_letter_is_refused_and_recorded(m:
     asyncio.run(check())
 
 
-def test_a_market_goes_on_in_the_record_it_left_and_remembers_what_it_did(tmp_path: Path) -> None:
+def test_a_restarted_market_remembers_its_actions_from_the_record(tmp_path: Path) -> None:
     said = []
     for _ in range(2):
         with market(tmp_path, {"a": {}}) as again:
@@ -230,7 +230,7 @@ def test_a_market_goes_on_in_the_record_it_left_and_remembers_what_it_did(tmp_pa
     }
 
 
-def test_a_market_goes_on_in_the_record_it_left_with_what_it_heard_and_had_under_way(tmp_path: Path) -> None:
+def test_a_restarted_market_restores_feedback_and_unsent_bids_from_the_record(tmp_path: Path) -> None:
     async def until_offered(m: Market, n: int) -> list[int]:
         return [e.cents for e in offers(await m.until("r1", lambda seen: len(offers(seen)) == n))]
 
@@ -238,7 +238,9 @@ def test_a_market_goes_on_in_the_record_it_left_with_what_it_heard_and_had_under
         await m.post("a", "invitations", invitation(answer_to=to), "i1")
         assert await until_offered(m, 1) == [20_000]
         await m.post("a", "feedback", feedback(19_000), "f1")
-        await m.post("b", "invitations", invitation(answer_to=to), "i1")  # it bids in a while, and not here
+        await m.post(
+            "b", "invitations", invitation(answer_to=to), "i1"
+        )  # its bid is sent later, by the restarted market
 
     async def second(m: Market, to: str) -> None:
         assert await until_offered(m, 2) == [20_000, 20_000]
@@ -257,14 +259,14 @@ def test_a_market_goes_on_in_the_record_it_left_with_what_it_heard_and_had_under
     asyncio.run(check())
 
 
-def test_a_line_that_is_still_being_written_is_left_for_later(tmp_path: Path) -> None:
+def test_an_incomplete_last_line_is_ignored(tmp_path: Path) -> None:
     record = tmp_path / "r.jsonl"
     assert read(record) == []
     record.write_text('{"what":"executed","n":1,"at":0.5,"id":"x"}\n{"what":"exec', encoding="utf-8")
     assert read(record) == [Executed(n=1, at=0.5, id="x")]
 
 
-def test_an_unknown_scenario_is_named_with_those_there_are(tmp_path: Path) -> None:
+def test_an_unknown_scenario_is_reported_with_the_known_ones(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "examples.negotiation.market", "--record", str(tmp_path / "r"), "--scenario", "x"]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stdout) == (2, "")

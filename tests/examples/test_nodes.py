@@ -1,4 +1,4 @@
-"""Does each node do its part? They are walked in order with a context that calls at once and keeps no ledger."""
+"""The nodes in order, with a context that calls activities at once and has no ledger."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -19,8 +19,8 @@ from outlast.flow.calls import Call, current_call
 from tests.examples.helpers import Inbox, Market, inbox, market, when
 
 
-class Walk(Context[Negotiation]):
-    """Walks node after node. Waits end when as much has come as was asked for, which every supplier here sees to."""
+class NodeRunner(Context[Negotiation]):
+    """A context that runs node after node. A wait ends when `limit` signals have arrived."""
 
     def __init__(self, state: Negotiation, box: Inbox, choose: int | None = 0, run_id: str = "neg_1") -> None:
         self.state, self.tenant, self.run_id, self.visit = state, "t", run_id, 1
@@ -67,7 +67,7 @@ class Walk(Context[Negotiation]):
         return Decision("approved", "quality", "ana", [plan, *said["alternatives"]][self._choose])
 
     async def to_the_end(self) -> Negotiation:
-        """Every node, the state going through its stored form between them, as the engine does it."""
+        """Run all nodes and return the state. It is encoded and decoded between nodes, as in the engine."""
         node: str | None = negotiation.start.name
         while node is not None:
             node = await negotiation.nodes[node].fn(self)
@@ -75,7 +75,7 @@ class Walk(Context[Negotiation]):
         return self.state
 
 
-Negotiated = tuple[Walk, dict[str, Any]]
+Negotiated = tuple[NodeRunner, dict[str, Any]]
 Negotiate = Callable[..., Negotiated]
 
 
@@ -87,24 +87,24 @@ def m(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Market]:
 
 @pytest.fixture
 def negotiate(m: Market, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Negotiate:
-    """Negotiates the leverage sample, changed as said, under a run id of the test's own."""
+    """Return a function that runs the leverage sample with changes, with the test's name as run id."""
 
     async def negotiate(choose: int | None, changes: dict[str, Any]) -> Negotiated:
         async with inbox() as box:
             monkeypatch.setenv(suppliers.INBOX, box.url)
             state = negotiation.first_state(sample("leverage", market=m.url) | changes)
-            walk = Walk(state, box, choose, request.node.name)
-            await walk.to_the_end()
-        record = m.entries(walk.run_id)
+            runner = NodeRunner(state, box, choose, request.node.name)
+            await runner.to_the_end()
+        record = m.entries(runner.run_id)
         counts = {kind: counted.model_dump() for kind, counted in summary(record).items()}
-        return walk, counts | {"made": [e.id for e in record if isinstance(e, Executed)]}
+        return runner, counts | {"made": [e.id for e in record if isinstance(e, Executed)]}
 
     return lambda choose=0, **changes: asyncio.run(negotiate(choose, changes))
 
 
 def test_a_leverage_purchase_goes_through_all_seven_nodes(negotiate: Negotiate) -> None:
-    walk, seen = negotiate()
-    s = walk.state
+    runner, seen = negotiate()
+    s = runner.state
     assert (s.quadrant, s.rounds_held, list(s.declined)) == ("LEVERAGE", 5, ["dunlin"])
     assert [d.supplier_id for d in s.discarded] == ["farrow"]
     assert seen["invitations"]["sent"] == seen["invitations"]["distinct"] == 5 + 4 * 4
@@ -117,14 +117,14 @@ def test_a_leverage_purchase_goes_through_all_seven_nodes(negotiate: Negotiate) 
     assert s.bid(s.winner).supplier_id == "acme"
     assert s.order_id in seen["made"]
     assert s.approved_by == "ana"
-    assert len(walk.asked) == 1
-    assert "180,708.86 is above the threshold of 50,000.00" in walk.asked[0]
+    assert len(runner.asked) == 1
+    assert "180,708.86 is above the threshold of 50,000.00" in runner.asked[0]
     assert len(negotiation.state_codec.dump(s)) < 12_000
     outcome = negotiation.outcome_of(s)
     assert b'"supplier_id":"acme"' in outcome
 
 
-def test_prices_fall_and_the_cheapest_goods_do_not_decide(negotiate: Negotiate) -> None:
+def test_prices_fall_and_total_cost_decides_over_the_price_of_the_goods(negotiate: Negotiate) -> None:
     s = negotiate()[0].state
     for supplier in ("acme", "baltica", "cordoba", "elmtree"):
         prices = [bid.cents for bid in s.bids if bid.supplier_id == supplier]
@@ -136,7 +136,7 @@ def test_prices_fall_and_the_cheapest_goods_do_not_decide(negotiate: Negotiate) 
         assert part in text
 
 
-def test_a_person_may_choose_another_standing_bid(negotiate: Negotiate) -> None:
+def test_an_approver_may_choose_another_open_bid(negotiate: Negotiate) -> None:
     s = negotiate(choose=1)[0].state
     assert s.winner == s.scores[1].bid_id
     assert s.order_id.startswith(f"PO-{s.scores[1].supplier_id}-")
@@ -151,11 +151,11 @@ def test_a_rejection_stops_the_run_and_orders_nothing(
     assert summary(m.entries(request.node.name))["orders"].arrived == 0
 
 
-def test_below_the_threshold_nobody_is_asked(negotiate: Negotiate) -> None:
+def test_an_order_below_the_threshold_needs_no_approval(negotiate: Negotiate) -> None:
     rules = {"approval_threshold_cents": 10**10, "rounds": 1}
-    walk, seen = negotiate(governance=rules)
-    assert (walk.asked, walk.state.approved_by) == ([], "")
-    assert walk.state.order_id
+    runner, seen = negotiate(governance=rules)
+    assert (runner.asked, runner.state.approved_by) == ([], "")
+    assert runner.state.order_id
     assert (seen["invitations"]["sent"], seen["feedback"]["sent"]) == (5, 0)
 
 
@@ -165,21 +165,21 @@ def test_below_the_threshold_nobody_is_asked(negotiate: Negotiate) -> None:
 )
 def test_the_router_leads_to_the_node_of_each_quadrant(name: str, node: str) -> None:
     async def routed() -> str | None:
-        walk = Walk(negotiation.first_state(sample(name)), Inbox())
+        runner = NodeRunner(negotiation.first_state(sample(name)), Inbox())
         for before in ("ingest", "classify"):
-            await negotiation.nodes[before].fn(walk)
-        return await negotiation.nodes["route"].fn(walk)
+            await negotiation.nodes[before].fn(runner)
+        return await negotiation.nodes["route"].fn(runner)
 
     assert asyncio.run(routed()) == node
 
 
-def test_a_purchase_nobody_can_deliver_fails_with_every_reason() -> None:
-    walk = Walk(negotiation.first_state(sample("leverage") | {"need_by": "2026-03-10"}), Inbox())
+def test_a_purchase_that_no_candidate_can_deliver_fails_with_all_reasons() -> None:
+    runner = NodeRunner(negotiation.first_state(sample("leverage") | {"need_by": "2026-03-10"}), Inbox())
     with pytest.raises(Fail, match=r"no candidate can deliver: acme delivers on 2026-03-25"):
-        asyncio.run(walk.to_the_end())
+        asyncio.run(runner.to_the_end())
 
 
-def test_bids_of_strangers_other_rounds_and_the_past_do_not_count() -> None:
+def test_bids_of_unknown_suppliers_other_rounds_and_older_cycles_do_not_count() -> None:
     s = negotiation.first_state(sample("leverage"))
     s.suppliers, s.declined = ["acme", "cordoba"], {"cordoba": "full"}
 

@@ -1,4 +1,4 @@
-"""Is a bad purchase refused with every problem at once, and a good one taken?"""
+"""Validation of purchases: an invalid one is refused with all problems at once."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from outlast.errors import InvalidInput
 
 
 @pytest.mark.parametrize("name", [name for name in samples.names() if name != "bad"])
-def test_a_sample_is_a_purchase_bare_or_named(name: str) -> None:
+def test_a_sample_is_accepted_bare_or_under_purchase(name: str) -> None:
     assert problems(sample(name)) == []
     bare, named = Opening.model_validate(sample(name)), Opening.model_validate({"purchase": sample(name)})
     assert bare == named == Opening.model_validate_json(named.model_dump_json())
@@ -64,7 +64,7 @@ def test_rounds_longer_than_the_auction_are_refused() -> None:
 
 
 @pytest.mark.parametrize("raw", [None, [], "purchase", 7, {"items": 3, "candidates": [4, {}], "need_by": 5}])
-def test_anything_at_all_is_answered_with_problems(raw: Any) -> None:
+def test_any_json_value_is_answered_with_problems(raw: Any) -> None:
     assert problems(raw)
 
 

@@ -1,4 +1,4 @@
-"""Does the report say what a buyer has to know, and does its page need nothing and trust no input?"""
+"""The report contains all facts for the buyer; its page loads no resources and escapes all input."""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -40,7 +40,7 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> Ended:
         )  # fmt: skip
 
 
-def test_the_text_says_who_bid_what_why_this_one_its_cost_its_risk_and_when(ended: Ended) -> None:
+def test_the_text_contains_bids_reasons_costs_risks_and_times(ended: Ended) -> None:
     shown = text(report_of(ended))
     s = ended.s
     bid = s.bid(s.winner)
@@ -94,7 +94,7 @@ def test_the_page_holds_its_charts_and_fetches_nothing(ended: Ended) -> None:
         assert fact in html
 
 
-def test_words_from_outside_are_escaped(ended: Ended) -> None:
+def test_text_from_outside_is_escaped(ended: Ended) -> None:
     s = Negotiation.model_validate(ended.state.state)
     for candidate in s.purchase.candidates:
         candidate.name = HOSTILE

@@ -9,7 +9,7 @@ from tests.examples.play import negotiate, prompt
 
 
 @pytest.mark.req("APP-1")
-def test_a_spot_purchase_takes_one_round_and_minutes_and_asks_nobody(
+def test_a_spot_purchase_takes_one_round_of_minutes_and_no_approval(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     end = negotiate(tmp_path, monkeypatch, "spot")
@@ -20,7 +20,7 @@ def test_a_spot_purchase_takes_one_round_and_minutes_and_asks_nobody(
     assert end.counts["invitations"].sent == end.counts["feedback"].sent == 0
     assert end.passed * 24 * 60 < 5
     assert {bid.supplier_id for bid in s.bids} == {"acme", "cordoba"}, "elmtree never answered"
-    assert end.state.outcome["supplier_id"] == "cordoba", "dearer goods, cheaper here"
+    assert end.state.outcome["supplier_id"] == "cordoba", "the goods cost more, but the landed price is lower"
     assert s.why_winner == "cordoba costs 7,180.00, 120.00 less than acme"
     assert {e.key for e in end.effects if e.activity == "request_quote"} == {
         "quote/acme",
@@ -30,7 +30,7 @@ def test_a_spot_purchase_takes_one_round_and_minutes_and_asks_nobody(
 
 
 @pytest.mark.req("APP-1", "GATE-4")
-def test_a_bottleneck_is_asked_for_all_then_the_like_then_a_part(
+def test_a_bottleneck_asks_for_full_then_substitute_then_partial_delivery(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     end = negotiate(tmp_path, monkeypatch, "bottleneck", "approve")
@@ -43,12 +43,12 @@ def test_a_bottleneck_is_asked_for_all_then_the_like_then_a_part(
         ("dunlin", "full", "we do not make seal-88"),
         ("elmtree", "substitutes", "we can make 700 of 1200 seal-88"),
     ]
-    assert s.declined == {}, "a no to one step is not the last word"
+    assert s.declined == {}, "a supplier that declined one step is asked again in the next"
     assert {b.supplier_id: (b.covers, b.substitutes) for b in s.bids} == {
         "dunlin": ({}, {"seal-88": "seal-88x"}),
         "elmtree": ({"seal-88": 700}, {}),
     }
-    assert 13.9 < end.passed < 14.1, "baltica never answers, so every step lasts as long as it may"
+    assert 13.9 < end.passed < 14.1, "baltica never answers, so each step lasts its full time"
     assert end.state.attention == ()
     assert end.state.outcome["supplier_id"] == "dunlin"
     assert end.state.outcome["substitutes"] == {"seal-88": "seal-88x"}
@@ -70,7 +70,7 @@ def test_a_bottleneck_is_asked_for_all_then_the_like_then_a_part(
 
 
 @pytest.mark.req("APP-1")
-def test_a_part_of_the_quantity_may_be_chosen_and_what_is_left_out_is_said(
+def test_a_partial_bid_may_be_chosen_and_the_missing_units_are_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     end = negotiate(tmp_path, monkeypatch, "bottleneck", "other")
@@ -80,7 +80,9 @@ def test_a_part_of_the_quantity_may_be_chosen_and_what_is_left_out_is_said(
 
 
 @pytest.mark.req("APP-1")
-def test_a_bottleneck_ends_early_when_all_of_it_is_offered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bottleneck_ends_early_if_the_full_quantity_is_offered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     scenario = prompt("bottleneck", lambda suppliers: suppliers["baltica"].update(rules=[]))
     end = negotiate(tmp_path, monkeypatch, "bottleneck", "approve", scenario=scenario)
     assert end.s.rounds_held == 1
@@ -89,7 +91,7 @@ def test_a_bottleneck_ends_early_when_all_of_it_is_offered(tmp_path: Path, monke
 
 
 @pytest.mark.req("APP-1")
-def test_a_strategic_purchase_is_haggled_over_in_five_respects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_strategic_purchase_is_negotiated_over_five_terms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     end = negotiate(tmp_path, monkeypatch, "strategic", "approve")
     s = end.s
     assert (end.state.shown, s.quadrant) == ("COMPLETED", "STRATEGIC")
@@ -112,7 +114,7 @@ def test_a_strategic_purchase_is_haggled_over_in_five_respects(tmp_path: Path, m
 
 
 @pytest.mark.req("APP-1")
-def test_who_agrees_is_not_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_supplier_that_agrees_is_not_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def eager(suppliers: dict[str, dict[str, object]]) -> None:
         suppliers["acme"] |= {"meets_percent": 100, "floor_percent": 50}
 

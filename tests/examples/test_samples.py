@@ -1,4 +1,4 @@
-"""Does every sample play as `outlast demo --sample NAME`, to the end it announces?"""
+"""Each sample runs as `outlast demo --sample NAME` and reaches its declared end."""
 
 import json
 import subprocess
@@ -25,7 +25,7 @@ def play(folder: Path, name: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", SAMPLES)
-def test_every_story_has_a_market_that_knows_its_suppliers(name: str) -> None:
+def test_every_sample_has_a_market_that_knows_its_suppliers(name: str) -> None:
     script = SAMPLES[name]
     assert bool(problems(sample(script.purchase))) is (script.ends == "REFUSED")
     if script.ends != "REFUSED":
@@ -33,19 +33,19 @@ def test_every_story_has_a_market_that_knows_its_suppliers(name: str) -> None:
         assert asked - {"farrow"} <= set(load(script.scenario).suppliers), "farrow never passes the delivery gate"
 
 
-def test_there_are_two_purchases_a_quadrant() -> None:
+def test_there_are_two_purchases_per_quadrant() -> None:
     quadrants = ("spot", "leverage", "bottleneck", "strategic")
     purchases = {script.purchase for script in SAMPLES.values()}
     assert {q: sum(p.partition("-")[0] == q for p in purchases) for q in quadrants} == dict.fromkeys(quadrants, 2)
 
 
-def test_what_makes_two_purchases_the_same() -> None:
+def test_the_start_key_depends_on_category_items_and_deadline() -> None:
     assert start_key(sample("spot")) == start_key(sample("spot") | {"reference": "RFQ-9"})
     assert start_key(sample("spot")) != start_key(sample("spot") | {"need_by": "2026-05-01"})
 
 
 @pytest.mark.req("APP-1")
-def test_two_identical_purchases_at_once_are_one_run_with_one_order(tmp_path: Path) -> None:
+def test_two_concurrent_identical_purchases_are_one_run_with_one_order(tmp_path: Path) -> None:
     printed = play(tmp_path, "spot-twice")
     assert (printed["outcome"], printed["proven"], printed["slots_in_use"]) == ("COMPLETED", True, 0)
     assert printed["invitations"] == {"sent": 3, "distinct": 3, "repeated": 0}
@@ -60,7 +60,7 @@ def test_a_winner_that_withdraws_after_the_approval_is_replaced(tmp_path: Path) 
 
 
 @pytest.mark.req("APP-1")
-def test_a_purchase_that_contradicts_itself_starts_nothing(tmp_path: Path) -> None:
+def test_a_purchase_with_contradictory_fields_starts_no_run(tmp_path: Path) -> None:
     printed = play(tmp_path, "inconsistent")
     assert (printed["outcome"], printed["proven"]) == ("REFUSED", True)
     assert len(printed["problems"]) == len(problems(sample("bad")))

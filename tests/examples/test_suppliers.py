@@ -1,4 +1,4 @@
-"""Do the activities say what a supplier's answer means, and does asking it prove what it should?"""
+"""The activities translate a supplier's answers, and reconcile accepts only explicit ones."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
@@ -51,7 +51,7 @@ def _inbox(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @contextmanager
 def calling(run_id: str, key: str = "k", seconds: float = GIVE_UP_S) -> Iterator[None]:
-    """As if the engine made the call."""
+    """Call an activity as the engine does."""
     deadline = datetime.now(UTC) + timedelta(seconds=seconds)
     token = current_call.set(Call(key, f"{run_id}/1/{key}", "t", run_id, 1, deadline))
     try:
@@ -76,7 +76,7 @@ async def _await(call: Callable[..., Awaitable[Any]], *args: Any) -> Any:
 
 
 @pytest.mark.req("EFF-5")
-def test_a_call_carries_the_ledgers_key_and_says_where_bids_go(m: Market) -> None:
+def test_a_call_carries_the_key_of_the_ledger_and_the_address_for_bids(m: Market) -> None:
     assert invited(m, "plain", "n1").message_id.startswith("invitations-plain-")
     arrived = m.entries("n1")[0]
     assert isinstance(arrived, Arrived)
@@ -84,12 +84,12 @@ def test_a_call_carries_the_ledgers_key_and_says_where_bids_go(m: Market) -> Non
     assert found(m, "plain", "n1").response == invited(m, "plain", "n1")
 
 
-def test_a_decline_is_a_definite_no_in_the_suppliers_words(m: Market) -> None:
+def test_a_decline_is_a_refusal_with_the_suppliers_reason(m: Market) -> None:
     with pytest.raises(Refused, match="declined: we are full"):
         invited(m, "full", "n2")
 
 
-def test_any_other_bad_answer_is_left_for_the_engine_to_judge(m: Market) -> None:
+def test_any_other_error_status_is_raised_to_the_engine(m: Market) -> None:
     with pytest.raises(httpx2.HTTPStatusError):
         invited(m, "unavailable", "n3")
     with pytest.raises(httpx2.TimeoutException):
@@ -98,7 +98,7 @@ def test_any_other_bad_answer_is_left_for_the_engine_to_judge(m: Market) -> None
         asyncio.run(_await(suppliers.invite, "nobody", 1, "http://127.0.0.1:9", ASK))
 
 
-def test_asking_proves_only_what_the_supplier_says_in_so_many_words(m: Market) -> None:
+def test_only_an_explicit_answer_settles_a_call(m: Market) -> None:
     assert found(m, "plain", "never") == DidNotHappen()
     assert isinstance(found(m, "closed", "never"), Unknown)
     with pytest.raises(httpx2.TimeoutException):
@@ -120,7 +120,7 @@ def test_without_an_inbox_nothing_is_sent(m: Market, monkeypatch: pytest.MonkeyP
     assert m.entries("n5") == []
 
 
-def test_an_order_is_placed_found_and_taken_back(m: Market) -> None:
+def test_an_order_is_placed_found_and_cancelled(m: Market) -> None:
     order = ("plain", "plain-1-1", 500, f"{m.url}/suppliers/plain", "RFQ-1")
     with calling("n6"):
         placed = asyncio.run(_await(suppliers.place_order, *order))

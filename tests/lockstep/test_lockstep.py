@@ -215,7 +215,7 @@ def rows_of(session: SqliteSession) -> dict[str, list[Row]]:
 @pytest.mark.parametrize("writers", [1, 2])
 @pytest.mark.parametrize("land", [together, read_first, one_by_one, unsure])
 @pytest.mark.parametrize("seed", range(8))
-def test_random_commits_leave_both_equal(seed: int, land: Landing, writers: int, tmp_path: Path) -> None:
+def test_random_commits_leave_both_stores_equal(seed: int, land: Landing, writers: int, tmp_path: Path) -> None:
     core = MemoryCore(HandClock())
     moves = asyncio.run(play(seed, core, core.store_clock._clock))  # type: ignore[arg-type]
     database = Database(tmp_path / "store.db", synchronous=OFF)
@@ -235,8 +235,8 @@ def test_random_commits_leave_both_equal(seed: int, land: Landing, writers: int,
         session.drop()
 
 
-def test_the_dice_reach_every_outcome() -> None:
-    """A suite that draws only what works would find nothing."""
+def test_the_generator_reaches_every_outcome() -> None:
+    """A generator of valid commits only would find nothing."""
     seen: set[str] = set()
     for seed in range(8):
         core = MemoryCore(HandClock())

@@ -84,7 +84,7 @@ async def rows_of(store: PostgresStore) -> dict[str, list[Row]]:
 @pytest.mark.parametrize("writers", [1, 2])
 @pytest.mark.parametrize("land", [together, read_first, one_by_one])
 @pytest.mark.parametrize("seed", range(4))
-def test_random_commits_leave_both_equal(seed: int, land: Landing, writers: int, url: str) -> None:
+def test_random_commits_leave_both_stores_equal(seed: int, land: Landing, writers: int, url: str) -> None:
     core = MemoryCore(HandClock())
     moves = asyncio.run(play(seed, core, core.store_clock._clock))  # type: ignore[arg-type]
 
