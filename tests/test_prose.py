@@ -13,18 +13,16 @@ from tests import prose
 
 PAGES = [*prose.ROOT.glob("*.md"), *prose.ROOT.glob("docs/**/*.md")]
 
-# Markers and what-clauses per 10,000 words. The aim is 19 and 5; httpx, click and Starlette have 0 to 7 and 0 to 2.
+# Markers and what-clauses per 10,000 words. httpx, click and Starlette have 0 to 7 and 0 to 2.
 RATES: dict[str, tuple[Callable[[], prose.Prose], float, float]] = {
-    "docstrings and comments": (lambda: prose.source_prose(prose.PACKAGE), 120, 91),
-    "pages": (lambda: prose.page_prose(PAGES), 75, 29),
-    "help of commands": (prose.help_prose, 115, 78),
+    "docstrings and comments": (lambda: prose.source_prose(prose.PACKAGE), 2, 2),
+    "pages": (lambda: prose.page_prose(PAGES), 8, 3),
+    "help of commands": (prose.help_prose, 4, 4),
+    "tests": (lambda: prose.source_prose(prose.ROOT / "tests"), 4, 3),
 }
-ODD_FIRST_WORDS = 223
-SHORT_DOCSTRINGS = 185
-DUPLICATE_CLASSES = 4
 MODULES = {
-    "(top)": 4, "cli": 36, "core": 34, "engine": 32, "flow": 22, "outbox": 8, "runtime": 30, "service": 36,
-    "store": 32, "telemetry": 7, "testing": 18,
+    "(top)": 4, "cli": 35, "core": 27, "engine": 28, "flow": 18, "outbox": 8, "runtime": 27, "service": 33,
+    "store": 30, "telemetry": 7, "testing": 18,
 }  # fmt: skip
 
 
@@ -37,12 +35,12 @@ def test_the_words_are_those_of_the_field(text: str) -> None:
 
 
 def test_a_docstring_begins_with_a_verb_and_says_something() -> None:
-    assert len(prose.odd_first_words()) <= ODD_FIRST_WORDS
-    assert len(prose.short_docstrings()) <= SHORT_DOCSTRINGS
+    assert prose.odd_first_words() == []
+    assert prose.short_docstrings() == []
 
 
 def test_a_class_name_means_one_thing() -> None:
-    assert len(found := prose.duplicate_classes()) <= DUPLICATE_CLASSES, found
+    assert prose.duplicate_classes() == {}
 
 
 def test_no_package_grows_by_files() -> None:

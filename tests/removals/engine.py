@@ -124,7 +124,7 @@ def no_inbox_check(patch: Patch) -> None:
 
 
 def no_inbox_check_in_bind(patch: Patch) -> None:
-    kept = context.moves.bind
+    kept = context.effect_verbs.bind
 
     def bind(run: Any, wait: Any, notes: Any, *, inbox_seq: int, complete: bool) -> Commit:
         commit = kept(run, wait, notes, inbox_seq=inbox_seq, complete=complete)

@@ -10,7 +10,6 @@ from typing import Any, Final
 from typing_extensions import override
 
 from outlast.core import effect_verbs
-from outlast.core import effect_verbs as moves
 from outlast.core.commit import Commit, Instant, Put, When
 from outlast.core.durations import SHARED_LOOK_AGAIN, wait_before
 from outlast.core.effect_verbs import Intent
@@ -182,7 +181,7 @@ class TransactionalExecutor(EffectExecutor):
         commit = self._prepared(previous, allowed)
         put = commit.writes[0]
         assert isinstance(put, Put)
-        row = moves.intended(commit)._replace(settle_after=0)
+        row = effect_verbs.intended(commit)._replace(settle_after=0)
         covered = (When(row.covered_until, False, "business", "lapsed"),) if row.covered_until else ()
         self._begun = commit._replace(writes=(Put(EFFECT, row, put.replaces), *commit.writes[1:]), whens=covered)
         return row
@@ -192,7 +191,7 @@ class TransactionalExecutor(EffectExecutor):
         await self._wait_for_next(effect)
         if self._approval_lapsed(effect):
             return self._lapse(effect)
-        return Next.CALL if moves.tries(effect) < self.callee.retry.attempts else self._exhausted_open(effect)
+        return Next.CALL if effect_verbs.tries(effect) < self.callee.retry.attempts else self._exhausted_open(effect)
 
     @override
     async def _make(self, effect: Effect) -> Outcome:
@@ -343,7 +342,7 @@ async def _make_lookup(
     if execution.abandoned_calls and execution.is_abandoned():
         raise Unresolved
     memo = _memo(execution, activity, call, ident, response, error)
-    commit = moves.remember(run, memo)
+    commit = effect_verbs.remember(run, memo)
     if activity.durable:
         await execution.session.land(commit)
     else:
@@ -377,11 +376,11 @@ def _keep_trace(
 ) -> None:
     """Record a failed lookup if the workflow counts failures when it ends (OUT-4)."""
     visit, key = ident
-    if execution.workflow.when_empty == "complete" or (visit, moves.UNANSWERED + key) in execution.session.memos:
+    if execution.workflow.when_empty == "complete" or (visit, effect_verbs.UNANSWERED + key) in execution.session.memos:
         return
     error = _error_json(type(raised).__name__, str(raised)[:TEXT_CHARS_MAX])
     execution.session.submit(
-        moves.unanswered(execution.session.run, _memo(execution, activity, call, ident, None, error))
+        effect_verbs.unanswered(execution.session.run, _memo(execution, activity, call, ident, None, error))
     )
 
 

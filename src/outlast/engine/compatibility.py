@@ -1,8 +1,8 @@
-"""Compatibility of a run with the loaded code, its move to another version, and versions without a worker (S-22).
+"""Compatibility of a run with loaded code, moves to another version, and unserved versions (S-22).
 
 An execution finds most differences by itself: a missing node, a key with other arguments, an open effect that the node
-does not ask for. The first checks here find edits that it would miss, and that would repeat an effect or lose data. They
-are pure; `outlast check` uses them too (RUN-8).
+does not ask for. The first checks here find edits that it would miss, and that would repeat an effect or lose data.
+They are pure; `outlast check` uses them too (RUN-8).
 """
 
 import json

@@ -13,7 +13,7 @@ from typing import Any
 from typing_extensions import override
 
 from outlast.core import compensation as core
-from outlast.core import effect_verbs as moves
+from outlast.core import effect_verbs
 from outlast.core.codec import digest
 from outlast.core.commit import Commit, Instant, Put
 from outlast.core.compensation import names, not_undone
@@ -85,10 +85,12 @@ async def _find_outcome(execution: NodeExecution, effect: Effect, ending: bool) 
         activity = execution.workflow.activity(effect.activity)
         args, kwargs = activity.load_args(effect.args)
     except (NotFound, DefinitionError) as error:
-        session.submit(moves.mark_uncertain(session.run, effect, "activity_gone", error.what, now=session.now))
+        session.submit(effect_verbs.mark_uncertain(session.run, effect, "activity_gone", error.what, now=session.now))
     except (NotStorable, LimitExceeded) as error:
         session.submit(
-            moves.mark_uncertain(session.run, effect, "cannot_tell", f"{error.what}: {error.why}", now=session.now)
+            effect_verbs.mark_uncertain(
+                session.run, effect, "cannot_tell", f"{error.what}: {error.why}", now=session.now
+            )
         )
     else:
         call = BoundCall(args, kwargs, effect.key, effect.args, effect.digest)
@@ -118,7 +120,7 @@ class _SettlingExecutor(EffectExecutor):
             return self._lapse(effect)
         if self._window_open(effect):
             await self._wait_for_next(effect)
-            if moves.tries(effect) < self.callee.retry.attempts:
+            if effect_verbs.tries(effect) < self.callee.retry.attempts:
                 self._maybe_done = True
                 return Next.CALL
             return self._mark_uncertain(effect, *used_up(effect))
@@ -194,7 +196,7 @@ async def _withhold(execution: NodeExecution, original: Effect, row: Effect | No
     """Record that an undo is not called. If an earlier holder may have called it, it is uncertain."""
     session = execution.session
     if row is not None and row.status is EffectStatus.INTENDED:
-        session.submit(moves.mark_uncertain(session.run, row, code, detail, now=session.now))
+        session.submit(effect_verbs.mark_uncertain(session.run, row, code, detail, now=session.now))
         return
     ordinal = row.ordinal if row is not None else session.next_ordinal()
     commit = core.withhold(session.run, original, row, code, detail, ordinal=ordinal, now=session.now)
@@ -220,7 +222,7 @@ class _UndoExecutor(EffectExecutor):
 
     @override
     def _intended(
-        self, what: moves.Intent, previous: Effect | None, allowed: Permission, ordinal: int, now: Instant
+        self, what: effect_verbs.Intent, previous: Effect | None, allowed: Permission, ordinal: int, now: Instant
     ) -> Commit:
         return core.intend_undo(self.session.run, what, previous, self._original, ordinal=ordinal, now=now)
 

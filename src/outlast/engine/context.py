@@ -1,4 +1,4 @@
-"""Context of a node: each of its verbs calls the part of the engine that implements it."""
+"""Context of a node: its verbs, and the waits that they open (S-14)."""
 
 import asyncio
 import inspect
@@ -14,7 +14,7 @@ from uuid import UUID
 from pydantic import BaseModel, JsonValue
 from typing_extensions import override
 
-from outlast.core import effect_verbs as moves
+from outlast.core import effect_verbs
 from outlast.core.approvals import votes_of
 from outlast.core.codec import Codec, canonical, digest
 from outlast.core.durations import SECOND, Duration, milliseconds
@@ -87,10 +87,10 @@ class NamedWait:
 
     def notes_of(self, wait: Wait) -> tuple[Message, ...] | None:
         """Return the messages bound to the wait, or None at its deadline."""
-        bound = moves.bound_notes(wait)
+        bound = effect_verbs.bound_notes(wait)
         return (
             tuple(n for n in self.execution.session.messages if n.n in bound)
-            if wait.binding != moves.DEADLINE
+            if wait.binding != effect_verbs.DEADLINE
             else None
         )
 
@@ -115,7 +115,7 @@ class NamedWait:
             binding="",
             since=now.business,
         )
-        session.submit(moves.open_wait(run, wait))
+        session.submit(effect_verbs.open_wait(run, wait))
         return wait
 
     async def _bind(self, wait: Wait) -> Wait:
@@ -159,7 +159,7 @@ class NamedWait:
         session = self.execution.session
         numbers = None if messages is None else tuple(n.n for n in messages)
         self.execution.reserved |= set(numbers or ())
-        commit = moves.bind(session.run, wait, numbers, inbox_seq=session.inbox_read, complete=complete)
+        commit = effect_verbs.bind(session.run, wait, numbers, inbox_seq=session.inbox_read, complete=complete)
         await session.land(commit)
         return session.waits[wait.visit, wait.key]
 

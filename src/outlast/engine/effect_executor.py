@@ -5,7 +5,7 @@ from contextlib import suppress
 from enum import Enum
 from typing import Any, Final
 
-from outlast.core import effect_verbs as moves
+from outlast.core import effect_verbs
 from outlast.core.commit import Commit, Instant
 from outlast.core.durations import INLINE_WAIT_MAX, SECOND, wait_before
 from outlast.core.machine import EffectStatus
@@ -92,14 +92,14 @@ class EffectExecutor:
         """Return an open effect, marked as not sent if its holder proved so."""
         if self.session.unsent.pop(self.ident, None) == effect:
             why = "the store's answer to its intent came too late or was lost"
-        elif effect.epoch != self.session.run.epoch and moves.is_unsent(
+        elif effect.epoch != self.session.run.epoch and effect_verbs.is_unsent(
             effect, await evidence_of(self.execution, effect)
         ):
             why = "the worker that intended it was replaced before it called"
         else:
             return effect
         run, now = self.session.run, self.session.now
-        self.session.submit(moves.defer(run, effect, moves.TOO_LATE, why, 0, happened=False, now=now))
+        self.session.submit(effect_verbs.defer(run, effect, effect_verbs.TOO_LATE, why, 0, happened=False, now=now))
         return self.session.effects[self.ident]
 
     def _may_be_lost(self, effect: Effect | None) -> bool:
@@ -186,7 +186,7 @@ class EffectExecutor:
         self._sending = await self.execution.services.window.enter()
         self._may_begin()
         commit = self._prepared(previous, allowed)
-        effect = moves.intended(commit)
+        effect = effect_verbs.intended(commit)
         lost = session.run.restored and effect.attempts == 1  # a restore may have lost an earlier call
         session.unsent[self.ident] = None if lost or self._maybe_done else effect
         submitted = read(self.execution.services.clock)
@@ -209,7 +209,7 @@ class EffectExecutor:
             self.execution.run_again("the approval lapsed just now")
             raise Unresolved
         allowed = self._within_the_window(previous, allowed, now.real)
-        intent = moves.Intent(
+        intent = effect_verbs.Intent(
             visit=self.ident[0],
             key=self.call.key,
             activity=self.callee.name,
@@ -239,10 +239,10 @@ class EffectExecutor:
         return allowed._replace(latest_real=min(closes, allowed.latest_real or closes))
 
     def _intended(
-        self, what: moves.Intent, previous: Effect | None, allowed: Permission, ordinal: int, now: Instant
+        self, what: effect_verbs.Intent, previous: Effect | None, allowed: Permission, ordinal: int, now: Instant
     ) -> Commit:
         """Return the commit that must be durable before the call."""
-        return moves.intend(
+        return effect_verbs.intend(
             self.session.run,
             what,
             previous,
@@ -263,7 +263,9 @@ class EffectExecutor:
             raise Unresolved
         if cancel is not None:
             self.session.submit(
-                moves.refuse(self.session.run, effect, CANCELLED, "cancelled before it was sent", now=self.session.now)
+                effect_verbs.refuse(
+                    self.session.run, effect, CANCELLED, "cancelled before it was sent", now=self.session.now
+                )
             )
             self.execution.cancelled(cancel)
             raise Unresolved
@@ -298,11 +300,11 @@ class EffectExecutor:
         with suppress(StoreError, NotStorable, LimitExceeded):
             response = self.callee.response_codec.dump(outcome.value).decode()
             answer = {"status": EffectStatus.DONE.value, "error": "", "response": response}
-            await self.session.store.commit(moves.record_late_answer(effect, answer, self.session.now))
+            await self.session.store.commit(effect_verbs.record_late_answer(effect, answer, self.session.now))
 
     async def _make(self, effect: Effect) -> Outcome:
         if self.ident not in self.session.unsent:  # its holder gave it up, and may have recorded that it was not sent
-            return Unsent(moves.TOO_LATE, "its run is no longer held here")
+            return Unsent(effect_verbs.TOO_LATE, "its run is no longer held here")
         del self.session.unsent[self.ident]
         attempt = attempt_of(self.execution, self.callee, self.call.args, self.call.kwargs, effect)
         return await self.execution.services.caller.attempt(
@@ -314,7 +316,7 @@ class EffectExecutor:
             return self._record(effect, outcome.value)
         if isinstance(outcome, No):
             return self._refuse(effect, outcome.code, outcome.detail)
-        if isinstance(outcome, Unsent) and outcome.code == moves.TOO_LATE:
+        if isinstance(outcome, Unsent) and outcome.code == effect_verbs.TOO_LATE:
             return self._not_sent(effect, outcome.detail)
         if isinstance(outcome, Unsent):
             again = self._try_again
@@ -329,7 +331,9 @@ class EffectExecutor:
         The next holder reads this in the row, or as evidence if it has claimed the run already.
         """
         run, happened = self.session.run, self._maybe_done
-        deferred = moves.defer(run, effect, moves.TOO_LATE, why, 0, happened=happened, now=self.session.now)
+        deferred = effect_verbs.defer(
+            run, effect, effect_verbs.TOO_LATE, why, 0, happened=happened, now=self.session.now
+        )
         self.session.submit(deferred)
         if not self.execution.services.lease.holds(self.execution.services.clock):
             self.execution.break_off(RunLost())
@@ -347,14 +351,16 @@ class EffectExecutor:
 
     def _recorded(self, effect: Effect, response: bytes) -> Commit:
         """Return the commit that records the response."""
-        return moves.record(self.session.run, effect, response, now=self.session.now, external_id=effect.external_id)
+        return effect_verbs.record(
+            self.session.run, effect, response, now=self.session.now, external_id=effect.external_id
+        )
 
     def _refuse(self, effect: Effect, code: str, detail: str) -> Any:
-        self.session.submit(moves.refuse(self.session.run, effect, code, detail, now=self.session.now))
+        self.session.submit(effect_verbs.refuse(self.session.run, effect, code, detail, now=self.session.now))
         raise EffectRefused(Refusal(code, detail), self.ident)
 
     def _mark_uncertain(self, effect: Effect, code: str, detail: str) -> Any:
-        self.session.submit(moves.mark_uncertain(self.session.run, effect, code, detail, now=self.session.now))
+        self.session.submit(effect_verbs.mark_uncertain(self.session.run, effect, code, detail, now=self.session.now))
         self._call_person(self.session.effects[self.ident])
         raise Unresolved
 
@@ -368,7 +374,9 @@ class EffectExecutor:
             if why := self._too_long(effect, wait, wait):
                 code, detail, wait = EXHAUSTED, f"{code}: {detail}; {why}", 0
             run = self.session.run
-            self.session.submit(moves.defer(run, effect, code, detail, wait, happened=True, now=self.session.now))
+            self.session.submit(
+                effect_verbs.defer(run, effect, code, detail, wait, happened=True, now=self.session.now)
+            )
             return await self._after_settling(self.session.effects[self.ident])
         if mode == "resend" and self._window_open(effect):
             return await self._try_again(effect, outcome.code, outcome.detail, outcome.after_ms, happened=True)
@@ -377,7 +385,7 @@ class EffectExecutor:
     # --- further attempts ---------------------------------------------------------------------------
     async def _try_again(self, effect: Effect, code: str, detail: str, after_ms: int, *, happened: bool) -> Any:
         if self._probe is not None:  # a try for all waiting runs does not count as an attempt of this effect
-            probed = moves.defer(
+            probed = effect_verbs.defer(
                 self.session.run, effect, code, detail, 0, happened=happened, counts=False, now=self.session.now
             )
             self.session.submit(probed)
@@ -397,7 +405,9 @@ class EffectExecutor:
         wait = max(wait, after_ms)
         if why := self._too_long(effect, wait, after_ms):
             return self._exhausted(effect, code, f"{detail}; {why}", happened=happened)
-        deferred = moves.defer(self.session.run, effect, code, detail, wait, happened=happened, now=self.session.now)
+        deferred = effect_verbs.defer(
+            self.session.run, effect, code, detail, wait, happened=happened, now=self.session.now
+        )
         self.session.submit(deferred)
         self._maybe_done = happened
         await self._wait_for_next(self.session.effects[self.ident])
@@ -424,7 +434,7 @@ class EffectExecutor:
         """Wait until the next attempt is due, also if a message began this execution earlier."""
         what = f"attempt {effect.attempts + 1} of {self.callee.retry.attempts} of {self.callee.name}"
         waiting = WaitingFor("retry", what, who=refusal_of(effect).code, then="calls again")
-        await self._wait(moves.deferred_until(effect), "retry", waiting)
+        await self._wait(effect_verbs.deferred_until(effect), "retry", waiting)
 
     async def _wait(self, until_real: int, verb: str, waiting: WaitingFor) -> None:
         """Wait up to 5 s here. A longer wait parks the run once the other calls have settled (S-17)."""
@@ -460,14 +470,16 @@ class EffectExecutor:
         """
         await self._wait_for_next(effect)
         if effect.settle_after == 0:  # the last attempt had no effect
-            return Next.CALL if moves.tries(effect) < self.callee.retry.attempts else self._exhausted_open(effect)
+            return (
+                Next.CALL if effect_verbs.tries(effect) < self.callee.retry.attempts else self._exhausted_open(effect)
+            )
         if self._approval_lapsed(effect):
             return self._lapse(effect)
         mode = self.callee.mode
         if mode == "reconcile":
             return await self._after_settling(effect)
         if mode == "resend" and self._window_open(effect):
-            if moves.tries(effect) >= self.callee.retry.attempts:
+            if effect_verbs.tries(effect) >= self.callee.retry.attempts:
                 return self._mark_uncertain(effect, *used_up(effect))
             self._maybe_done = True
             return Next.CALL
@@ -502,7 +514,7 @@ class EffectExecutor:
         said = refusal_of(effect)
         if said.code == EXHAUSTED:  # the receiver asked for more time than is left
             return self._refuse(effect, EXHAUSTED, f"the receiver does not know it; {said.detail}")
-        if moves.tries(effect) >= self.callee.retry.attempts:
+        if effect_verbs.tries(effect) >= self.callee.retry.attempts:
             return self._exhausted(effect, "not_found", "the receiver does not know it", happened=False)
         await self._wait_for_next(effect)
         return Next.CALL
@@ -524,7 +536,7 @@ class EffectExecutor:
 
     def _found(self, effect: Effect, response: bytes, external_id: str) -> Commit:
         """Return the commit that records a response of the reconcile."""
-        return moves.settle(self.session.run, effect, response, now=self.session.now, external_id=external_id)
+        return effect_verbs.settle(self.session.run, effect, response, now=self.session.now, external_id=external_id)
 
 
 def _why_not(raised: BaseException) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from outlast.core import effect_verbs as moves
+from outlast.core import effect_verbs
 from outlast.core.approvals import votes_of
 from outlast.core.codec import digest
 from outlast.core.commit import Instant
@@ -153,7 +153,7 @@ async def offered(execution: NodeExecution, activities: Sequence[Activity[Any, A
             plan: Plan[Any] = Plan(activity.name, "", b"{}", digest(activity.name))
             fresh[key] = _memo(execution, key, plan, ask(execution, plan, "offer"), "offer", "")
     if fresh:
-        await execution.session.land(moves.remember_all(execution.session.run, list(fresh.values())))
+        await execution.session.land(effect_verbs.remember_all(execution.session.run, list(fresh.values())))
     return [a for a in activities if not isinstance(_recall(execution, f"{MEMOS}offer/{a.name}"), Deny)]
 
 
@@ -167,7 +167,7 @@ async def proposed(execution: NodeExecution, plan: Plan[Any], by: str) -> Verdic
     key = f"{MEMOS}proposal/{plan.digest[:32]}"
     if (execution.session.run.visit, key) not in execution.session.memos:
         memo = _memo(execution, key, plan, ask(execution, plan, "proposal", proposed_by=by), "proposal", by)
-        await execution.session.land(moves.remember_all(execution.session.run, [memo]))
+        await execution.session.land(effect_verbs.remember_all(execution.session.run, [memo]))
     verdict = _recall(execution, key)
     if isinstance(verdict, Deny):
         _log_denial(execution, plan, verdict, "proposal", key, by)
@@ -182,7 +182,7 @@ def record_denial(execution: NodeExecution, plan: Plan[Any], verdict: Deny, occa
     )
     if (execution.session.run.visit, key) not in execution.session.memos:
         execution.session.submit(
-            moves.remember_all(execution.session.run, [_memo(execution, key, plan, verdict, occasion, "")])
+            effect_verbs.remember_all(execution.session.run, [_memo(execution, key, plan, verdict, occasion, "")])
         )
     _log_denial(execution, plan, verdict, occasion, key, "")
 

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from outlast.core import effect_verbs as moves
+from outlast.core import effect_verbs
 from outlast.core.clock import Clock
 from outlast.core.commit import WRITES_MAX, Chain, Commit, Done, Instant, Put
 from outlast.core.durations import SECOND, STORE_RETRY
@@ -171,7 +171,9 @@ class RunSession:
             pass  # expected: the run is lost
         for effect in unsent.values():
             if effect is not None:
-                await self._record_unsent(effect, moves.too_late("its holder was replaced before it called", self.now))
+                await self._record_unsent(
+                    effect, effect_verbs.too_late("its holder was replaced before it called", self.now)
+                )
 
     def next_ordinal(self) -> int:
         """Return the number of a new effect. Undo goes by falling ordinal (S-19)."""
@@ -380,7 +382,7 @@ class RunSession:
                 if row.response is not None:
                     answer["response"] = row.response.decode()
                 try:
-                    await self.store.commit(moves.record_late_answer(row, answer, self.now))
+                    await self.store.commit(effect_verbs.record_late_answer(row, answer, self.now))
                 except StoreError:
                     pass  # the evidence exists already, or the store is away: the effect stays open
 
@@ -389,7 +391,7 @@ class RunSession:
         try:
             row = await self.store.load(EFFECT, key_of(EFFECT, effect))
             if isinstance(row, Effect) and (row.epoch, row.attempts) == (effect.epoch, effect.attempts):
-                await self.store.commit(moves.record_unsent(effect, error, self.now))
+                await self.store.commit(effect_verbs.record_unsent(effect, error, self.now))
         except StoreError:
             pass  # the same
 
@@ -464,7 +466,7 @@ class RunSession:
 
     def bound_messages(self) -> frozenset[int]:
         """Return the numbers of messages that a wait of this run has bound, in any visit."""
-        return frozenset(n for wait in self.waits.values() for n in moves.bound_notes(wait))
+        return frozenset(n for wait in self.waits.values() for n in effect_verbs.bound_notes(wait))
 
     def open_effects(self) -> list[Effect]:
         """Return the effects of any visit without a known outcome."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Mapping as Facts
 from typing import Any, Final
 
-from outlast.core import effect_verbs as moves
+from outlast.core import effect_verbs
 from outlast.core.clock import Clock
 from outlast.core.durations import (
     CHANGE_POLL,
@@ -147,7 +147,7 @@ def _leave_behind(execution: NodeExecution, ident: EffectKey) -> None:
     if effect is None or effect.status is not EffectStatus.INTENDED:
         execution.abandon_call(ident, TimeoutError(ENDLESS))
         return
-    session.submit(moves.mark_uncertain(session.run, effect, "timeout", ENDLESS, now=session.now))
+    session.submit(effect_verbs.mark_uncertain(session.run, effect, "timeout", ENDLESS, now=session.now))
     execution.call_person(uncertain(execution.session, session.effects[ident]))
     execution.abandon_call(ident, TimeoutError(ENDLESS))
 

@@ -112,8 +112,8 @@ def choice_view(choice: str, command: str, from_real: int = 0, now_real: int = 0
 def entry_view(run: Run, entry: Attention, evidence: EffectEvidence | None, now: Instant) -> dict[str, Any]:
     """Return one reason of a run's attention as JSON data, with its choices as commands.
 
-    `evidence`: the uncertain effect. `accepted_in_ms` of a choice: how long it is still refused, because a sent call could
-    arrive until then.
+    `evidence`: the uncertain effect. `accepted_in_ms` of a choice: time for which it is still refused, because a call
+    that was sent may arrive until then.
     """
     until = until_of(entry)
     ways = choice_commands(run, entry, evidence.effect if evidence else None)

@@ -47,7 +47,7 @@ async def unfinished(ops: Operations) -> int:
 
 
 async def recover(ops: Operations) -> Recovered:
-    """Recover the store after a restore (engine/store_maintenance.py). Raises Stale if another process is recovering it."""
+    """Recover the store after a restore. Raises Stale if another process is recovering it."""
     recovered = await store_maintenance.recover(ops.store, new_id=new_id("g_"), actor=ops.actor.name)
     if isinstance(ops.store, OnFile):  # last, so that an interrupted recovery leaves a file that no worker serves
         await ops.store.adopt_file()

@@ -1,4 +1,4 @@
-"""State that the requests of one service share, and the handler parameters that are derived from it."""
+"""State shared by the requests of one service: handler parameters, and the slots of each tenant (S35)."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence

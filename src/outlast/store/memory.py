@@ -1,4 +1,4 @@
-"""The store in memory, which works in the caller's thread. It is the model of the other stores."""
+"""The store in memory: dictionaries of rows, in the caller's thread. It is the model of the other stores."""
 
 import asyncio
 from bisect import bisect_left, insort
