@@ -25,7 +25,7 @@ EVENT = Event("t", "r", 3, "dev.outlast.run.parked", T0, "n", 1, b"{}", "f" * 64
 
 
 def subscription(**given: object) -> Subscription:
-    """Return an active subscription."""
+    """Return an active subscription with these changes."""
     row = deliveries.subscribe(
         "t", "wh_1", url="https://example.com/", secret="whsec_a", name="", types=(), workflows=(),
         headers={}, from_start=False, since=T0, by="ann", now=NOW,

@@ -20,7 +20,7 @@ def suspects(n: int) -> list[Run]:
 
 
 def deaths_until_poisoned(n: int) -> int:
-    """Deaths of workers that take as many of `n` runs as they may, one of them the killer, which is taken first."""
+    """Return the number of worker deaths if each worker claims up to its limit of `n` runs, the killer first."""
     runs, deaths = suspects(n), 0
     while not is_poisoned(runs[0]):
         group = RunGroup(0, n)

@@ -41,7 +41,7 @@ def entry(reason: Reason) -> Attention:
 
 
 def expected(reason: Reason | None, kinds: tuple[str, ...], status: EffectStatus | None, first: int) -> object:
-    """The rule in one breath: cancel before all else, then rest while a person has not answered, else walk."""
+    """A cancel has priority, then the run rests while an answer is missing, else its node is executed."""
     if "cancel" in kinds:
         return EndCancelled("ann", "no more")
     if reason is None:
@@ -93,7 +93,7 @@ def said(reason: Reason, choice: Choice, *, n: int = SEEN + 1, key: str = "", by
 @pytest.mark.req("GATE-3", "GATE-4")
 @pytest.mark.parametrize(("reason", "choice"), ANSWERS)
 def test_every_choice_of_every_reason(reason: Reason, choice: Choice) -> None:
-    """Cancel and fail end it, anything else lets it walk on; an old note, or one on another key, answers nothing."""
+    """Cancel and fail end the run, other answers continue it. Older messages and other keys are ignored."""
     run = RUN._replace(attention=dump_attention([entry(reason)]))
     want: object = WalkOn((), (Answer(entry(reason), choice, "ann", "why", 5),))
     if choice in (Choice.CANCEL, Choice.FAIL):

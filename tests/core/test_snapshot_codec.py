@@ -34,8 +34,8 @@ JSON = st.recursive(
 )
 
 
-class Shelf:
-    """What a store would hold of one run's states, and how many bytes were written."""
+class StoredState:
+    """The stored states of one run, with the number of bytes written."""
 
     def __init__(self) -> None:
         self.kept: Snapshot | None = None
@@ -68,23 +68,23 @@ def dumped(value: Any) -> bytes:
 @given(st.lists(JSON, min_size=1, max_size=6), st.integers(0, 3))
 def test_states_come_back_byte_for_byte(parts: list[Any], blow: int) -> None:
     """Any JSON, keys that look like a reference among it, below the threshold and above, changed in any place."""
-    shelf = Shelf()
+    stored = StoredState()
     state: dict[str, Any] = {"pad": text(1, WHOLE_BELOW * blow)}
     for n, part in enumerate(parts):
         state[f"f{n % 3}"] = part
         state["list"] = [*state.get("list", []), part]
-        shelf.keep(dumped(state))
+        stored.keep(dumped(state))
 
 
 @given(st.lists(st.tuples(st.integers(0, 60_000), st.integers(0, 6_000), st.binary(max_size=6_000)), max_size=12))
 def test_any_edit_of_any_bytes(edits: list[tuple[int, int, bytes]]) -> None:
     """Insertions, deletions and replacements anywhere; JSON or not."""
-    shelf = Shelf()
+    stored = StoredState()
     state = random.Random(2).randbytes(40_000)
-    shelf.keep(state)
+    stored.keep(state)
     for at, gone, put in edits:
         state = state[:at] + put + state[at + gone :]
-        shelf.keep(state)
+        stored.keep(state)
 
 
 @pytest.mark.parametrize("state", [b"{}", b'"@"', b"[" + b"1," * 1_500 + b"1]"])
@@ -94,86 +94,86 @@ def test_a_small_state_is_its_own_snapshot(state: bytes) -> None:
 
 
 def test_a_state_that_becomes_small_and_large_again() -> None:
-    shelf = Shelf()
+    stored = StoredState()
     large = dumped({"a": text(1, 50_000)})
-    first = shelf.keep(large)
-    assert shelf.keep(b"{}").snapshot == b"{}"
-    assert shelf.keep(large).snapshot == first.snapshot and not shelf.new
+    first = stored.keep(large)
+    assert stored.keep(b"{}").snapshot == b"{}"
+    assert stored.keep(large).snapshot == first.snapshot and not stored.new
 
 
 # --- what is written ---------------------------------------------------------------------------
 def test_an_unchanged_field_is_not_written_again() -> None:
     """A counter before it and a log after it change; 390 KB between them do not."""
-    shelf = Shelf()
+    stored = StoredState()
     state: dict[str, Any] = {"n": 0, "cargo": [text(i, 39_000) for i in range(10)], "log": []}
-    shelf.keep(dumped(state))
-    first = shelf.written
+    stored.keep(dumped(state))
+    first = stored.written
     assert first < 1.02 * 390_000
     for n in range(200):
         state["n"] = n
         state["log"].append(f"step {n}")
-        shelf.keep(dumped(state))
-    assert shelf.written - first < 200 * (INLINE_MAX + 1_500)
-    assert sum(map(len, shelf.values.values())) < 410_000
+        stored.keep(dumped(state))
+    assert stored.written - first < 200 * (INLINE_MAX + 1_500)
+    assert sum(map(len, stored.values.values())) < 410_000
 
 
 def test_one_field_of_many_changes() -> None:
-    shelf = Shelf()
+    stored = StoredState()
     state = {f"field {i}": text(i, 40_000) for i in range(10)}
-    shelf.keep(dumped(state))
-    first = shelf.written
+    stored.keep(dumped(state))
+    first = stored.written
     state["field 4"] = text(99, 40_000)
-    shelf.keep(dumped(state))
-    assert 40_000 <= shelf.written - first < 43_000
+    stored.keep(dumped(state))
+    assert 40_000 <= stored.written - first < 43_000
 
 
 def test_a_field_goes_and_the_rest_moves_up() -> None:
-    shelf = Shelf()
+    stored = StoredState()
     first, second = text(1, 100_000), text(2, 100_000)
-    shelf.keep(dumped({"a": first, "n": 1, "b": second}))
-    shelf.keep(dumped({"n": 1, "b": second}))
-    assert not shelf.new
+    stored.keep(dumped({"a": first, "n": 1, "b": second}))
+    stored.keep(dumped({"n": 1, "b": second}))
+    assert not stored.new
 
 
 def test_a_growing_list_is_written_a_few_times_not_each_time() -> None:
     """2 KB are appended in each of 500 steps: linear, with few values to read at the end."""
-    shelf = Shelf()
+    stored = StoredState()
     state: dict[str, Any] = {"n": 0, "items": []}
     half = 0
     for n in range(500):
         state["n"] = n
         state["items"].append({"id": n, "what": text(n, 2_000)})
-        shelf.keep(dumped(state))
-        half = shelf.written if n == 249 else half
-    assert shelf.kept is not None
-    cargo = len(shelf.kept.state)
+        stored.keep(dumped(state))
+        half = stored.written if n == 249 else half
+    assert stored.kept is not None
+    cargo = len(stored.kept.state)
     assert cargo > 1_000_000
-    assert shelf.written < 5 * cargo, "each item once as it comes, once in a chunk of its size, and the snapshots"
-    assert shelf.written < 2.6 * half, "quadratic would be 4"
-    assert len(chunks_in(shelf.kept.snapshot)) < 32 + 2 * (cargo // CHUNK_BYTES) + 2
+    assert stored.written < 5 * cargo, "each item once as it comes, once in a chunk of its size, and the snapshots"
+    assert stored.written < 2.6 * half, "quadratic would be 4"
+    assert len(chunks_in(stored.kept.snapshot)) < 32 + 2 * (cargo // CHUNK_BYTES) + 2
 
 
 def test_edits_in_many_places_cost_what_they_change() -> None:
-    shelf = Shelf()
+    stored = StoredState()
     dice = random.Random(3)
     items = [{"id": i, "what": text(i, 1_000), "status": "open"} for i in range(390)]
-    shelf.keep(dumped(items))
-    first = shelf.written
+    stored.keep(dumped(items))
+    first = stored.written
     for _ in range(50):
         for _ in range(20):
             dice.choice(items)["status"] = dice.choice(["open", "won", "lost"])
-        shelf.keep(dumped(items))
-    assert shelf.written - first < 50 * 20_000
+        stored.keep(dumped(items))
+    assert stored.written - first < 50 * 20_000
 
 
 def test_what_was_written_before_is_named_again_by_its_hash() -> None:
-    """A value that an earlier state held has the same name: who writes it asks the store for it."""
+    """A value of an earlier state has the same name, so the writer looks it up in the store."""
     one, two = dumped({"a": text(1, 60_000)}), dumped({"a": text(2, 60_000)})
-    shelf = Shelf()
-    shelf.keep(one)
-    shelf.keep(two)
-    shelf.keep(one)
-    assert not shelf.new
+    stored = StoredState()
+    stored.keep(one)
+    stored.keep(two)
+    stored.keep(one)
+    assert not stored.new
 
 
 def test_a_state_that_is_all_new_each_time_costs_no_second() -> None:

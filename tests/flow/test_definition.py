@@ -32,7 +32,7 @@ class Socket: ...
 
 
 def refused(declare: Callable[[], object], *, what: str, fix: str, named: str = "") -> DefinitionError:
-    """Run `declare` and demand the three-line error: what (with file and line), why, fix."""
+    """Run `declare` and assert its three-line error: problem (with file and line), reason and fix."""
     with pytest.raises(DefinitionError) as error:
         declare()
     text = str(error.value)

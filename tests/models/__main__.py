@@ -27,7 +27,7 @@ def report(variant: Variant, traces: bool) -> bool:
 
 
 def main() -> int:
-    """1 when a variant surprises."""
+    """Search the rules and return the exit code: 1 if a variant has an unexpected result."""
     parser = argparse.ArgumentParser(prog="scripts/models", description="Search the rules over the real verbs.")
     parser.add_argument("rules", nargs="*", help="s01_mailbox, …; all without it")
     parser.add_argument("--large", action="store_true", help="the larger bounds as well (minutes)")

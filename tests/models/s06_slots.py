@@ -62,7 +62,7 @@ class Slots:
     runs: int = 3
     cancels: int = 0
     sleep_names_slots: bool = True
-    heirs: str = "oldest queued"  # or "sleepers only", "nobody"
+    heirs: str = "oldest queued"  # or "sleepers only", "none"
     slot_is_a_row: bool = True  # or counted, then admitted
     repairs: bool = True
     looks_at_queue: bool = True  # before it takes a free slot
@@ -189,7 +189,7 @@ class Slots:
         mine = slot if slot.holder == RUNS[i] else None
         heir = self._heir(s.rows, slot) if mine else None
         then = h._replace(pc="ends", view=run_of(s.rows, RUNS[i]), slot=mine, heir=heir)
-        word = f"after it comes {heir.run if heir else 'nobody'}" if mine else "it holds no slot"
+        word = f"the slot goes to {heir.run if heir else 'no run'}" if mine else "it holds no slot"
         yield f"{RUNS[i]} is about to end: {word}", self._with(s, Landed(s.rows, "", 0, ""), i, then)
 
     def _ends(self, s: S, i: int, h: H) -> Iterator[tuple[str, S]]:
@@ -218,7 +218,7 @@ class Slots:
         queued = [row for row in rows if isinstance(row, Run) and row.queue and row.run != slot.holder]
         if self.heirs == "sleepers only":
             queued = [row for row in queued if row.owner == "" and row.due_at is None]
-        return min(queued, key=lambda row: row.run, default=None) if self.heirs != "nobody" else None
+        return min(queued, key=lambda row: row.run, default=None) if self.heirs != "none" else None
 
 
 def _slot(rows: Rows) -> Slot:
@@ -267,6 +267,6 @@ VARIANTS = (
     Variant("no renewal, but the end reads the queue in its own commit", Slots(repairs=False, ends_in_one=True)),
     Variant("sleeping names no slot", Slots(repairs=False, ends_in_one=True, sleep_names_slots=False), "stuck"),
     Variant("the slot goes to sleepers only", Slots(heirs="sleepers only", looks_at_queue=False), "which came first"),
-    Variant("the slot goes to nobody", Slots(heirs="nobody", looks_at_queue=False, repairs=False), "which came first"),
+    Variant("the slot goes to no run", Slots(heirs="none", looks_at_queue=False, repairs=False), "which came first"),
     Variant("counted, then admitted", Slots(slot_is_a_row=False), "admitted:"),
 )

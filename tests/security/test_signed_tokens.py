@@ -327,7 +327,7 @@ def test_an_empty_list_of_algorithms_is_refused(issuer: Issuer) -> None:
 
 
 def test_an_endless_answer_of_the_issuer_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Slow bytes: the whole fetch has a time limit, too."""
+    """The whole fetch has a time limit, so that an issuer cannot delay it with slow bytes."""
     monkeypatch.setattr(signed_tokens, "FETCH_S", 0.3)
 
     async def check() -> None:

@@ -113,7 +113,7 @@ def test_a_token_has_one_name_and_the_requested_roles(name: str, roles: list[str
 
 
 def test_a_jwt_is_refused_without_an_issuer() -> None:
-    """And no issuer is asked for keys."""
+    """The service asks no issuer for keys."""
     with pytest.raises(Unauthenticated) as caught:
         asyncio.run(door(VirtualClock()).authenticate(f"Bearer {issuers.token()}", "192.0.2.1"))
     assert caught.value.refusal == "invalid"

@@ -108,7 +108,7 @@ def test_waiting_bodies_of_a_tenant_have_a_size_limit(monkeypatch: pytest.Monkey
 def test_a_flood_is_answered_completely_and_another_tenant_promptly(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As many runs start as requests were answered 201. The others get a retry time."""
+    """The number of started runs equals the number of 201 answers. Other requests get a retry time."""
     monkeypatch.setattr(module, "AT_ONCE", 4)
     monkeypatch.setattr(module, "WAITING", 8)
     answers: Counter[int] = Counter()

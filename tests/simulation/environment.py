@@ -115,5 +115,5 @@ class Environment:
         self.loop.create_task(coroutine, context=self.context)
 
     def lines(self) -> list[str]:
-        """Return the formatted log."""
+        """Return the log as formatted lines."""
         return [f"{at / SECOND:9.3f}  {who:<7} {what % args if args else what}" for at, who, what, args in self.log]

@@ -45,7 +45,7 @@ PROC: ContextVar[Proc] = ContextVar("simulated process")
 
 
 class _SimTask(asyncio.Task[Any]):
-    """A task that knows its process."""
+    """A task with a reference to its simulated process."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, coro: Any, **more: Any) -> None:
         self.proc = PROC.get(None)
@@ -116,7 +116,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self._unlist(proc)
 
     def thaw(self, proc: Proc) -> None:
-        """Resume the process."""
+        """Resume the process where it stopped."""
         proc.frozen = False
         if proc.ready and not proc.dead:
             proc.listed = True

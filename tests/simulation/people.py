@@ -44,7 +44,7 @@ class People:
         except (Conflict, NotFound, StoreError) as error:
             self.env.say("is told: %s", error)
         except OutlastError as error:
-            self.env.fail(f"a person was told {error!r}")
+            self.env.fail(f"a person got {error!r}")
 
     # --- approvals -------------------------------------------------------------------------------
     def asked(self, approval: Approval) -> None:
@@ -74,7 +74,7 @@ class People:
         await approvals.decide_approval(
             self.store, row, verb=verb, chosen=chosen, by=by, claims=["boss"], reason="because"
         )
-        self.env.say("%s was told that %s is decided", by, approval)
+        self.env.say("%s got the answer that %s is decided", by, approval)
 
     # --- signals ---------------------------------------------------------------------------------
     def waits(self, wait: Wait) -> None:
@@ -107,7 +107,7 @@ class People:
 
     # --- cancels and clocks ------------------------------------------------------------------------
     def cancel_some(self) -> None:
-        """Cancel a random run."""
+        """Cancel one random run."""
         run = self.env.dice.choice(self.runs)
         self.env.say("somebody cancels %s", run)
         self._try(commands.cancel(self.store, tenant=TENANT, run=run, actor="sue", reason="no longer needed"))

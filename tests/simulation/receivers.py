@@ -84,7 +84,7 @@ class Receivers:
         return dice.span(1, 3 * SECOND) if dice.rng.random() < dice.latency else 0
 
     async def find(self, what: str) -> Happened[str] | DidNotHappen | Unknown:
-        """Answer a reconcile."""
+        """Answer a reconcile by the recorded keys."""
         env = self.env
         key = this_call().idempotency_key
         answer = env.loop.create_future()

@@ -42,7 +42,7 @@ def test_a_store_that_is_away_at_the_end_calls_nobody() -> None:
 
 @pytest.mark.req("RUN-6")
 def test_a_slot_that_was_handed_to_a_run_which_took_another_goes_on() -> None:
-    """As a finish and an admission at once leave it: r1 holds a slot that its row does not name."""
+    """A concurrent finish and admission leave r1 with a slot that its row does not name."""
 
     async def test(world: World) -> None:
         world.add_slots("t", 1)
@@ -65,7 +65,7 @@ def test_a_slot_that_was_handed_to_a_run_which_took_another_goes_on() -> None:
 
 @pytest.mark.req("EFF-2", "EFF-8")
 def test_a_cancel_between_two_attempts_does_not_deny_the_first() -> None:
-    """The first attempt may have happened; a cancel comes with the intent of the second: it stays uncertain."""
+    """The effect stays uncertain if a cancel arrives with the intent of the second attempt."""
 
     async def test(world: World) -> None:
         shop = Receiver(Perhaps("502"), dedupes=True)

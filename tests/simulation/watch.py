@@ -101,7 +101,9 @@ class Watch:
         """Check that the writing process holds the run."""
         by = self.env.core.landing
         if run is None or (by.worker and run.owner != by.name):
-            self.wrong("I11", f"{by.name} wrote {what}, which is held by {run.owner or 'nobody' if run else 'nobody'}")
+            self.wrong(
+                "I11", f"{by.name} wrote {what}, which is held by {run.owner or 'no worker' if run else 'no worker'}"
+            )
 
     def _run(self, old: Run | None, new: Run, batch: Batch) -> None:
         if old is None:
@@ -145,7 +147,7 @@ class Watch:
         owner = self.rows.get(WORKER, (STORE, old.owner)) if old.owner else None
         closed = isinstance(owner, Worker) and owner.status is LeaseStatus.CLOSED
         if not due and not closed:
-            self.wrong("I12", f"{new.run} was taken from {old.owner or 'nobody'}, not due and not closed")
+            self.wrong("I12", f"{new.run} was taken from {old.owner or 'no worker'}, not due and not closed")
 
     def _together(self, new: Run) -> None:
         """Check that no worker owns more runs than any of them allows (S-5)."""
@@ -185,7 +187,7 @@ class Watch:
             return
         for each in self._flags.pop(new[:2], []):
             if not self._answered(new, each):
-                self.wrong("I6", f"{new.run} moved on though nobody answered {each.reason.value} {each.key}")
+                self.wrong("I6", f"{new.run} moved on without an answer to {each.reason.value} {each.key}")
 
     def _answered(self, run: Run, each: Attention) -> bool:
         if each.reason is Reason.EFFECT_UNCERTAIN:
@@ -257,7 +259,7 @@ class Watch:
         run = self.rows.get(RUN, row[:2])
         proc = PROC.get(self.env.home)
         if isinstance(run, Run) and run.owner != proc.name:
-            self.wrong("I12", f"{key} is sent by {proc.name}, and its run is held by {run.owner or 'nobody'}")
+            self.wrong("I12", f"{key} is sent by {proc.name}, and its run is held by {run.owner or 'no worker'}")
         if row.undoes:
             self._undo_sent(key, row)
         if (
@@ -405,7 +407,7 @@ class Watch:
             run = self.rows.get(RUN, row[:2])
             early = isinstance(run, Run) and run.status in (RunStatus.CANCELLED, RunStatus.FAILED)
             if early and row.status is EffectStatus.DONE and can_undo(row) and not row.undoes:
-                self.wrong("I34", f"{key} still stands, and its run ended early")
+                self.wrong("I34", f"{key} is not undone, and its run ended early")
             in_time = [each for each in done if each.air_ms <= IN_THE_AIR]
             if row.status is EffectStatus.REFUSED and in_time and not self._human[key]:
                 self.wrong("I4", f"{key} is recorded as refused, {row.error}; it was executed")

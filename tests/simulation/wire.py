@@ -1,7 +1,7 @@
-"""One process's way to the store: calls that do not reach it, answers that are lost or late, lists that are old.
+"""Connection of one process to the store, with lost calls, lost or late answers and stale lists.
 
-It keeps what the port promises: commits of a process land in their order; what was not done breaks its chain.
-What is on its way when the process dies may land or not.
+It keeps the promises of the port: commits of a process land in their order, and a failed commit breaks its chain. A
+commit in flight when the process dies may land or not.
 """
 
 import asyncio
