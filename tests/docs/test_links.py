@@ -80,7 +80,7 @@ def test_the_limits_of_the_pages_are_those_of_the_code() -> None:
     for said in (
         f"{limits.STATE_BYTES_MAX // mib} MiB for a state and {limits.INPUT_BYTES_MAX // mib} MiB for the input",
         f"{limits.RESULT_BYTES_MAX // kib} KiB each for arguments, a response, an outcome and a result",
-        f"{limits.NOTE_BYTES_MAX // kib} KiB for a signal; {limits.KEY_BYTES_MAX} bytes for a key",
+        f"{limits.MESSAGE_BYTES_MAX // kib} KiB for a signal; {limits.KEY_BYTES_MAX} bytes for a key",
         f"{limits.TEXT_CHARS_MAX:,} characters for a summary",
     ):
         assert said in text, said

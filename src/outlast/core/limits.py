@@ -21,7 +21,7 @@ INPUT_BYTES_MAX = 2 * KIB * KIB
 ARGUMENTS_BYTES_MAX = 256 * KIB
 RESPONSE_BYTES_MAX = 256 * KIB
 OUTCOME_BYTES_MAX = 256 * KIB
-NOTE_BYTES_MAX = 64 * KIB
+MESSAGE_BYTES_MAX = 64 * KIB
 RESULT_BYTES_MAX = 256 * KIB
 LOG_ENTRY_BYTES_MAX = 16 * KIB
 ROW_BYTES_MAX = 1024 * KIB
@@ -73,6 +73,6 @@ VISITS_MAX = 10_000
 
 assert INPUT_BYTES_MAX <= STATE_BYTES_MAX, "an input becomes the first state"
 assert INPUT_BYTES_MAX < COMMIT_BYTES_MAX, "a start is one commit"
-assert NOTE_BYTES_MAX <= ARGUMENTS_BYTES_MAX, "what a signal brought can be an activity's argument"
+assert MESSAGE_BYTES_MAX <= ARGUMENTS_BYTES_MAX, "what a signal brought can be an activity's argument"
 assert ARGUMENTS_BYTES_MAX + RESPONSE_BYTES_MAX < ROW_BYTES_MAX, "an effect's row holds both"
 assert NAME_CHARS_MAX < KEY_BYTES_MAX

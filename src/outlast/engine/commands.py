@@ -9,7 +9,7 @@ from outlast.core.commit import Commit, Expect
 from outlast.core.durations import SECOND
 from outlast.core.events import iso
 from outlast.core.keys import check_name
-from outlast.core.limits import NOTE_BYTES_MAX, TEXT_CHARS_MAX
+from outlast.core.limits import MESSAGE_BYTES_MAX, TEXT_CHARS_MAX
 from outlast.core.machine import CHOICES, OVERLAY_ONLY, Choice, EffectStatus, Reason
 from outlast.core.route import ANSWERED_BY_CONTINUE, meant
 from outlast.core.rows import APPROVAL, EFFECT, RUN, TOKEN, Approval, Effect, Key, Kind, Run, Token, is_over, version_of
@@ -169,10 +169,10 @@ async def signal(
     check_name("signal", name)
     await check_seen(store, seen)
     data = canonical(payload)
-    if len(data) > NOTE_BYTES_MAX:
+    if len(data) > MESSAGE_BYTES_MAX:
         raise LimitExceeded(
             f"signal {name} is too large",
-            f"it takes {len(data):,} bytes, the limit is {NOTE_BYTES_MAX:,}",
+            f"it takes {len(data):,} bytes, the limit is {MESSAGE_BYTES_MAX:,}",
             "keep large values elsewhere (file, object store) and send their address",
         )
     now = await store.now()
