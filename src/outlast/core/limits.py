@@ -15,7 +15,7 @@ IDEMPOTENCY_KEY_CHARS_MAX = 255
 
 # --- bytes of stored values ----------------------------------------------------------------
 STATE_BYTES_MAX = 8 * KIB * KIB
-"""A run's state; what of it stays the same from one checkpoint to the next is kept once (core/snapshot_codec.py)."""
+"""State of a run; parts that do not change between checkpoints are stored once (core/snapshot_codec.py)."""
 INPUT_BYTES_MAX = 2 * KIB * KIB
 """Initial state; it lands in the commit that starts the run."""
 ARGUMENTS_BYTES_MAX = 256 * KIB
@@ -27,7 +27,7 @@ LOG_ENTRY_BYTES_MAX = 16 * KIB
 ROW_BYTES_MAX = 1024 * KIB
 """Text and bytes of one stored row."""
 COMMIT_BYTES_MAX = 4 * ROW_BYTES_MAX
-"""Rows of one commit; the limit of a DynamoDB transaction, enforced by every store."""
+"""Size of all rows of one commit; the limit of a DynamoDB transaction, enforced by every store."""
 ANSWER_BYTES_MAX = 16 * KIB
 """Bytes read of a receiver's answer before its connection is closed."""
 ANSWER_CHARS_MAX = 1_000
