@@ -36,7 +36,7 @@ class Basket(BaseModel):
 
 
 @given(JSON)
-def test_canonical_bytes_are_json_and_say_the_same(value: Any) -> None:
+def test_canonical_bytes_are_json_with_equal_values(value: Any) -> None:
     data = canonical(value)
     assert json.loads(data) == value
     assert canonical(json.loads(data)) == data
@@ -64,7 +64,7 @@ def test_canonical_bytes_have_no_space_and_are_utf8() -> None:
         ({"a": {1, 2}}, "value.a is a set"),
     ],
 )
-def test_what_is_not_json_is_refused_by_its_path(value: Any, named: str) -> None:
+def test_a_value_that_is_not_json_is_refused_with_its_path(value: Any, named: str) -> None:
     with pytest.raises(NotStorable) as error:
         canonical(value)
     assert named in str(error.value)
@@ -79,7 +79,7 @@ def test_depth_is_limited() -> None:
         canonical(deep)
 
 
-def test_a_digest_takes_values_and_their_canonical_bytes_alike() -> None:
+def test_a_digest_accepts_values_and_their_canonical_bytes() -> None:
     assert digest("a", {"b": 1}) == digest("a", canonical({"b": 1}))
     assert digest("a", "b") != digest("ab") != digest(["a", "b"])
     assert digest("a", "b") != digest("b", "a")
@@ -88,7 +88,7 @@ def test_a_digest_takes_values_and_their_canonical_bytes_alike() -> None:
 @given(
     st.builds(Line, sku=TEXT, cents=st.integers(), weight=st.floats(allow_nan=False, allow_infinity=False), note=TEXT)
 )
-def test_what_was_dumped_is_loaded(line: Line) -> None:
+def test_dumped_values_are_loaded_unchanged(line: Line) -> None:
     codec = Codec[Basket](Basket)
     basket = Basket(lines=[line, line], at=datetime(2026, 1, 1, tzinfo=UTC), extra={"a": [None, 1.5]})
     assert codec.load(codec.dump(basket)) == basket
@@ -139,7 +139,7 @@ def test_a_value_of_another_type_than_declared_is_refused() -> None:
         Codec[Line](Line).dump(line)
 
 
-def test_bytes_that_no_longer_fit_say_which_field() -> None:
+def test_bytes_that_no_longer_fit_are_refused_with_the_field() -> None:
     with pytest.raises(NotStorable, match="cents: Field required"):
         Codec[Line](Line).load(b'{"sku":"a"}')
 

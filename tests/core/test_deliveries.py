@@ -62,7 +62,7 @@ def test_every_move_leads_where_the_table_says() -> None:
 
 
 @pytest.mark.req("OUT-2")
-def test_what_is_not_in_the_table_is_refused() -> None:
+def test_a_transition_outside_the_table_is_refused() -> None:
     removed = deliveries.remove(subscription(), by="ann", now=NOW)
     with pytest.raises(IllegalMove):
         deliveries.enable(removed, by="ann", now=NOW)
@@ -105,7 +105,7 @@ def test_the_wait_grows_is_capped_and_heeds_the_receiver(chance: float, asked: i
         ('["dev.outlast.run.park"]', ANY, True),
     ],
 )
-def test_what_is_wanted(types: str, type_: str, wanted: bool) -> None:
+def test_the_filters_select_events(types: str, type_: str, wanted: bool) -> None:
     assert deliveries.wants_type(subscription(types=types), type_) is wanted
     assert deliveries.wants_workflow(subscription(types=types), "w")
     assert not deliveries.wants_workflow(subscription(workflows='["other"]'), "w")

@@ -21,7 +21,7 @@ class Source:
 
 
 @pytest.mark.req("REC-2")
-def test_the_defaults_give_600_seconds_and_say_why() -> None:
+def test_the_defaults_give_600_seconds_and_explain_the_sum() -> None:
     derived = execution_budget(Liveness())
     assert derived.ms == 600 * SECOND == round(((120 + 30) * 3 + 45 + 5) * 1.2 * SECOND)
     assert derived.derivation == (

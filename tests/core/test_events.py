@@ -78,7 +78,7 @@ def test_any_data_is_valid_json_of_one_line(data: dict[str, object], correlation
     assert b"\n" not in body
 
 
-def test_what_json_cannot_say_is_refused() -> None:
+def test_a_value_outside_json_is_refused() -> None:
     with pytest.raises(ValueError, match="JSON"):
         event(RUN, EventType.LOGGED, AT, {"x": float("nan")})
 

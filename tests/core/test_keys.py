@@ -49,7 +49,7 @@ def test_values_are_percent_encoded() -> None:
     assert key.render(["ä /%x~1"]) == "a/%C3%A4%20%2F%25x~1"
 
 
-def test_what_may_stand_in_a_key() -> None:
+def test_characters_allowed_in_a_key() -> None:
     key = parse(
         "{a}/{b}/{c}/{d}/{e}/{f}", a=SupplierId, b=bool, c=Color, d=Level, e=Literal["x"], f=Annotated[int, "id"]
     )

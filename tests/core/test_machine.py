@@ -106,7 +106,7 @@ FORBIDDEN = [
 
 @pytest.mark.req("RUN-2")
 @pytest.mark.parametrize(("verb", "source"), FORBIDDEN)
-def test_what_must_never_be(verb: str, source: machine.Status) -> None:
+def test_a_forbidden_transition_is_refused(verb: str, source: machine.Status) -> None:
     assert not can(verb, source)
 
 

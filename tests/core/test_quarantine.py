@@ -44,7 +44,7 @@ def test_a_killer_among_n_runs_is_found_after_log2_n_deaths(n: int) -> None:
 
 
 @pytest.mark.req("REC-1")
-def test_a_worker_that_stopped_as_it_was_told_changes_nothing() -> None:
+def test_a_worker_that_stopped_regularly_changes_nothing() -> None:
     run = RUN._replace(crash_count=1, group_max=0)
     assert after_death(run, 0) == (1, 0)
 

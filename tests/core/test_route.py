@@ -107,7 +107,7 @@ def test_every_choice_of_every_reason(reason: Reason, choice: Choice) -> None:
 
 @pytest.mark.req("GATE-3")
 @pytest.mark.parametrize("reason", list(Reason))
-def test_only_an_approval_that_nobody_decided_goes_stale(reason: Reason) -> None:
+def test_only_an_undecided_approval_goes_stale(reason: Reason) -> None:
     """Seven days to the millisecond, counted from its own entry, whatever other reasons the run has (S-21)."""
     beside = Attention(Reason.TOTAL_TIMEOUT, -10 * APPROVAL_STALE_AFTER, seen=SEEN)
     run = RUN._replace(attention=dump_attention([beside, entry(reason)]))
@@ -124,7 +124,7 @@ def test_only_an_approval_that_nobody_decided_goes_stale(reason: Reason) -> None
     ("code", "choice"),
     [(REOPENED, Choice.DID_NOT_HAPPEN), (GIVEN_UP, Choice.GIVE_UP), ("", Choice.HAPPENED)],
 )
-def test_a_doubt_s_answer_is_told_as_it_was_given(code: str, choice: Choice) -> None:
+def test_the_answer_to_an_uncertain_effect_is_passed_on_unchanged(code: str, choice: Choice) -> None:
     run = RUN._replace(attention=dump_attention([entry(Reason.EFFECT_UNCERTAIN)]))
     error = json.dumps({"code": code, "detail": "asked them"}) if code else ""
     row = EFFECT._replace(status=EffectStatus.REFUSED if code else EffectStatus.DONE, error=error, settled_by="op")

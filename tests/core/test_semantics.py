@@ -22,12 +22,12 @@ def test_every_rule_that_is_cited_is_there() -> None:
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_every_rule_says_what_is_built(rule: str) -> None:
+def test_every_rule_states_whether_it_is_built(rule: str) -> None:
     text = PAGE.split(f"### {rule}\n")[1].split("\n#")[0]
     assert re.search(r"\*[^*]*(?i:built|later|declared|laid out)[^*]*\*", text), text
 
 
-def test_what_is_marked_as_searched_is_searched() -> None:
+def test_every_rule_marked_as_searched_has_a_model() -> None:
     marked = {rule for rule in RULES if PAGE.split(f"### {rule}\n\n")[1].startswith("◆")}
     models = (ROOT / "tests" / "models").glob("s[0-9][0-9]_*.py")
     searched = {rule for path in models for rule in re.findall(r"S-\d+", path.read_text("utf-8").splitlines()[0])}

@@ -166,7 +166,7 @@ def test_edits_in_many_places_cost_what_they_change() -> None:
     assert stored.written - first < 50 * 20_000
 
 
-def test_what_was_written_before_is_named_again_by_its_hash() -> None:
+def test_a_stored_chunk_is_referenced_again_by_its_hash() -> None:
     """A value of an earlier state has the same name, so the writer looks it up in the store."""
     one, two = dumped({"a": text(1, 60_000)}), dumped({"a": text(2, 60_000)})
     stored = StoredState()

@@ -136,7 +136,7 @@ def test_no_verb_but_a_post_and_the_store_touches_mail() -> None:
     assert drive.run.inbox_seq == 1
 
 
-def test_end_withdraws_what_was_asked() -> None:
+def test_end_withdraws_pending_approvals() -> None:
     drive = Drive().start().claim().ask().finish(RunStatus.CANCELLED)
     assert drive.approval.status is ApprovalStatus.WITHDRAWN
 
@@ -169,7 +169,7 @@ def test_did_not_happen_waits_for_the_quiet_time() -> None:
 
 
 @pytest.mark.req("EFF-2")
-def test_an_answer_must_say_what_it_did() -> None:
+def test_an_effect_resolved_as_happened_needs_a_response() -> None:
     effect = Drive().start().claim().intend().settle("mark_uncertain").effect
     with pytest.raises(Corrupt, match="done without a response"):
         mailbox.resolve_effect(effect, "happened", by="p", reason="", now=at(1))

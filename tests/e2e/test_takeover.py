@@ -105,7 +105,7 @@ def test_a_frozen_worker_that_wakes_after_its_lease_was_taken_does_nothing_more(
     when(lambda: is_over(s.run("r1")), s.said)
     before = s.history("r1")
     frozen.send_signal(signal.SIGCONT)
-    when(lambda: f"goes on as w-{frozen.pid}-" in s.said(), s.said)  # it has learnt that it was replaced
+    when(lambda: f"continues as w-{frozen.pid}-" in s.said(), s.said)  # it has noticed the replacement
     when(lambda: len([w for w in s.alive() if w.startswith(f"w-{frozen.pid}-")]) == 1, s.said)  # under its new id
     assert len(set(s.alive())) == 2, "the worker that took over still serves"
     assert s.history("r1") == before

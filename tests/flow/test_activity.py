@@ -148,7 +148,7 @@ def test_an_approval_covers_tenant_run_activity_key_and_arguments() -> None:
     assert again.approval_digest("t", "r") == plan.approval_digest("t", "r")
 
 
-def test_what_is_called_is_what_was_recorded() -> None:
+def test_a_call_uses_the_recorded_arguments() -> None:
     lines = [Line(sku="a", cents=1)]
     bound = ship.bind((Lane.FAST,), {"lines": lines, "at": AT})
     lines[0].cents = 2
@@ -194,7 +194,7 @@ def test_arguments_with_nan_are_refused() -> None:
             weigh.plan(*args)
 
 
-def test_what_the_engine_reads() -> None:
+def test_attributes_that_the_engine_reads() -> None:
     assert (pay.is_async, ship.is_async) == (True, False)
     assert (pay.timeout, ship.timeout) == (None, timedelta(seconds=5))
     assert (pay.kind, pay.once_per, pay.mode, pay.retry.attempts) == ("write", "visit", "ask_person", 3)
@@ -242,6 +242,6 @@ def test_two_activities_of_one_name_in_one_workflow_do_not_load() -> None:
     assert 'name="mail.send"' in error.value.fix
 
 
-def test_what_authors_raise_survives_pickling() -> None:
+def test_exceptions_of_authors_survive_pickling() -> None:
     refused = pickle.loads(pickle.dumps(Refused("closed", "no more")))
     assert (refused.code, refused.detail, str(refused)) == ("closed", "no more", "closed: no more")

@@ -252,7 +252,7 @@ def test_a_wrong_graph_is_refused_when_loaded(
 
 
 @pytest.mark.req("RUN-1")
-def test_an_undeclared_target_is_refused_and_all_mistakes_are_told_at_once() -> None:
+def test_an_undeclared_target_is_refused_and_all_mistakes_are_reported_at_once() -> None:
     error = refused(unknown_target().validate, what='workflow "shop" has 2 mistakes', fix="in this order")
     assert 'leads to "shipp", which is not a node' in error.why
     assert 'there are "pay", "ship"' in error.why
@@ -418,7 +418,7 @@ def with_activity(one: Activity[..., Any]) -> Workflow[State]:
 
 
 @pytest.mark.req("EFF-6")
-def test_a_workflow_whose_write_says_nothing_of_undo_does_not_load() -> None:
+def test_a_workflow_with_a_write_without_undo_does_not_load() -> None:
     @activity(key="k/{a}")
     async def pay(a: str) -> int:
         return 1
@@ -478,7 +478,7 @@ def test_reconcile_and_undo_take_the_parameters_of_their_activity() -> None:
     refused(lambda: pay.reconcile(another), what="is declared twice", fix="keep one")
 
 
-def test_a_declared_reconcile_is_the_mode_whatever_on_doubt_says() -> None:
+def test_a_declared_reconcile_takes_precedence_over_if_uncertain() -> None:
     @activity(key="k/{a}", if_uncertain=resend(remembered_for=timedelta(hours=1)), no_undo="no")
     async def pay(a: str) -> int:
         return 1

@@ -11,7 +11,7 @@ from outlast.errors import DefinitionError, InvalidInput, OutlastError, Stale, S
 TREE = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, OutlastError)]
 
 
-def test_every_error_stands_in_the_drawing_with_its_code() -> None:
+def test_every_error_is_in_the_diagram_with_its_code() -> None:
     assert errors.__doc__
     drawn = dict(re.findall(r"[├└]─ (\w+) +(OUT-\d+)", errors.__doc__))
     abstract = {OutlastError, StoreError}
@@ -31,7 +31,7 @@ def test_the_text_has_three_lines_a_code_and_an_anchor() -> None:
 
 
 @pytest.mark.parametrize("kind", [kind for kind in TREE if issubclass(kind, StoreError)])
-def test_a_store_error_says_whether_it_landed_and_is_cheap_to_make(kind: type[StoreError]) -> None:
+def test_a_store_error_knows_whether_the_commit_landed_and_is_cheap_to_create(kind: type[StoreError]) -> None:
     error = kind("moved")
     assert error.reason == "moved"
     assert error.landed is (None if kind.__name__ in ("Uncertain", "StoreError") else False)

@@ -60,7 +60,7 @@ def test_rules_allow_deny_and_ask(load: Load) -> None:
     "arguments",
     [{}, {"cents": None}, {"cents": "5"}, {"cents": 2**70}, {"cents": 0.123456}, {"cents": {"__entity": {}}}],
 )
-def test_what_cannot_be_judged_is_denied(load: Load, arguments: dict[str, Any]) -> None:
+def test_a_call_that_cannot_be_evaluated_is_denied(load: Load, arguments: dict[str, Any]) -> None:
     """A rule that fails might have forbidden it; Cedar itself would pass over it."""
     assert isinstance(load(RULES)(asked(**arguments)), Deny)
     open_ = '@id("all") permit(principal, action, resource); @id("no") forbid(principal, action, resource) '
@@ -68,7 +68,7 @@ def test_what_cannot_be_judged_is_denied(load: Load, arguments: dict[str, Any]) 
 
 
 @pytest.mark.req("GATE-6")
-def test_what_nothing_permits_is_denied_and_an_offer_waits_for_the_arguments(load: Load) -> None:
+def test_an_unlisted_call_is_denied_and_an_offer_waits_for_the_arguments(load: Load) -> None:
     policy = load(RULES)
     assert policy(asked("ship")) == Deny("no-rule", "no rule of rules.cedar permits ship here")
     assert isinstance(policy(asked(occasion="offer")), Allow)
@@ -97,7 +97,7 @@ def test_the_version_is_that_of_the_bytes(load: Load) -> None:
         ('@id("a") permit(principal, action, resource); @id("a") forbid(principal, action, resource);', "two rules"),
     ],
 )
-def test_a_mistake_is_told_when_the_file_is_loaded(load: Load, text: str, told: str) -> None:
+def test_a_mistake_is_reported_when_the_file_is_loaded(load: Load, text: str, told: str) -> None:
     with pytest.raises(DefinitionError, match=told):
         load(text)
 

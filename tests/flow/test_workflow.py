@@ -66,7 +66,7 @@ def test_bad_input_is_refused_with_every_problem_at_once() -> None:
 
 @pytest.mark.parametrize("options", [{}, {"input": Start}], ids=["state", "input"])
 @pytest.mark.parametrize("found", [{"cents": 1}, {"category": "x", "cents": "many"}, b"{}", {"extra": 1}], ids=str)
-def test_what_is_wrong_with_an_input_is_said_of_the_input(options: dict[str, Any], found: Any) -> None:
+def test_problems_of_an_input_name_the_input(options: dict[str, Any], found: Any) -> None:
     with pytest.raises(InvalidInput, match='the input of workflow "w" is not valid') as error:
         make(**options).first_state(found)
     assert "state" not in str(error.value)
@@ -81,7 +81,7 @@ def test_a_model_for_the_input_becomes_the_state() -> None:
         make(input=Unfit).first_state({"category": "x"})
 
 
-def test_the_outcome_is_the_last_state_or_what_a_function_makes_of_it() -> None:
+def test_the_outcome_is_the_last_state_or_the_result_of_a_function() -> None:
     state = State(category="x", cents=1)
     assert make().outcome_of(state) == b'{"category":"x","cents":1,"rounds":0}'
     assert make(outcome=lambda s: {"paid": s.cents}).outcome_of(state) == b'{"paid":1}'
@@ -111,7 +111,7 @@ RULES = st.recursive(
 
 
 @pytest.mark.req("GATE-2")
-def test_who_may_decide() -> None:
+def test_roles_and_names_that_may_decide() -> None:
     rule = role("finance") | role("lead") & role("buyer")
     assert rule.allows({"finance"})
     assert rule.allows(["lead", "buyer", "x"])

@@ -21,7 +21,7 @@ def played(test: Callable[[World], Any]) -> None:
 
 
 @pytest.mark.req("RUN-3", "RUN-6")
-def test_a_store_that_is_away_at_the_end_calls_nobody() -> None:
+def test_an_unreachable_store_at_the_end_raises_no_attention() -> None:
     """The slots to hand on cannot be read: a fault of the store, not of the author."""
 
     async def test(world: World) -> None:
@@ -41,7 +41,7 @@ def test_a_store_that_is_away_at_the_end_calls_nobody() -> None:
 
 
 @pytest.mark.req("RUN-6")
-def test_a_slot_that_was_handed_to_a_run_which_took_another_goes_on() -> None:
+def test_a_slot_given_to_a_run_that_took_another_is_passed_on() -> None:
     """A concurrent finish and admission leave r1 with a slot that its row does not name."""
 
     async def test(world: World) -> None:

@@ -52,5 +52,5 @@ def test_safeguards_removed_are_missed() -> None:
     assert done.returncode == 0, done.stdout + done.stderr[-2_000:]
 
 
-def test_every_fault_says_what_it_is() -> None:
+def test_every_fault_has_a_description() -> None:
     assert all(FAULTS.values()) and len(FAULTS) >= 30
