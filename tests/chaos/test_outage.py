@@ -49,7 +49,7 @@ def test_every_worker_survives_a_long_outage_and_logs_it_once(tmp_path: Path) ->
         when(lambda: all("starting no new work" in log for log in logs()), said)
         time.sleep(WINDOW_S + 1)  # the length of the outage is the condition under test
         server.start()
-        when(lambda: all("is available again" in log or "goes on as" in log for log in logs()), said)
+        when(lambda: all("is available again" in log or "continues as" in log for log in logs()), said)
         assert asyncio.run(_serve_again(fleet.store)) == 2
         assert [log.count("starting no new work") for log in logs()] == [1, 1], said()
         assert "Traceback" not in said()

@@ -2,7 +2,7 @@
 
 Process A intends, passes the last-instant check, and may then be frozen for up to `freeze` ticks before its packet
 leaves; a packet lands at most `flight` ticks after it left. Anyone may be replaced at any moment (its row closed, or
-only slow) and goes on as a zombie. The next holder settles by the activity's `mode`.
+only slow) and goes on with a stale epoch. The next holder settles by the activity's `mode`.
 """
 
 from collections.abc import Iterator

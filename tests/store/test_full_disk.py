@@ -152,7 +152,7 @@ def test_a_worker_logs_a_full_disk_once_and_its_end_once(disk: Disk) -> None:
         when(lambda: "its disk is full" in log.read_text())
         time.sleep(1.0)  # five renewals fail: the length of the outage is the condition
         disk.free()
-        when(lambda: "is available again" in log.read_text() or "goes on as" in log.read_text())
+        when(lambda: "is available again" in log.read_text() or "continues as" in log.read_text())
         worker.send_signal(signal.SIGTERM)
         assert worker.wait(PATIENCE_S) == 0
     finally:
