@@ -121,6 +121,7 @@ HELD: Final = frozenset({R.RUNNING, R.RECOVERING, R.COMPENSATING})
 OPEN_EFFECT: Final = frozenset({E.INTENDED, E.UNCERTAIN})
 SWEPT: Final = "*"  # Subscription.swept: no old run is left to look through
 ENDED: Final = "ended"  # owner of an ended run: no worker can claim it, and messages to it are refused
+NO_HOLDER: Final = frozenset({"", ENDED})  # owners of runs that no worker holds
 
 
 class Transition(NamedTuple):

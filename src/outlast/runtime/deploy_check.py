@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from outlast.core.compensation import NO_UNDO
 from outlast.core.machine import ApprovalStatus, EffectStatus, RunStatus, WaitStatus
 from outlast.core.rows import RUN, STORE, TOPOLOGY, Approval, Effect, Run, Topology, is_over, key_of
 from outlast.engine.compatibility import Misfit, Stranded, activity_of, effect_misfits, next_place, state_misfits
@@ -23,7 +24,6 @@ from outlast.flow.topology import digest_of, topology_of
 from outlast.flow.workflow import Workflow
 from outlast.store.port import RunRows, Store
 
-NO_UNDO: Final = "no: "
 Plain = dict[str, Any]
 
 

@@ -12,7 +12,7 @@ from outlast.core import crash_points
 from outlast.core.commit import IDENTITY
 from outlast.core.deliveries import SUBSCRIBED_TENANTS, tenants_of
 from outlast.core.generation import FILE, compare_files, store_file_of
-from outlast.core.machine import ENDED, LeaseStatus
+from outlast.core.machine import NO_HOLDER, LeaseStatus
 from outlast.core.rows import KINDS, META, RUN, STORE, UNPUBLISHED, WRITER, Key, Kind, Meta, Row, Run, Writer
 from outlast.errors import OutlastError, Rejected, StoreError, StoreUnusable, Unavailable, Uncertain
 from outlast.store import sql
@@ -74,8 +74,6 @@ PASSING: Final = frozenset({"SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_FULL"})
 PAGES_PER_ROW: Final = 2
 PAGES_PER_BATCH: Final = 2
 BUSY_BATCHES: Final = 20  # number of batches after which a log is preallocated
-
-NO_HOLDER: Final = frozenset({"", ENDED})  # owners of runs that no worker executes
 
 
 class _Mismatch(Exception):

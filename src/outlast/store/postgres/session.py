@@ -9,7 +9,7 @@ import asyncpg
 
 from outlast.core import crash_points
 from outlast.core.commit import IDENTITY, Commit, Done, Instant, Put
-from outlast.core.machine import ENDED, LeaseStatus
+from outlast.core.machine import NO_HOLDER, LeaseStatus
 from outlast.core.rows import EFFECT, KINDS, META, RUN, STORE, UNPUBLISHED, WORKER, WRITER, Key, Kind, Row, Run, Writer
 from outlast.errors import Rejected, StoreError, StoreUnusable, Unavailable, Uncertain
 from outlast.store import sql
@@ -94,7 +94,6 @@ ASK_AGAIN_S: Final = 0.2
 RACES_MAX: Final = 5  # lost races before a commit is refused as busy
 NO_TENANTS: Final[frozenset[str]] = frozenset()
 KNOWN_AS: Final = ("text", "text", "bigint", "bigint")  # tenant, run, version, inbox_seq
-NO_HOLDER: Final = frozenset({"", ENDED})
 
 
 class Mismatch(Exception):
