@@ -9,12 +9,14 @@ from .money import money
 from .scoring import Score
 from .state import HeldBid, Negotiation, missing
 
+MomentKind = Literal["work", "wait", "crash", "person", "end"]
+
 
 class Moment(NamedTuple):
     """An event of the run for the timeline."""
 
     at: datetime
-    kind: Literal["work", "wait", "crash", "person", "end"]
+    kind: MomentKind
     name: str
     """The node or the actor."""
     text: str

@@ -11,7 +11,7 @@ from outlast.core.rows import Approval, Event
 from outlast.runtime.in_process import state_of
 from outlast.runtime.operations import Operations
 
-from ..report import Moment, Report
+from ..report import Moment, MomentKind, Report
 from ..report_page import page
 from ..state import Negotiation
 from .proof import Proof
@@ -30,7 +30,7 @@ async def report(operations: Operations, run: str, proof: Proof) -> Report:
         ended=state.shown,
         reason=state.reason,
         s=Negotiation.model_validate(state.state),
-        moments=tuple(Moment(*moment) for moment in moments(history, mine)),
+        moments=tuple(moments(history, mine)),
         proof=tuple(f"{claim.text}{'' if claim.holds else ' (does not hold)'}" for claim in proof.claims),
     )
 
@@ -42,19 +42,17 @@ def write(made: Report, folder: Path) -> Path:
     return path
 
 
-def moments(
-    history: tuple[Event, ...], approvals: list[Approval]
-) -> list[tuple[datetime, str, str, str, timedelta]]:  # fmt: skip
-    """Return (when, kind, name, text, duration) of each stage of the run, in order of time."""
-    found: list[tuple[int, str, str, str, int]] = []
+def moments(history: tuple[Event, ...], approvals: list[Approval]) -> list[Moment]:
+    """Return each stage of the run, in order of time."""
+    found: list[tuple[int, MomentKind, str, str, int]] = []
     entered, node = (history[0].at, history[0].node) if history else (0, "")
     waited = False
     for event in history:
         data = json.loads(event.body)["data"]
         match event.type:
             case EventType.CHECKPOINT.value:
-                kind, text = ("wait", "mostly waiting, no process held it") if waited else ("work", "executed")
-                found.append((entered, kind, node, text, event.at - entered))
+                text = "mostly waiting, no process held it" if waited else "executed"
+                found.append((entered, "wait" if waited else "work", node, text, event.at - entered))
                 entered, node, waited = event.at, event.node, False
             case EventType.PARKED.value:
                 waited = True
@@ -69,7 +67,7 @@ def moments(
         said = f"{each.status.value} by {each.decided_by}: {each.reason}" if each.decided_at else f"asks {each.who}"
         found.append((each.asked_at, "person", "approval", said, ended - each.asked_at))
     found.sort(key=lambda moment: moment[0])
-    return [(_at(at), kind, name, text, timedelta(milliseconds=lasted)) for at, kind, name, text, lasted in found]
+    return [Moment(_at(at), kind, name, text, timedelta(milliseconds=lasted)) for at, kind, name, text, lasted in found]
 
 
 def _at(ms: int) -> datetime:

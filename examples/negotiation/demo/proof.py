@@ -1,6 +1,7 @@
 """Proof of the outcome, computed from the store and from the record of the suppliers."""
 
 import json
+from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from outlast.core.events import EventType
@@ -82,7 +83,7 @@ def _claims(
     facts: dict[str, Any],
     state: DemoState,
     effects: tuple[Effect, ...],
-    counts: dict[str, Any],
+    counts: Mapping[record.Kind, record.Count],
     ends: tuple[RunStatus, ...],
 ) -> tuple[Claim, ...]:
     sent, repeated = facts["invitations"], facts["all_requests_repeated"]
