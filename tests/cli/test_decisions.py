@@ -2,7 +2,7 @@
 
 import pytest
 
-from outlast.cli.run_page import doubt_lines
+from outlast.cli.run_page import uncertain_lines
 from outlast.cli.screen import Screen
 from outlast.cli.settings import CliSettings
 from outlast.core.rows import Run, is_over
@@ -155,13 +155,13 @@ def test_a_doubt_is_shown_with_its_ways_out(doubtful: Terminal) -> None:
 def test_did_not_happen_is_offered_once_it_would_be_taken() -> None:
     view = {"run": "r1", "key": "k", "settles_in_ms": 0, "settle_after_real": "2026-03-02T14:03:20Z", "evidence": []}
     screen = Screen(CliSettings(utc=True))
-    (line,) = doubt_lines(screen, view)
+    (line,) = uncertain_lines(screen, view)
     assert line.endswith("outlast effects resolve r1 k --happened ID | --did-not-happen | --give-up --reason …")
-    line, when = doubt_lines(screen, {**view, "settles_in_ms": 90_000})
+    line, when = uncertain_lines(screen, {**view, "settles_in_ms": 90_000})
     assert line.endswith("outlast effects resolve r1 k --happened ID | --give-up --reason …")
     assert when == "  --did-not-happen from 2026-03-02T14:03:20Z on, in 1m30s: until then a sent call may still arrive"
     late = {"epoch": 3, "status": "done", "code": "", "detail": "", "response": {"number": "R-1"}}
-    first, *_ = doubt_lines(screen, {**view, "evidence": [late]})
+    first, *_ = uncertain_lines(screen, {**view, "evidence": [late]})
     assert first == '  a replaced worker later got: done {"number": "R-1"} (epoch 3)'
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from outlast.cli.run_page import rounds, told, way
+from outlast.cli.run_page import event_text, rounds, way
 from outlast.cli.screen import Screen
 from outlast.cli.settings import CliSettings
 from outlast.core.rows import Run, is_over
@@ -196,7 +196,7 @@ def test_the_history_for_people_has_no_python_and_no_numbers_for_instants(outlas
     ],
 )  # fmt: skip
 def test_event_data_in_one_line(data: dict[str, Any], text: str) -> None:
-    assert told(data) == text
+    assert event_text(data) == text
 
 
 def test_no_effects_yet(outlast: Terminal) -> None:

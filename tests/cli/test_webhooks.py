@@ -159,21 +159,21 @@ def test_unsent_events_without_a_dispatcher_are_reported(outlast: Terminal, monk
     monkeypatch.setattr(webhooks, "UNSEEN", 0)
     outlast.start()
 
-    def told(*words: str) -> Answer:
+    def reported(*words: str) -> Answer:
         answer = outlast(*words)
         assert ("no dispatcher is alive → outlast dispatcher" in answer.err) == silent, answer
         return answer
 
     silent = False
     with listening() as hooks:
-        told("webhooks", "ls")
+        reported("webhooks", "ls")
         assert not [f for f in outlast("-o", "json", "doctor").json["findings"] if f["what"] == "webhooks"]
         name = add(outlast, hooks)["webhook"]
-        told("webhooks", "ls")
+        reported("webhooks", "ls")
         outlast.start(run="r2")
         silent = True
-        told("webhooks", "ls")
-        told("attention", "ls")
+        reported("webhooks", "ls")
+        reported("attention", "ls")
         (found,) = [f for f in outlast("-o", "json", "doctor").json["findings"] if f["what"] == "webhooks"]
         assert "has waited" in found["found"] and found["fix"] == "no dispatcher sends it: outlast dispatcher"
         worker = outlast.worker()
@@ -183,7 +183,7 @@ def test_unsent_events_without_a_dispatcher_are_reported(outlast: Terminal, monk
         hooks.next()
         silent = False
         eventually(lambda: listed(outlast, name)["behind"] == 0)
-        told("webhooks", "ls")
+        reported("webhooks", "ls")
         (alive,) = [f for f in outlast("-o", "json", "doctor").json["findings"] if f["what"] == "dispatcher"]
         assert "seen" in alive["found"] and not alive["fix"]
         process.kill()

@@ -12,7 +12,7 @@ from outlast.errors import Conflict
 from outlast.flow import Context, DidNotHappen, Happened, Perhaps, Unknown, activity, this_call
 from outlast.flow.calls import LateAnswer
 from outlast.runtime.attention import read_run_facts
-from outlast.runtime.effect_queries import doubts_of
+from outlast.runtime.effect_queries import uncertain_evidence
 from outlast.runtime.explain import explain
 from tests.engine.world import (
     MINUTE,
@@ -118,7 +118,7 @@ async def test_a_person_sees_the_late_answer_and_it_settles_nothing_by_itself(wo
     slow.go.set()
     await world.pass_(MINUTE)
     assert world.effect("order/a").status.value == "uncertain"
-    doubt = (await doubts_of(world.store, [world.run()]))["r1", 1, "order/a"]
+    doubt = (await uncertain_evidence(world.store, [world.run()]))["r1", 1, "order/a"]
     assert [json.loads(e.answer)["response"] for e in doubt.evidence] == ['"did order/a"']
     sentence = explain(await read_run_facts(world.store, world.run().tenant, world.run().run)).sentence
     assert 'a replaced worker later got: done "did order/a"' in sentence

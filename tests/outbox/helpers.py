@@ -201,7 +201,7 @@ def firsts(got: Sequence[Got]) -> dict[str, list[int]]:
     return found
 
 
-async def all_told(ops: Operations, receiver: Receiver, *runs: str) -> bool:
+async def all_delivered(ops: Operations, receiver: Receiver, *runs: str) -> bool:
     """Return True if these runs have ended and every event of them was accepted."""
     have = firsts(receiver.accepted)
     rows = [await ops.run(run) for run in runs]

@@ -24,7 +24,7 @@ from tests.outbox.helpers import (
     Got,
     Receiver,
     a_store,
-    all_told,
+    all_delivered,
     answer,
     dispatching,
     firsts,
@@ -67,7 +67,7 @@ def test_several_dispatchers_never_hold_one_cursor(url: str, monkeypatch: pytest
                 for run in runs:
                     await ops.start("rounds", {"left": 3}, run_id=run)
 
-                await until(lambda: all_told(ops, receiver, *runs), within=60)
+                await until(lambda: all_delivered(ops, receiver, *runs), within=60)
             have = [got.place for got in receiver.got]
             assert len(have) == len(set(have))
             assert all(seqs == sorted(seqs) for seqs in firsts(receiver.got).values())
@@ -127,7 +127,7 @@ def test_accepted_events_are_committed_before_a_crash_could_repeat_many(url: str
 
                 await until(over)
             async with dispatching(ops.store):
-                await until(lambda: all_told(ops, receiver, "r"))
+                await until(lambda: all_delivered(ops, receiver, "r"))
 
     asyncio.run(live())
     assert len(written) > 2 * cursor_sender.SENT_AT_ONCE and max(written) == cursor_sender.SENT_AT_ONCE - 1
@@ -277,7 +277,7 @@ def test_a_refused_run_delays_no_other_run(url: str) -> None:
             async with working(ops.store):
                 for run in "abcdefghijk":
                     await ops.start("rounds", {"left": 2}, run_id=run)
-                await until(lambda: all_told(ops, receiver, *"cdefghijk"), within=9)  # an attempt may take ten
+                await until(lambda: all_delivered(ops, receiver, *"cdefghijk"), within=9)  # an attempt may take ten
                 await until(lambda: sum(got.place == ("a", 2) for got in receiver.got) >= 3)
             sending.drain()
             gate.set()
@@ -361,7 +361,7 @@ def test_nothing_is_forgotten_before_a_cursor_knows_of_it(url: str, monkeypatch:
             async with working(ops.store), dispatching(ops.store):
                 for run in "abc":
                     await ops.start("rounds", {"left": 3}, run_id=run)
-                await until(lambda: all_told(ops, receiver, *"abc"))
+                await until(lambda: all_delivered(ops, receiver, *"abc"))
                 await until(lambda: settled(ops, name))
             assert early == []
 

@@ -47,7 +47,7 @@ def test_nothing_is_lost_wherever_a_dispatcher_dies(place: str, url: str) -> Non
             last = life(url, 0)
             try:
 
-                async def told() -> bool:
+                async def delivered() -> bool:
                     have = firsts(receiver.accepted)
                     return all([len(have.get(run, ())) == (await ops.run(run)).seq for run in runs])
 
@@ -55,7 +55,7 @@ def test_nothing_is_lost_wherever_a_dispatcher_dies(place: str, url: str) -> Non
                     owing = await ops.store.owing("acme", made.subscription.subscription, 10)
                     return not owing and not await ops.store.rows(UNPUBLISHED, ())
 
-                await until(told, within=30)
+                await until(delivered, within=30)
                 await until(quiet, within=30)
             finally:
                 last.kill()

@@ -24,12 +24,12 @@ def test_every_event_is_delivered_in_order(url: str) -> None:
                 async def forgotten() -> bool:
                     return await ops.store.rows(UNPUBLISHED, ()) == ()
 
-                async def told() -> bool:
+                async def delivered() -> bool:
                     rows = [await ops.run(run) for run in runs]
                     have = firsts(receiver.got)
                     return all(row.ended_at and len(have.get(row.run, ())) == row.seq for row in rows)
 
-                await until(told)
+                await until(delivered)
                 await until(forgotten)
             for run in runs:
                 events = await history(ops.store, run)

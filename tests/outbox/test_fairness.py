@@ -42,8 +42,8 @@ def test_a_round_reads_a_bounded_number_of_events_per_tenant(url: str, monkeypat
             assert isinstance(cursor, Cursor) and cursor.due_at is not None
             async with dispatching(ops.store):
                 await until(lambda: len(receiver.accepted) == BACKLOG + 1, within=60)
-        told = [got.place[0] for got in receiver.accepted]
-        assert told.index("theirs") < BACKLOG // 2, "it did not wait for the end of the others"
+        delivered = [got.place[0] for got in receiver.accepted]
+        assert delivered.index("theirs") < BACKLOG // 2, "it did not wait for the end of the others"
 
     asyncio.run(live())
 

@@ -39,11 +39,11 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Path:
             async with working(ops.store), dispatching(ops.store):
                 await ops.start("rounds", {"left": 2}, run_id="r")
 
-                async def told() -> bool:
+                async def delivered() -> bool:
                     row = await ops.run("r")
                     return bool(row.ended_at) and len(firsts(receiver.got).get("r", ())) == row.seq
 
-                await until(told)
+                await until(delivered)
                 await until(lambda: settled(ops, made.subscription.subscription))
             assert (await Fsck(ops.store).look()).findings == ()
 

@@ -19,7 +19,7 @@ from tests.outbox.helpers import (
     Got,
     Receiver,
     a_store,
-    all_told,
+    all_delivered,
     answer,
     dispatching,
     firsts,
@@ -93,10 +93,10 @@ def test_refused_events_are_retried_in_order(url: str, behaviour: Behaviour) -> 
             async with working(ops.store), dispatching(ops.store):
                 await ops.start("rounds", {"left": 4}, run_id="r")
 
-                async def told() -> bool:
-                    return await all_told(ops, receiver, "r")
+                async def delivered() -> bool:
+                    return await all_delivered(ops, receiver, "r")
 
-                await until(told)
+                await until(delivered)
             events = await history(ops.store, "r")
             assert [got.place[1] for got in receiver.got] == [1, 2, 3, 3, *range(3, len(events) + 1)]
             assert len({got.headers["webhook-id"] for got in receiver.got}) == len(events)
@@ -119,11 +119,11 @@ def test_an_accepted_answer_is_not_read_to_the_end(url: str, behaviour: Behaviou
             async with working(ops.store), dispatching(ops.store):
                 await ops.start("rounds", {"left": 1}, run_id="r")
 
-                async def told() -> bool:
+                async def delivered() -> bool:
                     row = await ops.run("r")
                     return bool(row.ended_at) and len(firsts(receiver.got).get("r", ())) == row.seq
 
-                await until(told)
+                await until(delivered)
             assert len(receiver.got) == (await ops.run("r")).seq, "none of them twice"
             assert (await ops.webhooks.backlog(made.subscription.subscription)).dead == 0
 
@@ -142,11 +142,11 @@ def test_a_definite_refusal_is_dead_lettered_and_later_events_are_sent(url: str)
             async with working(ops.store), dispatching(ops.store):
                 await ops.start("rounds", {"left": 2}, run_id="r")
 
-                async def told() -> bool:
+                async def delivered() -> bool:
                     row = await ops.run("r")
                     return bool(row.ended_at) and len(receiver.got) == row.seq
 
-                await until(told)
+                await until(delivered)
                 (dead,), _ = await ops.webhooks.deliveries(name, status=DeliveryStatus.DEAD)
                 assert (dead.seq, dead.attempts, dead.code, dead.answer) == (2, 1, 422, "<b>no</b>")
                 assert (await ops.webhooks.backlog(name)).dead == 1
@@ -211,10 +211,10 @@ def test_410_disables_and_enabling_continues_at_the_cursor(url: str) -> None:
                 assert len(receiver.got) == 2
                 await ops.webhooks.enable(name)
 
-                async def told() -> bool:
-                    return await all_told(ops, receiver, "r") and await all_told(ops, receiver, "meanwhile")
+                async def delivered() -> bool:
+                    return await all_delivered(ops, receiver, "r") and await all_delivered(ops, receiver, "meanwhile")
 
-                await until(told)
+                await until(delivered)
             assert firsts(receiver.got)["r"] == sorted(firsts(receiver.got)["r"])
 
     asyncio.run(live())
@@ -341,7 +341,7 @@ def test_an_outage_of_the_store_is_logged_once_and_its_end_once(url: str, caplog
         asked += away
         return FaultKind.BEFORE if away else None
 
-    def told(what: str) -> int:
+    def delivered(what: str) -> int:
         return sum(what in message for message in caplog.messages)
 
     async def live() -> None:
@@ -352,10 +352,10 @@ def test_an_outage_of_the_store_is_logged_once_and_its_end_once(url: str, caplog
                 await until(lambda: (TENANT, name) in sender._senders)
                 away = True
                 sender._senders[TENANT, name][0].wake()
-                await until(lambda: told("starting no new work") == 2 and asked >= 10)
+                await until(lambda: delivered("starting no new work") == 2 and asked >= 10)
                 away = False
-                await until(lambda: told("is available again") == 2)
-        assert told("starting no new work") == 2, caplog.messages
+                await until(lambda: delivered("is available again") == 2)
+        assert delivered("starting no new work") == 2, caplog.messages
 
     asyncio.run(live())
 
@@ -399,10 +399,10 @@ def test_a_silent_receiver_delays_no_other_receiver(url: str, monkeypatch: pytes
                 for run in runs:
                     await ops.start("rounds", {"left": 2}, run_id=run)
 
-                async def told() -> bool:
-                    return all([await all_told(ops, good, run) for run in runs])
+                async def delivered() -> bool:
+                    return all([await all_delivered(ops, good, run) for run in runs])
 
-                await until(told, within=11)
+                await until(delivered, within=11)
                 assert bad.accepted == [] and len(bad.got) == dispatcher.WIDTH
                 bad.behaviour = resetting
                 bad.cut()
@@ -436,11 +436,11 @@ def test_a_filtered_subscriber_can_prove_that_it_missed_no_event(url: str) -> No
             async with working(ops.store), dispatching(ops.store):
                 await ops.start("rounds", {"left": 5}, run_id="r")
 
-                async def told() -> bool:
+                async def delivered() -> bool:
                     ends = [got for got in receiver.got if got.event["type"].endswith("completed")]
                     return len(ends) == 2
 
-                await until(told)
+                await until(delivered)
             mine = [got for got in receiver.got if got.place[0] == "r"]
             wanted = [e.seq for e in await history(ops.store, "r") if e.type.startswith("dev.outlast.workflow.")]
             assert [got.place[1] for got in mine] == wanted
@@ -466,10 +466,10 @@ def test_from_the_start_and_rotation(url: str) -> None:
             rotated = await ops.webhooks.rotate(made.subscription.subscription)
             async with dispatching(ops.store):
 
-                async def told() -> bool:
-                    return await all_told(ops, receiver, "old")
+                async def delivered() -> bool:
+                    return await all_delivered(ops, receiver, "old")
 
-                await until(told)
+                await until(delivered)
             for got in receiver.got:
                 assert got.verified(made.secret) == got.verified(rotated.secret)
                 assert len(got.headers["webhook-signature"].split()) == 2

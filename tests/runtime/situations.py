@@ -65,7 +65,7 @@ def flagged(reason: Reason, detail: str, *, since: int = T - HOUR, key: str = ""
     return waits("attention", f"a person: {reason.value}", attention=dump_attention([entry]))
 
 
-def told(type_: EventType, at: int, data: dict[str, object]) -> tuple[Event, ...]:
+def events_of(type_: EventType, at: int, data: dict[str, object]) -> tuple[Event, ...]:
     """Return the newest event of the run."""
     return (event(RUN, type_, at, data),)
 
@@ -79,11 +79,11 @@ def ended(status: RunStatus, type_: EventType, reason: str, *stands: str) -> Run
     """Return the run, ended three minutes ago."""
     run = RUN._replace(status=status, owner=ENDED, ended_at=T - 3 * MINUTE)
     data: dict[str, object] = {"outcome": None, "reason": reason, "not_undone": list(stands)}
-    return RunFacts(run, NOW, events=told(type_, T - 3 * MINUTE, data))
+    return RunFacts(run, NOW, events=events_of(type_, T - 3 * MINUTE, data))
 
 
 HELD = RUN._replace(status=RunStatus.RUNNING, owner="w-1", due_at=T + 9 * MINUTE)
-CLAIMED = told(EventType.CLAIMED, T - 3 * MINUTE, {"worker": "w-1"})
+CLAIMED = events_of(EventType.CLAIMED, T - 3 * MINUTE, {"worker": "w-1"})
 QUEUED = waits("worker", "a worker that serves refund@1", status=RunStatus.QUEUED, due_at=T - 5)
 ASKED = waits("approval", "ap_1 «Refund 42 EUR»", "finance", until=T + 95 * HOUR, then="REQUIRES_ATTENTION")
 COLLECT = Wait("t", "r1", 2, "bids", 1, WaitStatus.OPEN, "collect", "bids", T + 3 * HOUR, 5, "", T - HOUR)

@@ -38,7 +38,7 @@ RECEIVER: Final = {
     "acts_late": "the request lands near or after the end of the attempt's time in the air",
     "stuck_before_sending": "the process hangs between its last check and the wire",
     "delivered_twice": "the network duplicates a request to a receiver that dedupes",
-    "cannot_tell": "it cannot say whether it has it",
+    "unknown_outcome": "it cannot say whether it has it",
 }
 PEOPLE: Final = {
     "decided_twice": "two people decide one approval",

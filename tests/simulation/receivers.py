@@ -95,7 +95,7 @@ class Receivers:
 
     # --- at the receiver -----------------------------------------------------------------------------
     def _answer_find(self, key: str, answer: "asyncio.Future[Any]") -> None:
-        if self.env.dice.happens("cannot_tell", 0.4):
+        if self.env.dice.happens("unknown_outcome", 0.4):
             found: Any = Unknown("ask me later")
         else:
             done = self.executed.get(key)

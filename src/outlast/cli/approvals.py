@@ -44,12 +44,12 @@ async def resumed(client: OutlastClient, run: str, seq: int) -> Resumed | None:
             taken.append(clock.mono() - asked)
         return next((str(e["data"]["node"]) for e in events if e["type"] in MOVED), None)
 
-    if not (await client.glance(run))["served"]:
+    if not (await client.run_summary(run))["served"]:
         return None
     then = await client.until(look, within_s=WITHIN_S)
     if not taken:
         return None
-    view = await client.glance(run)
+    view = await client.run_summary(run)
     return Resumed(taken[0], view["status"].upper() if view["status"] in TERMINAL else then or view["node"])
 
 
@@ -202,7 +202,7 @@ async def _approve(
         seq = await client.last_event((await client.approval(approval))["run"])
         view = await client.approve(approval, reason=reason, alternative=alternative, changes=changes or None)
         if view["status"] != ApprovalStatus.PENDING:
-            return await _tell(client, screen, view, seq)
+            return await _report(client, screen, view, seq)
         if not screen.data(view):
             votes = view["votes"]
             so_far = f"{len(votes)} of {view['quorum']}; {view['run']} waits for the others"
@@ -256,10 +256,10 @@ async def reject(client: OutlastClient, screen: Screen, approval: str, reason: s
     """Reject a call; it is not made."""
     seq = await client.last_event((await client.approval(approval))["run"])
     view = await client.reject(approval, reason=reason, again=again)
-    return await _tell(client, screen, view, seq)
+    return await _report(client, screen, view, seq)
 
 
-async def _tell(client: OutlastClient, screen: Screen, view: dict[str, Any], seq: int) -> int:
+async def _report(client: OutlastClient, screen: Screen, view: dict[str, Any], seq: int) -> int:
     run = view["run"]
     said = f"{_verdict(ApprovalStatus(view['status']))} by {view['decided_by']}"
     after = await resumed(client, run, seq)

@@ -11,7 +11,7 @@ from outlast.cli.client import OutlastClient, Verb
 from outlast.cli.exit_codes import OK
 from outlast.cli.modules import load_workflows
 from outlast.cli.run import json_of
-from outlast.cli.run_page import doubt_lines
+from outlast.cli.run_page import uncertain_lines
 from outlast.cli.screen import Screen
 from outlast.cli.session import client as client_of
 from outlast.cli.session import reads_client, says, settings_now, warn_unserved
@@ -38,7 +38,7 @@ def print_effects(screen: Screen, views: Sequence[dict[str, Any]], *, across: bo
     screen.table((*first, "EFFECT", "KEY", "OUTCOME", "EXTERNAL ID", *last), rows)
     for view in views:
         if view["status"] == EffectStatus.UNCERTAIN:
-            for line in doubt_lines(screen, view):
+            for line in uncertain_lines(screen, view):
                 screen.line(line)
 
 
@@ -76,7 +76,7 @@ def print_effect(screen: Screen, view: dict[str, Any], now_real: int) -> None:
         )
     )
     if view["status"] == EffectStatus.UNCERTAIN:
-        for line in doubt_lines(screen, {**view, "evidence": []}):
+        for line in uncertain_lines(screen, {**view, "evidence": []}):
             screen.line(line)
 
 
@@ -166,7 +166,7 @@ async def ls(
 async def show(client: OutlastClient, screen: Screen, run: str, key: str, visit: int | None) -> int:
     """Show an effect: request, response, attempts and decisions."""
     effect = await client.effect(run, key, visit=visit)
-    asked_by = (await client.glance(run))["requested_by"]
+    asked_by = (await client.run_summary(run))["requested_by"]
     approval = await client.approval(effect["approval"]) if effect["approval"] else None
     view = {**effect, "requested_by": asked_by, "decision": approval}
     if not screen.data(view):

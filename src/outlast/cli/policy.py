@@ -48,11 +48,11 @@ async def _test(settings: CliSettings, policy: Policy, since: int, workflow: str
     async with operations(settings, use="read") as ops:
         screen = await screen_of(ops, settings)
         tried = await replay(ops, policy, since_ms=since, workflow=workflow)
-    _tell(screen, tried, since)
+    _print_result(screen, tried, since)
     return RUN_FAILED if tried.count("blocks") else OK
 
 
-def _tell(screen: Screen, tried: PolicyReplay, since: int) -> None:
+def _print_result(screen: Screen, tried: PolicyReplay, since: int) -> None:
     head = {"policy_version": tried.policy_version, "effects": tried.effects, "denials": tried.denials}
     if screen.listing("findings", [_view(each) for each in tried.findings], **head):
         return

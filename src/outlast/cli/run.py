@@ -91,13 +91,13 @@ async def _start(
             screen.advice(f"no worker serves {name}; start one: outlast worker {spec}")
         if not wait:
             if not screen.data({**view, "created": created}):
-                screen.line(view["run"] if screen.quiet else _told(view["run"], name, created))
+                screen.line(view["run"] if screen.quiet else _started_line(view["run"], name, created))
             return OK
-        screen.advice(_told(view["run"], name, created))
+        screen.advice(_started_line(view["run"], name, created))
         return await _wait(client, screen, view["run"])
 
 
-def _told(run_id: str, name: str, created: bool) -> str:
+def _started_line(run_id: str, name: str, created: bool) -> str:
     if not created:
         return f"{run_id}  {name} was started before with this key: outlast runs show {run_id}"
     return f"{run_id}  {name} started: outlast runs show {run_id}"
@@ -130,7 +130,7 @@ async def _wait(client: OutlastClient, screen: Screen, run_id: str) -> int:
 
 async def _rests(client: OutlastClient, run_id: str) -> bool:
     """True if the run waits for an external action."""
-    return any(each["kind"] in FROM_OUTSIDE for each in (await client.glance(run_id))["waiting_for"])
+    return any(each["kind"] in FROM_OUTSIDE for each in (await client.run_summary(run_id))["waiting_for"])
 
 
 # --- the input ---------------------------------------------------------------------------------
@@ -214,7 +214,7 @@ async def signal(client: OutlastClient, screen: Screen, run: str, name: str, dat
     payload = json_of(data, "the signal's data")
     if payload is not None and not isinstance(payload, dict):
         raise InvalidInput("the signal's data is not a JSON object", fix="""write e.g. '{"price": 42}'""")
-    waits = [each["what"] for each in (await client.glance(run))["waiting_for"] if each["kind"] == "signal"]
+    waits = [each["what"] for each in (await client.run_summary(run))["waiting_for"] if each["kind"] == "signal"]
     new = await client.signal(run, name, payload or {}, signal_id=signal_id)
     if not screen.data({"run": run, "name": name, "signal_id": signal_id, "new": new}):
         again = f"{name} {signal_id} was sent to {run} before: nothing changes"

@@ -41,9 +41,9 @@ async def show_run(client: OutlastClient, screen: Screen, run_id: str) -> int:
     if screen.data(view):
         return OK
     counts, ended = view["effects"], view["status"] in TERMINAL
-    doubts: dict[str, dict[str, Any]] = {}
+    uncertain: dict[str, dict[str, Any]] = {}
     if counts[EffectStatus.UNCERTAIN]:
-        doubts = {e["key"]: e for e in await client.effects(run_id) if e["status"] == EffectStatus.UNCERTAIN}
+        uncertain = {e["key"]: e for e in await client.effects(run_id) if e["status"] == EffectStatus.UNCERTAIN}
     shown = f"{view['run']}  {view['workflow']} v{view['lane'].rpartition('@')[2]}  {view['shown']}"
     by, version = view["requested_by"], view["version"]
     screen.line(f"{shown}   started {screen.since(view['created_at'])} by {by}   version {version}")
@@ -58,7 +58,7 @@ async def show_run(client: OutlastClient, screen: Screen, run_id: str) -> int:
                 [
                     line
                     for each in view["attention"]
-                    for line in _attention(screen, each, _ways_on(screen, view, each, doubts))
+                    for line in _attention(screen, each, _ways_on(screen, view, each, uncertain))
                 ],
             ),
             ("effects", [_count(counts, run_id, held=is_held(view))]),
@@ -76,10 +76,10 @@ def way(screen: Screen, view: dict[str, Any]) -> list[str]:
     """Return the last 20 visits of a run as text; three or more equal rounds are one part."""
     visits: list[dict[str, Any]] = view["visits"]
     done = sum(1 for visit in visits if visit["visit"] < view["visit"] or view["status"] == RunStatus.COMPLETED)
-    parts, told = list[str](), list[int]()
+    parts, event_text = list[str](), list[int]()
     for first, size, times in rounds([visit["node"] for visit in visits[:done]]):
         last = first + size * times
-        told.append(last)
+        event_text.append(last)
         if times == 1:
             parts.append(visit_text(screen, view, visits[first]))
             continue
@@ -87,9 +87,9 @@ def way(screen: Screen, view: dict[str, Any]) -> list[str]:
         took = span(ms_of(visits[last - 1]["left_at"]) - ms_of(visits[first]["entered_at"]))
         parts.append(f"✓ {names if size == 1 else f'({names})'} ×{times} {took}")
     parts += [visit_text(screen, view, visit) for visit in visits[done:]]
-    told += range(done + 1, len(visits) + 1)
+    event_text += range(done + 1, len(visits) + 1)
     if (more := len(parts) - PARTS_MAX) > 0:
-        parts = [f"… {told[more - 1]} visits before → outlast runs events {view['run']}", *parts[more:]]
+        parts = [f"… {event_text[more - 1]} visits before → outlast runs events {view['run']}", *parts[more:]]
     return parts
 
 
@@ -180,12 +180,12 @@ def _attention(screen: Screen, each: dict[str, Any], ways: Sequence[str]) -> lis
 
 
 def _ways_on(
-    screen: Screen, view: dict[str, Any], each: dict[str, Any], doubts: dict[str, dict[str, Any]]
+    screen: Screen, view: dict[str, Any], each: dict[str, Any], uncertain: dict[str, dict[str, Any]]
 ) -> list[str]:
     if each["reason"] == Reason.EFFECT_UNCERTAIN:
         return (
-            doubt_lines(screen, doubts[each["key"]])
-            if each["key"] in doubts
+            uncertain_lines(screen, uncertain[each["key"]])
+            if each["key"] in uncertain
             else ["settled; the next worker continues"]
         )
     ways = []
@@ -238,7 +238,7 @@ def short_json(value: Any) -> str:
     return text if len(text) <= JSON_WIDTH else f"{text[:JSON_WIDTH]} … → -o json"
 
 
-def doubt_lines(screen: Screen, view: dict[str, Any]) -> list[str]:
+def uncertain_lines(screen: Screen, view: dict[str, Any]) -> list[str]:
     """Return the possible answers for an uncertain effect, and late answers that a replaced worker received."""
     resolve = f"outlast effects resolve {view['run']} {view['key']}"
     late = [f"  {late_answer_label(each)}" for each in view["evidence"]]
@@ -318,7 +318,7 @@ def _of_approval(approval: dict[str, Any]) -> Iterator[HistoryEntry]:
         yield HistoryEntry(approval["decided_at"], 0, approval["status"], "", {**named, **by})
 
 
-def told(data: dict[str, Any]) -> str:
+def event_text(data: dict[str, Any]) -> str:
     """Return the data of an event as text, without its place and empty values."""
     said = {name: value for name, value in data.items() if name not in IN_EVERY_EVENT and value not in EMPTY}
     words = " ".join(f"{name}={_value(name, value)}" for name, value in said.items())

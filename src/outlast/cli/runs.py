@@ -162,7 +162,7 @@ async def results(client: OutlastClient, screen: Screen, run: str, limit: int, c
 @reads_client
 async def events(client: OutlastClient, screen: Screen, run: str, after: int, everything: bool) -> int:
     """Show the events of a run; with --all its whole history."""
-    from outlast.cli.run_page import history, told
+    from outlast.cli.run_page import event_text, history
 
     views = await client.events(run, after=after)
     effects = await client.effects(run) if everything else []
@@ -170,7 +170,7 @@ async def events(client: OutlastClient, screen: Screen, run: str, after: int, ev
     entries = history(views, effects, approvals, from_start=not after)
     if screen.listing("events", [entry._asdict() for entry in entries] if everything else views):
         return OK
-    table = [(f"{e.n or ''}", screen.since(e.time), e.what, e.place, told(e.data)) for e in entries]
+    table = [(f"{e.n or ''}", screen.since(e.time), e.what, e.place, event_text(e.data)) for e in entries]
     screen.table(("N", "WHEN", "EVENT", "NODE", "DATA"), table)
     return OK
 
@@ -198,7 +198,7 @@ async def cancel(client: OutlastClient, screen: Screen, run: str, reason: str, y
 
     Effects without an undo remain.
     """
-    await client.glance(run)
+    await client.run_summary(run)
     if not yes:
         for each in await client.to_undo(run):
             screen.advice(f"  will be undone: {each}")

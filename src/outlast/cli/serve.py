@@ -61,7 +61,7 @@ def several_of(
     return url_of(reserved), ProcessGroup(reserved, command, env_of(settings), count, parts, shared)
 
 
-def tell_ready() -> None:
+def notify_ready() -> None:
     """Print that one of several processes accepts requests."""
     click.echo("ready")
 
@@ -69,11 +69,11 @@ def tell_ready() -> None:
 async def until_left(stop: Callable[[], None]) -> None:
     """Call `stop` once the parent process closes the standard input or dies."""
 
-    class Held(asyncio.Protocol):
+    class ParentPipe(asyncio.Protocol):
         def connection_lost(self, exc: Exception | None) -> None:
             stop()
 
-    await asyncio.get_running_loop().connect_read_pipe(Held, sys.stdin)
+    await asyncio.get_running_loop().connect_read_pipe(ParentPipe, sys.stdin)
 
 
 port_option: Final = click.option(
@@ -226,7 +226,7 @@ async def _serve(settings: CliSettings, served: Sequence[Workflow[Any]], live: L
             banner = partial(_banner, settings, form, url, bound, served, auth.any, serving, metrics)
             gone: StoreReplaced | None = None
             try:
-                await process.run(tell_ready if form.one_of_several else banner)
+                await process.run(notify_ready if form.one_of_several else banner)
             except StoreReplaced as error:
                 gone = error
     if form.one_of_several:

@@ -112,7 +112,7 @@ def at_ctrl_c(stop: Callable[[], None], *, says: bool = False, watched: bool = F
     stops: list[None] = []
     loop = asyncio.get_running_loop()
 
-    def told() -> None:
+    def on_signal() -> None:
         stops.append(None)
         if len(stops) > 1 and not watched:
             os._exit(INTERRUPTED)
@@ -121,7 +121,7 @@ def at_ctrl_c(stop: Callable[[], None], *, says: bool = False, watched: bool = F
         stop()
 
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, told)
+        loop.add_signal_handler(number, on_signal)
 
 
 def stopped(store: str, again: str) -> str:

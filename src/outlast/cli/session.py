@@ -162,7 +162,7 @@ async def says(client: OutlastClient) -> str:
 
 async def warn_unserved(client: OutlastClient, screen: Screen, run: str) -> None:
     """Print advice if no worker serves the run."""
-    view = await client.glance(run)
+    view = await client.run_summary(run)
     if not view["served"]:
         screen.advice(f"no worker serves {view['lane']}; start one: outlast worker MODULE")
 

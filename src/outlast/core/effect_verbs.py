@@ -73,7 +73,7 @@ def intend(
     if latest_real is not None:
         not_after = min(not_after, latest_real)
     assert not_after > now.real, "the budget has room for the attempt: the executor checks before it intends"
-    standing, previous = previous, _carried(run, previous)
+    current, previous = previous, _carried(run, previous)
     mine = previous if previous is not None and previous.by_run in ("", run.run) else None
     if mine is not None and mine.by_run:  # the owner of a shared effect does not change
         what = what._replace(shared=True, keep_ms=what.keep_ms or mine.keep_ms, noted=True)
@@ -82,8 +82,8 @@ def intend(
         run="" if what.shared else run.run,
         visit=what.visit,
         key=what.key,
-        version=standing.version + 1 if standing else 1,
-        status=effect_target("intend", standing.status if standing else None),
+        version=current.version + 1 if current else 1,
+        status=effect_target("intend", current.status if current else None),
         activity=what.activity,
         digest=what.digest,
         node=run.node,
@@ -107,10 +107,10 @@ def intend(
         interrupted=previous.interrupted + was_cut(previous) if previous else 0,
         by_run=run.run if what.shared else "",
         keep_ms=what.keep_ms,
-        redone=standing.redone + (previous is None) if standing else 0,
+        redone=current.redone + (previous is None) if current else 0,
     )
     check_effect(row)
-    puts = [Put(EFFECT, row, standing.version if standing else 0)]
+    puts = [Put(EFFECT, row, current.version if current else 0)]
     if what.shared and not what.noted:
         puts.append(Put(USAGE, Usage(run.tenant, run.run, what.key, now.business), 0))
     whens: tuple[When, ...] = ()

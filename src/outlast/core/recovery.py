@@ -62,11 +62,11 @@ def restore_run(
         mapping,
         attention=dump_attention(left),
     )
-    doubted = [_doubted(effect, now) for effect in effects]
-    return Commit((*put, *(Put(EFFECT, e, e.version - 1) for e in doubted)), label=f"{run.run} restore")
+    uncertain = [_uncertain_after_restore(effect, now) for effect in effects]
+    return Commit((*put, *(Put(EFFECT, e, e.version - 1) for e in uncertain)), label=f"{run.run} restore")
 
 
-def _doubted(effect: Effect, now: Instant) -> Effect:
+def _uncertain_after_restore(effect: Effect, now: Instant) -> Effect:
     row = effect._replace(
         version=effect.version + 1,
         status=effect_target("mark_uncertain_after_restore", effect.status),

@@ -89,7 +89,7 @@ async def _find_outcome(execution: NodeExecution, effect: Effect, ending: bool) 
     except (NotStorable, LimitExceeded) as error:
         session.submit(
             effect_verbs.mark_uncertain(
-                session.run, effect, "cannot_tell", f"{error.what}: {error.why}", now=session.now
+                session.run, effect, "unknown_outcome", f"{error.what}: {error.why}", now=session.now
             )
         )
     else:

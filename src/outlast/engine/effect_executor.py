@@ -505,8 +505,8 @@ class EffectExecutor:
         if isinstance(answer, DidNotHappen):
             return await self._did_not_happen(effect)
         if self._window_open(effect):
-            return await self._try_again(effect, "cannot_tell", answer.why, 0, happened=True)
-        return self._mark_uncertain(effect, "cannot_tell", answer.why)
+            return await self._try_again(effect, "unknown_outcome", answer.why, 0, happened=True)
+        return self._mark_uncertain(effect, "unknown_outcome", answer.why)
 
     async def _did_not_happen(self, effect: Effect) -> Any:
         """Call again, because the receiver does not know the call and none can arrive any more."""

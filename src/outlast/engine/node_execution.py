@@ -159,8 +159,8 @@ class NodeExecution:
 
     def settles(self) -> bool:
         """Return True if a closing execution settles its open effects, because a person is asked about one of them."""
-        doubts = self._settling or bool(self._attention)
-        return doubts and self.may_begin() and all(a.reason is Reason.EFFECT_UNCERTAIN for a in self._attention)
+        asks_person = self._settling or bool(self._attention)
+        return asks_person and self.may_begin() and all(a.reason is Reason.EFFECT_UNCERTAIN for a in self._attention)
 
     async def never(self) -> Any:
         """Wait without end, until the execution is over."""

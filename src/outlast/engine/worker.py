@@ -69,7 +69,7 @@ class OverrunWatch:
         self._margin = min(2 * live.heartbeat_every + live.checkpoint_write, budget_ms // 2)
         self._held: dict[asyncio.Task[None], RunExecutor] = {}
         self._since: dict[asyncio.Task[None], int] = {}
-        self._standing: dict[
+        self._seen_before: dict[
             NodeExecution, int
         ] = {}  # executions without a call in flight at the last check, with their progress then
 
@@ -93,14 +93,14 @@ class OverrunWatch:
         if not self._lease.holds(self._clock):
             self._since.clear()
         now = (await self._store.now()).real
-        standing, self._standing = self._standing, {}
+        seen_before, self._seen_before = self._seen_before, {}
         for task, executor in list(self._held.items()):
             if executor.execution is not None:
                 _end_calls(executor.execution)
-                self._end_execution(executor.execution, (executor.session.run.due_at or now) - now, standing)
+                self._end_execution(executor.execution, (executor.session.run.due_at or now) - now, seen_before)
             self._give_up(task, executor, now)
 
-    def _end_execution(self, execution: NodeExecution, left_ms: int, standing: dict[NodeExecution, int]) -> None:
+    def _end_execution(self, execution: NodeExecution, left_ms: int, seen_before: dict[NodeExecution, int]) -> None:
         """Call a person for a node that does not return; release a run whose calls outlast its time."""
         if execution.closing:
             return
@@ -108,8 +108,8 @@ class OverrunWatch:
             if left_ms <= 0:
                 execution.hand_back("the time of its claim is over")
             return
-        self._standing[execution] = execution.progress
-        if left_ms <= self._margin and standing.get(execution) == execution.progress:
+        self._seen_before[execution] = execution.progress
+        if left_ms <= self._margin and seen_before.get(execution) == execution.progress:
             run = execution.session.run
             what = f"node {run.node} does not return: after {(self._budget_ms - left_ms) / SECOND:g} s it still waits"
             why = f"at {execution.waiting_at()}; the execution budget of its worker is {self._budget_ms / SECOND:g} s"

@@ -75,12 +75,12 @@ class CursorSender:
     async def run(self) -> None:
         """Send until nothing is owed, an attempt fails or the dispatcher stops. Raises CursorLost, StoreError."""
         again_at = await self._repeat() if self._stored.again else None
-        own_at, puts = await self._tell()
+        own_at, puts = await self._deliver()
         due = [at for at in (again_at, own_at) if at is not None]
         await self._write(*puts, again_at=min(due) if due else None)
 
     # --- new events ------------------------------------------------------------------------
-    async def _tell(self) -> tuple[int | None, tuple[Put, ...]]:
+    async def _deliver(self) -> tuple[int | None, tuple[Put, ...]]:
         """Send new events in order. Return when more is due (None: nothing is owed), and writes to commit with that."""
         store, (tenant, run, _) = self._tools.store, self._key
         failed = await store.rows(DELIVERY, self._key, after=(*self._key, self._seq), limit=1)

@@ -53,7 +53,7 @@ async def evidence_of(store: Store, effect: Effect) -> tuple[Evidence, ...]:
     return tuple(r for r in rows if isinstance(r, Evidence))
 
 
-async def doubts_of(store: Store, runs: Iterable[Run]) -> dict[EffectName, EffectEvidence]:
+async def uncertain_evidence(store: Store, runs: Iterable[Run]) -> dict[EffectName, EffectEvidence]:
     """Return the uncertain effects for which these runs need a person, by name; settled ones are left out."""
     found: dict[EffectName, EffectEvidence] = {}
     for run in runs:

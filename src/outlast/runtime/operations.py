@@ -531,9 +531,11 @@ class Operations:
         effect = await commands.find_effect(self.store, self.tenant, run, key, visit=visit)
         return effect_queries.EffectEvidence(effect, await effect_queries.evidence_of(self.store, effect))
 
-    async def doubts(self, runs: Iterable[Run]) -> dict[effect_queries.EffectName, effect_queries.EffectEvidence]:
+    async def uncertain_evidence(
+        self, runs: Iterable[Run]
+    ) -> dict[effect_queries.EffectName, effect_queries.EffectEvidence]:
         """Return the uncertain effects for which these runs need a person, with evidence."""
-        return await effect_queries.doubts_of(self.store, runs)
+        return await effect_queries.uncertain_evidence(self.store, runs)
 
     # --- approvals and attention -------------------------------------------------------------------
     async def approval(self, approval: str) -> Approval:

@@ -90,7 +90,7 @@ def _cut(text: str, secret: str) -> str:
 def redacted(value: Any, name: str = "") -> Any:
     """Return plain data without values that are secret by their form or by their name; also inside JSON texts."""
     secret = bool(name) and _is_secret(name)
-    if secret and _is_told(value, name):
+    if secret and _may_be_secret(value, name):
         return GONE
     if isinstance(value, str):
         return _within(value) if value[:1] in _JSON else redact(value)
@@ -130,7 +130,7 @@ def _is_secret(name: str) -> bool:
     return bool(_NAME.fullmatch(name) and _WORD.search(name))
 
 
-def _is_told(value: Any, name: str) -> bool:
+def _may_be_secret(value: Any, name: str) -> bool:
     """True if the value can be a secret. A number of tokens is not."""
     if isinstance(value, str):
         return bool(value)

@@ -120,13 +120,13 @@ def _name_claims(store: SqliteStore, trace: CrashHook) -> None:
     take = store.take
 
     async def named(lanes: Sequence[str], n: int, step: Any, **more: Any) -> tuple[Run, ...]:
-        def telling(run: Run, now: Instant, mapping: Mapping) -> Commit | None:
+        def traced(run: Run, now: Instant, mapping: Mapping) -> Commit | None:
             commit: Commit | None = step(run, now, mapping)
             if commit is not None:
                 trace.claiming(commit.label)
             return commit
 
-        return await take(lanes, n, telling, **more)
+        return await take(lanes, n, traced, **more)
 
     store.take = named  # type: ignore[method-assign]
 

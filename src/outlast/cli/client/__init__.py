@@ -130,7 +130,7 @@ class OutlastClient(Protocol):
     async def run(self, run: str) -> View:
         """Return a run with visits, counts, takeovers and progress; with outcome and reason once it has ended."""
 
-    async def glance(self, run: str) -> View:
+    async def run_summary(self, run: str) -> View:
         """Return a run with the fields that lists show."""
 
     async def input(self, run: str) -> Any:

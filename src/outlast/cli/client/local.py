@@ -171,7 +171,7 @@ class LocalClient(OutlastClient):
         return (await run_detail_view(self.ops, run))[0]
 
     @override
-    async def glance(self, run: str) -> View:
+    async def run_summary(self, run: str) -> View:
         return (await run_views(self.ops, [await self.ops.run(run)], await self.ops.serving()))[0]
 
     @override
@@ -254,7 +254,7 @@ class LocalClient(OutlastClient):
     @override
     async def start(self, workflow: str, given: bytes, *, run: str, key: str) -> tuple[View, bool]:
         started = await self.ops.start(workflow, given, run_id=run, idempotency_key=key)
-        return await self.glance(started.run), started.created
+        return await self.run_summary(started.run), started.created
 
     @override
     async def signal(self, run: str, name: str, payload: View, *, signal_id: str) -> bool:
@@ -337,10 +337,10 @@ class LocalClient(OutlastClient):
         return await self._items([await self.ops.run(run)])
 
     async def _items(self, rows: Sequence[Run]) -> list[View]:
-        doubts = await self.ops.doubts(rows)
+        uncertain_evidence = await self.ops.uncertain_evidence(rows)
         now = await self.ops.store.now()
         return [
-            entry_view(row, entry, doubts.get((row.run, entry.visit, entry.key)), now)
+            entry_view(row, entry, uncertain_evidence.get((row.run, entry.visit, entry.key)), now)
             for row in rows
             for entry in attention_of(row)
         ]

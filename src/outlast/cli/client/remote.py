@@ -190,7 +190,7 @@ class RemoteClient(OutlastClient):
         return view
 
     @override
-    async def glance(self, run: str) -> View:
+    async def run_summary(self, run: str) -> View:
         return await self.run(run)
 
     @override
@@ -267,7 +267,7 @@ class RemoteClient(OutlastClient):
                     yield text
                     if json.loads(text)["type"] in ENDINGS:
                         return
-                if not heard and (await self.glance(run))["status"] in TERMINAL:
+                if not heard and (await self.run_summary(run))["status"] in TERMINAL:
                     return
             except (httpx2.HTTPError, Unavailable) as error:
                 gone = error

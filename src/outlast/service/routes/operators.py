@@ -53,9 +53,9 @@ async def list_attention(
     """List the reasons why runs require attention, with the choices and the consequence of ignoring them."""
     place = await state.cursors.open(request, ops.tenant, cursor)
     rows, further = await ops.flagged(reason=reason, workflow=workflow, cursor=place, limit=limit)
-    doubts, now = await ops.doubts(rows), await ops.store.now()
+    uncertain_evidence, now = await ops.uncertain_evidence(rows), await ops.store.now()
     items = [
-        entry_view(row, entry, doubts.get((row.run, entry.visit, entry.key)), now)
+        entry_view(row, entry, uncertain_evidence.get((row.run, entry.visit, entry.key)), now)
         for row in rows
         for entry in attention_of(row)
         if reason in (None, entry.reason)

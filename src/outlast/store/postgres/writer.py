@@ -68,7 +68,7 @@ class WriterTask:
             except Exception as error:  # a bug must not leave callers waiting
                 await self._give_up(self._first, [ticket], error)
         deliver((ticket,))
-        self._tell(self._first)
+        self._announce(self._first)
 
     async def close(self) -> None:
         """Land earlier tickets, then end the task."""
@@ -141,7 +141,7 @@ class WriterTask:
         waiting = set(map(id, held))
         self._held += held
         deliver(ticket for ticket in tickets if id(ticket) not in waiting)
-        self._tell(self._session)
+        self._announce(self._session)
 
     async def _do(self, ticket: Ticket, task: Task) -> None:
         try:
@@ -155,14 +155,14 @@ class WriterTask:
             await self._session.drop()
             ticket.answer = error
         deliver((ticket,))
-        self._tell(self._session)
+        self._announce(self._session)
 
     async def _give_up(self, session: PostgresSession, tickets: list[Ticket], error: Exception) -> None:
         log.exception("the writer failed")
         await session.drop()
         refuse(tickets, error if isinstance(error, StoreError) else Uncertain("the writer failed", repr(error)))
 
-    def _tell(self, session: PostgresSession) -> None:
+    def _announce(self, session: PostgresSession) -> None:
         if session.woken:
             session.woken = False
             self._wakes.fire()
