@@ -39,6 +39,8 @@ def play(
         saved.read(path).save(path)
         with output_for(json=as_json) as output:
             output.line(f"\noutlast · {f'demo: {sample}' if sample else TITLE}\n")
+            # because an interrupt while asyncio creates its loop prints a traceback; `_play` unblocks the signals
+            signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
             proof = asyncio.run(
                 _play(path, store, output, unattended=unattended, speed=speed, sample=sample, kept=kept)
             )
@@ -66,6 +68,7 @@ async def _play(
 
     for number in STOPS:
         loop.add_signal_handler(number, stop)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
     state = saved.read(path)
     store = await open_store(url or f"sqlite:{path / 'outlast.db'}")
     try:
