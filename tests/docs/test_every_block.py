@@ -14,8 +14,8 @@ from outlast.core.generation import StoreFile
 from outlast.outbox.client import notice
 from outlast.runtime.settings import effective_settings, load
 from outlast.runtime.stores import open_store
-from outlast.service import admin_responses
 from outlast.service.app import asgi
+from outlast.service.responses import Problem
 from outlast.store.database import copied
 from tests.docs.commands import NOT_RUN, typed
 from tests.docs.conftest import CONSOLE_PAGES
@@ -138,8 +138,8 @@ def test_the_columns_of_the_workers_are_those_of_the_command() -> None:
 
 def test_the_problem_of_the_page_has_the_members_of_problems() -> None:
     (shown,) = [json.loads(block.body) for block in TEXTS if "OUT-402#decided" in block.body]
-    assert set(shown) == {name for name, field in admin_responses.Problem.model_fields.items() if field.is_required()}
-    admin_responses.Problem.model_validate(shown)
+    assert set(shown) == {name for name, field in Problem.model_fields.items() if field.is_required()}
+    Problem.model_validate(shown)
 
 
 def test_the_notice_of_the_page_has_the_members_of_notices() -> None:

@@ -4,8 +4,11 @@ from typing import Any
 
 import jsonschema_rs
 
+from outlast.models.approvals import ApprovalSummary, OfferedPlan, Vote
+from outlast.models.effects import EffectRecord
+from outlast.models.runs import RunSummary
+from outlast.models.service import WorkerStatus
 from outlast.runtime import views
-from outlast.service import admin_responses, responses
 from outlast.service.identity import permissions
 from tests.service.conftest import Service
 
@@ -131,9 +134,9 @@ def test_models_have_every_field_of_their_views(service: Service) -> None:
     (effect,) = service.call(ops.effects(run))
     (worker, *_) = service.call(ops.workers())
     decided = views.approval_view(service.call(ops.approval(approval)))
-    assert set(views.run_view(service.call(ops.run(run)), (), 0)) == set(responses.RunSummary.model_fields)
-    assert set(views.effect_view(effect, now)) | {"id"} == set(responses.EffectRecord.model_fields)
-    assert set(decided) | {"you_may_decide"} == set(responses.ApprovalSummary.model_fields)
-    assert set(decided["plans"][0]) == set(responses.OfferedPlan.model_fields)
-    assert set(decided["votes"][0]) == set(responses.Vote.model_fields)
-    assert set(views.worker_view(worker, now, 0)) == set(admin_responses.WorkerStatus.model_fields)
+    assert set(views.run_view(service.call(ops.run(run)), (), 0)) == set(RunSummary.model_fields)
+    assert set(views.effect_view(effect, now)) | {"id"} == set(EffectRecord.model_fields)
+    assert set(decided) | {"you_may_decide"} == set(ApprovalSummary.model_fields)
+    assert set(decided["plans"][0]) == set(OfferedPlan.model_fields)
+    assert set(decided["votes"][0]) == set(Vote.model_fields)
+    assert set(views.worker_view(worker, now, 0)) == set(WorkerStatus.model_fields)

@@ -7,7 +7,7 @@ from typing import Any, Final
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
-from outlast.service.admin_responses import Problem
+from outlast.service.responses import Problem
 
 EVERYWHERE: Final = {
     400: "The head is ambiguous, or is not HTTP.",

@@ -10,10 +10,10 @@ from outlast.core.machine import ApprovalStatus
 from outlast.core.rows import Approval, Run, is_over
 from outlast.errors import Conflict, OutlastError
 from outlast.flow.approval_rule import Rule
+from outlast.models.approvals import ApprovalDetail, ApprovalList, DecisionRecorded
 from outlast.runtime import approvals
 from outlast.runtime.operations import Operations
 from outlast.runtime.run_detail import run_views
-from outlast.service import responses
 from outlast.service.conditional import IfMatch, etag, expected_version, required_version, stale_version
 from outlast.service.problems import ProblemError
 from outlast.service.requests import ApprovalId, DecideApproval, IdempotencyKey, ReassignApproval
@@ -25,9 +25,7 @@ DECISION: Final = DecideApproval.model_json_schema()
 """JSON Schema of any decision. Generated once, because that costs more than a decision."""
 
 
-@router.get(
-    "/approvals", operation_id="list_approvals", response_model=responses.ApprovalList, summary="List approvals"
-)
+@router.get("/approvals", operation_id="list_approvals", response_model=ApprovalList, summary="List approvals")
 async def list_approvals(
     ops: Ops,
     pages: Pages,
@@ -54,7 +52,7 @@ async def list_approvals(
 @router.get(
     "/approvals/{approval}",
     operation_id="get_approval",
-    response_model=responses.ApprovalDetail,
+    response_model=ApprovalDetail,
     summary="Show an approval",
 )
 async def get_approval(state: State, ops: Ops, approval: ApprovalId, response: Response) -> dict[str, Any]:
@@ -67,7 +65,7 @@ async def get_approval(state: State, ops: Ops, approval: ApprovalId, response: R
 @router.post(
     "/approvals/{approval}/decision",
     operation_id="decide_approval",
-    response_model=responses.DecisionRecorded,
+    response_model=DecisionRecorded,
     summary="Decide an approval",
 )
 async def decide_approval(
@@ -100,7 +98,7 @@ async def decide_approval(
 @router.post(
     "/approvals/{approval}/claim",
     operation_id="claim_approval",
-    response_model=responses.ApprovalDetail,
+    response_model=ApprovalDetail,
     summary="Claim an approval",
 )
 async def claim_approval(
@@ -119,7 +117,7 @@ async def claim_approval(
 
 
 @router.post(
-    "/approvals/{approval}/reassign", operation_id="reassign_approval", response_model=responses.ApprovalDetail,
+    "/approvals/{approval}/reassign", operation_id="reassign_approval", response_model=ApprovalDetail,
     summary="Reassign an approval",
 )  # fmt: skip
 async def reassign_approval(

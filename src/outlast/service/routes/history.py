@@ -13,10 +13,11 @@ from outlast.core.durations import SECOND
 from outlast.core.events import EventType
 from outlast.core.rows import Run, is_over
 from outlast.errors import BadRequest, Forbidden, TooManyFailures, Unauthenticated, Unverifiable
+from outlast.models.effects import EffectList
+from outlast.models.runs import CheckpointList, EventList, ResultList, Timeline
 from outlast.runtime.operations import Operations
 from outlast.runtime.run_detail import page_of_results
 from outlast.runtime.views import effect_view, event_view, instant, takeovers_of, visits_of
-from outlast.service import responses
 from outlast.service.cursors import link_to_next
 from outlast.service.event_stream import EventListener, EventStream, frame, notice, wants_stream
 from outlast.service.identity import Principal, permit
@@ -64,7 +65,7 @@ PAGE = 500
 
 
 @router.get(
-    "/runs/{run}/events", operation_id="list_events", response_model=responses.EventList, responses=STREAM,
+    "/runs/{run}/events", operation_id="list_events", response_model=EventList, responses=STREAM,
     summary="Events of a run",
 )  # fmt: skip
 async def list_events(
@@ -180,7 +181,7 @@ def _caller(request: Request) -> tuple[str, str]:
 
 
 @router.get(
-    "/runs/{run}/checkpoints", operation_id="list_checkpoints", response_model=responses.CheckpointList,
+    "/runs/{run}/checkpoints", operation_id="list_checkpoints", response_model=CheckpointList,
     summary="Checkpoints of a run",
 )  # fmt: skip
 async def list_checkpoints(ops: Ops, run: RunId) -> dict[str, Any]:
@@ -204,7 +205,7 @@ async def list_checkpoints(ops: Ops, run: RunId) -> dict[str, Any]:
 @router.get(
     "/runs/{run}/timeline",
     operation_id="get_timeline",
-    response_model=responses.Timeline,
+    response_model=Timeline,
     summary="Timeline of a run",
 )
 async def get_timeline(ops: Ops, run: RunId) -> dict[str, Any]:
@@ -217,7 +218,7 @@ async def get_timeline(ops: Ops, run: RunId) -> dict[str, Any]:
     }
 
 
-@router.get("/runs/{run}/results", operation_id="list_results", response_model=responses.ResultList, summary="Results")
+@router.get("/runs/{run}/results", operation_id="list_results", response_model=ResultList, summary="Results")
 async def list_results(
     ops: Ops, run: RunId, request: Request, response: Response, after: After = 0, limit: Limit = 200
 ) -> dict[str, Any]:
@@ -226,9 +227,7 @@ async def list_results(
     return {"results": views, "count": count, "next_cursor": _further(request, response, further)}
 
 
-@router.get(
-    "/runs/{run}/effects", operation_id="list_effects", response_model=responses.EffectList, summary="Effects of a run"
-)
+@router.get("/runs/{run}/effects", operation_id="list_effects", response_model=EffectList, summary="Effects of a run")
 async def list_effects(ops: Ops, run: RunId) -> dict[str, Any]:
     """List the effects of the run in the order of their intents, with late answers of replaced workers."""
     effects, evidence = await ops.effects(run), await ops.evidence(run)

@@ -11,12 +11,15 @@ from outlast.core.rows import Effect
 from outlast.core.run_columns import attention_of
 from outlast.engine.commands import check_seen
 from outlast.errors import Conflict, InvalidInput, NotFound
+from outlast.models.attention import AttentionList
+from outlast.models.effects import EffectList, EffectRecord
+from outlast.models.runs import RequestRecorded
+from outlast.models.service import PauseCreated, PauseEnded, PauseList, VersionList, WorkerList
 from outlast.runtime.attention import PAGE
 from outlast.runtime.attention_answers import breaker_item, entry_of, entry_view
 from outlast.runtime.operations import Operations
 from outlast.runtime.versions import versions
 from outlast.runtime.views import effect_view, instant, pause_view, worker_view
-from outlast.service import admin_responses, responses
 from outlast.service.conditional import IfMatch, OnRun, etag, expected_version, stale_version
 from outlast.service.problems import ProblemError
 from outlast.service.requests import (
@@ -37,9 +40,7 @@ from outlast.service.service_state import Ops, Pages, State
 router = APIRouter(prefix="/v1", tags=["operators"], route_class=SecuredRoute)
 
 
-@router.get(
-    "/attention", operation_id="list_attention", response_model=responses.AttentionList, summary="List attention"
-)
+@router.get("/attention", operation_id="list_attention", response_model=AttentionList, summary="List attention")
 async def list_attention(
     state: State,
     ops: Ops,
@@ -72,7 +73,7 @@ async def list_attention(
 @router.post(
     "/attention/{run}/resolve",
     operation_id="resolve_attention",
-    response_model=responses.RequestRecorded,
+    response_model=RequestRecorded,
     summary="Answer attention",
 )
 async def resolve_attention(on: OnRun, ask: ResolveAttention) -> dict[str, Any]:
@@ -89,7 +90,7 @@ async def resolve_attention(on: OnRun, ask: ResolveAttention) -> dict[str, Any]:
     return await on.apply(answer)
 
 
-@router.get("/effects", operation_id="list_ledger", response_model=responses.EffectList, summary="List effects")
+@router.get("/effects", operation_id="list_ledger", response_model=EffectList, summary="List effects")
 async def list_ledger(
     ops: Ops,
     pages: Pages,
@@ -111,7 +112,7 @@ async def list_ledger(
 @router.post(
     "/effects/{effect}/resolve",
     operation_id="resolve_effect",
-    response_model=responses.EffectRecord,
+    response_model=EffectRecord,
     summary="Settle an uncertain effect",
 )
 async def resolve_effect(
@@ -169,7 +170,7 @@ async def _effect(ops: Operations, run: str, visit: int, key: str) -> Effect:
     return doubt.effect
 
 
-@router.get("/workers", operation_id="list_workers", response_model=admin_responses.WorkerList, summary="List workers")
+@router.get("/workers", operation_id="list_workers", response_model=WorkerList, summary="List workers")
 async def list_workers(
     ops: Ops, everybody: Annotated[bool, Query(alias="all", description="Include workers that have gone.")] = False
 ) -> dict[str, Any]:
@@ -182,7 +183,7 @@ async def list_workers(
 @router.get(
     "/versions",
     operation_id="list_versions",
-    response_model=admin_responses.VersionList,
+    response_model=VersionList,
     summary="List workflow versions",
 )
 async def list_versions(ops: Ops) -> dict[str, Any]:
@@ -194,23 +195,21 @@ async def list_versions(ops: Ops) -> dict[str, Any]:
 pauses = APIRouter(prefix="/v1", tags=["pauses"], route_class=SecuredRoute)
 
 
-@pauses.get("/pauses", operation_id="list_pauses", response_model=admin_responses.PauseList, summary="List pauses")
+@pauses.get("/pauses", operation_id="list_pauses", response_model=PauseList, summary="List pauses")
 async def list_pauses(ops: Ops) -> dict[str, Any]:
     """List active pauses and open circuit breakers, with the number of runs that wait for each."""
     waiting, business = await ops.held_up(), ops.store.mapping().business
     return {"pauses": [pause_view(each, waiting.get(each.key, 0), business) for each in await ops.pauses()]}
 
 
-@pauses.post(
-    "/pauses", operation_id="pause", response_model=admin_responses.PauseCreated, status_code=201, summary="Pause"
-)
+@pauses.post("/pauses", operation_id="pause", response_model=PauseCreated, status_code=201, summary="Pause")
 async def pause(ops: Ops, ask: CreatePause, key: IdempotencyKey = None) -> dict[str, Any]:
     """Pause new calls. Workers comply within one heartbeat; calls in progress finish, and runs wait visibly (S-23)."""
     await ops.pause(ask.what, ask.name, reason=ask.reason)
     return {"paused": f"{ask.what} {ask.name}".strip(), "by": ops.actor.name, "reason": ask.reason}
 
 
-@pauses.post("/pauses/resume", operation_id="resume", response_model=admin_responses.PauseEnded, summary="Resume")
+@pauses.post("/pauses/resume", operation_id="resume", response_model=PauseEnded, summary="Resume")
 async def resume(ops: Ops, ask: EndPause, key: IdempotencyKey = None) -> dict[str, Any]:
     """Remove a pause or close a circuit breaker. Every run that waited for it becomes due."""
     woken = await ops.resume(ask.what, ask.name)

@@ -11,10 +11,19 @@ from outlast.core.run_columns import WaitingKind
 from outlast.errors import NotFound
 from outlast.flow.topology import topology_of
 from outlast.flow.workflow import Workflow
+from outlast.models.runs import (
+    RequestRecorded,
+    RunDetail,
+    RunExplanation,
+    RunInput,
+    RunList,
+    RunStarted,
+    SignalRecorded,
+)
+from outlast.models.service import WorkflowDetail, WorkflowList
 from outlast.runtime.explain import explain
 from outlast.runtime.run_detail import listed_runs, run_detail_view, run_views
 from outlast.runtime.versions import request_version
-from outlast.service import admin_responses, responses
 from outlast.service.conditional import OnRun, etag
 from outlast.service.requests import (
     CancelRun,
@@ -37,7 +46,7 @@ router = APIRouter(prefix="/v1", tags=["runs"], route_class=SecuredRoute)
 
 
 @router.post(
-    "/workflows/{name}/runs", operation_id="start_run", response_model=responses.RunStarted, status_code=201,
+    "/workflows/{name}/runs", operation_id="start_run", response_model=RunStarted, status_code=201,
     summary="Start a run",
 )  # fmt: skip
 async def start_run(
@@ -68,7 +77,7 @@ def _traceparent(request: Request) -> str:
     return said if parent_of(said) is not None else ""
 
 
-@router.get("/runs", operation_id="list_runs", response_model=responses.RunList, summary="List runs")
+@router.get("/runs", operation_id="list_runs", response_model=RunList, summary="List runs")
 async def list_runs(
     ops: Ops,
     pages: Pages,
@@ -96,7 +105,7 @@ async def list_runs(
     return await pages.page("runs", await listed_runs(ops, rows, await ops.serving()), further)
 
 
-@router.get("/runs/{run}", operation_id="get_run", response_model=responses.RunDetail, summary="Show a run")
+@router.get("/runs/{run}", operation_id="get_run", response_model=RunDetail, summary="Show a run")
 async def get_run(ops: Ops, run: RunId, response: Response) -> dict[str, Any]:
     """Return the run with its state, its waits, its visits and its effects, counted from rows."""
     view, seen = await run_detail_view(ops, run)
@@ -104,25 +113,19 @@ async def get_run(ops: Ops, run: RunId, response: Response) -> dict[str, Any]:
     return {**view, "explained": explain(seen).sentence}
 
 
-@router.get(
-    "/runs/{run}/input", operation_id="get_input", response_model=responses.RunInput, summary="Show the input of a run"
-)
+@router.get("/runs/{run}/input", operation_id="get_input", response_model=RunInput, summary="Show the input of a run")
 async def get_input(ops: Ops, run: RunId) -> dict[str, Any]:
     """Return the input of the run, as its workflow parsed it."""
     return {"run": run, "input": await ops.input(run)}
 
 
-@router.get(
-    "/runs/{run}/explain", operation_id="explain_run", response_model=responses.RunExplanation, summary="Explain a run"
-)
+@router.get("/runs/{run}/explain", operation_id="explain_run", response_model=RunExplanation, summary="Explain a run")
 async def explain_run(ops: Ops, run: RunId) -> dict[str, Any]:
     """Explain the state of the run in one sentence with its facts, as `outlast explain` does."""
     return (await ops.explain(run)).view()
 
 
-@router.post(
-    "/runs/{run}/cancel", operation_id="cancel_run", response_model=responses.RequestRecorded, summary="Cancel a run"
-)
+@router.post("/runs/{run}/cancel", operation_id="cancel_run", response_model=RequestRecorded, summary="Cancel a run")
 async def cancel_run(on: OnRun, ask: CancelRun) -> dict[str, Any]:
     """Cancel a run. Its approvals can no longer be decided. It ends once a worker has settled its open effects."""
     return await on.apply(lambda seen: on.ops.cancel(on.run, reason=ask.reason, version=seen))
@@ -131,7 +134,7 @@ async def cancel_run(on: OnRun, ask: CancelRun) -> dict[str, Any]:
 @router.post(
     "/runs/{run}/continue",
     operation_id="continue_run",
-    response_model=responses.RequestRecorded,
+    response_model=RequestRecorded,
     summary="Continue a run",
 )
 async def continue_run(on: OnRun, ask: ContinueRun) -> dict[str, Any]:
@@ -139,17 +142,13 @@ async def continue_run(on: OnRun, ask: ContinueRun) -> dict[str, Any]:
     return await on.apply(lambda seen: on.ops.go_on(on.run, reason=ask.reason, version=seen))
 
 
-@router.post(
-    "/runs/{run}/extend", operation_id="extend_run", response_model=responses.RequestRecorded, summary="Extend a run"
-)
+@router.post("/runs/{run}/extend", operation_id="extend_run", response_model=RequestRecorded, summary="Extend a run")
 async def extend_run(on: OnRun, ask: ExtendRun) -> dict[str, Any]:
     """Extend the time limit of a run that exceeded it."""
     return await on.apply(lambda seen: on.ops.extend(on.run, by=ask.by, reason=ask.reason, version=seen))
 
 
-@router.post(
-    "/runs/{run}/move", operation_id="move_run", response_model=responses.RequestRecorded, summary="Move to a version"
-)
+@router.post("/runs/{run}/move", operation_id="move_run", response_model=RequestRecorded, summary="Move to a version")
 async def move_run(on: OnRun, ask: MoveRun) -> dict[str, Any]:
     """Move a run to another version, because no worker serves its own or its node no longer exists."""
     return await on.apply(
@@ -160,7 +159,7 @@ async def move_run(on: OnRun, ask: MoveRun) -> dict[str, Any]:
 
 
 @router.post(
-    "/runs/{run}/signals/{name}", operation_id="signal_run", response_model=responses.SignalRecorded, status_code=202,
+    "/runs/{run}/signals/{name}", operation_id="signal_run", response_model=SignalRecorded, status_code=202,
     summary="Signal a run",
 )  # fmt: skip
 async def signal_run(on: OnRun, name: PathName, ask: SendSignal) -> dict[str, Any]:
@@ -177,7 +176,7 @@ workflows = APIRouter(prefix="/v1", tags=["workflows"], route_class=SecuredRoute
 @workflows.get(
     "/workflows",
     operation_id="list_workflows",
-    response_model=admin_responses.WorkflowList,
+    response_model=WorkflowList,
     summary="List workflows",
 )
 async def list_workflows(state: State, ops: Ops) -> dict[str, Any]:
@@ -189,7 +188,7 @@ async def list_workflows(state: State, ops: Ops) -> dict[str, Any]:
 @workflows.get(
     "/workflows/{name}",
     operation_id="get_workflow",
-    response_model=admin_responses.WorkflowDetail,
+    response_model=WorkflowDetail,
     summary="Show a workflow",
 )
 async def get_workflow(state: State, ops: Ops, name: PathName) -> dict[str, Any]:

@@ -8,16 +8,17 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from outlast.errors import OutlastError
+from outlast.models.service import CallerInfo
 from outlast.runtime.metrics import MEDIA_TYPE
 from outlast.runtime.views import caller_view
-from outlast.service import admin_responses
+from outlast.service.responses import Health
 from outlast.service.secured_route import SecuredRoute
 from outlast.service.service_state import Ops, State
 
 me = APIRouter(prefix="/v1", tags=["me"], route_class=SecuredRoute)
 
 
-@me.get("/me", operation_id="get_me", response_model=admin_responses.CallerInfo, summary="Show the caller")
+@me.get("/me", operation_id="get_me", response_model=CallerInfo, summary="Show the caller")
 async def get_me(ops: Ops, request: Request) -> dict[str, Any]:
     """Return the authenticated caller with its roles."""
     return caller_view(ops.actor, ops.tenant, request.state.principal.until_ms)
@@ -28,15 +29,15 @@ metrics = APIRouter(tags=["health"], route_class=SecuredRoute)
 READY_WITHIN_S: Final = 2.0
 
 
-@probes.get("/healthz", operation_id="healthz", response_model=admin_responses.Health, summary="Liveness")
+@probes.get("/healthz", operation_id="healthz", response_model=Health, summary="Liveness")
 async def healthz() -> dict[str, Any]:
     """Answer if the process and its event loop run. Does not access the store."""
     return {"status": "ok", "checks": {}}
 
 
 @probes.get(
-    "/readyz", operation_id="readyz", response_model=admin_responses.Health, summary="Readiness",
-    responses={503: {"model": admin_responses.Health, "description": "Not ready."}},
+    "/readyz", operation_id="readyz", response_model=Health, summary="Readiness",
+    responses={503: {"model": Health, "description": "Not ready."}},
 )  # fmt: skip
 async def readyz(state: State, response: Response) -> dict[str, Any]:
     """Answer 200 if the store responds within 2 s and this process is not stopping, else 503."""

@@ -10,6 +10,16 @@ from starlette.responses import Response
 
 from outlast.core.limits import HEADERS_MAX
 from outlast.core.machine import DeliveryStatus
+from outlast.models.webhooks import (
+    DeliveryList,
+    RedeliveryRecorded,
+    WebhookAttempt,
+    WebhookDelivery,
+    WebhookDetail,
+    WebhookList,
+    WebhookSummary,
+    WebhookWithSecret,
+)
 from outlast.runtime.operations import Operations
 from outlast.runtime.webhooks import (
     attempt_view,
@@ -19,7 +29,6 @@ from outlast.runtime.webhooks import (
     webhook_detail_view,
     webhook_view,
 )
-from outlast.service import admin_responses
 from outlast.service.idempotency import NO_STORE
 from outlast.service.requests import IdempotencyKey, ReasonBody, RequestBody, WebhookId, Word
 from outlast.service.secured_route import SecuredRoute
@@ -58,9 +67,7 @@ class RotateSecret(RequestBody):
     )
 
 
-@router.get(
-    "/webhooks", operation_id="list_webhooks", response_model=admin_responses.WebhookList, summary="List webhooks"
-)
+@router.get("/webhooks", operation_id="list_webhooks", response_model=WebhookList, summary="List webhooks")
 async def list_webhooks(ops: Ops) -> dict[str, Any]:
     """List the webhooks of the tenant, without their secrets."""
     return {
@@ -72,7 +79,7 @@ async def list_webhooks(ops: Ops) -> dict[str, Any]:
 @router.post(
     "/webhooks",
     operation_id="add_webhook",
-    response_model=admin_responses.WebhookWithSecret,
+    response_model=WebhookWithSecret,
     status_code=201,
     summary="Add a webhook",
 )
@@ -99,7 +106,7 @@ async def add_webhook(
 @router.get(
     "/webhooks/{webhook}",
     operation_id="get_webhook",
-    response_model=admin_responses.WebhookDetail,
+    response_model=WebhookDetail,
     summary="Show a webhook",
 )
 async def get_webhook(ops: Ops, webhook: WebhookId) -> dict[str, Any]:
@@ -110,7 +117,7 @@ async def get_webhook(ops: Ops, webhook: WebhookId) -> dict[str, Any]:
 @router.post(
     "/webhooks/{webhook}/test",
     operation_id="test_webhook",
-    response_model=admin_responses.WebhookAttempt,
+    response_model=WebhookAttempt,
     summary="Test a webhook",
 )
 async def send_test(ops: Ops, webhook: WebhookId, key: IdempotencyKey = None) -> dict[str, Any]:
@@ -121,7 +128,7 @@ async def send_test(ops: Ops, webhook: WebhookId, key: IdempotencyKey = None) ->
 @router.post(
     "/webhooks/{webhook}/rotate",
     operation_id="rotate_webhook",
-    response_model=admin_responses.WebhookWithSecret,
+    response_model=WebhookWithSecret,
     summary="Rotate the secret",
 )
 async def rotate_webhook(
@@ -136,7 +143,7 @@ async def rotate_webhook(
 @router.post(
     "/webhooks/{webhook}/disable",
     operation_id="disable_webhook",
-    response_model=admin_responses.WebhookSummary,
+    response_model=WebhookSummary,
     summary="Disable a webhook",
 )
 async def disable_webhook(ops: Ops, webhook: WebhookId, ask: ReasonBody, key: IdempotencyKey = None) -> dict[str, Any]:
@@ -147,7 +154,7 @@ async def disable_webhook(ops: Ops, webhook: WebhookId, ask: ReasonBody, key: Id
 @router.post(
     "/webhooks/{webhook}/enable",
     operation_id="enable_webhook",
-    response_model=admin_responses.WebhookSummary,
+    response_model=WebhookSummary,
     summary="Enable a webhook",
 )
 async def enable_webhook(ops: Ops, webhook: WebhookId, key: IdempotencyKey = None) -> dict[str, Any]:
@@ -158,7 +165,7 @@ async def enable_webhook(ops: Ops, webhook: WebhookId, key: IdempotencyKey = Non
 @router.delete(
     "/webhooks/{webhook}",
     operation_id="remove_webhook",
-    response_model=admin_responses.WebhookSummary,
+    response_model=WebhookSummary,
     summary="Remove a webhook",
 )
 async def remove_webhook(ops: Ops, webhook: WebhookId) -> dict[str, Any]:
@@ -167,7 +174,7 @@ async def remove_webhook(ops: Ops, webhook: WebhookId) -> dict[str, Any]:
 
 
 @router.get(
-    "/webhooks/{webhook}/deliveries", operation_id="list_deliveries", response_model=admin_responses.DeliveryList,
+    "/webhooks/{webhook}/deliveries", operation_id="list_deliveries", response_model=DeliveryList,
     summary="List deliveries of a webhook",
 )  # fmt: skip
 async def list_deliveries(ops: Ops, pages: Pages, webhook: WebhookId, status: Settled = None) -> dict[str, Any]:
@@ -176,7 +183,7 @@ async def list_deliveries(ops: Ops, pages: Pages, webhook: WebhookId, status: Se
 
 
 @router.get(
-    "/deliveries", operation_id="list_all_deliveries", response_model=admin_responses.DeliveryList,
+    "/deliveries", operation_id="list_all_deliveries", response_model=DeliveryList,
     summary="List deliveries",
 )  # fmt: skip
 async def list_all_deliveries(ops: Ops, pages: Pages, status: Settled = None) -> dict[str, Any]:
@@ -193,7 +200,7 @@ async def _deliveries(
 
 
 @router.post(
-    "/webhooks/{webhook}/redeliver", operation_id="redeliver_dead", response_model=admin_responses.RedeliveryRecorded,
+    "/webhooks/{webhook}/redeliver", operation_id="redeliver_dead", response_model=RedeliveryRecorded,
     summary="Redeliver undeliverable events",
 )  # fmt: skip
 async def redeliver_dead(ops: Ops, webhook: WebhookId, key: IdempotencyKey = None) -> dict[str, Any]:
@@ -205,7 +212,7 @@ async def redeliver_dead(ops: Ops, webhook: WebhookId, key: IdempotencyKey = Non
 @router.post(
     "/deliveries/{delivery}/redeliver",
     operation_id="redeliver",
-    response_model=admin_responses.WebhookDelivery,
+    response_model=WebhookDelivery,
     summary="Redeliver an event",
 )
 async def redeliver(ops: Ops, delivery: DeliveryId, key: IdempotencyKey = None) -> dict[str, Any]:

@@ -1,0 +1,54 @@
+"""Typed values that clients return and that the HTTP service sends: one list of fields for Python, CLI and HTTP.
+
+Modules: `runs`, `effects`, `approvals`, `attention`, `service`, `webhooks`. Instants are `datetime` values in UTC; as
+JSON they are RFC 3339 text. They are business time, except in names that end in `_real`. Unknown fields of a newer
+service are ignored.
+"""
+
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, PlainSerializer
+
+from outlast.core.events import iso
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def instant(at: int) -> datetime | None:
+    """Return an instant in ms as a datetime; None for 0, which means "not yet" or "never"."""
+    return exact_instant(at) if at else None
+
+
+def exact_instant(at: int) -> datetime:
+    """Return an instant in ms as a datetime."""
+    return EPOCH + timedelta(milliseconds=at)
+
+
+def milliseconds(at: datetime) -> int:
+    """Return a datetime as an instant in ms."""
+    return (at - EPOCH) // timedelta(milliseconds=1)
+
+
+Json = Annotated[Any, Field(description="Any JSON value.")]
+Count = Annotated[int, Field(ge=0)]
+Instant = Annotated[datetime, PlainSerializer(lambda at: iso(milliseconds(at)), return_type=str, when_used="json")]
+
+
+class Model(BaseModel):
+    """Base of typed values. They are immutable; `model_dump_json(by_alias=True)` gives the text that HTTP sends."""
+
+    model_config = ConfigDict(
+        extra="ignore",
+        frozen=True,
+        defer_build=True,
+        validate_by_name=True,
+        validate_by_alias=True,
+        json_schema_serialization_defaults_required=True,
+    )
+
+
+class PagedList(Model):
+    """Page of a list. `next_cursor` and the header `Link` lead to the next page; '' at the end."""
+
+    next_cursor: str = Field("", description="Opaque cursor, valid for this list, its filters and this tenant.")

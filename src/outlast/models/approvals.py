@@ -1,0 +1,104 @@
+"""Approvals, their offers, votes and decisions."""
+
+from typing import Any
+
+from pydantic import Field
+
+from outlast.models import Instant, Json, Model, PagedList
+from outlast.models.runs import RunSummary
+
+
+class OfferedPlan(Model):
+    """Exact call that an approval offers. Number 0 is the requested call."""
+
+    alternative: int
+    effect: str
+    key: str
+    digest: str
+    arguments: Json
+    chosen: bool
+    changed_by: str
+    changes: dict[str, Any]
+    warnings: list[str]
+
+
+class Vote(Model):
+    """Vote for an approval, and the rule under which it counted."""
+
+    by: str
+    who: str = ""
+    claims: list[str]
+    chosen: str
+    reason: str
+    at: Instant | None
+
+
+class ApprovalSummary(Model):
+    """Approval: the exact calls, the approvers, the deadline, and the decision."""
+
+    approval: str
+    run: str
+    status: str
+    asks: str
+    risk: str
+    who: str
+    requested_by: str
+    asked_at: Instant | None
+    within_until: Instant | None
+    valid_ms: int
+    plans: list[OfferedPlan]
+    decided_at: Instant | None
+    decided_by: str
+    roles: list[str]
+    reason: str
+    valid_until: Instant | None
+    consumed_by: str
+    another_round: bool
+    quorum: int
+    votes: list[Vote]
+    not_requester: bool
+    editable: list[str]
+    claimed_by: str
+    warnings: list[str]
+    you_may_decide: bool
+
+
+class ApprovalList(PagedList):
+    """Page of approvals, newest first."""
+
+    approvals: list[ApprovalSummary]
+
+
+class ApprovalChange(Model):
+    """Change of the run or the approval since it was requested."""
+
+    at: Instant | None
+    what: str
+    by: str
+
+
+class PriorEffect(Model):
+    """Effect that the run executed before it requested the approval."""
+
+    effect: str
+    key: str
+    outcome: str
+    external_id: str
+
+
+class ApprovalDetail(ApprovalSummary):
+    """Approval with the information for a decision."""
+
+    version: int = Field(description="Version for ETag and If-Match.")
+    schema_: dict[str, Any] = Field(alias="schema", description="JSON Schema of the body of the decision.")
+    evidence: list[PriorEffect]
+    changed_since_asked: list[ApprovalChange]
+    run_shown: str
+
+
+class DecisionRecorded(Model):
+    """Recorded decision or vote, with the current state of the approval and its run."""
+
+    approval: ApprovalDetail
+    run: RunSummary
+    served: bool = Field(description="True if a live worker will continue the run.")

@@ -1,0 +1,58 @@
+"""Items that require a person, and the possible answers."""
+
+from outlast.models import Instant, Model, PagedList
+from outlast.models.effects import LateEvidence
+
+
+class AttentionChoice(Model):
+    """Possible answer. It is refused for another `accepted_in_ms` milliseconds."""
+
+    choice: str
+    command: str
+    from_real: Instant | None
+    accepted_in_ms: int
+
+
+class AttentionItem(Model):
+    """Item that requires attention. `run` is '' if it concerns no single run."""
+
+    run: str
+    reason: str
+    detail: str
+    since: Instant
+    until: Instant | None
+    if_ignored: str
+    choices: list[AttentionChoice]
+
+
+class RunAttention(AttentionItem):
+    """Reason why one run requires attention."""
+
+    workflow: str
+    node: str
+    visit: int
+    trigger: str
+    key: str
+    evidence: list[LateEvidence]
+
+
+class ProviderAttention(AttentionItem):
+    """Provider with an open circuit breaker, and the number of runs that wait for it."""
+
+    provider: str
+    runs: int
+
+
+class WebhookAttention(AttentionItem):
+    """Webhook with undeliverable events. If `more` is true, `events` is a lower bound."""
+
+    webhook: str
+    url: str
+    events: int
+    more: bool
+
+
+class AttentionList(PagedList):
+    """Page of items that require attention."""
+
+    attention: list[RunAttention | ProviderAttention | WebhookAttention]

@@ -1,0 +1,56 @@
+"""Effects: calls in the ledger, with late evidence."""
+
+from pydantic import Field
+
+from outlast.models import Instant, Json, Model, PagedList
+
+
+class LateEvidence(Model):
+    """Late answer that a replaced worker recorded. It does not settle the effect."""
+
+    epoch: int
+    at: Instant | None
+    status: str
+    response: Json
+    code: str
+    detail: str
+
+
+class EffectRecord(Model):
+    """Effect: one activity call in the ledger."""
+
+    id: str = Field(description="Id for POST /effects/{id}/resolve.")
+    run: str
+    visit: int
+    once_per: str
+    node: str
+    effect: str
+    key: str
+    version: int = Field(description="Version for If-Match.")
+    status: str
+    outcome: str
+    code: str
+    detail: str
+    reopened: bool
+    attempts: int
+    arguments: Json
+    response: Json
+    external_id: str
+    digest: str
+    approval: str
+    allowed_by: str
+    undo: str
+    settled_at: Instant | None
+    settled_by: str
+    first_at_real: Instant | None
+    not_after_real: Instant | None
+    waited_ms: int
+    evidence: list[LateEvidence]
+    settle_after_real: Instant | None
+    settles_in_ms: int = Field(description="Milliseconds until the outcome `did_not_happen` is accepted.")
+
+
+class EffectList(PagedList):
+    """Page of effects. Those of one run are in the order of their intents, those of all runs newest first."""
+
+    effects: list[EffectRecord]

@@ -1,0 +1,227 @@
+"""Runs: summaries, details, history and results."""
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
+
+from outlast.models import Count, Instant, Json, Model, PagedList
+
+
+class Waiting(Model):
+    """Something that a run waits for, and its action when the wait ends."""
+
+    kind: str
+    what: str
+    who: str
+    since: Instant | None
+    until: Instant | None
+    then: str
+
+
+class AttentionReason(Model):
+    """Reason why a run requires attention, and the possible answers."""
+
+    reason: str
+    since: Instant | None
+    detail: str
+    key: str
+    trigger: str
+    choices: list[str]
+    if_ignored: str
+
+
+class PendingRequest(Model):
+    """Request to a run that no worker has acted on yet."""
+
+    verb: str
+    by: str
+    at: Instant
+    reason: str
+
+
+class RunSummary(Model):
+    """Summary of a run. `status` is the status of the engine, `shown` the one for people."""
+
+    run: str
+    workflow: str
+    lane: str
+    status: str
+    shown: str
+    node: str
+    visit: int
+    version: int = Field(description="Version for ETag and If-Match.")
+    owner: str
+    created_at: Instant | None
+    entered_at: Instant | None
+    ended_at: Instant | None
+    requested_by: str
+    correlation_id: str
+    trace_id: str
+    waiting_for: list[Waiting]
+    waiting_text: str
+    attention: list[AttentionReason]
+    served: bool = Field(description="True if a live worker serves its version.")
+    results: Count = Field(description="Number of its result rows.")
+
+
+class RunListItem(RunSummary):
+    """Run in a list, with its pending requests."""
+
+    asked: list[PendingRequest]
+
+
+class RunList(PagedList):
+    """Page of runs, newest first."""
+
+    runs: list[RunListItem]
+
+
+class Visit(Model):
+    """Visit to a node. The last visit may be open."""
+
+    node: str
+    visit: int
+    entered_at: Instant | None
+    left_at: Instant | None
+
+
+class Takeover(Model):
+    """Takeover of a run from a worker that died or exceeded its budget."""
+
+    node: str
+    visit: int
+    from_: str = Field(alias="from")
+    to: str
+    at: Instant | None
+    after_ms: int | None
+
+
+class Progress(Model):
+    """Progress of a run, counted from rows of the store."""
+
+    node: str
+    visit: int
+    effects_done: Count
+    effects_intended: Count
+    here_done: Count
+    here_intended: Count
+    checkpoints: Count
+    last_checkpoint_at: Instant | None
+    waits_for: list[str]
+    until: Instant | None
+
+
+class RunDetail(RunListItem):
+    """Run with its visits, effects and progress. The last three fields are set once it has ended."""
+
+    visits: list[Visit]
+    effects: dict[str, int]
+    takeovers: list[Takeover]
+    progress: Progress
+    explained: str
+    outcome: Json = None
+    reason: str = ""
+    not_undone: list[str] = Field(default_factory=list)
+
+
+class RunStarted(RunSummary):
+    """Run that this request, or an earlier one with the same key, has started."""
+
+    created: bool
+
+
+class RunExplanation(Model):
+    """State of a run as a sentence, its facts, the next step, and ways to unblock it."""
+
+    sentence: str
+    facts: dict[str, str]
+    next: str
+    unblock: list[str]
+
+
+class RunInput(Model):
+    """Input of a run, as its workflow parsed it."""
+
+    run: str
+    input: Json
+
+
+class CloudEvent(BaseModel):
+    """CloudEvent as it is stored and sent, with its hash in the chain. `sequence` has no gaps."""
+
+    model_config = ConfigDict(extra="allow")
+
+    specversion: str
+    id: str
+    source: str
+    type: str
+    subject: str
+    time: str
+    data: JsonValue
+    hash: str
+
+
+class EventList(PagedList):
+    """Page of events of a run, oldest first. Pass the last `sequence` as `after` for the next page."""
+
+    events: list[CloudEvent]
+    last: int = Field(description="Number of the last event on this page, or the requested `after`.")
+    ended: bool = Field(description="True if the run has ended and this is the last page.")
+
+
+class Checkpoint(Model):
+    """Completed node, after which the run continues if its worker crashes."""
+
+    seq: int
+    node: str
+    visit: int
+    at: Instant | None
+    next: str
+
+
+class CheckpointList(PagedList):
+    """Checkpoints of a run, oldest first."""
+
+    checkpoints: list[Checkpoint]
+
+
+class Timeline(Model):
+    """Visits of a run in order, and its takeovers."""
+
+    run: str
+    visits: list[Visit]
+    takeovers: list[Takeover]
+
+
+class ResultRow(BaseModel):
+    """Result row that a run has emitted."""
+
+    model_config = ConfigDict(extra="allow")
+
+    key: str
+    ordinal: int
+    kind: str
+    data: Json
+    at: Instant | None
+
+
+class ResultList(PagedList):
+    """Page of results of a run, in the order of first emission. `count` is the number of rows."""
+
+    results: list[ResultRow]
+    count: Count
+
+
+class RequestRecorded(Model):
+    """Recorded request on which a worker will act, and the current state of the run."""
+
+    run: RunSummary
+    recorded: Literal[True] = True
+
+
+class SignalRecorded(Model):
+    """Recorded signal. `new` is false if its id was recorded before."""
+
+    run: str
+    name: str
+    new: bool
