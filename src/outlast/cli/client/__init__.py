@@ -44,7 +44,7 @@ class AnsweredPage(NamedTuple):
     cursor: str
 
 
-class WebhookClient(Protocol):
+class WebhookViews(Protocol):
     """Webhooks of one tenant, read and changed by one caller. Every method raises members of OutlastError."""
 
     async def all(self) -> list[View]:
@@ -101,7 +101,7 @@ class OutlastClient(Protocol):
     """True if inputs and responses are checked by code loaded in this process; False if the service checks them."""
 
     @property
-    def webhooks(self) -> WebhookClient:
+    def webhooks(self) -> WebhookViews:
         """Client for the webhooks of the tenant."""
 
     async def caller(self) -> str:

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from typing_extensions import override
 
-from outlast.cli.client import AnsweredPage, OutlastClient, ResultPage, RunPage, Verb, View, WebhookClient
+from outlast.cli.client import AnsweredPage, OutlastClient, ResultPage, RunPage, Verb, View, WebhookViews
 from outlast.core.events import iso
 from outlast.core.machine import ApprovalStatus, Choice, DeliveryStatus, EffectStatus, Reason
 from outlast.core.rows import APPROVAL, RUN, STORE, TOPOLOGY, Approval, Event, Run, Topology, is_due, is_over
@@ -33,7 +33,7 @@ from outlast.runtime.webhooks import (
 )
 
 
-class LocalWebhooks(WebhookClient):
+class LocalWebhooks(WebhookViews):
     """Webhooks read and written in the store; the settings limit their addresses."""
 
     def __init__(self, ops: Operations) -> None:

@@ -10,7 +10,7 @@ from urllib.parse import quote
 import httpx2
 from typing_extensions import override
 
-from outlast.cli.client import AnsweredPage, OutlastClient, ResultPage, RunPage, Verb, View, WebhookClient
+from outlast.cli.client import AnsweredPage, OutlastClient, ResultPage, RunPage, Verb, View, WebhookViews
 from outlast.cli.client.connection import ServiceConnection, frames
 from outlast.core.compensation import NO_UNDO
 from outlast.core.machine import TERMINAL, Choice, DeliveryStatus, EffectStatus, Reason, RunStatus
@@ -22,7 +22,7 @@ from outlast.runtime.versions import UNSERVED, why_not
 from outlast.runtime.views import ENDINGS
 
 
-class RemoteWebhooks(WebhookClient):
+class RemoteWebhooks(WebhookViews):
     """Webhooks of the service; its settings limit their addresses."""
 
     def __init__(self, wire: ServiceConnection) -> None:

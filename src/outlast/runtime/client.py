@@ -1,0 +1,364 @@
+"""The client: reads and actions of one caller in one tenant, the same over a store and over a service."""
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, TypeVar
+
+from outlast.core.machine import Choice, DeliveryStatus, EffectStatus, Reason
+from outlast.engine.pauses import What
+from outlast.models.approvals import ApprovalDetail, ApprovalList
+from outlast.models.attention import AttentionList, RunAttention
+from outlast.models.effects import EffectList, EffectRecord
+from outlast.models.runs import EventList, ResultList, RunDetail, RunExplanation, RunList, RunStarted, RunSummary
+from outlast.models.service import ActivePause, CallerInfo, PauseCreated, PauseEnded, VersionStatus, WorkerStatus
+from outlast.models.webhooks import DeliveryList, WebhookAttempt, WebhookDetail, WebhookSummary, WebhookWithSecret
+from outlast.runtime.attention import AnsweredRuns, Verb
+
+T = TypeVar("T")
+
+
+class WebhookClient(ABC):
+    """Webhooks of one tenant. Every method raises members of OutlastError."""
+
+    @abstractmethod
+    async def list(self) -> Sequence[WebhookDetail]:
+        """Return every webhook with its delivery counts."""
+
+    @abstractmethod
+    async def get(self, webhook: str) -> WebhookDetail:
+        """Return one webhook with its delivery counts. Raises NotFound."""
+
+    @abstractmethod
+    async def unsent_ms(self) -> int:
+        """Return for how long events have waited without a live dispatcher, in ms; 0 if none wait."""
+
+    @abstractmethod
+    async def add(
+        self,
+        url: str,
+        *,
+        name: str = "",
+        types: Sequence[str] = (),
+        workflows: Sequence[str] = (),
+        headers: Mapping[str, str] | None = None,
+        from_start: bool = False,
+    ) -> WebhookWithSecret:
+        """Create a webhook and return it with its secret, which is shown only here.
+
+        `types` and `workflows` select events ((): all). `headers` are sent with each event. `from_start` also sends the
+        events that exist already. Raises InvalidInput.
+        """
+
+    @abstractmethod
+    async def test(self, webhook: str) -> WebhookAttempt:
+        """Send a signed test event and return the attempt. Raises NotFound."""
+
+    @abstractmethod
+    async def deliveries(
+        self, webhook: str = "", *, status: DeliveryStatus | None = None, cursor: str = "", limit: int = 50
+    ) -> DeliveryList:
+        """Return a page of events that were not accepted at the first attempt, newest first. `webhook`: '' for all."""
+
+    @abstractmethod
+    async def redeliver(self, delivery: str) -> int:
+        """Send an event again, or all that were given up for a webhook. Return their number.
+
+        `delivery`: id of a delivery or of a webhook. Raises NotFound, Conflict.
+        """
+
+    @abstractmethod
+    async def rotate(self, webhook: str, *, keep: timedelta | None = None) -> WebhookWithSecret:
+        """Replace the secret and return the new one. `keep`: how long the old secret signs too [24h]."""
+
+    @abstractmethod
+    async def disable(self, webhook: str, *, reason: str) -> WebhookSummary:
+        """Stop deliveries until the webhook is enabled again. The position is kept."""
+
+    @abstractmethod
+    async def enable(self, webhook: str) -> WebhookSummary:
+        """Resume deliveries at the kept position."""
+
+    @abstractmethod
+    async def remove(self, webhook: str) -> WebhookSummary:
+        """Remove a webhook with its secret. It cannot be restored."""
+
+
+class Client(ABC):
+    """Reads and actions of one caller in one tenant. Every method raises members of OutlastError.
+
+    Unless stated otherwise, a method that names a run or an approval raises NotFound, and an action raises Conflict if
+    the state no longer allows it. `version`: of the row that the caller was shown; the action is refused with Conflict
+    (`moved`) if the row has changed since. 0: not checked.
+    """
+
+    me: str
+    """Name of the caller in sentences: "you" at a service."""
+    has_code: bool
+    """True if inputs and answers are checked by code loaded in this process; False if the service checks them."""
+
+    @property
+    @abstractmethod
+    def webhooks(self) -> WebhookClient:
+        """Client for the webhooks of the tenant."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Release the connections that `connect` opened."""
+
+    @abstractmethod
+    async def now(self) -> datetime:
+        """Return the real time: the store's clock, or this machine's with a service."""
+
+    @abstractmethod
+    async def until(self, read: Callable[[], Awaitable[T | None]], *, within_s: float | None = None) -> T | None:
+        """Call `read` until it returns a value other than None. Return None after `within_s` seconds."""
+
+    # --- runs ----------------------------------------------------------------------------------
+    @abstractmethod
+    async def start_run(
+        self,
+        workflow: str,
+        given: bytes,
+        *,
+        run_id: str = "",
+        key: str = "",
+        correlation_id: str = "",
+        trace_id: str = "",
+    ) -> RunStarted:
+        """Start a run with JSON input and return once it is durable.
+
+        The same `key` returns the same run; with another input it raises Conflict. Raises NotFound for an unknown
+        workflow, InvalidInput with every problem.
+        """
+
+    @abstractmethod
+    async def runs(
+        self,
+        *,
+        status: str = "",
+        workflow: str = "",
+        attention: bool = False,
+        waiting_for: str = "",
+        q: str = "",
+        since: timedelta | None = None,
+        cursor: str = "",
+        limit: int = 50,
+    ) -> RunList:
+        """Return one page of runs, newest first. '', False and None do not filter.
+
+        `attention`: only runs that need a person; `waiting_for`: only runs with a wait of this kind; `q`: only runs
+        whose id or correlation id contains this text; `since`: only runs started within this time. With `attention`,
+        `waiting_for` or `q`, a page may hold fewer than `limit` runs and still have a cursor.
+        """
+
+    @abstractmethod
+    async def run(self, run: str) -> RunDetail:
+        """Return a run with visits, counts, takeovers and progress; with outcome and reason once it has ended."""
+
+    @abstractmethod
+    async def run_summary(self, run: str) -> RunSummary:
+        """Return a run with the fields that lists show."""
+
+    @abstractmethod
+    async def run_input(self, run: str) -> Any:
+        """Return the input of a run as its workflow parsed it."""
+
+    @abstractmethod
+    async def results(self, run: str, *, after: int = 0, limit: int = 1_000) -> ResultList:
+        """Return one page of results in the order of first emission, after an ordinal."""
+
+    @abstractmethod
+    async def events(self, run: str, *, after: int = 0, limit: int = 200) -> EventList:
+        """Return one page of events, oldest first, after a sequence number."""
+
+    @abstractmethod
+    def follow(self, run: str, *, after: int = 0) -> AsyncIterator[str]:
+        """Yield the stored text of each event after a number, as it is written, until the run has ended."""
+
+    @abstractmethod
+    async def explain(self, run: str) -> RunExplanation:
+        """Return the state of a run, its cause and the next step."""
+
+    @abstractmethod
+    async def signal(
+        self, run: str, name: str, payload: Mapping[str, Any], *, signal_id: str = "", version: int = 0
+    ) -> bool:
+        """Send a signal. Return False if one of this id was sent before. Raises NotStorable."""
+
+    @abstractmethod
+    async def cancel(self, run: str, *, reason: str, version: int = 0) -> None:
+        """Request the cancellation of a run. A worker undoes its effects before it ends. Raises InvalidInput."""
+
+    @abstractmethod
+    async def continue_run(self, run: str, *, reason: str = "", version: int = 0) -> None:
+        """Answer the run's attention with `continue`."""
+
+    @abstractmethod
+    async def extend(self, run: str, *, by: timedelta, reason: str, version: int = 0) -> None:
+        """Extend the ceiling of a run that has passed it."""
+
+    @abstractmethod
+    async def to_undo(self, run: str) -> Sequence[str]:
+        """Return the effects that a cancel would undo, in order."""
+
+    @abstractmethod
+    async def not_undone(self, run: str) -> Sequence[str]:
+        """Return the effects that a cancel would leave in place, with reasons."""
+
+    # --- effects -------------------------------------------------------------------------------
+    @abstractmethod
+    async def effects(self, run: str) -> Sequence[EffectRecord]:
+        """Return the ledger of a run in the order of its intents, then the shared effects of other runs."""
+
+    @abstractmethod
+    async def ledger(
+        self,
+        *,
+        status: EffectStatus | None = None,
+        activity: str = "",
+        run: str = "",
+        since: timedelta | None = None,
+        cursor: str = "",
+        limit: int = 50,
+    ) -> EffectList:
+        """Return one page of the effects of all runs, newest first."""
+
+    @abstractmethod
+    async def effect(self, run: str, key: str, *, visit: int | None = None) -> EffectRecord:
+        """Return the effect of a key: the one of a visit if named, else the uncertain one, else the latest."""
+
+    @abstractmethod
+    async def resolve_effect(
+        self, run: str, key: str, answer: Verb, *, reason: str, external_id: str = "", response: Any = None
+    ) -> None:
+        """Record a person's answer about an uncertain effect. `response`: the call's return value, if it happened.
+
+        Raises Conflict (settled, too early), Forbidden.
+        """
+
+    # --- approvals -----------------------------------------------------------------------------
+    @abstractmethod
+    async def approvals(
+        self,
+        *,
+        status: str = "",
+        run: str = "",
+        mine: bool = False,
+        overdue: bool = False,
+        cursor: str = "",
+        limit: int = 50,
+    ) -> ApprovalList:
+        """Return one page of approvals, newest first. `mine`: those the caller may decide now."""
+
+    @abstractmethod
+    async def approval(self, approval: str) -> ApprovalDetail:
+        """Return an approval with the information for a decision."""
+
+    @abstractmethod
+    async def approve(
+        self,
+        approval: str,
+        *,
+        reason: str = "",
+        alternative: int = 0,
+        changes: Mapping[str, Any] | None = None,
+        version: int = 0,
+    ) -> ApprovalDetail:
+        """Approve the requested plan or an alternative (1, 2, …); vote for it if a quorum is required.
+
+        `changes`: new values of arguments that the approval declares editable. Raises Forbidden, InvalidInput.
+        """
+
+    @abstractmethod
+    async def reject(self, approval: str, *, reason: str, again: bool = False, version: int = 0) -> ApprovalDetail:
+        """Reject an approval. `again`: request another round, if it is offered. Raises Forbidden."""
+
+    @abstractmethod
+    async def claim_approval(self, approval: str, *, version: int = 0) -> ApprovalDetail:
+        """Record that the caller reviews an approval. Others may still decide."""
+
+    @abstractmethod
+    async def reassign(self, approval: str, who: str, *, reason: str, version: int = 0) -> ApprovalDetail:
+        """Let the holders of another rule decide, for example "finance|lead". Raises Forbidden."""
+
+    # --- attention -----------------------------------------------------------------------------
+    @abstractmethod
+    async def attention(self, *, reason: Reason | None = None, workflow: str = "", cursor: str = "") -> AttentionList:
+        """Return the items of one page of runs that need a person. The first page has items without a run, too."""
+
+    @abstractmethod
+    async def attention_of(self, run: str) -> Sequence[RunAttention]:
+        """Return the attention items of one run."""
+
+    @abstractmethod
+    async def answer(
+        self,
+        run: str,
+        choice: Choice,
+        *,
+        reason: Reason | None = None,
+        key: str = "",
+        text: str,
+        by: timedelta | None = None,
+    ) -> Reason:
+        """Answer one attention reason of a run and return it. `text`: for the history; `by`: belongs to "extend".
+
+        Raises InvalidInput if several reasons match, Forbidden for programs.
+        """
+
+    @abstractmethod
+    async def answer_all(
+        self,
+        reason: Reason,
+        choice: Choice,
+        *,
+        text: str,
+        workflow: str = "",
+        by: timedelta | None = None,
+        cursor: str = "",
+    ) -> AnsweredRuns:
+        """Answer every run with this reason on one page of runs, each once. Failures are listed, not raised."""
+
+    # --- the store -----------------------------------------------------------------------------
+    @abstractmethod
+    async def whoami(self) -> CallerInfo:
+        """Return the caller with its tenant and roles."""
+
+    @abstractmethod
+    async def workers(self) -> Sequence[WorkerStatus]:
+        """Return the workers, those that have stopped included."""
+
+    @abstractmethod
+    async def input_schema(self, workflow: str) -> Mapping[str, Any]:
+        """Return the JSON schema of a workflow's input; empty if the workflow is unknown here."""
+
+    @abstractmethod
+    async def topology(self, workflow: str, lane: str) -> Mapping[str, Any] | None:
+        """Return the graph of one version of a workflow, or None if no worker has recorded it."""
+
+    @abstractmethod
+    async def versions(self) -> Sequence[VersionStatus]:
+        """Return the versions of every workflow that are served or have unfinished runs."""
+
+    @abstractmethod
+    async def unfinished(self, workflow: str, lane: str) -> Sequence[str]:
+        """Return the ids of the unfinished runs of one version."""
+
+    @abstractmethod
+    async def move_runs(
+        self, workflow: str, version: int, runs: Sequence[str], *, node: str = "", reason: str
+    ) -> AnsweredRuns:
+        """Request the move of runs to a version. Failures are listed, not raised."""
+
+    @abstractmethod
+    async def pauses(self) -> Sequence[ActivePause]:
+        """Return the pauses in force and the open circuit breakers."""
+
+    @abstractmethod
+    async def pause(self, what: What, name: str = "", *, reason: str) -> PauseCreated:
+        """Stop new intents of an activity, a provider, a workflow or the tenant. Raises InvalidInput."""
+
+    @abstractmethod
+    async def resume(self, what: What, name: str = "") -> PauseEnded:
+        """End a pause and return the number of runs that waited for it."""
