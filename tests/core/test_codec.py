@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from outlast.core.codec import Codec, canonical, digest
 from outlast.errors import DefinitionError, InvalidInput, LimitExceeded, NotStorable
@@ -161,6 +161,18 @@ def test_a_type_without_json_form_is_refused_when_declared() -> None:
 
     with pytest.raises(DefinitionError, match="the answer of x cannot be stored"):
         Codec[Any](Socket, named="the answer of x")
+
+
+def test_a_field_with_an_alias_is_loaded_unchanged() -> None:
+    class Aliased(BaseModel):
+        by_name: int = Field(default=0, alias="byName")
+        renamed: int = Field(default=0, validation_alias="in", serialization_alias="out")
+
+    codec = Codec(Aliased)
+    value = codec.admit({"byName": 1, "in": 2})
+    assert codec.load(codec.dump(value)) == value
+    assert codec.load(b'{"byName": 1, "in": 2}') == value
+    assert codec.admit({"by_name": 1, "renamed": 2}) == Aliased(), "from outside, only the alias counts"
 
 
 def test_loading_executes_nothing_and_gives_a_new_value_each_time() -> None:

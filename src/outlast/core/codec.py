@@ -193,7 +193,7 @@ class Codec(Generic[T]):
     def load(self, data: bytes | str) -> T:
         """Return the value stored as `data`. Raises NotStorable if the bytes no longer fit the type."""
         try:
-            return cast(T, self._load(data))
+            return cast(T, self._load(data, by_alias=True, by_name=True))  # `dump` writes names, not aliases
         except ValidationError as error:
             raise NotStorable(
                 f"{self.named} does not fit its declared type any more",
