@@ -1,19 +1,22 @@
 """Input and outcome of workflows, approval rules, and the names that `outlast` exports."""
 
 import asyncio
+import json
 import subprocess
 import sys
+from datetime import UTC, datetime
+from functools import partial
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import BaseModel
+from pydantic import AliasChoices, AliasPath, BaseModel, Field, computed_field
 
 import outlast
 from outlast import Context, Decision, Workflow, role
-from outlast.errors import DefinitionError, InvalidInput
+from outlast.errors import DefinitionError, InvalidInput, NotStorable
 from outlast.flow import Rule, workflows_of
 from outlast.flow.approval_rule import EVERY_ROLE
 from outlast.flow.reach import reach_of
@@ -46,22 +49,43 @@ def make(name: str = "w", **options: Any) -> Workflow[State]:
     return made
 
 
-def test_without_a_model_the_input_is_the_required_fields_of_the_state() -> None:
+def test_without_a_model_the_input_is_the_fields_of_the_state() -> None:
     made = make()
     assert made.first_state({"category": "x", "cents": 1}) == State(category="x", cents=1)
-    assert made.first_state(b'{"category": "x", "cents": 1}') == State(category="x", cents=1)
-    assert set(made.input_schema()["properties"]) == {"category", "cents"}
+    assert made.first_state(b'{"category": "x", "cents": 1, "rounds": 7}') == State(category="x", cents=1, rounds=7)
+    assert set(made.input_schema()["properties"]) == {"category", "cents", "rounds"}
+    assert made.input_schema()["required"] == ["category", "cents"]
 
 
 def test_bad_input_is_refused_with_every_problem_at_once() -> None:
     with pytest.raises(InvalidInput) as error:
-        make().first_state({"rounds": 7, "centz": 1, "cents": "x"})
+        make().first_state({"rounds": "x", "centz": 1, "cents": "x"})
     assert dict(error.value.problems).keys() == {"rounds", "centz", "category", "cents"}
-    assert error.value.fix == "give only category, cents"
+    assert error.value.fix == "it takes category, cents and optionally rounds"
     with pytest.raises(InvalidInput, match="Invalid JSON"):
         make().first_state(b"{")
     with pytest.raises(InvalidInput):
         make().first_state(b"[1]")
+
+
+class Aliased(BaseModel):
+    plain: int = 0
+    by_alias: int = Field(default=0, alias="byAlias")
+    by_choice: int = Field(default=0, validation_alias=AliasChoices("one", AliasPath("two", "deep")))
+
+
+def test_a_field_is_given_under_its_alias_alone_unless_the_model_takes_its_name_too() -> None:
+    made = Workflow("aliased", state=Aliased)
+    assert made.first_state({"plain": 1, "byAlias": 2, "two": {"deep": 3}}).model_dump() == {
+        "plain": 1,
+        "by_alias": 2,
+        "by_choice": 3,
+    }
+    with pytest.raises(InvalidInput) as error:
+        made.first_state({"by_alias": 2, "by_choice": 3})
+    assert [name for name, _ in error.value.problems] == ["by_alias", "by_choice"]
+    named = Workflow("named", state=type("Named", (Aliased,), {"model_config": {"populate_by_name": True}}))
+    assert named.first_state({"by_alias": 2, "one": 3}).model_dump() == {"plain": 0, "by_alias": 2, "by_choice": 3}
 
 
 @pytest.mark.parametrize("options", [{}, {"input": Start}], ids=["state", "input"])
@@ -85,6 +109,89 @@ def test_the_outcome_is_the_last_state_or_the_result_of_a_function() -> None:
     state = State(category="x", cents=1)
     assert make().outcome_of(state) == b'{"category":"x","cents":1,"rounds":0}'
     assert make(outcome=lambda s: {"paid": s.cents}).outcome_of(state) == b'{"paid":1}'
+
+
+# --- for clients ---------------------------------------------------------------------------
+class Basket(BaseModel):
+    owner: str
+    items: list[str] = []
+    note: str = Field(default="", alias="remark")
+    at: datetime | None = None
+    price: Any = 0
+
+    @computed_field
+    def size(self) -> int:
+        return len(self.items)
+
+
+BASKETS = Workflow("basket", state=Basket)
+
+
+def test_an_input_is_encoded_by_alias_and_without_the_defaults() -> None:
+    noon = datetime(2026, 1, 2, 12, tzinfo=UTC)
+    assert BASKETS.encode_input(Basket(owner="ana")) == b'{"owner":"ana"}'
+    assert BASKETS.encode_input(Basket(owner="ana", remark="")) == b'{"owner":"ana","remark":""}', "it was set"
+    full = Basket(owner="ana", remark="x", at=noon, items=["a"])
+    assert BASKETS.first_state(BASKETS.encode_input(full)) == full
+    assert BASKETS.encode_input({"owner": 1, "other": [None]}) == b'{"owner":1,"other":[null]}', "checked at the start"
+
+
+def test_a_default_that_was_changed_in_place_is_not_lost() -> None:
+    given = Basket(owner="ana")
+    given.items.append("a")
+    assert BASKETS.encode_input(given) == b'{"owner":"ana","items":["a"]}'
+
+
+def test_an_input_without_a_json_form_or_of_another_model_is_refused() -> None:
+    with pytest.raises(NotStorable, match=r"(?s)the input of .* cannot be stored.*price is a object"):
+        BASKETS.encode_input(Basket(owner="ana", price=object()))
+    with pytest.raises(NotStorable, match="price is nan"):
+        BASKETS.encode_input(Basket(owner="ana", price=float("nan")))
+    with pytest.raises(NotStorable, match="owner is a object"):
+        BASKETS.encode_input({"owner": object()})
+    with pytest.raises(InvalidInput, match=r"(?s)a Start, not a Basket.*it takes owner and optionally items"):
+        BASKETS.encode_input(cast(Any, Start(category="x")))
+    wanted = make(input=Start)
+    assert wanted.encode_input(Start(category="x")) == b'{"category":"x"}'
+    with pytest.raises(InvalidInput, match="a State, not a Start"):
+        wanted.encode_input(cast(Any, State(category="x", cents=1)))
+
+
+def outcome_of_state(state: State) -> "list[Start]":
+    return [Start(category=state.category)]
+
+
+def test_an_outcome_is_read_back_by_its_type() -> None:
+    state = State(category="x", cents=1)
+
+    def read(made: Workflow[Any, Any, Any]) -> Any:
+        return made.decode_outcome(json.loads(made.outcome_of(state)))
+
+    assert read(make()) == state
+    assert read(make(outcome=outcome_of_state)) == [Start(category="x")]
+    assert read(make(outcome=lambda s: {"paid": s.cents})) == {"paid": 1}, "without an annotation: plain JSON"
+    assert read(make(outcome=partial(outcome_of_state))) == [{"category": "x", "cents": 5}]
+
+    class Local(BaseModel):
+        cents: int
+
+    def local(state: State) -> "Local | None":
+        return Local(cents=state.cents)
+
+    assert read(Workflow("local", state=State, outcome=local)) == Local(cents=1)
+    basket = Basket(owner="ana", remark="x", items=["a"])
+    assert BASKETS.decode_outcome(json.loads(BASKETS.outcome_of(basket))) == basket, "also with an alias"
+
+
+def test_an_outcome_that_does_not_fit_its_type_is_refused() -> None:
+    with pytest.raises(NotStorable, match=r"the outcome of workflow .* does not fit"):
+        make().decode_outcome({"category": "x"})
+
+    def unreadable(state: State) -> "Nowhere":  # type: ignore[name-defined] # noqa: F821
+        raise NotImplementedError
+
+    with pytest.raises(DefinitionError, match="annotation that cannot be read"):
+        make(outcome=unreadable).decode_outcome(1)
 
 
 def test_the_workflows_of_a_module_are_found_and_checked() -> None:

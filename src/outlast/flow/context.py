@@ -5,10 +5,11 @@ The engine implements this interface. To test a node alone, subclass it and over
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Final, Generic, Literal, ParamSpec, TypeVar, overload
+from typing import Any, Final, Generic, Literal, ParamSpec, overload
 from uuid import UUID
 
 from pydantic import BaseModel, JsonValue
+from typing_extensions import TypeVar  # its defaults are in typing from Python 3.13 on
 
 from outlast.core.durations import Duration
 from outlast.flow.activity import Activity
@@ -19,7 +20,7 @@ from outlast.flow.policy import Verdict
 
 P = ParamSpec("P")
 R = TypeVar("R")
-S = TypeVar("S", bound=BaseModel)
+S = TypeVar("S", bound=BaseModel, default=Any)
 M = TypeVar("M", bound=BaseModel)
 T = TypeVar("T")
 K = TypeVar("K")

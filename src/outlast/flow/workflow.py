@@ -4,11 +4,13 @@ from collections.abc import Callable, Coroutine, Mapping
 from datetime import timedelta
 from functools import cached_property
 from types import ModuleType
-from typing import Any, Final, Generic, Literal, Protocol, TypeVar, cast, overload
+from typing import Any, Final, Generic, Literal, Protocol, cast, overload
 
-from pydantic import BaseModel
+from pydantic import AliasChoices, AliasPath, BaseModel
+from pydantic.fields import FieldInfo
+from typing_extensions import TypeVar  # its defaults are in typing from Python 3.13 on
 
-from outlast.core.codec import ELSEWHERE, Codec
+from outlast.core.codec import ELSEWHERE, Codec, canonical
 from outlast.core.limits import INPUT_BYTES_MAX, NAME, NODES_MAX, OUTCOME_BYTES_MAX, STATE_BYTES_MAX
 from outlast.errors import DefinitionError, InvalidInput
 from outlast.flow.activity import Activity
@@ -19,9 +21,14 @@ from outlast.flow.node import Node, NodeOptions
 from outlast.flow.options import positive
 from outlast.flow.policy import Policy
 from outlast.flow.reach import activities_seen_by, emits
-from outlast.flow.registry import ACTIVITIES, WORKFLOWS, ambiguous, locals_of_caller, where_called, where_of
+from outlast.flow.registry import ACTIVITIES, WORKFLOWS, ambiguous, hints_of, locals_of_caller, where_called, where_of
 
 S = TypeVar("S", bound=BaseModel)
+In = TypeVar("In", bound=BaseModel, default=S)
+Out = TypeVar("Out", default=S)
+S_made = TypeVar("S_made", bound=BaseModel)  # those of a constructor: it fixes the parameters of the class
+In_made = TypeVar("In_made", bound=BaseModel)
+Out_made = TypeVar("Out_made")
 S_inv = TypeVar("S_inv", bound=BaseModel)
 NextT = TypeVar("NextT", bound="str | None")
 
@@ -32,13 +39,13 @@ class _DecoratesNode(Protocol[S_inv]):
     ) -> Callable[[Context[S_inv]], Coroutine[Any, Any, NextT]]: ...
 
 
-class Workflow(Generic[S]):
-    """A declared graph of nodes over one state.
+class Workflow(Generic[S, In, Out]):
+    """A declared graph of nodes over one state. `Workflow[S, In, Out]` has the types of its state, input and outcome.
 
     Raise `version` if running runs could not continue with the new code. `ceiling` limits the business time of a run; a
     person is called when it passes. `outcome` computes the result of the run from its last state (default: that state).
     `policy` is asked before each write (default: allow). `input` is the model of the run's input; its fields become
-    fields of the state. Without it, the input consists of the required fields of the state. With
+    fields of the state. Without it, the input is a state: its required fields are given, the others may be. With
     `slot_while_waiting=False`, the run returns its admission slot while it waits.
 
     `when_empty` applies to a run that is about to complete without a result (`ctx.emit`) although calls of it failed:
@@ -46,16 +53,72 @@ class Workflow(Generic[S]):
     helper functions mentions `emit`, otherwise "complete". Raises DefinitionError.
     """
 
+    @overload
+    def __init__(
+        self: "Workflow[S_made, S_made, S_made]",
+        name: str,
+        *,
+        state: type[S_made],
+        version: int = ...,
+        ceiling: timedelta = ...,
+        outcome: None = ...,
+        policy: Policy | None = ...,
+        input: None = ...,
+        slot_while_waiting: bool = ...,
+        when_empty: Literal["complete", "ask_person", "fail"] | None = ...,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: "Workflow[S_made, In_made, S_made]",
+        name: str,
+        *,
+        state: type[S_made],
+        version: int = ...,
+        ceiling: timedelta = ...,
+        outcome: None = ...,
+        policy: Policy | None = ...,
+        input: type[In_made],
+        slot_while_waiting: bool = ...,
+        when_empty: Literal["complete", "ask_person", "fail"] | None = ...,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: "Workflow[S_made, S_made, Out_made]",
+        name: str,
+        *,
+        state: type[S_made],
+        version: int = ...,
+        ceiling: timedelta = ...,
+        outcome: Callable[[S_made], Out_made],
+        policy: Policy | None = ...,
+        input: None = ...,
+        slot_while_waiting: bool = ...,
+        when_empty: Literal["complete", "ask_person", "fail"] | None = ...,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: "Workflow[S_made, In_made, Out_made]",
+        name: str,
+        *,
+        state: type[S_made],
+        version: int = ...,
+        ceiling: timedelta = ...,
+        outcome: Callable[[S_made], Out_made],
+        policy: Policy | None = ...,
+        input: type[In_made],
+        slot_while_waiting: bool = ...,
+        when_empty: Literal["complete", "ask_person", "fail"] | None = ...,
+    ) -> None: ...
     def __init__(
         self,
         name: str,
         *,
-        state: type[S],
+        state: type[Any],
         version: int = 1,
         ceiling: timedelta = timedelta(hours=168),
-        outcome: Callable[[S], Any] | None = None,
+        outcome: Callable[[Any], Any] | None = None,
         policy: Policy | None = None,
-        input: type[BaseModel] | None = None,  # noqa: A002 - the word that authors expect
+        input: type[Any] | None = None,  # noqa: A002 - the word that authors expect
         slot_while_waiting: bool = True,
         when_empty: Literal["complete", "ask_person", "fail"] | None = None,
     ) -> None:
@@ -64,11 +127,11 @@ class Workflow(Generic[S]):
         self.version: Final = version
         self.title: Final = f'workflow "{name}"'
         self._check_options(name, version, state, input, when_empty)
-        self.state: Final = state
+        self.state: Final[type[S]] = state
         self.ceiling: Final = positive(f"ceiling of {self.title}", ceiling, where=self.where)
-        self.outcome: Final = outcome
+        self.outcome: Final[Callable[[S], Out] | None] = outcome
         self.policy: Final = policy
-        self.input: Final = input
+        self.input: Final[type[In] | None] = input
         self.slot_while_waiting: Final = slot_while_waiting
         self._when_empty: Final = when_empty
         self.nodes: Final[dict[str, Node]] = {}
@@ -79,11 +142,13 @@ class Workflow(Generic[S]):
             bytes_max=STATE_BYTES_MAX if outcome is not None else OUTCOME_BYTES_MAX,
             if_large=ELSEWHERE if outcome is not None else _OUTCOME_IS_STATE,
         )
-        self._outcome_codec: Final[Codec[Any]] = Codec(
-            Any, named=f"the outcome of {self.title}", bytes_max=OUTCOME_BYTES_MAX, where=self.where
-        )
+        self._outcome_codec: Final[Codec[Any]] = self._outcome_codec_of(Any)
+        self._outcome_names = locals_of_caller(1) if outcome is not None else {}
         self._input_codec: Final[Codec[Any]] = Codec(
             input or state, named=f"the input of {self.title}", bytes_max=INPUT_BYTES_MAX, where=self.where
+        )
+        self._plain_codec: Final[Codec[Any]] = Codec(
+            Any, named=f"the input of {self.title}", bytes_max=INPUT_BYTES_MAX, where=self.where
         )
         self._activities: dict[str, Activity[..., Any]] | None = None
         self.migrations: Final = Migrations(self.title)
@@ -150,7 +215,7 @@ class Workflow(Generic[S]):
 
         return decorate
 
-    def validate(self) -> "Workflow[S]":
+    def validate(self) -> "Workflow[S, In, Out]":
         """Check the graph and every activity that its modules can see. Raises DefinitionError with every mistake."""
         found: list[DefinitionError] = []
         for node in self.nodes.values():
@@ -214,15 +279,19 @@ class Workflow(Generic[S]):
         except InvalidInput as error:
             if error.fix or not error.problems:
                 raise
-            raise InvalidInput(error.what, problems=error.problems, fix=self._takes()) from error
+            raise InvalidInput(error.what, problems=error.problems, fix=f"it takes {self._taken}") from error
 
-    def _takes(self) -> str:
+    @cached_property
+    def _taken(self) -> str:
+        """The names of the fields of the input, for error texts."""
         fields = (self.input or self.state).model_fields.items()
-        return f"it takes {', '.join(f.alias or name for name, f in fields if f.is_required()) or 'an empty input'}"
+        needed = ", ".join(f.alias or name for name, f in fields if f.is_required())
+        optional = ", ".join(f.alias or name for name, f in fields if not f.is_required())
+        return " and optionally ".join(filter(None, (needed, optional))) or "an empty input"
 
     def _first_state(self, given: bytes | str | dict[str, Any]) -> S:
         if self.input is None:
-            self._refuse_other_fields(given)
+            self._refuse_unknown_fields(given)
             return cast(
                 S, self._input_codec.admit(given)
             )  # the same type as the state, under the name that the caller knows
@@ -245,11 +314,57 @@ class Workflow(Generic[S]):
 
     def input_schema(self) -> dict[str, Any]:
         """The JSON schema of what starts a run."""
-        schema = self._input_codec.schema()
-        if self.input is None:
-            required = set(schema.get("required", ()))
-            schema["properties"] = {k: v for k, v in schema.get("properties", {}).items() if k in required}
-        return schema
+        return self._input_codec.schema()
+
+    # --- for clients -----------------------------------------------------------------------
+    def encode_input(self, given: In | Mapping[str, object]) -> bytes:
+        """Return an input as JSON, for `start`: of a model the fields that differ from a default, by alias.
+
+        A mapping is encoded as it is, and checked at the start. Raises InvalidInput (another model), NotStorable,
+        LimitExceeded.
+        """
+        if isinstance(given, Mapping):
+            return self._plain_codec.dump(dict(given))
+        model = self.input or self.state
+        if not isinstance(given, model):
+            raise InvalidInput(
+                f"the input of {self.title} is not valid",
+                f"it is a {type(given).__name__}, not a {model.__name__}",
+                f"give a {model.__name__}, or a dict: it takes {self._taken}",
+            )
+        self._input_codec.dump(given)  # names a value without a JSON form
+        fields = _given_fields(given)
+        plain = given.model_dump(mode="json", by_alias=True, include=fields, exclude_computed_fields=True)
+        return self._plain_codec.dump(plain)
+
+    def decode_outcome(self, data: Any) -> Out:
+        """Return a stored outcome (parsed JSON) as the state, or as `outcome` is annotated to return it.
+
+        Without an annotation it stays plain JSON. Raises NotStorable if it does not fit the type, DefinitionError if
+        the annotation cannot be read.
+        """
+        return cast(Out, self._answer_codec.load(canonical(data)))
+
+    @cached_property
+    def _answer_codec(self) -> Codec[Any]:
+        """The codec of the outcome as clients see it."""
+        if self.outcome is None:
+            return self._outcome_codec_of(self.state)
+        try:
+            hints = hints_of(self.outcome, self._outcome_names)
+        except (NameError, AttributeError) as error:
+            raise DefinitionError(
+                f"outcome of {self.title} has an annotation that cannot be read",
+                str(error),
+                "import the type at module level",
+                where=self.where,
+            ) from error
+        except TypeError:  # a callable object: it has no annotations of its own
+            hints = {}
+        return self._outcome_codec_of(hints.get("return", Any))
+
+    def _outcome_codec_of(self, type_: Any) -> Codec[Any]:
+        return Codec(type_, named=f"the outcome of {self.title}", bytes_max=OUTCOME_BYTES_MAX, where=self.where)
 
     def __repr__(self) -> str:
         return f"<{self.title} version {self.version} ({self.where})>"
@@ -286,20 +401,26 @@ class Workflow(Generic[S]):
             if model is not None and not (isinstance(model, type) and issubclass(model, BaseModel)):
                 raise wrong(f"has {what}={model!r}", f"make the {what} a class derived from pydantic.BaseModel")
 
-    def _refuse_other_fields(self, given: bytes | str | dict[str, Any]) -> None:
-        fields = self.state.model_fields
-        names = {field.alias or name: field.is_required() for name, field in fields.items()}
-        data = _JSON.admit(given) if isinstance(given, (bytes, str)) else given
-        if not isinstance(data, dict):
-            return  # validation reports the mistake
-        other = [name for name in data if not names.get(name, False)]
-        if other:
-            problems = [(name, "is not part of the input" if name in names else "is not known") for name in other]
+    def _refuse_unknown_fields(self, given: bytes | str | dict[str, Any]) -> None:
+        data = self._plain_codec.admit(given) if isinstance(given, (bytes, str)) else given
+        if not isinstance(data, dict) or self.state.model_config.get("extra") is not None:
+            return  # validation reports the mistake, or the model says what becomes of other fields
+        unknown = [name for name in data if name not in self._known]
+        if unknown:
             raise InvalidInput(
                 f"the input of {self.title} is not valid",
-                problems=problems + self._further_problems(data, other),
-                fix=f"give only {', '.join(name for name, needed in names.items() if needed) or 'an empty input'}",
+                problems=[*((name, "is not known") for name in unknown), *self._further_problems(data, unknown)],
+                fix=f"it takes {self._taken}",
             )
+
+    @cached_property
+    def _known(self) -> frozenset[str]:
+        """Every name under which the state's model takes a field."""
+        config = self.state.model_config
+        by_name = bool(config.get("populate_by_name") or config.get("validate_by_name"))
+        return frozenset(
+            taken for name, field in self.state.model_fields.items() for taken in _names_of(name, field, by_name)
+        )
 
     def _further_problems(self, data: dict[str, Any], other: list[str]) -> list[tuple[str, str]]:
         try:
@@ -309,11 +430,33 @@ class Workflow(Generic[S]):
         return []
 
 
+def _names_of(name: str, field: FieldInfo, by_name: bool) -> set[str]:
+    """Return the names under which a model takes one of its fields."""
+    alias = field.validation_alias
+    if alias is None:
+        return {name}
+    if isinstance(alias, AliasChoices):
+        found = {str(path[0]) for path in alias.convert_to_aliases()}
+    else:
+        found = {str(alias.path[0]) if isinstance(alias, AliasPath) else alias}
+    return found | {name} if by_name else found
+
+
+def _given_fields(given: BaseModel) -> set[str]:
+    """Return the fields that were set or changed: those that the receiver's defaults would not make again."""
+    fields = type(given).model_fields
+    same = {
+        name
+        for name, field in fields.items()
+        if name not in given.model_fields_set and not field.default_factory and getattr(given, name) == field.default
+    }
+    return {*fields, *given.model_fields_set} - same
+
+
 _OUTCOME_IS_STATE: Final = (
     f"return less with Workflow(…, outcome=…): without it, the result is the whole state, which may then take "
     f"{OUTCOME_BYTES_MAX:,} bytes instead of {STATE_BYTES_MAX:,}"
 )
-_JSON: Final[Codec[Any]] = Codec(Any, named="the input", bytes_max=INPUT_BYTES_MAX)
 
 
 def workflows_of(module: ModuleType) -> list[Workflow[Any]]:
