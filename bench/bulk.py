@@ -13,7 +13,7 @@ import asyncpg
 
 from bench.engines import Place
 from bench.serving import TENANT, opened
-from outlast.core.rows import APPROVAL, EFFECT, EVENT, MEMO, MESSAGE, RUN, WAIT, Kind, Row, Run
+from outlast.core.rows import APPROVAL, EFFECT, EVENT, MEMO, MESSAGE, RUN, WAIT, AnyKind, Row, Run
 from outlast.store.sql import SQL
 
 OF_A_RUN: Final = (RUN, EVENT, EFFECT, MEMO, WAIT, APPROVAL, MESSAGE)
@@ -21,18 +21,18 @@ AT_ONCE: Final = 5_000
 APART_MS: Final = 7  # so that their times differ
 
 
-async def rows_of(place: Place, run: str, kinds: Sequence[Kind] = OF_A_RUN) -> dict[Kind, tuple[Row, ...]]:
+async def rows_of(place: Place, run: str, kinds: Sequence[AnyKind] = OF_A_RUN) -> dict[AnyKind, tuple[Row, ...]]:
     """Return every row of one run."""
     async with opened(place.url) as store:
         return {kind: await store.rows(kind, (TENANT, run)) for kind in kinds}
 
 
 def copies(
-    rows: dict[Kind, tuple[Row, ...]], run: str, names: Sequence[str], **fields: Any
-) -> dict[Kind, Iterator[Row]]:
+    rows: dict[AnyKind, tuple[Row, ...]], run: str, names: Sequence[str], **fields: Any
+) -> dict[AnyKind, Iterator[Row]]:
     """Return the rows of further runs; `fields` change each run's row, and `due_at` is spread unless given."""
 
-    def of(kind: Kind) -> Iterator[Row]:
+    def of(kind: AnyKind) -> Iterator[Row]:
         for n, name in enumerate(names):
             for row in rows[kind]:
                 values = [_renamed(value, run, name) for value in row]
@@ -54,7 +54,7 @@ def _spread(run: Run, n: int, fields: dict[str, Any]) -> Run:
     return run._replace(**{"due_at": due, "ended_at": ended, "created_at": run.created_at - n * APART_MS, **fields})
 
 
-def insert(place: Place, rows: dict[Kind, Iterator[Row]]) -> None:
+def insert(place: Place, rows: dict[AnyKind, Iterator[Row]]) -> None:
     """Insert all rows without the store's own transactions, then tidy the database as time would."""
     if place.url.startswith("sqlite:"):
         _into_sqlite(place.url.removeprefix("sqlite:"), rows)
@@ -62,7 +62,7 @@ def insert(place: Place, rows: dict[Kind, Iterator[Row]]) -> None:
         asyncio.run(_into_postgres(place.url, rows))
 
 
-def _into_sqlite(path: str, rows: dict[Kind, Iterator[Row]]) -> None:
+def _into_sqlite(path: str, rows: dict[AnyKind, Iterator[Row]]) -> None:
     db = sqlite3.connect(path, isolation_level=None)
     db.execute("PRAGMA synchronous = OFF")
     for kind, each in rows.items():
@@ -74,7 +74,7 @@ def _into_sqlite(path: str, rows: dict[Kind, Iterator[Row]]) -> None:
     db.close()
 
 
-async def _into_postgres(url: str, rows: dict[Kind, Iterator[Row]]) -> None:
+async def _into_postgres(url: str, rows: dict[AnyKind, Iterator[Row]]) -> None:
     db = await asyncpg.connect(url)
     for kind, each in rows.items():
         columns = list(kind.row._fields)

@@ -47,7 +47,7 @@ class Decider:
     async def of(cls, store: Store, runs: Sequence[str]) -> "Decider":
         """Return a decider for the approvals of these runs."""
         rows = [row for run in runs for row in await store.rows(APPROVAL, (TENANT, run))]
-        return cls(store, {row.run: row for row in rows if isinstance(row, Approval)})
+        return cls(store, {row.run: row for row in rows})
 
     async def decide(self, run: str) -> None:
         """Approve the run's request. Returns when the decision is acknowledged."""

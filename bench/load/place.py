@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from bench.load.works import refunds
 from bench.serving import opened, served
-from outlast.core.rows import APPROVAL, EVENT, RUN, Approval, Event, Run
+from outlast.core.rows import APPROVAL, EVENT, RUN, Approval
 from outlast.engine import commands
 from outlast.service.conditional import etag
 from outlast.store.port import Store
@@ -47,7 +47,6 @@ async def _approvals(store: Store) -> AsyncIterator[Approval]:
     while True:
         page = await store.page(APPROVAL, TENANT, {}, cursor=cursor, limit=PAGE)
         for row in page.rows:
-            assert isinstance(row, Approval)
             yield row
         if not (cursor := page.cursor):
             return
@@ -71,7 +70,7 @@ async def all_ended(store: Store) -> None:
 async def last_events(store: Store, targets: list[Target]) -> dict[str, int]:
     """Return the number of the last event of each run."""
     rows = await store.load_many(RUN, [(TENANT, target.run) for target in targets])
-    return {row.run: row.seq for row in rows if isinstance(row, Run)}
+    return {row.run: row.seq for row in rows}
 
 
 async def decision_to_next(store: Store, targets: list[Target]) -> list[float]:
@@ -79,11 +78,10 @@ async def decision_to_next(store: Store, targets: list[Target]) -> list[float]:
     found: list[float] = []
     for target in targets:
         (approval,) = await store.rows(APPROVAL, (TENANT, target.run))
-        assert isinstance(approval, Approval)
         if not approval.decided_at:
             continue
         events = await store.rows(EVENT, (TENANT, target.run))
-        began = next((e.at for e in events if isinstance(e, Event) and e.node == "pay"), None)
+        began = next((e.at for e in events if e.node == "pay"), None)
         assert began is not None, f"{target.run} was decided, and has not gone on"
         found.append(float(began - approval.decided_at))
     return found

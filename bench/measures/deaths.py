@@ -183,7 +183,7 @@ async def _start(url: str, count: int, first: int = 0, ms: int = CALL_MS) -> Non
 
 
 async def _rows(store: Store) -> list[Run]:
-    return [row for row in await store.rows(RUN, (TENANT,)) if isinstance(row, Run)]
+    return await store.rows(RUN, (TENANT,))
 
 
 async def _held(url: str) -> set[str]:
@@ -194,5 +194,5 @@ async def _held(url: str) -> set[str]:
 async def _is_poisoned(url: str, run: str) -> bool:
     async with opened(url) as store:
         row = await store.load(RUN, (TENANT, run))
-    assert isinstance(row, Run)
+    assert row is not None
     return Reason.POISONED.value in row.attention

@@ -14,7 +14,7 @@ from bench.load.receiver import Accepts, receiving, subscribe
 from bench.load.stack import dispatching
 from bench.serving import ACTOR, STARTS, opened, worker_process
 from outlast.core.events import EventType
-from outlast.core.rows import EVENT, RUN, Event, Run
+from outlast.core.rows import EVENT, RUN
 from outlast.engine import commands
 from outlast.store.port import Store
 
@@ -118,8 +118,8 @@ async def _walked(url: str, runs: int, ms: int) -> tuple[tuple[list[float], list
         first, end = list[float](), list[float]()
         for n in range(runs):
             run = await store.load(RUN, (OTHER, f"r{n}"))
-            assert isinstance(run, Run)
-            events = [e for e in await store.rows(EVENT, (OTHER, f"r{n}")) if isinstance(e, Event)]
+            assert run is not None
+            events = await store.rows(EVENT, (OTHER, f"r{n}"))
             claimed = next(e.at for e in events if e.type == EventType.CLAIMED)
             first.append(claimed - run.created_at)
             end.append(run.ended_at - run.created_at)

@@ -139,6 +139,6 @@ async def _uncertain(url: str) -> list[Effect]:
         cursor = ""
         while True:
             page = await store.page(EFFECT, TENANT, {"status": "uncertain"}, cursor=cursor, limit=200)
-            found += [row for row in page.rows if isinstance(row, Effect)]
+            found += page.rows
             if not (cursor := page.cursor):
                 return found

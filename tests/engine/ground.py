@@ -7,7 +7,7 @@ from secrets import token_hex
 from typing import Any, Protocol
 
 from outlast.core.commit import Chain, Commit, Done, Put
-from outlast.core.rows import Key, Kind, Row
+from outlast.core.rows import AnyKind, Key, Row
 from outlast.runtime.clocks import VirtualClock
 from outlast.store.memory import MemoryCore, MemoryStore
 from outlast.store.port import Store
@@ -18,11 +18,11 @@ from tests.postgres import server
 class Shelf(Protocol):
     """Direct access of tests to the rows, without virtual time."""
 
-    def get(self, kind: Kind, key: Key) -> Row | None: ...
+    def get(self, kind: AnyKind, key: Key) -> Row | None: ...
 
-    def under(self, kind: Kind, prefix: Key) -> list[Row]: ...
+    def under(self, kind: AnyKind, prefix: Key) -> list[Row]: ...
 
-    def put(self, kind: Kind, key: Key, row: Row) -> None: ...
+    def put(self, kind: AnyKind, key: Key, row: Row) -> None: ...
 
 
 class Ground(Protocol):
@@ -157,14 +157,14 @@ class OnPostgres:
     def _read(self, read: Callable[[PostgresStore], Coroutine[Any, Any, Any]]) -> Any:
         return elsewhere(lambda: read(self._looks))
 
-    def get(self, kind: Kind, key: Key) -> Row | None:
+    def get(self, kind: AnyKind, key: Key) -> Row | None:
         row: Row | None = self._read(lambda store: store.load(kind, key))
         return row
 
-    def under(self, kind: Kind, prefix: Key) -> list[Row]:
+    def under(self, kind: AnyKind, prefix: Key) -> list[Row]:
         return list(self._read(lambda store: store.rows(kind, prefix)))
 
-    def put(self, kind: Kind, key: Key, row: Row) -> None:
+    def put(self, kind: AnyKind, key: Key, row: Row) -> None:
         self._read(lambda store: store.commit(Commit((Put(kind, row, 0),))))
 
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from outlast.core.commit import IDENTITY, Commit, Instant
 from outlast.core.events import chain_hash
 from outlast.core.machine import ENDED, EffectStatus, RunStatus
-from outlast.core.rows import EVENT, KINDS, MESSAGE, RUN, Effect, Event, Key, Kind, Message, Row, Run, key_of
+from outlast.core.rows import EVENT, KINDS, MESSAGE, RUN, AnyKind, Effect, Event, Key, Message, Row, Run, key_of
 from outlast.core.verbs import start
 from outlast.errors import Ended, Stale
 from outlast.store.batch import Batch
@@ -47,7 +47,7 @@ def born(run: str = "r", *, t: int = 1, limited: bool = False) -> Commit:
     )  # fmt: skip
 
 
-def find(rows: Rows, kind: Kind, *key: str | int) -> Row | None:
+def find(rows: Rows, kind: AnyKind, *key: str | int) -> Row | None:
     """One row of tenant `t`."""
     whole = (TENANT, *key)
     return next((row for row in rows if type(row) is kind.row and row[: kind.key] == whole), None)

@@ -5,7 +5,7 @@ from typing import Any
 from outlast.core import compensation, effect_verbs, mailbox, run_transition, verbs
 from outlast.core.commit import Commit, Done, Fence
 from outlast.core.machine import ApprovalStatus, EffectStatus
-from outlast.core.rows import APPROVAL, RUN, Effect, Kind, Row, Run, version_of
+from outlast.core.rows import APPROVAL, RUN, AnyKind, Effect, Row, Run, version_of
 from outlast.engine import activity_calls, admission, context, effect_executor, lease, node_execution, permission
 from outlast.engine.alerts import Alerts
 from outlast.engine.effect_executor import EffectExecutor
@@ -91,7 +91,7 @@ def decided_twice(patch: Patch) -> None:
     _without_versions(patch, APPROVAL)
 
 
-def _without_versions(patch: Patch, only: Kind | None) -> None:
+def _without_versions(patch: Patch, only: AnyKind | None) -> None:
     """Accept every version of a row, of one kind or of all."""
     kept = Batch._put
 
@@ -106,7 +106,7 @@ def _without_versions(patch: Patch, only: Kind | None) -> None:
     replace(patch, kept, put)
 
 
-def _numbered(row: Row, version: int, kind: Kind) -> Row:
+def _numbered(row: Row, version: int, kind: AnyKind) -> Row:
     return row._replace(version=version) if kind.versioned else row  # type: ignore[call-arg]
 
 

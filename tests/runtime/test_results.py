@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from outlast import Context, Workflow
 from outlast.core.commit import Commit, Put
-from outlast.core.rows import RESULT, Key, Kind, Result, Row
+from outlast.core.rows import RESULT, AnyKind, Key, Result, Row
 from outlast.errors import NotFound
 from outlast.flow.approval_rule import EVERY_ROLE
 from outlast.runtime import InProcessRuntime, open_store
@@ -70,7 +70,7 @@ def test_every_status_counts_the_rows_with_one_query_for_a_list(
         asked: list[int] = []
         count = store.count
 
-        async def counted(kind: Kind, prefixes: Sequence[Key]) -> tuple[int, ...]:
+        async def counted(kind: AnyKind, prefixes: Sequence[Key]) -> tuple[int, ...]:
             asked.append(len(prefixes))
             return await count(kind, prefixes)
 

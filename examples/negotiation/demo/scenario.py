@@ -7,7 +7,7 @@ from typing import Final
 
 from outlast.core.durations import HOUR, MINUTE, SECOND
 from outlast.core.machine import LeaseStatus
-from outlast.core.rows import STORE, WORKER, Approval, Run, Worker, is_over
+from outlast.core.rows import STORE, WORKER, Approval, Run, is_over
 from outlast.core.run_columns import waiting_of
 from outlast.runtime.operations import Operations
 from outlast.runtime.port import Actor
@@ -178,7 +178,7 @@ class Bidding:
         give_up = demo.clock.mono() + TAKEOVER_MAX_MS
         while (run := await demo.poll()).owner == dead:
             lease = await demo.ops.store.load(WORKER, (STORE, dead))
-            assert isinstance(lease, Worker)
+            assert lease is not None
             left = max(0, lease.lease_until - (await demo.ops.store.now()).real)
             demo.output.status("    … no worker holds the run", f" · lease expires in {left / SECOND:.1f}s")
             if demo.clock.mono() > give_up:

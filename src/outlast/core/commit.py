@@ -7,7 +7,7 @@ by its own clock (S-4), against the rows as earlier commits of the same batch le
 from math import floor
 from typing import Final, Literal, NamedTuple
 
-from outlast.core.rows import Key, Kind, Message, Row
+from outlast.core.rows import AnyKind, Key, Message, Row
 
 WRITES_MAX: Final = 100  # rows in one commit; the limit of a DynamoDB transaction, enforced by every store
 
@@ -15,7 +15,7 @@ WRITES_MAX: Final = 100  # rows in one commit; the limit of a DynamoDB transacti
 class Put(NamedTuple):
     """Write `row` if the stored row has version `replaces`; 0: if no row exists."""
 
-    kind: Kind
+    kind: AnyKind
     row: Row
     replaces: int
 
@@ -48,7 +48,7 @@ class Drop(NamedTuple):
 class Expect(NamedTuple):
     """Condition: the row at `key` has this version; 0: it does not exist."""
 
-    kind: Kind
+    kind: AnyKind
     key: Key
     version: int
 

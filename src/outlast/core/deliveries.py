@@ -15,7 +15,7 @@ from outlast.core.durations import (
 )
 from outlast.core.limits import ANSWER_CHARS_MAX, TEXT_CHARS_MAX
 from outlast.core.machine import SWEPT, DeliveryStatus, SubscriptionStatus, delivery_target, subscription_target
-from outlast.core.rows import STORE, Cursor, Delivery, Event, Meta, Row, Subscription
+from outlast.core.rows import STORE, Cursor, Delivery, Event, Meta, Subscription
 
 SUBSCRIBED_TENANTS: Final = (STORE, "subscribed_tenants")
 """Key of the meta row that lists the tenants with subscriptions. Stores mark their events as unpublished."""
@@ -54,30 +54,26 @@ def wants_workflow(subscription: Subscription, workflow: str) -> bool:
     return not subscription.workflows or workflow in json.loads(subscription.workflows)
 
 
-def tenants_of(row: Row | None) -> frozenset[str]:
+def tenants_of(row: Meta | None) -> frozenset[str]:
     """Return the tenants listed in the row of SUBSCRIBED_TENANTS."""
-    assert row is None or isinstance(row, Meta)
     return frozenset() if row is None else frozenset(json.loads(row.value))
 
 
-def subscribed_tenants_row(old: Row | None, tenants: Iterable[str]) -> Meta:
+def subscribed_tenants_row(old: Meta | None, tenants: Iterable[str]) -> Meta:
     """Return the next version of the row of SUBSCRIBED_TENANTS."""
-    assert old is None or isinstance(old, Meta)
     return Meta(*SUBSCRIBED_TENANTS, 1 if old is None else old.version + 1, json.dumps(sorted(tenants)))
 
 
-def sign_of(row: Row | None) -> tuple[str, int]:
+def sign_of(row: Meta | None) -> tuple[str, int]:
     """Return the dispatcher of the last heartbeat and its time (real); ('', 0) if there was none."""
-    assert row is None or isinstance(row, Meta)
     if row is None:
         return "", 0
     name, at = json.loads(row.value)
     return str(name), int(at)
 
 
-def sign(old: Row | None, dispatcher: str, now: Instant) -> Meta:
+def sign(old: Meta | None, dispatcher: str, now: Instant) -> Meta:
     """Return the next version of the row of DISPATCHER_HEARTBEAT."""
-    assert old is None or isinstance(old, Meta)
     return Meta(*DISPATCHER_HEARTBEAT, 1 if old is None else old.version + 1, json.dumps([dispatcher, now.real]))
 
 

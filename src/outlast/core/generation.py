@@ -3,7 +3,7 @@
 import json
 from typing import Final, Literal, NamedTuple
 
-from outlast.core.rows import STORE, Meta, Row
+from outlast.core.rows import STORE, Meta
 from outlast.errors import Corrupt
 
 GENERATION: Final = (STORE, "generation")
@@ -24,11 +24,10 @@ class Generation(NamedTuple):
         return Meta(*GENERATION, self.n, json.dumps({"n": self.n, "id": self.id, "since": self.since}))
 
 
-def generation_of(row: Row | None) -> Generation | None:
+def generation_of(row: Meta | None) -> Generation | None:
     """Return the generation in the meta row; None if there is no row. Raises Corrupt."""
     if row is None:
         return None
-    assert isinstance(row, Meta)
     try:
         value = json.loads(row.value)
         found = Generation(int(value["n"]), str(value["id"]), int(value["since"]))
@@ -56,11 +55,10 @@ class StoreFile(NamedTuple):
         return Meta(*FILE, before.version + 1 if before else 1, json.dumps(self._asdict()))
 
 
-def store_file_of(row: Row | None) -> StoreFile | None:
+def store_file_of(row: Meta | None) -> StoreFile | None:
     """Return the file that the meta row names; None if no writer has named one yet. Raises Corrupt."""
     if row is None:
         return None
-    assert isinstance(row, Meta)
     try:
         value = json.loads(row.value)
         inode, born, copied_at = (int(value[name]) for name in ("inode", "born", "copied_at"))

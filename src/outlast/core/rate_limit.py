@@ -5,7 +5,7 @@ from collections.abc import Collection
 from typing import Final, NamedTuple
 
 from outlast.core.durations import INLINE_WAIT_MAX, SECOND
-from outlast.core.rows import STORE, Meta, Row
+from outlast.core.rows import STORE, Meta
 from outlast.errors import Corrupt
 
 BOOKED_AHEAD_MAX: Final = SECOND // 5  # longest time for which a worker books calls ahead; a crash loses less than this
@@ -40,11 +40,10 @@ class BookedCalls(NamedTuple):
     limit_state: RateLimitState
 
 
-def rate_limit_of(row: Row | None) -> RateLimitState:
+def rate_limit_of(row: Meta | None) -> RateLimitState:
     """Return the state in the meta row; an empty one if there is no row. Raises Corrupt."""
     if row is None:
         return RateLimitState({}, {})
-    assert isinstance(row, Meta)
     try:
         value = json.loads(row.value)
         return RateLimitState(dict(value["inside"]), dict(value["wanting"]), int(value["next_at"]))

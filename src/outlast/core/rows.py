@@ -5,7 +5,7 @@ milliseconds since 1970. Instants of liveness (due_at, lease_until, not_after, s
 others are *business* time (S-4).
 """
 
-from typing import Final, NamedTuple, TypeAlias
+from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from outlast.core.machine import (
     ENDED,
@@ -446,15 +446,22 @@ Row: TypeAlias = (
 Key: TypeAlias = tuple[str | int, ...]
 
 
-class Kind(NamedTuple):
-    """Description of one kind of row for stores."""
+R = TypeVar("R", bound=Row)
+R_co = TypeVar("R_co", bound=Row, covariant=True)
+
+
+class Kind(NamedTuple, Generic[R_co]):
+    """Description of one kind of row for stores. A read of a kind answers the row class of that kind."""
 
     name: str
-    row: type[Row]
+    row: type[R_co]
     key: int  # number of leading columns that form the key
     versioned: bool  # False: rows are only inserted
     read_first: bool  # True: other processes write such rows, so a batch reads them before it judges
 
+
+AnyKind: TypeAlias = Kind[Any]
+"""A kind of which only the columns matter, not the row class."""
 
 RUN: Final = Kind("run", Run, 2, True, True)
 EVENT: Final = Kind("event", Event, 3, False, False)
@@ -479,7 +486,7 @@ UNPUBLISHED: Final = Kind("unpublished", Unpublished, 3, False, False)
 WORKER: Final = Kind("worker", Worker, 2, True, True)
 WRITER: Final = Kind("writer", Writer, 2, True, True)
 META: Final = Kind("meta", Meta, 2, True, True)
-KINDS: Final = (
+KINDS: Final[tuple[Kind[Row], ...]] = (
     RUN,
     EVENT,
     EFFECT,
@@ -506,12 +513,12 @@ KINDS: Final = (
 )
 
 
-def key_of(kind: Kind, row: Row) -> Key:
+def key_of(kind: AnyKind, row: Row) -> Key:
     """Return the key columns of a row."""
     return row[: kind.key]  # type: ignore[return-value]
 
 
-def version_of(kind: Kind, row: Row) -> int:
+def version_of(kind: AnyKind, row: Row) -> int:
     """Return the version of a row; 1 for kinds that are only inserted."""
     return int(row[kind.key]) if kind.versioned else 1  # type: ignore[arg-type]
 

@@ -11,7 +11,7 @@ from outlast.core.commit import Commit, Instant, Mapping, Put
 from outlast.core.durations import GROUP_PATIENCE, MINUTE
 from outlast.core.machine import LeaseStatus
 from outlast.core.quarantine import RunGroup, group_of
-from outlast.core.rows import RUN, SLOT, STORE, WORKER, Run, Slot, Worker, is_over
+from outlast.core.rows import RUN, SLOT, STORE, WORKER, Run, Slot, is_over
 from outlast.core.run_transition import SlotChange, hand_over
 from outlast.core.verbs import claim, moved, requeue
 from outlast.errors import Conflict, InvalidInput, Stale, StoreError
@@ -22,7 +22,7 @@ QUEUED_LOOK = 1_000  # number of the oldest queued runs whose limits a worker re
 
 async def slots_of(store: Store, tenant: str) -> tuple[Slot, ...]:
     """Return the slot rows of one limit ('*': the global one); () if there is no limit."""
-    return tuple(row for row in await store.rows(SLOT, (tenant,)) if isinstance(row, Slot))
+    return await store.rows(SLOT, (tenant,))
 
 
 async def limits_of(store: Store, tenant: str) -> tuple[tuple[Slot, ...], ...]:
@@ -59,7 +59,7 @@ async def _oldest(store: Store, tenant: str, taken: set[tuple[str, str]], n: int
     """Return the oldest run queued for a limit that is not `taken` and whose lane a worker serves."""
     if not (queued := await store.queued(tenant, n)):
         return None
-    workers = [row for row in await store.rows(WORKER, (STORE,)) if isinstance(row, Worker)]
+    workers = await store.rows(WORKER, (STORE,))
     lanes = {lane for row in workers if row.status is LeaseStatus.ALIVE for lane in row.lanes.split()}
     while True:
         heir = next((r for r in queued if (r.tenant, r.run) not in taken and r.lane in lanes), None)
@@ -130,7 +130,7 @@ async def repair(store: Store, tenants: Sequence[str]) -> int:
         for slot in await slots_of(store, tenant):
             if slot.holder:
                 row = await store.load(RUN, (slot.holder_tenant, slot.holder))
-                if isinstance(row, Run) and not is_over(row) and (row.queue or _names(row, slot)):
+                if row is not None and not is_over(row) and (row.queue or _names(row, slot)):
                     continue  # a slot handed over while the run took another one is spare, and is handed on
             (change,) = await heirs(store, [slot])
             if change.heir is None and not slot.holder:

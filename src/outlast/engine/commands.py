@@ -12,7 +12,20 @@ from outlast.core.keys import check_name
 from outlast.core.limits import MESSAGE_BYTES_MAX, TEXT_CHARS_MAX
 from outlast.core.machine import CHOICES, OVERLAY_ONLY, Choice, EffectStatus, Reason
 from outlast.core.route import ANSWERED_BY_CONTINUE, meant
-from outlast.core.rows import APPROVAL, EFFECT, RUN, TOKEN, Approval, Effect, Key, Kind, Run, Token, is_over, version_of
+from outlast.core.rows import (
+    APPROVAL,
+    EFFECT,
+    RUN,
+    TOKEN,
+    AnyKind,
+    Approval,
+    Effect,
+    Key,
+    Run,
+    Token,
+    is_over,
+    version_of,
+)
 from outlast.core.run_columns import Attention, attention_of
 from outlast.core.verbs import start as start_verb
 from outlast.engine.admission import limits_of
@@ -88,7 +101,7 @@ def _start_key(workflow: Workflow[Any], key: str) -> str:
 
 async def _started_before(store: Store, token: Token, workflow: Workflow[Any]) -> StartedRun:
     before = await store.load(TOKEN, (token.tenant, "", token.key))
-    if not isinstance(before, Token):
+    if before is None:
         raise Conflict(
             f"run {token.target} exists already", "another workflow or key started it", "choose another run id"
         )
@@ -104,7 +117,7 @@ async def _started_before(store: Store, token: Token, workflow: Workflow[Any]) -
 async def find_run(store: Store, tenant: str, run: str) -> Run:
     """Return the run row. Raises NotFound."""
     row = await store.load(RUN, (tenant, run))
-    if not isinstance(row, Run):
+    if row is None:
         raise no_run(tenant, run)
     return row
 
@@ -129,7 +142,7 @@ def busy(run: str) -> Conflict:
     return Conflict(f"run {run} changed too often", "other commands were faster each time", "try again")
 
 
-def moved(kind: Kind, key: Key, version: int) -> Conflict:
+def moved(kind: AnyKind, key: Key, version: int) -> Conflict:
     """Return the error for a row that has changed since the caller saw it."""
     what = f"{kind.name} {key[-1]}"
     return Conflict(
@@ -253,17 +266,16 @@ async def withdraw_late(store: Store, tenant: str, run: str) -> None:
             continue
 
 
-async def approvals_of(store: Store, tenant: str, run: str) -> list[Approval]:
+async def approvals_of(store: Store, tenant: str, run: str) -> tuple[Approval, ...]:
     """Return all approvals of a run."""
-    return [row for row in await store.rows(APPROVAL, (tenant, run)) if isinstance(row, Approval)]
+    return await store.rows(APPROVAL, (tenant, run))
 
 
 async def find_approval(store: Store, tenant: str, approval: str) -> Approval:
     """Return the approval row. Raises NotFound."""
     page = await store.page(APPROVAL, tenant, {"id": approval}, limit=1)
-    for row in page.rows:
-        if isinstance(row, Approval):
-            return row
+    if page.rows:
+        return page.rows[0]
     raise NotFound(
         f"no approval {approval}", f"tenant {tenant} has none of this id", "list them with: outlast approvals ls"
     )
@@ -373,7 +385,7 @@ async def _answer_undo(
         raise InvalidInput("an undo by hand needs a reason", "it appears in the run's history", "say what was done")
     (entry,) = entries  # only one, because undo stops at the first failure
     undo = await store.load(EFFECT, (run.tenant, run.run, entry.visit, entry.key))
-    assert isinstance(undo, Effect), "the undo was written before the person was called"
+    assert undo is not None, "the undo was written before the person was called"
     failed = undo.status is EffectStatus.UNCERTAIN or compensation.is_refused(undo)
     original = await _undone_by(store, undo)
     if not failed or original.status is not EffectStatus.DONE:
@@ -395,7 +407,7 @@ async def _undone_by(store: Store, undo: Effect) -> Effect:
     visit, _, key = undo.undoes.partition(":")
     for owner in (undo.run, ""):  # '' for an effect shared by the tenant
         row = await store.load(EFFECT, (undo.tenant, owner, int(visit), key))
-        if isinstance(row, Effect) and row.by_run in ("", undo.run):
+        if row is not None and row.by_run in ("", undo.run):
             return row
     raise NotFound(f"{undo.key} undoes {key}, which is gone", "", f"outlast runs effects {undo.run}")
 
@@ -464,7 +476,7 @@ async def _refused(store: Store, run: Run, entries: list[Attention]) -> list[Eff
     # effects shared by the tenant, made by any run
     owners += [("", 0, key) for visit, key in sorted(keys) if visit == 0]
     rows = [await store.load(EFFECT, (run.tenant, *name)) for name in owners]
-    refused = [row for row in rows if isinstance(row, Effect) and row.status is EffectStatus.REFUSED]
+    refused = [row for row in rows if row is not None and row.status is EffectStatus.REFUSED]
     answered = next((e for e in refused if json.loads(e.error)["code"] != EXHAUSTED), None)
     if answered is not None:
         said = json.loads(answered.error)
@@ -484,9 +496,9 @@ def _answer_to(reason: Reason, run: str) -> str:
 async def find_effect(store: Store, tenant: str, run: str, key: str, *, visit: int | None = None) -> Effect:
     """Return the effect of this key: of this visit, else the open one, else the latest. Raises NotFound."""
     await find_run(store, tenant, run)
-    rows = [e for e in await store.rows(EFFECT, (tenant, run)) if isinstance(e, Effect) and e.key == key]
+    rows = [e for e in await store.rows(EFFECT, (tenant, run)) if e.key == key]
     shared = await store.load(EFFECT, (tenant, "", 0, key))
-    if isinstance(shared, Effect) and shared.by_run == run:
+    if shared is not None and shared.by_run == run:
         rows.append(shared)
     rows = [e for e in rows if visit in (None, e.visit)]
     if not rows:

@@ -7,7 +7,7 @@ They are pure; `outlast check` uses them too (RUN-8).
 
 import json
 import traceback
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
@@ -257,7 +257,7 @@ async def wake_stranded(store: Store, lanes: Collection[str]) -> None:
         while more:
             page = await store.page(RUN, tenant, {"lane": lane}, cursor=cursor, limit=PAGE)
             for row in page.rows:
-                if isinstance(row, Run) and any(a.reason is Reason.STRANDED_VERSION for a in attention_of(row)):
+                if any(a.reason is Reason.STRANDED_VERSION for a in attention_of(row)):
                     await _wake(store, row)
             cursor = page.cursor
             more = bool(cursor)
@@ -296,19 +296,18 @@ class UnservedVersions:
         self._looks += 1
         if not self._known:
             return
-        rows = [row for row in await self._store.rows(WORKER, (STORE,)) if isinstance(row, Worker)]
+        rows = await self._store.rows(WORKER, (STORE,))
         quiet = [lane for lane in sorted(self._known) if now >= self._unserved_from(lane, rows)]
         self.lanes = tuple([lane for lane in quiet if await self._store.next_due((lane,)) is not None])
 
     async def _read_lanes(self) -> None:
         """Add the lanes of all published topologies."""
         for row in await self._store.rows(TOPOLOGY, (STORE,)):
-            assert isinstance(row, Topology)
             name = row.lane.rpartition("@")[0]
             if name in self._names and row.lane not in self._served and version_in(row.lane):
                 self._known.add(row.lane)
 
-    def _unserved_from(self, lane: str, workers: list[Worker]) -> int:
+    def _unserved_from(self, lane: str, workers: Sequence[Worker]) -> int:
         """Return the real time from which a lane counts as unserved."""
         last = self._since
         for row in workers:
@@ -328,9 +327,9 @@ async def publish(store: Store, workflows: Iterable[Workflow[Any]]) -> None:
         body = topology_of(workflow)
         name = digest_of(body)
         there = await store.load(TOPOLOGY, (STORE, workflow.lane))
-        if isinstance(there, Topology) and there.digest == name:
+        if there is not None and there.digest == name:
             continue
-        before = there.version if isinstance(there, Topology) else 0
+        before = there.version if there is not None else 0
         text = json.dumps(body, sort_keys=True, ensure_ascii=False)
         puts.append(Put(TOPOLOGY, Topology(STORE, workflow.lane, before + 1, name, text, now.business), before))
     if puts:

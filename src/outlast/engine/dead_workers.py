@@ -86,7 +86,7 @@ class DeadWorkers:
 
     async def _poll(self) -> int:
         """Close expired rows and take over their runs. Returns the ms until the next lease may expire."""
-        rows = [row for row in await self._store.rows(WORKER, (STORE,)) if isinstance(row, Worker)]
+        rows = await self._store.rows(WORKER, (STORE,))
         # rows that no longer exist are dropped
         self._heard = {row.id: self._heard[row.id] for row in rows if row.id in self._heard}
         now = (await self._store.now()).real

@@ -248,7 +248,7 @@ class Heartbeat:
         for _ in range(CLOSINGS):
             try:
                 current = await self._store.load(WORKER, (STORE, self._row.id))
-                if isinstance(current, Worker) and current.status is LeaseStatus.ALIVE:
+                if current is not None and current.status is LeaseStatus.ALIVE:
                     left = len(await self._store.owned(current.id)) if died else 0
                     await self._store.commit(closed(current, left))
                 return

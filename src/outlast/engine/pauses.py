@@ -51,7 +51,7 @@ class PauseCache:
     async def refresh(self) -> None:
         """Read all pauses in effect. Raises StoreError."""
         rows = await self._store.rows(PAUSE, ())
-        self._up = {(h.tenant, h.key): h for h in rows if isinstance(h, Pause) and h.up}
+        self._up = {(h.tenant, h.key): h for h in rows if h.up}
 
     def update(self, pause: Pause) -> None:
         """Update one pause that this worker has written or read."""
@@ -65,7 +65,7 @@ class PauseCache:
         for key in keys if self._up else ():
             if (tenant, key) in self._up:
                 row = await self._store.load(PAUSE, (tenant, key))
-                if isinstance(row, Pause) and row.up:
+                if row is not None and row.up:
                     return row
                 self._up.pop((tenant, key), None)  # resumed since the last refresh
         return None
@@ -90,8 +90,8 @@ async def pause(store: Store, tenant: str, key: str, *, actor: str, reason: str)
         raise InvalidInput("a pause needs a reason", "it is shown with each run that waits", "say why")
     now = await store.now()
     found = await store.load(PAUSE, (tenant, key))
-    version = found.version if isinstance(found, Pause) else 0
-    if isinstance(found, Pause) and found.up and found.kind == OPERATOR:
+    version = found.version if found is not None else 0
+    if found is not None and found.up and found.kind == OPERATOR:
         raise Conflict(
             f"{key} is paused already", f"{found.by}: {found.reason}", f"outlast resume {key.replace('/', ' ')}"
         )
@@ -105,7 +105,7 @@ async def pause(store: Store, tenant: str, key: str, *, actor: str, reason: str)
 async def resume(store: Store, tenant: str, key: str, *, actor: str) -> int:
     """End a pause and make the runs that wait for it due. Returns how many. Raises NotFound, Conflict."""
     found = await store.load(PAUSE, (tenant, key))
-    if not isinstance(found, Pause) or not found.up:
+    if found is None or not found.up:
         raise NotFound(f"{key} is not paused", f"tenant {tenant} has no such pause", "list them: outlast pauses")
     row = found._replace(version=found.version + 1, up=0, by=actor)
     try:
@@ -120,7 +120,7 @@ async def wake_all(store: Store, tenant: str, key: str) -> int:
     woken, cursor = 0, ""
     while True:
         page = await store.page(RUN, tenant, {}, cursor=cursor, limit=PAGE)
-        waiting = [r for r in page.rows if isinstance(r, Run) and not is_over(r) and _waits_for(r, key)]
+        waiting = [r for r in page.rows if not is_over(r) and _waits_for(r, key)]
         for i in range(0, len(waiting), WAKES_AT_ONCE):
             wakes = tuple(Wake(r.tenant, r.run) for r in waiting[i : i + WAKES_AT_ONCE])
             await store.commit(Commit(wakes, label=f"release {key}"))
@@ -199,10 +199,10 @@ class Breakers:
     async def _trip(self, tenant: str, provider: str, why: str) -> bool:
         key = key_of_provider(provider)
         found = await self._store.load(PAUSE, (tenant, key))
-        if isinstance(found, Pause) and found.up:
+        if found is not None and found.up:
             self._cache.update(found)
             return False
-        version = found.version if isinstance(found, Pause) else 0
+        version = found.version if found is not None else 0
         now = await self._store.now()
         again_at = now.real + self._pause(1)
         row = Pause(tenant, key, version + 1, 1, BY_THE_ENGINE, why, now.business, BREAKER, again_at, 1)

@@ -15,7 +15,7 @@ from outlast.core.commit import Commit, Put
 from outlast.core.durations import INLINE_WAIT_MAX, SECOND
 from outlast.core.machine import LeaseStatus
 from outlast.core.rate_limit import BookedCalls, RateLimitState, book_calls, limit_row, rate_limit_of
-from outlast.core.rows import META, STORE, WORKER, Meta, Worker
+from outlast.core.rows import META, STORE, WORKER
 from outlast.core.run_columns import WaitingFor
 from outlast.engine.lease import Lease
 from outlast.errors import Stale, StoreError
@@ -118,7 +118,7 @@ class RateLimiter:
         """Try one change of the row; None if another worker was first. Raises StoreError."""
         row = await self._store.load(META, limit_row(name))
         limit_state, now, worker = rate_limit_of(row), (await self._store.now()).real, self._lease.worker
-        version = row.version if isinstance(row, Meta) else 0
+        version = row.version if row is not None else 0
 
         def entry(living: set[str] | None = None) -> BookedCalls:
             return book_calls(
@@ -159,7 +159,7 @@ class RateLimiter:
 
     async def _living(self) -> set[str]:
         rows = await self._store.rows(WORKER, (STORE,))
-        return {row.id for row in rows if isinstance(row, Worker) and row.status is LeaseStatus.ALIVE}
+        return {row.id for row in rows if row.status is LeaseStatus.ALIVE}
 
     async def _let_in(self, line: _LimitQueue, entered: BookedCalls) -> None:
         """Start the entered calls, each at its time. If a call no longer waits, its slot is free again."""

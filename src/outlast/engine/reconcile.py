@@ -92,10 +92,9 @@ async def late_answers(execution: NodeExecution, effect: Effect) -> tuple[LateAn
 
 async def evidence_of(execution: NodeExecution, effect: Effect) -> tuple[Evidence, ...]:
     """Read the evidence of an effect. It may have come after this holder read its rows."""
-    rows = await execution.session.store.rows(
+    return await execution.session.store.rows(
         EVIDENCE, (effect.tenant, effect.by_run or effect.run, effect.visit, effect.key)
     )
-    return tuple(row for row in rows if isinstance(row, Evidence))
 
 
 def _late_answer(row: Evidence) -> LateAnswer:

@@ -104,7 +104,7 @@ class ResultBuffer:
         await self._ledger.entered()  # so that results of earlier visits in this chain can be read
         if unknown := [each.key for each in chunk if each.key not in self._stands]:
             found = await store.load_many(RESULT, [(run.tenant, run.run, key) for key in unknown])
-            rows_there = [row for row in found if isinstance(row, Result)]
+            rows_there = [row for row in found if row is not None]
             self._stands |= {r.key: StoredVersion(r.version, r.ordinal, _stamp(r.kind, r.data)) for r in rows_there}
         if self._rows < 0:
             (self._rows,) = await store.count(RESULT, [(run.tenant, run.run)])

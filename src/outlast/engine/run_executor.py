@@ -18,7 +18,7 @@ from outlast.core.machine import OVERLAY_ONLY, Choice, EffectStatus, Reason, Run
 from outlast.core.quarantine import is_poisoned
 from outlast.core.recovery import contradiction
 from outlast.core.route import ENGINE, Answer, EndCancelled, EndFailed, Rest, Undo, WalkOn, route
-from outlast.core.rows import EVENT, Event
+from outlast.core.rows import EVENT
 from outlast.core.run_columns import Armed, Attention, WaitingFor, stale_timer
 from outlast.core.run_transition import LogEntry, SlotChange, admit, queue
 from outlast.core.verbs import advance, hand_back, park
@@ -255,7 +255,7 @@ class RunExecutor:
             return self._flag_for(Reason.POISONED, detail)
         if self._taken_over:
             newest = await session.store.load(EVENT, (run.tenant, run.run, run.seq))
-            if wrong := contradiction(run, session.last, newest if isinstance(newest, Event) else None):
+            if wrong := contradiction(run, session.last, newest):
                 return self._flag_for(Reason.CONTRADICTION, wrong)
             self._taken_over = False
         pause = await self._services.pause_for(run.tenant, (f"workflow/{run.workflow}", TENANT))

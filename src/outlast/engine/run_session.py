@@ -57,7 +57,7 @@ async def notify_waiting(store: Store, effect: Effect) -> None:
     try:
         while True:
             page = await store.page(USAGE, effect.tenant, {"key": effect.key}, cursor=cursor, limit=USERS_PER_READ)
-            runs = [row.run for row in page.rows if isinstance(row, Usage) and row.run != effect.by_run]
+            runs = [row.run for row in page.rows if row.run != effect.by_run]
             await asyncio.gather(*(_notify_waiting(store, effect, run) for run in runs))
             cursor = page.cursor
             if not cursor:
@@ -68,7 +68,7 @@ async def notify_waiting(store: Store, effect: Effect) -> None:
 
 async def _notify_waiting(store: Store, effect: Effect, run: str) -> None:
     row = await store.load(RUN, (effect.tenant, run))
-    if not isinstance(row, Run) or is_over(row):
+    if row is None or is_over(row):
         return
     if not row.owner and not any(w.kind == "effect" and w.what.endswith(f" {effect.key}") for w in waiting_of(row)):
         return  # the run used the effect before
@@ -390,7 +390,7 @@ class RunSession:
         """Record that an attempt was not sent, if its intent has landed and no other attempt was made."""
         try:
             row = await self.store.load(EFFECT, key_of(EFFECT, effect))
-            if isinstance(row, Effect) and (row.epoch, row.attempts) == (effect.epoch, effect.attempts):
+            if row is not None and (row.epoch, row.attempts) == (effect.epoch, effect.attempts):
                 await self.store.commit(effect_verbs.record_unsent(effect, error, self.now))
         except StoreError:
             pass  # the same
@@ -456,8 +456,7 @@ class RunSession:
     async def new_messages(self) -> tuple[Message, ...]:
         """Read the messages after those of this execution. They do not become part of it."""
         from_ = (self.run.tenant, self.run.run)
-        rows = await self.store.rows(MESSAGE, from_, after=(*from_, self.inbox_read))
-        return tuple(row for row in rows if isinstance(row, Message))
+        return await self.store.rows(MESSAGE, from_, after=(*from_, self.inbox_read))
 
     def also_read(self, messages: tuple[Message, ...]) -> None:
         """Count messages as read that concern no wait of this execution (S-1)."""

@@ -55,7 +55,7 @@ async def joined(store: Store, run: tuple[str, str], snapshot: bytes) -> Snapsho
     """Return the state of a snapshot. Raises Corrupt, StoreError."""
     names = chunks_in(snapshot)
     rows = await store.load_many(STATE_CHUNK, [(*run, name) for name in names]) if names else ()
-    values = {row.hash: unpack(row.packed, row.body, row.hash) for row in rows if isinstance(row, StateChunk)}
+    values = {row.hash: unpack(row.packed, row.body, row.hash) for row in rows if row is not None}
     return decode(snapshot, values)
 
 
@@ -101,5 +101,5 @@ async def values_of(store: Store, rows: RunRows, history: Sequence[Event] = ()) 
     while page := await store.rows(
         STATE_CHUNK, run, after=key_of(STATE_CHUNK, found[-1]) if found else (), limit=VALUES_AT_ONCE
     ):
-        found += [row for row in page if isinstance(row, StateChunk)]
+        found += page
     return tuple(found)

@@ -9,7 +9,7 @@ from outlast.core.durations import DAY, FORGET_EVERY
 from outlast.core.generation import GENERATION, Generation, generation_of
 from outlast.core.machine import LeaseStatus, lease_target
 from outlast.core.recovery import EFFECTS_PER_RESTORE_MAX, may_have_changed, restore_run
-from outlast.core.rows import META, RUN, STORE, WORKER, WRITER, Effect, Key, Meta, Row, Run, Worker, Writer, is_over
+from outlast.core.rows import META, RUN, STORE, WORKER, WRITER, Effect, Key, Meta, Run, is_over
 from outlast.engine.lease import closed
 from outlast.errors import Corrupt, Ended, Stale
 from outlast.store.port import RunRows, Store
@@ -58,7 +58,6 @@ async def recover(store: Store, *, new_id: str, actor: str) -> Recovered:
 async def _close_workers(store: Store) -> int:
     n = 0
     for row in await store.rows(WORKER, (STORE,)):
-        assert isinstance(row, Worker)
         while row.status is LeaseStatus.ALIVE:
             try:
                 await store.commit(closed(row))
@@ -66,7 +65,7 @@ async def _close_workers(store: Store) -> int:
                 break
             except Stale:  # a process from before the restore still renews it
                 fresh = await store.load(WORKER, (STORE, row.id))
-                assert isinstance(fresh, Worker)
+                assert fresh is not None
                 row = fresh
     return n
 
@@ -74,7 +73,6 @@ async def _close_workers(store: Store) -> int:
 async def _close_writers(store: Store) -> int:
     n = 0
     for row in await store.rows(WRITER, (STORE,)):
-        assert isinstance(row, Writer)
         if row.status is not LeaseStatus.ALIVE or row.id == store.writer:
             continue
         after = row._replace(version=row.version + 1, status=lease_target("close_lease", row.status))
@@ -91,7 +89,6 @@ async def _mark_runs(store: Store, generation: int, actor: str) -> tuple[int, in
     after: Key = ()
     while page := await store.rows(RUN, (), after=after, limit=PAGE):
         for row in page:
-            assert isinstance(row, Run)
             if not is_over(row) and row.restored < generation:
                 effects += await _mark_run(store, row, generation, actor)
                 runs += 1
@@ -151,11 +148,11 @@ class DailyPurge(NamedTuple):
         return Meta(*PURGED, before.version + 1 if before else 1, json.dumps(self._asdict()))
 
 
-def purge_of(row: Row | None) -> DailyPurge | None:
+def purge_of(row: Meta | None) -> DailyPurge | None:
     """Return the purge in a meta row, or None before the first one. Raises Corrupt."""
     if row is None:
         return None
-    assert isinstance(row, Meta)
+    assert row is not None
     try:
         value = json.loads(row.value)
         return DailyPurge(int(value["at"]), str(value["by"]), int(value["runs"]))
@@ -210,7 +207,6 @@ class Retention:
         The first purge of a store runs a day after a worker has opened it, so that an operator can change the setting.
         """
         row, now = await self._store.load(META, PURGED), await self._store.now()
-        assert row is None or isinstance(row, Meta)
         last = purge_of(row)
         if last is None:
             await self._write(DailyPurge(now.real, "", 0), None)

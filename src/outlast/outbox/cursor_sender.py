@@ -88,8 +88,7 @@ class CursorSender:
         while True:
             known = self._stored.upto  # later events, learned from a write, are read in the next round
             place = (tenant, run, self._seq)
-            events = [e for e in await store.rows(EVENT, place[:2], after=place, limit=EVENTS_AT_ONCE)
-                      if isinstance(e, Event)]  # fmt: skip
+            events = await store.rows(EVENT, place[:2], after=place, limit=EVENTS_AT_ONCE)
             for event in events:
                 if not deliveries.wants_type(self._subscription(), event.type):
                     self._seq = event.seq
@@ -97,7 +96,7 @@ class CursorSender:
                 if self._stopping():
                     return 0, ()
                 attempt = await self._send(event, self._last)
-                mine = before if isinstance(before, Delivery) and before.seq == event.seq else None
+                mine = before if before is not None and before.seq == event.seq else None
                 at, put = await self._settle(event, mine, attempt)
                 if at is not None:
                     return at, put
@@ -157,7 +156,7 @@ class CursorSender:
         """Send each requested redelivery once. Return when the next attempt is due, None if none is left."""
         asked = [
             row for row in await self._tools.store.rows(DELIVERY, self._key)
-            if isinstance(row, Delivery) and row.status is DeliveryStatus.OWED and row.seq <= self._seq
+            if row.status is DeliveryStatus.OWED and row.seq <= self._seq
         ]  # fmt: skip
         later: list[int] = []
         for before in asked:
@@ -166,7 +165,7 @@ class CursorSender:
                 later.append(before.due_at)
                 continue
             event = await self._tools.store.load(EVENT, (*self._key[:2], before.seq))
-            if not isinstance(event, Event):
+            if event is None:
                 raise CursorLost  # the run was purged, its cursor too
             attempt = await self._send(event, await self._previous(event))
             at, put = await self._settle(event, before, attempt)
@@ -183,7 +182,7 @@ class CursorSender:
         """Return the number of the previous event that this subscription was sent; 0 if there was none."""
         seqs = range(event.seq - 1, max(0, event.seq - 1 - BACK_MAX), -1)
         for row in await self._tools.store.load_many(EVENT, [(*self._key[:2], seq) for seq in seqs]):
-            if isinstance(row, Event) and deliveries.wants_type(self._subscription(), row.type):
+            if row is not None and deliveries.wants_type(self._subscription(), row.type):
                 return row.seq if row.at >= self._subscription().since else 0
         return 0
 
@@ -233,7 +232,7 @@ class CursorSender:
                 await self._tools.store.commit(Commit((*more, Put(CURSOR, after, base.version)), label=label))
             except Stale:
                 row = await self._tools.store.load(CURSOR, self._key)
-                if not isinstance(row, Cursor) or (row.owner, row.epoch) != (base.owner, base.epoch):
+                if row is None or (row.owner, row.epoch) != (base.owner, base.epoch):
                     raise CursorLost from None
                 self._stored = row  # more events are owed by now
                 continue

@@ -81,7 +81,7 @@ class SubscriptionSender:
         """Claim as many cursors as there is capacity. Return ms until the next round; None if inactive."""
         store = self._tools.store
         row = await store.load(SUBSCRIPTION, (self._row.tenant, self._row.subscription))
-        assert isinstance(row, Subscription), "a subscription is marked as removed, never deleted"
+        assert row is not None, "a subscription is marked as removed, never deleted"
         self._row = row  # running senders use the new row, too
         if not deliveries.is_active(row):
             return None

@@ -22,7 +22,7 @@ from outlast.core.deliveries import (
 from outlast.core.durations import SECOND
 from outlast.core.limits import HEADER_CHARS_MAX, HEADERS_MAX, SUBSCRIPTIONS_MAX
 from outlast.core.machine import SubscriptionStatus, can
-from outlast.core.rows import META, SUBSCRIPTION, Row, Subscription, version_of
+from outlast.core.rows import META, SUBSCRIPTION, Meta, Subscription, version_of
 from outlast.errors import Conflict, InvalidInput, LimitExceeded, NotFound, Stale
 from outlast.store.port import Store
 from outlast.telemetry.redact import KNOWN_CHARS_MIN, redact
@@ -36,13 +36,13 @@ REMOVED = SubscriptionStatus.REMOVED
 async def of_tenant(store: Store, tenant: str) -> tuple[Subscription, ...]:
     """Return every subscription of a tenant that is not removed, ordered by id."""
     rows = await store.rows(SUBSCRIPTION, (tenant,))
-    return tuple(row for row in rows if isinstance(row, Subscription) and row.status is not REMOVED)
+    return tuple(row for row in rows if row.status is not REMOVED)
 
 
 async def get(store: Store, tenant: str, subscription: str) -> Subscription:
     """Return one subscription that is not removed. Raises NotFound."""
     row = await store.load(SUBSCRIPTION, (tenant, subscription))
-    if not isinstance(row, Subscription) or row.status is REMOVED:
+    if row is None or row.status is REMOVED:
         raise NotFound(
             f"no webhook {subscription}",
             f"tenant {tenant} has no webhook with this id",
@@ -95,7 +95,7 @@ async def change(
         if not can(verb, row.status):
             raise Conflict(f"webhook {subscription} is {row.status.value}, so it is not possible to {verb} it", row.why)
         after = move(row, await store.now())
-        subscribed_tenants: Row | None
+        subscribed_tenants: Meta | None
         if deliveries.is_active(after):
             subscribed_tenants = await _note_events_of(store, tenant)
             rest: tuple[Put, ...] = ()
@@ -113,7 +113,7 @@ async def change(
     raise Conflict("the webhooks keep changing", fix="try again")
 
 
-async def _note_events_of(store: Store, tenant: str) -> Row:
+async def _note_events_of(store: Store, tenant: str) -> Meta:
     """Make the store record the tenant's events from now on. Return the row of OUTLETS."""
     for _ in range(TRIES):
         row = await store.load(META, SUBSCRIBED_TENANTS)
@@ -129,7 +129,7 @@ async def _note_events_of(store: Store, tenant: str) -> Row:
     raise Conflict("the webhooks keep changing", fix="try again")
 
 
-async def _without(store: Store, tenant: str, subscription: str, subscribed_tenants: Row | None) -> tuple[Put, ...]:
+async def _without(store: Store, tenant: str, subscription: str, subscribed_tenants: Meta | None) -> tuple[Put, ...]:
     """Return the write that removes the tenant from OUTLETS, if this was its last active subscription."""
     others = [row for row in await of_tenant(store, tenant) if row.subscription != subscription]
     if tenant not in tenants_of(subscribed_tenants) or any(deliveries.is_active(row) for row in others):
@@ -138,7 +138,7 @@ async def _without(store: Store, tenant: str, subscription: str, subscribed_tena
     return (Put(META, after, after.version - 1),)
 
 
-def _as_read(row: Row | None) -> Expect:
+def _as_read(row: Meta | None) -> Expect:
     return Expect(META, SUBSCRIBED_TENANTS, 0 if row is None else version_of(META, row))
 
 

@@ -20,7 +20,6 @@ from outlast.core.rows import (
     SUBSCRIPTION,
     UNPUBLISHED,
     Cursor,
-    Event,
     Key,
     Run,
     Subscription,
@@ -37,7 +36,7 @@ Owed = set[str]
 
 async def assign_unpublished(store: Store, tenant: str) -> tuple[int, Owed]:
     """Process one batch of a tenant's unpublished events; return their number and the subscriptions that owe more."""
-    marks = [row for row in await store.rows(UNPUBLISHED, (tenant,), limit=AT_ONCE) if isinstance(row, Unpublished)]
+    marks = await store.rows(UNPUBLISHED, (tenant,), limit=AT_ONCE)
     if not marks:
         return 0, set()
     active = [row for row in await subscriptions.of_tenant(store, tenant) if deliveries.is_active(row)]
@@ -84,10 +83,10 @@ async def _owe(
     for run, of_run in wanted.items():
         for each, upto in of_run:
             row = runs.get(run)
-            if run in runs and (not isinstance(row, Run) or not deliveries.wants_workflow(each, row.workflow)):
+            if run in runs and (row is None or not deliveries.wants_workflow(each, row.workflow)):
                 continue  # the run was purged, or has another workflow
             cursor = cursors[tenant, run, each.subscription]
-            put = await _put(store, each, cursor if isinstance(cursor, Cursor) else None, row, upto, now)
+            put = await _put(store, each, cursor, row, upto, now)
             if put is not None:
                 puts[run].append(put)
                 owed.add(each.subscription)
@@ -95,13 +94,13 @@ async def _owe(
 
 
 async def _put(
-    store: Store, each: Subscription, cursor: Cursor | None, run: object, upto: int, now: Instant
+    store: Store, each: Subscription, cursor: Cursor | None, run: Run | None, upto: int, now: Instant
 ) -> Put | None:
     """Return the cursor that owes the wanted events; None if it already does."""
     if cursor is not None:
         after = deliveries.owe(cursor, upto, now)
         return None if after is None else Put(CURSOR, after, cursor.version)
-    assert isinstance(run, Run)
+    assert run is not None
     start = await _start(store, run, each.since)
     return Put(CURSOR, deliveries.open_cursor(each, run.run, start, upto, now), 0) if start < upto else None
 
@@ -114,7 +113,7 @@ async def _start(store: Store, run: Run, since: int) -> int:
     while low < high:
         middle = (low + high + 1) // 2
         event = await store.load(EVENT, (run.tenant, run.run, middle))
-        if isinstance(event, Event) and event.at < since:
+        if event is not None and event.at < since:
             low = middle
         else:
             high = middle - 1
@@ -146,7 +145,7 @@ async def backfill(store: Store, row: Subscription) -> bool:
     Return True if the subscription owes more.
     """
     after = (row.tenant, row.swept) if row.swept else ()
-    runs = [r for r in await store.rows(RUN, (row.tenant,), after=after, limit=AT_ONCE) if isinstance(r, Run)]
+    runs = await store.rows(RUN, (row.tenant,), after=after, limit=AT_ONCE)
     wanted = {run.run: [(row, run.seq)] for run in runs if deliveries.wants_workflow(row, run.workflow)}
     puts, owed = await _owe(store, row.tenant, wanted)
     writes = [put for of_run in puts.values() for put in of_run]

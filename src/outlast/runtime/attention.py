@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 
 from outlast.core.machine import CHOICES, Choice, Reason
 from outlast.core.route import meant
-from outlast.core.rows import EVENT, PAUSE, RUN, SLOT, STORE, WORKER, Event, Pause, Run, Slot, Worker
+from outlast.core.rows import EVENT, PAUSE, RUN, SLOT, STORE, WORKER, Run
 from outlast.core.run_columns import attention_of, waiting_of
 from outlast.engine.commands import no_run
 from outlast.errors import Conflict, OutlastError
@@ -35,7 +35,7 @@ async def flagged(
     """Return the flagged runs of one page of runs, newest first, and the next cursor."""
     where: dict[str, str | int] = {"workflow": workflow} if workflow else {}
     page = await store.page(RUN, tenant, where, cursor=cursor, limit=limit)
-    rows = [r for r in page.rows if isinstance(r, Run) and r.attention]
+    rows = [r for r in page.rows if r.attention]
     return tuple(r for r in rows if reason is None or any(a.reason is reason for a in attention_of(r))), page.cursor
 
 
@@ -95,8 +95,7 @@ async def held_up(store: Store, tenant: str) -> dict[str, int]:
     while True:
         page = await store.page(RUN, tenant, {}, cursor=cursor, limit=PAGE)
         for row in page.rows:
-            if isinstance(row, Run):
-                counts.update({w.what.partition(":")[0] for w in waiting_of(row) if w.kind == "pause"})
+            counts.update({w.what.partition(":")[0] for w in waiting_of(row) if w.kind == "pause"})
         cursor = page.cursor
         if not cursor:
             return dict(counts)
@@ -113,15 +112,15 @@ async def read_run_facts(store: Store, tenant: str, run: str) -> RunFacts:
     return RunFacts(
         run=rows.run,
         now=rows.now,
-        events=tuple(e for e in events if isinstance(e, Event) and e.seq <= rows.run.seq),
+        events=tuple(e for e in events if e.seq <= rows.run.seq),
         effects=(*rows.effects, *(e for e in rows.shared if e.by_run == run)),
         used=tuple(e for e in rows.shared if e.by_run != run),
         waits=rows.waits,
         approvals=rows.approvals,
         messages=rows.messages,
-        workers=tuple(w for w in await store.rows(WORKER, (STORE,)) if isinstance(w, Worker)),
-        pauses=tuple(h for h in await store.rows(PAUSE, (tenant,)) if isinstance(h, Pause) and h.up),
-        slots=tuple(s for s in slots if isinstance(s, Slot)),
+        workers=await store.rows(WORKER, (STORE,)),
+        pauses=tuple(h for h in await store.rows(PAUSE, (tenant,)) if h.up),
+        slots=slots,
         evidence=rows.evidence,
         clock_step=await clock_step(store),
     )

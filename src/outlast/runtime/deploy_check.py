@@ -215,13 +215,13 @@ async def check(store: Store, workflows: Sequence[Workflow[Any]]) -> DeployRepor
     """Check every unfinished run of all tenants against this code. Raises StoreError, DefinitionError."""
     lanes = {workflow.lane: workflow for workflow in workflows}
     names = {workflow.name for workflow in workflows}
-    before = {row.lane: row for row in await store.rows(TOPOLOGY, (STORE,)) if isinstance(row, Topology)}
+    before = {row.lane: row for row in await store.rows(TOPOLOGY, (STORE,))}
     verdicts: list[StrandedRun] = []
     elsewhere: Counter[str] = Counter()
     looked_at = 0
     after: tuple[str | int, ...] = ()
     while True:
-        page = [row for row in await store.rows(RUN, (), after=after, limit=PAGE) if isinstance(row, Run)]
+        page = await store.rows(RUN, (), after=after, limit=PAGE)
         mine = [run for run in page if not is_over(run) and run.workflow in names]
         elsewhere.update(run.lane for run in page if not is_over(run) and run.workflow not in names)
         looked_at += len(mine)

@@ -33,24 +33,22 @@ async def page(
 ) -> tuple[tuple[Effect, ...], str]:
     """Return effects by first intent, newest first, and the cursor of the next page ('' at the end)."""
     if run:
-        rows = [e for e in await store.rows(EFFECT, (tenant, run)) if isinstance(e, Effect)]
-        rows = [e for e in rows if activity in ("", e.activity) and status in (None, e.status)]
+        of_run = await store.rows(EFFECT, (tenant, run))
+        rows = [e for e in of_run if activity in ("", e.activity) and status in (None, e.status)]
         rows.sort(key=lambda e: (e.first_at, e.ordinal), reverse=True)
         return tuple(e for e in rows if e.first_at >= since_real)[:limit], ""
     where: dict[str, str | int] = {"activity": activity} if activity else {}
     if status is not None:
         where["status"] = status.value
     found = await store.page(EFFECT, tenant, where, cursor=cursor, limit=limit)
-    effects = [e for e in found.rows if isinstance(e, Effect)]
-    recent = tuple(e for e in effects if e.first_at >= since_real)
-    at_the_end = len(recent) < len(effects) or not found.cursor
-    return recent, "" if at_the_end else cursor_of(EFFECT, effects[-1])
+    recent = tuple(e for e in found.rows if e.first_at >= since_real)
+    at_the_end = len(recent) < len(found.rows) or not found.cursor
+    return recent, "" if at_the_end else cursor_of(EFFECT, found.rows[-1])
 
 
 async def evidence_of(store: Store, effect: Effect) -> tuple[Evidence, ...]:
     """Return the late answers that replaced workers received for an effect."""
-    rows = await store.rows(EVIDENCE, (effect.tenant, effect.by_run or effect.run, effect.visit, effect.key))
-    return tuple(r for r in rows if isinstance(r, Evidence))
+    return await store.rows(EVIDENCE, (effect.tenant, effect.by_run or effect.run, effect.visit, effect.key))
 
 
 async def uncertain_evidence(store: Store, runs: Iterable[Run]) -> dict[EffectName, EffectEvidence]:
@@ -70,6 +68,6 @@ async def _named(store: Store, run: Run, visit: int, key: str) -> Effect | None:
     """Return the run's own effect, or the tenant's if visit is 0."""
     for owner in (run.run,) if visit else (run.run, ""):
         row = await store.load(EFFECT, (run.tenant, owner, visit, key))
-        if isinstance(row, Effect):
+        if row is not None:
             return row
     return None

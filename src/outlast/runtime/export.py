@@ -26,10 +26,9 @@ from outlast.core.rows import (
     RUN,
     STATE_CHUNK,
     WAIT,
+    AnyKind,
     Event,
-    Kind,
     Row,
-    Run,
     StateChunk,
 )
 from outlast.core.snapshot_codec import MARK, decode, unpack
@@ -98,7 +97,7 @@ def _redacted_text(text: str) -> str:
 FORMAT: Final = "outlast.export"
 VERSION: Final = 1
 VALUES: Final = "values"
-SECTIONS: Final[dict[str, Kind]] = {
+SECTIONS: Final[dict[str, AnyKind]] = {
     "run": RUN,
     "events": EVENT,
     "effects": EFFECT,
@@ -227,8 +226,8 @@ def _verified(document: dict[str, Any]) -> VerifiedExport:
     if not found and _seal(document) != document.get("seal"):
         found.append(Finding("seal", "document", (str(document.get("exported_at")),), "rows were added or removed"))
     (run,) = parts["run"] if len(parts["run"]) == 1 else (None,)
-    last = next((e for e in reversed(parts["events"]) if isinstance(e, Event) and e.snapshot is not None), None)
-    if not isinstance(run, Run) or last is None:
+    last = next((e for e in reversed(parts["events"]) if e.snapshot is not None), None)
+    if run is None or last is None:
         raise InvalidInput("this export contains no run", "it needs one run and its first event", "export again")
     rows = RunRows(
         run=run,
@@ -271,7 +270,7 @@ def _not_an_export(why: str) -> InvalidInput:
     return InvalidInput("this file is not an export of a run", why, "make one with: outlast export RUN --to FILE")
 
 
-def _row(name: str, kind: Kind, n: int, written: Any) -> Any:
+def _row(name: str, kind: AnyKind, n: int, written: Any) -> Any:
     hints = get_type_hints(kind.row)
     try:
         values = {column: _value(hints[column], written[column]) for column in kind.row._fields if column in written}

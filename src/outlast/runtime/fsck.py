@@ -20,9 +20,6 @@ from outlast.core.rows import (
     UNPUBLISHED,
     USAGE,
     WORKER,
-    Cursor,
-    Delivery,
-    Effect,
     Event,
     Key,
     Result,
@@ -30,9 +27,6 @@ from outlast.core.rows import (
     Slot,
     StateChunk,
     Subscription,
-    Token,
-    Usage,
-    Worker,
 )
 from outlast.engine.snapshots import values_of
 from outlast.errors import Corrupt
@@ -167,16 +161,15 @@ class Fsck:
         return FsckReport(self._runs, self._events, self._effects, self._generation, tuple(self._found))
 
     # --- runs ------------------------------------------------------------------------------------
-    async def _page(self, after: Key) -> tuple[list[Run], Key]:
+    async def _page(self, after: Key) -> tuple[Sequence[Run], Key]:
         """Read runs in key order, and the key to continue after; an unreadable run is reported and skipped."""
         try:
             rows = await self._store.rows(RUN, (), after=after, limit=PAGE)
         except Corrupt:
             return await self._page_with_a_gap(after)
-        runs = [row for row in rows if isinstance(row, Run)]
-        return runs, runs[-1][:2] if len(runs) == PAGE else ()
+        return rows, rows[-1][:2] if len(rows) == PAGE else ()
 
-    async def _page_with_a_gap(self, after: Key) -> tuple[list[Run], Key]:
+    async def _page_with_a_gap(self, after: Key) -> tuple[Sequence[Run], Key]:
         runs: list[Run] = []
         for _ in range(PAGE):
             try:
@@ -190,7 +183,6 @@ class Fsck:
             if not rows:
                 return runs, ()
             (row,) = rows
-            assert isinstance(row, Run)
             runs.append(row)
             after = row[:2]
         return runs, after
@@ -200,7 +192,7 @@ class Fsck:
         check = "effect_row" if kind == EFFECT.name else "run_row" if kind == RUN.name else "row"
         self._report([Finding(check, kind, key, error.what)])
 
-    async def _look_at(self, page: list[Run]) -> None:
+    async def _look_at(self, page: Sequence[Run]) -> None:
         self._runs += len(page)
         self._tenants |= {run.tenant for run in page}
         if not page:
@@ -258,14 +250,14 @@ class Fsck:
         """Check deliveries of a run. Unpublished rows are read first, because they become cursors."""
         key = run[:2]
         unpublished = {row[2] for row in await self._store.rows(UNPUBLISHED, key)}
-        failed = [row for row in await self._store.rows(DELIVERY, key) if isinstance(row, Delivery)]
-        cursors = [row for row in await self._store.rows(CURSOR, key) if isinstance(row, Cursor)]
+        failed = await self._store.rows(DELIVERY, key)
+        cursors = await self._store.rows(CURSOR, key)
         own = {row.subscription: row for row in cursors}
         found = [f for row in cursors for f in _named("cursor_due", fsck_checks.cursor_due(row, None))]
         for each in self._subscriptions[run.tenant]:
             name = each.subscription
             mine = {row.seq: row for row in failed if row.subscription == name}
-            broken_deliveries = fsck_checks.event_delivered(run, history, each, own.get(name), mine, unpublished)  # type: ignore[arg-type]
+            broken_deliveries = fsck_checks.event_delivered(run, history, each, own.get(name), mine, unpublished)
             found += _named("event_delivered", broken_deliveries)
         return found
 
@@ -275,7 +267,7 @@ class Fsck:
         while page := await self._store.in_order(
             RESULT, run[:2], after=found[-1].ordinal if found else 0, limit=EVENTS
         ):
-            found += [row for row in page if isinstance(row, Result)]
+            found += page
             if len(page) < EVENTS:
                 break
         return list(_named("results_counted", fsck_history.results_counted(history, found)))
@@ -286,7 +278,7 @@ class Fsck:
         while len(found) < run.seq:
             after = (*run[:2], found[-1].seq if found else 0)
             page = await self._store.rows(EVENT, run[:2], after=after, limit=EVENTS)
-            found += [row for row in page if isinstance(row, Event)]
+            found += page
             if len(page) < EVENTS:
                 break
         self._events += len(found)
@@ -302,11 +294,10 @@ class Fsck:
         """Read the few rows that every run is compared with."""
         self._subscriptions = {}
         for each in await self._store.rows(SUBSCRIPTION, ()):
-            if isinstance(each, Subscription):
-                self._subscriptions.setdefault(each.tenant, []).append(each)
+            self._subscriptions.setdefault(each.tenant, []).append(each)
         rows = await self._store.rows(SLOT, (), limit=SLOTS_MAX)
-        self._slots = {row[:2]: row for row in rows if isinstance(row, Slot)}
-        workers = [row for row in await self._store.rows(WORKER, (STORE,)) if isinstance(row, Worker)]
+        self._slots = {row[:2]: row for row in rows}
+        workers = await self._store.rows(WORKER, (STORE,))
         self._workers = frozenset(worker.id for worker in workers)
         row = await self._store.load(META, GENERATION)
         try:
@@ -326,18 +317,16 @@ class Fsck:
             row = await self._store.load(RUN, key)
         except Corrupt:
             return None, True
-        return (row, True) if isinstance(row, Run) else (None, False)
+        return (row, True) if row is not None else (None, False)
 
     async def _slots_held(self) -> None:
         for slot in self._slots.values():
             for _ in range(AGAIN):
                 fresh = await self._store.load(SLOT, slot[:2])
-                if not isinstance(fresh, Slot):
+                if fresh is None:
                     break
                 holder = await self._store.load(RUN, (fresh.holder_tenant, fresh.holder)) if fresh.holder else None
-                found = list(
-                    _named("slot_held", fsck_checks.slot_held(fresh, holder if isinstance(holder, Run) else None))
-                )
+                found = list(_named("slot_held", fsck_checks.slot_held(fresh, holder)))
                 again = await self._store.load(SLOT, slot[:2])
                 if not found:
                     break
@@ -350,21 +339,18 @@ class Fsck:
         after: Key = ()
         while rows := await self._store.rows(USAGE, (), after=after, limit=EVENTS):
             for usage in rows:
-                assert isinstance(usage, Usage)
                 effect = await self._store.load(EFFECT, (usage.tenant, "", 0, usage.key))
-                self._report(_named("usage_of", fsck_checks.usage_of(usage, isinstance(effect, Effect))))
-            after = rows[-1][: USAGE.key]  # type: ignore[assignment]
+                self._report(_named("usage_of", fsck_checks.usage_of(usage, effect is not None)))
+            after = rows[-1][: USAGE.key]
 
     async def _made_by(self, tenant: str) -> None:
         """Check that every tenant effect has a usage row of the run that made it."""
         after: Key = ()
         while rows := await self._store.rows(EFFECT, (tenant, ""), after=after, limit=EVENTS):
             for effect in rows:
-                assert isinstance(effect, Effect)
                 usage = await self._store.load(USAGE, (tenant, effect.by_run, effect.key))
                 owner, _ = await self._run((tenant, effect.by_run))
-                used = usage if isinstance(usage, Usage) else None
-                self._report(_named("usage_known", fsck_checks.usage_known(effect, owner, used)))
+                self._report(_named("usage_known", fsck_checks.usage_known(effect, owner, usage)))
             after = rows[-1][: EFFECT.key]  # type: ignore[assignment]
 
     async def _tokens(self) -> None:
@@ -372,13 +358,12 @@ class Fsck:
         after: Key = ()
         while rows := await self._store.rows(TOKEN, (), after=after, limit=EVENTS):
             for token in rows:
-                assert isinstance(token, Token)
                 named = (token.tenant, token.run or token.target)
                 if not (await self._run(named))[1]:
                     left = await self._store.rows(EVENT, named, limit=1)
                     gone = not left or (await self._run(named))[1]
                     self._report(_named("token_target", fsck_checks.token_target(token, gone)))
-            after = rows[-1][: TOKEN.key]  # type: ignore[assignment]
+            after = rows[-1][: TOKEN.key]
 
     def _report(self, found: "list[Finding] | Iterator[Finding]") -> None:
         self._found += [finding for finding in found if finding not in self._found]

@@ -26,13 +26,13 @@ from outlast.core.rows import (
     USAGE,
     WAIT,
     WORKER,
+    AnyKind,
     Approval,
     Cursor,
     Delivery,
     Effect,
     Event,
     Key,
-    Kind,
     Row,
     Run,
     Slot,
@@ -82,11 +82,11 @@ class CheckedRun(NamedTuple):
         return (*self.rows.effects, *own)
 
 
-Violations: TypeAlias = Iterator[tuple[Kind, Key, str]]
+Violations: TypeAlias = Iterator[tuple[AnyKind, Key, str]]
 Check: TypeAlias = Callable[[CheckedRun], Violations]
 
 
-def violation(kind: Kind, row: Row, text: str) -> tuple[Kind, Key, str]:
+def violation(kind: AnyKind, row: Row, text: str) -> tuple[AnyKind, Key, str]:
     """Return the kind, key and error of a row that violates the invariant."""
     return kind, key_of(kind, row), text
 

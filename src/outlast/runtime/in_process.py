@@ -13,7 +13,7 @@ from typing import Any, Self
 from outlast.core.clock import Clock
 from outlast.core.durations import FILE_CHECK, SECOND, STORE_RETRY, Liveness
 from outlast.core.generation import GENERATION
-from outlast.core.rows import EVENT, META, Event, Run, is_over
+from outlast.core.rows import EVENT, META, Run, is_over
 from outlast.core.run_columns import attention_for_people, waiting_of
 from outlast.engine.alerts import Notifier
 from outlast.engine.snapshots import state_of_rows
@@ -288,6 +288,6 @@ async def _end_of(store: Store, run: Run) -> tuple[Any, str]:
     if not is_over(run):
         return None, ""
     last = await store.load(EVENT, (run.tenant, run.run, run.seq))
-    assert isinstance(last, Event) and last.type in ENDINGS
+    assert last is not None and last.type in ENDINGS
     data = json.loads(last.body)["data"]
     return data["outcome"], data["reason"]

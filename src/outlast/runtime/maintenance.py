@@ -9,7 +9,7 @@ from outlast.core.deliveries import is_active
 from outlast.core.durations import DAY, RUNS_KEPT, SECOND, span
 from outlast.core.generation import Generation
 from outlast.core.machine import RunStatus
-from outlast.core.rows import META, RUN, Key, Run, is_over
+from outlast.core.rows import META, RUN, Key, is_over
 from outlast.engine import store_maintenance
 from outlast.engine.store_maintenance import AT_ONCE, PURGED, PURGED_AT_ONCE, Recovered, present_generation, purge_of
 from outlast.errors import Conflict, StoreUnusable
@@ -41,7 +41,7 @@ async def unfinished(ops: Operations) -> int:
     n = 0
     after: Key = ()
     while rows := await ops.store.rows(RUN, (), after=after, limit=PAGE):
-        n += sum(isinstance(row, Run) and not is_over(row) for row in rows)
+        n += sum(not is_over(row) for row in rows)
         after = rows[-1][: RUN.key]  # type: ignore[assignment]
     return n
 

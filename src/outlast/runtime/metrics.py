@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from outlast.core.durations import SECOND
 from outlast.core.machine import ApprovalStatus
-from outlast.core.rows import APPROVAL, RUN, SLOT, WORKER, Slot, Worker
+from outlast.core.rows import APPROVAL, RUN, SLOT, WORKER
 from outlast.errors import InvalidInput, StoreError, to_install
 from outlast.runtime.clocks import SystemClock
 from outlast.runtime.labels import is_alive
@@ -81,9 +81,9 @@ class Metrics:
                 flagged[*of, str(entry["reason"])] += n
         asked = await store.census(APPROVAL, ("who", "status"))
         now = await store.now()
-        workers = [row for row in await store.rows(WORKER, ("*",)) if isinstance(row, Worker)]
+        workers = await store.rows(WORKER, ("*",))
         serving = sum(is_alive(worker, now) for worker in workers)
-        slots = [row for row in await store.rows(SLOT, ()) if isinstance(row, Slot)]
+        slots = await store.rows(SLOT, ())
         used = sum(bool(slot.holder) for slot in slots)
         lag = await lag_of(store)
         pending: dict[tuple[str, ...], float] = {

@@ -389,7 +389,6 @@ class Operations:
         for _ in range(PAGES_PER_CALL):
             page = await self.store.page(RUN, self.tenant, dict(where), cursor=cursor, limit=limit)
             for row in page.rows:
-                assert isinstance(row, Run)
                 if row.created_at < earliest:
                     return tuple(found), ""  # pages are newest first
                 if (attention and not row.attention) or (
@@ -411,7 +410,7 @@ class Operations:
         """Return the run's input as its workflow validated it. Raises NotFound."""
         await self.run(run)
         first = await self.store.load(EVENT, (self.tenant, run, 1))
-        if not isinstance(first, Event) or first.snapshot is None:
+        if first is None or first.snapshot is None:
             raise NotFound(f"the input of run {run} has been deleted")
         return json.loads((await joined(self.store, (self.tenant, run), first.snapshot)).state)
 
@@ -437,8 +436,7 @@ class Operations:
     async def history(self, run: str, *, after: int = 0, limit: int = EVENTS_PER_READ) -> tuple[Event, ...]:
         """Return events of a run after a sequence number. Raises NotFound."""
         await self.run(run)
-        rows = await self.store.rows(EVENT, (self.tenant, run), after=(self.tenant, run, after), limit=limit)
-        return tuple(r for r in rows if isinstance(r, Event))
+        return await self.store.rows(EVENT, (self.tenant, run), after=(self.tenant, run, after), limit=limit)
 
     async def full_history(self, run: str) -> tuple[Event, ...]:
         """Return every event of a run. Raises NotFound."""
@@ -451,8 +449,7 @@ class Operations:
         """Return up to 1,000 results of a run in order of first emission, after an ordinal. Raises NotFound."""
         await self.run(run)
         at_most = max(0, min(limit, RESULTS_PER_READ))
-        rows = await self.store.in_order(RESULT, (self.tenant, run), after=after, limit=at_most)
-        return tuple(row for row in rows if isinstance(row, Result))
+        return await self.store.in_order(RESULT, (self.tenant, run), after=after, limit=at_most)
 
     async def count_results(self, run: str) -> int:
         """Count the result rows of a run. Raises NotFound."""
@@ -477,8 +474,7 @@ class Operations:
     async def evidence(self, run: str) -> tuple[Evidence, ...]:
         """Return late answers that replaced holders received. Raises NotFound."""
         await self.run(run)
-        rows = await self.store.rows(EVIDENCE, (self.tenant, run))
-        return tuple(r for r in rows if isinstance(r, Evidence))
+        return await self.store.rows(EVIDENCE, (self.tenant, run))
 
     # --- effects ----------------------------------------------------------------------------------
     async def effects(self, run: str) -> tuple[Effect, ...]:
@@ -490,11 +486,10 @@ class Operations:
 
     async def effects_of(self, run: Run) -> tuple[Effect, ...]:
         """Return the effects of a run whose row is loaded, ordered as `effects` orders them."""
-        rows = await self.store.rows(EFFECT, (self.tenant, run.run))
-        own = [r for r in rows if isinstance(r, Effect)]
+        own = list(await self.store.rows(EFFECT, (self.tenant, run.run)))
         for used in await self.store.rows(USAGE, (self.tenant, run.run)):
             row = await self.store.load(EFFECT, (self.tenant, "", 0, str(used[2])))
-            own += [row] if isinstance(row, Effect) else []
+            own += [row] if row is not None else []
         return in_order(run.run, own)
 
     async def ledger(
@@ -524,7 +519,7 @@ class Operations:
         """Return the runs of these effects that are open and held by a worker now."""
         runs = {e.by_run or e.run for e in effects if e.status is EffectStatus.INTENDED}
         rows = await self.store.load_many(RUN, [(self.tenant, run) for run in runs]) if runs else ()
-        return frozenset(row.run for row in rows if isinstance(row, Run) and is_held(row))
+        return frozenset(row.run for row in rows if row is not None and is_held(row))
 
     async def effect(self, run: str, key: str, *, visit: int | None = None) -> effect_queries.EffectEvidence:
         """Return one effect and its evidence: of a visit, else the uncertain one, else the latest."""
@@ -548,9 +543,9 @@ class Operations:
         """Return approvals, newest first, and the cursor of the next page."""
         where: dict[str, str | int] = {k: v for k, v in (("status", status), ("run", run)) if v}
         page = await self.store.page(APPROVAL, self.tenant, where, cursor=cursor, limit=limit)
-        return tuple(r for r in page.rows if isinstance(r, Approval)), page.cursor
+        return page.rows, page.cursor
 
-    async def approvals_of(self, run: str) -> list[Approval]:
+    async def approvals_of(self, run: str) -> tuple[Approval, ...]:
         """Return every approval of one run."""
         return await commands.approvals_of(self.store, self.tenant, run)
 
@@ -568,7 +563,7 @@ class Operations:
     async def pauses(self) -> tuple[Pause, ...]:
         """Return pauses and open circuit breakers."""
         rows = await self.store.rows(PAUSE, (self.tenant,))
-        return tuple(r for r in rows if isinstance(r, Pause) and r.up)
+        return tuple(r for r in rows if r.up)
 
     async def held_up(self) -> dict[str, int]:
         """Count waiting runs by the key of the pause they wait for."""
@@ -582,13 +577,12 @@ class Operations:
 
     async def slots(self) -> tuple[Slot, ...]:
         """Return the slot rows of this tenant and the global ones."""
-        rows = [*await self.store.rows(SLOT, (STORE,)), *await self.store.rows(SLOT, (self.tenant,))]
-        return tuple(r for r in rows if isinstance(r, Slot))
+        return (*await self.store.rows(SLOT, (STORE,)), *await self.store.rows(SLOT, (self.tenant,)))
 
     # --- workers ----------------------------------------------------------------------------------
     async def workers(self) -> tuple[Worker, ...]:
         """Return the workers of this store, closed ones included."""
-        return tuple(r for r in await self.store.rows(WORKER, (STORE,)) if isinstance(r, Worker))
+        return await self.store.rows(WORKER, (STORE,))
 
     async def held(self, worker: str) -> int:
         """Count the runs that a worker holds, of all tenants."""

@@ -61,7 +61,7 @@ async def replay(ops: Operations, policy: Policy, *, since_ms: int, workflow: st
                 at = mapping.business(effect.first_at)
                 found += _of_effect(policy, run, effect, approvals.get(effect.approval), at)
         for memo in await ops.store.rows(MEMO, (run.tenant, run.run)):
-            if isinstance(memo, Memo) and (body := _denied(memo)) and mapping.real(memo.at) >= earliest:
+            if (body := _denied(memo)) and mapping.real(memo.at) >= earliest:
                 denials += 1
                 found += _of_denial(policy, run, memo, body)
     return PolicyReplay(policy_version(policy), effects, denials, tuple(found))

@@ -191,7 +191,7 @@ async def messages_of(store: Store, run: Run) -> list[Message]:
     while True:
         key = (run.tenant, run.run)
         page = await store.rows(MESSAGE, key, after=(*key, after), limit=MESSAGES_PER_READ)
-        found += [row for row in page if isinstance(row, Message)]
+        found += page
         if len(page) < MESSAGES_PER_READ:
             return found
         after = found[-1].n

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from outlast.core.machine import OVERLAY_ONLY, TERMINAL, Reason, RunStatus
-from outlast.core.rows import RUN, STORE, TOPOLOGY, Run, Topology, is_over
+from outlast.core.rows import RUN, STORE, TOPOLOGY, Run, is_over
 from outlast.core.run_columns import Attention, attention_of
 from outlast.core.version_move import lane_of, request_move, version_in
 from outlast.engine.commands import RACES_MAX, as_seen, busy, check_reason, check_seen, find_run, over
@@ -43,7 +43,7 @@ async def versions(ops: Operations) -> tuple[WorkflowVersion, ...]:
         flagged[run.lane] += any(a.reason in ANSWERED_BY_MOVE for a in attention_of(run))
     now = await ops.store.now()
     alive = [worker for worker in await ops.workers() if is_alive(worker, now)]
-    rows = {r.lane: r for r in await ops.store.rows(TOPOLOGY, (STORE,)) if isinstance(r, Topology)}
+    rows = {r.lane: r for r in await ops.store.rows(TOPOLOGY, (STORE,))}
     lanes = {*rows, *runs, *(lane for worker in alive for lane in worker.lanes.split())}
     found = []
     for lane in sorted(lanes, key=lambda each: (each.rpartition("@")[0], version_in(each))):
@@ -75,7 +75,7 @@ async def unfinished(store: Store, tenant: str, workflow: str = "") -> list[Run]
             if workflow:
                 where["workflow"] = workflow
             page = await store.page(RUN, tenant, where, cursor=cursor, limit=PAGE)
-            found += [row for row in page.rows if isinstance(row, Run)]
+            found += page.rows
             cursor = page.cursor
             if not cursor:
                 break

@@ -31,11 +31,9 @@ from outlast.core.rows import (
     EVENT,
     META,
     UNPUBLISHED,
-    Cursor,
     Delivery,
     Event,
     Subscription,
-    Unpublished,
 )
 from outlast.errors import Conflict, InvalidInput, NotFound, Stale, to_install
 from outlast.outbox import subscriptions
@@ -236,7 +234,7 @@ class Webhooks:
         if status is not None:
             where["status"] = status.value
         page = await self._store.page(DELIVERY, self._tenant, where, cursor=cursor, limit=limit)
-        return tuple(row for row in page.rows if isinstance(row, Delivery)), page.cursor
+        return page.rows, page.cursor
 
     async def redeliver(self, delivery: str) -> Delivery:
         """Send an event again that was delivered or given up: the same bytes and webhook-id, outside the order of its
@@ -247,14 +245,13 @@ class Webhooks:
         name, run, seq = parts_of(delivery)
         subscription = await subscriptions.get(self._store, self._tenant, name)
         event = await self._store.load(EVENT, (self._tenant, run, seq))
-        if not isinstance(event, Event):
+        if event is None:
             raise NotFound(f"no event {seq} of run {run}", "it does not exist or was purged")
         for _ in range(TRIES):
             cursor = await self._store.load(CURSOR, (self._tenant, run, name))
             before = await self._store.load(DELIVERY, (self._tenant, run, name, seq))
-            if not isinstance(cursor, Cursor) or cursor.seq < seq:
+            if cursor is None or cursor.seq < seq:
                 raise _not_sent(subscription, event)
-            assert before is None or isinstance(before, Delivery)
             if before is not None and before.status is DeliveryStatus.OWED:
                 raise Conflict(f"{delivery} will be retried anyway", "it has not been given up")
             now = await self._store.now()
@@ -540,7 +537,7 @@ async def lag_of(store: Store, tenants: Iterable[str] | None = None) -> Delivery
     due = owed = now
     for tenant in tenants:
         marks = await store.rows(UNPUBLISHED, (tenant,), limit=LOOKED_MAX)
-        if ats := [mark.at for mark in marks if isinstance(mark, Unpublished)]:
+        if ats := [mark.at for mark in marks]:
             oldest = store.mapping().real(min(ats))
             due, owed = min(due, oldest), min(owed, oldest)
         for row in await subscriptions.of_tenant(store, tenant):

@@ -60,7 +60,7 @@ class Cursors:
     async def _ready(self) -> None:
         if not self._key:
             row = await self._store.load(META, KEY)
-            while not isinstance(row, Meta):
+            while row is None:
                 with suppress(Stale):  # another process created it
                     await self._store.commit(
                         Commit((Put(META, Meta(*KEY, 1, new_credential()), 0),), label="cursor key")

@@ -63,23 +63,23 @@ class EventPoller:
         self._began_at = self._since = self._pass_at - LATE_MS
         newest = await self._store.page(RUN, self._tenant, {}, limit=RECENT)
         moving = await self._store.moving(self._tenant, self._began_at, MOVING)
-        self._known = {row.run: row.seq for row in (*newest.rows, *moving) if isinstance(row, Run)}
+        self._known = {row.run: row.seq for row in (*newest.rows, *moving)}
 
     async def moved(self) -> list[Run]:
         """Return the runs with unsent events that this poll finds, each once."""
         at = (await self._store.now()).business
         newest = await self._store.page(RUN, self._tenant, {}, limit=RECENT)
-        older = Page((), "")
+        older: Page[Run] = Page((), "")
         if newest.cursor:
             older = await self._store.page(RUN, self._tenant, {}, cursor=self._cursor or newest.cursor, limit=RECENT)
         moving = await self._store.moving(self._tenant, self._polled_at - LATE_MS, MOVING)
-        latest = {row.run: row for row in (*newest.rows, *older.rows, *moving) if isinstance(row, Run)}
+        latest = {row.run: row for row in (*newest.rows, *older.rows, *moving)}
         runs = [row for row in latest.values() if not self._is_past(row)]
         unknown = [row for row in runs if row.run not in self._known]
         old = set()
         if unknown:
             last = await self._store.load_many(EVENT, [(row.tenant, row.run, row.seq) for row in unknown])
-            old = {each.run for each in last if isinstance(each, Event) and each.at < self._began_at}
+            old = {each.run for each in last if each is not None and each.at < self._began_at}
             self._known |= {row.run: row.seq for row in unknown if row.run in old}
         if newest.cursor and not self._cursor:
             self._next_pass(at)
@@ -195,7 +195,7 @@ class EventBroadcaster:
         try:
             if key not in self._runs:
                 row = await self._store.load(RUN, key)
-                self._runs.setdefault(key, row.seq if isinstance(row, Run) else 0)
+                self._runs.setdefault(key, row.seq if row is not None else 0)
         except BaseException:  # includes cancellation, because the caller may have disconnected
             self._release(listener)
             raise
@@ -394,7 +394,7 @@ class EventBroadcaster:
         self._expected = {key: until for key, until in self._expected.items() if until > now}
         keys = list({**self._runs, **self._expected})
         for key, row in zip(keys, await self._store.load_many(RUN, keys), strict=True):
-            if isinstance(row, Run):
+            if row is not None:
                 if row.seq > self._forwarded(key, row.seq):
                     moved[key] = max(row.seq, moved.get(key, 0))
                 if is_over(row):
@@ -419,7 +419,6 @@ class EventBroadcaster:
         while after < upto:
             page = await self._store.rows(EVENT, key, after=(*key, after), limit=BATCH)
             for event in page:
-                assert isinstance(event, Event)
                 self._deliver(key, event, first=first)
                 after, last = event.seq, event
             if len(page) < BATCH:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from outlast.core.generation import FILE, StoreFile, store_file_of
-from outlast.core.rows import META, Meta
+from outlast.core.rows import META
 from outlast.errors import StoreUnusable
 from outlast.store import sql
 from outlast.store.database import BUSY_MS, unusable
@@ -71,7 +71,6 @@ def mark(db: sqlite3.Connection, part: Path, at: int) -> None:
     """
     found = db.execute(SQL[META.name].select, FILE).fetchone()
     row = None if found is None else DECODE[META.name](found)
-    assert row is None or isinstance(row, Meta)
     named = store_file_of(row) or StoreFile(0, 0, "a store that no writer has named", "")
     taken = named._replace(copied_at=named.copied_at or at)
     if row is None:

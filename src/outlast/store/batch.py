@@ -5,7 +5,7 @@ state of each row and the version that it replaces in the store.
 """
 
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from outlast.core.commit import AppendMessage, Chain, Commit, Done, Drop, Fence, Instant, Put, Wake, When
 from outlast.core.machine import ENDED
@@ -15,10 +15,11 @@ from outlast.core.rows import (
     RUN,
     UNPUBLISHED,
     WRITER,
+    AnyKind,
     Event,
     Key,
     Kind,
-    Row,
+    R,
     Run,
     Unpublished,
     Writer,
@@ -27,7 +28,8 @@ from outlast.core.rows import (
 )
 from outlast.errors import Ended, Stale
 
-Read = Callable[[Kind, Key], Row | None]
+Read = Callable[[AnyKind, Key], Any]
+"""Function that returns the row of a kind at a key, or None."""
 
 # Reasons of Stale, see `Store.submit`.
 VERSION: Final = "version"
@@ -42,8 +44,8 @@ OVER: Final = "the run has ended"
 class RowChange(NamedTuple):
     """A row as a commit leaves it, and the version of the stored row that it replaces (0 if none)."""
 
-    kind: Kind
-    row: Row
+    kind: AnyKind
+    row: Any  # of the kind's row class
     replaces: int
 
 
@@ -73,10 +75,11 @@ class Batch:
         self._subscribed_tenants = subscribed_tenants
         self.published: list[Key] = []
 
-    def row(self, kind: Kind, key: Key) -> Row | None:
+    def row(self, kind: Kind[R], key: Key) -> R | None:
         """Return a row as the commits judged so far leave it."""
         left = self.changes[kind.name].get(key)
-        return self._read(kind, key) if left is None else left.row
+        row: R | None = self._read(kind, key) if left is None else left.row
+        return row
 
     def land(self, commit: Commit, chain: Chain | None = None) -> Done:
         """Add a commit to the batch, whole or not at all.
@@ -133,7 +136,6 @@ class Batch:
         run = self.row(RUN, (fence.tenant, fence.run))
         if run is None:
             raise Stale(MISSING)
-        assert isinstance(run, Run)
         if run.owner == ENDED:
             raise Ended(OVER)
         if run.epoch != fence.epoch or run.visit != fence.visit:
@@ -149,12 +151,12 @@ class Batch:
         if (now >= when.at) != when.reached:
             raise Stale(when.why)
 
-    def _found(self, kind: Kind, key: Key, mine: CommitChanges) -> tuple[Row | None, int]:
+    def _found(self, kind: Kind[R], key: Key, mine: CommitChanges) -> tuple[R | None, int]:
         """Return a row as this commit leaves it so far, and the stored version (0 if none)."""
         left = mine.get((kind.name, key)) or self.changes[kind.name].get(key)
         if left is not None:
             return left.row, left.replaces
-        row = self._read(kind, key)
+        row: R | None = self._read(kind, key)
         return row, 0 if row is None else version_of(kind, row)
 
     def _put(self, write: Put, mine: CommitChanges) -> None:
@@ -182,7 +184,6 @@ class Batch:
         found, stored = self._found(RUN, key, mine)
         inbox_seq = 0
         if found is not None:
-            assert isinstance(found, Run)
             if found.owner == ENDED and write.replaces:
                 raise Ended(OVER)
             inbox_seq = found.inbox_seq
@@ -213,7 +214,6 @@ class Batch:
         run, stored = self._found(RUN, key, mine)
         if run is None:
             raise Stale(MISSING)
-        assert isinstance(run, Run)
         return run, stored
 
     def _due_by_now(self, run: Run) -> int | None:

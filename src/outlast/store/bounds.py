@@ -13,9 +13,9 @@ from outlast.core.rows import (
     META,
     RUN,
     STORE,
+    AnyKind,
     Effect,
     Key,
-    Kind,
     Row,
     Run,
     check_effect,
@@ -32,7 +32,7 @@ INT_MAX: Final = 2**63 - 1
 class ColumnTypes(NamedTuple):
     """Positions of the columns of one kind of row, by type."""
 
-    kind: Kind
+    kind: AnyKind
     texts: Callable[[Row], tuple[str, ...]]
     text_gaps: int  # separators between the joined texts
     numbers: Callable[[Row], tuple[int, ...]]
@@ -46,7 +46,7 @@ def _several(places: list[int]) -> Callable[[Row], tuple[Any, ...]]:
     return itemgetter(*places)
 
 
-def _shape(kind: Kind) -> ColumnTypes:
+def _shape(kind: AnyKind) -> ColumnTypes:
     hints = list(get_type_hints(kind.row).values())
     texts = [i for i, t in enumerate(hints) if isinstance(t, type) and issubclass(t, str)]
     numbers = [i for i, t in enumerate(hints) if t is int]

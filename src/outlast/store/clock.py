@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 from outlast.core.clock import BootClock, Clock
 from outlast.core.commit import IDENTITY, Mapping
-from outlast.core.rows import STORE, Meta, Row
+from outlast.core.rows import STORE, Meta
 from outlast.errors import Corrupt, Rejected
 from outlast.store.bounds import ANCHOR_KEY, MAPPING_KEY
 
@@ -39,14 +39,13 @@ def anchored(last: Anchor | None, boot_id: str, boot: int, wall: int, seen: int)
     return Anchor(boot_id, boot, max(wall - last.ahead, last.real, seen), last.ahead)
 
 
-def anchor_of(row: Row | None) -> Anchor | None:
+def anchor_of(row: Meta | None) -> Anchor | None:
     """Return the anchor in a meta row, or None without a row.
 
     Raises Corrupt.
     """
     if row is None:
         return None
-    assert isinstance(row, Meta)
     try:
         return Anchor(**json.loads(row.value))
     except (ValueError, TypeError) as error:
@@ -109,14 +108,13 @@ class StoreClock:
         return self._anchor.real + self._clock.boot() - self._anchor.boot
 
 
-def mapping_of(row: Row | None) -> Mapping:
+def mapping_of(row: Meta | None) -> Mapping:
     """Return the clock mapping in a meta row, or the identity without a row.
 
     Raises Corrupt.
     """
     if row is None:
         return IDENTITY
-    assert isinstance(row, Meta)
     try:
         value = json.loads(row.value)
         return Mapping(row.version, int(value["base_real"]), int(value["base_business"]), float(value["rate"]))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from heapq import heapify, heappop, heappush
 from itertools import islice
 from threading import RLock
-from typing import Final
+from typing import Any, Final
 
 from typing_extensions import override
 
@@ -30,16 +30,13 @@ from outlast.core.rows import (
     USAGE,
     WORKER,
     WRITER,
+    AnyKind,
     Cursor,
-    Effect,
-    Event,
     Key,
     Kind,
-    Request,
+    R,
     Row,
     Run,
-    Usage,
-    Worker,
     Writer,
     check_effect,
     check_run,
@@ -62,39 +59,38 @@ class RowsInMemory:
     """All rows of a memory store. A row is replaced whole, and versions are not compared."""
 
     def __init__(self) -> None:
-        self._groups: dict[str, dict[Key, dict[Key, Row]]] = {kind.name: {} for kind in KINDS}
+        self._groups: dict[str, dict[Key, dict[Key, Any]]] = {kind.name: {} for kind in KINDS}
         self._due: dict[str, list[tuple[int, Key]]] = {}  # heap per lane, with entries that newer rows supersede
         self._armed: dict[str, int] = {}  # number of runs with a due_at, by lane
         self._owned: dict[str, set[Key]] = {}
         self._queued: set[Key] = set()
         self._over: list[tuple[int, Key]] = []  # end and key of ended runs, in order
 
-    def get(self, kind: Kind, key: Key) -> Row | None:
+    def get(self, kind: Kind[R], key: Key) -> R | None:
         """Return the row at a key, or None."""
         group = self._groups[kind.name].get(_group(kind, key))
         return None if group is None else group.get(key)
 
-    def put(self, kind: Kind, key: Key, row: Row) -> None:
+    def put(self, kind: AnyKind, key: Key, row: Row) -> None:
         """Replace the row at a key."""
         group = self._groups[kind.name].setdefault(_group(kind, key), {})
         if kind is RUN:
             old = group.get(key)
-            assert isinstance(row, Run) and (old is None or isinstance(old, Run))
+            assert isinstance(row, Run)
             self._index(old, row)
         group[key] = row
 
-    def drop(self, kind: Kind, prefix: Key) -> None:
+    def drop(self, kind: AnyKind, prefix: Key) -> None:
         """Delete all rows of this kind whose key begins with `prefix`."""
         for key in [key_of(kind, row) for row in self.under(kind, prefix)]:
             group = self._groups[kind.name][_group(kind, key)]
             row = group.pop(key)
             if kind is RUN:
-                assert isinstance(row, Run)
                 self._index(row, None)
             if not group:
                 del self._groups[kind.name][_group(kind, key)]
 
-    def under(self, kind: Kind, prefix: Key) -> list[Row]:
+    def under(self, kind: Kind[R], prefix: Key) -> list[R]:
         """Return rows whose key begins with `prefix`, in key order."""
         groups = self._groups[kind.name]
         width = 1 if kind.key == 2 else 2
@@ -142,7 +138,7 @@ class RowsInMemory:
         """Return the runs of a tenant that ended at or after a business instant, newest end first."""
         found = self._over[bisect_left(self._over, (since, ())) :]
         runs = [self.get(RUN, key) for _, key in reversed(found) if key[0] == tenant]
-        return [run for run in runs if isinstance(run, Run)]
+        return [run for run in runs if run is not None]
 
     def queued(self) -> list[Run]:
         """Return the runs that wait for a slot, oldest first."""
@@ -150,12 +146,12 @@ class RowsInMemory:
 
     def _runs(self, keys: set[Key]) -> list[Run]:
         runs = [self.get(RUN, key) for key in sorted(keys)]
-        return [run for run in runs if isinstance(run, Run)]
+        return [run for run in runs if run is not None]
 
     def _armed_run(self, lane: str, entry: tuple[int, Key]) -> Run | None:
         """Return the run of a heap entry, or None if a newer row superseded the entry."""
         run = self.get(RUN, entry[1])
-        return run if isinstance(run, Run) and run.lane == lane and run.due_at == entry[0] else None
+        return run if run is not None and run.lane == lane and run.due_at == entry[0] else None
 
     def _index(self, old: Run | None, new: Run | None) -> None:
         key = (new or old)[:2]  # type: ignore[index]
@@ -189,7 +185,7 @@ class RowsInMemory:
             heapify(heap)
 
 
-def _group(kind: Kind, key: Key) -> Key:
+def _group(kind: AnyKind, key: Key) -> Key:
     """Return the group of a key: the run if the key names one, else the tenant."""
     return key[:1] if kind.key == 2 else key[:2]
 
@@ -218,7 +214,7 @@ class MemoryCore:
                 self.rows.put(kind, key, left.row)
         for key in batch.published:
             self.rows.drop(UNPUBLISHED, tuple(key))
-        if any(left.row.owner == "" and left.row.due_at is not None  # type: ignore[union-attr]
+        if any(left.row.owner == "" and left.row.due_at is not None
                for left in batch.changes[RUN.name].values()):  # fmt: skip
             self.wakes.fire()
 
@@ -283,7 +279,7 @@ class MemoryStore(Store):
                 except StoreError:
                     continue  # a row that it names has changed: the run is not taken now
                 left = self._core.rows.get(RUN, run[:2])
-                assert isinstance(left, Run)
+                assert left is not None
                 taken.append(left)
         return tuple(taken)
 
@@ -327,7 +323,7 @@ class MemoryStore(Store):
         if self._closed:
             raise Unavailable("the store is closed")
         row = self._core.rows.get(WRITER, (STORE, self.writer))
-        if not isinstance(row, Writer) or row.status is not LeaseStatus.ALIVE:
+        if row is None or row.status is not LeaseStatus.ALIVE:
             raise Unavailable(f"writer {self.writer} has been closed", "another process declared this one dead")
         return row._replace(batch=row.batch + 1)
 
@@ -338,7 +334,6 @@ class MemoryStore(Store):
             self._receipt()
             stored = successor(core.mapping(), mapping, core.store_clock.real())
             for row in core.rows.under(RUN, ()):
-                assert isinstance(row, Run)
                 if row.owner == "" and not is_due(row, core.store_clock.real()):
                     core.rows.put(RUN, row[:2], row._replace(due_at=rearm(row, stored)))
             core.rows.put(META, MAPPING_ROW, mapping_row(stored))
@@ -350,14 +345,14 @@ class MemoryStore(Store):
         rows = self._core.rows
         with self._core.lock:
             self._receipt()
-            over = [r for r in rows.under(RUN, ()) if isinstance(r, Run) and r.owner == ENDED and r.ended_at < before]
+            over = [r for r in rows.under(RUN, ()) if r.owner == ENDED and r.ended_at < before]
             over.sort(key=lambda run: (run.ended_at, run.tenant, run.run))
             for run in over[:n]:
                 for kind in RUN_KINDS:
                     rows.drop(kind, run[:2])
             self._forget_shared(n)
             for row in rows.under(WRITER, ()):
-                if isinstance(row, Writer) and row.status is LeaseStatus.CLOSED and row.started_at < before:
+                if row.status is LeaseStatus.CLOSED and row.started_at < before:
                     rows.drop(WRITER, row[:2])
         return len(over[:n])
 
@@ -367,12 +362,12 @@ class MemoryStore(Store):
         with self._core.lock:
             self._receipt()
             now = self._core.now()
-            owners = {row.owner for row in rows.under(RUN, ()) if isinstance(row, Run)}
-            answers = [r for r in rows.under(REQUEST, ()) if isinstance(r, Request)]
-            answers = sorted((r for r in answers if r.at < now.business - ANSWERS_KEPT), key=lambda r: r.at)[:n]
+            owners = {row.owner for row in rows.under(RUN, ())}
+            answers = [r for r in rows.under(REQUEST, ()) if r.at < now.business - ANSWERS_KEPT]
+            answers = sorted(answers, key=lambda r: r.at)[:n]
             workers = [
                 w for w in rows.under(WORKER, ())
-                if isinstance(w, Worker) and w.status is LeaseStatus.CLOSED
+                if w.status is LeaseStatus.CLOSED
                 and w.lease_until < now.real - WORKERS_KEPT and w.id not in owners
             ][:n]  # fmt: skip
             for answer in answers:
@@ -384,10 +379,10 @@ class MemoryStore(Store):
     def _forget_shared(self, n: int) -> None:
         """Delete shared effects whose retention is over and which no run names (S-18)."""
         rows, now = self._core.rows, self._core.now().business
-        used = {(row.tenant, row.key) for row in rows.under(USAGE, ()) if isinstance(row, Usage)}
+        used = {(row.tenant, row.key) for row in rows.under(USAGE, ())}
         over = [
             e for e in rows.under(EFFECT, ())
-            if isinstance(e, Effect) and not e.run and e.keep_ms and e.settled_at
+            if not e.run and e.keep_ms and e.settled_at
             and e.settled_at + e.keep_ms <= now and (e.tenant, e.key) not in used
         ]  # fmt: skip
         for effect in over[:n]:
@@ -395,26 +390,26 @@ class MemoryStore(Store):
 
     # --- reading -------------------------------------------------------------------------
     @override
-    async def load(self, kind: Kind, key: Key) -> Row | None:
+    async def load(self, kind: Kind[R], key: Key) -> R | None:
         return self._core.rows.get(kind, key)
 
     @override
-    async def load_many(self, kind: Kind, keys: Sequence[Key]) -> tuple[Row | None, ...]:
+    async def load_many(self, kind: Kind[R], keys: Sequence[Key]) -> tuple[R | None, ...]:
         return tuple(self._core.rows.get(kind, key) for key in keys)
 
     @override
-    async def rows(self, kind: Kind, prefix: Key, *, after: Key = (), limit: int = 10_000) -> tuple[Row, ...]:
+    async def rows(self, kind: Kind[R], prefix: Key, *, after: Key = (), limit: int = 10_000) -> tuple[R, ...]:
         found = self._core.rows.under(kind, prefix)
         return tuple([row for row in found if not after or key_of(kind, row) > after][:limit])
 
     @override
-    async def in_order(self, kind: Kind, prefix: Key, *, after: int = 0, limit: int = 10_000) -> tuple[Row, ...]:
+    async def in_order(self, kind: Kind[R], prefix: Key, *, after: int = 0, limit: int = 10_000) -> tuple[R, ...]:
         place = kind.row._fields.index("ordinal")
         found = [row for row in self._core.rows.under(kind, prefix) if row[place] > after]  # type: ignore[operator]
         return tuple(sorted(found, key=lambda row: row[place])[:limit])  # type: ignore[arg-type,return-value]
 
     @override
-    async def count(self, kind: Kind, prefixes: Sequence[Key]) -> tuple[int, ...]:
+    async def count(self, kind: AnyKind, prefixes: Sequence[Key]) -> tuple[int, ...]:
         with self._core.lock:
             return tuple(len(self._core.rows.under(kind, prefix)) for prefix in prefixes)
 
@@ -429,20 +424,20 @@ class MemoryStore(Store):
         run = rows.get(RUN, key)
         if run is None:
             return None
-        assert isinstance(run, Run)
         check_run(run)
-        events = [row for row in rows.under(EVENT, key) if isinstance(row, Event) and row.snapshot is not None]
-        rest = [rows.under(kind, key) for kind in HOLDER_KINDS]
+        events = [row for row in rows.under(EVENT, key) if row.snapshot is not None]
+        effects = rows.under(EFFECT, key)
+        rest = (effects, *(rows.under(kind, key) for kind in HOLDER_KINDS[1:]))
         named = [rows.get(EFFECT, (key[0], "", 0, row[2])) for row in rows.under(USAGE, key)]
         shared = [effect for effect in named if effect is not None]
-        for effect in (*rest[0], *shared):
-            check_effect(effect)  # type: ignore[arg-type]
+        for effect in (*effects, *shared):
+            check_effect(effect)
         return gather_rows(run, events[-1] if events else None, rest, now, shared)
 
     @override
     async def page(
-        self, kind: Kind, tenant: str, where: dict[str, str | int], *, cursor: str = "", limit: int = 50
-    ) -> Page:
+        self, kind: Kind[R], tenant: str, where: dict[str, str | int], *, cursor: str = "", limit: int = 50
+    ) -> Page[R]:
         check_columns(kind, list(where))
         limit = min(limit, PAGE_MAX)
         after = place_after(kind, cursor)
@@ -457,7 +452,7 @@ class MemoryStore(Store):
         return Page(tuple(found[:limit]), cursor_of(kind, found[limit - 1]) if more else "")
 
     @override
-    async def tally(self, kind: Kind, tenant: str, column: str) -> dict[str, int]:
+    async def tally(self, kind: AnyKind, tenant: str, column: str) -> dict[str, int]:
         check_columns(kind, [column])
         place = kind.row._fields.index(column)
         return dict(Counter(str(row[place]) for row in self._core.rows.under(kind, (tenant,))))
@@ -466,12 +461,12 @@ class MemoryStore(Store):
     async def owing(self, tenant: str, subscription: str, n: int) -> tuple[Cursor, ...]:
         found = [
             row for row in self._core.rows.under(CURSOR, (tenant,))
-            if isinstance(row, Cursor) and row.subscription == subscription and row.due_at is not None
+            if row.subscription == subscription and row.due_at is not None
         ]  # fmt: skip
         return tuple(sorted(found, key=lambda row: (row.due_at or 0, row.run))[:n])
 
     @override
-    async def census(self, kind: Kind, columns: Sequence[str], *, filled: str = "") -> dict[tuple[str, ...], int]:
+    async def census(self, kind: AnyKind, columns: Sequence[str], *, filled: str = "") -> dict[tuple[str, ...], int]:
         check_columns(kind, [*columns, *([filled] if filled else [])])
         names = kind.row._fields
         rows = [row for row in self._core.rows.under(kind, ()) if not filled or row[names.index(filled)] != ""]
@@ -521,7 +516,7 @@ class MemoryStore(Store):
         with self._core.lock:
             if not self._closed:
                 row = self._core.rows.get(WRITER, (STORE, self.writer))
-                if isinstance(row, Writer) and row.status is LeaseStatus.ALIVE:
+                if row is not None and row.status is LeaseStatus.ALIVE:
                     closed = row._replace(status=LeaseStatus.CLOSED, version=row.version + 1)
                     self._core.rows.put(WRITER, row[:2], closed)
             self._closed = True

@@ -27,8 +27,8 @@ from outlast.core.rows import (
     WAIT,
     WORKER,
     WRITER,
+    AnyKind,
     Key,
-    Kind,
     Row,
     key_of,
 )
@@ -63,19 +63,19 @@ ORDER: Final = {
 }
 
 
-def place_of(kind: Kind, row: Row) -> Key:
+def place_of(kind: AnyKind, row: Row) -> Key:
     """Return the position of a row in page order: its time, then its key without the tenant."""
     time = row[kind.row._fields.index(ORDER[kind.name])]
     assert isinstance(time, int)
     return (time, *key_of(kind, row)[1:])
 
 
-def cursor_of(kind: Kind, row: Row) -> str:
+def cursor_of(kind: AnyKind, row: Row) -> str:
     """Return the opaque cursor that continues after a row."""
     return urlsafe_b64encode(json.dumps(place_of(kind, row)).encode()).decode()
 
 
-def place_after(kind: Kind, cursor: str) -> Key | None:
+def place_after(kind: AnyKind, cursor: str) -> Key | None:
     """Return the position in a cursor, or None for the first page.
 
     Raises InvalidInput for a malformed cursor.
@@ -101,7 +101,7 @@ def _could_be(hint: type, part: object) -> bool:
     return isinstance(part, str) and "\0" not in part and part == part.encode(errors="ignore").decode()
 
 
-def check_columns(kind: Kind, columns: list[str]) -> None:
+def check_columns(kind: AnyKind, columns: list[str]) -> None:
     """Raise InvalidInput unless each name is a column of this kind.
 
     Names are inserted into SQL.

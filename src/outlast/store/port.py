@@ -8,7 +8,7 @@ is raised, and it may have if Uncertain is raised.
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Final, NamedTuple, Protocol, TypeVar, runtime_checkable
+from typing import Any, Final, Generic, NamedTuple, Protocol, runtime_checkable
 
 from outlast.core.commit import Chain, Commit, Done, Instant, Mapping
 from outlast.core.rows import (
@@ -21,6 +21,7 @@ from outlast.core.rows import (
     RUN,
     TOKEN,
     WAIT,
+    AnyKind,
     Approval,
     Cursor,
     Effect,
@@ -30,6 +31,7 @@ from outlast.core.rows import (
     Kind,
     Memo,
     Message,
+    R,
     Row,
     Run,
     Wait,
@@ -37,7 +39,6 @@ from outlast.core.rows import (
 from outlast.errors import Corrupt, StoreReplaced
 from outlast.store.fair_queueing import NONE_HELD, HeldCounts
 
-R = TypeVar("R", bound=Row)
 Step = Callable[[Run, Instant, Mapping], Commit | None]
 """Pure function called with one due run under the store's lock. Returns the commit that takes the run, or None.
 
@@ -60,10 +61,10 @@ class RunRows(NamedTuple):
     shared: tuple[Effect, ...] = ()  # shared by the tenant, named by the usage rows of this run
 
 
-class Page(NamedTuple):
+class Page(NamedTuple, Generic[R]):
     """One page of a list, newest first, and the opaque cursor of the next page ('' at the end)."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[R, ...]
     cursor: str
 
 
@@ -111,33 +112,33 @@ class Store(Protocol):
         holds fewer runs goes first (`store/fair_queueing.py`).
         """
 
-    async def load(self, kind: Kind, key: Key) -> Row | None:
+    async def load(self, kind: Kind[R], key: Key) -> R | None:
         """Return one row, or None. Strongly consistent, like all reads below unless stated."""
 
-    async def load_many(self, kind: Kind, keys: Sequence[Key]) -> tuple[Row | None, ...]:
+    async def load_many(self, kind: Kind[R], keys: Sequence[Key]) -> tuple[R | None, ...]:
         """Return the rows at these keys in the order given, with None for missing rows."""
 
-    async def rows(self, kind: Kind, prefix: Key, *, after: Key = (), limit: int = 10_000) -> tuple[Row, ...]:
+    async def rows(self, kind: Kind[R], prefix: Key, *, after: Key = (), limit: int = 10_000) -> tuple[R, ...]:
         """Return rows whose key begins with `prefix`, in key order, starting after the key `after`."""
 
-    async def in_order(self, kind: Kind, prefix: Key, *, after: int = 0, limit: int = 10_000) -> tuple[Row, ...]:
+    async def in_order(self, kind: Kind[R], prefix: Key, *, after: int = 0, limit: int = 10_000) -> tuple[R, ...]:
         """Return rows whose key begins with `prefix` by `ordinal`, starting after that ordinal."""
 
-    async def count(self, kind: Kind, prefixes: Sequence[Key]) -> tuple[int, ...]:
+    async def count(self, kind: AnyKind, prefixes: Sequence[Key]) -> tuple[int, ...]:
         """Count the rows under each prefix in one snapshot. All prefixes have the same length."""
 
     async def run_rows(self, runs: Sequence[tuple[str, str]]) -> tuple[RunRows | None, ...]:
         """Return all rows of each run, each run in one snapshot."""
 
     async def page(
-        self, kind: Kind, tenant: str, where: dict[str, str | int], *, cursor: str = "", limit: int = 50
-    ) -> Page:
+        self, kind: Kind[R], tenant: str, where: dict[str, str | int], *, cursor: str = "", limit: int = 50
+    ) -> Page[R]:
         """Return one page of a tenant's rows whose columns equal `where`, newest first.
 
         The order is by the time column of the kind, for example created_at or asked_at.
         """
 
-    async def tally(self, kind: Kind, tenant: str, column: str) -> dict[str, int]:
+    async def tally(self, kind: AnyKind, tenant: str, column: str) -> dict[str, int]:
         """Count a tenant's rows by the value of a column, for example by status."""
 
     async def owing(self, tenant: str, subscription: str, n: int) -> tuple[Cursor, ...]:
@@ -146,7 +147,7 @@ class Store(Protocol):
         A cursor is returned even if its due_at lies in the future.
         """
 
-    async def census(self, kind: Kind, columns: Sequence[str], *, filled: str = "") -> dict[tuple[str, ...], int]:
+    async def census(self, kind: AnyKind, columns: Sequence[str], *, filled: str = "") -> dict[tuple[str, ...], int]:
         """Count the rows of all tenants by the values of these columns. Reads every row of the kind.
 
         With `filled`, count only rows in which that column is not ''.
@@ -305,8 +306,17 @@ RunCallback = Callable[[str, str, int], None]
 """Tenant, run, and the number of the run's last event, or 0 if only a message was appended."""
 
 # Kinds of rows that belong to a run and are deleted with it. Tokens outlive it (S-18).
-RUN_KINDS: Final = tuple(kind for kind in KINDS if kind is RUN or (kind.row._fields[1] == "run" and kind is not TOKEN))
-HOLDER_KINDS: Final = (EFFECT, MEMO, WAIT, APPROVAL, MESSAGE, EVIDENCE)  # in the order of RunRows
+RUN_KINDS: Final[tuple[Kind[Row], ...]] = tuple(
+    kind for kind in KINDS if kind is RUN or (kind.row._fields[1] == "run" and kind is not TOKEN)
+)
+HOLDER_KINDS: Final[tuple[Kind[Row], ...]] = (
+    EFFECT,
+    MEMO,
+    WAIT,
+    APPROVAL,
+    MESSAGE,
+    EVIDENCE,
+)  # in the order of RunRows
 
 
 def gather_rows(

@@ -17,10 +17,11 @@ from outlast.core.rows import (
     EVENT,
     META,
     RUN,
+    AnyKind,
     Event,
     Key,
     Kind,
-    Row,
+    R,
     Run,
 )
 from outlast.errors import Unavailable
@@ -159,13 +160,14 @@ def _resolve(answers: list[_Found]) -> None:
             answer.set_result(found)
 
 
-def load_row(db: sqlite3.Connection, kind: Kind, key: Key) -> Row | None:
+def load_row(db: sqlite3.Connection, kind: Kind[R], key: Key) -> R | None:
     """Return one row, or None."""
     values = db.execute(SQL[kind.name].select, key).fetchone()
-    return None if values is None else DECODE[kind.name](values)
+    row: R | None = None if values is None else DECODE[kind.name](values)
+    return row
 
 
-def select_rows(db: sqlite3.Connection, kind: Kind, prefix: Key, after: Key, limit: int) -> tuple[Row, ...]:
+def select_rows(db: sqlite3.Connection, kind: Kind[R], prefix: Key, after: Key, limit: int) -> tuple[R, ...]:
     """Return rows under a prefix, in key order, starting after a key."""
     assert not after or after[: len(prefix)] == prefix, "the key after which to begin lies under the prefix"
     statement = sql.prefix(kind, len(prefix), len(after))
@@ -177,7 +179,7 @@ def select_runs(db: sqlite3.Connection, statement: str, values: sql.Values) -> t
     return tuple(map(sql.run_of, db.execute(statement, values)))
 
 
-def count_rows(db: sqlite3.Connection, kind: Kind, prefixes: Sequence[Key]) -> tuple[int, ...]:
+def count_rows(db: sqlite3.Connection, kind: AnyKind, prefixes: Sequence[Key]) -> tuple[int, ...]:
     """Count the rows under each prefix, in one snapshot."""
     db.execute("BEGIN")
     try:
@@ -199,11 +201,10 @@ def rows_of_run(db: sqlite3.Connection, key: tuple[str, str], store_clock: Store
         if run is None:
             return None
         values = db.execute(sql.LAST_SNAPSHOT, key).fetchone()
-        last = None if values is None else DECODE[EVENT.name](values)
+        last: Event | None = None if values is None else DECODE[EVENT.name](values)
         rest = [select_rows(db, kind, key, (), ALL_ROWS) for kind in HOLDER_KINDS]
         shared = sql.rows_of(EFFECT, db.execute(sql.SHARED, key))
         now = present(db, store_clock)
     finally:
         db.execute("COMMIT")
-    assert isinstance(run, Run) and (last is None or isinstance(last, Event))
     return gather_rows(run, last, rest, now, shared)

@@ -6,14 +6,29 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import islice
 from threading import Event
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from outlast.core import crash_points
 from outlast.core.commit import IDENTITY
 from outlast.core.deliveries import SUBSCRIBED_TENANTS, tenants_of
 from outlast.core.generation import FILE, compare_files, store_file_of
 from outlast.core.machine import NO_HOLDER, LeaseStatus
-from outlast.core.rows import KINDS, META, RUN, STORE, UNPUBLISHED, WRITER, Key, Kind, Meta, Row, Run, Writer
+from outlast.core.rows import (
+    KINDS,
+    META,
+    RUN,
+    STORE,
+    UNPUBLISHED,
+    WRITER,
+    AnyKind,
+    Key,
+    Kind,
+    Meta,
+    R,
+    Row,
+    Run,
+    Writer,
+)
 from outlast.errors import OutlastError, Rejected, StoreError, StoreUnusable, Unavailable, Uncertain
 from outlast.store import sql
 from outlast.store.batch import Batch
@@ -34,14 +49,14 @@ class RowCache:
     """
 
     def __init__(self) -> None:
-        self._rows: dict[str, dict[Key, Row]] = {kind.name: {} for kind in KINDS if kind.read_first}
+        self._rows: dict[str, dict[Key, Any]] = {kind.name: {} for kind in KINDS if kind.read_first}
 
-    def get(self, kind: Kind, key: Key) -> Row | None:
+    def get(self, kind: Kind[R], key: Key) -> R | None:
         """Return the row, or None if it is not cached."""
         rows = self._rows.get(kind.name)
         return None if rows is None else rows.get(key)
 
-    def put(self, kind: Kind, key: Key, row: Row) -> None:
+    def put(self, kind: AnyKind, key: Key, row: Row) -> None:
         """Keep a committed row of a kind that is read first. The newest rows are kept longest."""
         rows = self._rows[kind.name]
         rows.pop(key, None)
@@ -50,7 +65,7 @@ class RowCache:
             for old in list(islice(rows, limit // 2)):
                 del rows[old]
 
-    def drop(self, kind: Kind, key: Key) -> None:
+    def drop(self, kind: AnyKind, key: Key) -> None:
         """Remove one row from the cache."""
         self._rows[kind.name].pop(key, None)
 
@@ -214,7 +229,7 @@ class SqliteSession:
         self.woken = True
         return True
 
-    def read(self, kind: Kind, key: Key) -> Row | None:
+    def read(self, kind: Kind[R], key: Key) -> R | None:
         """Return a row as the transaction sees it."""
         row = self._cache.get(kind, key)
         if row is None:
@@ -261,7 +276,6 @@ class SqliteSession:
         if run is None:
             run = sql.run_of(values)
             self._cache.put(RUN, run[:2], run)
-        assert isinstance(run, Run)
         return run
 
     # --- applying ------------------------------------------------------------------------
@@ -328,7 +342,7 @@ class SqliteSession:
         except (sqlite3.Error, OutlastError) as second:
             self.drop()
             raise Uncertain("the store's answer was lost", f"{error}; then {second}") from error
-        if not whole or not isinstance(row, Writer):
+        if not whole or row is None:
             raise Uncertain("the store's answer was lost", str(error)) from error
         if row.batch != number:
             raise unavailable(error) from error
@@ -402,7 +416,7 @@ class SqliteSession:
             self.begin()
             try:
                 row = self.read(WRITER, (STORE, self._writer))
-                if isinstance(row, Writer) and row.status is LeaseStatus.ALIVE:
+                if row is not None and row.status is LeaseStatus.ALIVE:
                     closed = row._replace(status=LeaseStatus.CLOSED, version=row.version + 1)
                     values = sql.update_values(WRITER, closed, row.version)
                     self.db.execute(SQL[WRITER.name].update, values)
@@ -416,7 +430,6 @@ class SqliteSession:
         Raises StoreUnusable for a backup or a copy that is not adopted.
         """
         row = self.read(META, FILE)
-        assert row is None or isinstance(row, Meta)
         named, found = store_file_of(row), self.database.found()
         verdict = compare_files(named, found)
         if named is not None and verdict in ("copy", "backup") and not adopt:
@@ -437,12 +450,11 @@ class SqliteSession:
         if found is not None and found != last and not self.database.reads:
             self.write_anchor(found, row)
 
-    def write_anchor(self, anchor: Anchor, row: Row | None) -> None:
+    def write_anchor(self, anchor: Anchor, row: Meta | None) -> None:
         """Insert or replace the anchor's row, within a transaction."""
         if row is None:
             self.db.execute(SQL[META.name].insert, anchor_row(anchor, 1))
         else:
-            assert isinstance(row, Meta)
             values = sql.update_values(META, anchor_row(anchor, row.version + 1), row.version)
             self.db.execute(SQL[META.name].update, values)
         self._cache.drop(META, ANCHOR_ROW)

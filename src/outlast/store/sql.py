@@ -19,7 +19,9 @@ from outlast.core.rows import (
     RUN,
     USAGE,
     WORKER,
+    AnyKind,
     Kind,
+    R,
     Row,
     Run,
     check_effect,
@@ -49,7 +51,7 @@ def _and(names: Sequence[str]) -> str:
     return " AND ".join(f"{name} = {MARK}" for name in names)
 
 
-def _sql(kind: Kind) -> Sql:
+def _sql(kind: AnyKind) -> Sql:
     names = kind.row._fields
     columns = ", ".join(names)
     key = names[: kind.key]
@@ -98,7 +100,7 @@ def move_values(run: Run, replaces: int) -> tuple[object, ...]:
     return (*_move_values(run), replaces)
 
 
-def prefix(kind: Kind, width: int, after: int, *, newest: bool = False) -> str:
+def prefix(kind: AnyKind, width: int, after: int, *, newest: bool = False) -> str:
     """Return a query for rows under the first `width` key columns, in key order.
 
     If `after` is not 0, the rows start after a key of which `after` columns are given. Parameters: the prefix, the key
@@ -115,7 +117,7 @@ def prefix(kind: Kind, width: int, after: int, *, newest: bool = False) -> str:
     )
 
 
-def in_order(kind: Kind, width: int) -> str:
+def in_order(kind: AnyKind, width: int) -> str:
     """Return a query for rows under the first `width` key columns, by ordinal.
 
     Parameters: the prefix, the ordinal to start after, the limit.
@@ -127,7 +129,7 @@ def in_order(kind: Kind, width: int) -> str:
     )
 
 
-def count(kind: Kind, width: int) -> str:
+def count(kind: AnyKind, width: int) -> str:
     """Return a query that counts rows under the first `width` key columns.
 
     Parameters: the prefix.
@@ -135,7 +137,7 @@ def count(kind: Kind, width: int) -> str:
     return f"SELECT count(*) FROM {kind.name} WHERE {_and(kind.row._fields[:width])}"
 
 
-def page(kind: Kind, columns: Sequence[str], *, after: bool) -> str:
+def page(kind: AnyKind, columns: Sequence[str], *, after: bool) -> str:
     """Return a query for one page of a list.
 
     Parameters: tenant, a value per column, the position to start after, the limit.
@@ -152,7 +154,7 @@ def page(kind: Kind, columns: Sequence[str], *, after: bool) -> str:
     )
 
 
-def tally(kind: Kind, column: str) -> str:
+def tally(kind: AnyKind, column: str) -> str:
     """Return a query that counts a tenant's rows by a column.
 
     Parameter: tenant. Raises InvalidInput for an unknown column.
@@ -161,7 +163,7 @@ def tally(kind: Kind, column: str) -> str:
     return f"SELECT {column}, count(*) FROM {kind.name} WHERE tenant = {MARK} GROUP BY {column}"
 
 
-def census(kind: Kind, columns: Sequence[str], filled: str) -> str:
+def census(kind: AnyKind, columns: Sequence[str], filled: str) -> str:
     """Return a query that counts the rows of all tenants by these columns.
 
     Raises InvalidInput for an unknown column.
@@ -247,7 +249,7 @@ RECEIPT: Final = f"UPDATE writer SET batch = {MARK} WHERE {_and(('tenant', 'id',
 OLD_WRITERS: Final = f"DELETE FROM writer WHERE {_and(('tenant', 'status'))} AND started_at < {MARK}"
 
 
-def _status(kind: Kind) -> tuple[int, dict[str, StrEnum]]:
+def _status(kind: AnyKind) -> tuple[int, dict[str, StrEnum]]:
     """Return the position of a row's status and its members by value, or (-1, {}) if it has none."""
     hint = get_type_hints(kind.row).get("status")
     if hint is None or not issubclass(hint, StrEnum):
@@ -255,22 +257,22 @@ def _status(kind: Kind) -> tuple[int, dict[str, StrEnum]]:
     return kind.row._fields.index("status"), {member.value: member for member in hint}
 
 
-def _decoder(kind: Kind) -> Callable[[Values], Row]:
-    make = kind.row._make
+def _decoder(kind: AnyKind) -> Callable[[Values], Any]:
+    make: Callable[[Values], Any] = kind.row._make
     at, words = _status(kind)
     if at < 0:
         return make
 
-    def decode(values: Values) -> Row:
+    def decode(values: Values) -> Any:
         try:
             word = words.get(values[at])
             if word is None:
                 raise Corrupt(f"{kind.name} {values[: kind.key]}: status {values[at]!r} is unknown")
             row = make((*values[:at], word, *values[at + 1 :]))
             if kind is RUN:
-                check_run(row)  # type: ignore[arg-type]
+                check_run(row)
             elif kind is EFFECT:
-                check_effect(row)  # type: ignore[arg-type]
+                check_effect(row)
             return row
         except Corrupt as error:
             error.row = (kind.name, tuple(values[: kind.key]))
@@ -279,15 +281,16 @@ def _decoder(kind: Kind) -> Callable[[Values], Row]:
     return decode
 
 
-DECODE: Final[dict[str, Callable[[Values], Row]]] = {kind.name: _decoder(kind) for kind in KINDS}
+# Any stands for the row class of the kind, which the type of a dictionary cannot state.
+DECODE: Final[dict[str, Callable[[Values], Any]]] = {kind.name: _decoder(kind) for kind in KINDS}
 
 
-def update_values(kind: Kind, row: Row, replaces: int) -> Values:
+def update_values(kind: AnyKind, row: Row, replaces: int) -> Values:
     """Return the parameters of a kind's update."""
     return (*row[kind.key :], *row[: kind.key], replaces)
 
 
-def rows_of(kind: Kind, found: Iterable[Values]) -> tuple[Row, ...]:
+def rows_of(kind: Kind[R], found: Iterable[Values]) -> tuple[R, ...]:
     """Decode selected rows of a kind.
 
     Raises Corrupt.
@@ -296,7 +299,7 @@ def rows_of(kind: Kind, found: Iterable[Values]) -> tuple[Row, ...]:
 
 
 def page_query(
-    kind: Kind, tenant: str, where: dict[str, str | int], cursor: str, limit: int
+    kind: AnyKind, tenant: str, where: dict[str, str | int], cursor: str, limit: int
 ) -> tuple[str, Values, int]:
     """Return the query of one page, its parameters, and the number of rows on the page.
 
@@ -309,7 +312,7 @@ def page_query(
     return page(kind, list(where), after=after is not None), values, limit
 
 
-def page_of(kind: Kind, found: Sequence[Values], limit: int) -> Page:
+def page_of(kind: Kind[R], found: Sequence[Values], limit: int) -> Page[R]:
     """Return the page of the rows that `page_query` finds."""
     rows = rows_of(kind, found[:limit])
     return Page(rows, cursor_of(kind, rows[-1]) if len(found) > limit else "")
@@ -320,9 +323,8 @@ def run_of(values: Values) -> Run:
 
     Raises Corrupt.
     """
-    row = DECODE[RUN.name](values)
-    assert isinstance(row, Run)
-    return row
+    run: Run = DECODE[RUN.name](values)
+    return run
 
 
 def each_once(held: Sequence[Run], over: Sequence[Run]) -> tuple[Run, ...]:

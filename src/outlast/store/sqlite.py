@@ -14,7 +14,7 @@ from outlast.core.commit import Instant, Mapping
 from outlast.core.durations import ANSWERS_KEPT, CLOCK_STEP, WORKERS_KEPT
 from outlast.core.generation import FILE, compare_files, store_file_of
 from outlast.core.machine import LeaseStatus
-from outlast.core.rows import META, REQUEST, STORE, WORKER, Cursor, Key, Kind, Row, Run, is_due
+from outlast.core.rows import META, REQUEST, STORE, WORKER, AnyKind, Cursor, Key, Kind, R, Run, is_due
 from outlast.errors import Conflict, OutlastError, Rejected, StoreReplaced, StoreUnusable
 from outlast.store import sql
 from outlast.store.batch import Batch
@@ -203,24 +203,24 @@ class SqliteStore(BatchingStore, OnFile, AnchoredClock):
         return await self._readers.do(read, long=long)
 
     @override
-    async def load(self, kind: Kind, key: Key) -> Row | None:
+    async def load(self, kind: Kind[R], key: Key) -> R | None:
         return await self._read(lambda db: load_row(db, kind, key))
 
     @override
-    async def load_many(self, kind: Kind, keys: Sequence[Key]) -> tuple[Row | None, ...]:
+    async def load_many(self, kind: Kind[R], keys: Sequence[Key]) -> tuple[R | None, ...]:
         return await self._read(lambda db: tuple(load_row(db, kind, key) for key in keys))
 
     @override
-    async def rows(self, kind: Kind, prefix: Key, *, after: Key = (), limit: int = 10_000) -> tuple[Row, ...]:
+    async def rows(self, kind: Kind[R], prefix: Key, *, after: Key = (), limit: int = 10_000) -> tuple[R, ...]:
         return await self._read(lambda db: select_rows(db, kind, prefix, after, limit))
 
     @override
-    async def in_order(self, kind: Kind, prefix: Key, *, after: int = 0, limit: int = 10_000) -> tuple[Row, ...]:
+    async def in_order(self, kind: Kind[R], prefix: Key, *, after: int = 0, limit: int = 10_000) -> tuple[R, ...]:
         statement, values = sql.in_order(kind, len(prefix)), (*prefix, after, limit)
         return await self._read(lambda db: sql.rows_of(kind, db.execute(statement, values)))
 
     @override
-    async def count(self, kind: Kind, prefixes: Sequence[Key]) -> tuple[int, ...]:
+    async def count(self, kind: AnyKind, prefixes: Sequence[Key]) -> tuple[int, ...]:
         return await self._read(lambda db: count_rows(db, kind, prefixes), long=True)
 
     @override
@@ -229,13 +229,13 @@ class SqliteStore(BatchingStore, OnFile, AnchoredClock):
 
     @override
     async def page(
-        self, kind: Kind, tenant: str, where: dict[str, str | int], *, cursor: str = "", limit: int = 50
-    ) -> Page:
+        self, kind: Kind[R], tenant: str, where: dict[str, str | int], *, cursor: str = "", limit: int = 50
+    ) -> Page[R]:
         statement, values, rows_max = sql.page_query(kind, tenant, where, cursor, limit)
         return await self._read(lambda db: sql.page_of(kind, db.execute(statement, values).fetchall(), rows_max))
 
     @override
-    async def tally(self, kind: Kind, tenant: str, column: str) -> dict[str, int]:
+    async def tally(self, kind: AnyKind, tenant: str, column: str) -> dict[str, int]:
         statement = sql.tally(kind, column)
         return await self._read(lambda db: {str(value): n for value, n in db.execute(statement, (tenant,))}, long=True)
 
@@ -245,7 +245,7 @@ class SqliteStore(BatchingStore, OnFile, AnchoredClock):
         return await self._read(lambda db: tuple(map(Cursor._make, db.execute(sql.OWING, values))))
 
     @override
-    async def census(self, kind: Kind, columns: Sequence[str], *, filled: str = "") -> dict[tuple[str, ...], int]:
+    async def census(self, kind: AnyKind, columns: Sequence[str], *, filled: str = "") -> dict[tuple[str, ...], int]:
         statement = sql.census(kind, columns, filled)
         return await self._read(
             lambda db: {tuple(map(str, values)): n for *values, n in db.execute(statement)}, long=True

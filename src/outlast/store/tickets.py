@@ -141,7 +141,7 @@ def taken(moves: Sequence[tuple[Run, Commit | None]], batch: Batch) -> tuple[Run
     for run, commit in moves:
         if commit is not None and _lands(commit, batch):
             row = batch.row(RUN, run[:2])
-            assert isinstance(row, Run)
+            assert row is not None
             left.append(row)
     return tuple(left)
 

@@ -252,8 +252,7 @@ class App:
 
     def events(self, run_id: str) -> list[Event]:
         """Return the events of a run."""
-        rows = self.do(self.store.rows(EVENT, (self.runtime.operations.tenant, run_id)))
-        return [row for row in rows if isinstance(row, Event)]
+        return list(self.do(self.store.rows(EVENT, (self.runtime.operations.tenant, run_id))))
 
     def pass_until(self, business: int) -> None:
         """Move business time just beyond this instant (ms)."""

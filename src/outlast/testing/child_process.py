@@ -136,7 +136,7 @@ async def _idle(store: SqliteStore, worker: WorkerProcess) -> bool:
     if worker.held > 0:  # cheaper than a read of the store
         return False
     run = await store.load(RUN, (TENANT, RUN_ID))
-    assert isinstance(run, Run)
+    assert run is not None
     now = await store.now()
     rests = run.owner == "" and (run.due_at is None or run.due_at > now.real)
     return worker.held == 0 and (is_over(run) or rests)

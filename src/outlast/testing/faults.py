@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from typing_extensions import override
 
 from outlast.core.commit import Chain, Commit, Done, Instant, Mapping
-from outlast.core.rows import Cursor, Key, Kind, Row, Run
+from outlast.core.rows import AnyKind, Cursor, Key, Kind, R, Run
 from outlast.errors import Stale, StoreError, Unavailable, Uncertain
 from outlast.store.batch import CHAIN
 from outlast.store.fair_queueing import NONE_HELD, HeldCounts
@@ -145,23 +145,23 @@ class FaultyStore(Store):
 
     # --- reading: single rows fail or come late, lists may be stale ---
     @override
-    async def load(self, kind: Kind, key: Key) -> Row | None:
+    async def load(self, kind: Kind[R], key: Key) -> R | None:
         return await self._call("load", None, lambda: self._inner.load(kind, key))
 
     @override
-    async def load_many(self, kind: Kind, keys: Sequence[Key]) -> tuple[Row | None, ...]:
+    async def load_many(self, kind: Kind[R], keys: Sequence[Key]) -> tuple[R | None, ...]:
         return await self._call("load_many", None, lambda: self._inner.load_many(kind, keys))
 
     @override
-    async def rows(self, kind: Kind, prefix: Key, *, after: Key = (), limit: int = 10_000) -> tuple[Row, ...]:
+    async def rows(self, kind: Kind[R], prefix: Key, *, after: Key = (), limit: int = 10_000) -> tuple[R, ...]:
         return await self._call("rows", None, lambda: self._inner.rows(kind, prefix, after=after, limit=limit))
 
     @override
-    async def in_order(self, kind: Kind, prefix: Key, *, after: int = 0, limit: int = 10_000) -> tuple[Row, ...]:
+    async def in_order(self, kind: Kind[R], prefix: Key, *, after: int = 0, limit: int = 10_000) -> tuple[R, ...]:
         return await self._call("in_order", None, lambda: self._inner.in_order(kind, prefix, after=after, limit=limit))
 
     @override
-    async def count(self, kind: Kind, prefixes: Sequence[Key]) -> tuple[int, ...]:
+    async def count(self, kind: AnyKind, prefixes: Sequence[Key]) -> tuple[int, ...]:
         return await self._call("count", None, lambda: self._inner.count(kind, prefixes))
 
     @override
@@ -174,14 +174,14 @@ class FaultyStore(Store):
 
     @override
     async def page(
-        self, kind: Kind, tenant: str, where: dict[str, str | int], *, cursor: str = "", limit: int = 50
-    ) -> Page:
+        self, kind: Kind[R], tenant: str, where: dict[str, str | int], *, cursor: str = "", limit: int = 50
+    ) -> Page[R]:
         asked = (kind.name, tenant, tuple(where.items()), cursor, limit)
         page = self._inner.page
         return await self._list("page", asked, lambda: page(kind, tenant, where, cursor=cursor, limit=limit))
 
     @override
-    async def tally(self, kind: Kind, tenant: str, column: str) -> dict[str, int]:
+    async def tally(self, kind: AnyKind, tenant: str, column: str) -> dict[str, int]:
         return await self._list("tally", (kind.name, tenant, column), lambda: self._inner.tally(kind, tenant, column))
 
     @override
@@ -189,7 +189,7 @@ class FaultyStore(Store):
         return await self._call("owing", None, lambda: self._inner.owing(tenant, subscription, n))
 
     @override
-    async def census(self, kind: Kind, columns: Sequence[str], *, filled: str = "") -> dict[tuple[str, ...], int]:
+    async def census(self, kind: AnyKind, columns: Sequence[str], *, filled: str = "") -> dict[tuple[str, ...], int]:
         asked = (kind.name, tuple(columns), filled)
         return await self._list("census", asked, lambda: self._inner.census(kind, columns, filled=filled))
 

@@ -10,7 +10,7 @@ from typing_extensions import override
 from outlast.cli.client import AnsweredPage, OutlastClient, ResultPage, RunPage, Verb, View, WebhookViews
 from outlast.core.events import iso
 from outlast.core.machine import ApprovalStatus, Choice, DeliveryStatus, EffectStatus, Reason
-from outlast.core.rows import APPROVAL, RUN, STORE, TOPOLOGY, Approval, Event, Run, Topology, is_due, is_over
+from outlast.core.rows import APPROVAL, RUN, STORE, TOPOLOGY, Approval, Event, Run, is_due, is_over
 from outlast.core.run_columns import attention_of
 from outlast.engine.pauses import What
 from outlast.flow.approval_rule import Rule
@@ -239,7 +239,7 @@ class LocalClient(OutlastClient):
     @override
     async def topology(self, view: View) -> View | None:
         row = await self.ops.store.load(TOPOLOGY, (STORE, str(view["lane"])))
-        found: View | None = json.loads(row.body) if isinstance(row, Topology) else None
+        found: View | None = json.loads(row.body) if row is not None else None
         return found
 
     @override

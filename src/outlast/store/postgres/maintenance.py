@@ -39,8 +39,8 @@ async def register(db: "asyncpg.Connection[Any]", batch: Batch, writer: str) -> 
 async def resign(db: "asyncpg.Connection[Any]", batch: Batch, writer: str) -> None:
     """Close this writer's row. No more batches land under its id."""
     record = await db.fetchrow(numbered(SQL[WRITER.name].select) + " FOR UPDATE", STORE, writer)
-    row = DECODE[WRITER.name](tuple(record)) if record is not None else None
-    if isinstance(row, Writer) and row.status is LeaseStatus.ALIVE:
+    row: Writer | None = DECODE[WRITER.name](tuple(record)) if record is not None else None
+    if row is not None and row.status is LeaseStatus.ALIVE:
         closed = row._replace(status=LeaseStatus.CLOSED, version=row.version + 1)
         await db.execute(numbered(SQL[WRITER.name].update), *sql.update_values(WRITER, closed, row.version))
 

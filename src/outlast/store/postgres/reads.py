@@ -13,9 +13,10 @@ from outlast.core.rows import (
     EVENT,
     META,
     RUN,
-    Event,
+    AnyKind,
     Key,
     Kind,
+    R,
     Row,
     Run,
     key_of,
@@ -45,7 +46,7 @@ _SHARED: Final = (
 )
 
 
-def _of_runs(kind: Kind) -> str:
+def _of_runs(kind: AnyKind) -> str:
     """Return a query for the rows of a kind that belong to given runs, in key order."""
     columns = ", ".join(f"t.{name}" for name in kind.row._fields)
     order = ", ".join(f"t.{name}" for name in kind.row._fields[: kind.key])
@@ -94,13 +95,13 @@ class Reads:
         self._idle.clear()
 
 
-async def load_row(db: "asyncpg.Connection[Any]", kind: Kind, key: Key) -> Row | None:
+async def load_row(db: "asyncpg.Connection[Any]", kind: Kind[R], key: Key) -> R | None:
     """Return one row, or None."""
     record = await db.fetchrow(numbered(sql.SQL[kind.name].select), *key)
     return None if record is None else DECODE[kind.name](tuple(record))
 
 
-async def load_rows(db: "asyncpg.Connection[Any]", kind: Kind, keys: Sequence[Key]) -> tuple[Row | None, ...]:
+async def load_rows(db: "asyncpg.Connection[Any]", kind: Kind[R], keys: Sequence[Key]) -> tuple[R | None, ...]:
     """Return the rows at these keys in the order given."""
     if not keys:
         return ()
@@ -110,8 +111,8 @@ async def load_rows(db: "asyncpg.Connection[Any]", kind: Kind, keys: Sequence[Ke
 
 
 async def select_rows(
-    db: "asyncpg.Connection[Any]", kind: Kind, prefix: Key, after: Key, limit: int
-) -> tuple[Row, ...]:
+    db: "asyncpg.Connection[Any]", kind: Kind[R], prefix: Key, after: Key, limit: int
+) -> tuple[R, ...]:
     """Return rows under a prefix, in key order, starting after a key."""
     assert not after or after[: len(prefix)] == prefix, "the key after which to begin lies under the prefix"
     statement = numbered(sql.prefix(kind, len(prefix), len(after)))
@@ -124,7 +125,7 @@ async def select_runs(db: "asyncpg.Connection[Any]", statement: str, values: Seq
     return tuple([sql.run_of(tuple(record)) for record in await db.fetch(numbered(statement), *values)])
 
 
-async def count_rows(db: "asyncpg.Connection[Any]", kind: Kind, prefixes: Sequence[Key]) -> tuple[int, ...]:
+async def count_rows(db: "asyncpg.Connection[Any]", kind: AnyKind, prefixes: Sequence[Key]) -> tuple[int, ...]:
     """Count the rows under each prefix, in one statement."""
     if not prefixes:
         return ()
@@ -148,7 +149,7 @@ async def rows_of_runs(
         return ()
     pairs = statements.keys_of(RUN, runs)
 
-    async def select(kind: Kind, statement: str) -> tuple[Row, ...]:
+    async def select(kind: Kind[R], statement: str) -> tuple[R, ...]:
         return sql.rows_of(kind, map(tuple, await db.fetch(statement, *pairs)))
 
     async with db.transaction(isolation="repeatable_read", readonly=True):
@@ -167,7 +168,6 @@ async def rows_of_runs(
         if run is None:
             answer.append(None)
             continue
-        assert isinstance(run, Run) and (event is None or isinstance(event, Event))
         answer.append(gather_rows(run, event, [rows.get(key, ()) for rows in rest], now, used.get(key, ())))
     return tuple(answer)
 

@@ -10,7 +10,21 @@ import asyncpg
 from outlast.core import crash_points
 from outlast.core.commit import IDENTITY, Commit, Done, Instant, Put
 from outlast.core.machine import NO_HOLDER, LeaseStatus
-from outlast.core.rows import EFFECT, KINDS, META, RUN, STORE, UNPUBLISHED, WORKER, WRITER, Key, Kind, Row, Run, Writer
+from outlast.core.rows import (
+    EFFECT,
+    KINDS,
+    META,
+    RUN,
+    STORE,
+    UNPUBLISHED,
+    WORKER,
+    WRITER,
+    AnyKind,
+    Key,
+    Row,
+    Run,
+    Writer,
+)
 from outlast.errors import Rejected, StoreError, StoreUnusable, Unavailable, Uncertain
 from outlast.store import sql
 from outlast.store.batch import Batch
@@ -48,7 +62,7 @@ class KnownRuns:
             self._runs.clear()
         self._runs[run[:2]] = run
 
-    def read(self, kind: Kind, key: Key) -> Row | None:
+    def read(self, kind: AnyKind, key: Key) -> Run | None:
         """Return a known run. Used as the `read` of a Batch, which gets no rows of other kinds."""
         return self._runs.get(key) if kind is RUN else None
 
@@ -188,8 +202,8 @@ class PostgresSession:
             await asyncio.sleep(ASK_AGAIN_S)
         else:
             raise Uncertain("the store's answer was lost", f"{type(error).__name__}: {error}") from error
-        row = None if record is None else DECODE[WRITER.name](tuple(record))
-        if not isinstance(row, Writer):
+        row: Writer | None = None if record is None else DECODE[WRITER.name](tuple(record))
+        if row is None:
             raise Uncertain("the store's answer was lost", "and this writer's receipts were deleted") from error
         if row.batch != self._batches:
             raise Unavailable("the store did not take the batch", str(error)) from error

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple, get_type_hints
 
 from outlast.core.commit import AppendMessage, Commit, Put, Wake
 from outlast.core.deliveries import SUBSCRIBED_TENANTS
-from outlast.core.rows import EFFECT, KINDS, META, RUN, UNPUBLISHED, WRITER, Key, Kind
+from outlast.core.rows import EFFECT, KINDS, META, RUN, UNPUBLISHED, WRITER, AnyKind, Key
 from outlast.store import sql
 from outlast.store.sql import MARK
 
@@ -62,7 +62,7 @@ def numbered(statement: str) -> str:
     return first + "".join(f"${n}{part}" for n, part in enumerate(rest, 1))
 
 
-def _types(kind: Kind) -> tuple[str, ...]:
+def _types(kind: AnyKind) -> tuple[str, ...]:
     return tuple(_TYPES.get(hint, "text") for hint in get_type_hints(kind.row).values())
 
 
@@ -70,13 +70,13 @@ TYPES: Final = {kind.name: _types(kind) for kind in KINDS}
 COLUMNS: Final = {kind.name: ", ".join(kind.row._fields) for kind in KINDS}
 
 
-def _joined(kind: Kind) -> str:
+def _joined(kind: AnyKind) -> str:
     names = kind.row._fields[: kind.key]
     return " AND ".join(f"t.{name} = k.{name}" for name in names)
 
 
 @cache
-def find(kind: Kind, *, lock: bool) -> str:
+def find(kind: AnyKind, *, lock: bool) -> str:
     """Return a query for rows by their keys, one array per key column.
 
     If `lock`, lock the rows and skip those that another transaction holds (S-8). It never waits for a lock, so two
@@ -93,7 +93,7 @@ def find(kind: Kind, *, lock: bool) -> str:
 
 
 @cache
-def exist(kind: Kind) -> str:
+def exist(kind: AnyKind) -> str:
     """Return a query for the keys that exist, whether or not another transaction holds the row."""
     names = kind.row._fields[: kind.key]
     return (
@@ -140,7 +140,7 @@ DUE_BUT: Final = sql.DUE_BUT.replace(sql.NONE_OF, f"tenant <> ALL ({MARK}::text[
 class WriteForm(NamedTuple):
     """A form of write: insertion or replacement of rows of one kind."""
 
-    kind: Kind
+    kind: AnyKind
     insert: bool
 
     @property
@@ -226,7 +226,7 @@ def _parts(forms: tuple[WriteForm, ...], at: int, only_if: str) -> tuple[list[st
 
 
 @cache
-def count(kind: Kind, width: int) -> str:
+def count(kind: AnyKind, width: int) -> str:
     """Return a query that counts the rows under each prefix of `width` columns, in the order given.
 
     Parameters: one array per column.
@@ -240,7 +240,7 @@ def count(kind: Kind, width: int) -> str:
     )
 
 
-def keys_of(kind: Kind, keys: Iterable[Key]) -> list[Any]:
+def keys_of(kind: AnyKind, keys: Iterable[Key]) -> list[Any]:
     """Return keys as the arrays of `find` and `exist`, in the lock order of all transactions."""
     return arrays(TYPES[kind.name][: kind.key], sorted(keys))
 
@@ -250,7 +250,7 @@ def locked(statement: str) -> str:
     return f"{numbered(statement)} FOR NO KEY UPDATE SKIP LOCKED"
 
 
-RowKeys = dict[Kind, set[Key]]
+RowKeys = dict[AnyKind, set[Key]]
 BY_NAME = {kind.name: kind for kind in KINDS}
 
 

@@ -14,7 +14,7 @@ from typing_extensions import override
 
 from outlast.core.clock import Clock
 from outlast.core.commit import Instant, Mapping
-from outlast.core.rows import STORE, Cursor, Key, Kind, Row, Run
+from outlast.core.rows import STORE, AnyKind, Cursor, Key, Kind, R, Run
 from outlast.errors import OutlastError, Unavailable
 from outlast.store import sql
 from outlast.store.batch import Batch
@@ -261,23 +261,23 @@ class PostgresStore(BatchingStore, Transactions):
         return [tuple(record) for record in await self._read(lambda db: db.fetch(numbered(statement), *values))]
 
     @override
-    async def load(self, kind: Kind, key: Key) -> Row | None:
+    async def load(self, kind: Kind[R], key: Key) -> R | None:
         return await self._read(lambda db: load_row(db, kind, key))
 
     @override
-    async def load_many(self, kind: Kind, keys: Sequence[Key]) -> tuple[Row | None, ...]:
+    async def load_many(self, kind: Kind[R], keys: Sequence[Key]) -> tuple[R | None, ...]:
         return await self._read(lambda db: load_rows(db, kind, keys))
 
     @override
-    async def rows(self, kind: Kind, prefix: Key, *, after: Key = (), limit: int = 10_000) -> tuple[Row, ...]:
+    async def rows(self, kind: Kind[R], prefix: Key, *, after: Key = (), limit: int = 10_000) -> tuple[R, ...]:
         return await self._read(lambda db: select_rows(db, kind, prefix, after, limit))
 
     @override
-    async def in_order(self, kind: Kind, prefix: Key, *, after: int = 0, limit: int = 10_000) -> tuple[Row, ...]:
+    async def in_order(self, kind: Kind[R], prefix: Key, *, after: int = 0, limit: int = 10_000) -> tuple[R, ...]:
         return sql.rows_of(kind, await self._select(sql.in_order(kind, len(prefix)), *prefix, after, limit))
 
     @override
-    async def count(self, kind: Kind, prefixes: Sequence[Key]) -> tuple[int, ...]:
+    async def count(self, kind: AnyKind, prefixes: Sequence[Key]) -> tuple[int, ...]:
         return await self._read(lambda db: count_rows(db, kind, prefixes))
 
     @override
@@ -286,13 +286,13 @@ class PostgresStore(BatchingStore, Transactions):
 
     @override
     async def page(
-        self, kind: Kind, tenant: str, where: dict[str, str | int], *, cursor: str = "", limit: int = 50
-    ) -> Page:
+        self, kind: Kind[R], tenant: str, where: dict[str, str | int], *, cursor: str = "", limit: int = 50
+    ) -> Page[R]:
         statement, values, rows_max = sql.page_query(kind, tenant, where, cursor, limit)
         return sql.page_of(kind, await self._select(statement, *values), rows_max)
 
     @override
-    async def tally(self, kind: Kind, tenant: str, column: str) -> dict[str, int]:
+    async def tally(self, kind: AnyKind, tenant: str, column: str) -> dict[str, int]:
         return {str(value): n for value, n in await self._select(sql.tally(kind, column), tenant)}
 
     @override
@@ -300,7 +300,7 @@ class PostgresStore(BatchingStore, Transactions):
         return tuple(map(Cursor._make, await self._select(sql.OWING, tenant, subscription, n)))
 
     @override
-    async def census(self, kind: Kind, columns: Sequence[str], *, filled: str = "") -> dict[tuple[str, ...], int]:
+    async def census(self, kind: AnyKind, columns: Sequence[str], *, filled: str = "") -> dict[tuple[str, ...], int]:
         found = await self._select(sql.census(kind, columns, filled))
         return {tuple(map(str, values)): n for *values, n in found}
 
