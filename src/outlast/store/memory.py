@@ -427,7 +427,7 @@ class MemoryStore(Store):
         check_run(run)
         events = [row for row in rows.under(EVENT, key) if row.snapshot is not None]
         effects = rows.under(EFFECT, key)
-        rest = (effects, *(rows.under(kind, key) for kind in HOLDER_KINDS[1:]))
+        rest: list[list[Any]] = [effects, *(rows.under(kind, key) for kind in HOLDER_KINDS[1:])]
         named = [rows.get(EFFECT, (key[0], "", 0, row[2])) for row in rows.under(USAGE, key)]
         shared = [effect for effect in named if effect is not None]
         for effect in (*effects, *shared):
