@@ -6,13 +6,15 @@ from outlast import Context, Refusal, Workflow
 
 from .governance import LIFESPAN
 from .letters import Ask, Bid, Line, Receipt, bid_signal
-from .purchase import Opening
+from .purchase import Opening, start_key
 from .state import Negotiation, outcome
 
 UNREACHABLE = "retries_exhausted"
 """Refusal code of a supplier that did not answer. It did not decline, so it is asked again in the next round."""
 
-negotiation = Workflow("negotiation", state=Negotiation, input=Opening, outcome=outcome, version=1, ceiling=LIFESPAN)
+negotiation = Workflow(
+    "negotiation", state=Negotiation, input=Opening, outcome=outcome, version=1, ceiling=LIFESPAN, key=start_key
+)
 
 
 def ask_for(s: Negotiation, round_number: int, rounds: int, closes_at: datetime) -> Ask:

@@ -1,5 +1,7 @@
 """The purchase document, and checks that report all problems of a document at once."""
 
+import hashlib
+import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from datetime import date
@@ -114,6 +116,13 @@ class Opening(_Part):
             errors = [InitErrorDetails(type=_problem(text), loc=loc, input=document) for loc, text in found]
             raise ValidationError.from_exception_data(cls.__name__, errors)
         return {"purchase": document}
+
+
+def start_key(given: Opening) -> str:
+    """Return the key under which a purchase starts one run: category, deadline and a hash of the items."""
+    purchase = given.purchase
+    items = json.dumps([item.model_dump() for item in purchase.items], sort_keys=True)
+    return f"{purchase.category}/{purchase.need_by}/{hashlib.sha256(items.encode()).hexdigest()}"
 
 
 Path: TypeAlias = tuple[int | str, ...]

@@ -1,7 +1,6 @@
 """Sample purchases, adapted to today and to a running market: `python -m examples.negotiation.samples leverage`."""
 
 import argparse
-import hashlib
 import json
 import sys
 from datetime import UTC, date, datetime
@@ -74,12 +73,6 @@ SAMPLES: dict[str, SampleRun] = {
     "inconsistent": SampleRun("bad", "spot", 60, (), "REFUSED", "a purchase with contradictory fields"),
 }
 """Samples for `outlast demo --sample NAME`; `leverage` is the demo itself."""
-
-
-def start_key(purchase: dict[str, Any]) -> str:
-    """Return the start key of a purchase, made from category, items and deadline."""
-    same = json.dumps([purchase["category"], purchase["items"], purchase["need_by"]], sort_keys=True)
-    return hashlib.sha256(same.encode()).hexdigest()[:32]
 
 
 def names() -> list[str]:

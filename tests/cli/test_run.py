@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import MODULE, Terminal, eventually, waits_for
+from tests.cli.test_remote import Far, serve
 
 
 def test_bad_input_is_refused_with_every_problem_at_once(outlast: Terminal) -> None:
@@ -109,6 +110,17 @@ def test_the_same_key_is_the_same_run(outlast: Terminal) -> None:
     assert (again["run"], first["created"], again["created"]) == (first["run"], True, False)
     assert "was started before" in outlast("run", "refund", "order_id=1", "cents=2", "--key", "k").out
     assert len(outlast("runs", "ls", "-o", "json").json["runs"]) == 1
+
+
+@pytest.mark.req("RUN-4")
+def test_a_derived_key_is_the_same_run_here_and_over_http(outlast: Terminal) -> None:
+    outlast.module = f"{Path(__file__).with_name('orders.py')}"
+    for number, client in enumerate((outlast, Far(outlast, serve(outlast)))):
+        given = ("run", "order", f"number={number}", "-o", "json")
+        first, again, conflict = (client(*given, f"cents={cents}") for cents in (1, 1, 2))
+        assert first.json["created"] and again.json["run"] == first.json["run"] and not again.json["created"]
+        assert conflict.code == 4 and f"under the key order/{number} with another input" in conflict.err
+        assert client(*given, "cents=2", "--key", f"mine-{number}").json["created"]
 
 
 @pytest.mark.req("RUN-4")

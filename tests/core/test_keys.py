@@ -61,8 +61,8 @@ def test_characters_allowed_in_a_key() -> None:
     [
         ("", {"a": str}, "is empty", "business identity"),
         ("x/{b}", {"a": str}, "names {b}, which is no parameter", "a"),
-        ("x/{}", {"a": str}, "a field without a name", "name a parameter"),
-        ("x/{0}", {"a": str}, "a field without a name", "name a parameter"),
+        ("x/{}", {"a": str}, "a placeholder without a name", "name a parameter"),
+        ("x/{0}", {"a": str}, "a placeholder without a name", "name a parameter"),
         ("x/{a.b}", {"a": str}, "looks into {a.b}", "as a parameter"),
         ("x/{a[0]}", {"a": str}, "looks into {a[0]}", "as a parameter"),
         ("x/{a:>5}", {"a": str}, "formats {a}", "write {a} alone"),

@@ -97,7 +97,7 @@ async def _negotiate(setup: Setup, monkeypatch: pytest.MonkeyPatch, name: str, c
             await ops.set_slots(1)
             purchase = sample(name, market=m.url, today=datetime.now(UTC).date()) | changes
             began = (await store.now()).business
-            started = await ops.start("negotiation", purchase, idempotency_key=name)
+            started = await ops.start("negotiation", purchase)
             await until_over(ops, setup, started.run)
             state = await runtime.get(started.run)
             found, _ = await ops.approvals()

@@ -10,7 +10,8 @@ import pytest
 
 from examples.negotiation.market.behaviour import load
 from examples.negotiation.purchase import problems
-from examples.negotiation.samples import SAMPLES, sample, start_key
+from examples.negotiation.samples import SAMPLES, sample
+from examples.negotiation.workflow import negotiation
 from tests.examples.helpers import GIVE_UP_S, ROOT
 
 
@@ -39,9 +40,14 @@ def test_there_are_two_purchases_per_quadrant() -> None:
     assert {q: sum(p.partition("-")[0] == q for p in purchases) for q in quadrants} == dict.fromkeys(quadrants, 2)
 
 
+@pytest.mark.req("RUN-4")
 def test_the_start_key_depends_on_category_items_and_deadline() -> None:
-    assert start_key(sample("spot")) == start_key(sample("spot") | {"reference": "RFQ-9"})
-    assert start_key(sample("spot")) != start_key(sample("spot") | {"need_by": "2026-05-01"})
+    def key(**changes: Any) -> str:
+        return negotiation.begin(sample("spot") | changes)[1]
+
+    assert key() == key(reference="RFQ-9")
+    items = [item | {"unit": "box"} for item in sample("spot")["items"]]
+    assert len({key(), key(need_by="2026-05-01"), key(category="desks"), key(items=items)}) == 4
 
 
 @pytest.mark.req("APP-1")

@@ -16,7 +16,7 @@ from pydantic import AliasChoices, AliasPath, BaseModel, Field, computed_field
 
 import outlast
 from outlast import Context, Decision, Workflow, role
-from outlast.errors import DefinitionError, InvalidInput, NotStorable
+from outlast.errors import DefinitionError, InvalidInput, LimitExceeded, NotStorable
 from outlast.flow import Rule, workflows_of
 from outlast.flow.approval_rule import EVERY_ROLE
 from outlast.flow.reach import reach_of
@@ -103,6 +103,69 @@ def test_a_model_for_the_input_becomes_the_state() -> None:
         make(input=Start).first_state({})
     with pytest.raises(DefinitionError, match="does not make a state"):
         make(input=Unfit).first_state({"category": "x"})
+
+
+class Wanted(BaseModel):
+    category: str
+    items: list[str] = []
+    ratio: float = 1
+
+
+class Progress(Wanted):
+    rounds: int = 0
+
+
+def keyed(key: Any, **options: Any) -> Workflow[Progress]:
+    return Workflow("w", state=Progress, key=key, **options)
+
+
+@pytest.mark.req("RUN-4")
+@pytest.mark.parametrize(
+    ("key", "expected"),
+    [
+        ("rfq/{category}", "rfq/a%20b"),
+        (lambda given: f"{given.category}/{len(given.items)}", "a%20b/2"),
+        (lambda given: "100%\n\ud800ä", "100%25%0A\\ud800%C3%A4"),
+        (None, ""),
+    ],
+    ids=["template", "function", "any text", "none"],
+)
+def test_the_start_key_is_derived_from_the_validated_input(key: Any, expected: str) -> None:
+    assert keyed(key, input=Wanted).begin({"category": "a b", "items": ["x", "y"]})[1] == expected
+
+
+@pytest.mark.req("RUN-4")
+@pytest.mark.parametrize(
+    ("key", "options", "message", "fix"),
+    [
+        ("rfq/{deadline}", {"input": Wanted}, "names {deadline}, which is no field", "its fields: category, items"),
+        ("rfq/{ratio}", {"input": Wanted}, "neither text, a whole number", "a field of type str"),
+        ("rfq/{rounds}", {"input": Wanted}, "names {rounds}, which is no field", "its fields: category"),
+        ("rfq/{category.name}", {}, "looks into {category.name}", "as a field"),
+        ("", {}, "is empty", "business identity"),
+        (5, {}, "is 5", "template of fields"),
+    ],
+)
+def test_a_start_key_that_cannot_work_is_refused(key: Any, options: Any, message: str, fix: str) -> None:
+    with pytest.raises(DefinitionError) as error:
+        keyed(key, **options)
+    assert message in error.value.what and 'of workflow "w"' in error.value.what
+    assert fix in error.value.fix and error.value.where.startswith("tests/flow/test_workflow.py:")
+
+
+@pytest.mark.req("RUN-4")
+def test_a_function_that_gives_no_usable_start_key_is_refused() -> None:
+    count = iter(range(9))
+    for key, message in (
+        (lambda given: given.nothing, "raised AttributeError"),
+        (lambda given: 7, "returned 7"),
+        (lambda given: "", "returned ''"),
+        (lambda given: f"{next(count)}", "returned '0' and '1' for one input"),
+    ):
+        with pytest.raises(DefinitionError, match=message):
+            keyed(key).begin({"category": "x"})
+    with pytest.raises(LimitExceeded, match="501 bytes"):
+        keyed(lambda given: "x" * 501).begin({"category": "x"})
 
 
 def test_the_outcome_is_the_last_state_or_the_result_of_a_function() -> None:

@@ -184,6 +184,44 @@ def test_one_key_one_run(opened: Opened) -> None:
     live(opened, test)
 
 
+class Order(BaseModel):
+    shop: str
+    number: str
+    cents: int = 0
+
+
+orders = Workflow("order", state=Order, input=Order, key="order/{shop}/{number}")
+
+
+@orders.node(start=True)
+async def place(ctx: Context[Order]) -> None: ...
+
+
+@pytest.mark.req("RUN-4")
+def test_a_start_without_a_key_uses_the_one_that_the_workflow_derives(opened: Opened) -> None:
+    """Equal input is the same run, another input under the derived key a conflict; an explicit key wins."""
+    given = {"shop": "acme", "number": "1", "cents": 5}
+
+    async def go() -> None:
+        async with opened() as store:
+            mine, other = (
+                Operations(store, tenant=tenant, actor=Actor("ana"), workflows={"order": orders})
+                for tenant in ("a", "b")
+            )
+            same = await asyncio.gather(*(mine.start("order", given) for _ in range(8)))
+            assert len({each.run for each in same}) == 1 and sum(each.created for each in same) == 1
+            assert await mine.start("order", given, run_id="mine") == (same[0].run, False), "the key, not the id"
+            with pytest.raises(Conflict, match="under the key order/acme/1 with another input") as refused:
+                await mine.start("order", given | {"cents": 6})
+            assert refused.value.why == "the workflow derives this key from its input, and another part differs"
+            explicit = await mine.start("order", given, idempotency_key="again")
+            assert explicit.created and explicit.run != same[0].run
+            assert (await mine.start("order", given | {"number": "2"})).created
+            assert (await other.start("order", given)).created, "a key belongs to its tenant"
+
+    asyncio.run(go())
+
+
 @pytest.mark.req("RUN-4")
 def test_a_signal_with_an_id_arrives_once(opened: Opened) -> None:
     async def test(runtime: InProcessRuntime) -> None:

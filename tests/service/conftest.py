@@ -23,7 +23,7 @@ from outlast.service.service_state import ServiceState
 from tests.service import flows
 
 PATIENCE_S = 60.0
-ALL = (flows.refunds, flows.jobs, flows.wishes, flows.calls)
+ALL = (flows.refunds, flows.jobs, flows.wishes, flows.calls, flows.orders)
 
 
 @dataclass

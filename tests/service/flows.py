@@ -72,6 +72,17 @@ async def hear(ctx: Context[Wish]) -> None:
     ctx.state.text = said.text
 
 
+class Order(BaseModel):
+    number: str
+
+
+orders = Workflow("order", state=Order, key="order/{number}")
+
+
+@orders.node(start=True)
+async def place(ctx: Context[Order]) -> None: ...
+
+
 class Call(BaseModel):
     order: str
     said: str = ""

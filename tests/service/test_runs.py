@@ -37,6 +37,17 @@ def test_a_start_key_belongs_to_its_run_permanently(service: Service) -> None:
     assert (started.run, started.created) == (first.json()["run"], False)
 
 
+@pytest.mark.req("RUN-4")
+def test_a_start_without_a_key_uses_the_one_that_the_workflow_derives(service: Service) -> None:
+    path, body = "/v1/workflows/order/runs", {"input": {"number": "7"}}
+    first, again = service.post(path, body), service.post(path, body)
+    assert (first.status_code, first.json()["created"]) == (201, True)
+    assert (again.status_code, again.json()["created"], again.headers["Idempotent-Replayed"]) == (200, False, "true")
+    assert again.json()["run"] == first.json()["run"]
+    other = service.post(path, body, idempotency_key="mine")
+    assert other.status_code == 201 and other.json()["run"] != first.json()["run"]
+
+
 def test_a_refusal_frees_the_key(service: Service) -> None:
     path = "/v1/workflows/refund/runs"
     wrong = service.post(path, {"input": {"order_id": 1}}, idempotency_key="free")
@@ -122,7 +133,7 @@ def test_a_workflow_shows_the_schema_of_its_input(service: Service) -> None:
     assert body["topology"]["nodes"]["review"]["to"] == ["pay"] and body["start"] == "review"
     assert service.get("/v1/workflows/none").json()["code"] == "OUT-401"
     names = [each["workflow"] for each in service.get("/v1/workflows").json()["workflows"]]
-    assert names == ["call", "job", "refund", "wish"]
+    assert names == ["call", "job", "order", "refund", "wish"]
 
 
 def test_workers_versions_and_attention_are_listed(service: Service) -> None:

@@ -14,7 +14,7 @@ from ..inbox import inbox_app, posting
 from ..loopback import serve
 from ..report import text
 from ..routing import ROUTES
-from ..samples import SAMPLES, sample, start_key
+from ..samples import SAMPLES, sample
 from ..workflow import negotiation
 from . import page, proof
 from .output import Output
@@ -68,10 +68,9 @@ class SamplePurchase:
         await demo.ops.set_slots(SLOTS)
         today = datetime.fromtimestamp((await demo.ops.store.now()).business / SECOND, UTC).date()
         purchase = sample(self._sample.purchase, market=market, today=today)
-        key = start_key(purchase)
         try:
             begun = await asyncio.gather(
-                *(demo.ops.start(negotiation.name, purchase, idempotency_key=key) for _ in range(self._sample.times))
+                *(demo.ops.start(negotiation.name, purchase) for _ in range(self._sample.times))
             )
         except InvalidInput as refused:
             return self._refused(refused)

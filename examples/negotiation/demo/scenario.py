@@ -82,7 +82,7 @@ class Auction:
         await demo.ops.set_slots(SLOTS)
         today = datetime.fromtimestamp((await demo.ops.store.now()).business / SECOND, UTC).date()
         purchase = sample("leverage", market=market, today=today)
-        started = await demo.ops.start(negotiation.name, purchase, idempotency_key="demo")
+        started = await demo.ops.start(negotiation.name, purchase)
         state.run, state.begun_at = started.run, demo.clock.wall()
         state.save(demo.processes.folder)
 

@@ -31,7 +31,7 @@ def check_name(kind: str, value: object) -> str:
 
 
 class KeyTemplate:
-    """Key template over the parameters of an activity: `invite/{supplier_id}/{round}`.
+    """Key template over the parameters of an activity or the fields of an input: `invite/{supplier_id}/{round}`.
 
     Values are percent-encoded, and a character that no encoded value contains separates parameters. So two different
     lists of values never render the same key. Created by `parse`; immutable.
@@ -47,20 +47,22 @@ class KeyTemplate:
         self._only: Final = len(indices)
 
     @classmethod
-    def parse(cls, text: str, parameters: Mapping[str, Any], *, where: str = "", of: str = "") -> "KeyTemplate":
+    def parse(
+        cls, text: str, parameters: Mapping[str, Any], *, where: str = "", of: str = "", noun: str = "parameter"
+    ) -> "KeyTemplate":
         """Parse the template `text` over `parameters`, a mapping of names to annotations in the order of `render`.
 
-        Errors name `where` (file:line) and `of` (the owner of the key). Raises DefinitionError if the text is empty; if
-        a field is no parameter, positional, an attribute or index access, a conversion or a format specification; if
-        a parameter is not text, an integer, a bool or an enum of those; if no separator is between two
-        parameters; or if literal text needs encoding.
+        Errors name `where` (file:line) and `of` (the owner of the key), and call a parameter a `noun`. Raises
+        DefinitionError if the text is empty; if a placeholder is no parameter, positional, an attribute or index
+        access, a conversion or a format specification; if a parameter is not text, an integer, a bool or an enum of
+        those; if no separator is between two parameters; or if literal text needs encoding.
         """
 
         def wrong(why: str, fix: str) -> DefinitionError:
             return DefinitionError(f'key "{text}"{f" of {of}" if of else ""} {why}', where, fix, where=where)
 
         if not text:
-            raise wrong("is empty", 'name the business identity of the call, e.g. key="invite/{supplier_id}/{round}"')
+            raise wrong("is empty", 'name the business identity, e.g. key="invite/{supplier_id}/{round}"')
         try:
             pieces = list(Formatter().parse(text))
         except ValueError as error:
@@ -71,7 +73,7 @@ class KeyTemplate:
             literals[-1] += literal
             if field is None:
                 continue
-            _check_field(field, spec or "", conversion or "", parameters, wrong)
+            _check_placeholder(field, spec or "", conversion or "", parameters, noun, wrong)
             used.append(field)
             literals.append("")
         _check_literals(literals, used, wrong)
@@ -143,20 +145,22 @@ def _written(value: object) -> str:
         ) from error
 
 
-def _check_field(field: str, spec: str, conversion: str, parameters: Mapping[str, Any], wrong: Any) -> None:
-    if not field or field.isdigit():
-        raise wrong("has a field without a name", "name a parameter: {supplier_id}")
+def _check_placeholder(
+    name: str, spec: str, conversion: str, parameters: Mapping[str, Any], noun: str, wrong: Any
+) -> None:
+    if not name or name.isdigit():
+        raise wrong("has a placeholder without a name", f"name a {noun}: {{supplier_id}}")
     if spec or conversion:
-        raise wrong(f"formats {{{field}}}", f"write {{{field}}} alone; format the value before it becomes an argument")
-    if field not in parameters:
-        if re.search(r"[.\[]", field):
-            raise wrong(f"looks into {{{field}}}", "pass the part you need as a parameter")
+        raise wrong(f"formats {{{name}}}", f"write {{{name}}} alone; format the value before it becomes a {noun}")
+    if name not in parameters:
+        if re.search(r"[.\[]", name):
+            raise wrong(f"looks into {{{name}}}", f"pass the part you need as a {noun}")
         known = ", ".join(parameters) or "none"
-        raise wrong(f"names {{{field}}}, which is no parameter", f"use one of its parameters: {known}")
-    if not _may_stand_in_key(parameters[field]):
+        raise wrong(f"names {{{name}}}, which is no {noun}", f"use one of its {noun}s: {known}")
+    if not _may_stand_in_key(parameters[name]):
         raise wrong(
-            f"uses {{{field}}}, which is neither text, a whole number, a truth value nor an enum of those",
-            f"give the activity an id of it as a parameter of type str (now: {parameters[field]!r})",
+            f"uses {{{name}}}, which is neither text, a whole number, a truth value nor an enum of those",
+            f"use an id of it, a {noun} of type str (now: {parameters[name]!r})",
         )
 
 

@@ -58,14 +58,18 @@ async def start(
     correlation_id: str = "",
     trace_id: str = "",
 ) -> StartedRun:
-    """Start a run durably. Raises InvalidInput with all problems at once, Conflict (RUN-4)."""
+    """Start a run durably. Raises InvalidInput with all problems at once, Conflict (RUN-4).
+
+    Without `key`, the workflow's own start key applies; without that, the run id.
+    """
     check_name("tenant", tenant)
     check_name("run", run)
     workflow.activities  # noqa: B018 - checks the definition, once
-    state = workflow.state_codec.canonical(workflow.first_state(given))
+    first, derived = workflow.begin(given)
+    state = workflow.state_codec.canonical(first)
     stamp = digest(workflow.name, state)
     now = await store.now()
-    token = Token(tenant, "", _start_key(workflow, key or run), stamp, run, now.business)
+    token = Token(tenant, "", _start_key(workflow, key or derived or run), stamp, run, now.business)
     snapshot, values = first_snapshot(tenant, run, state, now.business)
     node = workflow.start
     traces = Traces.wanted()
@@ -89,7 +93,7 @@ async def start(
     try:
         await store.commit(commit._replace(writes=(*commit.writes, *values)))
     except Stale:
-        return await _started_before(store, token, workflow)
+        return await _started_before(store, token, workflow, "" if key else derived)
     if begun:
         begun.landed()
     return StartedRun(run, True)
@@ -99,17 +103,20 @@ def _start_key(workflow: Workflow[Any], key: str) -> str:
     return f"start/{workflow.name}/{key}"
 
 
-async def _started_before(store: Store, token: Token, workflow: Workflow[Any]) -> StartedRun:
+async def _started_before(store: Store, token: Token, workflow: Workflow[Any], derived: str) -> StartedRun:
     before = await store.load(TOKEN, (token.tenant, "", token.key))
     if before is None:
         raise Conflict(
             f"run {token.target} exists already", "another workflow or key started it", "choose another run id"
         )
     if before.digest != token.digest:
+        under, why = "this key", "the same key means the same run, so the input must be the same"
+        if derived:
+            under, why = f"the key {derived}", "the workflow derives this key from its input, and another part differs"
         raise Conflict(
-            f"{workflow.name} was started before under this key with another input: {before.target}",
-            "the same key means the same run, so the input must be the same",
-            f"look at it with: outlast runs show {before.target}; or use another key",
+            f"{workflow.name} was started before under {under} with another input: {before.target}",
+            why,
+            f"look at it with: outlast runs show {before.target}; or start with another key: --key",
         )
     return StartedRun(before.target, False)
 

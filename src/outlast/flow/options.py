@@ -1,13 +1,17 @@
-"""Options of a call: uncertainty, retries, rate limits, transactions."""
+"""Options: uncertainty, retries, rate limits and transactions of a call, the start key of a workflow."""
 
 import inspect
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Literal, Protocol, TypeAlias, TypeVar
+from typing import Any, Final, Literal, Protocol, TypeAlias, TypeVar
+from urllib.parse import quote
 
-from outlast.core.limits import ATTEMPTS_MAX
-from outlast.errors import DefinitionError
+from pydantic import BaseModel
+
+from outlast.core.keys import KeyTemplate
+from outlast.core.limits import ATTEMPTS_MAX, KEY_BYTES_MAX
+from outlast.errors import DefinitionError, LimitExceeded
 
 Span = TypeVar("Span", timedelta, timedelta | None)
 Transaction: TypeAlias = Literal[False, True, "serializable"]
@@ -210,3 +214,49 @@ class Callee(Protocol):
     def undone_by(self) -> str:
         """Name of the undo, or the reason for having none, as stored in the ledger."""
         ...
+
+
+class StartKey:
+    """Start key that a workflow derives from its input: a template over the fields, or a function of the input."""
+
+    def __init__(self, key: str | Callable[[Any], str], model: type[BaseModel], title: str, where: str) -> None:
+        """`model` is the type of the input. Raises DefinitionError."""
+        self.title: Final = title
+        self.where: Final = where
+        self._function: Callable[[Any], object] | None = None
+        if isinstance(key, str):
+            types = {name: field.annotation for name, field in model.model_fields.items()}
+            self._names: Final = tuple(types)
+            self._template: Final = KeyTemplate.parse(key, types, where=where, of=title, noun="field")
+        elif callable(key):
+            self._function = key
+        else:
+            raise self._wrong(f"is {key!r}", "write a template of fields, or a function of the input that returns text")
+
+    def of(self, given: BaseModel) -> str:
+        """Return the key of a validated input. Raises InvalidInput, LimitExceeded, DefinitionError."""
+        if self._function is None:
+            return self._template.render([getattr(given, name) for name in self._names])
+        try:
+            key, again = self._function(given), self._function(given)
+        except Exception as error:  # code of the author
+            raise self._wrong(f"raised {error!r}", "let it return a text for every valid input") from error
+        if not isinstance(key, str) or not key:
+            raise self._wrong(f"returned {key!r}", "let it return a text that is not empty")
+        if key != again:
+            raise self._wrong(f"returned {key!r} and {again!r} for one input", "compute it from the input alone")
+        written = quote(key, safe=_UNCHANGED, errors="backslashreplace")
+        if len(written) > KEY_BYTES_MAX:
+            raise LimitExceeded(
+                f"the start key of {self.title} has {len(written)} bytes",
+                f"a key has 1 to {KEY_BYTES_MAX} bytes",
+                "return a hash: hashlib.sha256(…).hexdigest()",
+            )
+        return written
+
+    def _wrong(self, why: str, fix: str) -> DefinitionError:
+        return DefinitionError(f"key= of {self.title} {why}", self.where, fix, where=self.where)
+
+
+_UNCHANGED: Final = "".join(chr(code) for code in range(0x21, 0x7F) if code != ord("%"))
+"""Characters of a function's key that percent-encoding leaves as they are."""

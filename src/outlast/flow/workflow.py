@@ -18,7 +18,7 @@ from outlast.flow.context import Context
 from outlast.flow.graph import mistakes
 from outlast.flow.migrations import Migration, Migrations, Plain
 from outlast.flow.node import Node, NodeOptions
-from outlast.flow.options import positive
+from outlast.flow.options import StartKey, positive
 from outlast.flow.policy import Policy
 from outlast.flow.reach import activities_seen_by, emits
 from outlast.flow.registry import ACTIVITIES, WORKFLOWS, ambiguous, hints_of, locals_of_caller, where_called, where_of
@@ -48,6 +48,10 @@ class Workflow(Generic[S, In, Out]):
     fields of the state. Without it, the input is a state: its required fields are given, the others may be. With
     `slot_while_waiting=False`, the run returns its admission slot while it waits.
 
+    `key` derives the start key from the input: a template over its fields ("rfq/{category}/{deadline}"), or a function
+    of the validated input that returns the same text for the same input. A start without a key of its own uses it, so
+    that a second start with the same key is the same run; with another input it is refused (Conflict).
+
     `when_empty` applies to a run that is about to complete without a result (`ctx.emit`) although calls of it failed:
     "complete", "ask_person" (attention `results_missing`) or "fail". The default is "fail" if a node or one of its
     helper functions mentions `emit`, otherwise "complete". Raises DefinitionError.
@@ -64,6 +68,7 @@ class Workflow(Generic[S, In, Out]):
         outcome: None = ...,
         policy: Policy | None = ...,
         input: None = ...,
+        key: str | Callable[[S_made], str] | None = ...,
         slot_while_waiting: bool = ...,
         when_empty: Literal["complete", "ask_person", "fail"] | None = ...,
     ) -> None: ...
@@ -78,6 +83,7 @@ class Workflow(Generic[S, In, Out]):
         outcome: None = ...,
         policy: Policy | None = ...,
         input: type[In_made],
+        key: str | Callable[[In_made], str] | None = ...,
         slot_while_waiting: bool = ...,
         when_empty: Literal["complete", "ask_person", "fail"] | None = ...,
     ) -> None: ...
@@ -92,6 +98,7 @@ class Workflow(Generic[S, In, Out]):
         outcome: Callable[[S_made], Out_made],
         policy: Policy | None = ...,
         input: None = ...,
+        key: str | Callable[[S_made], str] | None = ...,
         slot_while_waiting: bool = ...,
         when_empty: Literal["complete", "ask_person", "fail"] | None = ...,
     ) -> None: ...
@@ -106,6 +113,7 @@ class Workflow(Generic[S, In, Out]):
         outcome: Callable[[S_made], Out_made],
         policy: Policy | None = ...,
         input: type[In_made],
+        key: str | Callable[[In_made], str] | None = ...,
         slot_while_waiting: bool = ...,
         when_empty: Literal["complete", "ask_person", "fail"] | None = ...,
     ) -> None: ...
@@ -119,6 +127,7 @@ class Workflow(Generic[S, In, Out]):
         outcome: Callable[[Any], Any] | None = None,
         policy: Policy | None = None,
         input: type[Any] | None = None,  # noqa: A002 - the word that authors expect
+        key: str | Callable[[Any], str] | None = None,
         slot_while_waiting: bool = True,
         when_empty: Literal["complete", "ask_person", "fail"] | None = None,
     ) -> None:
@@ -132,6 +141,7 @@ class Workflow(Generic[S, In, Out]):
         self.outcome: Final[Callable[[S], Out] | None] = outcome
         self.policy: Final = policy
         self.input: Final[type[In] | None] = input
+        self.key: Final = StartKey(key, input or state, self.title, self.where) if key is not None else None
         self.slot_while_waiting: Final = slot_while_waiting
         self._when_empty: Final = when_empty
         self.nodes: Final[dict[str, Node]] = {}
@@ -274,12 +284,22 @@ class Workflow(Generic[S, In, Out]):
 
     def first_state(self, given: bytes | str | dict[str, Any]) -> S:
         """Return the first state of a run with this input. Raises InvalidInput with every problem at once."""
+        return self.begin(given)[0]
+
+    def begin(self, given: bytes | str | dict[str, Any]) -> tuple[S, str]:
+        """Return the first state of a run with this input, and the start key derived from it ('' without `key`).
+
+        Raises InvalidInput with every problem at once, LimitExceeded for a key that is too long, DefinitionError.
+        """
         try:
-            return self._first_state(given)
+            if self.input is None:
+                self._refuse_unknown_fields(given)
+            admitted = self._input_codec.admit(given)
         except InvalidInput as error:
             if error.fix or not error.problems:
                 raise
             raise InvalidInput(error.what, problems=error.problems, fix=f"it takes {self._taken}") from error
+        return self._state_of(admitted), self.key.of(admitted) if self.key is not None else ""
 
     @cached_property
     def _taken(self) -> str:
@@ -289,13 +309,9 @@ class Workflow(Generic[S, In, Out]):
         optional = ", ".join(f.alias or name for name, f in fields if not f.is_required())
         return " and optionally ".join(filter(None, (needed, optional))) or "an empty input"
 
-    def _first_state(self, given: bytes | str | dict[str, Any]) -> S:
+    def _state_of(self, admitted: BaseModel) -> S:
         if self.input is None:
-            self._refuse_unknown_fields(given)
-            return cast(
-                S, self._input_codec.admit(given)
-            )  # the same type as the state, under the name that the caller knows
-        admitted = self._input_codec.admit(given)
+            return cast(S, admitted)  # the same type as the state, under the name that the caller knows
         try:
             return self.state_codec.admit({name: getattr(admitted, name) for name in type(admitted).model_fields})
         except InvalidInput as error:

@@ -86,7 +86,11 @@ class Operations:
         correlation_id: str = "",
         trace_id: str = "",
     ) -> commands.StartedRun:
-        """Start a run and return once it is durable. Raises NotFound, InvalidInput (every problem), Conflict."""
+        """Start a run and return once it is durable. Raises NotFound, InvalidInput (every problem), Conflict.
+
+        A second start with the same `idempotency_key` is the same run. Without a key, the one that the workflow derives
+        from the input applies (`Workflow(…, key=…)`), else the run id.
+        """
         found = self._workflows.get(workflow)
         if found is None:
             known = ", ".join(sorted(self._workflows)) or "none"

@@ -69,10 +69,19 @@ class ServiceConnection:
         return (await self._answer("GET", path, params=said))[0]
 
     async def post(
-        self, path: str, body: Mapping[str, Any] | None = None, *, key: str = "", etag: str = "", method: str = "POST"
+        self,
+        path: str,
+        body: Mapping[str, Any] | None = None,
+        *,
+        key: str | None = "",
+        etag: str = "",
+        method: str = "POST",
     ) -> Any:
-        """Send a request that takes effect once: if the answer is lost, it is repeated with the same key."""
-        headers = {"Idempotency-Key": key or new_id("cli_")}
+        """Send a request that takes effect once: if the answer is lost, it is repeated with the same key.
+
+        With None, no key is sent, because the body itself identifies the request.
+        """
+        headers = {"Idempotency-Key": key or new_id("cli_")} if key is not None else {}
         if etag:
             headers["If-Match"] = etag
         return (await self._answer(method, path, json=dict(body or {}), headers=headers))[0]

@@ -17,7 +17,7 @@ from outlast.core.machine import TERMINAL, Choice, DeliveryStatus, EffectStatus,
 from outlast.engine.pauses import What
 from outlast.errors import InvalidInput, NotFound, OutlastError, Unavailable
 from outlast.runtime.attention import verb_of
-from outlast.runtime.clocks import SystemClock
+from outlast.runtime.clocks import SystemClock, new_id
 from outlast.runtime.versions import UNSERVED, why_not
 from outlast.runtime.views import ENDINGS
 
@@ -312,8 +312,8 @@ class RemoteClient(OutlastClient):
             data = json.loads(given)
         except (ValueError, RecursionError) as error:
             raise InvalidInput("the input is not JSON", str(error), "correct it") from error
-        body = {"input": data, **({"id": run} if run else {})}
-        view: View = await self.wire.post(f"/workflows/{part(workflow)}/runs", body, key=key)
+        body = {"input": data, "id": run or new_id(f"{workflow[:4]}_")}  # the id makes a repetition the same run
+        view: View = await self.wire.post(f"/workflows/{part(workflow)}/runs", body, key=key or None)
         return view, bool(view.pop("created"))
 
     @override

@@ -52,7 +52,10 @@ router = APIRouter(prefix="/v1", tags=["runs"], route_class=SecuredRoute)
 async def start_run(
     ops: Ops, name: PathName, ask: StartRun, request: Request, response: Response, key: IdempotencyKey = None
 ) -> dict[str, Any]:
-    """Start a run, durably. The Idempotency-Key is also the key of the run: the same key always gives the same run."""
+    """Start a run, durably. The Idempotency-Key is also the key of the run: the same key always gives the same run.
+
+    Without the header, the key that the workflow derives from the input applies, if it declares one.
+    """
     started = await ops.start(
         name,
         ask.input,

@@ -1,0 +1,17 @@
+"""A workflow that derives its start key from its input."""
+
+from pydantic import BaseModel
+
+from outlast import Context, Workflow
+
+
+class Order(BaseModel):
+    number: str
+    cents: int
+
+
+orders = Workflow("order", state=Order, key="order/{number}")
+
+
+@orders.node(start=True)
+async def place(ctx: Context[Order]) -> None: ...
