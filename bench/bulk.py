@@ -77,7 +77,7 @@ def _into_sqlite(path: str, rows: dict[AnyKind, Iterator[Row]]) -> None:
 async def _into_postgres(url: str, rows: dict[AnyKind, Iterator[Row]]) -> None:
     db = await asyncpg.connect(url)
     for kind, each in rows.items():
-        columns = list(kind.row._fields)
+        columns = list(kind.columns)
         while some := list(islice(each, AT_ONCE)):
             await db.copy_records_to_table(kind.name, records=some, columns=columns, schema_name="outlast")
         await db.execute(f"VACUUM (ANALYZE) outlast.{kind.name}")

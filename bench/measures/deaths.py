@@ -195,4 +195,4 @@ async def _is_poisoned(url: str, run: str) -> bool:
     async with opened(url) as store:
         row = await store.load(RUN, (TENANT, run))
     assert row is not None
-    return Reason.POISONED.value in row.attention
+    return Reason.POISONED.value in row.attention_text

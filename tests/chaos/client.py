@@ -21,7 +21,6 @@ import httpx2
 
 from outlast.core.machine import ApprovalStatus, Choice, Reason
 from outlast.core.rows import Approval, Run
-from outlast.core.run_columns import attention_of
 from outlast.errors import OutlastError, StoreError, Uncertain
 from outlast.flow.approval_rule import EVERY_ROLE
 from outlast.runtime.operations import Operations
@@ -114,7 +113,7 @@ class Client:
                 return
 
     async def _answer(self, run: Run) -> None:
-        for entry in attention_of(run):
+        for entry in run.attention:
             about = {"run": run.run, "reason": entry.reason.value, "key": entry.key}
             if entry.reason is Reason.EFFECT_UNCERTAIN:
                 await self._settle(run, entry.key, about)
@@ -126,7 +125,7 @@ class Client:
                 await self.say("retry", self._retry(run, Choice.RETRY, entry.key), **about)
 
     async def _retry(self, run: Run, choice: Choice, key: str) -> None:
-        (reason,) = [a.reason for a in attention_of(run) if a.key == key][:1]
+        (reason,) = [a.reason for a in run.attention if a.key == key][:1]
         await self._ops.answer(run.run, reason, choice, text="try again", key=key)
 
     async def _settle(self, run: Run, key: str, about: dict[str, Any]) -> None:

@@ -29,7 +29,6 @@ from outlast.core.rows import (
     Worker,
     is_over,
 )
-from outlast.core.run_columns import attention_of
 from outlast.runtime.stores import open_store
 from outlast.store.port import Store
 
@@ -189,9 +188,9 @@ def _world(
 def _left(rows: Rows, figures: dict[str, Any], wrong: list[str]) -> None:
     """Check that every run has ended or waits for a person, and that no worker holds any."""
     waiting = [run for run in rows.runs.values() if not is_over(run)]
-    for_people = [run for run in waiting if attention_of(run)]
-    figures["waiting_for_a_person"] = dict(Counter(a.reason.value for run in for_people for a in attention_of(run)))
-    stuck = [run for run in waiting if not attention_of(run)]
+    for_people = [run for run in waiting if run.attention]
+    figures["waiting_for_a_person"] = dict(Counter(a.reason.value for run in for_people for a in run.attention))
+    stuck = [run for run in waiting if not run.attention]
     figures["stuck"] = len(stuck)
     wrong += [
         f"{run.run} is {run.status.value} in {run.node} of {run.owner or 'no worker'}, waits for {run.waiting_for}"

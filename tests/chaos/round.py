@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from outlast.core.rows import RUN, Run, is_over
-from outlast.core.run_columns import attention_of
 from outlast.runtime.stores import open_store
 from outlast.store.port import Store
 from tests.chaos.fleet import CALL_S, LIVE, Fleet
@@ -61,7 +60,7 @@ async def _quiet(url: str, say: Callable[[str], None], care: Callable[[], object
             now = sorted((run.run, run.version) for run in left)
             if now != unchanged:
                 unchanged, since = now, time.monotonic()
-            if not left or (all(attention_of(run) for run in left) and time.monotonic() - since > 20):
+            if not left or (all(run.attention for run in left) and time.monotonic() - since > 20):
                 break
             await asyncio.sleep(LOOK_S)
     finally:

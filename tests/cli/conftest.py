@@ -132,7 +132,7 @@ class Terminal:
 
 def waits_for(kind: str) -> Callable[[Run], bool]:
     """Does a run's row wait for this kind of thing?"""
-    return lambda row: f'"kind":"{kind}"' in row.waiting_for
+    return lambda row: f'"kind":"{kind}"' in row.waiting_for_text
 
 
 def eventually(true: Callable[[], Any]) -> Any:

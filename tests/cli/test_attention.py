@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from outlast.core.rows import Run, is_over
-from outlast.core.run_columns import rearmed
+from outlast.core.run_transition import rearmed
 from outlast.runtime.stores import open_store
 from tests.cli.conftest import Terminal
 
@@ -18,7 +18,7 @@ def needs_a_person(row: Run) -> bool:
 
 
 def flagged(reason: str, row: Run) -> bool:
-    return f'"reason":"{reason}"' in row.attention
+    return f'"reason":"{reason}"' in row.attention_text
 
 
 def skip(outlast: Terminal, by: timedelta) -> None:

@@ -239,7 +239,7 @@ def test_give_up_refuses_the_effect(doubtful: Terminal) -> None:
     assert doubtful(*command).code == 2
     assert doubtful(*command, "--reason", "the bank lost its books").code == 0
     assert "refused given_up (stated by local:" in doubtful("runs", "effects", "r1").row("issue_refund")
-    doubtful.serve("r1", lambda row: '"reason":"exception"' in row.attention)  # the refund does not expect a no
+    doubtful.serve("r1", lambda row: '"reason":"exception"' in row.attention_text)  # the refund does not expect a no
 
 
 def test_one_answer_at_a_time(doubtful: Terminal) -> None:

@@ -133,7 +133,7 @@ async def a_commit_beyond_the_limits_is_rejected(s: Subject) -> None:
         Commit((Put(RUN, moved(row, due_at=-(2**63) - 1), 1),)),
         Commit((Put(EFFECT, effect, 0), Put(EFFECT, effect._replace(digest="e"), 0))),
         Commit((Put(RUN, moved(row)._replace(version=4), 1),)),
-        Commit((Put(RUN, moved(row, waiting_for="", due_at=None), 1),)),
+        Commit((Put(RUN, moved(row, waiting_for_text="", due_at=None), 1),)),
         Commit((Put(EVENT, event_row(), 1),)),
         Commit((Put(META, Meta(STORE, "clock", 1, "{}"), 0),)),
         Commit((Put(MESSAGE, message_row()._replace(n=1), 0),)),

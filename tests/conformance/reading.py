@@ -135,7 +135,7 @@ async def a_census_counts_the_rows_of_all_tenants(s: Subject) -> None:
     """`census` counts by several columns over all tenants. `filled` leaves out rows without a value."""
     a, b = await two(s)
     await a.commit(start(run_row()))
-    await a.commit(start(run_row("run-2", attention="[1]")))
+    await a.commit(start(run_row("run-2", attention_text="[1]")))
     await a.commit(start(run_row("run-1", "globex")))
     queued = RunStatus.QUEUED.value
     assert await b.census(RUN, ("workflow", "status")) == {("auction", queued): 3}

@@ -29,7 +29,7 @@ HOUR = 3_600_000
 
 def _due_in_business_time(run: Run, mapping: Mapping) -> int | None:
     """Return the due_at of a run with the business instant in `timers`, its only timer."""
-    return mapping.real(int(run.timers)) if run.timers else run.due_at
+    return mapping.real(int(run.timers_text)) if run.timers_text else run.due_at
 
 
 async def every_result_carries_store_time(s: Subject) -> None:
@@ -102,11 +102,11 @@ async def a_mapping_moves_due_at_of_unowned_runs(s: Subject) -> None:
     """A new mapping moves the due_at of unowned, unfinished runs without a new version. Owned runs keep it."""
     a, b = await two(s)
     at = str(T0 + 96 * HOUR)
-    await a.commit(start(run_row("asleep", due_at=T0 + 96 * HOUR, timers=at)))
+    await a.commit(start(run_row("asleep", due_at=T0 + 96 * HOUR, timers_text=at)))
     mine = await held(a, "owned")
     mapping = await b.set_mapping(Mapping(0, T0, T0, 1_000.0), _due_in_business_time)
     asleep = await the_run(a, "asleep")
-    assert asleep == run_row("asleep", due_at=mapping.real(T0 + 96 * HOUR), timers=at)
+    assert asleep == run_row("asleep", due_at=mapping.real(T0 + 96 * HOUR), timers_text=at)
     assert await the_run(a, "owned") == mine
     assert await a.next_due((LANE,)) == asleep.due_at
     s.clock.time = asleep.due_at or 0
@@ -117,7 +117,7 @@ async def a_mapping_moves_due_at_of_unowned_runs(s: Subject) -> None:
 async def a_run_that_is_due_stays_due_whatever_the_mapping(s: Subject) -> None:
     """A wake that no worker has acted on survives a change of the mapping."""
     a, b = await two(s)
-    await a.commit(start(run_row("woken", due_at=T0, timers=str(T0 + 96 * HOUR))))
+    await a.commit(start(run_row("woken", due_at=T0, timers_text=str(T0 + 96 * HOUR))))
     s.clock.time = T0 + HOUR
     await b.set_mapping(Mapping(0, T0 + HOUR, T0 + HOUR, 2.0), _due_in_business_time)
     assert (await the_run(a, "woken")).due_at == T0

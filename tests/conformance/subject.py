@@ -76,7 +76,8 @@ def run_row(run: str = "run-1", tenant: str = TENANT, **changes: object) -> Run:
     row = Run(
         tenant=tenant, run=run, version=1, epoch=0, owner="", inbox_seq=0, due_at=T0, lane=LANE, queue="",
         status=RunStatus.QUEUED, workflow="auction", node="plan", status_label="", visit=1, entered_at=T0, seq=1,
-        event_hash="", attention="", waiting_for="", timers="", visits="", crash_count=0, slots="", ceiling_at=0,
+        event_hash="",
+        attention_text="", waiting_for_text="", timers_text="", visits="", crash_count=0, slots="", ceiling_at=0,
         created_at=T0, ended_at=0, requested_by="local:ann", correlation_id="", trace_id="",
     )  # fmt: skip
     return row._replace(**changes)  # type: ignore[arg-type]
@@ -171,13 +172,19 @@ def claim_by(worker: str) -> Callable[[Run, Instant, Mapping], Commit | None]:
 
 def parked(run: Run) -> Run:
     """Return the row after a park that waits for a signal."""
-    return moved(run, epoch=run.epoch + 1, owner="", status=RunStatus.WAITING, due_at=None, waiting_for='["bid"]')
+    return moved(run, epoch=run.epoch + 1, owner="", status=RunStatus.WAITING, due_at=None, waiting_for_text='["bid"]')
 
 
 def ended(run: Run) -> Run:
     """Return the row of a completed run."""
     return moved(
-        run, epoch=run.epoch + 1, owner=ENDED, status=RunStatus.COMPLETED, due_at=None, waiting_for="", ended_at=T0 + 1
+        run,
+        epoch=run.epoch + 1,
+        owner=ENDED,
+        status=RunStatus.COMPLETED,
+        due_at=None,
+        waiting_for_text="",
+        ended_at=T0 + 1,
     )
 
 

@@ -6,19 +6,15 @@ from hypothesis import strategies as st
 from outlast.core.commit import IDENTITY, Mapping
 from outlast.core.machine import CHOICES, Choice, Reason
 from outlast.core.run_columns import (
-    Armed,
+    ATTENTION,
+    TIMERS,
+    WAITING_FOR,
     Attention,
+    Timer,
     WaitingFor,
     attention_for_people,
-    attention_of,
-    due_of,
-    dump_attention,
-    dump_timers,
-    dump_waiting,
-    rearmed,
-    timers_of,
-    waiting_of,
 )
+from outlast.core.run_transition import due_of, rearmed
 from tests.core.drive import Drive
 
 RUN = Drive().start().run
@@ -27,8 +23,8 @@ INSTANT = st.integers(0, 2**45)
 WAITING = st.builds(
     WaitingFor, st.sampled_from(["timer", "signal", "approval", "slot", "worker"]), TEXT, TEXT, INSTANT, INSTANT, TEXT
 )
-ATTENTION = st.builds(Attention, st.sampled_from(Reason), INSTANT, TEXT, TEXT, st.integers(0, 99), st.integers(0, 99))
-ARMED = st.builds(Armed, TEXT, INSTANT, st.booleans())
+REASONS = st.builds(Attention, st.sampled_from(Reason), INSTANT, TEXT, TEXT, st.integers(0, 99), st.integers(0, 99))
+ARMED = st.builds(Timer, TEXT, INSTANT, st.booleans())
 MAPPINGS = st.builds(
     Mapping, st.integers(0, 9), INSTANT, INSTANT, st.sampled_from([0.5, 1.0, 1.5, 3.0, 60.0, 1_000.0, 10_000.0])
 )
@@ -36,26 +32,26 @@ MAPPINGS = st.builds(
 
 @given(st.lists(WAITING, max_size=3))
 def test_waiting_for_round_trips(items: list[WaitingFor]) -> None:
-    assert waiting_of(RUN._replace(waiting_for=dump_waiting(items))) == tuple(items)
-    assert (dump_waiting(items) == "") == (not items)
+    assert RUN._replace(waiting_for_text=WAITING_FOR.encode(items)).waiting_for == tuple(items)
+    assert (WAITING_FOR.encode(items) == "") == (not items)
 
 
-@given(st.lists(ATTENTION, max_size=3))
+@given(st.lists(REASONS, max_size=3))
 def test_attention_round_trips(items: list[Attention]) -> None:
-    run = RUN._replace(attention=dump_attention(items))
-    assert attention_of(run) == tuple(items)
-    for shown, item in zip(attention_for_people(run), items, strict=True):
+    run = RUN._replace(attention_text=ATTENTION.encode(items))
+    assert run.attention == tuple(items)
+    for shown, item in zip(attention_for_people(run.attention), items, strict=True):
         offered = [c.value for c in CHOICES[item.reason] if c is not Choice.USE_RECORDED or item.digest]
         assert shown["choices"] == offered and shown["if_ignored"]
 
 
 @given(st.lists(ARMED, max_size=3))
-def test_clocks_round_trip(items: list[Armed]) -> None:
-    assert timers_of(RUN._replace(timers=dump_timers(items))) == tuple(items)
+def test_clocks_round_trip(items: list[Timer]) -> None:
+    assert RUN._replace(timers_text=TIMERS.encode(items)).timers == tuple(items)
 
 
 @given(st.lists(ARMED, max_size=4), MAPPINGS)
-def test_a_run_is_due_at_its_earliest_clock_and_not_before(clocks: list[Armed], mapping: Mapping) -> None:
+def test_a_run_is_due_at_its_earliest_clock_and_not_before(clocks: list[Timer], mapping: Mapping) -> None:
     due = due_of(clocks, mapping)
     assert (due is None) == (not clocks)
     if due is not None:
@@ -65,8 +61,8 @@ def test_a_run_is_due_at_its_earliest_clock_and_not_before(clocks: list[Armed], 
 
 
 @given(st.lists(ARMED, max_size=3), MAPPINGS, INSTANT)
-def test_a_new_mapping_moves_business_clocks_only(clocks: list[Armed], mapping: Mapping, due_at: int) -> None:
-    run = RUN._replace(timers=dump_timers(clocks), due_at=due_at)
+def test_a_new_mapping_moves_business_clocks_only(clocks: list[Timer], mapping: Mapping, due_at: int) -> None:
+    run = RUN._replace(timers_text=TIMERS.encode(clocks), due_at=due_at)
     assert rearmed(run, mapping) == (due_of(clocks, mapping) if clocks else due_at)
     real = [c for c in clocks if c.real]
     if real and len(real) == len(clocks):

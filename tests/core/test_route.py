@@ -20,7 +20,7 @@ from outlast.core.route import (
     route,
 )
 from outlast.core.rows import Effect, Message, Run
-from outlast.core.run_columns import Attention, dump_attention
+from outlast.core.run_columns import ATTENTION, Attention
 from tests.core.drive import Drive
 
 RUN: Run = Drive().start().claim().run
@@ -57,7 +57,7 @@ def expected(reason: Reason | None, kinds: tuple[str, ...], status: EffectStatus
 @pytest.mark.parametrize("reason", [None, *Reason])
 def test_every_reason_mailbox_and_effect(reason: Reason | None) -> None:
     for _, kinds, status, first in (case for case in CASES if case[0] is reason):
-        run = RUN._replace(attention=dump_attention([entry(reason)] if reason else []))
+        run = RUN._replace(attention_text=ATTENTION.encode([entry(reason)] if reason else []))
         notes = [note(first + i, kind) for i, kind in enumerate(kinds)]
         effects = {(1, "k"): EFFECT._replace(status=status)} if status else {}
         assert route(run, notes, effects, NOW) == expected(reason, kinds, status, first), (kinds, status, first)
@@ -65,14 +65,14 @@ def test_every_reason_mailbox_and_effect(reason: Reason | None) -> None:
 
 def test_rest_names_only_what_is_still_open() -> None:
     open_, answered = Attention(Reason.EFFECT_UNCERTAIN, 1, "", "k", 1), Attention(Reason.EXCEPTION, 1, seen=SEEN)
-    run = RUN._replace(attention=dump_attention([open_, answered]))
+    run = RUN._replace(attention_text=ATTENTION.encode([open_, answered]))
     effects = {(1, "k"): EFFECT._replace(status=EffectStatus.UNCERTAIN)}
     found = route(run, [note(SEEN + 1, "continue")], effects, NOW)
     assert found == Rest((open_,), (Answer(answered, Choice.CONTINUE, "ann", "no more", 0),))
 
 
 def test_a_continue_read_before_the_person_was_called_answers_nothing() -> None:
-    run = RUN._replace(attention=dump_attention([Attention(Reason.EXCEPTION, 1, seen=SEEN)]))
+    run = RUN._replace(attention_text=ATTENTION.encode([Attention(Reason.EXCEPTION, 1, seen=SEEN)]))
     assert isinstance(route(run, [note(SEEN, "continue")], {}, NOW), Rest)
 
 
@@ -94,7 +94,7 @@ def said(reason: Reason, choice: Choice, *, n: int = SEEN + 1, key: str = "", by
 @pytest.mark.parametrize(("reason", "choice"), ANSWERS)
 def test_every_choice_of_every_reason(reason: Reason, choice: Choice) -> None:
     """Cancel and fail end the run, other answers continue it. Older messages and other keys are ignored."""
-    run = RUN._replace(attention=dump_attention([entry(reason)]))
+    run = RUN._replace(attention_text=ATTENTION.encode([entry(reason)]))
     want: object = WalkOn((), (Answer(entry(reason), choice, "ann", "why", 5),))
     if choice in (Choice.CANCEL, Choice.FAIL):
         want = {Choice.CANCEL: EndCancelled, Choice.FAIL: EndFailed}[choice]("ann", "why")
@@ -110,7 +110,7 @@ def test_every_choice_of_every_reason(reason: Reason, choice: Choice) -> None:
 def test_only_an_undecided_approval_goes_stale(reason: Reason) -> None:
     """Seven days to the millisecond, counted from its own entry, whatever other reasons the run has (S-21)."""
     beside = Attention(Reason.TOTAL_TIMEOUT, -10 * APPROVAL_STALE_AFTER, seen=SEEN)
-    run = RUN._replace(attention=dump_attention([beside, entry(reason)]))
+    run = RUN._replace(attention_text=ATTENTION.encode([beside, entry(reason)]))
     assert not isinstance(route(run, [], {}, APPROVAL_STALE_AFTER), EndCancelled)
     stale = route(run, [], {}, 1 + APPROVAL_STALE_AFTER)
     assert (stale == EndCancelled(ENGINE, STALE_REASON)) is (reason is Reason.APPROVAL_TIMEOUT)
@@ -125,7 +125,7 @@ def test_only_an_undecided_approval_goes_stale(reason: Reason) -> None:
     [(REOPENED, Choice.DID_NOT_HAPPEN), (GIVEN_UP, Choice.GIVE_UP), ("", Choice.HAPPENED)],
 )
 def test_the_answer_to_an_uncertain_effect_is_passed_on_unchanged(code: str, choice: Choice) -> None:
-    run = RUN._replace(attention=dump_attention([entry(Reason.EFFECT_UNCERTAIN)]))
+    run = RUN._replace(attention_text=ATTENTION.encode([entry(Reason.EFFECT_UNCERTAIN)]))
     error = json.dumps({"code": code, "detail": "asked them"}) if code else ""
     row = EFFECT._replace(status=EffectStatus.REFUSED if code else EffectStatus.DONE, error=error, settled_by="op")
     found = route(run, [], {(1, "k"): row}, NOW)

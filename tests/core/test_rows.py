@@ -20,14 +20,14 @@ PLANTED_RUNS: list[tuple[Run, dict[str, Any]]] = [
     (OVER, {"owner": "w"}),
     (OVER, {"ended_at": 0}),
     (OVER, {"due_at": 5}),
-    (OVER, {"waiting_for": "[]"}),
+    (OVER, {"waiting_for_text": "[]"}),
     (OVER, {"slots": "*/0"}),
     (OVER, {"queue": "t"}),
     (OVER, {"status": RunStatus.WAITING}),
     (RUN_ROW, {"owner": ENDED}),  # ended, yet not over
     (RUN_ROW, {"ended_at": 7}),
     (RUN_ROW, {"owner": "w"}),  # owned, yet queued
-    (RUN_ROW, {"due_at": None, "waiting_for": ""}),  # no worker would ever claim it
+    (RUN_ROW, {"due_at": None, "waiting_for_text": ""}),  # no worker would ever claim it
     (HELD, {"due_at": None}),  # a holder without an end of its budget
     (HELD, {"status": RunStatus.WAITING}),
     (HELD, {"owner": "", "due_at": None}),
@@ -70,5 +70,5 @@ def test_a_corrupt_effect_is_refused(row: Effect, planted: dict[str, Any]) -> No
 
 @pytest.mark.req("RUN-5")
 def test_the_tenant_leads_every_key() -> None:
-    assert {kind.row._fields[0] for kind in KINDS} == {"tenant"}
+    assert {kind.columns[0] for kind in KINDS} == {"tenant"}
     assert key_of(RUN, RUN_ROW) == ("t", "r") and version_of(RUN, RUN_ROW) == 1

@@ -21,7 +21,7 @@ from examples.negotiation.workflow import negotiation
 from outlast.core.commit import Mapping
 from outlast.core.machine import ApprovalStatus, EffectStatus
 from outlast.core.rows import Run, is_over
-from outlast.core.run_columns import rearmed, waiting_of
+from outlast.core.run_transition import rearmed
 from outlast.errors import Conflict
 from outlast.runtime.in_process import state_of
 from outlast.runtime.operations import Operations
@@ -132,17 +132,17 @@ class Route:
     async def _answer(self, run: Run) -> None:
         """Answer attention. Reasons here: workers died too often, or two cycles take more than 168 hours."""
         with contextlib.suppress(Conflict):
-            if "total_timeout" in run.attention:
+            if "total_timeout" in run.attention_text:
                 await self._ops.extend(self._run, by=timedelta(days=14), reason="it is on its way")
-            elif "poison" in run.attention:
+            elif "poison" in run.attention_text:
                 self._calls += 1
                 await self._ops.go_on(self._run, reason="we kill it on purpose")
             else:
-                raise AssertionError(f"{self._case.route}: {run.attention}")
+                raise AssertionError(f"{self._case.route}: {run.attention_text}")
 
     def _silence(self, run: Run) -> int:
         """Return the end of the current wait if all bids have arrived, else 0."""
-        until = min((w.until for w in waiting_of(run) if w.kind != "approval" and w.until), default=0)
+        until = min((w.until for w in run.waiting_for if w.kind != "approval" and w.until), default=0)
         entries = self._m.entries(self._run)
         acted = {e.n for e in entries if isinstance(e, record.Executed)}
         asked = [e for e in entries if isinstance(e, record.Arrived) and e.kind in record.APPROACHES and e.n in acted]

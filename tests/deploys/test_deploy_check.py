@@ -12,7 +12,6 @@ import pytest
 from outlast.core.durations import Liveness
 from outlast.core.machine import TERMINAL
 from outlast.core.rows import Run
-from outlast.core.run_columns import attention_of, waiting_of
 from outlast.engine import commands
 from outlast.flow import workflows_of
 from outlast.flow.registry import ACTIVITIES
@@ -61,7 +60,7 @@ async def stand_everywhere(url: str, module: ModuleType) -> None:
 async def arrived(runtime: InProcessRuntime, run: str, kind: str) -> None:
     async def look() -> bool | None:
         row = await runtime.operations.run(run)
-        return True if kind in [w.kind for w in waiting_of(row)] and not row.owner else None
+        return True if kind in [w.kind for w in row.waiting_for] and not row.owner else None
 
     assert await until(runtime.store, look, within_s=PATIENCE_S), (run, kind, await runtime.operations.run(run))
 
@@ -134,12 +133,12 @@ async def woken(url: str, module: ModuleType, stranded: Sequence[str], answer: b
 
 def _read(row: Run) -> bool:
     """Return True if the run was executed since it was woken and is at rest."""
-    waits = [w.kind for w in waiting_of(row)]
+    waits = [w.kind for w in row.waiting_for]
     return bool(waits) and "worker" not in waits and (row.seq > 3 or bool(row.attention))
 
 
 def reasons(row: Run) -> set[str]:
-    return {a.reason.value for a in attention_of(row)}
+    return {a.reason.value for a in row.attention}
 
 
 @pytest.mark.req("RUN-8")
@@ -159,7 +158,7 @@ def test_the_findings_of_the_check_come_true(edit: Edit, copy: str, tmp_path: Pa
         if run in sure:
             assert reasons(row) & STRANDS, (run, row)
         elif run not in edit.breaks:
-            assert not reasons(row) & STRANDS, (run, attention_of(row))
+            assert not reasons(row) & STRANDS, (run, row.attention)
         assert row.status not in TERMINAL, "no run ends: each has a wait, an approval or a person before its end"
     done_before = {"plan", "review", "settle"}
     again = [key for key in module.WORLD if any(f":reserve/{run}" in key for run in done_before) or "pay/settle" in key]

@@ -124,7 +124,7 @@ async def test_a_run_stranded_just_after_its_worker_returned_continues(world: Wo
     """Version 2's worker had not seen the other yet, so the run is checked again after a heartbeat window."""
     old, _ = await stranded(world)
     kept = world.run()
-    world.core.rows.put(RUN, kept[:2], kept._replace(attention=""))
+    world.core.rows.put(RUN, kept[:2], kept._replace(attention_text=""))
     world.worker(old)
     await world.settle()
     world.core.rows.put(RUN, kept[:2], kept)

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from outlast.core.rows import Run, is_over
-from outlast.core.run_columns import attention_of, waiting_of
 from outlast.runtime import versions
 from outlast.runtime.operations import Operations
 from tests import forked
@@ -45,7 +44,7 @@ class Fleet(Installation):
 
     def waits(self, run: str) -> bool:
         row: Run = self.run(run)
-        return not row.owner and [w.kind for w in waiting_of(row)] == ["signal"]
+        return not row.owner and [w.kind for w in row.waiting_for] == ["signal"]
 
     def says(self, *words: str) -> "subprocess.CompletedProcess[str]":
         env = {**os.environ, "PYTHONPATH": f"{ROOT}"}
@@ -109,7 +108,7 @@ def test_a_roll_back_strands_a_run_until_a_person_moves_it(fleet: Fleet) -> None
     fleet.go("r1")
     listed = fleet.says("runs", "ls")
     assert "no worker serves letters@2 (1)" in listed.stderr, "at once, before any worker has looked"
-    when(lambda: [a.reason.value for a in attention_of(fleet.run("r1"))] == ["stranded_version"], fleet.said)
+    when(lambda: [a.reason.value for a in fleet.run("r1").attention_text] == ["stranded_version"], fleet.said)
     row = fleet.run("r1")
     assert (row.lane, row.node, row.visit) == ("letters@2", "post", 1)
 
@@ -118,7 +117,9 @@ def test_a_roll_back_strands_a_run_until_a_person_moves_it(fleet: Fleet) -> None
 
     assert move("nowhere").runs == ("r1",)
     when(
-        lambda: "no node nowhere" in fleet.run("r1").attention or "no field for team" in fleet.run("r1").attention,
+        lambda: (
+            "no node nowhere" in fleet.run("r1").attention_text or "no field for team" in fleet.run("r1").attention_text
+        ),
         fleet.said,
     )
     assert fleet.run("r1").lane == "letters@2", (

@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from outlast import Context, Fail, Refused, Retry, RetryLater, Workflow, activity, role
 from outlast.core.rows import Run
-from outlast.core.run_columns import rearmed
+from outlast.core.run_transition import rearmed
 from outlast.flow import Perhaps
 from outlast.runtime import InProcessRuntime, open_store
 from outlast.runtime.stores import until

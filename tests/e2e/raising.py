@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from outlast.core.rows import is_over
-from outlast.core.run_columns import attention_of
 from outlast.flow import Context, Workflow
 from outlast.runtime.operations import Operations
 from outlast.runtime.port import Actor
@@ -105,7 +104,7 @@ async def start(ops: Operations, names: Iterable[str]) -> None:
 async def reasons(ops: Operations, names: Iterable[str]) -> dict[str, list[str]]:
     """Return the attention reason or the end of each run."""
     rows = [await ops.run(name) for name in names]
-    return {r.run: [a.reason.value for a in attention_of(r)] or ([r.status.value] if is_over(r) else []) for r in rows}
+    return {r.run: [a.reason.value for a in r.attention] or ([r.status.value] if is_over(r) else []) for r in rows}
 
 
 def main() -> int:

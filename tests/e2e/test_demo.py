@@ -20,7 +20,7 @@ from examples.negotiation.record import Arrived, Executed, read
 from outlast.core.durations import HOUR
 from outlast.core.events import EventType
 from outlast.core.machine import ENDED
-from outlast.core.run_columns import WaitingFor, dump_waiting
+from outlast.core.run_columns import WAITING_FOR, WaitingFor
 from tests import copies
 from tests.e2e.helpers import GIVE_UP_S, OUTLAST, Look, looking, when
 from tests.runtime.situations import RUN
@@ -175,7 +175,7 @@ def waiting(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
         assert look.left() == []
         ((run,), _) = look.do(lambda ops: ops.runs())
         assert run.owner == ""
-        assert '"kind":"approval"' in run.waiting_for
+        assert '"kind":"approval"' in run.waiting_for_text
     return folder, second.command_with("approvals approve")
 
 
@@ -230,15 +230,21 @@ def test_a_command_is_broken_between_words_only(width: int, lines: int) -> None:
 
 def test_business_time_moves_while_a_run_at_rest_waits_for_signals_and_no_further_than_their_end() -> None:
     waits = (WaitingFor("signal", "bid/1/3", until=50 * HOUR),)
-    rests = RUN._replace(owner="", waiting_for=dump_waiting(waits))
+    rests = RUN._replace(owner="", waiting_for_text=WAITING_FOR.encode(waits))
     cases = (
         (rests, 10 * HOUR, 1_000, 36_000.0, 10 * HOUR),
         (rests, 45 * HOUR, 1_000, 36_000.0, 5 * HOUR),
         (rests, 51 * HOUR, 1_000, 36_000.0, 0),
         (rests, 10 * HOUR, PULSE_MS - 1, 36_000.0, 0),
         (rests._replace(owner="w-1"), 10 * HOUR, 1_000, 36_000.0, 0),
-        (rests._replace(waiting_for=dump_waiting([waits[0]._replace(kind="approval")])), 10 * HOUR, 1_000, 36_000.0, 0),
-        (rests._replace(waiting_for=""), 10 * HOUR, 1_000, 36_000.0, 0),
+        (
+            rests._replace(waiting_for_text=WAITING_FOR.encode([waits[0]._replace(kind="approval")])),
+            10 * HOUR,
+            1_000,
+            36_000.0,
+            0,
+        ),
+        (rests._replace(waiting_for_text=""), 10 * HOUR, 1_000, 36_000.0, 0),
     )
     for run, business, still_ms, speed, ahead in cases:
         assert skipped(run, business, still_ms, speed) == ahead, (run.waiting_for, business, still_ms)

@@ -38,4 +38,4 @@ def test_ctrl_c_in_the_middle_of_a_node_ends_the_program_and_fails_no_run(tmp_pa
     assert program.returncode == -signal.SIGINT and said.decode().rstrip().endswith("KeyboardInterrupt"), said.decode()
     with looking(url) as look:
         (run,) = look.do(lambda ops: ops.runs())[0]
-    assert run.attention == ""
+    assert run.attention == ()

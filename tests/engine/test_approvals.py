@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from outlast.core.commit import Mapping
-from outlast.core.run_columns import rearmed
+from outlast.core.run_transition import rearmed
 from outlast.errors import Conflict
 from outlast.flow import (
     Allow,

@@ -7,7 +7,6 @@ import pytest
 
 from outlast.core.durations import BREAKER_AFTER, BREAKER_PAUSE, BREAKER_PAUSE_MAX, Liveness
 from outlast.core.rows import PAUSE, Pause
-from outlast.core.run_columns import waiting_of
 from outlast.engine import pauses
 from outlast.engine.call_outcome import Answered, Maybe, No, Unsent
 from outlast.flow import Context, Refused, Retry, RetryLater, resend
@@ -60,7 +59,7 @@ async def test_an_outage_is_one_item_and_uses_up_no_attempts(world: World) -> No
     row = sign(world)
     assert (row.up, row.kind, row.by, row.trips) == (1, "breaker", "outlast", 1)
     assert row.reason.startswith(f"{BREAKER_AFTER} calls in a row found it away; run r")
-    assert {w.kind for run in runs for w in waiting_of(world.run(run))} == {"pause"}
+    assert {w.kind for run in runs for w in world.run(run).waiting_for} == {"pause"}
     before = len(erp.attempts)
     await world.pass_(2 * 60 * MINUTE)
     assert [world.reasons(run) for run in runs] == [[]] * 300
@@ -75,7 +74,7 @@ async def test_an_outage_is_one_item_and_uses_up_no_attempts(world: World) -> No
 async def test_a_waiting_run_shows_its_wait_and_its_end(world: World) -> None:
     erp = Erp()
     runs = await out(world, erp)
-    (wait,) = waiting_of(world.run(runs[-1]))
+    (wait,) = world.run(runs[-1]).waiting_for
     row = sign(world)
     assert wait.what.startswith("provider/erp: ") and wait.until == row.again_at
     assert row.again_at - world.time.wall() <= BREAKER_PAUSE

@@ -10,7 +10,8 @@ import pytest
 from outlast.core.commit import Mapping
 from outlast.core.durations import DAY, HOUR, NOTICE_TIMEOUT
 from outlast.core.rows import Run
-from outlast.core.run_columns import Attention, attention_of, rearmed, timers_of
+from outlast.core.run_columns import Attention
+from outlast.core.run_transition import rearmed
 from outlast.engine.alerts import Alerts
 from outlast.errors import Conflict, InvalidInput
 from outlast.flow import Context, Perhaps, RetryLater, Workflow, role
@@ -279,7 +280,7 @@ async def test_a_run_that_waits_for_a_slot_is_flagged_too_and_starts_when_one_is
     flow = waiting(ceiling=timedelta(hours=2))
     start = await begun(world, flow)
     await world.start(flow, "r2")
-    assert (world.status("r2"), [c.what for c in timers_of(world.run("r2"))]) == ("queued", ["ceiling"])
+    assert (world.status("r2"), [c.what for c in world.run("r2").timers]) == ("queued", ["ceiling"])
     await world.nights(flow, until=start + 2 * HOUR + SECOND)
     assert (world.status("r2"), world.reasons("r2"), world.reasons()) == (
         "queued",
@@ -331,7 +332,7 @@ class Channel:
 
     async def notify(self, run: Run, reasons: Sequence[Attention]) -> None:
         stored = self.world.run(run.run)
-        shown = ",".join(a.reason.value for a in attention_of(stored))
+        shown = ",".join(a.reason.value for a in stored.attention)
         self.log_entries.append((run.run, [a.trigger or a.reason.value for a in reasons], shown))
         if self.behaviour == "raises":
             raise ConnectionRefusedError("no queue")

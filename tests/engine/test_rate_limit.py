@@ -7,7 +7,6 @@ import pytest
 
 from outlast.core.rate_limit import BookedCalls, book_calls, limit_row, rate_limit_of
 from outlast.core.rows import META, Meta
-from outlast.core.run_columns import waiting_of
 from outlast.engine.lease import Lease
 from outlast.engine.rate_limit import RateLimiter, _LimitQueue
 from outlast.errors import DefinitionError
@@ -128,10 +127,10 @@ async def test_a_run_that_waits_for_a_limit_shows_it_and_uses_up_no_attempt(worl
     world.worker(flow)
     names = await runs(world, flow, 3)
     await world.pass_(10 * SECOND)
-    waiting = [name for name in names if waiting_of(world.run(name))]
+    waiting = [name for name in names if world.run(name).waiting_for]
     assert len(waiting) == 2 and gauge.now == 1
     for name in waiting:
-        (wait,) = waiting_of(world.run(name))
+        (wait,) = world.run(name).waiting_for
         assert (wait.kind, wait.what) == ("limit", "provider/erp: 1 at once")
         assert world.run(name).owner == "" and wait.until is not None
         assert world.effects(name) == [], "nothing is intended while there is no room"

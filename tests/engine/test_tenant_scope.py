@@ -1,6 +1,5 @@
 """Effects shared by a tenant: made once for all runs, waited for, used, and not undone while used (S-18)."""
 
-import json
 from datetime import timedelta
 from typing import Any
 
@@ -97,7 +96,7 @@ async def test_another_run_waits_for_a_shared_effect_and_continues_when_it_settl
     for run in ("r2", "r3"):
         await world.start(flow, run)
         assert (world.waiting(run), world.status(run)) == ([("effect", "order order/a")], "waiting")
-    assert json.loads(world.run("r2").waiting_for)[0]["who"] == "run r1"
+    assert world.run("r2").waiting_for[0].who == "run r1"
     slow.go.set()
     await world.settle()
     assert [world.status(run) for run in ("r1", "r2", "r3")] == ["completed"] * 3

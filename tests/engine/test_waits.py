@@ -7,7 +7,7 @@ from typing import Any, Literal
 import pytest
 
 from outlast.core.commit import Mapping
-from outlast.core.run_columns import rearmed
+from outlast.core.run_transition import rearmed
 from outlast.flow import Context, RetryLater, Workflow
 from tests.engine.world import (
     HOUR,

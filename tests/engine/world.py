@@ -30,7 +30,7 @@ from outlast.core.rows import (
     Slot,
     Wait,
 )
-from outlast.core.run_columns import Attention, attention_of, waiting_of
+from outlast.core.run_columns import Attention
 from outlast.engine import approvals, commands, pauses
 from outlast.engine.alerts import Notifier
 from outlast.flow import Context, DidNotHappen, Happened, Unknown, Workflow, activity, lookup, this_call
@@ -226,13 +226,13 @@ class World:
         return self.last_event(run)["outcome"]
 
     def attention(self, run: str = "r1") -> tuple[Attention, ...]:
-        return attention_of(self.run(run))
+        return self.run(run).attention
 
     def reasons(self, run: str = "r1") -> list[str]:
         return [a.reason.value for a in self.attention(run)]
 
     def waiting(self, run: str = "r1") -> list[tuple[str, str]]:
-        return [(w.kind, w.what) for w in waiting_of(self.run(run))]
+        return [(w.kind, w.what) for w in self.run(run).waiting_for]
 
     def slots(self, tenant: str = "t") -> list[Slot]:
         return list(self.core.rows.under(SLOT, (tenant,)))

@@ -22,7 +22,7 @@ from outlast.core.commit import Mapping
 from outlast.core.durations import Liveness
 from outlast.core.machine import ApprovalStatus
 from outlast.core.rows import Approval, Effect, Run, is_over
-from outlast.core.run_columns import rearmed, waiting_of
+from outlast.core.run_transition import rearmed
 from outlast.runtime.in_process import InProcessRuntime
 from outlast.runtime.operations import Operations
 from outlast.runtime.port import WorkflowState
@@ -131,7 +131,7 @@ async def until_over(ops: Operations, setup: Setup, run_id: str) -> None:
 
 def silence(run: Run, entries: Sequence[Any], silent: set[str]) -> int:
     """Return the end of a parked run's wait if all expected bids have been delivered, else 0."""
-    until = min((w.until for w in waiting_of(run) if w.kind != "approval" and w.until), default=0)
+    until = min((w.until for w in run.waiting_for if w.kind != "approval" and w.until), default=0)
     acted = {e.n for e in entries if isinstance(e, record.Executed)}
     asked = [e for e in entries if isinstance(e, record.Arrived) and e.kind in record.APPROACHES and e.n in acted]
     delivered = {e.bid_id for e in entries if isinstance(e, record.Offered) and e.status == 202}

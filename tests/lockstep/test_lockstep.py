@@ -207,7 +207,7 @@ def rows_of(session: SqliteSession) -> dict[str, list[Row]]:
     found: dict[str, list[Row]] = {}
     for kind in KINDS:
         if kind is not WRITER:
-            keys = session.db.execute(f"SELECT {', '.join(kind.row._fields[: kind.key])} FROM {kind.name}").fetchall()
+            keys = session.db.execute(f"SELECT {', '.join(kind.columns[: kind.key])} FROM {kind.name}").fetchall()
             found[kind.name] = sorted(row for key in keys if key != FILE and (row := session.read(kind, key)))
     return found
 

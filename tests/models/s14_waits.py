@@ -11,7 +11,7 @@ from typing import NamedTuple
 from outlast.core import effect_verbs, mailbox, verbs
 from outlast.core.machine import WaitStatus
 from outlast.core.rows import WAIT, Run, Wait
-from outlast.core.run_columns import Armed, WaitingFor
+from outlast.core.run_columns import Timer, WaitingFor
 from tests.models.explore import Variant
 from tests.models.world import (
     MAPPING,
@@ -206,7 +206,7 @@ class Waits:
             return
         if any(self._free(s, self._wait(s, key)) for key in open_) or ("a" in open_ and s.t >= D):
             return  # the walk binds it first
-        clocks = [Armed("a", self._wait(s, "a").deadline)] if "a" in open_ else []
+        clocks = [Timer("a", self._wait(s, "a").deadline)] if "a" in open_ else []
         waiting = [WaitingFor("signal", key) for key in open_]
         commit = verbs.park(
             view, "park", inbox_seq=s.snap, waiting=waiting, timers=clocks, now=at(s.t), mapping=MAPPING

@@ -16,7 +16,7 @@ from outlast.core.effect_verbs import Intent
 from outlast.core.machine import ENDED, ApprovalStatus, EffectStatus, RunStatus
 from outlast.core.route import cancel_of
 from outlast.core.rows import APPROVAL, EFFECT, Approval, Effect, Message, Row, Run
-from outlast.core.run_columns import Armed, WaitingFor
+from outlast.core.run_columns import Timer, WaitingFor
 from tests.models.explore import Variant
 from tests.models.world import (
     MAPPING,
@@ -259,7 +259,7 @@ class Approvals:
             commit = approvals.expire(a, at(s.t), fence=run_transition.fence(view, inbox_seq=s.snap))
             yield from self._speak(s, commit, "expire", over=True)
         elif a.status is ApprovalStatus.PENDING:
-            waiting, clocks = [WaitingFor("approval", a.id)], [Armed(a.id, a.within_until)]
+            waiting, clocks = [WaitingFor("approval", a.id)], [Timer(a.id, a.within_until)]
             yield from self._speak(
                 s,
                 verbs.park(

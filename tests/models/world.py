@@ -148,8 +148,8 @@ def renumbered(run: Run) -> Run:
         seq=1,
         event_hash="",
         due_at=SLICE_END if owned and run.due_at and run.due_at > SLICE_END // 2 else run.due_at,
-        waiting_for="something" if run.waiting_for else "",
-        timers="",
+        waiting_for_text="something" if run.waiting_for_text else "",
+        timers_text="",
         ended_at=min(run.ended_at, 1),
     )
 
@@ -161,7 +161,13 @@ def seen_by(view: Run | None, run: Run) -> Run | None:
     if view.epoch == run.epoch:
         return renumbered(view)._replace(version=NEW if view.version == run.version else OLD)
     return renumbered(view)._replace(
-        version=OLD, epoch=OLD, status=RunStatus.RUNNING, owner="gone", due_at=SLICE_END, waiting_for="", inbox_seq=0
+        version=OLD,
+        epoch=OLD,
+        status=RunStatus.RUNNING,
+        owner="gone",
+        due_at=SLICE_END,
+        waiting_for_text="",
+        inbox_seq=0,
     )
 
 

@@ -39,12 +39,12 @@ class Gate:
 
 
 def due_in_business_time(run: Run, mapping: Mapping) -> int | None:
-    return mapping.real(int(run.timers))
+    return mapping.real(int(run.timers_text))
 
 
 def falls_asleep(row: Run, at: int, due_at: int, **fence: Any) -> Commit:
     """Return the commit by which a holder parks a run until a business instant."""
-    return make.put_run(row, owner="", due_at=due_at, timers=str(at))._replace(
+    return make.put_run(row, owner="", due_at=due_at, timers_text=str(at))._replace(
         fence=make.fence(row, **fence), label=ASLEEP
     )
 
@@ -102,7 +102,7 @@ async def a_take_meets_it(url: str, patch: pytest.MonkeyPatch) -> bool:
         at = (await mine.now()).business + HOUR
 
         def sleep_again(run: Run, now: Any, mapping: Mapping) -> Commit:
-            return make.put_run(run, due_at=mapping.real(at), timers=str(at))
+            return make.put_run(run, due_at=mapping.real(at), timers_text=str(at))
 
         patch.setattr(PostgresSession, "_take", slow)
         taking = asyncio.create_task(mine.take((make.LANE,), 1, sleep_again))

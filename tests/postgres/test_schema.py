@@ -140,7 +140,7 @@ def test_a_worker_of_the_version_before_goes_on_writing(url: str, monkeypatch: p
         db = await connect(address, writes=True)
         await maintenance.migrate(db, address)
         row = make.run_row()
-        names = RUN.row._fields
+        names = RUN.columns
         marks = ", ".join(f"${n}" for n in range(1, len(names) + 1))
         insert = f"INSERT INTO run ({', '.join(names)}) VALUES ({marks})"
         await db.execute(insert, *row)

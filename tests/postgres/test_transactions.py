@@ -15,7 +15,6 @@ from outlast import Refused, RetryLater
 from outlast.core.durations import Liveness
 from outlast.core.machine import EffectStatus, LeaseStatus, RunStatus
 from outlast.core.rows import EFFECT, RUN, STORE, WORKER, Effect, Run, Worker
-from outlast.core.run_columns import attention_of
 from outlast.engine.lease import closed
 from outlast.engine.worker import WorkerProcess
 from outlast.errors import DefinitionError, Stale
@@ -189,7 +188,7 @@ def test_an_approval_is_consumed_by_the_same_commit(url: str) -> None:
     async def live() -> None:
         async with office(url) as here:
             await here.start(how="approved")
-            await here.until(lambda row: "approval" in row.waiting_for and not row.owner)
+            await here.until(lambda row: "approval" in row.waiting_for_text and not row.owner)
             (approval,) = await here.people.approvals_of("r1")
             bank.books.may_go_on.clear()
             await here.people.approve(approval.id)
@@ -267,7 +266,7 @@ def test_a_permanent_error_is_refused_and_rolled_back(url: str, fail: Any, code:
         async with office(url) as here:
             bank.books.fail = [fail]
             await here.start()
-            await here.until(lambda row: attention_of(row))
+            await here.until(lambda row: row.attention)
             (effect,) = await here.effects()
             assert effect.status is EffectStatus.REFUSED and f'"{code}"' in effect.error
             assert await the_bank() == (0, 0)
@@ -282,7 +281,7 @@ def test_a_body_that_commits_by_itself_makes_the_effect_uncertain(url: str, ends
         async with office(url) as here:
             bank.books.fail = [ends]
             await here.start()
-            await here.until(lambda row: attention_of(row))
+            await here.until(lambda row: row.attention)
             (effect,) = await here.effects()
             assert effect.status is EffectStatus.UNCERTAIN and "the activity ended the transaction" in effect.error
             assert await the_bank() == (10, 1)

@@ -15,7 +15,7 @@ from outlast.core.machine import (
     WaitStatus,
 )
 from outlast.core.rows import ENDED, Approval, Effect, Event, Message, Pause, Run, Slot, Wait, Worker
-from outlast.core.run_columns import Attention, WaitingFor, WaitingKind, dump_attention, dump_waiting
+from outlast.core.run_columns import ATTENTION, WAITING_FOR, Attention, WaitingFor, WaitingKind
 from outlast.runtime.run_facts import RunFacts
 
 T = 1_767_225_600_000
@@ -23,7 +23,8 @@ NOW = Instant(T, T, 0)
 RUN = Run(
     tenant="t", run="r1", version=3, epoch=1, owner="", inbox_seq=0, due_at=None, lane="refund@1", queue="",
     status=RunStatus.WAITING, workflow="refund", node="pay", status_label="", visit=2, entered_at=T - HOUR, seq=3,
-    event_hash="", attention="", waiting_for="", timers="", visits='{"look": 1, "pay": 1}', crash_count=0,
+    event_hash="",
+    attention_text="", waiting_for_text="", timers_text="", visits='{"look": 1, "pay": 1}', crash_count=0,
     slots="", ceiling_at=0, created_at=T - 2 * HOUR, ended_at=0, requested_by="local:ana", correlation_id="",
     trace_id="",
 )  # fmt: skip
@@ -55,14 +56,14 @@ BLOCKED = W1._replace(health='{"loop_late_ms": 1, "loop_ticked_ms": 14000}')
 
 def waits(kind: WaitingKind, what: str, who: str = "", *, until: int = 0, then: str = "", **more: Any) -> Run:
     """Return the run, waiting for one thing for an hour."""
-    waiting = dump_waiting([WaitingFor(kind, what, who, T - HOUR, until, then)])
-    return RUN._replace(waiting_for=waiting, **more)
+    waiting = WAITING_FOR.encode([WaitingFor(kind, what, who, T - HOUR, until, then)])
+    return RUN._replace(waiting_for_text=waiting, **more)
 
 
 def flagged(reason: Reason, detail: str, *, since: int = T - HOUR, key: str = "", trigger: str = "") -> Run:
     """Return the run, flagged for one reason."""
     entry = Attention(reason, since, detail, key, 0, trigger)
-    return waits("attention", f"a person: {reason.value}", attention=dump_attention([entry]))
+    return waits("attention", f"a person: {reason.value}", attention_text=ATTENTION.encode([entry]))
 
 
 def events_of(type_: EventType, at: int, data: dict[str, object]) -> tuple[Event, ...]:
@@ -175,7 +176,7 @@ SITUATIONS: dict[str, RunFacts] = {
     ),
     "approval timed out": (RunFacts(TIMED_OUT, NOW, **SERVED)),
     "ceiling passed": (
-        RunFacts(waits("signal", "paid")._replace(attention=dump_attention([OVERDUE])), NOW, **SERVED)
+        RunFacts(waits("signal", "paid")._replace(attention_text=ATTENTION.encode([OVERDUE])), NOW, **SERVED)
     ),
     "held by an operator": (
         RunFacts(

@@ -8,7 +8,7 @@ import pytest
 from outlast.core.commit import Commit, Put
 from outlast.core.machine import Choice, Reason, RunStatus
 from outlast.core.rows import MESSAGE, RUN, Run
-from outlast.core.run_columns import Attention, WaitingFor, dump_attention, dump_waiting
+from outlast.core.run_columns import ATTENTION, WAITING_FOR, Attention, WaitingFor
 from outlast.errors import Conflict
 from outlast.runtime import attention
 from outlast.runtime.operations import Operations
@@ -24,8 +24,9 @@ def flagged(n: int, reason: Reason, workflow: str = "refund") -> Run:
     """Return a flagged run of the tenant."""
     return ROW._replace(
         tenant="default", run=f"r{n}", version=1, seq=1, status=RunStatus.WAITING, workflow=workflow,
-        created_at=1_000 + n, waiting_for=dump_waiting([WaitingFor("attention", f"a person: {reason.value}")]),
-        attention=dump_attention([Attention(reason, 1_000 + n, "it broke")]),
+        created_at=1_000 + n,
+        waiting_for_text=WAITING_FOR.encode([WaitingFor("attention", f"a person: {reason.value}")]),
+        attention_text=ATTENTION.encode([Attention(reason, 1_000 + n, "it broke")]),
     )  # fmt: skip
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from outlast.core.durations import HOUR
 from outlast.core.machine import Reason
-from outlast.core.run_columns import Attention, WaitingFor, dump_attention, dump_waiting
+from outlast.core.run_columns import ATTENTION, WAITING_FOR, Attention, WaitingFor
 from outlast.runtime.explain import explain
 from outlast.runtime.run_facts import Explanation, RunFacts
 from tests.runtime.situations import NOW, OVERDUE, RUN, SITUATIONS, W1, T, waits
@@ -198,7 +198,7 @@ def test_it_is_plain_json() -> None:
 
 def test_two_reasons_are_told_apart_in_the_commands() -> None:
     entries = [Attention(Reason.EXCEPTION, T, "E: x"), OVERDUE]
-    run = waits("attention", "a person: exception", attention=dump_attention(entries))
+    run = waits("attention", "a person: exception", attention_text=ATTENTION.encode(entries))
     explained = explain(RunFacts(run, NOW, workers=(W1,)))
     assert explained.sentence == (
         "r1 passed its ceiling 2h ago (refund_total_timeout); it needs a person: node pay raised E: x."
@@ -209,7 +209,7 @@ def test_two_reasons_are_told_apart_in_the_commands() -> None:
 
 def test_several_waits_are_one_sentence() -> None:
     both = [WaitingFor("signal", "paid", "", T), WaitingFor("timer", "night", "", T, T + HOUR, "goes on")]
-    run = RUN._replace(waiting_for=dump_waiting(both))
+    run = RUN._replace(waiting_for_text=WAITING_FOR.encode(both))
     assert explain(RunFacts(run, NOW, workers=(W1,))).sentence == (
         "r1 waits for the signal paid, without a deadline and sleeps (night) for another 60m."
     )

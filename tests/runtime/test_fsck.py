@@ -81,7 +81,7 @@ async def _play(url: str) -> None:
                 await ops.start("orders", {"what": run}, run_id=run)
 
             async def waits(run: str, kind: str) -> bool | None:
-                return True if f'"kind":"{kind}"' in (await ops.run(run)).waiting_for else None
+                return True if f'"kind":"{kind}"' in (await ops.run(run)).waiting_for_text else None
 
             for run in ("r-done", "r-no", "r-asks", "r-word"):
                 assert await until(store, lambda run=run: waits(run, "approval"), within_s=60)  # type: ignore[misc]

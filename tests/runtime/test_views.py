@@ -9,7 +9,7 @@ from outlast.core.events import EventType, event
 from outlast.core.machine import EffectStatus, LeaseStatus, Reason, RunStatus
 from outlast.core.mailbox import REOPENED
 from outlast.core.rows import ENDED, Effect, Event, Run, Worker
-from outlast.core.run_columns import Attention, WaitingFor, WaitingKind, dump_attention, dump_waiting
+from outlast.core.run_columns import ATTENTION, WAITING_FOR, Attention, WaitingFor, WaitingKind
 from outlast.runtime import views
 from outlast.runtime.labels import shown_status, waiting_text
 
@@ -17,7 +17,8 @@ NOW = Instant(10_000, 10_000, 0)
 RUN = Run(
     tenant="t", run="r1", version=3, epoch=1, owner="", inbox_seq=0, due_at=None, lane="claim@1", queue="",
     status=RunStatus.WAITING, workflow="claim", node="pay", status_label="", visit=2, entered_at=5_000, seq=3,
-    event_hash="", attention="", waiting_for="", timers="", visits='{"look": 1, "pay": 1}', crash_count=0,
+    event_hash="",
+    attention_text="", waiting_for_text="", timers_text="", visits='{"look": 1, "pay": 1}', crash_count=0,
     slots="", ceiling_at=0, created_at=1_000, ended_at=0, requested_by="local:ana", correlation_id="", trace_id="",
 )  # fmt: skip
 EFFECT = Effect(
@@ -30,7 +31,7 @@ EFFECT = Effect(
 
 def waiting(kind: WaitingKind, what: str, who: str = "", until: int = 0) -> Run:
     """The run, waiting for this."""
-    return RUN._replace(waiting_for=dump_waiting([WaitingFor(kind, what, who, 2_000, until, "goes on")]))
+    return RUN._replace(waiting_for_text=WAITING_FOR.encode([WaitingFor(kind, what, who, 2_000, until, "goes on")]))
 
 
 @pytest.mark.parametrize(
@@ -62,7 +63,7 @@ def test_waits_of_a_run_in_one_line(run: Run, serving: list[str], text: str) -> 
         (waiting("approval", "ap_1", "lead"), "PENDING_APPROVAL"),
         (waiting("approval", "ap_1", "lead")._replace(status_label="ON_THE_DESK"), "ON_THE_DESK"),
         (
-            RUN._replace(attention=dump_attention([Attention(Reason.EXCEPTION, 3_000)]), status_label="X"),
+            RUN._replace(attention_text=ATTENTION.encode([Attention(Reason.EXCEPTION, 3_000)]), status_label="X"),
             "REQUIRES_ATTENTION",
         ),
         (RUN._replace(status=RunStatus.FAILED, owner=ENDED, ended_at=9_000, status_label="X"), "FAILED"),
@@ -74,7 +75,7 @@ def test_the_status_that_is_shown(run: Run, shown: str) -> None:
 
 def test_a_run_is_plain_json() -> None:
     flagged = waiting("attention", "a person: exception")._replace(
-        attention=dump_attention([Attention(Reason.EXCEPTION, 3_000, "it broke")])
+        attention_text=ATTENTION.encode([Attention(Reason.EXCEPTION, 3_000, "it broke")])
     )
     view = views.run_view(flagged, [], 0)
     assert json.loads(json.dumps(view)) == view

@@ -26,7 +26,7 @@ from outlast.core.rows import (
     Token,
     Worker,
 )
-from outlast.core.run_columns import Attention, dump_attention
+from outlast.core.run_columns import ATTENTION, Attention
 from outlast.runtime.stores import open_store
 from outlast.store.port import Store
 from tests.conformance.subject import put_run
@@ -143,8 +143,8 @@ def test_a_run_is_extended_for_the_version_seen(scene: Scene) -> None:
     run = scene.runs["extend"]
     store = scene.service.state.store
     row = scene.service.call(store.load(RUN, (TENANT, run)))
-    old = dump_attention([Attention(Reason.TOTAL_TIMEOUT, 1, "it is old")])
-    scene.service.call(store.commit(put_run(row, attention=old)))
+    old = ATTENTION.encode([Attention(Reason.TOTAL_TIMEOUT, 1, "it is old")])
+    scene.service.call(store.commit(put_run(row, attention_text=old)))
     refused_as_moved(scene, run, f"/v1/runs/{run}/extend", {"by": "P7D", "reason": "it is on its way"})
 
 

@@ -7,7 +7,8 @@ from typing import Any
 from outlast.core.keys import idempotency_key
 from outlast.core.machine import OVERLAY_ONLY, ApprovalStatus, Choice, EffectStatus, Reason, WaitStatus
 from outlast.core.rows import APPROVAL, EFFECT, RUN, WAIT, Approval, Effect, Run, Wait, is_over
-from outlast.core.run_columns import Attention, attention_of, rearmed
+from outlast.core.run_columns import Attention
+from outlast.core.run_transition import rearmed
 from outlast.engine import approvals, commands
 from outlast.errors import Conflict, NotFound, OutlastError, StoreError
 from tests.simulation.environment import QUIET, Environment
@@ -129,7 +130,7 @@ class People:
     def flagged(self, run: Run) -> None:
         """Answer the attention of a run."""
         dice = self.env.dice
-        for each in attention_of(run):
+        for each in run.attention:
             boundary: tuple[int, ...] = ()
             if each.reason is Reason.EFFECT_UNCERTAIN:
                 effect = self._effect(run, each)
@@ -153,7 +154,7 @@ class People:
     async def _answer(self, name: str, each: Attention, no: bool) -> None:
         run = self.env.core.rows.get(RUN, (TENANT, name))
         assert isinstance(run, Run)
-        if is_over(run) or each.reason not in [a.reason for a in attention_of(run)]:
+        if is_over(run) or each.reason not in [a.reason for a in run.attention]:
             return
         if each.reason is Reason.EFFECT_UNCERTAIN:
             await self._resolve(run, each, no)
@@ -229,7 +230,7 @@ class People:
             assert isinstance(run, Run)
             if is_over(run):
                 continue
-            for each in attention_of(run):
+            for each in run.attention:
                 if run.owner == "" or each.reason in OVERLAY_ONLY:
                     self._answer_soon(run.run, each, False)
         if not self.env.dice.storm:

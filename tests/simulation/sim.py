@@ -10,7 +10,6 @@ from typing import Any, Final, NamedTuple
 
 from outlast.core import crash_points
 from outlast.core.rows import RUN, SLOT, Run, Slot
-from outlast.core.run_columns import waiting_of
 from outlast.engine import commands, compatibility
 from outlast.engine import worker as worker_module
 from outlast.errors import StoreError
@@ -121,7 +120,7 @@ class Game:
 
 
 def _stuck(run: Run) -> str:
-    return f"{run.run} of {run.workflow} is {run.status}, owner {run.owner!r}, waiting for {waiting_of(run)}"
+    return f"{run.run} of {run.workflow} is {run.status}, owner {run.owner!r}, waiting for {run.waiting_for}"
 
 
 def play(seed: int, lines: int = 0) -> Played:

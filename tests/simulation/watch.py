@@ -45,7 +45,7 @@ from outlast.core.rows import (
     Wait,
     Worker,
 )
-from outlast.core.run_columns import Attention, attention_of
+from outlast.core.run_columns import Attention
 from outlast.runtime.fsck import violations
 from outlast.store.batch import Batch
 from tests.simulation.environment import IN_THE_AIR, Environment
@@ -159,7 +159,7 @@ class Watch:
     def _asleep(self, new: Run, batch: Batch) -> None:
         """Check that a parked run has no unread message (S-1)."""
         notes = [n for n in self.rows.under(MESSAGE, new[:2]) if isinstance(n, Message)]
-        stops = [a for a in attention_of(new) if a.reason not in OVERLAY_ONLY]
+        stops = [a for a in new.attention if a.reason not in OVERLAY_ONLY]
         if stops or new.status is not RunStatus.WAITING:
             return
         if any(n.kind == "cancel" for n in notes):
@@ -173,15 +173,15 @@ class Watch:
 
     def _attention(self, old: Run, new: Run) -> None:
         """Check that a flagged run continues only after an answer (I6)."""
-        before = attention_of(old)
-        for each in attention_of(new):
+        before = old.attention
+        for each in new.attention:
             if each not in before:
                 self.env.say("%s calls: %s %s", new.run, each.reason.value, each.detail[:300])
                 if each.reason not in OVERLAY_ONLY:
                     self._flags[new[:2]].append(each)
                 if not allowed(new.workflow, each.reason):
                     self.wrong("engine", f"{new.run} calls a person for {each.reason.value}: {each.detail}")
-        if attention_of(new) and attention_of(new) != before:
+        if new.attention and new.attention != before:
             self.people.flagged(new)
         if new.visit == old.visit and new.status is not RunStatus.COMPLETED:
             return

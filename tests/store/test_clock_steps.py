@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from outlast.core.commit import Commit, Mapping, Put
 from outlast.core.durations import CLOCK_STEP, HOUR, MINUTE, SECOND
 from outlast.core.rows import META, RUN, WORKER, Meta, Run
-from outlast.core.run_columns import Armed, dump_timers, rearmed
+from outlast.core.run_columns import TIMERS, Timer
+from outlast.core.run_transition import rearmed
 from outlast.engine.worker import ClockStep
 from outlast.errors import Rejected
 from outlast.runtime.maintenance import examine
@@ -100,7 +101,7 @@ async def due(store: SqliteStore) -> list[str]:
 
 def asleep(run: str, ms: int) -> Run:
     """Start a run with a business timer."""
-    return run_row(run, due_at=T0 + ms, timers=dump_timers([Armed("timer", T0 + ms)]))
+    return run_row(run, due_at=T0 + ms, timers_text=TIMERS.encode([Timer("timer", T0 + ms)]))
 
 
 @pytest.mark.req("REC-6")

@@ -69,7 +69,7 @@ def write_rows(path: Path, world: World) -> None:
     Database(path, synchronous=OFF).migrate()
     db = sqlite3.connect(path)
     for kind in KINDS:
-        names = kind.row._fields
+        names = kind.columns
         insert = f"INSERT INTO {kind.name} ({', '.join(names)}) VALUES ({', '.join('?' * len(names))})"
         db.executemany(insert, world.core.rows.under(kind, ()))
     assert db.execute("PRAGMA user_version").fetchone() == (SCHEMA,)
@@ -148,7 +148,7 @@ def test_a_run_made_due_without_a_timer_is_flagged_in_time(lived: Lived, run: st
     world = lived.world
 
     async def live() -> None:
-        world.core.rows.put(RUN, ("t", run), world.run(run)._replace(timers="", due_at=0))
+        world.core.rows.put(RUN, ("t", run), world.run(run)._replace(timers_text="", due_at=0))
         created = world.run(run).created_at
         world.worker(lived.asking, lived.listening)
         await world.settle()

@@ -214,9 +214,9 @@ def test_the_migrations_create_the_columns_of_the_rows(tmp_path: Path) -> None:
     db = database.connect()
     for kind in KINDS:
         columns = db.execute(f"PRAGMA table_info({kind.name})").fetchall()
-        assert tuple(column[1] for column in columns) == kind.row._fields, kind.name
+        assert tuple(column[1] for column in columns) == kind.columns, kind.name
         key = sorted((column[5], column[1]) for column in columns if column[5])
-        assert tuple(name for _, name in key) == kind.row._fields[: kind.key], kind.name
+        assert tuple(name for _, name in key) == kind.columns[: kind.key], kind.name
         nullable = {column[1] for column in columns if not column[3]}
         assert nullable == {name for name, hint in kind.row.__annotations__.items() if "None" in str(hint)}, kind.name
     db.close()

@@ -9,7 +9,7 @@ from outlast.core.durations import SECOND
 from outlast.core.events import EventType
 from outlast.core.machine import ApprovalStatus
 from outlast.core.rows import Approval, Event, Run
-from outlast.core.run_columns import attention_of, rearmed, waiting_of
+from outlast.core.run_transition import rearmed
 from outlast.runtime.clocks import SystemClock
 from outlast.runtime.operations import Operations
 
@@ -66,7 +66,7 @@ class Demo:
         for event in await self.ops.history(self.state.run, after=self._seen):
             self._seen = event.seq
             self._print(event)
-        if attention := attention_of(run):
+        if attention := run.attention:
             raise DemoFailed(
                 f"run {run.run} needs a person: {attention[0].reason.value}",
                 attention[0].detail,
@@ -118,7 +118,7 @@ def skipped(run: Run, business: int, still_ms: int, speed: float) -> int:
 
     The time in which workers start, die and take over is never multiplied: the run would reach its ceiling.
     """
-    ends = [waiting.until for waiting in waiting_of(run) if waiting.kind == "signal" and waiting.until]
+    ends = [waiting.until for waiting in run.waiting_for if waiting.kind == "signal" and waiting.until]
     if run.owner or not ends or still_ms < PULSE_MS:
         return 0
     return max(0, min(min(ends) - business, int(still_ms * speed)))
@@ -126,4 +126,4 @@ def skipped(run: Run, business: int, still_ms: int, speed: float) -> int:
 
 def asks(run: Run) -> bool:
     """True if the run waits for an approval."""
-    return any(waiting.kind == "approval" for waiting in waiting_of(run))
+    return any(waiting.kind == "approval" for waiting in run.waiting_for)

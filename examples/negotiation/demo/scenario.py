@@ -8,7 +8,6 @@ from typing import Final
 from outlast.core.durations import HOUR, MINUTE, SECOND
 from outlast.core.machine import LeaseStatus
 from outlast.core.rows import STORE, WORKER, Approval, Run, is_over
-from outlast.core.run_columns import waiting_of
 from outlast.runtime.operations import Operations
 from outlast.runtime.port import Actor
 from outlast.store.port import Store
@@ -155,7 +154,7 @@ class Bidding:
             await self._kill(run, sent, flying[0].supplier)
 
     async def _closes(self, run: Run) -> str:
-        until = min((waiting.until for waiting in waiting_of(run) if waiting.until), default=0)
+        until = min((waiting.until for waiting in run.waiting_for if waiting.until), default=0)
         left = until - (await self._demo.ops.store.now()).business
         return f" · closes in {left // HOUR}h" if until and left > 0 else ""
 

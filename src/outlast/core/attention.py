@@ -9,7 +9,7 @@ from outlast.core.events import EventType
 from outlast.core.machine import OVERLAY_ONLY, Choice, Reason
 from outlast.core.route import Answer
 from outlast.core.rows import Run
-from outlast.core.run_columns import Armed, Attention, WaitingFor, attention_of, dump_attention, stale_timer
+from outlast.core.run_columns import ATTENTION, Attention, Timer, WaitingFor, stale_timer
 from outlast.core.run_transition import LogEntry, SlotChange, fence, give_back, hand_over
 
 KEPT: Final = frozenset({(Reason.VISITS_EXHAUSTED, Choice.ONE_MORE), (Reason.RESULTS_MISSING, Choice.CONTINUE)})
@@ -19,7 +19,7 @@ KEPT: Final = frozenset({(Reason.VISITS_EXHAUSTED, Choice.ONE_MORE), (Reason.RES
 def joined(run: Run, reasons: Sequence[Attention]) -> list[Attention]:
     """Return the attention set with `reasons` added; each replaces an entry of the same reason and key."""
     new = {(r.reason, r.key) for r in reasons}
-    return [*(a for a in attention_of(run) if (a.reason, a.key) not in new), *reasons]
+    return [*(a for a in run.attention if (a.reason, a.key) not in new), *reasons]
 
 
 def tripped(run: Run, reason: Attention) -> tuple[Run, LogEntry]:
@@ -29,7 +29,7 @@ def tripped(run: Run, reason: Attention) -> tuple[Run, LogEntry]:
     """
     data: dict[str, object] = {"reasons": [reason.reason.value], "detail": reason.detail, "trigger": reason.trigger}
     logged = LogEntry(f"ceiling/{run.ceiling_at}", reason.trigger, data, EventType.FLAGGED)
-    return run._replace(attention=dump_attention(joined(run, [reason])), ceiling_at=0), logged
+    return run._replace(attention_text=ATTENTION.encode(joined(run, [reason])), ceiling_at=0), logged
 
 
 def answered(run: Run, left: Sequence[Attention], answers: Sequence[Answer], *, now: Instant) -> tuple[Run, LogEntry]:
@@ -45,7 +45,7 @@ def answered(run: Run, left: Sequence[Attention], answers: Sequence[Answer], *, 
     kept = [a.attention for a in answers if (a.attention.reason, a.choice) in KEPT]
     poisoned = any(a.attention.reason is Reason.POISONED for a in answers)
     row = run._replace(
-        attention=dump_attention([*left, *kept]),
+        attention_text=ATTENTION.encode([*left, *kept]),
         ceiling_at=now.business + extended if extended else run.ceiling_at,
         crash_count=0 if poisoned else run.crash_count,
     )
@@ -63,7 +63,7 @@ def flag(
     freed: Sequence[SlotChange] = (),
     uncertain: Sequence[Commit] = (),
     waiting: Sequence[WaitingFor] = (),
-    timers: Sequence[Armed] = (),
+    timers: Sequence[Timer] = (),
 ) -> Commit:
     """Ask a person and release the run; status, node and visit are unchanged (RUN-2).
 
@@ -84,7 +84,7 @@ def flag(
         [*(c for c in stale_timer(left) if c.at > now.business), *timers],  # timers in the past have been handled
         mapping,
         log_entries=log_entries,
-        attention=dump_attention(left),
+        attention=left,
         slots="" if freed else None,
     )
     handed, expects = hand_over(freed)

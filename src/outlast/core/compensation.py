@@ -16,7 +16,7 @@ from outlast.core.events import EventType
 from outlast.core.keys import undo_key
 from outlast.core.machine import OVERLAY_ONLY, Choice, EffectStatus, Reason, RunStatus, effect_target
 from outlast.core.rows import EFFECT, UNDO_RESERVED, Approval, Effect, Run, check_effect
-from outlast.core.run_columns import attention_of, dump_attention
+from outlast.core.run_columns import ATTENTION
 from outlast.core.run_transition import LogEntry, fence, transition
 
 NO_UNDO: Final = "no: "
@@ -120,7 +120,7 @@ def compensate(
         data,
         log_entries=log_entries,
         ending=json.dumps({"outcome": ending.outcome.value, "reason": ending.reason, "by": ending.by}),
-        attention=dump_attention(a for a in attention_of(run) if a.reason in OVERLAY_ONLY),
+        attention_text=ATTENTION.encode(a for a in run.attention if a.reason in OVERLAY_ONLY),
         crash_count=0,
         group_max=0,
     )

@@ -12,7 +12,7 @@ from outlast.core.events import EventType
 from outlast.core.machine import EffectStatus, Reason, effect_target
 from outlast.core.mailbox import REOPENED
 from outlast.core.rows import EFFECT, Effect, Event, Run, check_effect, is_over
-from outlast.core.run_columns import Attention, WaitingFor, dump_attention, stale_timer
+from outlast.core.run_columns import Attention, WaitingFor, stale_timer
 from outlast.core.run_transition import give_back
 
 RESTORED: Final = Reason.RESTORED.value
@@ -60,7 +60,7 @@ def restore_run(
         waiting,
         [c for c in stale_timer(left) if c.at > now.business],
         mapping,
-        attention=dump_attention(left),
+        attention=left,
     )
     uncertain = [_uncertain_after_restore(effect, now) for effect in effects]
     return Commit((*put, *(Put(EFFECT, e, e.version - 1) for e in uncertain)), label=f"{run.run} restore")

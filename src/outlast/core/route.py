@@ -9,7 +9,7 @@ from outlast.core.durations import APPROVAL_STALE_AFTER
 from outlast.core.machine import CHOICES, OVERLAY_ONLY, Choice, EffectStatus, Reason
 from outlast.core.mailbox import GIVEN_UP, REOPENED
 from outlast.core.rows import Effect, Message, Run
-from outlast.core.run_columns import Attention, attention_of
+from outlast.core.run_columns import Attention
 from outlast.core.version_move import move_request_of
 
 STALE_REASON: Final = "approval_stale_7day_limit_exceeded"
@@ -113,7 +113,7 @@ def route(
         return cancel
     left: list[Attention] = []
     answers: list[Answer] = []
-    for a in attention_of(run):
+    for a in run.attention:
         answer = _answer_to(a, messages, effects)
         if answer is None and a.reason is Reason.STRANDED_VERSION and served and move_request_of(run, messages) is None:
             answer = Answer(a, Choice.CONTINUE, ENGINE, f"a worker serves {run.lane} again", 0)
@@ -135,7 +135,7 @@ def route(
 def _to_undo(
     run: Run, ending: Ending, messages: Sequence[Message], effects: Mapping[tuple[int, str], Effect]
 ) -> Rest | Undo:
-    said = [(a, _answer_to(a, messages, effects)) for a in attention_of(run)]
+    said = [(a, _answer_to(a, messages, effects)) for a in run.attention]
     left = tuple(a for a, answer in said if answer is None)
     answers = tuple(answer for _, answer in said if answer is not None)
     if any(a.reason not in OVERLAY_ONLY for a in left):

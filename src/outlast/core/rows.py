@@ -1,12 +1,14 @@
 """Immutable rows, their keys, and the checks made before a row is written and after it is read.
 
-A row is a tuple of plain values in column order, so a store can bind it unchanged. Instants are integers in
-milliseconds since 1970. Instants of liveness (due_at, lease_until, not_after, settle_after) are *real* store time, all
-others are *business* time (S-4).
+A row is a tuple of plain values in column order, so a store can bind it unchanged. A field `…_text` holds a structured
+value as the text of its column; the property without the suffix decodes it, and raises Corrupt if the text cannot be
+read. Writers encode with the column of the same name. Instants are integers in milliseconds since 1970. Instants of
+liveness (due_at, lease_until, not_after, settle_after) are *real* store time, all others are *business* time (S-4).
 """
 
 from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
+from outlast.core.columns import SUFFIX, Column, Value
 from outlast.core.machine import (
     ENDED,
     HELD,
@@ -19,6 +21,7 @@ from outlast.core.machine import (
     SubscriptionStatus,
     WaitStatus,
 )
+from outlast.core.run_columns import ATTENTION, TIMERS, WAITING_FOR, Attention, Timer, WaitingFor
 from outlast.errors import Corrupt
 
 
@@ -122,9 +125,9 @@ class Run(NamedTuple):
     entered_at: int  # business; ctx.now() at the start of this visit
     seq: int  # number of events written
     event_hash: str  # hash of the last event
-    attention: str  # JSON [{reason, since, detail, …}], '' when nothing is wrong
-    waiting_for: str  # JSON {kind, what, who, since, until, then}, '' while a worker executes the run
-    timers: str  # JSON [{what, at, real}] armed timers, '' none
+    attention_text: str
+    waiting_for_text: str
+    timers_text: str
     visits: str  # JSON {node: number of visits}
     slots: str  # slot rows that name this run, as 'tenant/i */j'; '' none
     ceiling_at: int  # business; 0 = disarmed
@@ -137,6 +140,21 @@ class Run(NamedTuple):
     ending: str = ""  # JSON {outcome, reason, by} while effects are undone before the run ends; '' before
     restored: int = 0  # store generation of the restore after which missing ledger rows prove nothing; 0 = none
     group_max: int = 0  # maximum number of runs its worker may hold, including this one; 0 = no limit (S-5)
+
+    @property
+    def attention(self) -> tuple[Attention, ...]:
+        """Return the reasons why a person must decide; () when nothing is wrong."""
+        return _decode(ATTENTION, self.attention_text, self)
+
+    @property
+    def waiting_for(self) -> tuple[WaitingFor, ...]:
+        """Return the waits of the run; () while a worker executes it."""
+        return _decode(WAITING_FOR, self.waiting_for_text, self)
+
+    @property
+    def timers(self) -> tuple[Timer, ...]:
+        """Return the armed timers; () while the run is not parked."""
+        return _decode(TIMERS, self.timers_text, self)
 
 
 class Event(NamedTuple):
@@ -459,6 +477,11 @@ class Kind(NamedTuple, Generic[R_co]):
     versioned: bool  # False: rows are only inserted
     read_first: bool  # True: other processes write such rows, so a batch reads them before it judges
 
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Return the names of the columns in the database, in the order of the fields."""
+        return COLUMNS[self.row]
+
 
 AnyKind: TypeAlias = Kind[Any]
 """A kind of which only the columns matter, not the row class."""
@@ -512,6 +535,23 @@ KINDS: Final[tuple[Kind[Row], ...]] = (
     META,
 )
 
+COLUMNS: Final[dict[type[Any], tuple[str, ...]]] = {
+    kind.row: tuple([name.removesuffix(SUFFIX) for name in kind.row._fields]) for kind in KINDS
+}
+"""Names of the columns in the database of each class of rows, in the order of its fields."""
+
+
+def _decode(column: Column[Any, Value], text: str, row: Row) -> Value:
+    """Return the value of a column of `row`. Raises Corrupt that names kind, key and column."""
+    try:
+        return column.decode(text)
+    except Corrupt as error:
+        (kind,) = [kind for kind in KINDS if kind.row is type(row)]
+        key = key_of(kind, row)
+        corrupt = Corrupt(f"{kind.name} {'/'.join(map(str, key))}: {error.what}")
+        corrupt.row = (kind.name, key)
+        raise corrupt from error
+
 
 def key_of(kind: AnyKind, row: Row) -> Key:
     """Return the key columns of a row."""
@@ -545,11 +585,11 @@ def check_run(run: Run) -> None:
     owned = run.owner not in ("", ENDED)
     if over != (run.owner == ENDED) or over != (run.ended_at > 0):
         raise Corrupt(f"run {run.run}: status {run.status}, owner {run.owner!r}, ended_at {run.ended_at}")
-    if over and (run.due_at is not None or run.waiting_for or run.slots or run.queue):
+    if over and (run.due_at is not None or run.waiting_for_text or run.slots or run.queue):
         raise Corrupt(f"run {run.run}: it has ended but still waits or holds a slot")
     if owned and (run.status not in HELD or run.due_at is None):
         raise Corrupt(f"run {run.run}: owned by {run.owner} but {run.status} with due_at {run.due_at}")
-    if not over and not owned and run.due_at is None and not run.waiting_for:
+    if not over and not owned and run.due_at is None and not run.waiting_for_text:
         raise Corrupt(f"run {run.run}: neither due, owned nor waiting")
     if run.version < 1 or run.seq < 1 or run.visit < 1 or run.inbox_seq < 0 or run.epoch < 0:
         raise Corrupt(f"run {run.run}: a counter below its first value")

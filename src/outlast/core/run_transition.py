@@ -1,13 +1,13 @@
 """Transition of a run row: next version, its events, and the fence of the claim (S-11)."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from outlast.core.commit import Commit, Expect, Fence, Instant, Mapping, Put, Wake
 from outlast.core.events import EventType, event
 from outlast.core.machine import run_target
 from outlast.core.rows import EVENT, MEMO, RUN, SLOT, Memo, Run, Slot, check_run
-from outlast.core.run_columns import Armed, WaitingFor, due_of, dump_timers, dump_waiting
+from outlast.core.run_columns import ATTENTION, TIMERS, WAITING_FOR, Attention, Timer, WaitingFor
 
 
 class LogEntry(NamedTuple):
@@ -61,6 +61,16 @@ def fence(run: Run, *, inbox_seq: int | None = None, mapping: int | None = None)
     return Fence(run.tenant, run.run, run.epoch, run.visit, inbox_seq, mapping)
 
 
+def due_of(timers: Iterable[Timer], mapping: Mapping) -> int | None:
+    """Return the earliest timer as real time: the run's `due_at` (S-3)."""
+    return min((c.at if c.real else mapping.real(c.at) for c in timers), default=None)
+
+
+def rearmed(run: Run, mapping: Mapping) -> int | None:
+    """Return `due_at` of an unowned, unfinished run after a change of the clock mapping (S-4)."""
+    return due_of(run.timers, mapping) if run.timers_text else run.due_at
+
+
 def give_back(
     run: Run,
     verb: str,
@@ -68,12 +78,12 @@ def give_back(
     now: Instant,
     data: dict[str, object],
     waiting: Sequence[WaitingFor],
-    timers: Sequence[Armed],
+    timers: Sequence[Timer],
     mapping: Mapping,
     *,
     log_entries: Sequence[LogEntry] = (),
     due_now: bool = False,
-    attention: str | None = None,
+    attention: Iterable[Attention] | None = None,
     slots: str | None = None,
     queue: str | None = None,
 ) -> tuple[Put, ...]:
@@ -83,7 +93,7 @@ def give_back(
     without an owner (S-3).
     """
     if run.ceiling_at:
-        timers = [*timers, Armed("ceiling", run.ceiling_at)]
+        timers = [*timers, Timer("ceiling", run.ceiling_at)]
     return transition(
         run,
         verb,
@@ -94,9 +104,9 @@ def give_back(
         epoch=run.epoch + 1,
         owner="",
         due_at=now.real if due_now else due_of(timers, mapping),
-        waiting_for=dump_waiting(waiting),
-        timers=dump_timers(timers),
-        attention=run.attention if attention is None else attention,
+        waiting_for_text=WAITING_FOR.encode(waiting),
+        timers_text=TIMERS.encode(timers),
+        attention_text=run.attention_text if attention is None else ATTENTION.encode(attention),
         slots=run.slots if slots is None else slots,
         queue=run.queue if queue is None else queue,
     )

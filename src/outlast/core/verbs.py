@@ -18,7 +18,7 @@ from outlast.core.limits import COMMIT_BYTES_MAX, RESULT_BYTES_MAX
 from outlast.core.machine import ENDED, Reason, RunStatus, run_target
 from outlast.core.quarantine import after_death
 from outlast.core.rows import EVENT, RESULT, RUN, SLOT, TOKEN, Approval, Result, Run, Slot, Token, check_run, is_due
-from outlast.core.run_columns import Armed, WaitingFor, attention_of, dump_attention, dump_waiting
+from outlast.core.run_columns import ATTENTION, WAITING_FOR, Timer, WaitingFor
 from outlast.core.run_transition import LogEntry, SlotChange, fence, give_back, hand_over, transition
 
 NONE_CLOSED: Final[Facts[str, int]] = MappingProxyType({})
@@ -67,9 +67,9 @@ def start(
         entered_at=now.business,
         seq=1,
         event_hash="",
-        attention="",
-        waiting_for=dump_waiting([WaitingFor("worker", f"a worker that serves {lane}", since=now.business)]),
-        timers="",
+        attention_text="",
+        waiting_for_text=WAITING_FOR.encode([WaitingFor("worker", f"a worker that serves {lane}", since=now.business)]),
+        timers_text="",
         visits=json.dumps({node: 1}),
         crash_count=0,
         slots="",
@@ -118,8 +118,8 @@ def claim(
             epoch=run.epoch + 1,
             owner=worker,
             due_at=now.real + budget_ms,
-            waiting_for="",
-            timers="",
+            waiting_for_text="",
+            timers_text="",
             crash_count=suspicion.crash_count,
             group_max=suspicion.group_max,
         ),
@@ -141,7 +141,7 @@ def requeue(run: Run, *, now: Instant, closed: Facts[str, int]) -> Commit:
             epoch=run.epoch + 1,
             owner="",
             due_at=now.real,
-            waiting_for=dump_waiting(waiting),
+            waiting_for_text=WAITING_FOR.encode(waiting),
             crash_count=suspicion.crash_count,
             group_max=suspicion.group_max,
         ),
@@ -188,8 +188,8 @@ def advance(
             visits=compact(visits),
             crash_count=0,
             group_max=0,
-            attention=run.attention
-            and dump_attention(a for a in attention_of(run) if a.reason is not Reason.VISITS_EXHAUSTED),
+            attention_text=run.attention_text
+            and ATTENTION.encode(a for a in run.attention if a.reason is not Reason.VISITS_EXHAUSTED),
             ceiling_at=max(run.ceiling_at, run.created_at + ceiling_ms) if run.ceiling_at else 0,
         ),
         fence(run),
@@ -203,7 +203,7 @@ def park(
     *,
     inbox_seq: int,
     waiting: Sequence[WaitingFor],
-    timers: Sequence[Armed],
+    timers: Sequence[Timer],
     now: Instant,
     mapping: Mapping,
     log_entries: Sequence[LogEntry] = (),
@@ -298,9 +298,9 @@ def finish(
         owner=ENDED,
         due_at=None,
         queue="",
-        waiting_for="",
-        timers="",
-        attention="",
+        waiting_for_text="",
+        timers_text="",
+        attention_text="",
         slots="",
         ended_at=max(now.business, 1),
     )

@@ -17,7 +17,7 @@ from outlast.core.limits import TEXT_CHARS_MAX
 from outlast.core.machine import EffectStatus
 from outlast.core.route import cancel_of
 from outlast.core.rows import EFFECT, USED, Effect, Memo
-from outlast.core.run_columns import Armed, WaitingFor
+from outlast.core.run_columns import Timer, WaitingFor
 from outlast.engine.attempts import CallAttempt
 from outlast.engine.call_outcome import Answered, Maybe, No, Outcome, Unsent, asked_to_wait, is_transient, judge
 from outlast.engine.effect_executor import EffectExecutor, Next
@@ -123,7 +123,7 @@ async def _wait_for_shared(execution: NodeExecution, effect: Effect) -> None:
     then = "continues with its answer"
     what = f"{effect.activity} {effect.key}"
     waiting = WaitingFor("effect", what, who=f"run {effect.by_run}", since=session.now.business, then=then)
-    execution.park(Parked("park", waiting, Armed(what, session.now.real + SHARED_LOOK_AGAIN, real=True)))
+    execution.park(Parked("park", waiting, Timer(what, session.now.real + SHARED_LOOK_AGAIN, real=True)))
     raise Unresolved
 
 

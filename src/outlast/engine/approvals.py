@@ -16,7 +16,7 @@ from outlast.core.limits import PLANS_PER_APPROVAL_MAX, QUORUM_MAX, TEXT_CHARS_M
 from outlast.core.machine import ApprovalStatus, Choice, Reason
 from outlast.core.mailbox import REOPENED
 from outlast.core.rows import Approval, Run
-from outlast.core.run_columns import Armed, Attention, WaitingFor
+from outlast.core.run_columns import Attention, Timer, WaitingFor
 from outlast.engine.commands import RACES_MAX, busy, check_reason, find_approval, over
 from outlast.engine.node_execution import NodeExecution
 from outlast.engine.node_result import Parked
@@ -130,7 +130,7 @@ async def _current_answer(execution: NodeExecution, approval: Approval) -> Appro
         until=approval.within_until,
         then="REQUIRES_ATTENTION",
     )
-    execution.park(Parked("park", waiting, Armed(approval.id, approval.within_until)))
+    execution.park(Parked("park", waiting, Timer(approval.id, approval.within_until)))
     return None
 
 

@@ -26,7 +26,7 @@ from outlast.core.rows import (
     is_over,
     version_of,
 )
-from outlast.core.run_columns import Attention, attention_of
+from outlast.core.run_columns import Attention
 from outlast.core.verbs import start as start_verb
 from outlast.engine.admission import limits_of
 from outlast.engine.run_session import notify_waiting
@@ -303,7 +303,7 @@ async def continue_run(
     for _ in range(RACES_MAX):
         await check_seen(store, seen)
         row = await _unfinished(store, tenant, run)
-        reasons = attention_of(row)
+        reasons = row.attention
         if not reasons:
             raise Conflict(
                 f"run {run} needs no attention",
@@ -456,9 +456,9 @@ async def _unfinished(store: Store, tenant: str, run: str) -> Run:
 
 def _entries(run: Run, reason: Reason, choice: Choice, key: str) -> list[Attention]:
     """Return the entries that a choice answers. Raises Conflict."""
-    entries = [a for a in attention_of(run) if a.reason is reason and key in ("", a.key)]
+    entries = [a for a in run.attention if a.reason is reason and key in ("", a.key)]
     if not entries:
-        now = ", ".join(f"{a.reason.value} {a.key}".strip() for a in attention_of(run)) or "none"
+        now = ", ".join(f"{a.reason.value} {a.key}".strip() for a in run.attention) or "none"
         what = f"{reason.value} {key}".strip()
         raise Conflict(f"run {run.run} is not flagged {what}", f"its attention: {now}", f"outlast runs show {run.run}")
     if choice not in CHOICES[reason]:

@@ -17,7 +17,6 @@ from outlast.core.limits import TEXT_CHARS_MAX
 from outlast.core.machine import Choice, LeaseStatus, Reason
 from outlast.core.route import ENGINE, WalkOn
 from outlast.core.rows import RUN, STORE, TOPOLOGY, WORKER, Effect, Message, Run, Topology, Worker
-from outlast.core.run_columns import attention_of
 from outlast.core.version_move import MoveRequest, MoveTarget, lane_of, move_request_of, version_in
 from outlast.engine.user_code import as_exception, text_of
 from outlast.errors import InvalidInput, NotFound, NotStorable, OutlastError, Rejected, Stale
@@ -257,7 +256,7 @@ async def wake_stranded(store: Store, lanes: Collection[str]) -> None:
         while more:
             page = await store.page(RUN, tenant, {"lane": lane}, cursor=cursor, limit=PAGE)
             for row in page.rows:
-                if any(a.reason is Reason.STRANDED_VERSION for a in attention_of(row)):
+                if any(a.reason is Reason.STRANDED_VERSION for a in row.attention):
                     await _wake(store, row)
             cursor = page.cursor
             more = bool(cursor)

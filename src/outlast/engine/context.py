@@ -22,7 +22,7 @@ from outlast.core.keys import check_name
 from outlast.core.limits import LOG_ENTRY_BYTES_MAX, TEXT_CHARS_MAX
 from outlast.core.machine import ApprovalStatus, Reason, WaitStatus, wait_target
 from outlast.core.rows import Message, Wait
-from outlast.core.run_columns import Armed, Attention, WaitingFor
+from outlast.core.run_columns import Attention, Timer, WaitingFor
 from outlast.core.run_transition import LogEntry
 from outlast.engine.activity_calls import look_up, perform
 from outlast.engine.approvals import Question, changes_of, check_question, chosen_plan, request_approval
@@ -171,7 +171,7 @@ class NamedWait:
             "collect": "continues with the messages so far",
         }[self.kind]
         waiting = WaitingFor(kind, wait.name, since=wait.since, until=wait.deadline, then=then if wait.deadline else "")
-        armed = Armed(f"wait {wait.name}", wait.deadline) if wait.deadline else None
+        armed = Timer(f"wait {wait.name}", wait.deadline) if wait.deadline else None
         self.execution.park(Parked("park", waiting, armed))
 
     def load(self, message: Message) -> Any:

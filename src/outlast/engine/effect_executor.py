@@ -12,7 +12,7 @@ from outlast.core.machine import EffectStatus
 from outlast.core.recovery import cut_off, used_up
 from outlast.core.route import cancel_of
 from outlast.core.rows import Effect, Pause
-from outlast.core.run_columns import Armed, WaitingFor
+from outlast.core.run_columns import Timer, WaitingFor
 from outlast.engine.attempts import Sending
 from outlast.engine.call_outcome import Answered, Maybe, No, Outcome, Unsent
 from outlast.engine.lease import permit, read
@@ -446,7 +446,7 @@ class EffectExecutor:
             return
         mapping = self.session.store.mapping()
         waiting = waiting._replace(since=self.session.now.business, until=mapping.business(until_real))
-        self.execution.park(Parked(verb, waiting, Armed(waiting.what, until_real, real=True)))
+        self.execution.park(Parked(verb, waiting, Timer(waiting.what, until_real, real=True)))
         raise Unresolved
 
     # --- settling what may have happened --------------------------------------------------------------

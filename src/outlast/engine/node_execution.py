@@ -16,7 +16,7 @@ from outlast.core.limits import CALLS_PER_VISIT_MAX
 from outlast.core.machine import Reason
 from outlast.core.route import EndCancelled
 from outlast.core.rows import Pause, Run
-from outlast.core.run_columns import Armed, Attention
+from outlast.core.run_columns import Attention, Timer
 from outlast.core.run_transition import LogEntry
 from outlast.engine.attempts import ActivityCaller, SendWindow
 from outlast.engine.lease import Lease
@@ -203,7 +203,7 @@ class NodeExecution:
             now, mapping = self.session.now, self.session.store.mapping()
             waiting, at_real = throttle.wait(name, limit, now.real)
             waiting = waiting._replace(since=now.business, until=mapping.business(at_real))
-            self.park(Parked("park", waiting, Armed(waiting.what, at_real, real=True)))
+            self.park(Parked("park", waiting, Timer(waiting.what, at_real, real=True)))
             raise Unresolved
         return slot
 

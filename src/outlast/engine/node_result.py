@@ -19,7 +19,7 @@ from outlast.core.mailbox import REOPENED
 from outlast.core.recovery import without_attempts
 from outlast.core.route import EndCancelled
 from outlast.core.rows import Effect, Memo, Pause
-from outlast.core.run_columns import Armed, Attention, WaitingFor
+from outlast.core.run_columns import Attention, Timer, WaitingFor
 from outlast.engine.compatibility import activity_of
 from outlast.engine.pauses import waiting_for
 from outlast.engine.run_session import EffectKey, RunSession
@@ -42,7 +42,7 @@ class Parked(NamedTuple):
 
     verb: str
     waiting: WaitingFor
-    armed: Armed | None
+    armed: Timer | None
 
 
 class Flagged(NamedTuple):
@@ -118,7 +118,7 @@ def attention(session: RunSession, reason: Reason, detail: str, effect: Effect |
 
 def paused_by(pause: Pause, now_real: int) -> Parked:
     """Return the wait for the end of a pause. Resuming makes the run due; a timer finds a missed resume."""
-    return Parked("park", waiting_for(pause), Armed(pause.key, now_real + HOLD_LOOK_AGAIN, real=True))
+    return Parked("park", waiting_for(pause), Timer(pause.key, now_real + HOLD_LOOK_AGAIN, real=True))
 
 
 def paused_by_breaker(pause: Pause, at_real: int, mapping: Mapping) -> Parked:
@@ -127,7 +127,7 @@ def paused_by_breaker(pause: Pause, at_real: int, mapping: Mapping) -> Parked:
     waiting = WaitingFor(
         "pause", f"{pause.key}: {pause.reason}", pause.by, pause.since, mapping.business(pause.again_at), then
     )
-    return Parked("park", waiting, Armed(pause.key, at_real, real=True))
+    return Parked("park", waiting, Timer(pause.key, at_real, real=True))
 
 
 def contradiction(session: RunSession, callee: Callee, call: BoundCall, row: Effect | Memo) -> Attention:

@@ -13,7 +13,7 @@ from outlast.core.commit import Commit, Put, Wake, When
 from outlast.core.durations import INLINE_WAIT_MAX, Liveness
 from outlast.core.limits import TEXT_CHARS_MAX
 from outlast.core.rows import PAUSE, RUN, Pause, Run, is_over
-from outlast.core.run_columns import WaitingFor, waiting_of
+from outlast.core.run_columns import WaitingFor
 from outlast.engine.call_outcome import TIMED_OUT, Answered, Maybe, No, Outcome, Unsent
 from outlast.errors import Conflict, InvalidInput, NotFound, Stale, StoreError
 from outlast.store.port import Store
@@ -131,7 +131,7 @@ async def wake_all(store: Store, tenant: str, key: str) -> int:
 
 
 def _waits_for(run: Run, key: str) -> bool:
-    return any(w.kind == "pause" and w.what.split(":")[0] == key for w in waiting_of(run))
+    return any(w.kind == "pause" and w.what.split(":")[0] == key for w in run.waiting_for)
 
 
 log = logging.getLogger("outlast.engine")

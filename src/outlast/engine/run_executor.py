@@ -19,7 +19,7 @@ from outlast.core.quarantine import is_poisoned
 from outlast.core.recovery import contradiction
 from outlast.core.route import ENGINE, Answer, EndCancelled, EndFailed, Rest, Undo, WalkOn, route
 from outlast.core.rows import EVENT
-from outlast.core.run_columns import Armed, Attention, WaitingFor, stale_timer
+from outlast.core.run_columns import Attention, Timer, WaitingFor, stale_timer
 from outlast.core.run_transition import LogEntry, SlotChange, admit, queue
 from outlast.core.verbs import advance, hand_back, park
 from outlast.core.version_move import move_to_version
@@ -496,7 +496,7 @@ class RunExecutor:
         timers = [p.armed for p in result.parked if p.armed is not None]
         return await self._wait(verb, [p.waiting for p in result.parked], timers, log_entries)
 
-    async def _wait(self, verb: str, waiting: list[WaitingFor], timers: list[Armed], log_entries: LogEntries) -> bool:
+    async def _wait(self, verb: str, waiting: list[WaitingFor], timers: list[Timer], log_entries: LogEntries) -> bool:
         session = self.session
         await session.land(
             park(

@@ -34,7 +34,6 @@ from outlast.core.rows import (
     is_over,
     key_of,
 )
-from outlast.core.run_columns import waiting_of
 from outlast.core.run_transition import LogEntry, fence, log_key
 from outlast.engine.snapshots import SnapshotStore, in_groups
 from outlast.errors import Ended, Rejected, Stale, StoreError, Uncertain
@@ -70,7 +69,7 @@ async def _notify_waiting(store: Store, effect: Effect, run: str) -> None:
     row = await store.load(RUN, (effect.tenant, run))
     if row is None or is_over(row):
         return
-    if not row.owner and not any(w.kind == "effect" and w.what.endswith(f" {effect.key}") for w in waiting_of(row)):
+    if not row.owner and not any(w.kind == "effect" and w.what.endswith(f" {effect.key}") for w in row.waiting_for):
         return  # the run used the effect before
     try:
         await store.commit(settled_elsewhere(effect, run))

@@ -25,7 +25,7 @@ from outlast.core.generation import GENERATION
 from outlast.core.machine import EffectStatus, Reason
 from outlast.core.quarantine import RunGroup, group_of
 from outlast.core.rows import META, Row, Run
-from outlast.core.run_columns import rearmed
+from outlast.core.run_transition import rearmed
 from outlast.core.verbs import hand_back
 from outlast.engine import admission, compatibility
 from outlast.engine.activity_calls import check_served

@@ -8,7 +8,6 @@ from typing import Literal, NamedTuple
 from outlast.core.machine import CHOICES, Choice, Reason
 from outlast.core.route import meant
 from outlast.core.rows import EVENT, PAUSE, RUN, SLOT, STORE, WORKER, Run
-from outlast.core.run_columns import attention_of, waiting_of
 from outlast.engine.commands import no_run
 from outlast.errors import Conflict, OutlastError
 from outlast.runtime.run_facts import RunFacts
@@ -36,7 +35,7 @@ async def flagged(
     where: dict[str, str | int] = {"workflow": workflow} if workflow else {}
     page = await store.page(RUN, tenant, where, cursor=cursor, limit=limit)
     rows = [r for r in page.rows if r.attention]
-    return tuple(r for r in rows if reason is None or any(a.reason is reason for a in attention_of(r))), page.cursor
+    return tuple(r for r in rows if reason is None or any(a.reason is reason for a in r.attention)), page.cursor
 
 
 def check_for_all(reason: Reason, choice: Choice) -> None:
@@ -73,7 +72,7 @@ async def answer_page(
     failed: list[tuple[str, str]] = []
 
     async def answer(row: Run) -> None:
-        entries = [a for a in attention_of(row) if a.reason is reason]
+        entries = [a for a in row.attention if a.reason is reason]
         keys = [a.key for a in entries] if reason is Reason.EFFECT_UNCERTAIN else [""]
         try:
             for key in keys:
@@ -95,7 +94,7 @@ async def held_up(store: Store, tenant: str) -> dict[str, int]:
     while True:
         page = await store.page(RUN, tenant, {}, cursor=cursor, limit=PAGE)
         for row in page.rows:
-            counts.update({w.what.partition(":")[0] for w in waiting_of(row) if w.kind == "pause"})
+            counts.update({w.what.partition(":")[0] for w in row.waiting_for if w.kind == "pause"})
         cursor = page.cursor
         if not cursor:
             return dict(counts)

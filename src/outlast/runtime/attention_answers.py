@@ -9,7 +9,7 @@ from outlast.core.events import iso
 from outlast.core.machine import CHOICES, Choice, Reason, if_ignored
 from outlast.core.route import meant
 from outlast.core.rows import Effect, Pause, Run
-from outlast.core.run_columns import Attention, attention_of
+from outlast.core.run_columns import Attention
 from outlast.errors import Conflict, InvalidInput
 from outlast.runtime.effect_queries import EffectEvidence
 from outlast.runtime.views import evidence_view
@@ -39,7 +39,7 @@ def choice_commands(run: Run, entry: Attention, effect: Effect | None = None) ->
             ),
             ChoiceCommand(Choice.GIVE_UP, f"{resolve} --give-up {WHY}"),
         )
-    named = _named(attention_of(run), entry)
+    named = _named(run.attention, entry)
     return tuple(
         ChoiceCommand(choice, f"outlast attention resolve {run.run} {choice.value}{named}{_more(choice)} {WHY}")
         for choice in entry.choices()
@@ -51,7 +51,7 @@ def entry_of(run: Run, choice: Choice, reason: Reason | None, key: str) -> Atten
 
     Raises Conflict if no entry matches or the choice is not offered, InvalidInput if several entries match.
     """
-    entries = attention_of(run)
+    entries = run.attention
     look = f"outlast attention show {run.run}"
     if not entries:
         raise Conflict(f"run {run.run} needs no attention", "no answer is pending", f"outlast explain {run.run}")

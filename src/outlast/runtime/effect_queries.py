@@ -5,7 +5,6 @@ from typing import NamedTuple
 
 from outlast.core.machine import EffectStatus, Reason
 from outlast.core.rows import EFFECT, EVIDENCE, Effect, Evidence, Run
-from outlast.core.run_columns import attention_of
 from outlast.store.pages import cursor_of
 from outlast.store.port import Store
 
@@ -55,7 +54,7 @@ async def uncertain_evidence(store: Store, runs: Iterable[Run]) -> dict[EffectNa
     """Return the uncertain effects for which these runs need a person, by name; settled ones are left out."""
     found: dict[EffectName, EffectEvidence] = {}
     for run in runs:
-        for entry in attention_of(run):
+        for entry in run.attention:
             if entry.reason is not Reason.EFFECT_UNCERTAIN:
                 continue
             effect = await _named(store, run, entry.visit, entry.key)

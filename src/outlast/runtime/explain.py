@@ -19,7 +19,7 @@ from outlast.core.machine import (
 )
 from outlast.core.route import ENGINE, Answer, EndCancelled, EndFailed, Rest, Route, route
 from outlast.core.rows import Approval, Effect, Run, Slot, Worker, is_over
-from outlast.core.run_columns import Attention, WaitingFor, attention_of, waiting_of
+from outlast.core.run_columns import Attention, WaitingFor
 from outlast.engine.pauses import BREAKER
 from outlast.flow.context import SLEEP
 from outlast.runtime.attention_answers import ChoiceCommand, choice_commands, until_of
@@ -47,7 +47,7 @@ DECIDED = {
 
 def waiting_part(rows: RunFacts) -> ExplanationPart:
     """Explain every wait of the run in one clause, or which worker takes it once it is due."""
-    waits = waiting_of(rows.run)
+    waits = rows.run.waiting_for
     if rows.is_due() and not any(w.kind == "worker" for w in waits):
         return _due(rows, waits)
     if not waits:
@@ -239,7 +239,7 @@ def explain(rows: RunFacts) -> Explanation:
     tripped = () if is_over(run) else _overlays(rows)
     clause = part.clause
     unblock = list(part.unblock)
-    stops = any(a.reason not in OVERLAY_ONLY for a in attention_of(run))
+    stops = any(a.reason not in OVERLAY_ONLY for a in run.attention)
     for entry in tripped:
         clause = f"{_overlay(rows, entry)}{'; it' if stops else ' and continues: it'} {clause}"
         unblock += [way.command for way in choice_commands(run, entry)]
@@ -352,7 +352,7 @@ def _to_end(rows: RunFacts, way: EndCancelled | EndFailed) -> ExplanationPart:
         return ExplanationPart(
             clause, "its open effects are settled, then it ends", start_one(rows), since=since, facts=facts
         )
-    stopping = tuple(a for a in attention_of(run) if a.reason not in OVERLAY_ONLY)
+    stopping = tuple(a for a in run.attention if a.reason not in OVERLAY_ONLY)
     inner = _needs_person(rows, stopping) if stopping else waiting_part(rows)
     return inner._replace(clause=f"{asked} and first {inner.clause}", since=since, facts=facts)
 

@@ -18,6 +18,7 @@ from outlast.core.events import iso
 from outlast.core.generation import Generation
 from outlast.core.rows import (
     APPROVAL,
+    COLUMNS,
     EFFECT,
     EVENT,
     EVIDENCE,
@@ -164,7 +165,7 @@ async def export(ops: Operations, run: str, *, whole: bool = False) -> dict[str,
 
 
 def _written(row: Row) -> dict[str, Any]:
-    return {name: _text(value) for name, value in row._asdict().items()}
+    return {name: _text(value) for name, value in zip(COLUMNS[type(row)], row, strict=True)}
 
 
 def _redacted(parts: dict[str, Sequence[Any]]) -> dict[str, Sequence[Row]]:
@@ -175,7 +176,7 @@ def _redacted(parts: dict[str, Sequence[Any]]) -> dict[str, Sequence[Row]]:
 
 def _marked(row: Row, of: Row) -> dict[str, Any]:
     """Return a row as JSON data, with the names of its redacted columns."""
-    columns = [name for name in row._fields if getattr(row, name) != getattr(of, name)]
+    columns = [name for name, a, b in zip(COLUMNS[type(row)], row, of, strict=True) if a != b]
     return {**_written(row), REDACTED: columns} if columns else _written(row)
 
 
@@ -273,8 +274,8 @@ def _not_an_export(why: str) -> InvalidInput:
 def _row(name: str, kind: AnyKind, n: int, written: Any) -> Any:
     hints = get_type_hints(kind.row)
     try:
-        values = {column: _value(hints[column], written[column]) for column in kind.row._fields if column in written}
-        return kind.row(**values)
+        fields = zip(kind.columns, kind.columns, strict=True)
+        return kind.row(**{name: _value(hints[name], written[column]) for name, column in fields if column in written})
     except (ValueError, KeyError, TypeError) as error:
         raise InvalidInput(f"{name}[{n}] of this export cannot be read", repr(error), "export the run again") from error
 

@@ -46,7 +46,7 @@ from outlast.core.rows import (
     is_over,
     key_of,
 )
-from outlast.core.run_columns import attention_of, due_of, timers_of, waiting_of
+from outlast.core.run_transition import due_of
 from outlast.errors import Corrupt, NotStorable
 from outlast.store.port import RunRows
 
@@ -207,11 +207,11 @@ def run_row(one: CheckedRun) -> Violations:
 
 def run_words(one: CheckedRun) -> Violations:
     """Check that waits, timers, attention and visits of the row can be parsed."""
-    for what, read in (("waiting_for", waiting_of), ("timers", timers_of), ("attention", attention_of)):
+    for column in ("waiting_for", "timers", "attention"):
         try:
-            read(one.run)
-        except (ValueError, TypeError, KeyError) as error:
-            yield violation(RUN, one.run, f"{what} cannot be read: {error}")
+            getattr(one.run, column)
+        except Corrupt as error:
+            yield violation(RUN, one.run, error.what)
     try:
         json.loads(one.run.visits)
     except ValueError as error:
@@ -235,8 +235,8 @@ def run_clocks(one: CheckedRun) -> Violations:
     if is_over(run) or run.owner:
         return
     try:
-        timers = timers_of(run)
-    except (ValueError, TypeError):
+        timers = run.timers
+    except Corrupt:
         return  # reported by run_words
     asleep = run.due_at is None or run.due_at > one.rows.now.real
     if asleep and run.ceiling_at and all(c.what != "ceiling" or c.at != run.ceiling_at for c in timers):

@@ -14,7 +14,7 @@ from outlast.core.clock import Clock
 from outlast.core.durations import FILE_CHECK, SECOND, STORE_RETRY, Liveness
 from outlast.core.generation import GENERATION
 from outlast.core.rows import EVENT, META, Run, is_over
-from outlast.core.run_columns import attention_for_people, waiting_of
+from outlast.core.run_columns import attention_for_people
 from outlast.engine.alerts import Notifier
 from outlast.engine.snapshots import state_of_rows
 from outlast.engine.worker import WorkerProcess, budget_of
@@ -275,8 +275,8 @@ async def state_of(operations: Operations, run_id: str) -> WorkflowState:
         node=rows.run.node,
         visit=rows.run.visit,
         version=rows.run.version,
-        waiting_for=tuple(w._asdict() for w in waiting_of(rows.run)),
-        attention=tuple(attention_for_people(rows.run)),
+        waiting_for=tuple(w._asdict() for w in rows.run.waiting_for),
+        attention=tuple(attention_for_people(rows.run.attention)),
         state=json.loads(await state_of_rows(operations.store, rows)),
         outcome=outcome,
         reason=reason,

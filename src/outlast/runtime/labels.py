@@ -11,7 +11,7 @@ from outlast.core.effect_verbs import NOT_SENT
 from outlast.core.machine import HELD, EffectStatus, LeaseStatus
 from outlast.core.mailbox import REOPENED
 from outlast.core.rows import Effect, Run, Worker, is_over
-from outlast.core.run_columns import WaitingFor, attention_of, waiting_of
+from outlast.core.run_columns import WaitingFor
 
 ATTENTION = "REQUIRES_ATTENTION"
 APPROVAL = "PENDING_APPROVAL"
@@ -22,13 +22,13 @@ BY_ITSELF = frozenset({"", "call", "reconcile"})  # ways an effect is settled wi
 
 def shown_status(run: Run) -> str:
     """Return REQUIRES_ATTENTION if a person is needed, else the node's status label, else the status (RUN-2)."""
-    if attention_of(run):
+    if run.attention:
         return ATTENTION
     if is_over(run):
         return run.status.upper()
     if run.status_label:
         return run.status_label
-    if any(w.kind == "approval" for w in waiting_of(run)):
+    if any(w.kind == "approval" for w in run.waiting_for):
         return APPROVAL
     return run.status.upper()
 
@@ -44,7 +44,7 @@ def waiting_text(run: Run, serving: Collection[str]) -> str:
         return ""
     if is_held(run):
         return f"node {run.node} (visit {run.visit}, {run.owner})"
-    return " + ".join(_one_wait(w, run, serving) for w in waiting_of(run)) or "a worker"
+    return " + ".join(_one_wait(w, run, serving) for w in run.waiting_for) or "a worker"
 
 
 def _one_wait(wait: WaitingFor, run: Run, serving: Collection[str]) -> str:

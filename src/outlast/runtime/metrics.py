@@ -1,6 +1,5 @@
 """Metrics of a process and its store in Prometheus' text format: counted here, or computed from rows on demand."""
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from importlib import import_module
@@ -10,6 +9,7 @@ from typing import Any, Final
 from outlast.core.durations import SECOND
 from outlast.core.machine import ApprovalStatus
 from outlast.core.rows import APPROVAL, RUN, SLOT, WORKER
+from outlast.core.run_columns import ATTENTION
 from outlast.errors import InvalidInput, StoreError, to_install
 from outlast.runtime.clocks import SystemClock
 from outlast.runtime.labels import is_alive
@@ -77,8 +77,8 @@ class Metrics:
         flagged: Counter[tuple[str, ...]] = Counter()
         columns = (*first, "workflow", "attention")
         for (*of, attention), n in (await store.census(RUN, columns, filled="attention")).items():
-            for entry in json.loads(attention):
-                flagged[*of, str(entry["reason"])] += n
+            for entry in ATTENTION.decode(attention):
+                flagged[*of, entry.reason.value] += n
         asked = await store.census(APPROVAL, ("who", "status"))
         now = await store.now()
         workers = await store.rows(WORKER, ("*",))

@@ -32,7 +32,7 @@ from outlast.core.rows import (
     Worker,
     key_of,
 )
-from outlast.core.run_columns import Attention, waiting_of
+from outlast.core.run_columns import Attention
 from outlast.engine import approvals, commands, pauses
 from outlast.engine.admission import set_slots
 from outlast.engine.snapshots import joined
@@ -396,7 +396,7 @@ class Operations:
                 if row.created_at < earliest:
                     return tuple(found), ""  # pages are newest first
                 if (attention and not row.attention) or (
-                    waiting_for and all(w.kind != waiting_for for w in waiting_of(row))
+                    waiting_for and all(w.kind != waiting_for for w in row.waiting_for)
                 ):
                     continue
                 if q and q not in row.run and q not in row.correlation_id:

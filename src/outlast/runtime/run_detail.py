@@ -6,7 +6,6 @@ from typing import Any
 from outlast.core.events import EventType, iso
 from outlast.core.machine import EffectStatus
 from outlast.core.rows import Effect, Event, Run, is_over
-from outlast.core.run_columns import waiting_of
 from outlast.runtime.labels import lanes_served
 from outlast.runtime.operations import RESULTS_PER_READ, Operations
 from outlast.runtime.run_facts import RunFacts, in_order, pending_requests_of
@@ -17,7 +16,7 @@ def progress_of(run: Run, events: Sequence[Event], effects: Sequence[Effect]) ->
     """Count done and intended effects (of this visit and of all), and name the last checkpoint and the waits."""
     here = [e for e in effects if e.node == run.node and e.visit in (0, run.visit)]
     saved = next((e for e in reversed(events) if e.type == EventType.CHECKPOINT), None)
-    waits = waiting_of(run)
+    waits = run.waiting_for
     return {
         "node": run.node,
         "visit": run.visit,

@@ -24,7 +24,6 @@ from outlast.core.rows import (
     Worker,
     is_over,
 )
-from outlast.core.run_columns import attention_of
 from outlast.runtime.labels import blocked_ms, is_alive, is_held
 from outlast.store.port import Store
 
@@ -203,7 +202,7 @@ def pending_requests_of(run: Run, messages: Iterable[Message]) -> list[dict[str,
         return []
     posted: Sequence[Message] = list(messages)
     found = [message for message in posted if message.kind == Choice.CANCEL]
-    seen = [a.seen for a in attention_of(run) if a.reason in ANSWERED_BY_CONTINUE]
+    seen = [a.seen for a in run.attention if a.reason in ANSWERED_BY_CONTINUE]
     if not found and seen:
         found = [message for message in posted if message.kind == Choice.CONTINUE and message.n > max(seen)]
     return [_view(message) for message in found[:1]]

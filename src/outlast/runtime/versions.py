@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from outlast.core.machine import OVERLAY_ONLY, TERMINAL, Reason, RunStatus
 from outlast.core.rows import RUN, STORE, TOPOLOGY, Run, is_over
-from outlast.core.run_columns import Attention, attention_of
+from outlast.core.run_columns import Attention
 from outlast.core.version_move import lane_of, request_move, version_in
 from outlast.engine.commands import RACES_MAX, as_seen, busy, check_reason, check_seen, find_run, over
 from outlast.errors import Conflict, Ended, NotFound, OutlastError, Stale
@@ -40,7 +40,7 @@ async def versions(ops: Operations) -> tuple[WorkflowVersion, ...]:
     flagged: Counter[str] = Counter()
     for run in await unfinished(ops.store, ops.tenant):
         runs[run.lane] += 1
-        flagged[run.lane] += any(a.reason in ANSWERED_BY_MOVE for a in attention_of(run))
+        flagged[run.lane] += any(a.reason in ANSWERED_BY_MOVE for a in run.attention)
     now = await ops.store.now()
     alive = [worker for worker in await ops.workers() if is_alive(worker, now)]
     rows = {r.lane: r for r in await ops.store.rows(TOPOLOGY, (STORE,))}
@@ -159,7 +159,7 @@ def _reason(run: Run, workflow: str, version: int, node: str, serving: frozenset
     """Return the attention reason that the move answers. Raises Conflict if the run can continue where it is."""
     if run.workflow != workflow:
         raise Conflict(f"{run.run} is a run of {run.workflow}", f"not of {workflow}", "name the run's own workflow")
-    stops: list[Attention] = [a for a in attention_of(run) if a.reason not in OVERLAY_ONLY]
+    stops: list[Attention] = [a for a in run.attention if a.reason not in OVERLAY_ONLY]
     mine = [a.reason for a in stops if a.reason in ANSWERED_BY_MOVE]
     if mine:
         return mine[0]

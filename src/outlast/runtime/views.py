@@ -15,7 +15,7 @@ from outlast.core.keys import OncePer
 from outlast.core.machine import EffectStatus, LeaseStatus
 from outlast.core.mailbox import REOPENED
 from outlast.core.rows import Approval, Effect, Event, Evidence, Pause, Result, Run, Worker, is_over
-from outlast.core.run_columns import attention_for_people, waiting_of
+from outlast.core.run_columns import attention_for_people
 from outlast.flow.approval_rule import EVERY_ROLE
 from outlast.runtime.confusables import confusable_texts
 from outlast.runtime.labels import effect_label, is_alive, shown_status, waiting_text, worker_label
@@ -48,9 +48,9 @@ def run_view(run: Run, serving: Collection[str], results: int) -> dict[str, Any]
         "requested_by": run.requested_by,
         "correlation_id": run.correlation_id,
         "trace_id": trace_of(run.trace_id),
-        "waiting_for": [{**w._asdict(), "since": instant(w.since), "until": instant(w.until)} for w in waiting_of(run)],
+        "waiting_for": [{**w._asdict(), "since": instant(w.since), "until": instant(w.until)} for w in run.waiting_for],
         "waiting_text": waiting_text(run, serving),
-        "attention": [{**a, "since": instant(int(str(a["since"])))} for a in attention_for_people(run)],
+        "attention": [{**a, "since": instant(int(str(a["since"])))} for a in attention_for_people(run.attention)],
         "served": is_over(run) or run.lane in serving,
         "results": results,
     }

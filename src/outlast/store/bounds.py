@@ -53,7 +53,7 @@ def _shape(kind: AnyKind) -> ColumnTypes:
     blobs = [i for i, t in enumerate(hints) if t in (bytes, bytes | None)]
     nullable = [i for i, t in enumerate(hints) if t == int | None]
     assert len(texts) + len(numbers) + len(blobs) + len(nullable) == len(hints), kind.name
-    names = kind.row._fields
+    names = kind.columns
     # A single number is read twice, so that all kinds take the same path.
     counted = numbers if len(numbers) > 1 else numbers * 2
     return ColumnTypes(
@@ -128,7 +128,7 @@ def _size(shape: ColumnTypes, row: Row) -> int:
     for i in shape.nullable:
         value = row[i]
         if value is not None and not (type(value) is int and abs(value) <= INT_MAX):
-            raise Rejected(f"{shape.kind.name}: {shape.kind.row._fields[i]} is {value!r}")
+            raise Rejected(f"{shape.kind.name}: {shape.kind.columns[i]} is {value!r}")
     if size > ROW_BYTES_MAX:
         raise Rejected(f"{shape.kind.name}: {size} bytes in one row; the limit is {ROW_BYTES_MAX}")
     return size

@@ -404,7 +404,7 @@ class MemoryStore(Store):
 
     @override
     async def in_order(self, kind: Kind[R], prefix: Key, *, after: int = 0, limit: int = 10_000) -> tuple[R, ...]:
-        place = kind.row._fields.index("ordinal")
+        place = kind.columns.index("ordinal")
         found = [row for row in self._core.rows.under(kind, prefix) if row[place] > after]  # type: ignore[operator]
         return tuple(sorted(found, key=lambda row: row[place])[:limit])  # type: ignore[arg-type,return-value]
 
@@ -441,7 +441,7 @@ class MemoryStore(Store):
         check_columns(kind, list(where))
         limit = min(limit, PAGE_MAX)
         after = place_after(kind, cursor)
-        fields = kind.row._fields
+        fields = kind.columns
         found = [
             row for row in self._core.rows.under(kind, (tenant,))
             if all(row[fields.index(name)] == value for name, value in where.items())
@@ -454,7 +454,7 @@ class MemoryStore(Store):
     @override
     async def tally(self, kind: AnyKind, tenant: str, column: str) -> dict[str, int]:
         check_columns(kind, [column])
-        place = kind.row._fields.index(column)
+        place = kind.columns.index(column)
         return dict(Counter(str(row[place]) for row in self._core.rows.under(kind, (tenant,))))
 
     @override
@@ -468,7 +468,7 @@ class MemoryStore(Store):
     @override
     async def census(self, kind: AnyKind, columns: Sequence[str], *, filled: str = "") -> dict[tuple[str, ...], int]:
         check_columns(kind, [*columns, *([filled] if filled else [])])
-        names = kind.row._fields
+        names = kind.columns
         rows = [row for row in self._core.rows.under(kind, ()) if not filled or row[names.index(filled)] != ""]
         return dict(Counter(tuple(str(row[names.index(column)]) for column in columns) for row in rows))
 

@@ -65,7 +65,7 @@ ORDER: Final = {
 
 def place_of(kind: AnyKind, row: Row) -> Key:
     """Return the position of a row in page order: its time, then its key without the tenant."""
-    time = row[kind.row._fields.index(ORDER[kind.name])]
+    time = row[kind.columns.index(ORDER[kind.name])]
     assert isinstance(time, int)
     return (time, *key_of(kind, row)[1:])
 
@@ -106,6 +106,6 @@ def check_columns(kind: AnyKind, columns: list[str]) -> None:
 
     Names are inserted into SQL.
     """
-    unknown = [name for name in columns if name not in kind.row._fields]
+    unknown = [name for name in columns if name not in kind.columns]
     if unknown:
         raise InvalidInput(f"{kind.name} rows have no {', '.join(map(repr, unknown))}")

@@ -307,7 +307,7 @@ RunCallback = Callable[[str, str, int], None]
 
 # Kinds of rows that belong to a run and are deleted with it. Tokens outlive it (S-18).
 RUN_KINDS: Final[tuple[Kind[Row], ...]] = tuple(
-    kind for kind in KINDS if kind is RUN or (kind.row._fields[1] == "run" and kind is not TOKEN)
+    kind for kind in KINDS if kind is RUN or (kind.columns[1] == "run" and kind is not TOKEN)
 )
 HOLDER_KINDS: Final[tuple[Kind[Row], ...]] = (
     EFFECT,

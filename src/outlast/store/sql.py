@@ -52,7 +52,7 @@ def _and(names: Sequence[str]) -> str:
 
 
 def _sql(kind: AnyKind) -> Sql:
-    names = kind.row._fields
+    names = kind.columns
     columns = ", ".join(names)
     key = names[: kind.key]
     sets = ", ".join(f"{name} = {MARK}" for name in names[kind.key :])
@@ -72,7 +72,7 @@ SQL: Final[dict[str, Sql]] = {kind.name: _sql(kind) for kind in KINDS}
 # Columns that a holder's update usually leaves unchanged. SQLite rewrites an index for every column that a statement
 # names, changed or not, so an update that changes none of them omits them.
 RESTING: Final = tuple(
-    Run._fields.index(name)
+    RUN.columns.index(name)
     for name in (
         "owner",
         "lane",
@@ -83,15 +83,15 @@ RESTING: Final = tuple(
         "requested_by",
         "correlation_id",
         "trace_id",
-        *Run._fields[Run._fields.index("ending") :],  # set at most once in the life of a run
+        *RUN.columns[RUN.columns.index("ending") :],  # set at most once in the life of a run
     )
 )
-_MOVING: Final = tuple(i for i in range(RUN.key, len(Run._fields)) if i not in RESTING)
+_MOVING: Final = tuple(i for i in range(RUN.key, len(RUN.columns)) if i not in RESTING)
 resting: Final = itemgetter(*RESTING)
 _move_values: Final = itemgetter(*_MOVING, *range(RUN.key))
 MOVE_RUN: Final = (
-    f"UPDATE run SET {', '.join(f'{Run._fields[i]} = {MARK}' for i in _MOVING)} "
-    f"WHERE {_and(Run._fields[: RUN.key])} AND version = {MARK}"
+    f"UPDATE run SET {', '.join(f'{RUN.columns[i]} = {MARK}' for i in _MOVING)} "
+    f"WHERE {_and(RUN.columns[: RUN.key])} AND version = {MARK}"
 )
 
 
@@ -106,7 +106,7 @@ def prefix(kind: AnyKind, width: int, after: int, *, newest: bool = False) -> st
     If `after` is not 0, the rows start after a key of which `after` columns are given. Parameters: the prefix, the key
     to start after, the limit.
     """
-    names = kind.row._fields[: kind.key]
+    names = kind.columns[: kind.key]
     where = [f"{name} = {MARK}" for name in names[:width]]
     if after > width:
         where.append(f"({', '.join(names[width:after])}) > ({', '.join(MARK for _ in names[width:after])})")
@@ -122,7 +122,7 @@ def in_order(kind: AnyKind, width: int) -> str:
 
     Parameters: the prefix, the ordinal to start after, the limit.
     """
-    where = _and(kind.row._fields[:width])
+    where = _and(kind.columns[:width])
     return (
         f"SELECT {SQL[kind.name].columns} FROM {kind.name} WHERE {where} AND ordinal > {MARK} "
         f"ORDER BY ordinal LIMIT {MARK}"
@@ -134,7 +134,7 @@ def count(kind: AnyKind, width: int) -> str:
 
     Parameters: the prefix.
     """
-    return f"SELECT count(*) FROM {kind.name} WHERE {_and(kind.row._fields[:width])}"
+    return f"SELECT count(*) FROM {kind.name} WHERE {_and(kind.columns[:width])}"
 
 
 def page(kind: AnyKind, columns: Sequence[str], *, after: bool) -> str:
@@ -142,7 +142,7 @@ def page(kind: AnyKind, columns: Sequence[str], *, after: bool) -> str:
 
     Parameters: tenant, a value per column, the position to start after, the limit.
     """
-    names = kind.row._fields
+    names = kind.columns
     place = (ORDER[kind.name], *names[1 : kind.key])
     begin = f" AND ({', '.join(place)}) < ({', '.join(MARK for _ in place)})" if after else ""
     order = ", ".join(f"{name} DESC" for name in place)
@@ -215,7 +215,7 @@ LAST_SNAPSHOT: Final = (
 )
 # Shared effects of the tenant that the usage rows of a run name. Parameters: tenant, run.
 SHARED: Final = (
-    f"SELECT {', '.join(f'e.{name}' for name in EFFECT.row._fields)} FROM {USAGE.name} u JOIN {EFFECT.name} e "
+    f"SELECT {', '.join(f'e.{name}' for name in EFFECT.columns)} FROM {USAGE.name} u JOIN {EFFECT.name} e "
     "ON e.tenant = u.tenant AND e.run = '' AND e.visit = 0 AND e.key = u.key "
     f"WHERE u.tenant = {MARK} AND u.run = {MARK} ORDER BY u.key"
 )
@@ -254,7 +254,7 @@ def _status(kind: AnyKind) -> tuple[int, dict[str, StrEnum]]:
     hint = get_type_hints(kind.row).get("status")
     if hint is None or not issubclass(hint, StrEnum):
         return -1, {}
-    return kind.row._fields.index("status"), {member.value: member for member in hint}
+    return kind.columns.index("status"), {member.value: member for member in hint}
 
 
 def _decoder(kind: AnyKind) -> Callable[[Values], Any]:

@@ -13,7 +13,6 @@ from outlast.core.events import EventType
 from outlast.core.limits import NAME
 from outlast.core.machine import ApprovalStatus, EffectStatus, WaitStatus
 from outlast.core.rows import Approval, Effect, Event, Run, Wait
-from outlast.core.run_columns import waiting_of
 from outlast.telemetry.logs import RunLog
 from outlast.telemetry.metrics import (
     ACTIVITY_RETRIES,
@@ -63,7 +62,7 @@ class Observer:
             self.traces.held(run)
         if alive_at:
             self.counters.observe(RECOVERY, (rows.now.real - alive_at) / SECOND)
-        for waited in waiting_of(before):
+        for waited in before.waiting_for:
             if waited.kind != "approval":
                 continue
             approval = rows.approvals.get(waited.what.partition(" ")[0])

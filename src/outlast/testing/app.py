@@ -19,7 +19,7 @@ from outlast.core import commit
 from outlast.core.durations import SECOND
 from outlast.core.machine import ApprovalStatus, Choice, Reason
 from outlast.core.rows import EVENT, Event, Run, is_over
-from outlast.core.run_columns import rearmed
+from outlast.core.run_transition import rearmed
 from outlast.engine.attempts import ActivityCaller
 from outlast.engine.snapshots import state_of_rows
 from outlast.errors import InvalidInput, NotFound

@@ -11,7 +11,6 @@ from outlast.cli.client import AnsweredPage, OutlastClient, ResultPage, RunPage,
 from outlast.core.events import iso
 from outlast.core.machine import ApprovalStatus, Choice, DeliveryStatus, EffectStatus, Reason
 from outlast.core.rows import APPROVAL, RUN, STORE, TOPOLOGY, Approval, Event, Run, is_due, is_over
-from outlast.core.run_columns import attention_of
 from outlast.engine.pauses import What
 from outlast.flow.approval_rule import Rule
 from outlast.flow.workflow import Workflow
@@ -342,7 +341,7 @@ class LocalClient(OutlastClient):
         return [
             entry_view(row, entry, uncertain_evidence.get((row.run, entry.visit, entry.key)), now)
             for row in rows
-            for entry in attention_of(row)
+            for entry in row.attention
         ]
 
     @override

@@ -8,7 +8,6 @@ from starlette.responses import Response
 
 from outlast.core.machine import Choice, EffectStatus, Reason
 from outlast.core.rows import Effect
-from outlast.core.run_columns import attention_of
 from outlast.engine.commands import check_seen
 from outlast.errors import Conflict, InvalidInput, NotFound
 from outlast.models.attention import AttentionList
@@ -58,7 +57,7 @@ async def list_attention(
     items = [
         entry_view(row, entry, uncertain_evidence.get((row.run, entry.visit, entry.key)), now)
         for row in rows
-        for entry in attention_of(row)
+        for entry in row.attention
         if reason in (None, entry.reason)
     ]
     away = [breaker_item(hold, n) for hold, n in await ops.breakers()] if reason is None and not cursor else []

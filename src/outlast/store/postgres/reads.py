@@ -40,7 +40,7 @@ _LAST: Final = (
     "WHERE tenant = k.tenant AND run = k.run AND snapshot IS NOT NULL ORDER BY seq DESC LIMIT 1) e"
 )
 _SHARED: Final = (
-    f"SELECT u.tenant, u.run, {', '.join(f'e.{name}' for name in EFFECT.row._fields)} FROM {_PAIRS} "
+    f"SELECT u.tenant, u.run, {', '.join(f'e.{name}' for name in EFFECT.columns)} FROM {_PAIRS} "
     "JOIN usage u USING (tenant, run) JOIN effect e ON e.tenant = u.tenant AND e.run = '' AND e.visit = 0 "
     "AND e.key = u.key ORDER BY u.tenant, u.run, e.key"
 )
@@ -48,8 +48,8 @@ _SHARED: Final = (
 
 def _of_runs(kind: AnyKind) -> str:
     """Return a query for the rows of a kind that belong to given runs, in key order."""
-    columns = ", ".join(f"t.{name}" for name in kind.row._fields)
-    order = ", ".join(f"t.{name}" for name in kind.row._fields[: kind.key])
+    columns = ", ".join(f"t.{name}" for name in kind.columns)
+    order = ", ".join(f"t.{name}" for name in kind.columns[: kind.key])
     return f"SELECT {columns} FROM {_PAIRS} JOIN {kind.name} t USING (tenant, run) ORDER BY {order}"
 
 

@@ -67,11 +67,11 @@ def _types(kind: AnyKind) -> tuple[str, ...]:
 
 
 TYPES: Final = {kind.name: _types(kind) for kind in KINDS}
-COLUMNS: Final = {kind.name: ", ".join(kind.row._fields) for kind in KINDS}
+COLUMNS: Final = {kind.name: ", ".join(kind.columns) for kind in KINDS}
 
 
 def _joined(kind: AnyKind) -> str:
-    names = kind.row._fields[: kind.key]
+    names = kind.columns[: kind.key]
     return " AND ".join(f"t.{name} = k.{name}" for name in names)
 
 
@@ -82,9 +82,9 @@ def find(kind: AnyKind, *, lock: bool) -> str:
     If `lock`, lock the rows and skip those that another transaction holds (S-8). It never waits for a lock, so two
     batches cannot wait for each other. `exist` finds the rows that were skipped.
     """
-    names = kind.row._fields[: kind.key]
+    names = kind.columns[: kind.key]
     order = ", ".join(f"t.{name}" for name in names)
-    columns = ", ".join(f"t.{name}" for name in kind.row._fields)
+    columns = ", ".join(f"t.{name}" for name in kind.columns)
     return (
         f"SELECT {columns} FROM unnest({parameters(TYPES[kind.name][: kind.key], 1)}) AS k({', '.join(names)}) "
         f"JOIN {kind.name} t ON {_joined(kind)} ORDER BY {order}"
@@ -95,7 +95,7 @@ def find(kind: AnyKind, *, lock: bool) -> str:
 @cache
 def exist(kind: AnyKind) -> str:
     """Return a query for the keys that exist, whether or not another transaction holds the row."""
-    names = kind.row._fields[: kind.key]
+    names = kind.columns[: kind.key]
     return (
         f"SELECT {', '.join(f't.{name}' for name in names)} "
         f"FROM unnest({parameters(TYPES[kind.name][: kind.key], 1)}) AS k({', '.join(names)}) "
@@ -122,7 +122,7 @@ NOW_AND_SUBSCRIBED: Final = NOW.replace("SELECT", f"SELECT {_SUBSCRIBED_TEXT},",
 # Deletes unpublished events. Parameters: their keys.
 FORGET_PUBLISHED: Final = (
     f"DELETE FROM {UNPUBLISHED.name} t USING unnest({parameters(TYPES[UNPUBLISHED.name][: UNPUBLISHED.key], 1)}) "
-    f"AS k({', '.join(UNPUBLISHED.row._fields[: UNPUBLISHED.key])}) WHERE {_joined(UNPUBLISHED)}"
+    f"AS k({', '.join(UNPUBLISHED.columns[: UNPUBLISHED.key])}) WHERE {_joined(UNPUBLISHED)}"
 )
 # Identity of a server session. A process id may be reused, a process id with its start time is not.
 SESSION: Final = "SELECT pid, backend_start FROM pg_stat_activity WHERE pid = pg_backend_pid()"
@@ -157,7 +157,7 @@ def _write(form: WriteForm, first: int, only_if: str) -> str:
             f"SELECT * FROM unnest({parameters(types, first)}){only_if and f' WHERE {only_if}'} "
             "ON CONFLICT DO NOTHING RETURNING 1"
         )
-    names = kind.row._fields
+    names = kind.columns
     sets = ", ".join(f"{name} = k.{name}" for name in names[kind.key :])
     return (
         f"UPDATE {kind.name} t SET {sets} FROM unnest({parameters(types, first)}) "
@@ -231,7 +231,7 @@ def count(kind: AnyKind, width: int) -> str:
 
     Parameters: one array per column.
     """
-    names = kind.row._fields[:width]
+    names = kind.columns[:width]
     alike = " AND ".join(f"t.{name} = k.{name}" for name in names)
     return (
         f"SELECT (SELECT count(*) FROM {kind.name} t WHERE {alike}) "
