@@ -65,7 +65,10 @@ def test_the_lock_is_hashed_and_satisfies_the_project() -> None:
     entries = [entry for entry in re.split(r"\n(?=[a-z0-9])", text) if not entry.startswith("#")]
     pinned = dict(re.match(r"([\w.-]+)==(\S+)", entry).groups() for entry in entries)  # type: ignore[union-attr]
     assert all("--hash=sha256:" in entry for entry in entries)
-    asked = [*PROJECT["project"]["dependencies"], *PROJECT["dependency-groups"]["test"]]
+    groups = PROJECT["dependency-groups"]
+    assert {"include-group": "docs"} in groups["test"]
+    tools = [one for one in groups["test"] if isinstance(one, str)]
+    asked = [*PROJECT["project"]["dependencies"], *tools, *groups["docs"]]
     for requirement in map(Requirement, [*asked, *PROJECT["build-system"]["requires"]]):
         assert requirement.specifier.contains(pinned[canonicalize_name(requirement.name)]), requirement
 

@@ -1,7 +1,5 @@
 """The error tree of Outlast. Every public error has a code, a sentence, a reason and a fix.
 
-::
-
     OutlastError                    code, what, why, fix; str() is the three-line form
     ├─ DefinitionError    OUT-101   a mistake in a workflow, node, activity or key template
     ├─ Misplaced          OUT-102   a call in the wrong place (an activity called inside a node, …)

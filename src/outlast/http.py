@@ -42,7 +42,7 @@ MARGIN_SHARE: Final = 0.1
 
 
 def checked(response: httpx2.Response) -> httpx2.Response:
-    """Return the response if its status is 2xx. Raises httpx2.HTTPStatusError, which the engine interprets.
+    """Return the `response` if its status is 2xx. Raises httpx2.HTTPStatusError, which the engine interprets.
 
     Unlike `raise_for_status()`, the error contains the beginning of the body and no query string.
     """
@@ -66,7 +66,7 @@ class AsyncClient(httpx2.AsyncClient):
         auth: Any = USE_CLIENT_DEFAULT,
         follow_redirects: Any = USE_CLIENT_DEFAULT,
     ) -> httpx2.Response:
-        """Send the request.
+        """Send a `request`; `stream`, `auth` and `follow_redirects` are those of httpx2.
 
         Raises HTTPStatusError for a write without a 2xx answer, NotSent if the call has no time left, and the errors of
         httpx2.
@@ -95,7 +95,7 @@ class Client(httpx2.Client):
         auth: Any = USE_CLIENT_DEFAULT,
         follow_redirects: Any = USE_CLIENT_DEFAULT,
     ) -> httpx2.Response:
-        """Send the request with the rules of `AsyncClient.send`."""
+        """Send a `request` by the rules of `AsyncClient.send`, also for `stream`, `auth` and `follow_redirects`."""
         check = _prepare(request)
         response = super().send(request, stream=True, auth=auth, follow_redirects=follow_redirects)
         try:

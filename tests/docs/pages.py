@@ -73,7 +73,8 @@ def programs() -> dict[str, str]:
     found = {file.name: file.read_text(encoding="utf-8") for file in sorted((ROOT / "examples").glob("*.py"))}
     for page in pages():
         if text := program(page):
-            found[f"page_{page.stem.lower().replace('-', '_')}.py"] = text
+            name = "_".join(page.relative_to(ROOT).with_suffix("").parts).removeprefix("docs_")
+            found[f"page_{name.lower().replace('-', '_')}.py"] = text
         for block in blocks(page):
             if block.title and block.language == "python":
                 assert block.title not in found, f"{block.where}: a second {block.title}"

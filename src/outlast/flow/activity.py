@@ -193,8 +193,8 @@ class Effectful(Activity[P, R_co]):
     def reconcile(self, fn: Any = None, /, *, settle_time: timedelta | None = None) -> Any:
         """Declare a function that asks the receiver whether a call happened.
 
-        It takes the parameters of the activity and returns Happened, DidNotHappen or Unknown. `settle_time` raises the
-        time after which DidNotHappen counts as proof, for a receiver that queues requests. Raises DefinitionError.
+        `fn` takes the parameters of the activity and returns Happened, DidNotHappen or Unknown. `settle_time` raises
+        the time after which DidNotHappen counts as proof, for a receiver that queues requests. Raises DefinitionError.
         """
         settle_time = positive(f"settle_time of the reconcile of {self.title}", settle_time, where=self.where)
 
@@ -241,11 +241,11 @@ class Effectful(Activity[P, R_co]):
         settle_time: timedelta | None = None,
         transaction: Transaction = False,
     ) -> Any:
-        """Declare a function that undoes a call. It takes the recorded response, then the parameters of the activity.
+        """Declare a function that undoes a call. Outlast calls it at most once per effect.
 
-        Outlast calls it at most once per effect. Its options are its own: `if_uncertain` as for `@activity`, except
-        that `reconcile` is given here and takes the same parameters as the undo; `settle_time` as for `.reconcile`;
-        `transaction` as for `@activity`. Raises DefinitionError.
+        `fn` takes the recorded response, then the parameters of the activity. Its options are its own: `if_uncertain`,
+        `timeout`, `retry` and `transaction` as for `@activity`; `settle_time` as for `.reconcile`. `reconcile` is a
+        function with the parameters of the undo. Raises DefinitionError.
         """
 
         def decorate(fn: Any) -> Any:
@@ -325,18 +325,22 @@ def activity(
 ) -> _Decorates:
     """Declare an activity: a function with a side effect, called at most once per key.
 
-    `key` is a template over the function's parameters. `once_per` sets how far a key counts: "visit" (a new visit of
-    the node makes a new call), "run", or "tenant" (one call for all runs of a tenant, which share the response).
-    `keep` is the time for which a tenant-wide effect outlives the runs that used it (default: no end).
+    - `key`: template over the function's parameters, for example `"order/{supplier}"`.
+    - `once_per`: how far a key counts: "visit" (a new visit of the node makes a new call), "run", or "tenant" (one call
+      for all runs of a tenant, which share the response).
+    - `if_uncertain`: what to do if the call may have happened: "ask_person", "reconcile" (a function declared with
+      `.reconcile` asks the receiver) or `resend(remembered_for=…)`. A declared reconcile function always comes first.
+    - `no_undo`: the reason why the call cannot be undone; otherwise declare `.undo`.
+    - `timeout`: limit of one attempt (default 120 s).
+    - `retry`: limits of the retries of a call that certainly had no effect (default: `Retry()`).
+    - `name`: the stored name (default: the function's). Keep it when the function is renamed.
+    - `keep`: how long a tenant-wide effect outlives the runs that used it (default: no end).
+    - `provider`: name of the receiver (default: the name). Activities of one provider share a circuit breaker.
+    - `limit`: rate limit of the provider, over all workers.
+    - `transaction`: writes through `this_call().transaction` commit together with the effect; "serializable" sets the
+      isolation.
 
-    `if_uncertain` says what to do if the call may have happened: "ask_person", "reconcile" (a function declared with
-    `.reconcile` asks the receiver) or `resend(remembered_for=…)`. A declared reconcile function always comes first.
-    `no_undo` is the reason why the call cannot be undone; otherwise declare `.undo`.
-
-    `timeout` bounds one attempt (default 120 s). `name` (default: the function's) is stored; keep it when the function
-    is renamed. Activities with the same `provider` (default: the name) share a circuit breaker and a rate `limit`. With
-    `transaction`, writes through `this_call().transaction` commit together with the effect; "serializable" sets the
-    isolation. Raises DefinitionError.
+    Raises DefinitionError.
     """
     names = locals_of_caller(1)
     options = _Options(
@@ -387,9 +391,14 @@ def lookup(
 ) -> Any:
     """Declare a lookup: a function that changes nothing and whose response is recorded once per visit or run.
 
-    `key` defaults to the name and a hash of the arguments. With `durable=True`, the response is stored before it is
-    used: for a call that costs money or answers differently each time, such as a language model. `timeout`, `name`,
-    `provider` and `limit` are those of `@activity`; no circuit breaker stops a lookup. Raises DefinitionError.
+    - `fn`: the function, if the decorator has no options.
+    - `key`: template over the function's parameters (default: the name and a hash of the arguments).
+    - `once_per`: how far a key counts: "visit" or "run".
+    - `durable`: store the response before it is used: for a call that costs money or answers differently each time,
+      such as a language model.
+    - `timeout`, `retry`, `name`, `provider`, `limit`: those of `@activity`. No circuit breaker stops a lookup.
+
+    Raises DefinitionError.
     """
     names = locals_of_caller(1)
     options = _Options(

@@ -18,8 +18,8 @@ R_co = TypeVar("R_co", covariant=True)
 class Rule:
     """A rule over roles: sets of roles, of which an approver must hold one completely.
 
-    Written `role("a") | role("b") & role("c")`. `str(rule)` is its canonical text, `a | b & c` (& binds tighter), which
-    `Rule.parse` reads.
+    Written `role("a") | role("b") & role("c")`, which are the sets {a} and {b, c} in `any_of`. `str(rule)` is its
+    canonical text, `a | b & c` (& binds tighter), which `Rule.parse` reads.
     """
 
     any_of: frozenset[frozenset[str]]
@@ -41,7 +41,7 @@ class Rule:
         return cls(frozenset(frozenset(check_name("role", name) for name in names) for names in sets))
 
     def allows(self, roles: Container[str]) -> bool:
-        """True if a person with these roles may decide."""
+        """True if a person with these `roles` may decide."""
         return any(all(name in roles for name in names) for names in self.any_of)
 
     def __or__(self, other: "Rule") -> "Rule":
@@ -55,7 +55,7 @@ class Rule:
 
 
 def role(name: str) -> Rule:
-    """Return the rule "holds this role". Combine rules with `|` (either) and `&` (one person holds both).
+    """Return the rule "holds the role `name`". Combine rules with `|` (either) and `&` (one person holds both).
 
     Raises DefinitionError.
     """
@@ -76,9 +76,10 @@ EVERY_ROLE: Final[Container[str]] = _Everything()
 
 @dataclass(frozen=True)
 class Decision(Generic[R_co]):
-    """The decision on an approval: the outcome, who decided, and the plan that may run (None unless approved).
+    """The decision on an approval.
 
-    `again` means rejected with the wish that the run tries once more. A timeout is never a decision.
+    `outcome` says how it ended, `by` who decided, `reason` why. `chosen` is the plan that may run; None unless
+    approved. `again` means rejected with the wish that the run tries once more. A timeout is never a decision.
     """
 
     outcome: Literal["approved", "rejected", "again"]

@@ -26,7 +26,9 @@ class LateAnswer:
     response: Any
     """Plain JSON data; None if there was no response."""
     code: str
+    """Code of the refusal or failure; empty for a response."""
     detail: str
+    """Text of the refusal or failure."""
     at: datetime
     """Business time of its arrival, UTC."""
 
@@ -40,7 +42,9 @@ class Call:
     idempotency_key: str
     """Unique over tenants, runs and visits, equal for each attempt. Send it as `Idempotency-Key`."""
     tenant: str
+    """Tenant of the run."""
     run_id: str
+    """Id of the run that makes the call."""
     attempt: int
     """Number of the attempt, from 1."""
     deadline: datetime
@@ -73,7 +77,7 @@ class Call:
         return self._connection  # type: ignore[no-any-return]
 
     def set_external_id(self, external_id: str) -> None:
-        """Record the receiver's own id of this call with the effect, whatever the outcome.
+        """Record `external_id`, the receiver's own id of this call, with the effect, whatever the outcome.
 
         Never raises, because the call has already happened: an id beyond 500 bytes is cut.
         """
@@ -123,7 +127,8 @@ R_co = TypeVar("R_co", covariant=True)
 class Plan(Generic[R_co]):
     """A call that has not been made: activity, key and arguments as canonical JSON. An approval covers a plan.
 
-    Made by `activity.plan(…)`. Plans are equal if their digests are.
+    Made by `activity.plan(…)` from the name of the `activity`, the rendered `key` and the canonical JSON `arguments`.
+    Plans are equal if their digests are: `digest` is the SHA-256 over all three.
     """
 
     activity: str
@@ -138,5 +143,5 @@ class Plan(Generic[R_co]):
         return hash(self.digest)
 
     def approval_digest(self, tenant: str, run_id: str) -> str:
-        """Return the digest that an approval names: tenant, run, activity, rendered key and arguments (S-20)."""
+        """Return the digest that an approval names: `tenant`, `run_id`, activity, rendered key and arguments (S-20)."""
         return digest(tenant, run_id, self.activity, self.key, self.arguments)

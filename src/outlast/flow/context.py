@@ -96,22 +96,28 @@ class Context(Generic[S]):
         quorum: int = 1,
         editable: Sequence[str] = (),
     ) -> Decision[R]:
-        """Ask a person who satisfies `by` to decide on this plan, or on one of the alternatives.
+        """Ask a person who satisfies `by` to decide on a `plan`, or on one of the alternatives.
 
-        `within` is the time for the decision, `valid_for` the time from the decision to the call. A decision that
-        does not come in time sends the run to attention. `name` tells several approvals of one visit apart (default:
-        the activity's name). `again` offers "reject and try once more". From now on, this run makes no other call of
-        these activities without an approval.
+        From now on, this run makes no other call of these activities without an approval. A decision that does not
+        come in time sends the run to attention.
 
-        With `not_requester`, the person who requested the run may not decide. `quorum` is the number of different
-        people who must approve the same plan; one rejection rejects. `editable` names the arguments that an approver
-        may change; the changed plan is then `chosen`, and the original cannot run. Raises InvalidInput.
+        - `summary`: what the person reads; `risk`: how it is marked in lists.
+        - `by`: the roles that may decide, such as `role("finance")`.
+        - `within`: the time for the decision; `valid_for`: the time from the decision to the call.
+        - `name`: tells several approvals of one visit apart (default: the activity's name).
+        - `alternatives`: other plans that may be approved instead.
+        - `again`: offers "reject and try once more".
+        - `not_requester`: the person who requested the run may not decide.
+        - `quorum`: number of different people who must approve the same plan; one rejection rejects.
+        - `editable`: arguments that an approver may change; the changed plan is `chosen`, the original cannot run.
+
+        Raises InvalidInput.
         """
         raise NotImplementedError
 
     # --- asking policy ---------------------------------------------------------------------
     async def allowed(self, activities: Sequence[Activity[..., Any]], /) -> list[Activity[..., Any]]:
-        """Return the activities that a model may be offered in this visit, in the given order (GATE-6).
+        """Return those of `activities` that a model may be offered in this visit, in the given order (GATE-6).
 
         The answer is recorded, so that every re-run gets the same one. It permits nothing: policy is asked again
         before each write.
@@ -119,10 +125,10 @@ class Context(Generic[S]):
         raise NotImplementedError
 
     async def check(self, plan: Plan[Any], /, *, proposed_by: str = "") -> Verdict:
-        """Return the verdict of policy on a plan, for instance one that a model proposed. Makes no call.
+        """Return the verdict of policy on a `plan`, for instance one that a model proposed. Makes no call.
 
-        The verdict is recorded, so that every re-run gets the same one; a denial is also an event of the run. An Allow
-        permits nothing: `ctx.do` asks policy again.
+        `proposed_by` is a name for the policy and the history. The verdict is recorded, so that every re-run gets the
+        same one; a denial is also an event of the run. An Allow permits nothing: `ctx.do` asks policy again.
         """
         raise NotImplementedError
 
@@ -132,7 +138,7 @@ class Context(Generic[S]):
     @overload
     async def sleep(self, /, *, until: datetime, name: str = ...) -> None: ...
     async def sleep(self, duration: Any = None, /, *, until: Any = None, name: str = SLEEP) -> None:
-        """Wait for a duration ("12h", a `timedelta`), or until an instant. The run leaves memory while it waits.
+        """Wait for a `duration` ("12h", a `timedelta`), or `until` an instant. The run leaves memory while it waits.
 
         The duration counts from the first execution of this line in the visit, in business time. `name` tells two
         sleeps of one visit apart.
@@ -146,7 +152,7 @@ class Context(Generic[S]):
     @overload
     async def receive(self, name: str, model: type[M], /, *, until: datetime) -> M | None: ...
     async def receive(self, name: str, model: type[M], /, *, timeout: Any = None, until: Any = None) -> Any:
-        """Wait for the first unconsumed signal of this name and return its payload.
+        """Wait for the first unconsumed signal of this `name` and return its payload as a `model`.
 
         Returns None at the deadline: `timeout` is a duration from the first execution of this line in the visit,
         `until` an instant. Without either, the run waits until a signal arrives.
@@ -162,9 +168,9 @@ class Context(Generic[S]):
     async def collect(
         self, name: str, model: type[M], /, *, timeout: Any = None, until: Any = None, limit: int | None = None
     ) -> list[M]:
-        """Return all signals of this name that arrive before the deadline, in order of arrival.
+        """Return all signals of this `name` that arrive before the deadline, in order of arrival, each as a `model`.
 
-        The deadline is that of `receive`. Returns earlier once there are `limit` signals.
+        The deadline is that of `receive`: `timeout` or `until`. Returns earlier once there are `limit` signals.
         """
         raise NotImplementedError
 
@@ -174,21 +180,24 @@ class Context(Generic[S]):
         raise NotImplementedError
 
     def uuid(self, name: str, /) -> UUID:
-        """Return an id that each re-run of this visit gets again. It differs by name, visit and run."""
+        """Return an id that each re-run of this visit gets again. It differs by `name`, visit and run."""
         raise NotImplementedError
 
     def random(self, name: str, /) -> float:
-        """Return a number from 0 to below 1 that each re-run of this visit gets again. It differs by name."""
+        """Return a number from 0 to below 1 that each re-run of this visit gets again. It differs by `name`."""
         raise NotImplementedError
 
     # --- logging ---------------------------------------------------------------------------
     def log(self, key: str, text: str, /, **data: JsonValue) -> None:
-        """Add a line to the run's history, once per key and visit. The node's next wait or its return stores it."""
+        """Add a line to the run's history: `text` and `data`, once per `key` and visit.
+
+        The node's next wait or its return stores it.
+        """
         raise NotImplementedError
 
     # --- results ---------------------------------------------------------------------------
     async def emit(self, result: BaseModel | JsonValue, /, *, key: str, kind: str = "") -> None:
-        """Store a result of this run under a key of the author's choice.
+        """Store a `result` of this run under a `key` of the author's choice.
 
         A second result under the same key replaces the first, so a re-run adds nothing. Results are stored in chunks
         while the node works, the last chunk before the node's return or wait. The next re-run emits again any that

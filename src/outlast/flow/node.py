@@ -24,7 +24,7 @@ class NodeOptions(NamedTuple):
 
 
 class Node:
-    """A declared node. `fn` is the author's function, unchanged."""
+    """A declared node; `fn` is the author's function, unchanged. Made by `@workflow.node`."""
 
     def __init__(
         self,

@@ -45,7 +45,10 @@ class Resend:
 
 
 def resend(*, remembered_for: timedelta) -> Resend:
-    """Return the option for a receiver that deduplicates by key and remembers a key for this long."""
+    """Return the option for a receiver that deduplicates by key, and remembers a key for `remembered_for`.
+
+    Raises DefinitionError.
+    """
     return Resend(remembered_for)
 
 
@@ -80,10 +83,11 @@ class Retry:
 
 @dataclass(frozen=True)
 class RateLimit:
-    """Limits of a receiver over all workers of a store: concurrent calls, and calls started per second.
+    """Limits of a receiver over all workers of a store.
 
-    0 means no limit. Activities with the same `provider` share one limit across all tenants. A run whose call has to
-    wait shows it; the wait uses up no attempt. Raises DefinitionError.
+    `concurrent`: calls at the same time; `per_second`: calls started per second; 0 means no limit. Activities with the
+    same `provider` share one limit across all tenants. A run whose call has to wait shows it; the wait uses up no
+    attempt. Raises DefinitionError.
     """
 
     concurrent: int = 0

@@ -14,7 +14,7 @@ R_co = TypeVar("R_co", covariant=True)
 # --- answers of a reconcile function --------------------------------------------------------
 @dataclass(frozen=True)
 class Happened(Generic[R_co]):
-    """Answer of a reconcile function: the call happened, with its response and the receiver's own id."""
+    """Answer of a reconcile function: the call happened, with its `response` and the receiver's own `external_id`."""
 
     response: R_co
     external_id: str | None = None
@@ -27,7 +27,7 @@ class DidNotHappen:
 
 @dataclass(frozen=True)
 class Unknown:
-    """Answer of a reconcile function: the receiver cannot tell. The activity's `if_uncertain` decides."""
+    """Answer of a reconcile function: the receiver cannot tell, and `why`. The activity's `if_uncertain` decides."""
 
     why: str
 
@@ -35,7 +35,10 @@ class Unknown:
 # --- a refused call as a value -------------------------------------------------------------
 @dataclass(frozen=True)
 class Refusal:
-    """The refusal of a call as a value, after its retries. Every re-run gets the same one."""
+    """The refusal of a call as a value, after its retries: a `code` for programs and a `detail` for people.
+
+    Every re-run gets the same one.
+    """
 
     code: str
     detail: str = ""
@@ -43,7 +46,7 @@ class Refusal:
 
 # --- how a node ends its run ---------------------------------------------------------------
 class Fail(Exception):
-    """Raise it in a node to end the run as failed. Its calls are undone in reverse order."""
+    """Raise it in a node to end the run as failed, for this `reason`. Its calls are undone in reverse order."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -51,7 +54,7 @@ class Fail(Exception):
 
 
 class Cancel(Exception):
-    """Raise it in a node to end the run as cancelled. Its calls are undone in reverse order."""
+    """Raise it in a node to end the run as cancelled, for this `reason`. Its calls are undone in reverse order."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -66,8 +69,8 @@ class Declared(Exception):
 class Refused(Declared):
     """The receiver refused the call: it had no effect, and a retry would be refused as well.
 
-    An activity raises it, the refusal is recorded, and `ctx.do` raises it in the node on every re-run. If the node does
-    not catch it, the run goes to attention.
+    `code` is for programs, `detail` for people. An activity raises it, the refusal is recorded, and `ctx.do` raises it
+    in the node on every re-run. If the node does not catch it, the run goes to attention.
     """
 
     def __init__(self, code: str, detail: str = "") -> None:
@@ -80,7 +83,7 @@ class Refused(Declared):
 
 
 class RetryLater(Declared):
-    """The call had no effect and may succeed later. Retried, not before `after`."""
+    """The call had no effect and may succeed later. Retried, not before `after`. `detail` says why."""
 
     def __init__(self, detail: str = "", *, after: timedelta | None = None) -> None:
         super().__init__(detail)
@@ -89,7 +92,7 @@ class RetryLater(Declared):
 
 
 class NotSent(Declared):
-    """The request did not leave this process. Retried with every `if_uncertain`."""
+    """The request did not leave this process, and `detail` says why. Retried with every `if_uncertain`."""
 
     def __init__(self, detail: str = "") -> None:
         super().__init__(detail)
@@ -97,7 +100,7 @@ class NotSent(Declared):
 
 
 class Perhaps(Declared):
-    """The request was sent and its outcome is unknown. The activity's `if_uncertain` decides."""
+    """The request was sent and its outcome is unknown; `detail` says why. The activity's `if_uncertain` decides."""
 
     def __init__(self, detail: str = "") -> None:
         super().__init__(detail)
@@ -107,8 +110,8 @@ class Perhaps(Declared):
 def classify(errors: Mapping[type[BaseException], type[Declared]]) -> None:
     """Map exceptions of a client library to outcomes, with their subclasses, for all calls of this process.
 
-    The outcomes are `NotSent`, `Refused`, `RetryLater` and `Perhaps`. The mapping precedes the built-in one. Raises
-    DefinitionError.
+    `errors` maps exception classes to outcomes. The outcomes are `NotSent`, `Refused`, `RetryLater` and `Perhaps`. The
+    mapping precedes the built-in one. Raises DefinitionError.
     """
     for cls, said in errors.items():
         if not issubclass(cls, Exception) or said not in (NotSent, Refused, RetryLater, Perhaps):

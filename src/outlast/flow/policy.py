@@ -25,7 +25,7 @@ Occasion: TypeAlias = Literal["offer", "proposal", "decision", "commit", "resume
 
 @dataclass(frozen=True)
 class Approved:
-    """The approval that a write would consume: its id, its approvers with their roles, and its time (UTC).
+    """The approval that a write would consume: its `id`, its approvers, and the time of the decision (`at`, UTC).
 
     `by` holds every person whose vote counted. `roles` are those of the person who decided; empty for the local
     operator, who holds every role.
@@ -39,10 +39,16 @@ class Approved:
 
 @dataclass(frozen=True)
 class PolicyRequest:
-    """A call that is proposed or about to be made, with its run and its time (UTC).
+    """A call that is proposed or about to be made, with its run.
 
-    `arguments` is empty on the occasion `offer`. `proposed_by` is the name given to `ctx.check`, for instance of a
-    model.
+    - `activity`, `key`, `arguments`: the call. `arguments` is empty on the occasion `offer`.
+    - `tenant`, `workflow`, `version`, `run_id`, `node`, `visit`: the place that makes it.
+    - `requested_by`: the person or program that started the run.
+    - `moment`: business time (UTC).
+    - `occasion`: why policy is asked now.
+    - `approval`: the approval that the write would consume, on the occasion `consume`.
+    - `proposed_by`: the name given to `ctx.check`, for instance of a model.
+    - `policy_version`: version of the policy that is asked.
     """
 
     activity: str
@@ -81,7 +87,8 @@ class Deny:
 class NeedsApproval:
     """Verdict: make the call only if `quorum` different people who satisfy `by` approve exactly this plan.
 
-    With `not_requester`, the person who requested the run is not one of them.
+    `rule` is stored as the rule that demanded it. `summary` is shown to the approvers. `within` is the time for their
+    decision. With `not_requester`, the person who requested the run is not one of them.
     """
 
     rule: str

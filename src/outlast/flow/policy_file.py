@@ -25,7 +25,7 @@ _DECIMALS: Final = 4  # of Cedar's decimals
 
 
 class PolicyFile:
-    """Rules of a file as a policy: `Workflow(policy=policy_from_file("refunds.cedar"))`.
+    """Rules of a file as a policy: `Workflow(policy=policy_from_file("refunds.cedar"))`. Made by `policy_from_file`.
 
     A request that no rule permits is denied. So is one that a rule cannot evaluate, because that rule might forbid it.
     """
@@ -72,7 +72,7 @@ class PolicyFile:
 
 
 def policy_from_file(path: str | Path) -> PolicyFile:
-    """Return the rules of a Cedar file as a policy whose version is the hash of the file.
+    """Return the rules of the Cedar file at `path` as a policy whose version is the hash of the file.
 
     A `permit` with `@ask("finance & lead")` needs the approval of such people; `@quorum("2")`, `@not_requester` and
     `@summary("…")` refine it. Every rule has an `@id("…")`, which verdicts name. Raises InvalidInput if the file cannot

@@ -42,19 +42,23 @@ class _DecoratesNode(Protocol[S_inv]):
 class Workflow(Generic[S, In, Out]):
     """A declared graph of nodes over one state. `Workflow[S, In, Out]` has the types of its state, input and outcome.
 
-    Raise `version` if running runs could not continue with the new code. `ceiling` limits the business time of a run; a
-    person is called when it passes. `outcome` computes the result of the run from its last state (default: that state).
-    `policy` is asked before each write (default: allow). `input` is the model of the run's input; its fields become
-    fields of the state. Without it, the input is a state: its required fields are given, the others may be. With
-    `slot_while_waiting=False`, the run returns its admission slot while it waits.
+    - `name`: the stored name.
+    - `state`: the model of the state, a class derived from `pydantic.BaseModel`.
+    - `version`: raise it if running runs could not continue with the new code.
+    - `ceiling`: limit of the business time of a run; a person is called when it passes.
+    - `outcome`: computes the result of the run from its last state (default: that state).
+    - `policy`: asked before each write (default: allow).
+    - `input`: model of the run's input; its fields become fields of the state. Without it, the input is a state: its
+      required fields are given, the others may be.
+    - `key`: derives the start key from the input: a template over its fields ("rfq/{category}/{deadline}"), or a
+      function of the validated input that returns the same text for the same input. A start without a key of its own
+      uses it, so that a second start with the same key is the same run; with another input it is refused (Conflict).
+    - `slot_while_waiting`: False returns the admission slot of a run while it waits.
+    - `when_empty`: what happens to a run that is about to complete without a result (`ctx.emit`) although calls of it
+      failed: "complete", "ask_person" (attention `results_missing`) or "fail". The default is "fail" if a node or one
+      of its helper functions mentions `emit`, otherwise "complete".
 
-    `key` derives the start key from the input: a template over its fields ("rfq/{category}/{deadline}"), or a function
-    of the validated input that returns the same text for the same input. A start without a key of its own uses it, so
-    that a second start with the same key is the same run; with another input it is refused (Conflict).
-
-    `when_empty` applies to a run that is about to complete without a result (`ctx.emit`) although calls of it failed:
-    "complete", "ask_person" (attention `results_missing`) or "fail". The default is "fail" if a node or one of its
-    helper functions mentions `emit`, otherwise "complete". Raises DefinitionError.
+    Raises DefinitionError.
     """
 
     @overload
@@ -191,11 +195,13 @@ class Workflow(Generic[S, In, Out]):
         within: timedelta | None = None,
         ceiling: timedelta | None = None,
     ) -> Any:
-        """Declare an async function as a node. Its return annotation names the nodes that may follow.
+        """Declare the async function `fn` as a node. Its return annotation names the nodes that may follow.
 
-        `start`: runs begin here. `status`: the business status of a run in this node. `max_visits`: a further visit
-        goes to attention. `within`: no wait of a visit lasts longer than this after its entry, except a `receive`
-        without a deadline. `ceiling`: raises the ceiling of the run once it enters the node (business time).
+        - `start`: runs begin here.
+        - `status`: business status of a run in this node.
+        - `max_visits`: a further visit goes to attention.
+        - `within`: no wait of a visit lasts longer than this after its entry, except a `receive` without a deadline.
+        - `ceiling`: raises the ceiling of the run once it enters the node (business time).
 
         The function is returned unchanged, so that a test can await it. Raises DefinitionError.
         """
@@ -476,7 +482,7 @@ _OUTCOME_IS_STATE: Final = (
 
 
 def workflows_of(module: ModuleType) -> list[Workflow[Any]]:
-    """Return every workflow that a module declares or imports by name, validated. Raises DefinitionError."""
+    """Return every workflow that a `module` declares or imports by name, validated. Raises DefinitionError."""
     found: dict[str, Workflow[Any]] = {}
     for value in vars(module).values():
         if isinstance(value, Workflow) and found.setdefault(value.lane, value) is not value:

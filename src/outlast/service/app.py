@@ -38,13 +38,14 @@ def asgi(
     authenticator: Authenticator | None = None,
     bounds: Bounds | None = None,
 ) -> FastAPI:
-    """Return the service over an open store, to serve or to mount.
+    """Return the service over an open `store`, to serve or to mount.
 
         app.mount("/outlast", outlast.asgi(store, [orders]))
 
     `workflows` lists the workflows that callers can start. Without an `authenticator`, callers on this machine are the
-    local operator and all others are refused. The application never closes the store. It executes no runs: start a
-    worker, or an `InProcessRuntime` in this process.
+    local operator and all others are refused. `bounds` are the limits of requests (default: those of the settings).
+    The application never closes the store. It executes no runs: start a worker, or an `InProcessRuntime` in this
+    process.
     """
     state = ServiceState(store, authenticator or Anonymous("local"), tuple(workflows), bounds or Bounds())
     return create(state)

@@ -12,7 +12,10 @@ from pydantic import BaseModel
 
 @dataclass(frozen=True)
 class PendingQuestion:
-    """An item that a run waits for and that only a person or another program can provide."""
+    """An item that a run waits for and that only a person or another program can provide.
+
+    `kind` says what is asked; `node` and `visit` say where the run is.
+    """
 
     kind: Literal["approval", "signal", "effect", "attention"]
     name: str
@@ -40,27 +43,27 @@ Decide: TypeAlias = Callable[[PendingQuestion], ScriptedAnswer | BaseModel | Map
 
 
 def approve(reason: str = "in order", *, alternative: int = 0) -> ScriptedAnswer:
-    """Approve the plan, or the alternative with this number."""
+    """Approve the plan, or the `alternative` with this number (1, 2, …), for this `reason`."""
     return ScriptedAnswer("approve", {"reason": reason, "alternative": alternative})
 
 
 def reject(reason: str = "too much", *, again: bool = False) -> ScriptedAnswer:
-    """Reject the plan. `again` asks for another round."""
+    """Reject the plan for this `reason`. `again` asks for another round."""
     return ScriptedAnswer("reject", {"reason": reason, "again": again})
 
 
 def send(*payloads: BaseModel | Mapping[str, Any]) -> ScriptedAnswer:
-    """Send these signals in this order."""
+    """Send these `payloads` as signals, in this order."""
     return ScriptedAnswer("send", {"payloads": [to_json(payload) for payload in payloads]})
 
 
 def choose(choice: str, reason: str = "looked at it") -> ScriptedAnswer:
-    """Answer a reason for attention with one of its choices."""
+    """Answer a reason for attention with one of its choices: `choice`, and the `reason` for it."""
     return ScriptedAnswer("choose", {"choice": choice, "reason": reason})
 
 
 def happened(response: Any = None) -> ScriptedAnswer:
-    """State that the receiver executed the call and returned this response."""
+    """State that the receiver executed the call and returned this `response`."""
     return ScriptedAnswer("happened", {"response": response})
 
 
@@ -70,7 +73,7 @@ def did_not_happen() -> ScriptedAnswer:
 
 
 def approve_all(asked: PendingQuestion) -> ScriptedAnswer | None:
-    """Approve every approval, and answer nothing else."""
+    """Approve if `asked` is an approval, and answer nothing else."""
     return approve() if asked.kind == "approval" else None
 
 

@@ -57,10 +57,10 @@ async def skip(
     seconds: float = 0,
     milliseconds: float = 0,
 ) -> None:
-    """Move the business time of the store forward. The next poll of a worker finds the runs that became due.
+    """Move the business time of a `store` forward. The next poll of a worker finds the runs that became due.
 
-    Real time does not move: leases do not expire and calls do not time out.
-    Raises ValueError unless time moves forward.
+    `weeks`, `days`, `hours`, `minutes`, `seconds` and `milliseconds` are added up. Real time does not move: leases do
+    not expire and calls do not time out. Raises ValueError unless time moves forward.
     """
     span = timedelta(
         weeks=weeks, days=days, hours=hours, minutes=minutes, seconds=seconds, milliseconds=milliseconds
@@ -81,26 +81,32 @@ REAL: Final = SystemClock()
 
 
 class AppClock:
-    """The virtual time of an app."""
+    """The virtual time of an app. Made by `App`."""
 
     def __init__(self, app: "App") -> None:
         self._app = app
 
     def skip(self, text: str | timedelta) -> None:
-        """Move business time ("96h", "7d"), then let everything run that became due: sleeps, deadlines, ceilings."""
+        """Move business time by `text` ("96h", "7d"), then let everything run that became due.
+
+        That includes sleeps, deadlines and ceilings.
+        """
         ms = span(text) / timedelta(milliseconds=1)
         self._app.do(skip(self._app.store, milliseconds=ms))
         self._app.settle()
 
     def advance(self, text: str | timedelta) -> None:
-        """Move real time ("30s"), then let everything run that became due: retries, leases, settle times."""
+        """Move real time by `text` ("30s"), then let everything run that became due.
+
+        That includes retries, leases and settle times.
+        """
         ms = round(span(text) / timedelta(milliseconds=1))
         self._app.do(self._app.time.advance(ms))
         self._app.settle()
 
 
 class AppRun:
-    """One run of an app."""
+    """One run of an app. Made by `App.start`."""
 
     def __init__(self, app: "App", run_id: str) -> None:
         self._app = app
@@ -142,28 +148,34 @@ class AppRun:
         return [str(a["reason"]) for a in self.now.attention]
 
     def approve(self, reason: str = "in order", *, alternative: int = 0) -> None:
-        """Approve the pending approval. Raises NotFound if none is pending."""
+        """Approve the pending approval, or its `alternative` with this number, for this `reason`.
+
+        Raises NotFound if none is pending.
+        """
         approval = self._pending()
         self._act(self._app.runtime.operations.approve(approval, reason=reason, alternative=alternative))
 
     def reject(self, reason: str = "too much", *, again: bool = False) -> None:
-        """Reject the pending approval. Raises NotFound if none is pending."""
+        """Reject the pending approval for this `reason`. `again` asks for another round.
+
+        Raises NotFound if none is pending.
+        """
         self._act(self._app.runtime.operations.reject(self._pending(), reason=reason, again=again))
 
     def signal(self, name: str, payload: BaseModel | Mapping[str, Any], *, signal_id: str = "") -> None:
-        """Send a signal to the run."""
+        """Send the signal `name` with a `payload` to the run. A second one of the same `signal_id` is ignored."""
         self._act(self._app.runtime.signal(self.id, name, to_json(payload), signal_id or None))
 
     def cancel(self, reason: str = "changed my mind") -> None:
-        """Request that the run be cancelled."""
+        """Request that the run be cancelled for this `reason`."""
         self._act(self._app.runtime.cancel(self.id, reason))
 
     def answer(self, reason: str, choice: str, *, text: str = "looked at it") -> None:
-        """Answer one of the reasons for attention."""
+        """Answer a `reason` for attention with one of its choices: `choice`, and a `text` for the history."""
         self._act(self._app.runtime.operations.answer(self.id, Reason(reason), Choice(choice), text=text))
 
     def resolve(self, key: str, verb: Literal["happened", "did_not_happen", "give_up"], response: Any = None) -> None:
-        """Resolve an uncertain effect, as a person would do it."""
+        """Resolve the uncertain effect of this `key` with a `verb`, as a person would. `response`: if it happened."""
         operations = self._app.runtime.operations
         self._act(operations.resolve_effect(self.id, key, verb, reason="looked", response=response))
 
@@ -180,7 +192,10 @@ class AppRun:
 
 
 class App:
-    """A store, a worker and a virtual clock. Every call returns when nothing is left to do at the current time."""
+    """A store, a worker and a virtual clock. Every call returns when nothing is left to do at the current time.
+
+    Made by the fixture `outlast_app`, which takes the workflows that it serves.
+    """
 
     def __init__(self, workflows: tuple[Workflow[Any], ...], *, store: str = "memory:") -> None:
         self._runner = asyncio.Runner()
@@ -196,11 +211,14 @@ class App:
         return await runtime.__aenter__()
 
     def do(self, work: Coroutine[Any, Any, T]) -> T:
-        """Await a coroutine of the runtime, `app.runtime.operations` for example."""
+        """Await `work`, a coroutine of `app.runtime.operations` for example."""
         return self._runner.run(work)
 
     def start(self, workflow: Workflow[Any], given: BaseModel | dict[str, Any], *, key: str = "") -> AppRun:
-        """Start a run, and let it go as far as it can without time or answers."""
+        """Start a run of a `workflow` with the input `given`, and let it go as far as it can without time or answers.
+
+        A second start with the same `key` is the same run.
+        """
         self._started += 1
         name = key or f"start-{self._started}"
         handle = self.do(
@@ -241,17 +259,17 @@ class App:
         worker._services = worker._services._replace(caller=caller)
 
     def rows(self, run_id: str) -> RunRows:
-        """Return every row of a run."""
+        """Return every row of the run `run_id`."""
         (rows,) = self.do(self.store.run_rows([(self.runtime.operations.tenant, run_id)]))
         assert rows is not None
         return rows
 
     def state(self, rows: RunRows) -> Any:
-        """Return the newest state in the rows of a run."""
+        """Return the newest state in the `rows` of a run."""
         return json.loads(self.do(state_of_rows(self.store, rows)))
 
     def events(self, run_id: str) -> list[Event]:
-        """Return the events of a run."""
+        """Return the events of the run `run_id`."""
         return list(self.do(self.store.rows(EVENT, (self.runtime.operations.tenant, run_id))))
 
     def pass_until(self, business: int) -> None:

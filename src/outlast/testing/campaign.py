@@ -45,7 +45,10 @@ CLOCK: Final = SystemClock()
 
 @dataclass(frozen=True)
 class RunEnd:
-    """The end of a run: without a crash (`case` is empty), or after the crash of this case and the recovery."""
+    """The end of a run: without a crash (`case` is empty), or after the crash of this case and the recovery.
+
+    `status`, `outcome`, `reason` and `state` are those of the run.
+    """
 
     case: str
     status: str

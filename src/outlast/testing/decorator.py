@@ -35,17 +35,19 @@ def every_crash(
 ) -> Callable[[Callable[..., Any]], Callable[..., None]]:
     """Test a workflow against a crash at every place where one matters.
 
-    The workflow runs once without a crash. Then, for each durable commit (before, inside and after its transaction) and
-    each call (before it is sent, in flight, executed, answered), a real process is killed there with SIGKILL. A new
-    process takes over. The end must be the same: status, outcome, nodes, effects, approvals, and the receivers' record.
-    The decorated function is called with each `RunEnd`, the one without a crash first. Its other parameters are
-    fixtures.
+    The `workflow` runs once with the input `given`, without a crash. Then, for each durable commit (before, inside and
+    after its transaction) and each call (before it is sent, in flight, executed, answered), a real process is killed
+    there with SIGKILL. A new process takes over. The end must be the same: status, outcome, nodes, effects, approvals,
+    and the receivers' record. The decorated function is called with each `RunEnd`, the one without a crash first. Its
+    other parameters are fixtures.
 
-    `decide` answers the items that the run waits for; sleeps and deadlines pass at once. `receivers` are the fake
-    receivers that the activities call; their record decides whether a call happened twice. `pairs` kills the recovery a
-    second time, at a point drawn by `seed` ("sampled") or at every point ("all"). `workers` is the number of cases that
-    run at the same time. `batched` lets commits share transactions as in production: fewer crash points, larger steps.
-    `slots` sets an admission limit. `attempt_timeout` bounds calls of activities that declare no timeout.
+    - `decide` answers the items that the run waits for; sleeps and deadlines pass at once.
+    - `receivers` are the fake receivers that the activities call; their record decides whether a call happened twice.
+    - `pairs` kills the recovery a second time, at a point drawn by `seed` ("sampled") or at every point ("all").
+    - `workers` is the number of cases that run at the same time.
+    - `batched` lets commits share transactions as in production: fewer crash points, larger steps.
+    - `slots` sets an admission limit.
+    - `attempt_timeout` bounds calls of activities that declare no timeout.
     """
     asked = CrashOptions(
         workflow, to_json(given), decide, receivers, pairs, seed, workers, batched, slots,

@@ -44,33 +44,33 @@ ok = Behaviour("ok")
 
 
 def status(code: int, *, acts: bool = False, retry_after: timedelta | None = None) -> Behaviour:
-    """Answer with this status. The request is executed only if `acts`."""
+    """Answer with the status `code`, and with `retry_after` as header. The request is executed only if `acts`."""
     headers = (("Retry-After", str(int(retry_after.total_seconds()))),) if retry_after is not None else ()
     return Behaviour(f"status({code})", acts, code, headers)
 
 
 def times_out(*, acts: bool = True) -> Behaviour:
-    """Execute the request and never answer: the caller's timeout ends the call."""
+    """Execute the request (if `acts`) and never answer: the caller's timeout ends the call."""
     return Behaviour("times_out", acts, ending="silence")
 
 
 def resets(*, acts: bool = True) -> Behaviour:
-    """Execute the request, then cut the connection."""
+    """Execute the request (if `acts`), then cut the connection."""
     return Behaviour("resets", acts, ending="reset")
 
 
 def slow(seconds: float) -> Behaviour:
-    """Execute the request, and answer after this many real seconds."""
+    """Execute the request, and answer after this many real `seconds`."""
     return Behaviour(f"slow({seconds})", after_s=seconds)
 
 
 def too_many(retry_after: timedelta = timedelta(seconds=1)) -> Behaviour:
-    """Answer 429 with Retry-After. Nothing is executed."""
+    """Answer 429 with `retry_after` as header. Nothing is executed."""
     return status(429, retry_after=retry_after)
 
 
 def huge(megabytes: int = 50) -> Behaviour:
-    """Execute the request, and answer with this many megabytes."""
+    """Execute the request, and answer with this many `megabytes`."""
     return Behaviour(f"huge({megabytes})", padding=megabytes * 1_000_000)
 
 
@@ -141,7 +141,7 @@ class FakeReceivers:
         reply: Callable[[HttpRequest], Any] | None = None,
         asked: Callable[[HttpRequest, Sequence[Any]], Any] | None = None,
     ) -> "FakeReceivers":
-        """Define the receiver at all paths with this prefix.
+        """Define the receiver at all paths that begin with `path`.
 
         The n-th attempt with a key gets the n-th behaviour of `script`; later attempts are executed and answered.
         `key` restricts the route to activity keys with this ending. `duplicates` handles a key that was executed
@@ -247,11 +247,14 @@ class FakeReceivers:
 
     # --- the record ------------------------------------------------------------------------------
     def executed(self, key: str = "", *, route: str = "") -> int:
-        """Return how often a key or path was executed. `key` may be the activity's key or a whole Idempotency-Key."""
+        """Return how often a `key` or `route` (a path) was executed.
+
+        `key` may be the activity's key or a whole Idempotency-Key.
+        """
         return self.record.executed(key, route=route)
 
     def attempts(self, key: str = "", *, route: str = "") -> int:
-        """Return how many requests arrived for execution."""
+        """Return how many requests of a `key` or `route` (a path) arrived for execution."""
         return len(self.record.of("attempt", key, route))
 
     @property

@@ -33,7 +33,7 @@ async def _at_once() -> None: ...
 
 
 class FaultyStore(Store):
-    """A store that asks `schedule(method, commit)` before each call which fault to inject, if any.
+    """A store around `inner` that asks `schedule(method, commit)` before each call which fault to inject, if any.
 
     `late` is awaited before a late result. Takes, mapping changes and single reads fail before or after the call. Lists
     may be stale.

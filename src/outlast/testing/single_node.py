@@ -74,11 +74,12 @@ def node(
     decide: Decide = no_answer,
     workflow: Workflow[S] | None = None,
 ) -> NodeResult[S]:
-    """Execute one visit to a node with this state, and return the result.
+    """Execute one visit to the node `fn` with this `state`, and return the result.
 
-    `answers` has a value for each activity (the activity, its name, or one rendered key): its return value, a function
-    of its arguments, or an exception to raise (`Refused("…")`, `RetryLater()`). `decide` answers approvals, signals and
-    attention as in `every_crash`. Sleeps end at once, and so do deadlines of signals that `decide` does not send.
+    `workflow` is needed only if the module of the node does not name it. `answers` has a value for each activity (the
+    activity, its name, or one rendered key): its return value, a function of its arguments, or an exception to raise
+    (`Refused("…")`, `RetryLater()`). `decide` answers approvals, signals and attention as in `every_crash`. Sleeps end
+    at once, and so do deadlines of signals that `decide` does not send.
 
     Raises every exception of the node's code except `Fail` and `Cancel`, which end the run. Raises LookupError if an
     activity has no answer.

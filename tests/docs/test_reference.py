@@ -1,0 +1,141 @@
+"""The API reference has every public name, and the docstrings describe every parameter."""
+
+import re
+from collections.abc import Iterator
+from functools import cache
+from typing import Any, NamedTuple
+
+import griffe
+import pytest
+import yaml
+
+import outlast
+import outlast.errors
+import outlast.flow
+import outlast.http
+import outlast.testing
+from tests.docs.pages import ROOT
+
+PAGES = ROOT / "docs/reference"
+ENTRY = re.compile(r"^::: (?P<path>[\w.]+)\n(?P<options>(?: {4}.*\n|\n(?= {4}))*)", re.MULTILINE)
+OF_THE_CALLEE = {"args", "kwargs"}  # the parameters of the activity, not of the function that makes the call
+
+
+def _is_error(each: object) -> bool:
+    return isinstance(each, type) and issubclass(each, outlast.errors.OutlastError)
+
+
+PUBLIC: dict[str, list[str]] = {
+    "outlast": outlast.__all__,
+    "outlast.flow": outlast.flow.__all__,
+    "outlast.http": outlast.http.__all__,
+    "outlast.testing": outlast.testing.__all__,
+    "outlast.errors": [name for name, each in vars(outlast.errors).items() if _is_error(each)],
+}
+
+
+class Entry(NamedTuple):
+    """One `:::` of a page, with the members that it shows (None: all that are public and have a docstring)."""
+
+    path: str
+    members: list[str] | None
+    hidden: re.Pattern[str]
+
+
+@cache
+def package() -> Any:
+    """Return the package as griffe reads it, without importing it."""
+    return griffe.load("outlast", search_paths=[str(ROOT / "src")], allow_inspection=False, resolve_aliases=True)
+
+
+def found(path: str) -> Any:
+    """Return the object at a path, through its aliases."""
+    each = package()[path.removeprefix("outlast.")]
+    each = each.final_target if each.is_alias else each
+    return each.members.get(each.name, each) if each.is_module else each  # `flow` has a module `activity`, hidden by it
+
+
+def entries() -> Iterator[Entry]:
+    """Yield every entry of the reference pages."""
+    for page in sorted(PAGES.glob("*.md")):
+        for entry in ENTRY.finditer(page.read_text(encoding="utf-8")):
+            options = (yaml.safe_load(entry["options"]) or {}).get("options", {})
+            hidden = "|".join(one.removeprefix("!") for one in options.get("filters", ["!^_"]))
+            yield Entry(entry["path"], options.get("members"), re.compile(hidden))
+
+
+def shown(each: Any, entry: Entry) -> Iterator[Any]:
+    """Yield an object of an entry and everything that its page shows below it."""
+    yield each
+    for name, member in each.members.items() if each.is_class or each.is_module else ():
+        wanted = name in entry.members if entry.members is not None else not entry.hidden.search(f"{name}")
+        if wanted and not name.startswith("_") and not member.is_alias and member.has_docstrings:
+            yield from shown(member, entry._replace(members=None) if entry.members is not None else entry)
+
+
+SHOWN = {each.path: each for entry in entries() for each in shown(found(entry.path), entry)}
+CALLABLE = {path: each for path, each in SHOWN.items() if each.is_class or each.is_function}
+
+
+@pytest.mark.parametrize("module", PUBLIC)
+def test_every_public_name_is_on_a_page(module: str) -> None:
+    missing = [name for name in PUBLIC[module] if found(f"{module}.{name}").path not in SHOWN]
+    assert missing == [], f"add `::: {module}.NAME` to a page of docs/reference"
+
+
+def text_of(each: Any) -> str:
+    """Return the docstring of an object; of a class also those of its attributes, its constructor and its bases."""
+    parts = [each.docstring.value if each.docstring else ""]
+    if each.is_class:
+        parts += [text_of(base) for base in each.mro()]
+        parts += [f"`{n}` {m.docstring.value}" for n, m in each.members.items() if m.is_attribute and m.docstring]
+        parts += [text_of(m) for n, m in each.members.items() if n == "__init__"]
+    return "\n".join(parts)
+
+
+def parameters(each: Any) -> set[str]:
+    """Return the names of the parameters of a function or a constructor, of every overload if it has some.
+
+    A class that says "Made by …" is constructed by Outlast only.
+    """
+    if each.is_class:
+        made = each.docstring is not None and "Made by" in each.docstring.value
+        own = ("__init__" in each.members and not made) or "dataclass" in each.labels
+        return {one.name for one in each.parameters if not one.name.startswith("_")} - {"self"} if own else set()
+    siblings = each.parent.overloads.get(each.name, []) if each.parent else []
+    return {one.name for way in siblings or [each] for one in way.parameters} - {"self", "cls"}
+
+
+def undescribed(each: Any) -> list[str]:
+    """Return the parameters that the docstring does not name in backticks."""
+    text = text_of(each)
+    return [n for n in sorted(parameters(each) - OF_THE_CALLEE) if not re.search(rf"`{n}(?!\w)", text)]
+
+
+@pytest.mark.parametrize("path", CALLABLE)
+def test_every_parameter_is_described(path: str) -> None:
+    assert undescribed(CALLABLE[path]) == [], f"name them in the docstring of {path}, in `backticks`"
+
+
+def test_a_planted_parameter_is_missed() -> None:
+    code = '''
+def sent(url: str, *, name: str = "") -> None:
+    """Send to `url`. A `named` thing is not the name."""
+
+class Limit:
+    """A limit of `most`."""
+    def __init__(self, most: int, per: int) -> None: ...
+'''
+    with griffe.temporary_visited_module(code) as module:
+        assert [undescribed(module["sent"]), undescribed(module["Limit"])] == [["name"], ["per"]]
+
+
+def test_the_walk_reaches_methods() -> None:
+    reached = {
+        "outlast.flow.context.Context.approval",
+        "outlast.flow.workflow.Workflow.node",
+        "outlast.errors.Busy",
+        "outlast.http.AsyncClient.send",
+        "outlast.testing.app.App.start",
+    }
+    assert reached <= set(CALLABLE)
