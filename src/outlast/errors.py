@@ -17,6 +17,9 @@
     ├─ BadRequest         OUT-421   HTTP: a malformed request (too large, too slow, not JSON, …)
     ├─ Precondition       OUT-423   HTTP: If-Match is missing, or names an old version
     ├─ KeyRefused         OUT-424   HTTP: an Idempotency-Key that another request uses
+    ├─ RunFailed          OUT-431   the run whose result was awaited has failed
+    │  └─ RunCancelled    OUT-432   it was cancelled
+    ├─ WaitTimeout        OUT-433   a run has not ended in time; a TimeoutError, too
     ├─ StoreError                   `landed`: True if the commit is in the store; None if unknown
     │  ├─ Stale           OUT-501   landed = False: a row changed; reload and decide again
     │  │  └─ Ended        OUT-502   landed = False: the run has ended
@@ -189,6 +192,29 @@ class KeyRefused(OutlastError):
     """An Idempotency-Key of another request, or of one that is still running. The request had no effect."""
 
     code = "OUT-424"
+
+
+class RunFailed(OutlastError):
+    """The run whose result was awaited has failed. Its effects that can be undone are undone."""
+
+    code = "OUT-431"
+
+    def __init__(self, what: str, why: str = "", fix: str = "", *, run: str = "", reason: str = "") -> None:
+        super().__init__(what, why, fix)
+        self.run = run
+        self.reason = reason
+
+
+class RunCancelled(RunFailed):
+    """The run whose result was awaited was cancelled, by its code or by a person."""
+
+    code = "OUT-432"
+
+
+class WaitTimeout(OutlastError, TimeoutError):
+    """A run has not ended in time. The run itself continues; `why` names what it waits for."""
+
+    code = "OUT-433"
 
 
 class StoreError(OutlastError):

@@ -22,6 +22,8 @@ PIPE_CLOSED = 141  # as a shell shows a program that SIGPIPE ended
 # The first match decides.
 CODES: tuple[tuple[type[errors.OutlastError], int], ...] = (
     (errors.WillNotContinue, RUN_FAILED),
+    (errors.RunFailed, RUN_FAILED),
+    (errors.WaitTimeout, WAITING),
     (errors.StoreReplaced, CONFLICT),
     (errors.NotFound, NOT_FOUND),
     (errors.Forbidden, NOT_ALLOWED),

@@ -2,11 +2,19 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from datetime import datetime, timedelta
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar, overload
 
-from outlast.core.machine import Choice, DeliveryStatus, EffectStatus, Reason
+from pydantic import BaseModel
+
+from outlast.core.codec import Codec
+from outlast.core.durations import Liveness
+from outlast.core.limits import IDEMPOTENCY_KEY_CHARS_MAX, INPUT_BYTES_MAX
+from outlast.core.machine import TERMINAL, Choice, DeliveryStatus, EffectStatus, Reason
 from outlast.engine.pauses import What
+from outlast.errors import InvalidInput
+from outlast.flow.workflow import Workflow
 from outlast.models.approvals import ApprovalDetail, ApprovalList
 from outlast.models.attention import AttentionList, RunAttention
 from outlast.models.effects import EffectList, EffectRecord
@@ -14,8 +22,11 @@ from outlast.models.runs import EventList, ResultList, RunDetail, RunExplanation
 from outlast.models.service import ActivePause, CallerInfo, PauseCreated, PauseEnded, VersionStatus, WorkerStatus
 from outlast.models.webhooks import DeliveryList, WebhookAttempt, WebhookDetail, WebhookSummary, WebhookWithSecret
 from outlast.runtime.attention import AnsweredRuns, Verb
+from outlast.runtime.run_handle import RunHandle
 
 T = TypeVar("T")
+In = TypeVar("In", bound=BaseModel)
+Out = TypeVar("Out")
 
 
 class WebhookClient(ABC):
@@ -115,10 +126,118 @@ class Client(ABC):
         """Call `read` until it returns a value other than None. Return None after `within_s` seconds."""
 
     # --- runs ----------------------------------------------------------------------------------
+    @overload
+    async def start(
+        self,
+        workflow: Workflow[Any, In, Out],
+        input: In,
+        /,
+        *,
+        key: str = "",
+        run_id: str = "",
+        correlation_id: str = "",
+        trace_id: str = "",
+    ) -> RunHandle[Out]: ...
+    @overload
+    async def start(
+        self,
+        workflow: Workflow[Any, Any, Out],
+        input: Mapping[str, object],
+        /,
+        *,
+        key: str = "",
+        run_id: str = "",
+        correlation_id: str = "",
+        trace_id: str = "",
+    ) -> RunHandle[Out]: ...
+    @overload
+    async def start(
+        self,
+        workflow: str,
+        input: Mapping[str, object] | BaseModel,
+        /,
+        *,
+        key: str = "",
+        run_id: str = "",
+        correlation_id: str = "",
+        trace_id: str = "",
+    ) -> RunHandle[Any]: ...
+    async def start(
+        self,
+        workflow: Workflow[Any, Any, Any] | str,
+        input: Mapping[str, object] | BaseModel,  # noqa: A002
+        /,
+        *,
+        key: str = "",
+        run_id: str = "",
+        correlation_id: str = "",
+        trace_id: str = "",
+    ) -> RunHandle[Any]:
+        """Start a run and return its handle once the run is durable. A worker executes it.
+
+        `workflow` is the workflow object or its name; with the object, input and outcome are typed. `input` is its
+        input model or a mapping. The same `key` returns the same run, so a repeated call starts nothing; with another
+        input it raises Conflict. `run_id` (default: a new one) names the run. `correlation_id` and `trace_id` are shown
+        with it and sent with its events.
+
+        Raises NotFound for an unknown workflow, InvalidInput with every problem.
+        """
+        if len(key) > IDEMPOTENCY_KEY_CHARS_MAX:
+            raise InvalidInput(
+                "the start key is too long", f"it has {len(key)} of {IDEMPOTENCY_KEY_CHARS_MAX} characters"
+            )
+        started = await self.start_run(
+            workflow,
+            encoded_input(workflow, input),
+            run_id=run_id,
+            key=key,
+            correlation_id=correlation_id,
+            trace_id=trace_id,
+        )
+        decode = workflow.decode_outcome if isinstance(workflow, Workflow) else None
+        return RunHandle(self, started.run, workflow=started.workflow, created=started.created, decode=decode)
+
+    @overload
+    def get(self, workflow: Workflow[Any, Any, Out], run: str, /) -> RunHandle[Out]: ...
+    @overload
+    def get(self, run: str, /) -> RunHandle[Any]: ...
+    def get(self, workflow: Workflow[Any, Any, Any] | str, run: str = "", /) -> RunHandle[Any]:
+        """Return the handle of a run without asking for it: `client.get(orders, "run-id")`, `client.get("run-id")`.
+
+        `workflow` types the outcome. Without it, `run` is the only argument and the outcome is plain JSON.
+        """
+        if isinstance(workflow, Workflow):
+            return RunHandle(self, run, workflow=workflow.name, decode=workflow.decode_outcome)
+        return RunHandle(self, workflow)
+
+    async def ended(self, run: str, *, within_s: float | None = None) -> bool:
+        """Wait until a run has ended; return False after `within_s` seconds. None: wait without a limit."""
+
+        async def is_over() -> bool | None:
+            return True if (await self.run_summary(run)).status in TERMINAL else None
+
+        return await self.until(is_over, within_s=within_s) is not None
+
+    @abstractmethod
+    def worker(
+        self,
+        workflows: Sequence[Workflow[Any, Any, Any]],
+        *,
+        concurrency: int = 100,
+        name: str = "",
+        live: Liveness | None = None,
+    ) -> AbstractAsyncContextManager[None]:
+        """Serve workflows in this process while the block runs, then give back the runs that it holds.
+
+        `concurrency` is the maximum of concurrent runs, `name` the display name of the worker, `live` the durations
+        after which it counts as dead. The workflows can be started by name afterwards. Needs a store: at a service it
+        raises InvalidInput. Raises DefinitionError, and StoreReplaced at the end if the store is gone.
+        """
+
     @abstractmethod
     async def start_run(
         self,
-        workflow: str,
+        workflow: Workflow[Any, Any, Any] | str,
         given: bytes,
         *,
         run_id: str = "",
@@ -362,3 +481,14 @@ class Client(ABC):
     @abstractmethod
     async def resume(self, what: What, name: str = "") -> PauseEnded:
         """End a pause and return the number of runs that waited for it."""
+
+
+def encoded_input(workflow: Workflow[Any, Any, Any] | str, given: Mapping[str, object] | BaseModel) -> bytes:
+    """Return the input of a run as JSON. Raises InvalidInput, NotStorable."""
+    if isinstance(workflow, Workflow):
+        return workflow.encode_input(given)
+    plain = given.model_dump(by_alias=True, exclude_unset=True) if isinstance(given, BaseModel) else dict(given)
+    return _PLAIN.dump(plain)
+
+
+_PLAIN: Final[Codec[Any]] = Codec(Any, named="the input", bytes_max=INPUT_BYTES_MAX)

@@ -1,0 +1,137 @@
+"""The handle of one run: wait for its result, follow its events, act on it."""
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+
+from pydantic import BaseModel
+from pydantic_core import PydanticSerializationError, to_jsonable_python
+
+from outlast.core.durations import SECOND, milliseconds, span
+from outlast.core.machine import RunStatus
+from outlast.errors import InvalidInput, NotStorable, RunCancelled, RunFailed, WaitTimeout
+from outlast.models.runs import CloudEvent, RunDetail, RunSummary
+
+if TYPE_CHECKING:
+    from outlast.runtime.client import Client
+
+T = TypeVar("T")
+Timeout = timedelta | str | float
+"""A `timedelta`, text such as "10m", or seconds."""
+
+
+def seconds_of(timeout: Timeout | None) -> float | None:
+    """Return a timeout in seconds; None for no limit. Raises InvalidInput."""
+    if isinstance(timeout, str):
+        try:
+            return milliseconds(timeout) / SECOND
+        except ValueError as error:
+            raise InvalidInput("the timeout is not a duration", str(error), 'e.g. timeout="10m"') from error
+    return timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
+
+
+def plain_payload(payload: object) -> Mapping[str, Any]:
+    """Return a payload as plain JSON members: of a model, a mapping, a dataclass. Raises NotStorable, InvalidInput."""
+    try:
+        plain = to_jsonable_python(payload, by_alias=True)
+    except (PydanticSerializationError, ValueError) as error:
+        raise NotStorable("the payload of a signal cannot be stored", str(error), "send a model or a dict") from error
+    if not isinstance(plain, dict):
+        raise InvalidInput(
+            "the payload of a signal has no fields",
+            f"it is a {type(payload).__name__}, and `ctx.receive` reads it as a model",
+            'send a model or a dict, e.g. {"value": …}',
+        )
+    return plain
+
+
+class RunHandle(Generic[T]):
+    """One run, as `client.start` and `client.get` return it. `T` is the type of its outcome.
+
+    A handle holds no connection and no state of the run: each method asks the client. `id` is the run's id, `workflow`
+    the name of its workflow ('' if `client.get` was given an id alone). `created` is False if an earlier call with the
+    same key had started the run.
+    """
+
+    def __init__(
+        self,
+        client: "Client",
+        id: str,  # noqa: A002 - the word of the attribute
+        *,
+        workflow: str = "",
+        created: bool = True,
+        decode: Callable[[Any], T] | None = None,
+    ) -> None:
+        """Call `client.start` or `client.get` instead. `decode` makes the outcome of its JSON."""
+        self.client: Final = client
+        self.id: Final = id
+        self.workflow: Final = workflow
+        self.created: Final = created
+        self._decode = decode
+
+    async def status(self) -> RunSummary:
+        """Return the run as lists show it: status, node, waits, attention. Raises NotFound."""
+        return await self.client.run_summary(self.id)
+
+    async def detail(self) -> RunDetail:
+        """Return the run with visits, counts and progress; with its outcome, once it has ended. Raises NotFound."""
+        return await self.client.run(self.id)
+
+    async def result(self, timeout: Timeout | None = None) -> T:
+        """Wait until the run has ended and return its outcome, in the type that the workflow declares.
+
+        Waiting goes on while the run waits for a person, an approval or a worker. `timeout` limits it: a `timedelta`,
+        text such as "10m", or seconds; None waits without a limit. The run is not affected by the end of the wait.
+
+        Raises RunFailed, RunCancelled, NotFound, NotStorable (the outcome does not fit the type), and WaitTimeout,
+        which names what the run waits for.
+        """
+        within_s = seconds_of(timeout)
+        if not await self.client.ended(self.id, within_s=within_s):
+            raise _not_ended(await self.client.run_summary(self.id), within_s or 0.0)
+        run = await self.client.run(self.id)
+        if run.status == RunStatus.COMPLETED:
+            outcome: T = run.outcome if self._decode is None else self._decode(run.outcome)
+            return outcome
+        raise _no_result(run)
+
+    async def events(self, *, after: int = 0) -> AsyncIterator[CloudEvent]:
+        """Yield the events of the run, live, until it has ended. `after`: the number of the last event not wanted."""
+        async for text in self.client.follow(self.id, after=after):
+            yield CloudEvent.model_validate_json(text)
+
+    async def signal(self, name: str, payload: BaseModel | Mapping[str, Any] | object, *, signal_id: str = "") -> bool:
+        """Send a signal, which `ctx.receive` of this name reads.
+
+        `payload` is a model, a mapping, or another value with fields. Signals of one `signal_id` are delivered once;
+        the return value is False for a repetition. Raises NotFound, Conflict (the run has ended), InvalidInput,
+        NotStorable.
+        """
+        return await self.client.signal(self.id, name, plain_payload(payload), signal_id=signal_id)
+
+    async def cancel(self, reason: str) -> None:
+        """Request the cancellation of the run. A worker undoes its effects before it ends.
+
+        `reason` is kept in the history. Raises NotFound, Conflict (the run has ended), InvalidInput.
+        """
+        await self.client.cancel(self.id, reason=reason)
+
+    def __repr__(self) -> str:
+        return f"<run {self.id}{f' of {self.workflow}' if self.workflow else ''}>"
+
+
+def _not_ended(run: RunSummary, within_s: float) -> WaitTimeout:
+    why, fix = f"{run.shown}: {run.waiting_text}", f"wait again, or look at it: outlast explain {run.run}"
+    if not run.served:
+        unserved = f"no worker serves {run.lane}"
+        why += "" if unserved in why else f"; {unserved}"
+        fix = "start a worker: outlast worker MODULE; or, in this process: async with client.worker([…])"
+    return WaitTimeout(f"run {run.run} has not ended after {span(round(within_s * SECOND))}", why, fix)
+
+
+def _no_result(run: RunDetail) -> RunFailed:
+    kept = f"\nnot undone: {', '.join(run.not_undone)}" if run.not_undone else ""
+    why, fix = f"{run.reason}{kept}", f"look at it: outlast explain {run.run}; to try again, start a run with a new key"
+    if run.status == RunStatus.CANCELLED:
+        return RunCancelled(f"run {run.run} was cancelled", why, fix, run=run.run, reason=run.reason)
+    return RunFailed(f"run {run.run} has failed", why, fix, run=run.run, reason=run.reason)
