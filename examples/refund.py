@@ -55,7 +55,7 @@ async def pay(ctx: Context[Refund]) -> None:
 async def asked(operations: Operations) -> str:
     """Wait for a pending approval and return its id."""
     while True:
-        rows, _ = await operations.approvals(status="pending")
+        rows, _ = await operations.rows.approvals(status="pending")
         if rows:
             print(f"  a person is asked: {rows[0].summary}")
             return rows[0].id

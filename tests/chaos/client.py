@@ -74,7 +74,7 @@ class Client:
 
     async def _one(self, n: int, workflow: str) -> None:
         run = f"{workflow}-{n}"
-        begun = self._ops.start(workflow, {"n": n}, run_id=run, idempotency_key=run)
+        begun = self._ops.start_run(workflow, {"n": n}, run_id=run, key=run)
         if await self.say("start", begun, run=run) == "no":
             return  # refused: the id is not used again, so a run with it is an error
         if workflow == "gate":
@@ -94,7 +94,7 @@ class Client:
     # --- people -------------------------------------------------------------------------------------------
     async def decide(self) -> None:
         """Approve or reject every pending approval."""
-        pending, _ = await self._ops.approvals(status=ApprovalStatus.PENDING.value, limit=200)
+        pending, _ = await self._ops.rows.approvals(status=ApprovalStatus.PENDING.value, limit=200)
         await asyncio.gather(*(self._decide(row) for row in pending))
 
     async def _decide(self, row: Approval) -> None:
@@ -107,7 +107,7 @@ class Client:
         """Answer every run that requires attention, from the receivers' record."""
         cursor = ""
         while True:
-            runs, cursor = await self._ops.flagged(cursor=cursor)
+            runs, cursor = await self._ops.rows.flagged(cursor=cursor)
             await asyncio.gather(*(self._answer(run) for run in runs))
             if not cursor:
                 return
@@ -130,7 +130,7 @@ class Client:
 
     async def _settle(self, run: Run, key: str, about: dict[str, Any]) -> None:
         """Resolve an effect as "happened" or "did not happen", as a person with access to the receivers would."""
-        doubt = await self._ops.effect(run.run, key)
+        doubt = await self._ops.rows.effect(run.run, key)
         kind, n = doubt.effect.activity, json.loads(doubt.effect.args)["n"]
         path = {"asked": "ask", "book": "book", "release": "release"}.get(kind, kind)
         seen = (await self._http.get(f"/{path}/{n}")).status_code == 200

@@ -76,11 +76,11 @@ async def _serve_again(url: str) -> int:
     store = await open_store(url)
     try:
         ops = Operations(store, tenant="default", actor=Actor("me"), workflows={"gate": flows.gate})
-        await ops.start("gate", {"n": 1}, run_id="g1")
+        await ops.start_run("gate", {"n": 1}, run_id="g1")
         give_up = time.monotonic() + START_S
         while time.monotonic() < give_up:
-            pending, _ = await ops.approvals(status=ApprovalStatus.PENDING.value)
-            rows, now = await ops.workers(), (await store.now()).real
+            pending, _ = await ops.rows.approvals(status=ApprovalStatus.PENDING.value)
+            rows, now = await ops.rows.workers(), (await store.now()).real
             alive = [row for row in rows if row.status.value == "alive" and row.lease_until > now]
             if pending and len(alive) == 2:
                 return len(alive)

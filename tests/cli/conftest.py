@@ -94,7 +94,7 @@ class Terminal:
             async with InProcessRuntime(store, load_workflows(self.module), live=SHORT) as runtime:
 
                 async def look() -> bool | None:
-                    row = await runtime.operations.run(run)
+                    row = await runtime.operations.rows.run(run)
                     return True if enough(row) else None
 
                 assert await until(store, look, within_s=PATIENCE_S), await runtime.get(run)

@@ -94,7 +94,7 @@ class Route:
         async with serve(inbox_app(posting(self._ops.signal))) as self._inbox, asyncio.timeout(GIVE_UP_S):
             await self._ops.set_slots(1)
             purchase = sample(self._case.sample, market=self._m.url, today=datetime.now(UTC).date())
-            self._run = (await self._ops.start("negotiation", purchase, idempotency_key="one")).run
+            self._run = (await self._ops.start_run("negotiation", purchase, key="one")).run
             await self._hire()
             await self._until_over(kill=kill)
             await self._end_worker()
@@ -102,7 +102,7 @@ class Route:
 
     async def _until_over(self, *, kill: bool) -> None:
         due = time.monotonic() + self._dice.uniform(*KILLS_S)
-        while not is_over(run := await self._ops.run(self._run)):
+        while not is_over(run := await self._ops.rows.run(self._run)):
             if kill and time.monotonic() >= due:
                 await self._end_worker()
                 self._kills += 1
@@ -114,7 +114,7 @@ class Route:
             await asyncio.sleep(LOOK_S)
 
     async def _person(self, run: Run) -> None:
-        pending, _ = await self._ops.approvals(status=ApprovalStatus.PENDING.value)
+        pending, _ = await self._ops.rows.approvals(status=ApprovalStatus.PENDING.value)
         if run.attention:
             await self._answer(run)
         elif pending:
@@ -136,7 +136,7 @@ class Route:
                 await self._ops.extend(self._run, by=timedelta(days=14), reason="it is on its way")
             elif "poison" in run.attention_text:
                 self._calls += 1
-                await self._ops.go_on(self._run, reason="we kill it on purpose")
+                await self._ops.continue_run(self._run, reason="we kill it on purpose")
             else:
                 raise AssertionError(f"{self._case.route}: {run.attention_text}")
 
@@ -162,7 +162,7 @@ class Route:
         state = await state_of(self._ops, self._run)
         s = Negotiation.model_validate(state.state)
         counts = record.summary(self._m.entries(self._run), self._run)
-        effects = await self._ops.effects(self._run)
+        effects = await self._ops.rows.effects(self._run)
         done = [e for e in effects if e.status is EffectStatus.DONE]
         end = {
             "status": state.shown,
@@ -181,7 +181,7 @@ class Route:
             sent=sum(count.sent for count in counts.values()),
             repeated=sum(count.repeated + count.executed_twice for count in counts.values()),
             unsettled=sum(1 for e in effects if not e.settled_at),
-            slots=sum(1 for slot in await self._ops.slots() if slot.holder),
+            slots=sum(1 for slot in await self._ops.rows.slots() if slot.holder),
             seconds=seconds,
         )
 

@@ -41,28 +41,28 @@ async def stand_everywhere(url: str, module: ModuleType) -> None:
         async with InProcessRuntime(store, workflows_of(module), live=SHORT) as runtime:
             ops = runtime.operations
             for where in sorted(ALL - {"queued"}):
-                await ops.start("order", {"order_id": where}, run_id=where)
+                await ops.start_run("order", {"order_id": where}, run_id=where)
             for where, kind in (("plan", "signal"), ("review", "signal"), ("settle", "signal")):
                 await arrived(runtime, where, kind)
             for where in ("review", "settle"):
                 await ops.signal(where, "go", {})
                 await arrived(runtime, where, "approval")
-            (asked,) = [a for a in (await ops.approvals(status="pending"))[0] if a.run == "settle"]
+            (asked,) = [a for a in (await ops.rows.approvals(status="pending"))[0] if a.run == "settle"]
             ops.may_decide = lambda approval: True  # type: ignore[method-assign]
             await ops.approve(asked.id)
             for where in sorted(ALL - {"queued"}):
                 await arrived(runtime, where, rows(where))
-        await ops.start("order", {"order_id": "queued"}, run_id="queued")
+        await ops.start_run("order", {"order_id": "queued"}, run_id="queued")
     finally:
         await store.close()
 
 
 async def arrived(runtime: InProcessRuntime, run: str, kind: str) -> None:
     async def look() -> bool | None:
-        row = await runtime.operations.run(run)
+        row = await runtime.operations.rows.run(run)
         return True if kind in [w.kind for w in row.waiting_for] and not row.owner else None
 
-    assert await until(runtime.store, look, within_s=PATIENCE_S), (run, kind, await runtime.operations.run(run))
+    assert await until(runtime.store, look, within_s=PATIENCE_S), (run, kind, await runtime.operations.rows.run(run))
 
 
 @pytest.fixture(scope="module")
@@ -119,13 +119,13 @@ async def woken(url: str, module: ModuleType, stranded: Sequence[str], answer: b
             await commands.resolve_effect(store, lost, "happened", actor="op", reason="asked", response=answer)
 
             async def look() -> dict[str, Run] | None:
-                now = {run: await ops.run(run) for run in ALL}
+                now = {run: await ops.rows.run(run) for run in ALL}
                 at_rest = all(row.status in TERMINAL or (not row.owner and _read(row)) for row in now.values())
                 called = all(reasons(now[run]) & STRANDS for run in stranded)
                 return now if at_rest and called else None
 
             left = await until(store, look, within_s=PATIENCE_S)
-            assert left is not None, {run: (await ops.run(run)) for run in ALL}
+            assert left is not None, {run: (await ops.rows.run(run)) for run in ALL}
             return left
     finally:
         await store.close()

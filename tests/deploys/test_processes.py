@@ -35,7 +35,7 @@ class Fleet(Installation):
         async def act(ops: Operations) -> None:
             bound = Operations(ops.store, tenant=ops.tenant, actor=ops.actor, workflows={"letters": letters_v1.letters})
             for run in runs:
-                await bound.start("letters", {}, run_id=run, idempotency_key=run)
+                await bound.start_run("letters", {}, run_id=run, key=run)
 
         self.do(act)
 
@@ -73,7 +73,7 @@ def test_a_deploy_in_the_middle_of_a_wait(fleet: Fleet) -> None:
     when(lambda: fleet.waits("r1") and fleet.waits("r2"), fleet.said)
     assert fleet.says("check", BOTH[1], "--against", fleet.url).returncode == 0
     fleet.deploy(BOTH[1])
-    when(lambda: "letters@2" in fleet.do(lambda ops: ops.serving()), fleet.said)
+    when(lambda: "letters@2" in fleet.do(lambda ops: ops.rows.serving()), fleet.said)
     fleet.go("r1")
     when(lambda: is_over(fleet.run("r1")), fleet.said)
     assert fleet.run("r1").lane == "letters@1", "a live worker of its version keeps it"
@@ -104,7 +104,7 @@ def test_a_roll_back_strands_a_run_until_a_person_moves_it(fleet: Fleet) -> None
     new.send_signal(signal.SIGTERM)
     new.wait(GIVE_UP_S)
     fleet.deploy(BOTH[0])
-    when(lambda: "letters@1" in fleet.do(lambda ops: ops.serving()), fleet.said)
+    when(lambda: "letters@1" in fleet.do(lambda ops: ops.rows.serving()), fleet.said)
     fleet.go("r1")
     listed = fleet.says("runs", "ls")
     assert "no worker serves letters@2 (1)" in listed.stderr, "at once, before any worker has looked"

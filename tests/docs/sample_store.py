@@ -94,11 +94,11 @@ async def _make(folder: Path) -> dict[str, str]:
 
             async def begin(workflow: str, runs: dict[str, str]) -> None:
                 for run, how in runs.items():
-                    await ops.start(workflow, {"order_id": run, "how": how}, run_id=run)
+                    await ops.start_run(workflow, {"order_id": run, "how": how}, run_id=run)
                 for run in runs:
 
                     async def settled(run: str = run) -> Run | None:
-                        row = await ops.run(run)
+                        row = await ops.rows.run(run)
                         return row if row.attention or row.ended_at or (not row.owner and row.waiting_for) else None
 
                     await until(store, settled)
@@ -109,14 +109,14 @@ async def _make(folder: Path) -> dict[str, str]:
             for run in ("late-1", "late-2", "long-1", "long-2"):
 
                 async def flagged(run: str = run) -> Run | None:
-                    row = await ops.run(run)
+                    row = await ops.rows.run(run)
                     return row if row.attention else None
 
                 await until(store, flagged)
             await begin("refund", THEN)
             await begin("purchase", {"order-7": ""})
             await ops.pause("provider", "erp", reason="they move house")
-            return {approval.run: approval.id for approval in (await ops.approvals())[0]}
+            return {approval.run: approval.id for approval in (await ops.rows.approvals())[0]}
     finally:
         await store.close()
 

@@ -107,11 +107,13 @@ class Look:
 
     def alive(self) -> list[str]:
         """Return the leases that are not closed."""
-        return [w.id for w in self.do(lambda ops: ops.workers()) if w.status is LeaseStatus.ALIVE]
+        return [w.id for w in self.do(lambda ops: ops.rows.workers()) if w.status is LeaseStatus.ALIVE]
 
     def left(self) -> list[str]:
         """Return the workers of this store whose process still exists."""
-        return [worker.id for worker in self.do(lambda ops: ops.workers()) if is_there(int(worker.id.split("-")[1]))]
+        return [
+            worker.id for worker in self.do(lambda ops: ops.rows.workers()) if is_there(int(worker.id.split("-")[1]))
+        ]
 
     def close(self) -> None:
         self._loop.run(self._store.close())
@@ -154,16 +156,16 @@ class Installation(Look):
     def start(self, *runs: str) -> None:
         async def act(ops: Operations) -> None:
             for run in runs:
-                await ops.start("letters", {}, run_id=run, idempotency_key=run)
+                await ops.start_run("letters", {}, run_id=run, key=run)
 
         self.do(act)
 
     def run(self, run: str) -> Run:
-        row: Run = self.do(lambda ops: ops.run(run))
+        row: Run = self.do(lambda ops: ops.rows.run(run))
         return row
 
     def history(self, run: str) -> tuple[Event, ...]:
-        rows: tuple[Event, ...] = self.do(lambda ops: ops.history(run))
+        rows: tuple[Event, ...] = self.do(lambda ops: ops.rows.history(run))
         return rows
 
     def holder(self, run: str) -> subprocess.Popen[bytes] | None:

@@ -98,12 +98,12 @@ def hire(log: Path, url: str) -> "subprocess.Popen[bytes]":
 
 async def start(ops: Operations, names: Iterable[str]) -> None:
     for name in names:
-        await ops.start(name, {}, run_id=name, idempotency_key=name)
+        await ops.start_run(name, {}, run_id=name, key=name)
 
 
 async def reasons(ops: Operations, names: Iterable[str]) -> dict[str, list[str]]:
     """Return the attention reason or the end of each run."""
-    rows = [await ops.run(name) for name in names]
+    rows = [await ops.rows.run(name) for name in names]
     return {r.run: [a.reason.value for a in r.attention] or ([r.status.value] if is_over(r) else []) for r in rows}
 
 

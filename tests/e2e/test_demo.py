@@ -87,8 +87,8 @@ def time_passed_in_the_auction_alone(look: Look, run: str, folder: Path) -> None
 
     It once ran 15,000 times as fast while workers started, so that a slow machine reached the ceiling of 168 h.
     """
-    row = look.do(lambda ops: ops.run(run))
-    history = look.do(lambda ops: ops.history(run))
+    row = look.do(lambda ops: ops.rows.run(run))
+    history = look.do(lambda ops: ops.rows.history(run))
     entered = next(event.at for event in history if event.node == "auction")
     assert entered - row.created_at < GIVE_UP_S * 1_000, "business time did not move ahead during the start"
     assert {rate for _, _, rate in json.loads((folder / "demo.json").read_text())["clocks"]} == {1.0}
@@ -98,7 +98,7 @@ def time_passed_in_the_auction_alone(look: Look, run: str, folder: Path) -> None
 
 
 def crashed_in_round_3(look: Look, run: str) -> None:
-    history = look.do(lambda ops: ops.history(run))
+    history = look.do(lambda ops: ops.rows.history(run))
     (admitted,) = [event for event in history if event.type == EventType.ADMITTED.value]
     assert '"slots":"default/0"' in admitted.body.decode()
     (over,) = [event for event in history if event.type == EventType.TAKEN_OVER.value]
@@ -132,7 +132,7 @@ def test_the_auction_is_killed_in_round_3_taken_over_approved_and_awarded(tmp_pa
     with looking(f"sqlite:{folder / 'outlast.db'}") as look:
         crashed_in_round_3(look, printed["run"])
         time_passed_in_the_auction_alone(look, printed["run"], folder)
-        (approval,), _ = look.do(lambda ops: ops.approvals())
+        (approval,), _ = look.do(lambda ops: ops.rows.approvals())
         forty_hours_ms = 40 * 3_600_000
         assert approval.decided_at - approval.asked_at >= forty_hours_ms
         assert approval.decided_by.startswith("local:"), "decided by a command of the CLI"
@@ -155,7 +155,7 @@ def ended_well(folder: Path, last: Demo) -> None:
     every_invitation_was_taken_once(folder)
     with looking(f"sqlite:{folder / 'outlast.db'}") as look:
         crashed_in_round_3(look, printed["run"])
-        assert look.do(lambda ops: ops.run(printed["run"])).owner == ENDED
+        assert look.do(lambda ops: ops.rows.run(printed["run"])).owner == ENDED
         assert look.left() == []
 
 
@@ -173,7 +173,7 @@ def waiting(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
         second.interrupt()
     with looking(f"sqlite:{folder / 'outlast.db'}") as look:
         assert look.left() == []
-        ((run,), _) = look.do(lambda ops: ops.runs())
+        ((run,), _) = look.do(lambda ops: ops.rows.runs())
         assert run.owner == ""
         assert '"kind":"approval"' in run.waiting_for_text
     return folder, second.command_with("approvals approve")

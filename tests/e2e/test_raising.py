@@ -37,5 +37,5 @@ def test_ctrl_c_in_the_middle_of_a_node_ends_the_program_and_fails_no_run(tmp_pa
     _, said = program.communicate(timeout=GIVE_UP_S)
     assert program.returncode == -signal.SIGINT and said.decode().rstrip().endswith("KeyboardInterrupt"), said.decode()
     with looking(url) as look:
-        (run,) = look.do(lambda ops: ops.runs())[0]
+        (run,) = look.do(lambda ops: ops.rows.runs())[0]
     assert run.attention == ()

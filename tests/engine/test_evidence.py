@@ -11,9 +11,8 @@ from outlast.core.machine import CHOICES, Choice, Reason
 from outlast.errors import Conflict
 from outlast.flow import Context, DidNotHappen, Happened, Perhaps, Unknown, activity, this_call
 from outlast.flow.calls import LateAnswer
-from outlast.runtime.attention import read_run_facts
-from outlast.runtime.effect_queries import uncertain_evidence
 from outlast.runtime.explain import explain
+from outlast.runtime.tenant_rows import TenantRows
 from tests.engine.world import (
     MINUTE,
     QUIET,
@@ -118,9 +117,9 @@ async def test_a_person_sees_the_late_answer_and_it_settles_nothing_by_itself(wo
     slow.go.set()
     await world.pass_(MINUTE)
     assert world.effect("order/a").status.value == "uncertain"
-    doubt = (await uncertain_evidence(world.store, [world.run()]))["r1", 1, "order/a"]
+    doubt = (await TenantRows(world.store, world.run().tenant).uncertain_evidence([world.run()]))["r1", 1, "order/a"]
     assert [json.loads(e.answer)["response"] for e in doubt.evidence] == ['"did order/a"']
-    sentence = explain(await read_run_facts(world.store, world.run().tenant, world.run().run)).sentence
+    sentence = explain(await TenantRows(world.store, world.run().tenant).run_facts(world.run().run)).sentence
     assert 'a replaced worker later got: done "did order/a"' in sentence
 
 
@@ -134,14 +133,14 @@ async def test_did_not_happen_is_offered_and_accepted_from_the_same_instant_on(w
     until = world.effect("order/a").settle_after
     assert not any(
         "--did-not-happen" in each
-        for each in explain(await read_run_facts(world.store, world.run().tenant, world.run().run)).unblock
+        for each in explain(await TenantRows(world.store, world.run().tenant).run_facts(world.run().run)).unblock
     )
     with pytest.raises(Conflict, match="may still arrive for another 180 s, until 20"):
         await world.resolve("order/a", "did_not_happen")
     await world.pass_(until - world.time.wall())
     assert any(
         "--did-not-happen" in each
-        for each in explain(await read_run_facts(world.store, world.run().tenant, world.run().run)).unblock
+        for each in explain(await TenantRows(world.store, world.run().tenant).run_facts(world.run().run)).unblock
     )
     await world.resolve("order/a", "did_not_happen")
     assert world.effect("order/a").status.value == "done"

@@ -9,8 +9,8 @@ import pytest
 from outlast.core.effect_verbs import is_unsent
 from outlast.engine.run_session import RunSession
 from outlast.flow import NotSent, Perhaps, Retry, resend
-from outlast.runtime.attention import read_run_facts
 from outlast.runtime.explain import explain
+from outlast.runtime.tenant_rows import TenantRows
 from tests.engine.world import MINUTE, SECOND, Acts, Receiver, World, ordering, write
 
 
@@ -94,7 +94,7 @@ async def test_a_person_who_was_asked_before_is_shown_that_it_was_not_sent(world
     first.thaw()
     await world.pass_(MINUTE)
     assert shop.attempts == [] and world.reasons() == ["effect_uncertain"]
-    sentence = explain(await read_run_facts(world.store, world.run().tenant, world.run().run)).sentence
+    sentence = explain(await TenantRows(world.store, world.run().tenant).run_facts(world.run().run)).sentence
     assert "a replaced worker did not send it" in sentence, sentence
 
 

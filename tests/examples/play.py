@@ -97,16 +97,16 @@ async def _negotiate(setup: Setup, monkeypatch: pytest.MonkeyPatch, name: str, c
             await ops.set_slots(1)
             purchase = sample(name, market=m.url, today=datetime.now(UTC).date()) | changes
             began = (await store.now()).business
-            started = await ops.start("negotiation", purchase)
+            started = await ops.start_run("negotiation", purchase)
             await until_over(ops, setup, started.run)
             state = await runtime.get(started.run)
-            found, _ = await ops.approvals()
+            found, _ = await ops.rows.approvals()
             return Ended(
                 state=state,
                 approvals=sorted(found, key=lambda a: a.asked_at),
-                effects=await ops.effects(started.run),
+                effects=await ops.rows.effects(started.run),
                 counts=dict(record.summary(record.read(m.record), started.run)),
-                slots=[slot.holder for slot in await ops.slots()],
+                slots=[slot.holder for slot in await ops.rows.slots()],
                 passed=((await store.now()).business - began) / 86_400_000,
                 bids=[e for e in m.entries(started.run) if isinstance(e, record.Offered)],
             )
@@ -116,8 +116,8 @@ async def _negotiate(setup: Setup, monkeypatch: pytest.MonkeyPatch, name: str, c
 
 async def until_over(ops: Operations, setup: Setup, run_id: str) -> None:
     """Decide approvals until the run is over. If only a deadline is awaited, move the clock to it."""
-    while not is_over(run := await ops.run(run_id)):
-        pending, _ = await ops.approvals(status=ApprovalStatus.PENDING.value)
+    while not is_over(run := await ops.rows.run(run_id)):
+        pending, _ = await ops.rows.approvals(status=ApprovalStatus.PENDING.value)
         if pending:
             assert setup.answers, pending[0].summary
             await decide(ops, pending[0], setup.answers.pop(0))

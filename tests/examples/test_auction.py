@@ -41,19 +41,19 @@ async def auction(m: Market, store_url: str, monkeypatch: pytest.MonkeyPatch, *,
                 idempotency_key="RFQ-2041",
                 correlation_id="c-1",
             )
-            while not (pending := (await ops.approvals(status=ApprovalStatus.PENDING.value))[0]):
-                run = await ops.run(handle.workflow_id)
+            while not (pending := (await ops.rows.approvals(status=ApprovalStatus.PENDING.value))[0]):
+                run = await ops.rows.run(handle.workflow_id)
                 assert not run.attention and not is_over(run), await runtime.get(run.run)
                 await asyncio.sleep(0.02)
-            assert [slot.holder for slot in await ops.slots()] == [handle.workflow_id]
+            assert [slot.holder for slot in await ops.rows.slots()] == [handle.workflow_id]
             if reject:
                 await ops.reject(pending[0].id, reason=reject)
             else:
                 await ops.approve(pending[0].id, reason="under budget")
             state = await runtime.finished(handle.workflow_id)
-            assert [slot.holder for slot in await ops.slots()] == [""]
-            assert len({e.key for e in await ops.effects(handle.workflow_id)}) == len(
-                await ops.effects(handle.workflow_id)
+            assert [slot.holder for slot in await ops.rows.slots()] == [""]
+            assert len({e.key for e in await ops.rows.effects(handle.workflow_id)}) == len(
+                await ops.rows.effects(handle.workflow_id)
             )
             return state
     finally:

@@ -186,8 +186,8 @@ async def _to_its_end(workflow: Workflow[Negotiation]) -> None:
     runtime = InProcessRuntime(store, [workflow])
     try:
         async with runtime, asyncio.timeout(GIVE_UP_S):
-            run = (await runtime.operations.start(workflow.name, SEATS.model_dump(mode="json"))).run
-            while not is_over(now := await runtime.operations.run(run)):
+            run = (await runtime.operations.start_run(workflow.name, SEATS.model_dump(mode="json"))).run
+            while not is_over(now := await runtime.operations.rows.run(run)):
                 assert not now.attention, now.attention
                 await asyncio.sleep(0.01)
     finally:

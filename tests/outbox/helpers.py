@@ -204,7 +204,7 @@ def firsts(got: Sequence[Got]) -> dict[str, list[int]]:
 async def all_delivered(ops: Operations, receiver: Receiver, *runs: str) -> bool:
     """Return True if these runs have ended and every event of them was accepted."""
     have = firsts(receiver.accepted)
-    rows = [await ops.run(run) for run in runs]
+    rows = [await ops.rows.run(run) for run in runs]
     return all(row.ended_at and len(have.get(row.run, ())) == row.seq for row in rows)
 
 

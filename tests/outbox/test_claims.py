@@ -65,7 +65,7 @@ def test_several_dispatchers_never_hold_one_cursor(url: str, monkeypatch: pytest
             async with working(ops.store), dispatching(ops.store), dispatching(ops.store), dispatching(ops.store):
                 runs = [f"r{n}" for n in range(20)]
                 for run in runs:
-                    await ops.start("rounds", {"left": 3}, run_id=run)
+                    await ops.start_run("rounds", {"left": 3}, run_id=run)
 
                 await until(lambda: all_delivered(ops, receiver, *runs), within=60)
             have = [got.place for got in receiver.got]
@@ -86,13 +86,13 @@ def test_events_during_an_attempt_are_delivered_too(url: str) -> None:
         async with a_store(url) as ops, receiver.listening():
             made = await ops.webhooks.add(receiver.url)
             name = made.subscription.subscription
-            await ops.start("rounds", {"left": 4}, run_id="r")
+            await ops.start_run("rounds", {"left": 4}, run_id="r")
             async with dispatching(ops.store):
                 await until(lambda: len(receiver.got) == 2)
                 async with working(ops.store):
 
                     async def known() -> bool:
-                        row, cursor = await ops.run("r"), await cursor_of(ops, "r", name)
+                        row, cursor = await ops.rows.run("r"), await cursor_of(ops, "r", name)
                         return bool(row.ended_at) and cursor is not None and cursor.upto == row.seq
 
                     await until(known)
@@ -119,11 +119,11 @@ def test_accepted_events_are_committed_before_a_crash_could_repeat_many(url: str
                 await answer()(got, writer)
 
             receiver.behaviour = looking
-            await ops.start("rounds", {"left": 60}, run_id="r")
+            await ops.start_run("rounds", {"left": 60}, run_id="r")
             async with working(ops.store):
 
                 async def over() -> bool:
-                    return bool((await ops.run("r")).ended_at)
+                    return bool((await ops.rows.run("r")).ended_at)
 
                 await until(over)
             async with dispatching(ops.store):
@@ -161,10 +161,10 @@ def short_claims(monkeypatch: pytest.MonkeyPatch, claim_ms: int, margin_ms: int)
 async def ended(ops: Operations, run: str, rounds: int) -> None:
     """Start a run and wait until it has ended."""
     async with working(ops.store):
-        await ops.start("rounds", {"left": rounds}, run_id=run)
+        await ops.start_run("rounds", {"left": rounds}, run_id=run)
 
         async def over() -> bool:
-            return bool((await ops.run(run)).ended_at)
+            return bool((await ops.rows.run(run)).ended_at)
 
         await until(over)
 
@@ -243,7 +243,7 @@ def test_cursors_of_a_dead_dispatcher_are_taken_over_when_its_claim_ends(
             made = await ops.webhooks.add(receiver.url, from_start=True)
             name = made.subscription.subscription
             await ended(ops, "r", 2)
-            upto = (await ops.run("r")).seq
+            upto = (await ops.rows.run("r")).seq
             row = await ops.store.load(SUBSCRIPTION, (TENANT, name))
             assert isinstance(row, Subscription)
             now = await ops.store.now()
@@ -276,7 +276,7 @@ def test_a_refused_run_delays_no_other_run(url: str) -> None:
             task = asyncio.create_task(sending.run())
             async with working(ops.store):
                 for run in "abcdefghijk":
-                    await ops.start("rounds", {"left": 2}, run_id=run)
+                    await ops.start_run("rounds", {"left": 2}, run_id=run)
                 await until(lambda: all_delivered(ops, receiver, *"cdefghijk"), within=9)  # an attempt may take ten
                 await until(lambda: sum(got.place == ("a", 2) for got in receiver.got) >= 3)
             sending.drain()
@@ -326,7 +326,7 @@ def test_purged_events_are_not_owed(url: str) -> None:
         async with a_store(url) as ops, Receiver().listening() as receiver:
             name = (await ops.webhooks.add(receiver.url, from_start=True)).subscription.subscription
             await ended(ops, "r", 1)
-            upto = (await ops.run("r")).seq
+            upto = (await ops.rows.run("r")).seq
             row = await ops.store.load(SUBSCRIPTION, (TENANT, name))
             assert isinstance(row, Subscription)
             opened = deliveries.open_cursor(row, "r", 0, upto + 7, await ops.store.now())
@@ -360,7 +360,7 @@ def test_nothing_is_forgotten_before_a_cursor_knows_of_it(url: str, monkeypatch:
             monkeypatch.setattr(ops.store, "commit", watched)
             async with working(ops.store), dispatching(ops.store):
                 for run in "abc":
-                    await ops.start("rounds", {"left": 3}, run_id=run)
+                    await ops.start_run("rounds", {"left": 3}, run_id=run)
                 await until(lambda: all_delivered(ops, receiver, *"abc"))
                 await until(lambda: settled(ops, name))
             assert early == []

@@ -35,10 +35,10 @@ def test_nothing_is_lost_wherever_a_dispatcher_dies(place: str, url: str) -> Non
             runs = ["a", "b", "c"]
             async with working(ops.store):
                 for run in runs:
-                    await ops.start("rounds", {"left": 4}, run_id=run)
+                    await ops.start_run("rounds", {"left": 4}, run_id=run)
 
                 async def over() -> bool:
-                    return all([(await ops.run(run)).ended_at for run in runs])
+                    return all([(await ops.rows.run(run)).ended_at for run in runs])
 
                 await until(over)
             for n in (1, 1) if place in ONCE else DEATHS:
@@ -49,7 +49,7 @@ def test_nothing_is_lost_wherever_a_dispatcher_dies(place: str, url: str) -> Non
 
                 async def delivered() -> bool:
                     have = firsts(receiver.accepted)
-                    return all([len(have.get(run, ())) == (await ops.run(run)).seq for run in runs])
+                    return all([len(have.get(run, ())) == (await ops.rows.run(run)).seq for run in runs])
 
                 async def quiet() -> bool:
                     owing = await ops.store.owing("acme", made.subscription.subscription, 10)

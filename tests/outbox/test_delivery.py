@@ -19,13 +19,13 @@ def test_every_event_is_delivered_in_order(url: str) -> None:
             async with working(ops.store), dispatching(ops.store):
                 runs = [f"r{n}" for n in range(5)]
                 for run in runs:
-                    await ops.start("rounds", {"left": 4}, run_id=run)
+                    await ops.start_run("rounds", {"left": 4}, run_id=run)
 
                 async def forgotten() -> bool:
                     return await ops.store.rows(UNPUBLISHED, ()) == ()
 
                 async def delivered() -> bool:
-                    rows = [await ops.run(run) for run in runs]
+                    rows = [await ops.rows.run(run) for run in runs]
                     have = firsts(receiver.got)
                     return all(row.ended_at and len(have.get(row.run, ())) == row.seq for row in rows)
 

@@ -31,8 +31,8 @@ def test_a_round_reads_a_bounded_number_of_events_per_tenant(url: str, monkeypat
             other.webhooks.reach = DEVELOPMENT
             for each in (ops, other):
                 await each.webhooks.add(receiver.url)
-            await asyncio.gather(*(ops.start("rounds", {"left": 1}, run_id=f"r{n}") for n in range(BACKLOG)))
-            await other.start("rounds", {"left": 1}, run_id="theirs")
+            await asyncio.gather(*(ops.start_run("rounds", {"left": 1}, run_id=f"r{n}") for n in range(BACKLOG)))
+            await other.start_run("rounds", {"left": 1}, run_id="theirs")
             idle = new_dispatcher(ops.store, reach=DEVELOPMENT)
             idle._stopping = True  # it finds, and sends nothing
             await idle._look()
@@ -58,7 +58,7 @@ def test_an_unreadable_row_does_not_block_other_tenants(tmp_path: Path) -> None:
             other.webhooks.reach = DEVELOPMENT
             for each in (ops, other):
                 await each.webhooks.add(receiver.url)
-                await each.start("rounds", {"left": 1}, run_id=f"of-{each.tenant}")
+                await each.start_run("rounds", {"left": 1}, run_id=f"of-{each.tenant}")
             with closing(sqlite3.connect(tmp_path / "outlast.db", timeout=20)) as db, db:
                 db.execute(f"UPDATE run SET status = 'nonsense' WHERE run = 'of-{TENANT}'")
             async with dispatching(ops.store):

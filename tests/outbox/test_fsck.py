@@ -37,10 +37,10 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Path:
         async with a_store(url_of(path)) as ops, Receiver(script=script).listening() as receiver:
             made = await ops.webhooks.add(receiver.url)
             async with working(ops.store), dispatching(ops.store):
-                await ops.start("rounds", {"left": 2}, run_id="r")
+                await ops.start_run("rounds", {"left": 2}, run_id="r")
 
                 async def delivered() -> bool:
-                    row = await ops.run("r")
+                    row = await ops.rows.run("r")
                     return bool(row.ended_at) and len(firsts(receiver.got).get("r", ())) == row.seq
 
                 await until(delivered)

@@ -70,7 +70,7 @@ def test_headers_are_sent_with_every_delivery_and_never_shown(url: str, caplog: 
             name, secret = made.subscription.subscription, made.secret
             shown: list[object] = [{**new_webhook_view(made), "secret": ""}, repr(made.subscription)]
             async with working(ops.store), dispatching(ops.store):
-                await ops.start("rounds", {"left": 1}, run_id="r")
+                await ops.start_run("rounds", {"left": 1}, run_id="r")
                 await until(lambda: settled(ops, name))
                 rotated = await ops.webhooks.rotate(name)
                 await ops.webhooks.redeliver_dead(name)
@@ -108,7 +108,7 @@ def test_an_error_made_of_the_answer_repeats_no_secret(url: str) -> None:
             made = await ops.webhooks.add(receiver.url, headers={"X-Api-Key": VALUE})
             name, secret = made.subscription.subscription, made.secret
             async with working(ops.store), dispatching(ops.store):
-                await ops.start("rounds", {"left": 1}, run_id="r")
+                await ops.start_run("rounds", {"left": 1}, run_id="r")
 
                 async def failed() -> bool:
                     return bool((await ops.webhooks.deliveries(name))[0])
@@ -147,7 +147,7 @@ def test_a_secret_in_the_address_is_not_shown(url: str) -> None:
             made = await ops.webhooks.add(f"{receiver.url}?token={VALUE}")
             name = made.subscription.subscription
             async with working(ops.store), dispatching(ops.store):
-                await ops.start("rounds", {"left": 1}, run_id="r")
+                await ops.start_run("rounds", {"left": 1}, run_id="r")
 
                 async def flagged() -> bool:
                     return bool(await ops.webhooks.attention())

@@ -91,7 +91,7 @@ def test_refused_events_are_retried_in_order(url: str, behaviour: Behaviour) -> 
         async with a_store(url) as ops, Receiver(script=script).listening() as receiver:
             made = await ops.webhooks.add(receiver.url)
             async with working(ops.store), dispatching(ops.store):
-                await ops.start("rounds", {"left": 4}, run_id="r")
+                await ops.start_run("rounds", {"left": 4}, run_id="r")
 
                 async def delivered() -> bool:
                     return await all_delivered(ops, receiver, "r")
@@ -117,14 +117,14 @@ def test_an_accepted_answer_is_not_read_to_the_end(url: str, behaviour: Behaviou
         async with a_store(url) as ops, Receiver(script=[behaviour]).listening() as receiver:
             made = await ops.webhooks.add(receiver.url)
             async with working(ops.store), dispatching(ops.store):
-                await ops.start("rounds", {"left": 1}, run_id="r")
+                await ops.start_run("rounds", {"left": 1}, run_id="r")
 
                 async def delivered() -> bool:
-                    row = await ops.run("r")
+                    row = await ops.rows.run("r")
                     return bool(row.ended_at) and len(firsts(receiver.got).get("r", ())) == row.seq
 
                 await until(delivered)
-            assert len(receiver.got) == (await ops.run("r")).seq, "none of them twice"
+            assert len(receiver.got) == (await ops.rows.run("r")).seq, "none of them twice"
             assert (await ops.webhooks.backlog(made.subscription.subscription)).dead == 0
 
     asyncio.run(live())
@@ -140,10 +140,10 @@ def test_a_definite_refusal_is_dead_lettered_and_later_events_are_sent(url: str)
             made = await ops.webhooks.add(receiver.url)
             name = made.subscription.subscription
             async with working(ops.store), dispatching(ops.store):
-                await ops.start("rounds", {"left": 2}, run_id="r")
+                await ops.start_run("rounds", {"left": 2}, run_id="r")
 
                 async def delivered() -> bool:
-                    row = await ops.run("r")
+                    row = await ops.rows.run("r")
                     return bool(row.ended_at) and len(receiver.got) == row.seq
 
                 await until(delivered)
@@ -173,7 +173,7 @@ def test_at_the_ceiling_it_is_dead(url: str, monkeypatch: pytest.MonkeyPatch) ->
         async with a_store(url) as ops, Receiver(answer(500)).listening() as receiver:
             made = await ops.webhooks.add(receiver.url, types=["dev.outlast.workflow.completed"])
             async with working(ops.store), dispatching(ops.store):
-                await ops.start("rounds", {"left": 2}, run_id="r")
+                await ops.start_run("rounds", {"left": 2}, run_id="r")
 
                 async def dead() -> bool:
                     return (await ops.webhooks.backlog(made.subscription.subscription)).dead == 1
@@ -194,7 +194,7 @@ def test_410_disables_and_enabling_continues_at_the_cursor(url: str) -> None:
         async with a_store(url) as ops, Receiver(script=[answer(), answer(410)]).listening() as receiver:
             name = (await ops.webhooks.add(receiver.url)).subscription.subscription
             async with working(ops.store), dispatching(ops.store) as sender:
-                await ops.start("rounds", {"left": 2}, run_id="r")
+                await ops.start_run("rounds", {"left": 2}, run_id="r")
 
                 async def off() -> bool:
                     row = await ops.webhooks.get(name)
@@ -202,10 +202,10 @@ def test_410_disables_and_enabling_continues_at_the_cursor(url: str) -> None:
 
                 await until(off)
                 await until(lambda: not sender._senders)  # its remaining events are not sent
-                await ops.start("rounds", {"left": 2}, run_id="meanwhile")
+                await ops.start_run("rounds", {"left": 2}, run_id="meanwhile")
 
                 async def over() -> bool:
-                    return bool((await ops.run("meanwhile")).ended_at)
+                    return bool((await ops.rows.run("meanwhile")).ended_at)
 
                 await until(over)
                 assert len(receiver.got) == 2
@@ -228,10 +228,10 @@ def test_after_410_no_requested_redelivery_is_sent(url: str) -> None:
         async with a_store(url) as ops, Receiver().listening() as receiver:
             name = (await ops.webhooks.add(receiver.url)).subscription.subscription
             async with working(ops.store):
-                await ops.start("rounds", {"left": 3}, run_id="r")
+                await ops.start_run("rounds", {"left": 3}, run_id="r")
 
                 async def over() -> bool:
-                    return bool((await ops.run("r")).ended_at)
+                    return bool((await ops.rows.run("r")).ended_at)
 
                 await until(over)
             async with dispatching(ops.store) as sender:
@@ -273,7 +273,7 @@ def test_each_sender_that_gets_410_releases_its_cursor(url: str) -> None:
 
             receiver.behaviour = all_here
             for run in runs:
-                await ops.start("rounds", {"left": 1}, run_id=run)
+                await ops.start_run("rounds", {"left": 1}, run_id=run)
             async with dispatching(ops.store) as sender:
 
                 async def off() -> bool:
@@ -297,10 +297,10 @@ def test_changes_of_a_webhook_apply_from_the_next_event_on(url: str) -> None:
             made = await ops.webhooks.add(receiver.url)
             name, secret = made.subscription.subscription, made.secret
             async with working(ops.store):
-                await ops.start("rounds", {"left": 30}, run_id="r")
+                await ops.start_run("rounds", {"left": 30}, run_id="r")
 
                 async def over() -> bool:
-                    return bool((await ops.run("r")).ended_at)
+                    return bool((await ops.rows.run("r")).ended_at)
 
                 await until(over)
             fresh = ""
@@ -367,7 +367,7 @@ def test_events_without_a_subscriber_do_not_count_as_lag(url: str) -> None:
     async def live() -> None:
         async with a_store(url) as ops:
             name = (await ops.webhooks.add("http://127.0.0.1:9/")).subscription.subscription
-            await ops.start("rounds", {"left": 1}, run_id="r")
+            await ops.start_run("rounds", {"left": 1}, run_id="r")
             before = (await ops.store.now()).real
 
             async def later() -> bool:
@@ -397,7 +397,7 @@ def test_a_silent_receiver_delays_no_other_receiver(url: str, monkeypatch: pytes
             async with working(ops.store), dispatching(ops.store):
                 runs = [f"r{n}" for n in range(30)]
                 for run in runs:
-                    await ops.start("rounds", {"left": 2}, run_id=run)
+                    await ops.start_run("rounds", {"left": 2}, run_id=run)
 
                 async def delivered() -> bool:
                     return all([await all_delivered(ops, good, run) for run in runs])
@@ -417,7 +417,7 @@ def test_a_receiver_that_asks_for_patience_gets_it(url: str) -> None:
         async with a_store(url) as ops, Receiver(script=script).listening() as receiver:
             await ops.webhooks.add(receiver.url)
             async with working(ops.store), dispatching(ops.store):
-                await ops.start("rounds", {"left": 1}, run_id="r")
+                await ops.start_run("rounds", {"left": 1}, run_id="r")
                 await until(lambda: len(receiver.got) >= 2)
             assert receiver.got[1].at - receiver.got[0].at >= 1.9
 
@@ -430,11 +430,11 @@ def test_a_filtered_subscriber_can_prove_that_it_missed_no_event(url: str) -> No
 
     async def live() -> None:
         async with a_store(url) as ops, Receiver().listening() as receiver:
-            await ops.start("rounds", {"left": 3}, run_id="before")
+            await ops.start_run("rounds", {"left": 3}, run_id="before")
             await ops.webhooks.add(receiver.url, types=["dev.outlast.workflow.*"], workflows=["rounds"])
             await ops.webhooks.add(receiver.url, workflows=["other"])
             async with working(ops.store), dispatching(ops.store):
-                await ops.start("rounds", {"left": 5}, run_id="r")
+                await ops.start_run("rounds", {"left": 5}, run_id="r")
 
                 async def delivered() -> bool:
                     ends = [got for got in receiver.got if got.event["type"].endswith("completed")]
@@ -456,10 +456,10 @@ def test_from_the_start_and_rotation(url: str) -> None:
     async def live() -> None:
         async with a_store(url) as ops, Receiver().listening() as receiver:
             async with working(ops.store):
-                await ops.start("rounds", {"left": 3}, run_id="old")
+                await ops.start_run("rounds", {"left": 3}, run_id="old")
 
                 async def over() -> bool:
-                    return bool((await ops.run("old")).ended_at)
+                    return bool((await ops.rows.run("old")).ended_at)
 
                 await until(over)
             made = await ops.webhooks.add(receiver.url, from_start=True)

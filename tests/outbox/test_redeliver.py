@@ -15,10 +15,10 @@ def test_two_callers_may_redeliver_at_once(url: str) -> None:
         async with a_store(url) as ops, Receiver(answer(422)).listening() as receiver:
             name = (await ops.webhooks.add(receiver.url)).subscription.subscription
             async with working(ops.store), dispatching(ops.store):
-                await ops.start("rounds", {"left": 3}, run_id="r")
+                await ops.start_run("rounds", {"left": 3}, run_id="r")
 
                 async def dead() -> bool:
-                    return bool((await ops.run("r")).ended_at) and await settled(ops, name)
+                    return bool((await ops.rows.run("r")).ended_at) and await settled(ops, name)
 
                 await until(dead)
             given_up = (await ops.webhooks.backlog(name)).dead

@@ -73,7 +73,7 @@ class Office:
                 assert row.status is LeaseStatus.ALIVE
 
     async def start(self, run: str = "r1", **given: Any) -> None:
-        await self.people.start("credits", {"how": "plain", **given}, run_id=run)
+        await self.people.start_run("credits", {"how": "plain", **given}, run_id=run)
 
     async def start_and_wait(self, run: str = "r1", **given: Any) -> None:
         """Start a run and wait until its body is inside the transaction, where it waits for the books."""
@@ -189,15 +189,15 @@ def test_an_approval_is_consumed_by_the_same_commit(url: str) -> None:
         async with office(url) as here:
             await here.start(how="approved")
             await here.until(lambda row: "approval" in row.waiting_for_text and not row.owner)
-            (approval,) = await here.people.approvals_of("r1")
+            (approval,) = await here.people.rows.approvals_of("r1")
             bank.books.may_go_on.clear()
             await here.people.approve(approval.id)
             await bank.books.inside.wait()
-            (approval,) = await here.people.approvals_of("r1")
+            (approval,) = await here.people.rows.approvals_of("r1")
             assert not approval.consumed_by and not await here.effects()
             bank.books.may_go_on.set()
             assert (await here.ended()).status is RunStatus.COMPLETED
-            (approval,) = await here.people.approvals_of("r1")
+            (approval,) = await here.people.rows.approvals_of("r1")
             (effect,) = await here.effects()
             assert approval.consumed_by == f"1:{effect.key}" and effect.approval == approval.id
             assert await the_bank() == (10, 1)
@@ -403,7 +403,7 @@ def test_a_death_leaves_the_whole_transaction_or_nothing(url: str, place: str, t
     async def live() -> None:
         store = await open_store(url)
         people = Operations(store, tenant="t", actor=Actor("ann"), workflows={"credits": bank.credit_runs})
-        await people.start("credits", {"how": "plain"}, run_id="r1")
+        await people.start_run("credits", {"how": "plain"}, run_id="r1")
         command = ("tests.postgres.teller", url, place)
         died = await asyncio.to_thread(forked.run, *command, cwd=ROOT, timeout=GIVE_UP_S)
         assert died.returncode == -signal.SIGKILL

@@ -76,7 +76,7 @@ def test_failures_are_listed_and_the_rest_is_answered() -> None:
             if run == "r3":
                 raise Conflict("run r3 has ended", "it takes no note")
 
-        page = await attention.answer_page(ops.store, "default", Reason.EXCEPTION, "", "", one)
+        page = await attention.answer_page(ops.rows, Reason.EXCEPTION, "", "", one)
         assert sorted(page.done) == [f"r{n}" for n in range(RUNS) if n != 3]
         assert page.failed == (("r3", "run r3 has ended: it takes no note"),)
         await ops.store.close()
@@ -102,7 +102,7 @@ def test_no_board_shows_another_tenants_runs() -> None:
     async def go() -> None:
         ops = await opened(flagged(1, Reason.EXCEPTION))
         other = Operations(ops.store, tenant="other", actor=Actor("mallory"), workflows={})
-        assert await other.flagged() == ((), "") and await other.held_up() == {}
+        assert await other.rows.flagged() == ((), "") and await other.rows.held_up() == {}
         answered = await other.answer_all(Reason.EXCEPTION, Choice.CONTINUE, text="x")
         assert answered == attention.AnsweredRuns((), (), "")
         await ops.store.close()

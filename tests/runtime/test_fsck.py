@@ -78,14 +78,14 @@ async def _play(url: str) -> None:
             ops = runtime.operations
             await ops.set_slots(10)
             for run in ("r-done", "r-no", "r-asks", "r-word"):
-                await ops.start("orders", {"what": run}, run_id=run)
+                await ops.start_run("orders", {"what": run}, run_id=run)
 
             async def waits(run: str, kind: str) -> bool | None:
-                return True if f'"kind":"{kind}"' in (await ops.run(run)).waiting_for_text else None
+                return True if f'"kind":"{kind}"' in (await ops.rows.run(run)).waiting_for_text else None
 
             for run in ("r-done", "r-no", "r-asks", "r-word"):
                 assert await until(store, lambda run=run: waits(run, "approval"), within_s=60)  # type: ignore[misc]
-            asked = {a.run: a.id for a in (await ops.approvals())[0]}
+            asked = {a.run: a.id for a in (await ops.rows.approvals())[0]}
             await ops.reject(asked["r-no"], reason="no")
             await ops.approve(asked["r-done"])
             await ops.approve(asked["r-word"])
@@ -374,9 +374,9 @@ def test_a_changing_store_has_no_finding(tmp_path: Path) -> None:
 
             async def drive() -> None:
                 for n in range(30):
-                    await runtime.operations.start("orders", {"what": str(n)}, run_id=f"r{n}")
-                while (counts := await runtime.operations.counts())["run"].get("cancelled", 0) < 30:
-                    for approval in (await runtime.operations.approvals(status="pending"))[0]:
+                    await runtime.operations.start_run("orders", {"what": str(n)}, run_id=f"r{n}")
+                while (counts := await runtime.operations.rows.counts())["run"].get("cancelled", 0) < 30:
+                    for approval in (await runtime.operations.rows.approvals(status="pending"))[0]:
                         await runtime.operations.reject(approval.id, reason="no")
                     await asyncio.sleep(0.01)
                 assert counts["run"]["cancelled"] == 30

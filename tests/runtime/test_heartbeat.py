@@ -170,7 +170,7 @@ def test_a_renewal_whose_answer_was_lost_repeats_no_call(
         task = asyncio.create_task(process.run())
         ops = Operations(store, tenant="t", actor=Actor("me"), workflows={"buying": flow})
         for what in ("short", "long"):
-            await ops.start("buying", {"what": what}, run_id=what)
+            await ops.start_run("buying", {"what": what}, run_id=what)
         await when(lambda: count(shop.asked), 2)
         renew, lost = store.urgent_sync, threading.Event()
 
@@ -187,7 +187,7 @@ def test_a_renewal_whose_answer_was_lost_repeats_no_call(
         await when(lambda: count("x" * (process.worker.id != first)), 1)
         shop.go["long"].set()
         shop.go["later"].set()
-        await ops.start("buying", {"what": "later"}, run_id="later")
+        await ops.start_run("buying", {"what": "later"}, run_id="later")
 
         async def completed() -> int:
             return (await store.tally(RUN, "t", "status")).get("completed", 0)
@@ -291,7 +291,7 @@ def test_a_worker_waits_for_a_store_that_fails_right_after_it_opened(monkeypatch
         assert not task.done(), task.exception()
         monkeypatch.undo()
         ops = Operations(store, tenant="t", actor=Actor("me"), workflows={"still": still})
-        await ops.start("still", {}, run_id="r1")
+        await ops.start_run("still", {}, run_id="r1")
         await when(lambda: ended_runs(store), 1)
         process.drain()
         await task

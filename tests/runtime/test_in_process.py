@@ -208,16 +208,16 @@ def test_a_start_without_a_key_uses_the_one_that_the_workflow_derives(opened: Op
                 Operations(store, tenant=tenant, actor=Actor("ana"), workflows={"order": orders})
                 for tenant in ("a", "b")
             )
-            same = await asyncio.gather(*(mine.start("order", given) for _ in range(8)))
+            same = await asyncio.gather(*(mine.start_run("order", given) for _ in range(8)))
             assert len({each.run for each in same}) == 1 and sum(each.created for each in same) == 1
-            assert await mine.start("order", given, run_id="mine") == (same[0].run, False), "the key, not the id"
+            assert await mine.start_run("order", given, run_id="mine") == (same[0].run, False), "the key, not the id"
             with pytest.raises(Conflict, match="under the key order/acme/1 with another input") as refused:
-                await mine.start("order", given | {"cents": 6})
+                await mine.start_run("order", given | {"cents": 6})
             assert refused.value.why == "the workflow derives this key from its input, and another part differs"
-            explicit = await mine.start("order", given, idempotency_key="again")
+            explicit = await mine.start_run("order", given, key="again")
             assert explicit.created and explicit.run != same[0].run
-            assert (await mine.start("order", given | {"number": "2"})).created
-            assert (await other.start("order", given)).created, "a key belongs to its tenant"
+            assert (await mine.start_run("order", given | {"number": "2"})).created
+            assert (await other.start_run("order", given)).created, "a key belongs to its tenant"
 
     asyncio.run(go())
 
@@ -254,18 +254,19 @@ def test_no_call_reaches_another_tenants_rows(opened: Opened) -> None:
         approval = await asked(runtime, run)
         other = Operations(runtime.store, tenant="other", actor=Actor("mallory"), workflows=workflows_by_name([claims]))
         for act in (
-            other.run(run), other.effects(run), other.evidence(run), other.history(run), other.not_undone(run),
-            other.signal(run, "answer", {}), other.cancel(run, reason="x"), other.go_on(run), other.approval(approval),
+            other.rows.run(run), other.rows.effects(run), other.rows.evidence(run), other.rows.history(run),
+            other.not_undone(run), other.signal(run, "answer", {}), other.cancel(run, reason="x"),
+            other.continue_run(run), other.rows.approval(approval),
             other.approve(approval, reason="x"), other.reject(approval, reason="x"),
             other.resolve_effect(run, "pay/7", "happened", reason="x"),
         ):  # fmt: skip
             with pytest.raises(NotFound):
                 await act
-        assert await other.runs() == ((), "") and await other.approvals() == ((), "")
-        assert await other.counts() == {"run": {}, "approval": {}}
-        started = await other.start("claim", {"number": "7", "cents": 9}, run_id=run, idempotency_key="k")
+        assert await other.rows.runs() == ((), "") and await other.rows.approvals() == ((), "")
+        assert await other.rows.counts() == {"run": {}, "approval": {}}
+        started = await other.start_run("claim", {"number": "7", "cents": 9}, run_id=run, key="k")
         assert started.created  # the same id and key in another tenant are another run
-        assert (await runtime.operations.run(run)).requested_by == "local"
+        assert (await runtime.operations.rows.run(run)).requested_by == "local"
 
     live(opened, test)
 
@@ -277,7 +278,7 @@ def test_actors_who_may_decide(opened: Opened) -> None:
         approval = await asked(runtime, run)
         for roles in (set[str](), {"sales"}, {"leader", "fin"}):
             stranger = Operations(runtime.store, tenant="default", actor=Actor("bo", roles), workflows={})
-            assert not stranger.may_decide(await stranger.approval(approval))
+            assert not stranger.may_decide(await stranger.rows.approval(approval))
             for act in (stranger.approve(approval, reason="x"), stranger.reject(approval, reason="x")):
                 with pytest.raises(Forbidden, match="bo may not decide"):
                     await act
@@ -296,13 +297,13 @@ def test_it_serves_once_entered_and_reports_a_worker_of_an_earlier_command(opene
     async def go() -> None:
         async with opened() as store:
             async with InProcessRuntime(store, [claims], live=LIVE) as runtime:
-                assert await runtime.operations.serving() == {"claim@1"}
+                assert await runtime.operations.rows.serving() == {"claim@1"}
             process = Serving(store, lambda: worker_of(store, [claims], live=LIVE))
             await process.open()
-            assert await runtime.operations.serving() == {"claim@1"}
+            assert await runtime.operations.rows.serving() == {"claim@1"}
             process.drain()
             await process.run()
-            assert not await runtime.operations.serving()
+            assert not await runtime.operations.rows.serving()
 
     asyncio.run(go())
 
@@ -314,7 +315,7 @@ def test_leaving_gives_back_what_was_held(opened: Opened) -> None:
             async with InProcessRuntime(store, [claims], live=LIVE) as first:
                 run = await begin(first)
                 approval = await asked(first, run)
-            assert not await first.operations.serving()
+            assert not await first.operations.rows.serving()
             await first.operations.approve(approval, reason="fine")
             assert (await first.get(run)).status == "waiting"
             async with InProcessRuntime(store, [claims], live=LIVE) as second:

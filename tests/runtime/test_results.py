@@ -44,7 +44,7 @@ async def played(path: Path, n: int) -> None:
     store = await open_store(f"sqlite:{path}")
     try:
         async with InProcessRuntime(store, [harvest]) as runtime:
-            await runtime.operations.start("runtime-harvest", {"n": n}, run_id="r1")
+            await runtime.operations.start_run("runtime-harvest", {"n": n}, run_id="r1")
             await runtime.finished("r1")
     finally:
         await store.close()
@@ -62,11 +62,11 @@ def test_every_status_counts_the_rows_with_one_query_for_a_list(
         store = await open_store(f"sqlite:{tmp_path / 's.db'}")
         async with InProcessRuntime(store, [harvest]) as runtime:
             for run, n in (("r1", 70), ("r2", 0), ("r3", 3)):
-                await runtime.operations.start("runtime-harvest", {"n": n}, run_id=run)
+                await runtime.operations.start_run("runtime-harvest", {"n": n}, run_id=run)
                 assert (await runtime.finished(run)).results == n
             ops = runtime.operations
             assert (await run_detail_view(ops, "r1"))[0]["results"] == 70
-        await ops.start("runtime-harvest", {"n": 9}, run_id="r4")
+        await ops.start_run("runtime-harvest", {"n": 9}, run_id="r4")
         asked: list[int] = []
         count = store.count
 
@@ -75,7 +75,7 @@ def test_every_status_counts_the_rows_with_one_query_for_a_list(
             return await count(kind, prefixes)
 
         monkeypatch.setattr(store, "count", counted)
-        rows, _ = await ops.runs()
+        rows, _ = await ops.rows.runs()
         views = await run_views(ops, rows, ())
         assert {view["run"]: view["results"] for view in views} == {"r1": 70, "r2": 0, "r3": 3, "r4": 0}
         assert asked == [3]
@@ -117,14 +117,14 @@ def test_the_count_is_the_number_of_rows_that_are_fetched(tmp_path: Path) -> Non
         store = await open_store(f"sqlite:{tmp_path / 's.db'}")
         ops = Operations(store, tenant="default", actor=ACTOR, workflows={})
         found: list[int] = []
-        while page := await ops.results("r1", after=found[-1] if found else 0, limit=50):
+        while page := await ops.rows.results("r1", after=found[-1] if found else 0, limit=50):
             found += [row.ordinal for row in page]
-        assert found == list(range(1, 121)) and await ops.count_results("r1") == 120
-        assert [row.key for row in await ops.results("r1", limit=2)] == ["999", "998"], "by emission, not by key"
+        assert found == list(range(1, 121)) and await ops.rows.count_results("r1") == 120
+        assert [row.key for row in await ops.rows.results("r1", limit=2)] == ["999", "998"], "by emission, not by key"
         with pytest.raises(NotFound):
-            await ops.results("no such run")
+            await ops.rows.results("no such run")
         with pytest.raises(NotFound):
-            await Operations(store, tenant="other", actor=ACTOR, workflows={}).count_results("r1")
+            await Operations(store, tenant="other", actor=ACTOR, workflows={}).rows.count_results("r1")
         await store.close()
 
     asyncio.run(body())
@@ -148,9 +148,9 @@ def test_visits_are_numbered_without_waiting_for_their_commits(tmp_path: Path) -
         store = await open_store(f"sqlite:{tmp_path / 's.db'}")
         try:
             async with InProcessRuntime(store, [rounds]) as runtime:
-                await runtime.operations.start("runtime-rounds", {}, run_id="r1")
+                await runtime.operations.start_run("runtime-rounds", {}, run_id="r1")
                 await runtime.finished("r1")
-                found = await runtime.operations.results("r1")
+                found = await runtime.operations.rows.results("r1")
                 assert [(row.ordinal, row.key) for row in found] == [(n, str(n)) for n in range(1, 31)]
         finally:
             await store.close()

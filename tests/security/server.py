@@ -58,7 +58,7 @@ class Service:
             answer = client.post(f"/v1/workflows/{workflow}/runs", json={"input": given})
         assert answer.status_code == 201, answer.text
         run: str = answer.json()["run"]
-        self.until(lambda: self.do(self.operations(tenant).run(run)).status.value == "waiting")
+        self.until(lambda: self.do(self.operations(tenant).rows.run(run)).status.value == "waiting")
         return run
 
     def approval(self, order: str, *, tenant: str = "acme", **given: Any) -> tuple[str, str, str]:
@@ -66,7 +66,7 @@ class Service:
         asked = {"order": order, "cents": 4_200, "within_ms": 3_600_000, "quorum": 1, **given}
         run = self.start("payment", asked, tenant=tenant)
         with self.client("ana", tenant) as client:
-            (row,) = self.do(self.operations(tenant).approvals_of(run))
+            (row,) = self.do(self.operations(tenant).rows.approvals_of(run))
             seen = client.get(f"/v1/approvals/{row.id}")
         assert seen.status_code == 200, seen.text
         return run, row.id, seen.headers["ETag"]

@@ -34,7 +34,7 @@ def word(answer: httpx2.Response) -> tuple[int, str]:
 
 
 def pending(service: Service, approval: str) -> bool:
-    return service.do(service.operations().approval(approval)).status.value == "pending"
+    return service.do(service.operations().rows.approval(approval)).status.value == "pending"
 
 
 @pytest.mark.req("GATE-2", "GATE-8")
@@ -47,7 +47,7 @@ def test_the_credential_identifies_the_approver(service: Service) -> None:
     forged = {"X-Forwarded-User": "root", "X-User": "root", "X-Remote-User": "root", "X-Outlast-Actor": "root"}
     answer = decide(service, approval, tag, **forged)
     assert answer.status_code == 200, answer.text
-    row = service.do(service.operations().approval(approval))
+    row = service.do(service.operations().rows.approval(approval))
     assert (row.decided_by, row.claims) == ("ana", '["approver", "finance"]')
     service.until(lambda: "s5" in PAID)
 
@@ -110,7 +110,7 @@ def test_a_replayed_decision_counts_once_and_a_second_one_is_refused(service: Se
     late = decide(service, approval, tag, body=NO)
     assert word(late) == (409, "decided") and late.json()["current"]["decided_by"] == "ana"
     service.until(lambda: PAID.count("s7") == 1)
-    notes = service.do(service.operations().full_history(run))
+    notes = service.do(service.operations().rows.full_history(run))
     assert sum("decision" in event.body.decode() and approval in event.body.decode() for event in notes) <= 2
 
 
@@ -169,11 +169,11 @@ def test_no_caller_decides_for_another_tenant(service: Service) -> None:
 def test_a_decision_after_the_deadline_is_refused_before_any_worker_expired_it(service: Service) -> None:
     """The deadline counts by the clock of the store, before any worker acts on it."""
     _, approval, tag = service.approval("s11", within_ms=1_500)
-    store, row = service.app.state.service.store, service.do(service.operations().approval(approval))
+    store, row = service.app.state.service.store, service.do(service.operations().rows.approval(approval))
     service.until(lambda: service.do(store.now()).business >= row.within_until)
     answer = decide(service, approval, tag)
     assert answer.status_code in (409, 412)
-    seen = service.do(service.operations().approval(approval))
+    seen = service.do(service.operations().rows.approval(approval))
     if answer.status_code == 412:  # the sweep was quicker, and moved it
         answer = decide(service, approval, f'"v{seen.version}"')
     assert word(answer) == (409, "expired")
@@ -189,8 +189,8 @@ def test_a_cancelled_run_accepts_no_decision(service: Service) -> None:
             f"/v1/runs/{run}/cancel", json={"reason": "x"}, headers={"If-Match": state.headers["ETag"]}
         )
     assert cancelled.status_code in (200, 202), cancelled.text
-    service.until(lambda: service.do(service.operations().run(run)).status.value == "cancelled")
-    seen = service.do(service.operations().approval(approval))
+    service.until(lambda: service.do(service.operations().rows.run(run)).status.value == "cancelled")
+    seen = service.do(service.operations().rows.approval(approval))
     for each in (tag, f'"v{seen.version}"'):
         assert decide(service, approval, each).status_code in (409, 410, 412)
     assert "gone" not in PAID

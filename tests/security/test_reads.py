@@ -31,10 +31,10 @@ def test_no_read_writes_anything(tmp_path: Path) -> None:
         ops = Operations(store, tenant="default", actor=actor, workflows={"payment": payments})
         async with InProcessRuntime(store, [payments]):
             given = {"order": "reads", "cents": 1, "within_ms": 3_600_000, "quorum": 1}
-            run = (await ops.start("payment", given)).run
+            run = (await ops.start_run("payment", given)).run
 
             async def asked() -> str | None:
-                return next((row.id for row in await ops.approvals_of(run)), None)
+                return next((row.id for row in await ops.rows.approvals_of(run)), None)
 
             approval = str(await until(store, asked, within_s=60))
         hook = (await ops.webhooks.add("https://93.184.216.34/hook")).subscription.subscription
@@ -60,7 +60,7 @@ def test_no_read_writes_anything(tmp_path: Path) -> None:
                     assert answer.status_code < 500 and not written, f"{method} {path}: {answer.text} {written}"
             await client.post(f"/v1/runs/{run}/cancel", json={"reason": "x"})
             assert written, "a write would have been seen"
-        seen = await ops.approval(approval)
+        seen = await ops.rows.approval(approval)
         assert seen.status is ApprovalStatus.PENDING
         del store.commit, store.submit, store.take, store.purge, store.forget
         await store.close()

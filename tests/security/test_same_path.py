@@ -56,10 +56,10 @@ async def theirs(store: Store) -> dict[str, str]:
     actor = Actor("ana", frozenset({"finance"}), ("finance",))
     ops = Operations(store, tenant="acme", actor=actor, workflows={"payment": payments})
     async with InProcessRuntime(store, [payments]):
-        run = (await ops.start("payment", {"order": "path", "cents": 1, "within_ms": 3_600_000, "quorum": 1})).run
+        run = (await ops.start_run("payment", {"order": "path", "cents": 1, "within_ms": 3_600_000, "quorum": 1})).run
 
         async def asked() -> str | None:
-            return next((row.id for row in await ops.approvals_of(run)), None)
+            return next((row.id for row in await ops.rows.approvals_of(run)), None)
 
         approval = str(await until(store, asked, within_s=60))
     hook = (await ops.webhooks.add("https://93.184.216.34/hook")).subscription.subscription

@@ -212,13 +212,13 @@ def test_an_export_has_no_secret_and_can_be_verified(page: str) -> None:
         ops = Operations(store, tenant="t", actor=Actor("ana", frozenset({"finance"}), ("finance",)),
                          workflows={"export-login": logins})  # fmt: skip
         async with InProcessRuntime(store, [logins]):
-            started = await ops.start("export-login", {"user": "ana", "password": SECRET, "page": page})
+            started = await ops.start_run("export-login", {"user": "ana", "password": SECRET, "page": page})
 
             async def asked() -> str | None:
-                return next((row.id for row in await ops.approvals_of(started.run)), None)
+                return next((row.id for row in await ops.rows.approvals_of(started.run)), None)
 
             async def ended() -> bool | None:
-                return is_over(await ops.run(started.run)) or None
+                return is_over(await ops.rows.run(started.run)) or None
 
             approval = await until(store, asked, within_s=60)
             assert approval is not None

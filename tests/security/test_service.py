@@ -36,7 +36,7 @@ def test_a_person_of_an_issuer_decides_over_http(tmp_path: Path) -> None:
         with service.client(token=token(), **{"If-Match": tag}) as client:
             answer = client.post(path, json=body)
         assert answer.status_code == 200, answer.text
-        row = service.do(service.operations().approval(approval))
+        row = service.do(service.operations().rows.approval(approval))
         assert (row.decided_by, row.claims) == ("ana", '["approver", "finance"]')
 
 
@@ -60,11 +60,11 @@ def test_the_body_is_read_after_authentication(service: Service) -> None:
 
 
 def test_unauthenticated_requests_write_nothing(service: Service) -> None:
-    before = service.do(service.operations().counts())
+    before = service.do(service.operations().rows.counts())
     with service.client(**{"Idempotency-Key": "nobody"}) as client:
         answer = client.post("/v1/workflows/listener/runs", json={"input": {}})
     assert answer.status_code == 401
-    assert service.do(service.operations().counts()) == before
+    assert service.do(service.operations().rows.counts()) == before
     for tenant in ("acme", "default", ""):
         assert not service.do(service.app.state.service.store.rows(REQUEST, (tenant,)))
 

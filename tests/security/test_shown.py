@@ -121,13 +121,13 @@ def test_the_executed_call_is_the_one_shown(tmp_path: Path, given: dict[str, Any
                          workflows={"shown-transfer": transfers})  # fmt: skip
 
         async with InProcessRuntime(store, [transfers]):
-            run = (await ops.start("shown-transfer", {"given": given})).run
+            run = (await ops.start_run("shown-transfer", {"given": given})).run
 
             async def asked() -> str | None:
-                return next((row.id for row in await ops.approvals_of(run)), None)
+                return next((row.id for row in await ops.rows.approvals_of(run)), None)
 
             async def ended() -> bool | None:
-                return is_over(await ops.run(run)) or None
+                return is_over(await ops.rows.run(run)) or None
 
             approval = await until(store, asked, within_s=60)
             page = await asyncio.to_thread(typed, "approvals", "show", str(approval))
@@ -144,7 +144,7 @@ def test_the_executed_call_is_the_one_shown(tmp_path: Path, given: dict[str, Any
             assert "warning" in page and "warning!" in await asyncio.to_thread(typed, "approvals", "ls")
             await ops.approve(str(approval), reason="fine")
             assert await until(store, ended, within_s=60)
-            (effect,) = await ops.effects(run)
+            (effect,) = await ops.rows.effects(run)
         assert [given] == PAID and json.loads(effect.args) == {"given": given}
         await store.close()
 

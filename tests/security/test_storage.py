@@ -31,7 +31,9 @@ class Bomb:
 def test_a_store_is_readable_by_its_owner_only(tmp_path: Path) -> None:
     async def check() -> None:
         store = await open_store(f"sqlite:{tmp_path}/outlast.db")
-        await Operations(store, tenant="t", actor=Actor("ana"), workflows={"listener": listeners}).start("listener", {})
+        await Operations(store, tenant="t", actor=Actor("ana"), workflows={"listener": listeners}).start_run(
+            "listener", {}
+        )
         modes = readable_by(tmp_path)
         await store.close()
         assert len(modes) >= 3 and set(modes.values()) == {0o600}, modes
@@ -56,19 +58,19 @@ def test_stored_data_never_becomes_code(tmp_path: Path, form: str, column: str) 
     async def plant() -> str:
         store = await open_store(f"sqlite:{file}")
         ops = Operations(store, tenant="t", actor=Actor("ana"), workflows={"listener": listeners})
-        run = (await ops.start("listener", {})).run
+        run = (await ops.start_run("listener", {})).run
         await store.close()
         return run
 
     async def look(run: str) -> None:
         store = await open_store(f"sqlite:{file}")
         ops = Operations(store, tenant="t", actor=Actor("ana"), workflows={"listener": listeners})
-        looks = [ops.full_history(run), ops.explain(run), export(ops, run), Fsck(store, chain=True).look()]
+        looks = [ops.rows.full_history(run), ops.explain(run), export(ops, run), Fsck(store, chain=True).look()]
         await asyncio.gather(*looks, return_exceptions=True)
         worker = worker_of(store, [listeners])
         task = asyncio.create_task(worker.run())
         for _ in range(200):
-            if (await ops.run(run)).epoch and not (await ops.run(run)).owner:
+            if (await ops.rows.run(run)).epoch and not (await ops.rows.run(run)).owner:
                 break
             await asyncio.sleep(0.02)
         worker.drain()

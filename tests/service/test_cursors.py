@@ -72,7 +72,7 @@ def test_exports_do_not_contain_the_cursor_secret(monkeypatch: pytest.MonkeyPatc
     async def story() -> None:
         store = await open_store("memory:")
         ops = Operations(store, tenant="acme", actor=Actor("ana"), workflows={"wish": wishes})
-        await ops.start("wish", {"text": "?"}, run_id="r1")
+        await ops.start_run("wish", {"text": "?"}, run_id="r1")
         services = [Cursors(store) for _ in range(3)]  # that make their first cursor at the same moment
         made = await asyncio.gather(*(each.seal(asked(), Response(), "acme", PLACE) for each in services))
         assert len({*made}) == 1 and len({*keys}) == 1 and len(keys[0]) >= 32

@@ -33,7 +33,7 @@ def test_a_start_key_belongs_to_its_run_permanently(service: Service) -> None:
     refused = service.post("/v1/workflows/refund/runs", changed, idempotency_key="forever")
     assert refused.json()["refusal"] == "other_request"
     ops = service.state.operations(service.call(service.state.authenticator.authenticate("", "127.0.0.1")))
-    started = service.call(ops.start("refund", body["input"], idempotency_key="forever"))
+    started = service.call(ops.start_run("refund", body["input"], key="forever"))
     assert (started.run, started.created) == (first.json()["run"], False)
 
 

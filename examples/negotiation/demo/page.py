@@ -22,9 +22,9 @@ FILE: Final = "report.html"
 async def report(operations: Operations, run: str, proof: Proof) -> Report:
     """Return the report of a run."""
     state = await state_of(operations, run)
-    approvals, _ = await operations.approvals()
+    approvals, _ = await operations.rows.approvals()
     mine = [approval for approval in approvals if approval.run == run]
-    history = await operations.full_history(run)
+    history = await operations.rows.full_history(run)
     return Report(
         run=run,
         ended=state.shown,

@@ -62,8 +62,8 @@ class Demo:
         """
         for name in self.processes.check(self.inbox_url):
             self.output.line(f"    … {name} was silent for too long and gave up; another worker starts")
-        run = await self.ops.run(self.state.run)
-        for event in await self.ops.history(self.state.run, after=self._seen):
+        run = await self.ops.rows.run(self.state.run)
+        for event in await self.ops.rows.history(self.state.run, after=self._seen):
             self._seen = event.seq
             self._print(event)
         if attention := run.attention:
@@ -105,7 +105,7 @@ class Demo:
 
     async def pending(self) -> Approval | None:
         """Return the pending approval of the run, if there is one."""
-        asked, _ = await self.ops.approvals(status=ApprovalStatus.PENDING.value)
+        asked, _ = await self.ops.rows.approvals(status=ApprovalStatus.PENDING.value)
         return next((approval for approval in asked if approval.run == self.state.run), None)
 
     async def pause(self) -> None:

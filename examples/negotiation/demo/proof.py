@@ -41,16 +41,16 @@ async def prove(
     operations: Operations, state: DemoState, entries: list[Any], ends: tuple[RunStatus, ...] = WELL
 ) -> Proof:
     """Compute the proof from the store, the market's record (`entries`) and the time of the kill."""
-    run = await operations.run(state.run)
-    history = await operations.history(state.run)
-    effects = await operations.effects(state.run)
+    run = await operations.rows.run(state.run)
+    history = await operations.rows.history(state.run)
+    effects = await operations.rows.effects(state.run)
     counts = record.summary(entries, state.run)
     approaches = [counts[kind] for kind in record.APPROACHES]
     invitations = {name: sum(getattr(count, name) for count in approaches) for name in ("sent", "distinct", "repeated")}
     taken = [event for event in history if event.type == EventType.TAKEN_OVER.value]
     killed = {kill.worker for kill in state.kills}
     crashed = [event for event in taken if json.loads(event.body)["data"]["from"] in killed]
-    slots = [slot for slot in await operations.slots() if slot.holder]
+    slots = [slot for slot in await operations.rows.slots() if slot.holder]
     end = json.loads(history[-1].body)["data"]
     facts = {
         "outcome": run.status.value.upper(),
@@ -145,7 +145,7 @@ def takeover_seconds(state: DemoState, history: tuple[Event, ...]) -> float | No
 
 async def _resume_seconds(operations: Operations, state: DemoState, history: tuple[Event, ...]) -> float | None:
     """Return the seconds from the decision to the first event of the next node, or None without an approval."""
-    approvals, _ = await operations.approvals()
+    approvals, _ = await operations.rows.approvals()
     mine = [a for a in approvals if a.run == state.run and a.decided_at]
     if not mine or mine[0].status is ApprovalStatus.REJECTED:
         return None

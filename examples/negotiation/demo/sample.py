@@ -70,7 +70,7 @@ class SamplePurchase:
         purchase = sample(self._sample.purchase, market=market, today=today)
         try:
             begun = await asyncio.gather(
-                *(demo.ops.start(negotiation.name, purchase) for _ in range(self._sample.times))
+                *(demo.ops.start_run(negotiation.name, purchase) for _ in range(self._sample.times))
             )
         except InvalidInput as refused:
             return self._refused(refused)

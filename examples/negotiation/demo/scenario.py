@@ -66,7 +66,7 @@ class Auction:
         """Start the market, and two workers unless the run already waits for an approval or has ended."""
         demo, processes, state = self._demo, self._demo.processes, self._demo.state
         processes.open_market()
-        run = await demo.ops.run(state.run) if state.run else None
+        run = await demo.ops.rows.run(state.run) if state.run else None
         if run is None or not (is_over(run) or await demo.pending()):
             processes.start_worker(demo.inbox_url)
             processes.start_worker(demo.inbox_url)
@@ -81,7 +81,7 @@ class Auction:
         await demo.ops.set_slots(SLOTS)
         today = datetime.fromtimestamp((await demo.ops.store.now()).business / SECOND, UTC).date()
         purchase = sample("leverage", market=market, today=today)
-        started = await demo.ops.start(negotiation.name, purchase)
+        started = await demo.ops.start_run(negotiation.name, purchase)
         state.run, state.begun_at = started.run, demo.clock.wall()
         state.save(demo.processes.folder)
 
@@ -183,7 +183,7 @@ class Bidding:
             if demo.clock.mono() > give_up:
                 raise DemoFailed(f"no worker took over run {run.run}", f"{dead} still holds it")
             await demo.pause()
-        seconds = proof.takeover_seconds(demo.state, await demo.ops.history(run.run))
+        seconds = proof.takeover_seconds(demo.state, await demo.ops.rows.history(run.run))
         name, round_now = demo.processes.name_of(run.owner), demo.round_of(demo.entries())
         demo.output.line(f"    ✓ worker {name} took over after {seconds}s, in round {round_now}")
         await self._settle()
@@ -197,14 +197,16 @@ class Bidding:
             await demo.poll()
             await demo.pause()
             left = cut & await self._open_effects()
-        settled = proof.asked(await demo.ops.effects(demo.state.run))
+        settled = proof.asked(await demo.ops.rows.effects(demo.state.run))
         again = demo.invitations().repeated
         demo.output.line(
             f"    ✓ {sent} invitations already sent, {again} sent again; {settled} settled by asking the supplier"
         )
 
     async def _open_effects(self) -> set[str]:
-        return {effect.key for effect in await self._demo.ops.effects(self._demo.state.run) if not effect.settled_at}
+        return {
+            effect.key for effect in await self._demo.ops.rows.effects(self._demo.state.run) if not effect.settled_at
+        }
 
 
 class Decision:
@@ -247,8 +249,8 @@ class Decision:
 
     async def _check_released(self) -> None:
         """Raise DemoFailed if the run has an owner, or if a worker lives."""
-        run = await self._demo.ops.run(self._demo.state.run)
-        alive = [w.id for w in await self._demo.ops.workers() if w.status is LeaseStatus.ALIVE]
+        run = await self._demo.ops.rows.run(self._demo.state.run)
+        alive = [w.id for w in await self._demo.ops.rows.workers() if w.status is LeaseStatus.ALIVE]
         dead = {kill.worker for kill in self._demo.state.kills}
         if run.owner or set(alive) - dead or self._demo.processes.workers:
             raise DemoFailed("a process still holds the run", f"owner {run.owner!r}, leases {alive}")

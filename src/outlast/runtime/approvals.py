@@ -10,8 +10,9 @@ from outlast.core.rows import APPROVAL, Approval, Run
 from outlast.flow.approval_rule import Rule
 from outlast.flow.workflow import Workflow
 from outlast.runtime.labels import effect_label, shown_status
-from outlast.runtime.operations import PAGES_PER_CALL, Operations
+from outlast.runtime.operations import Operations
 from outlast.runtime.run_facts import messages_of
+from outlast.runtime.tenant_rows import PAGES_PER_CALL
 from outlast.runtime.views import approval_view
 from outlast.store.pages import cursor_of
 
@@ -37,7 +38,9 @@ async def approvals(
     now = (await ops.store.now()).business
     found: list[Approval] = []
     for _ in range(PAGES_PER_CALL):
-        rows, further = await ops.approvals(status=status.value if status else "", run=run, cursor=cursor, limit=limit)
+        rows, further = await ops.rows.approvals(
+            status=status.value if status else "", run=run, cursor=cursor, limit=limit
+        )
         for row in rows:
             if mine and not (row.status is ApprovalStatus.PENDING and ops.may_decide(row) and not _requested(ops, row)):
                 continue
@@ -83,7 +86,7 @@ def _is_overdue(row: Approval, now: int) -> bool:
 
 async def evidence_of(ops: Operations, run: Run) -> list[dict[str, Any]]:
     """Return the effects that the run has done before it asks, latest first."""
-    done = [e for e in await ops.effects_of(run) if e.status is EffectStatus.DONE]
+    done = [e for e in await ops.rows.effects_of(run) if e.status is EffectStatus.DONE]
     return [
         {"effect": e.activity, "key": e.key, "outcome": effect_label(e, ""), "external_id": e.external_id}
         for e in reversed(done[-EVIDENCE_MAX:])

@@ -11,7 +11,7 @@ from outlast.core.route import meant
 from outlast.core.rows import Effect, Pause, Run
 from outlast.core.run_columns import Attention
 from outlast.errors import Conflict, InvalidInput
-from outlast.runtime.effect_queries import EffectEvidence
+from outlast.runtime.tenant_rows import EffectEvidence
 from outlast.runtime.views import evidence_view
 
 WHY = "--reason …"

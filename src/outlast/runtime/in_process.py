@@ -229,10 +229,10 @@ class InProcessRuntime:
         correlation_id: str,
         trace_id: str | None = None,
     ) -> WorkflowHandle:
-        started = await self.operations.start(
+        started = await self.operations.start_run(
             workflow_name,
             input,
-            idempotency_key=idempotency_key,
+            key=idempotency_key,
             correlation_id=correlation_id,
             trace_id=trace_id or "",
         )
@@ -253,7 +253,7 @@ class InProcessRuntime:
         async def ended() -> bool | None:
             if self._worker.store_replaced is not None:
                 raise self._worker.store_replaced
-            run = await self.operations.run(workflow_id)
+            run = await self.operations.rows.run(workflow_id)
             return True if is_over(run) or run.attention else None
 
         await until(self.store, ended)
@@ -262,7 +262,7 @@ class InProcessRuntime:
 
 async def state_of(operations: Operations, run_id: str) -> WorkflowState:
     """Return the state of a run from its row and its newest snapshot. Raises NotFound."""
-    run = await operations.run(run_id)
+    run = await operations.rows.run(run_id)
     (rows,) = await operations.store.run_rows([(run.tenant, run.run)])
     if rows is None:
         raise NotFound(f"no run {run_id}")
@@ -280,7 +280,7 @@ async def state_of(operations: Operations, run_id: str) -> WorkflowState:
         state=json.loads(await state_of_rows(operations.store, rows)),
         outcome=outcome,
         reason=reason,
-        results=(await operations.counts_of_results([rows.run]))[run_id],
+        results=(await operations.rows.counts_of_results([rows.run]))[run_id],
     )
 
 

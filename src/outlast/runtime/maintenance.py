@@ -189,9 +189,9 @@ async def _clock(ops: Operations) -> Diagnosis:
 
 async def _workers(ops: Operations) -> list[Diagnosis]:
     now = await ops.store.now()
-    alive = [view for row in await ops.workers() if (view := worker_view(row, now, 0))["serving"]]
-    queued, _ = await ops.runs(status=RunStatus.QUEUED, limit=1_000)
-    lanes = sorted({run.lane for run in queued} - await ops.serving())
+    alive = [view for row in await ops.rows.workers() if (view := worker_view(row, now, 0))["serving"]]
+    queued, _ = await ops.rows.runs(status=RunStatus.QUEUED, limit=1_000)
+    lanes = sorted({run.lane for run in queued} - await ops.rows.serving())
     findings = [Diagnosis("workers", str(len(alive)), "" if alive else "start one: outlast worker MODULE")]
     findings += [Diagnosis("unserved", lane, f"no worker serves {lane}: outlast worker MODULE") for lane in lanes]
     return findings
@@ -218,8 +218,8 @@ async def _purge(ops: Operations) -> list[Diagnosis]:
 
 
 async def _people(ops: Operations) -> Diagnosis:
-    flagged, _ = await ops.runs(attention=True, limit=1_000)
-    total = sum((await ops.counts())[RUN.name].values())
+    flagged, _ = await ops.rows.runs(attention=True, limit=1_000)
+    total = sum((await ops.rows.counts())[RUN.name].values())
     fix = "outlast attention ls" if flagged else ""
     return Diagnosis("runs", f"{total}, {len(flagged)} of them need a person", fix)
 

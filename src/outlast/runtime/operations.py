@@ -1,65 +1,36 @@
 """Actions and queries on runs, bound to one tenant and one actor."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import Any, Literal
 
 from outlast.core import compensation
 from outlast.core.commit import Expect
 from outlast.core.durations import RUN_CEILING, SECOND
-from outlast.core.machine import Choice, EffectStatus, Reason
-from outlast.core.rows import (
-    APPROVAL,
-    EFFECT,
-    EVENT,
-    EVIDENCE,
-    PAUSE,
-    RESULT,
-    RUN,
-    SLOT,
-    STORE,
-    USAGE,
-    WORKER,
-    Approval,
-    Effect,
-    Event,
-    Evidence,
-    Pause,
-    Result,
-    Run,
-    Slot,
-    Worker,
-    key_of,
-)
+from outlast.core.machine import Choice, Reason
+from outlast.core.rows import EFFECT, RUN, STORE, Approval, Effect, Run, key_of
 from outlast.core.run_columns import Attention
 from outlast.engine import approvals, commands, pauses
 from outlast.engine.admission import set_slots
-from outlast.engine.snapshots import joined
 from outlast.errors import Conflict, Forbidden, InvalidInput, NotFound
 from outlast.flow.approval_rule import Rule
 from outlast.flow.workflow import Workflow
-from outlast.runtime import attention, effect_queries
+from outlast.runtime import attention
 from outlast.runtime.attention_answers import choice_commands
 from outlast.runtime.clocks import new_id
 from outlast.runtime.explain import explain
-from outlast.runtime.labels import is_held, lanes_served
 from outlast.runtime.port import Actor
 from outlast.runtime.run_facts import (
     Explanation,
-    RunFacts,
-    in_order,
     may_have_pending_requests,
     messages_of,
     pending_requests_of,
 )
+from outlast.runtime.tenant_rows import TenantRows
 from outlast.runtime.webhooks import Webhooks
-from outlast.store.pages import cursor_of
 from outlast.store.port import Store
 
-EVENTS_PER_READ = 1_000
-RESULTS_PER_READ = 1_000
-PAGES_PER_CALL = 100  # bounds one call whose filter matches few rows
 EXTENSION = timedelta(milliseconds=RUN_CEILING)  # default of "extend"
 ADMIN = "admin"  # the role that may reassign any approval
 
@@ -72,24 +43,25 @@ class Operations:
         self.store = store
         self.tenant = tenant
         self.actor = actor
+        self.rows = TenantRows(store, tenant)
         self.webhooks = Webhooks(store, tenant, actor)
         self._workflows = workflows
 
     # --- start and act on runs --------------------------------------------------------------------
-    async def start(
+    async def start_run(
         self,
         workflow: str,
         given: bytes | str | dict[str, Any],
         *,
         run_id: str = "",
-        idempotency_key: str = "",
+        key: str = "",
         correlation_id: str = "",
         trace_id: str = "",
     ) -> commands.StartedRun:
         """Start a run and return once it is durable. Raises NotFound, InvalidInput (every problem), Conflict.
 
-        A second start with the same `idempotency_key` is the same run. Without a key, the one that the workflow derives
-        from the input applies (`Workflow(…, key=…)`), else the run id.
+        A second start with the same `key` is the same run. Without a key, the one that the workflow derives from the
+        input applies (`Workflow(…, key=…)`), else the run id.
         """
         found = self._workflows.get(workflow)
         if found is None:
@@ -106,7 +78,7 @@ class Operations:
             tenant=self.tenant,
             actor=self.actor.name,
             run=run_id or new_id(f"{workflow[:4]}_"),
-            key=idempotency_key,
+            key=key,
             correlation_id=correlation_id,
             trace_id=trace_id,
         )
@@ -139,7 +111,7 @@ class Operations:
         seen = self.shown(run, version)
         await commands.cancel(self.store, tenant=self.tenant, run=run, actor=self.actor.name, reason=reason, seen=seen)
 
-    async def go_on(self, run: str, *, reason: str = "", version: int = 0) -> None:
+    async def continue_run(self, run: str, *, reason: str = "", version: int = 0) -> None:
         """Answer the run's attention with "continue". Raises NotFound, Conflict."""
         seen = self.shown(run, version)
         await commands.continue_run(
@@ -176,7 +148,7 @@ class Operations:
         return await self._decide(row, "approve", choice, reason=reason, version=version)
 
     async def _changed(self, row: Approval, alternative: int, changes: Mapping[str, Any]) -> approvals.ChosenPlan:
-        run = await self.run(row.run)
+        run = await self.rows.run(row.run)
         workflow = self._workflows.get(run.workflow)
         if workflow is None or workflow.lane != run.lane:
             raise InvalidInput(
@@ -198,7 +170,7 @@ class Operations:
         Allowed for actors who may decide it and for the role `admin`.
         """
         self.actor.check_person()
-        row = await commands.find_approval(self.store, self.tenant, approval)
+        row = await self.rows.approval(approval)
         if ADMIN not in self.actor.roles:
             row = await self._may_decide(approval)
         return await approvals.reassign(
@@ -289,11 +261,11 @@ class Operations:
                 await self.answer(run, reason, choice, text=text, by=by)
 
         attention.check_for_all(reason, choice)
-        return await attention.answer_page(self.store, self.tenant, reason, workflow, cursor, one)
+        return await attention.answer_page(self.rows, reason, workflow, cursor, one)
 
     async def _may_decide(self, approval: str) -> Approval:
         self.actor.check_person()
-        row = await commands.find_approval(self.store, self.tenant, approval)
+        row = await self.rows.approval(approval)
         if not self.may_decide(row):
             raise Forbidden(
                 f"{self.actor.name} may not decide {approval}",
@@ -341,7 +313,7 @@ class Operations:
         seen = Expect(EFFECT, key_of(EFFECT, effect), version) if version else self.shown(run, run_version)
         answer = None
         if verb == "happened":
-            answer = self._response_of(effect, await self.run(run), response)
+            answer = self._response_of(effect, await self.rows.run(run), response)
         await commands.resolve_effect(
             self.store, effect, verb, actor=self.actor.name, reason=reason, response=answer, external_id=external_id,
             seen=seen,
@@ -365,70 +337,9 @@ class Operations:
         await set_slots(self.store, STORE if everywhere else self.tenant, n)
 
     # --- runs -------------------------------------------------------------------------------------
-    async def run(self, run: str) -> Run:
-        """Return the run's row. Raises NotFound."""
-        return await commands.find_run(self.store, self.tenant, run)
-
-    async def runs(
-        self,
-        *,
-        status: str = "",
-        workflow: str = "",
-        attention: bool = False,
-        waiting_for: str = "",
-        q: str = "",
-        since: timedelta | None = None,
-        cursor: str = "",
-        limit: int = 50,
-    ) -> tuple[tuple[Run, ...], str]:
-        """Return runs, newest first, and the cursor of the next page ('' at the end).
-
-        `attention`: only runs that need a person; `waiting_for`: only runs with a wait of this kind; `q`: only runs
-        whose id or correlation id contains this text; `since`: only runs started within this time. These filters are
-        applied page by page, so a page may hold fewer than `limit` runs and still have a cursor.
-        """
-        earliest = (await self.store.now()).business - int(since.total_seconds() * SECOND) if since else 0
-        where = {k: v for k, v in (("status", status), ("workflow", workflow)) if v}
-        found: list[Run] = []
-        for _ in range(PAGES_PER_CALL):
-            page = await self.store.page(RUN, self.tenant, dict(where), cursor=cursor, limit=limit)
-            for row in page.rows:
-                if row.created_at < earliest:
-                    return tuple(found), ""  # pages are newest first
-                if (attention and not row.attention) or (
-                    waiting_for and all(w.kind != waiting_for for w in row.waiting_for)
-                ):
-                    continue
-                if q and q not in row.run and q not in row.correlation_id:
-                    continue
-                found.append(row)
-                if len(found) == limit:
-                    at_the_end = row is page.rows[-1] and not page.cursor
-                    return tuple(found), "" if at_the_end else cursor_of(RUN, row)
-            cursor = page.cursor
-            if not cursor:
-                break
-        return tuple(found), cursor
-
-    async def input(self, run: str) -> Any:
-        """Return the run's input as its workflow validated it. Raises NotFound."""
-        await self.run(run)
-        first = await self.store.load(EVENT, (self.tenant, run, 1))
-        if first is None or first.snapshot is None:
-            raise NotFound(f"the input of run {run} has been deleted")
-        return json.loads((await joined(self.store, (self.tenant, run), first.snapshot)).state)
-
-    async def counts(self) -> dict[str, dict[str, int]]:
-        """Count the tenant's runs and approvals by status."""
-        return {kind.name: await self.store.tally(kind, self.tenant, "status") for kind in (RUN, APPROVAL)}
-
     async def explain(self, run: str) -> Explanation:
         """Explain in one sentence, with facts, why a run is where it is. Raises NotFound."""
-        return explain(await self.run_facts(run))
-
-    async def run_facts(self, run: str) -> RunFacts:
-        """Read the rows that an explanation of a run uses. Raises NotFound."""
-        return await attention.read_run_facts(self.store, self.tenant, run)
+        return explain(await self.rows.run_facts(run))
 
     async def pending_requests(self, runs: Iterable[Run]) -> dict[str, list[dict[str, Any]]]:
         """Return, by run, requests that a worker may not have read yet."""
@@ -436,163 +347,15 @@ class Operations:
         unread = [row for row in runs if may_have_pending_requests(row, now)]
         return {row.run: pending_requests_of(row, await messages_of(self.store, row)) for row in unread}
 
-    # --- history and results of a run --------------------------------------------------------------
-    async def history(self, run: str, *, after: int = 0, limit: int = EVENTS_PER_READ) -> tuple[Event, ...]:
-        """Return events of a run after a sequence number. Raises NotFound."""
-        await self.run(run)
-        return await self.store.rows(EVENT, (self.tenant, run), after=(self.tenant, run, after), limit=limit)
-
-    async def full_history(self, run: str) -> tuple[Event, ...]:
-        """Return every event of a run. Raises NotFound."""
-        found = list(await self.history(run))
-        while len(found) % EVENTS_PER_READ == 0 and (page := await self.history(run, after=len(found))):
-            found += page
-        return tuple(found)
-
-    async def results(self, run: str, *, after: int = 0, limit: int = RESULTS_PER_READ) -> tuple[Result, ...]:
-        """Return up to 1,000 results of a run in order of first emission, after an ordinal. Raises NotFound."""
-        await self.run(run)
-        at_most = max(0, min(limit, RESULTS_PER_READ))
-        return await self.store.in_order(RESULT, (self.tenant, run), after=after, limit=at_most)
-
-    async def count_results(self, run: str) -> int:
-        """Count the result rows of a run. Raises NotFound."""
-        row = await self.run(run)
-        return (await self.counts_of_results([row]))[run]
-
-    async def counts_of_results(self, runs: Sequence[Run]) -> dict[str, int]:
-        """Count the results of each run in one query."""
-        claimed = [row.run for row in runs if row.version > 1]  # an unclaimed run has no results
-        counted = await self.store.count(RESULT, [(self.tenant, run) for run in claimed]) if claimed else ()
-        return dict.fromkeys((row.run for row in runs), 0) | dict(zip(claimed, counted, strict=True))
-
     async def not_undone(self, run: str) -> list[str]:
         """Name the effects of a run that no undo can revert, with reasons, latest first. Raises NotFound."""
-        row, effects = await self.run(run), await self.effects(run)
+        row, effects = await self.rows.run(run), await self.rows.effects(run)
         return compensation.names([e for e in compensation.not_undone(row, effects) if not compensation.can_undo(e)])
 
     async def to_undo(self, run: str) -> list[str]:
         """Name the effects that ending the run now would undo, in undo order. Raises NotFound."""
-        return compensation.names(compensation.owed(await self.run(run), await self.effects(run)))
-
-    async def evidence(self, run: str) -> tuple[Evidence, ...]:
-        """Return late answers that replaced holders received. Raises NotFound."""
-        await self.run(run)
-        return await self.store.rows(EVIDENCE, (self.tenant, run))
-
-    # --- effects ----------------------------------------------------------------------------------
-    async def effects(self, run: str) -> tuple[Effect, ...]:
-        """Return the effects of a run in the order of their intents. Raises NotFound.
-
-        Shared effects of other runs that this run uses or waits for come last, with their owner in `by_run`.
-        """
-        return await self.effects_of(await self.run(run))
-
-    async def effects_of(self, run: Run) -> tuple[Effect, ...]:
-        """Return the effects of a run whose row is loaded, ordered as `effects` orders them."""
-        own = list(await self.store.rows(EFFECT, (self.tenant, run.run)))
-        for used in await self.store.rows(USAGE, (self.tenant, run.run)):
-            row = await self.store.load(EFFECT, (self.tenant, "", 0, str(used[2])))
-            own += [row] if row is not None else []
-        return in_order(run.run, own)
-
-    async def ledger(
-        self,
-        *,
-        status: EffectStatus | None = None,
-        activity: str = "",
-        run: str = "",
-        since: timedelta | None = None,
-        cursor: str = "",
-        limit: int = 50,
-    ) -> tuple[tuple[Effect, ...], str]:
-        """Return effects of all runs, newest first, and the next cursor; `since` limits their age."""
-        since_real = (await self.store.now()).real - int(since.total_seconds() * SECOND) if since else 0
-        return await effect_queries.page(
-            self.store,
-            self.tenant,
-            status=status,
-            activity=activity,
-            run=run,
-            since_real=since_real,
-            cursor=cursor,
-            limit=limit,
-        )
-
-    async def held_runs(self, effects: Iterable[Effect]) -> frozenset[str]:
-        """Return the runs of these effects that are open and held by a worker now."""
-        runs = {e.by_run or e.run for e in effects if e.status is EffectStatus.INTENDED}
-        rows = await self.store.load_many(RUN, [(self.tenant, run) for run in runs]) if runs else ()
-        return frozenset(row.run for row in rows if row is not None and is_held(row))
-
-    async def effect(self, run: str, key: str, *, visit: int | None = None) -> effect_queries.EffectEvidence:
-        """Return one effect and its evidence: of a visit, else the uncertain one, else the latest."""
-        effect = await commands.find_effect(self.store, self.tenant, run, key, visit=visit)
-        return effect_queries.EffectEvidence(effect, await effect_queries.evidence_of(self.store, effect))
-
-    async def uncertain_evidence(
-        self, runs: Iterable[Run]
-    ) -> dict[effect_queries.EffectName, effect_queries.EffectEvidence]:
-        """Return the uncertain effects for which these runs need a person, with evidence."""
-        return await effect_queries.uncertain_evidence(self.store, runs)
-
-    # --- approvals and attention -------------------------------------------------------------------
-    async def approval(self, approval: str) -> Approval:
-        """Return one approval. Raises NotFound."""
-        return await commands.find_approval(self.store, self.tenant, approval)
-
-    async def approvals(
-        self, *, status: str = "", run: str = "", cursor: str = "", limit: int = 50
-    ) -> tuple[tuple[Approval, ...], str]:
-        """Return approvals, newest first, and the cursor of the next page."""
-        where: dict[str, str | int] = {k: v for k, v in (("status", status), ("run", run)) if v}
-        page = await self.store.page(APPROVAL, self.tenant, where, cursor=cursor, limit=limit)
-        return page.rows, page.cursor
-
-    async def approvals_of(self, run: str) -> tuple[Approval, ...]:
-        """Return every approval of one run."""
-        return await commands.approvals_of(self.store, self.tenant, run)
+        return compensation.names(compensation.owed(await self.rows.run(run), await self.rows.effects(run)))
 
     def may_decide(self, approval: Approval) -> bool:
         """Return True if this actor holds the roles that the approval's rule requires."""
         return Rule.parse(approval.who).allows(self.actor.roles)
-
-    async def flagged(
-        self, *, reason: Reason | None = None, workflow: str = "", cursor: str = "", limit: int = attention.PAGE
-    ) -> tuple[tuple[Run, ...], str]:
-        """Return runs of one page that need a person, for one reason or any, and the next cursor."""
-        return await attention.flagged(self.store, self.tenant, reason, workflow, cursor, limit)
-
-    # --- pauses and slots --------------------------------------------------------------------------
-    async def pauses(self) -> tuple[Pause, ...]:
-        """Return pauses and open circuit breakers."""
-        rows = await self.store.rows(PAUSE, (self.tenant,))
-        return tuple(r for r in rows if r.up)
-
-    async def held_up(self) -> dict[str, int]:
-        """Count waiting runs by the key of the pause they wait for."""
-        return await attention.held_up(self.store, self.tenant)
-
-    async def breakers(self) -> tuple[tuple[Pause, int], ...]:
-        """Return the open circuit breakers, each with its number of waiting runs."""
-        up = [pause for pause in await self.pauses() if pause.kind == pauses.BREAKER]
-        waiting = await self.held_up() if up else {}
-        return tuple((pause, waiting.get(pause.key, 0)) for pause in up)
-
-    async def slots(self) -> tuple[Slot, ...]:
-        """Return the slot rows of this tenant and the global ones."""
-        return (*await self.store.rows(SLOT, (STORE,)), *await self.store.rows(SLOT, (self.tenant,)))
-
-    # --- workers ----------------------------------------------------------------------------------
-    async def workers(self) -> tuple[Worker, ...]:
-        """Return the workers of this store, closed ones included."""
-        return await self.store.rows(WORKER, (STORE,))
-
-    async def held(self, worker: str) -> int:
-        """Count the runs that a worker holds, of all tenants."""
-        return len(await self.store.owned(worker))
-
-    async def serving(self) -> frozenset[str]:
-        """Return the lanes served by at least one worker with a valid lease."""
-        now = await self.store.now()
-        return lanes_served(await self.workers(), now)

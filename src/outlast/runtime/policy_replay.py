@@ -54,8 +54,8 @@ async def replay(ops: Operations, policy: Policy, *, since_ms: int, workflow: st
     effects = denials = 0
     found: list[ChangedVerdict] = []
     async for run in _runs(ops, workflow, mapping.business(earliest)):
-        approvals = {a.id: a for a in await ops.approvals_of(run.run)}
-        for effect in await ops.effects(run.run):
+        approvals = {a.id: a for a in await ops.rows.approvals_of(run.run)}
+        for effect in await ops.rows.effects(run.run):
             if effect.first_at >= earliest and not effect.undoes:
                 effects += 1
                 at = mapping.business(effect.first_at)
@@ -70,7 +70,7 @@ async def replay(ops: Operations, policy: Policy, *, since_ms: int, workflow: st
 async def _runs(ops: Operations, workflow: str, since: int) -> AsyncIterator[Run]:
     cursor = ""
     while True:
-        page, cursor = await ops.runs(workflow=workflow, cursor=cursor, limit=RUNS_PER_PAGE)
+        page, cursor = await ops.rows.runs(workflow=workflow, cursor=cursor, limit=RUNS_PER_PAGE)
         for run in page:
             if not run.ended_at or run.ended_at >= since:
                 yield run

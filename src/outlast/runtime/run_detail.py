@@ -7,8 +7,9 @@ from outlast.core.events import EventType, iso
 from outlast.core.machine import EffectStatus
 from outlast.core.rows import Effect, Event, Run, is_over
 from outlast.runtime.labels import lanes_served
-from outlast.runtime.operations import RESULTS_PER_READ, Operations
+from outlast.runtime.operations import Operations
 from outlast.runtime.run_facts import RunFacts, in_order, pending_requests_of
+from outlast.runtime.tenant_rows import RESULTS_PER_READ
 from outlast.runtime.views import effect_counts, ending_of, result_view, run_view, takeovers_of, visits_of
 
 
@@ -37,14 +38,14 @@ def _done(effects: Sequence[Effect]) -> int:
 
 async def run_detail_view(ops: Operations, run: str) -> tuple[dict[str, Any], RunFacts]:
     """Return the run as JSON data, and the rows it was made from. Raises NotFound."""
-    facts = await ops.run_facts(run)
+    facts = await ops.rows.run_facts(run)
     row = facts.run
     events = facts.events
     if len(events) < row.seq:
-        events = [event for event in await ops.full_history(run) if event.seq <= row.seq]
+        events = [event for event in await ops.rows.full_history(run) if event.seq <= row.seq]
     effects = in_order(run, (*facts.effects, *facts.used))
     view = {
-        **run_view(row, lanes_served(facts.workers, facts.now), (await ops.counts_of_results([row]))[run]),
+        **run_view(row, lanes_served(facts.workers, facts.now), (await ops.rows.counts_of_results([row]))[run]),
         "asked": [] if is_over(row) or not row.inbox_seq else pending_requests_of(row, facts.messages),
         "visits": visits_of(row, events),
         "effects": effect_counts(effects),
@@ -57,7 +58,7 @@ async def run_detail_view(ops: Operations, run: str) -> tuple[dict[str, Any], Ru
 
 async def run_views(ops: Operations, rows: Sequence[Run], serving: Collection[str]) -> list[dict[str, Any]]:
     """Return runs as lists show them; their results are counted in one query."""
-    counts = await ops.counts_of_results(rows)
+    counts = await ops.rows.counts_of_results(rows)
     return [run_view(row, serving, counts[row.run]) for row in rows]
 
 
@@ -74,7 +75,7 @@ async def page_of_results(
 
     Rows are counted after they are read, so a reader of all pages gets as many as the last count says. Raises NotFound.
     """
-    rows = await ops.results(run, after=after, limit=limit)
-    count = await ops.count_results(run)
+    rows = await ops.rows.results(run, after=after, limit=limit)
+    count = await ops.rows.count_results(run)
     last = rows[-1].ordinal if rows else after
     return [result_view(row) for row in rows], count, last if last < count else 0

@@ -42,7 +42,7 @@ async def versions(ops: Operations) -> tuple[WorkflowVersion, ...]:
         runs[run.lane] += 1
         flagged[run.lane] += any(a.reason in ANSWERED_BY_MOVE for a in run.attention)
     now = await ops.store.now()
-    alive = [worker for worker in await ops.workers() if is_alive(worker, now)]
+    alive = [worker for worker in await ops.rows.workers() if is_alive(worker, now)]
     rows = {r.lane: r for r in await ops.store.rows(TOPOLOGY, (STORE,))}
     lanes = {*rows, *runs, *(lane for worker in alive for lane in worker.lanes.split())}
     found = []
@@ -97,7 +97,7 @@ async def move_runs(
     Each run is requested separately; failures are listed. Raises NotFound if no live worker serves that version.
     """
     check_reason(reason)
-    check_served(lane_of(workflow, version), await ops.serving())
+    check_served(lane_of(workflow, version), await ops.rows.serving())
     done: list[str] = []
     failed: list[tuple[str, str]] = []
     for run in dict.fromkeys(runs):
@@ -136,7 +136,7 @@ async def request_version(
     check_reason(reason)
     shown = ops.shown(run, seen)
     await check_seen(ops.store, shown)
-    serving = await ops.serving()
+    serving = await ops.rows.serving()
     check_served(lane_of(workflow, version), serving)
     for _ in range(RACES_MAX):
         await check_seen(ops.store, shown)

@@ -84,7 +84,7 @@ class RunAction:
         """
         async with self.unchanged() as seen:
             await act(seen)
-        row = await self.ops.run(self.run)
+        row = await self.ops.rows.run(self.run)
         self._response.headers["ETag"] = etag(row.version)
         return {"run": await self._shown(row)}
 
@@ -100,14 +100,14 @@ class RunAction:
         except Conflict as error:
             if error.refusal != "moved":
                 raise
-            row = await self.ops.run(self.run)
+            row = await self.ops.rows.run(self.run)
             now = {"current": await self._shown(row)}
             raise ProblemError(
                 stale_version(what, row.version), more=now, headers={"ETag": etag(row.version)}
             ) from None
 
     async def _shown(self, row: Run) -> dict[str, Any]:
-        return (await run_views(self.ops, [row], await self.ops.serving()))[0]
+        return (await run_views(self.ops, [row], await self.ops.rows.serving()))[0]
 
 
 async def _run_action(

@@ -144,7 +144,7 @@ class ServiceState:
         """Return the lanes that a live worker serves, at most SERVING_S old. Tenants share the cached value."""
         now = asyncio.get_running_loop().time()
         if now >= self._serving_until:
-            self._serving, self._serving_until = await ops.serving(), now + SERVING_S
+            self._serving, self._serving_until = await ops.rows.serving(), now + SERVING_S
         return self._serving
 
     def operations(self, principal: Principal) -> Operations:

@@ -180,7 +180,7 @@ class AppRun:
         self._act(operations.resolve_effect(self.id, key, verb, reason="looked", response=response))
 
     def _pending(self) -> str:
-        rows, _ = self._app.do(self._app.runtime.operations.approvals(status=ApprovalStatus.PENDING))
+        rows, _ = self._app.do(self._app.runtime.operations.rows.approvals(status=ApprovalStatus.PENDING))
         mine = [row.id for row in rows if row.run == self.id]
         if not mine:
             raise NotFound(f"no approval of {self.id} waits", f"it waits for {self.waiting_for or 'nothing'}")
@@ -245,7 +245,7 @@ class App:
             await asyncio.sleep(0.001)
 
     async def _unfinished(self) -> list[Run]:
-        rows, _ = await self.runtime.operations.runs(limit=500)
+        rows, _ = await self.runtime.operations.rows.runs(limit=500)
         return [run for run in rows if not is_over(run)]
 
     async def _restless(self, run: Run) -> bool:

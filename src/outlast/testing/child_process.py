@@ -159,7 +159,7 @@ async def _speak(operations: Operations, verb: str, given: dict[str, Any]) -> No
         case "slots":
             await operations.set_slots(given["n"])
         case "start":
-            await operations.start(given["workflow"], given["input"], run_id=RUN_ID, idempotency_key="once")
+            await operations.start_run(given["workflow"], given["input"], run_id=RUN_ID, key="once")
         case "post":
             for name, payload, signal_id in given["signals"]:
                 await operations.signal(RUN_ID, name, payload, signal_id=signal_id)

@@ -147,7 +147,7 @@ class LocalClient(OutlastClient):
         cursor: str,
         limit: int,
     ) -> RunPage:
-        rows, further = await self.ops.runs(
+        rows, further = await self.ops.rows.runs(
             status=status,
             workflow=workflow,
             attention=attention,
@@ -156,9 +156,9 @@ class LocalClient(OutlastClient):
             cursor=cursor,
             limit=limit,
         )
-        counts, now = await self.ops.counts(), await self.now_real()
+        counts, now = await self.ops.rows.counts(), await self.now_real()
         return RunPage(
-            await listed_runs(self.ops, rows, await self.ops.serving()),
+            await listed_runs(self.ops, rows, await self.ops.rows.serving()),
             further,
             frozenset(row.run for row in rows if not row.owner and is_due(row, now)),
             sum(counts[RUN.name].values()),
@@ -171,11 +171,11 @@ class LocalClient(OutlastClient):
 
     @override
     async def run_summary(self, run: str) -> View:
-        return (await run_views(self.ops, [await self.ops.run(run)], await self.ops.serving()))[0]
+        return (await run_views(self.ops, [await self.ops.rows.run(run)], await self.ops.rows.serving()))[0]
 
     @override
     async def input(self, run: str) -> Any:
-        return await self.ops.input(run)
+        return await self.ops.rows.input(run)
 
     @override
     async def results(self, run: str, *, after: int, limit: int) -> ResultPage:
@@ -183,12 +183,16 @@ class LocalClient(OutlastClient):
 
     @override
     async def last_event(self, run: str) -> int:
-        return (await self.ops.run(run)).seq
+        return (await self.ops.rows.run(run)).seq
 
     @override
     async def effects(self, run: str) -> list[View]:
-        now, rows, known = await self.ops.store.now(), await self.ops.effects(run), await self.ops.evidence(run)
-        held = await self.ops.held_runs(rows)
+        now, rows, known = (
+            await self.ops.store.now(),
+            await self.ops.rows.effects(run),
+            await self.ops.rows.evidence(run),
+        )
+        held = await self.ops.rows.held_runs(rows)
         return [
             effect_view(e, now, [k for k in known if (k.visit, k.key) == (e.visit, e.key)], held=held) for e in rows
         ]
@@ -197,23 +201,23 @@ class LocalClient(OutlastClient):
     async def ledger(
         self, *, status: EffectStatus | None, activity: str, run: str, since: timedelta | None, cursor: str, limit: int
     ) -> tuple[list[View], str]:
-        rows, further = await self.ops.ledger(
+        rows, further = await self.ops.rows.ledger(
             status=status, activity=activity, run=run, since=since, cursor=cursor, limit=limit
         )
         now = await self.ops.store.now()
-        held = await self.ops.held_runs(rows)
+        held = await self.ops.rows.held_runs(rows)
         return [effect_view(row, now, held=held) for row in rows], further
 
     @override
     async def effect(self, run: str, key: str, *, visit: int | None) -> View:
-        found = await self.ops.effect(run, key, visit=visit)
-        held = await self.ops.held_runs([found.effect])
+        found = await self.ops.rows.effect(run, key, visit=visit)
+        held = await self.ops.rows.held_runs([found.effect])
         return effect_view(found.effect, await self.ops.store.now(), found.evidence, held=held)
 
     @override
     async def events(self, run: str, *, after: int = 0) -> list[View]:
         found: list[View] = []
-        while page := await self.ops.history(run, after=after):
+        while page := await self.ops.rows.history(run, after=after):
             found += [event_view(event) for event in page]
             after = page[-1].seq
         return found
@@ -222,8 +226,8 @@ class LocalClient(OutlastClient):
     async def follow(self, run: str, *, after: int = 0) -> AsyncIterator[str]:
 
         async def look() -> tuple[Sequence[Event], Run] | None:
-            row = await self.ops.run(run)  # read before the events, which then include the end
-            events = await self.ops.history(run, after=after, limit=PAGE)
+            row = await self.ops.rows.run(run)  # read before the events, which then include the end
+            events = await self.ops.rows.history(run, after=after, limit=PAGE)
             return (events, row) if events or is_over(row) else None
 
         while True:
@@ -252,7 +256,7 @@ class LocalClient(OutlastClient):
 
     @override
     async def start(self, workflow: str, given: bytes, *, run: str, key: str) -> tuple[View, bool]:
-        started = await self.ops.start(workflow, given, run_id=run, idempotency_key=key)
+        started = await self.ops.start_run(workflow, given, run_id=run, key=key)
         return await self.run_summary(started.run), started.created
 
     @override
@@ -273,7 +277,7 @@ class LocalClient(OutlastClient):
 
     @override
     async def go_on(self, run: str, *, reason: str) -> None:
-        await self.ops.go_on(run, reason=reason)
+        await self.ops.continue_run(run, reason=reason)
 
     @override
     async def extend(self, run: str, *, by: timedelta, reason: str) -> None:
@@ -292,11 +296,11 @@ class LocalClient(OutlastClient):
 
     @override
     async def approvals_of(self, run: str) -> list[View]:
-        return [listed_approval(self.ops, row) for row in await self.ops.approvals_of(run)]
+        return [listed_approval(self.ops, row) for row in await self.ops.rows.approvals_of(run)]
 
     @override
     async def approval(self, approval: str) -> View:
-        return await self._whole(await self.ops.approval(approval))
+        return await self._whole(await self.ops.rows.approval(approval))
 
     @override
     async def approve(self, approval: str, *, reason: str, alternative: int, changes: Mapping[str, Any] | None) -> View:
@@ -317,26 +321,26 @@ class LocalClient(OutlastClient):
         return await self._whole(await self.ops.reassign(approval, Rule.parse(who), reason=reason))
 
     async def _whole(self, row: Approval) -> View:
-        return await approval_detail_view(self.ops, row, await self.ops.run(row.run))
+        return await approval_detail_view(self.ops, row, await self.ops.rows.run(row.run))
 
     # --- attention, effects --------------------------------------------------------------------
     @override
     async def attention(
         self, *, reason: Reason | None, workflow: str, cursor: str, first: bool
     ) -> tuple[list[View], str]:
-        rows, further = await self.ops.flagged(reason=reason, workflow=workflow, cursor=cursor)
+        rows, further = await self.ops.rows.flagged(reason=reason, workflow=workflow, cursor=cursor)
         views = [v for v in await self._items(rows) if reason in (None, v["reason"])]
-        away = [breaker_item(hold, n) for hold, n in await self.ops.breakers()] if first and reason is None else []
+        away = [breaker_item(hold, n) for hold, n in await self.ops.rows.breakers()] if first and reason is None else []
         if first and reason in (None, Reason.WEBHOOK_DEAD):
             away += await self.ops.webhooks.attention()
         return [*away, *views], further
 
     @override
     async def attention_of(self, run: str) -> list[View]:
-        return await self._items([await self.ops.run(run)])
+        return await self._items([await self.ops.rows.run(run)])
 
     async def _items(self, rows: Sequence[Run]) -> list[View]:
-        uncertain_evidence = await self.ops.uncertain_evidence(rows)
+        uncertain_evidence = await self.ops.rows.uncertain_evidence(rows)
         now = await self.ops.store.now()
         return [
             entry_view(row, entry, uncertain_evidence.get((row.run, entry.visit, entry.key)), now)
@@ -346,13 +350,13 @@ class LocalClient(OutlastClient):
 
     @override
     async def reason_of(self, run: str, choice: Choice, reason: Reason | None, key: str) -> Reason:
-        return entry_of(await self.ops.run(run), choice, reason, key).reason
+        return entry_of(await self.ops.rows.run(run), choice, reason, key).reason
 
     @override
     async def answer(
         self, run: str, choice: Choice, *, reason: Reason | None, key: str, text: str, by: timedelta | None
     ) -> None:
-        row = await self.ops.run(run)
+        row = await self.ops.rows.run(run)
         await self.ops.answer_entry(row, entry_of(row, choice, reason, key), choice, text=text, by=by)
 
     @override
@@ -381,7 +385,7 @@ class LocalClient(OutlastClient):
     @override
     async def workers(self) -> list[View]:
         now = await self.ops.store.now()
-        return [worker_view(row, now, await self.ops.held(row.id)) for row in await self.ops.workers()]
+        return [worker_view(row, now, await self.ops.rows.held(row.id)) for row in await self.ops.rows.workers()]
 
     @override
     async def versions(self) -> list[View]:
@@ -407,8 +411,8 @@ class LocalClient(OutlastClient):
 
     @override
     async def pauses(self) -> list[View]:
-        waiting, business = await self.ops.held_up(), self.ops.store.mapping().business
-        return [pause_view(each, waiting.get(each.key, 0), business) for each in await self.ops.pauses()]
+        waiting, business = await self.ops.rows.held_up(), self.ops.store.mapping().business
+        return [pause_view(each, waiting.get(each.key, 0), business) for each in await self.ops.rows.pauses()]
 
     @override
     async def pause(self, what: What, name: str, *, reason: str) -> View:

@@ -57,7 +57,7 @@ async def list_approvals(
 )
 async def get_approval(state: State, ops: Ops, approval: ApprovalId, response: Response) -> dict[str, Any]:
     """Return the exact calls, the approvers, the changes since the request, and the schema of the decision."""
-    row = await ops.approval(approval)
+    row = await ops.rows.approval(approval)
     response.headers["ETag"] = etag(row.version)
     return await approval_detail(state, ops, row)
 
@@ -137,7 +137,7 @@ async def approval_detail(
     state: ServiceState, ops: Operations, row: Approval, run: Run | None = None
 ) -> dict[str, Any]:
     """Return the approval with the information for a decision and the schema of the decision."""
-    run = run or await ops.run(row.run)
+    run = run or await ops.rows.run(row.run)
     return {
         **await approvals.approval_detail_view(ops, row, run),
         "schema": approvals.decision_schema(state.code_of(run), row, DECISION),
@@ -146,7 +146,7 @@ async def approval_detail(
 
 async def _decided(state: ServiceState, ops: Operations, row: Approval, response: Response) -> dict[str, Any]:
     response.headers["ETag"] = etag(row.version)
-    run, serving = await ops.run(row.run), await state.serving(ops)
+    run, serving = await ops.rows.run(row.run), await state.serving(ops)
     (view,) = await run_views(ops, [run], serving)
     return {"approval": await approval_detail(state, ops, row, run), "run": view, "served": run.lane in serving}
 
@@ -157,11 +157,11 @@ async def _with_current(state: ServiceState, ops: Operations, approval: str, act
         row: Approval = await act()
         return row
     except Conflict as error:
-        now = await ops.approval(approval)
+        now = await ops.rows.approval(approval)
         refused: OutlastError = error
         if error.refusal == "moved":
             refused = stale_version(f"approval {approval}", now.version)
-        elif error.refusal == ApprovalStatus.WITHDRAWN and is_over(await ops.run(now.run)):
+        elif error.refusal == ApprovalStatus.WITHDRAWN and is_over(await ops.rows.run(now.run)):
             refused = Conflict(error.what, f"its run {now.run} has ended", error.fix, refusal="ended")
         raise await _problem_with(state, ops, now, refused) from None
 

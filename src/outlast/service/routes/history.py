@@ -84,10 +84,10 @@ async def list_events(
     In the stream, `id` is the number of the event, and `Last-Event-ID` continues after it. A heartbeat is sent every
     15 s. When the credential expires, the stream ends with an event `credential`.
     """
-    row = await ops.run(run)
+    row = await ops.rows.run(run)
     if wants_stream(accept):
         return await _stream(state, ops, request, row, _number(last, after))
-    events = await ops.history(run, after=after, limit=limit)
+    events = await ops.rows.history(run, after=after, limit=limit)
     end = events[-1].seq if events else after
     return {
         "events": [event_view(event) for event in events],
@@ -120,10 +120,10 @@ async def _stream(state: ServiceState, ops: Operations, request: Request, row: R
 
 async def _of_run(ops: Operations, run: str, sent: int, listener: EventListener) -> AsyncIterator[bytes]:
     """Yield the existing events, then new ones, each once and in order."""
-    while page := await ops.history(run, after=sent, limit=PAGE):
+    while page := await ops.rows.history(run, after=sent, limit=PAGE):
         sent = page[-1].seq
         yield b"".join(frame(event, str(event.seq)) for event in page)
-    row = await ops.run(run)
+    row = await ops.rows.run(run)
     if is_over(row) and sent >= row.seq:
         return
     while items := await listener.received():
@@ -187,7 +187,7 @@ def _caller(request: Request) -> tuple[str, str]:
 async def list_checkpoints(ops: Ops, run: RunId) -> dict[str, Any]:
     """List completed nodes, oldest first. After a crash, the run continues after the last one."""
     found = []
-    for event in await ops.full_history(run):
+    for event in await ops.rows.full_history(run):
         if event.type == EventType.CHECKPOINT:
             data = json.loads(event.body)["data"]
             found.append(
@@ -210,11 +210,11 @@ async def list_checkpoints(ops: Ops, run: RunId) -> dict[str, Any]:
 )
 async def get_timeline(ops: Ops, run: RunId) -> dict[str, Any]:
     """Return each visit with its times, and each takeover by another worker."""
-    row, events = await ops.run(run), await ops.full_history(run)
+    row, events = await ops.rows.run(run), await ops.rows.full_history(run)
     return {
         "run": run,
         "visits": visits_of(row, events),
-        "takeovers": takeovers_of(events, await ops.workers(), ops.store.mapping().real),
+        "takeovers": takeovers_of(events, await ops.rows.workers(), ops.store.mapping().real),
     }
 
 
@@ -230,8 +230,8 @@ async def list_results(
 @router.get("/runs/{run}/effects", operation_id="list_effects", response_model=EffectList, summary="Effects of a run")
 async def list_effects(ops: Ops, run: RunId) -> dict[str, Any]:
     """List the effects of the run in the order of their intents, with late answers of replaced workers."""
-    effects, evidence = await ops.effects(run), await ops.evidence(run)
-    now, held = await ops.store.now(), await ops.held_runs(effects)
+    effects, evidence = await ops.rows.effects(run), await ops.rows.evidence(run)
+    now, held = await ops.store.now(), await ops.rows.held_runs(effects)
     views = []
     for effect in effects:
         known = [each for each in evidence if (each.visit, each.key) == (effect.visit, effect.key)]

@@ -14,9 +14,9 @@ from outlast.models.attention import AttentionList
 from outlast.models.effects import EffectList, EffectRecord
 from outlast.models.runs import RequestRecorded
 from outlast.models.service import PauseCreated, PauseEnded, PauseList, VersionList, WorkerList
-from outlast.runtime.attention import PAGE
 from outlast.runtime.attention_answers import breaker_item, entry_of, entry_view
 from outlast.runtime.operations import Operations
+from outlast.runtime.tenant_rows import RUNS_PER_READ
 from outlast.runtime.versions import versions
 from outlast.runtime.views import effect_view, instant, pause_view, worker_view
 from outlast.service.conditional import IfMatch, OnRun, etag, expected_version, stale_version
@@ -48,19 +48,19 @@ async def list_attention(
     reason: Annotated[Reason | None, Query(description="Only this reason.")] = None,
     workflow: Annotated[str, Query(max_length=100, description="Only runs of this workflow.")] = "",
     cursor: Cursor = "",
-    limit: Annotated[int, Query(ge=1, le=1_000, description="Maximum number of runs on a page.")] = PAGE,
+    limit: Annotated[int, Query(ge=1, le=1_000, description="Maximum number of runs on a page.")] = RUNS_PER_READ,
 ) -> dict[str, Any]:
     """List the reasons why runs require attention, with the choices and the consequence of ignoring them."""
     place = await state.cursors.open(request, ops.tenant, cursor)
-    rows, further = await ops.flagged(reason=reason, workflow=workflow, cursor=place, limit=limit)
-    uncertain_evidence, now = await ops.uncertain_evidence(rows), await ops.store.now()
+    rows, further = await ops.rows.flagged(reason=reason, workflow=workflow, cursor=place, limit=limit)
+    uncertain_evidence, now = await ops.rows.uncertain_evidence(rows), await ops.store.now()
     items = [
         entry_view(row, entry, uncertain_evidence.get((row.run, entry.visit, entry.key)), now)
         for row in rows
         for entry in row.attention
         if reason in (None, entry.reason)
     ]
-    away = [breaker_item(hold, n) for hold, n in await ops.breakers()] if reason is None and not cursor else []
+    away = [breaker_item(hold, n) for hold, n in await ops.rows.breakers()] if reason is None and not cursor else []
     if reason in (None, Reason.WEBHOOK_DEAD) and not cursor:
         away += await ops.webhooks.attention()
     return {
@@ -82,7 +82,7 @@ async def resolve_attention(on: OnRun, ask: ResolveAttention) -> dict[str, Any]:
 
     async def answer(seen: int) -> None:
         await check_seen(on.ops.store, on.ops.shown(on.run, seen))
-        row = await on.ops.run(on.run)
+        row = await on.ops.rows.run(on.run)
         entry = entry_of(row, ask.choice, ask.attention, ask.key)
         await on.ops.answer_entry(row, entry, ask.choice, text=ask.reason, by=ask.by, version=seen)
 
@@ -101,10 +101,10 @@ async def list_ledger(
     since: Since = None,
 ) -> dict[str, Any]:
     """List the effects of all runs, newest first, with the outcome of each call."""
-    rows, further = await ops.ledger(
+    rows, further = await ops.rows.ledger(
         status=status, activity=activity, run=run, since=since, cursor=pages.after, limit=pages.limit
     )
-    now, held = await ops.store.now(), await ops.held_runs(rows)
+    now, held = await ops.store.now(), await ops.rows.held_runs(rows)
     return await pages.page("effects", [with_id(effect_view(row, now, held=held)) for row in rows], further)
 
 
@@ -128,7 +128,7 @@ async def resolve_effect(
     version = expected_version(if_match, what=f"effect {name}")
     if version not in (0, before.version):
         raise await _stale(ops, before)
-    latest = (await ops.effect(run, name)).effect
+    latest = (await ops.rows.effect(run, name)).effect
     if latest.visit != visit:
         raise Conflict(
             f"effect {name} of visit {visit} is not uncertain", f"that of visit {latest.visit} is", "list the effects"
@@ -163,7 +163,7 @@ async def _stale(ops: Operations, now: Effect) -> ProblemError:
 
 async def _effect(ops: Operations, run: str, visit: int, key: str) -> Effect:
     """Return the effect. Raises NotFound."""
-    doubt = await ops.effect(run, key, visit=visit)
+    doubt = await ops.rows.effect(run, key, visit=visit)
     if not isinstance(doubt.effect, Effect):
         raise NotFound(f"run {run} has no effect {key}")
     return doubt.effect
@@ -175,7 +175,7 @@ async def list_workers(
 ) -> dict[str, Any]:
     """List the workers, which serve all tenants: lanes, lease, event loop delay, free capacity."""
     now = await ops.store.now()
-    views = [worker_view(w, now, await ops.held(w.id)) for w in await ops.workers()]
+    views = [worker_view(w, now, await ops.rows.held(w.id)) for w in await ops.rows.workers()]
     return {"workers": [v for v in views if everybody or v["lease_left_ms"]]}
 
 
@@ -197,8 +197,8 @@ pauses = APIRouter(prefix="/v1", tags=["pauses"], route_class=SecuredRoute)
 @pauses.get("/pauses", operation_id="list_pauses", response_model=PauseList, summary="List pauses")
 async def list_pauses(ops: Ops) -> dict[str, Any]:
     """List active pauses and open circuit breakers, with the number of runs that wait for each."""
-    waiting, business = await ops.held_up(), ops.store.mapping().business
-    return {"pauses": [pause_view(each, waiting.get(each.key, 0), business) for each in await ops.pauses()]}
+    waiting, business = await ops.rows.held_up(), ops.store.mapping().business
+    return {"pauses": [pause_view(each, waiting.get(each.key, 0), business) for each in await ops.rows.pauses()]}
 
 
 @pauses.post("/pauses", operation_id="pause", response_model=PauseCreated, status_code=201, summary="Pause")

@@ -56,21 +56,21 @@ async def start_run(
 
     Without the header, the key that the workflow derives from the input applies, if it declares one.
     """
-    started = await ops.start(
+    started = await ops.start_run(
         name,
         ask.input,
         run_id=ask.id or "",
-        idempotency_key=key or "",
+        key=key or "",
         correlation_id=ask.correlation_id,
         trace_id=ask.trace_id or _traceparent(request),
     )
-    row = await ops.run(started.run)
+    row = await ops.rows.run(started.run)
     response.headers["Location"] = f"{root_of(request)}/v1/runs/{started.run}"
     response.headers["ETag"] = etag(row.version)
     if not started.created:
         response.status_code = 200
         response.headers["Idempotent-Replayed"] = "true"
-    (view,) = await run_views(ops, [row], await ops.serving())
+    (view,) = await run_views(ops, [row], await ops.rows.serving())
     return {**view, "created": started.created}
 
 
@@ -95,7 +95,7 @@ async def list_runs(
 
     With `attention`, `waiting_for` or `q`, a page may have fewer than `limit` items and a next page.
     """
-    rows, further = await ops.runs(
+    rows, further = await ops.rows.runs(
         status=status.value if status else "",
         workflow=workflow,
         attention=attention,
@@ -105,7 +105,7 @@ async def list_runs(
         cursor=pages.after,
         limit=pages.limit,
     )
-    return await pages.page("runs", await listed_runs(ops, rows, await ops.serving()), further)
+    return await pages.page("runs", await listed_runs(ops, rows, await ops.rows.serving()), further)
 
 
 @router.get("/runs/{run}", operation_id="get_run", response_model=RunDetail, summary="Show a run")
@@ -119,7 +119,7 @@ async def get_run(ops: Ops, run: RunId, response: Response) -> dict[str, Any]:
 @router.get("/runs/{run}/input", operation_id="get_input", response_model=RunInput, summary="Show the input of a run")
 async def get_input(ops: Ops, run: RunId) -> dict[str, Any]:
     """Return the input of the run, as its workflow parsed it."""
-    return {"run": run, "input": await ops.input(run)}
+    return {"run": run, "input": await ops.rows.input(run)}
 
 
 @router.get("/runs/{run}/explain", operation_id="explain_run", response_model=RunExplanation, summary="Explain a run")
@@ -142,7 +142,7 @@ async def cancel_run(on: OnRun, ask: CancelRun) -> dict[str, Any]:
 )
 async def continue_run(on: OnRun, ask: ContinueRun) -> dict[str, Any]:
     """Answer its attention with `continue`. The run continues in the same visit."""
-    return await on.apply(lambda seen: on.ops.go_on(on.run, reason=ask.reason, version=seen))
+    return await on.apply(lambda seen: on.ops.continue_run(on.run, reason=ask.reason, version=seen))
 
 
 @router.post("/runs/{run}/extend", operation_id="extend_run", response_model=RequestRecorded, summary="Extend a run")
@@ -184,7 +184,7 @@ workflows = APIRouter(prefix="/v1", tags=["workflows"], route_class=SecuredRoute
 )
 async def list_workflows(state: State, ops: Ops) -> dict[str, Any]:
     """List the newest version of each workflow that is loaded here."""
-    serving = await ops.serving()
+    serving = await ops.rows.serving()
     return {"workflows": [_view(state, each, serving) for _, each in sorted(state.by_name.items())]}
 
 
@@ -201,7 +201,7 @@ async def get_workflow(state: State, ops: Ops, name: PathName) -> dict[str, Any]
         known = ", ".join(sorted(state.by_name)) or "none"
         raise NotFound(f"no workflow {name}", f"loaded here: {known}", "use one of these names")
     return {
-        **_view(state, found, await ops.serving()),
+        **_view(state, found, await ops.rows.serving()),
         "input_schema": found.input_schema(),
         "topology": topology_of(found),
         "start": found.start.name,

@@ -1,0 +1,324 @@
+"""Rows of one tenant, read without changing them."""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+from outlast.core.durations import SECOND
+from outlast.core.machine import EffectStatus, Reason
+from outlast.core.rows import (
+    APPROVAL,
+    EFFECT,
+    EVENT,
+    EVIDENCE,
+    PAUSE,
+    RESULT,
+    RUN,
+    SLOT,
+    STORE,
+    USAGE,
+    WORKER,
+    Approval,
+    Effect,
+    Event,
+    Evidence,
+    Pause,
+    Result,
+    Run,
+    Slot,
+    Worker,
+)
+from outlast.engine import commands, pauses
+from outlast.engine.commands import no_run
+from outlast.engine.snapshots import joined
+from outlast.errors import NotFound
+from outlast.runtime.labels import is_held, lanes_served
+from outlast.runtime.run_facts import RunFacts, in_order
+from outlast.store.pages import cursor_of
+from outlast.store.port import Store, clock_step
+
+EVENTS_PER_READ = 1_000
+RESULTS_PER_READ = 1_000
+PAGES_PER_CALL = 100  # bounds one call whose filter matches few rows
+RUNS_PER_READ = 500
+EVENTS_EXPLAINED = 50  # newest events of a run that an explanation uses
+
+EffectName = tuple[str, int, str]
+"""Run, visit and key, as an attention entry names an effect."""
+
+
+class EffectEvidence(NamedTuple):
+    """An effect, and the late answers that replaced workers received for it."""
+
+    effect: Effect
+    evidence: tuple[Evidence, ...]
+
+
+class TenantRows:
+    """Reader of one tenant's rows. A method that names a run, an effect or an approval raises NotFound."""
+
+    def __init__(self, store: Store, tenant: str) -> None:
+        self.store = store
+        self.tenant = tenant
+
+    # --- runs -------------------------------------------------------------------------------------
+    async def run(self, run: str) -> Run:
+        """Return the row of a run."""
+        return await commands.find_run(self.store, self.tenant, run)
+
+    async def runs(
+        self,
+        *,
+        status: str = "",
+        workflow: str = "",
+        attention: bool = False,
+        waiting_for: str = "",
+        q: str = "",
+        since: timedelta | None = None,
+        cursor: str = "",
+        limit: int = 50,
+    ) -> tuple[tuple[Run, ...], str]:
+        """Return runs, newest first, and the cursor of the next page ('' at the end). For filters, see `Client.runs`.
+
+        `attention`, `waiting_for` and `q` are applied page by page, so a page may hold fewer than `limit` runs and
+        still have a cursor.
+        """
+        earliest = (await self.store.now()).business - int(since.total_seconds() * SECOND) if since else 0
+        where = {k: v for k, v in (("status", status), ("workflow", workflow)) if v}
+        found: list[Run] = []
+        for _ in range(PAGES_PER_CALL):
+            page = await self.store.page(RUN, self.tenant, dict(where), cursor=cursor, limit=limit)
+            for row in page.rows:
+                if row.created_at < earliest:
+                    return tuple(found), ""  # pages are newest first
+                if (attention and not row.attention) or (
+                    waiting_for and all(w.kind != waiting_for for w in row.waiting_for)
+                ):
+                    continue
+                if q and q not in row.run and q not in row.correlation_id:
+                    continue
+                found.append(row)
+                if len(found) == limit:
+                    at_the_end = row is page.rows[-1] and not page.cursor
+                    return tuple(found), "" if at_the_end else cursor_of(RUN, row)
+            cursor = page.cursor
+            if not cursor:
+                break
+        return tuple(found), cursor
+
+    async def flagged(
+        self, *, reason: Reason | None = None, workflow: str = "", cursor: str = "", limit: int = RUNS_PER_READ
+    ) -> tuple[tuple[Run, ...], str]:
+        """Return runs of one page that need a person, for one reason or any, and the next cursor."""
+        where: dict[str, str | int] = {"workflow": workflow} if workflow else {}
+        page = await self.store.page(RUN, self.tenant, where, cursor=cursor, limit=limit)
+        rows = [r for r in page.rows if r.attention]
+        return tuple(r for r in rows if reason is None or any(a.reason is reason for a in r.attention)), page.cursor
+
+    async def counts(self) -> dict[str, dict[str, int]]:
+        """Count runs and approvals by status."""
+        return {kind.name: await self.store.tally(kind, self.tenant, "status") for kind in (RUN, APPROVAL)}
+
+    async def input(self, run: str) -> Any:
+        """Return the run's input as its workflow parsed it."""
+        await self.run(run)
+        first = await self.store.load(EVENT, (self.tenant, run, 1))
+        if first is None or first.snapshot is None:
+            raise NotFound(f"the input of run {run} has been deleted")
+        return json.loads((await joined(self.store, (self.tenant, run), first.snapshot)).state)
+
+    async def run_facts(self, run: str) -> RunFacts:
+        """Read the rows that an explanation of a run uses."""
+        (rows,) = await self.store.run_rows([(self.tenant, run)])
+        if rows is None:
+            raise no_run(self.tenant, run)
+        after = max(0, rows.run.seq - EVENTS_EXPLAINED)
+        events = await self.store.rows(
+            EVENT, (self.tenant, run), after=(self.tenant, run, after), limit=EVENTS_EXPLAINED
+        )
+        return RunFacts(
+            run=rows.run,
+            now=rows.now,
+            events=tuple(e for e in events if e.seq <= rows.run.seq),
+            effects=(*rows.effects, *(e for e in rows.shared if e.by_run == run)),
+            used=tuple(e for e in rows.shared if e.by_run != run),
+            waits=rows.waits,
+            approvals=rows.approvals,
+            messages=rows.messages,
+            slots=await self.slots(),
+            workers=await self.workers(),
+            pauses=await self.pauses(),
+            evidence=rows.evidence,
+            clock_step=await clock_step(self.store),
+        )
+
+    # --- history and results of a run --------------------------------------------------------------
+    async def history(self, run: str, *, after: int = 0, limit: int = EVENTS_PER_READ) -> tuple[Event, ...]:
+        """Return events of a run after a sequence number."""
+        await self.run(run)
+        return await self.store.rows(EVENT, (self.tenant, run), after=(self.tenant, run, after), limit=limit)
+
+    async def full_history(self, run: str) -> tuple[Event, ...]:
+        """Return every event of a run."""
+        found = list(await self.history(run))
+        while len(found) % EVENTS_PER_READ == 0 and (page := await self.history(run, after=len(found))):
+            found += page
+        return tuple(found)
+
+    async def results(self, run: str, *, after: int = 0, limit: int = RESULTS_PER_READ) -> tuple[Result, ...]:
+        """Return up to 1,000 results of a run in order of first emission, after an ordinal."""
+        await self.run(run)
+        at_most = max(0, min(limit, RESULTS_PER_READ))
+        return await self.store.in_order(RESULT, (self.tenant, run), after=after, limit=at_most)
+
+    async def count_results(self, run: str) -> int:
+        """Count the results of a run."""
+        row = await self.run(run)
+        return (await self.counts_of_results([row]))[run]
+
+    async def counts_of_results(self, runs: Sequence[Run]) -> dict[str, int]:
+        """Count the results of each run in one query."""
+        claimed = [row.run for row in runs if row.version > 1]  # an unclaimed run has no results
+        counted = await self.store.count(RESULT, [(self.tenant, run) for run in claimed]) if claimed else ()
+        return dict.fromkeys((row.run for row in runs), 0) | dict(zip(claimed, counted, strict=True))
+
+    # --- effects ----------------------------------------------------------------------------------
+    async def effects(self, run: str) -> tuple[Effect, ...]:
+        """Return the effects of a run in the order of their intents.
+
+        Shared effects of other runs that this run uses or waits for come last, with their owner in `by_run`.
+        """
+        return await self.effects_of(await self.run(run))
+
+    async def effects_of(self, run: Run) -> tuple[Effect, ...]:
+        """Return the effects of a run whose row is loaded, ordered as `effects` orders them."""
+        own = list(await self.store.rows(EFFECT, (self.tenant, run.run)))
+        for used in await self.store.rows(USAGE, (self.tenant, run.run)):
+            row = await self.store.load(EFFECT, (self.tenant, "", 0, str(used[2])))
+            own += [row] if row is not None else []
+        return in_order(run.run, own)
+
+    async def ledger(
+        self,
+        *,
+        status: EffectStatus | None = None,
+        activity: str = "",
+        run: str = "",
+        since: timedelta | None = None,
+        cursor: str = "",
+        limit: int = 50,
+    ) -> tuple[tuple[Effect, ...], str]:
+        """Return effects of all runs by first intent, newest first, and the next cursor; `since` limits their age."""
+        since_real = (await self.store.now()).real - int(since.total_seconds() * SECOND) if since else 0
+        if run:
+            of_run = await self.store.rows(EFFECT, (self.tenant, run))
+            rows = [e for e in of_run if activity in ("", e.activity) and status in (None, e.status)]
+            rows.sort(key=lambda e: (e.first_at, e.ordinal), reverse=True)
+            return tuple(e for e in rows if e.first_at >= since_real)[:limit], ""
+        where: dict[str, str | int] = {"activity": activity} if activity else {}
+        if status is not None:
+            where["status"] = status.value
+        found = await self.store.page(EFFECT, self.tenant, where, cursor=cursor, limit=limit)
+        recent = tuple(e for e in found.rows if e.first_at >= since_real)
+        at_the_end = len(recent) < len(found.rows) or not found.cursor
+        return recent, "" if at_the_end else cursor_of(EFFECT, found.rows[-1])
+
+    async def effect(self, run: str, key: str, *, visit: int | None = None) -> EffectEvidence:
+        """Return one effect and its evidence: of a visit, else the uncertain one, else the latest."""
+        effect = await commands.find_effect(self.store, self.tenant, run, key, visit=visit)
+        return EffectEvidence(effect, await self._evidence_of(effect))
+
+    async def held_runs(self, effects: Iterable[Effect]) -> frozenset[str]:
+        """Return the runs of these effects that are open and held by a worker now."""
+        runs = {e.by_run or e.run for e in effects if e.status is EffectStatus.INTENDED}
+        rows = await self.store.load_many(RUN, [(self.tenant, run) for run in runs]) if runs else ()
+        return frozenset(row.run for row in rows if row is not None and is_held(row))
+
+    async def evidence(self, run: str) -> tuple[Evidence, ...]:
+        """Return late answers that replaced holders of a run received."""
+        await self.run(run)
+        return await self.store.rows(EVIDENCE, (self.tenant, run))
+
+    async def uncertain_evidence(self, runs: Iterable[Run]) -> dict[EffectName, EffectEvidence]:
+        """Return the uncertain effects for which these runs need a person, by name; settled ones are left out."""
+        found: dict[EffectName, EffectEvidence] = {}
+        for run in runs:
+            for entry in run.attention:
+                if entry.reason is not Reason.EFFECT_UNCERTAIN:
+                    continue
+                effect = await self._named(run, entry.visit, entry.key)
+                if effect is not None and effect.status is EffectStatus.UNCERTAIN:
+                    found[run.run, entry.visit, entry.key] = EffectEvidence(effect, await self._evidence_of(effect))
+        return found
+
+    async def _evidence_of(self, effect: Effect) -> tuple[Evidence, ...]:
+        return await self.store.rows(EVIDENCE, (effect.tenant, effect.by_run or effect.run, effect.visit, effect.key))
+
+    async def _named(self, run: Run, visit: int, key: str) -> Effect | None:
+        """Return the run's own effect, or the tenant's if visit is 0."""
+        for owner in (run.run,) if visit else (run.run, ""):
+            row = await self.store.load(EFFECT, (run.tenant, owner, visit, key))
+            if row is not None:
+                return row
+        return None
+
+    # --- approvals ---------------------------------------------------------------------------------
+    async def approval(self, approval: str) -> Approval:
+        """Return the row of an approval."""
+        return await commands.find_approval(self.store, self.tenant, approval)
+
+    async def approvals(
+        self, *, status: str = "", run: str = "", cursor: str = "", limit: int = 50
+    ) -> tuple[tuple[Approval, ...], str]:
+        """Return approvals, newest first, and the cursor of the next page."""
+        where: dict[str, str | int] = {k: v for k, v in (("status", status), ("run", run)) if v}
+        page = await self.store.page(APPROVAL, self.tenant, where, cursor=cursor, limit=limit)
+        return page.rows, page.cursor
+
+    async def approvals_of(self, run: str) -> tuple[Approval, ...]:
+        """Return every approval of one run."""
+        return await commands.approvals_of(self.store, self.tenant, run)
+
+    # --- pauses and slots --------------------------------------------------------------------------
+    async def pauses(self) -> tuple[Pause, ...]:
+        """Return pauses and open circuit breakers."""
+        rows = await self.store.rows(PAUSE, (self.tenant,))
+        return tuple(r for r in rows if r.up)
+
+    async def held_up(self) -> dict[str, int]:
+        """Count waiting runs by the key of the pause they wait for."""
+        counts: Counter[str] = Counter()
+        cursor = ""
+        while True:
+            page = await self.store.page(RUN, self.tenant, {}, cursor=cursor, limit=RUNS_PER_READ)
+            for row in page.rows:
+                counts.update({w.what.partition(":")[0] for w in row.waiting_for if w.kind == "pause"})
+            cursor = page.cursor
+            if not cursor:
+                return dict(counts)
+
+    async def breakers(self) -> tuple[tuple[Pause, int], ...]:
+        """Return the open circuit breakers, each with its number of waiting runs."""
+        up = [pause for pause in await self.pauses() if pause.kind == pauses.BREAKER]
+        waiting = await self.held_up() if up else {}
+        return tuple((pause, waiting.get(pause.key, 0)) for pause in up)
+
+    async def slots(self) -> tuple[Slot, ...]:
+        """Return the slot rows of this tenant and the global ones."""
+        return (*await self.store.rows(SLOT, (STORE,)), *await self.store.rows(SLOT, (self.tenant,)))
+
+    # --- workers ----------------------------------------------------------------------------------
+    async def workers(self) -> tuple[Worker, ...]:
+        """Return the workers of this store, closed ones included."""
+        return await self.store.rows(WORKER, (STORE,))
+
+    async def held(self, worker: str) -> int:
+        """Count the runs that a worker holds, of all tenants."""
+        return len(await self.store.owned(worker))
+
+    async def serving(self) -> frozenset[str]:
+        """Return the lanes served by at least one worker with a valid lease."""
+        now = await self.store.now()
+        return lanes_served(await self.workers(), now)
