@@ -28,7 +28,7 @@ class Report(NamedTuple):
 
     run: str
     ended: str
-    """COMPLETED, FAILED, CANCELLED, or the current status."""
+    """AWARDED, FAILED, CANCELLED, or the current status."""
     reason: str
     s: Negotiation
     moments: tuple[Moment, ...] = ()

@@ -13,7 +13,7 @@ STYLE = """
 body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}
 h1{font-size:1.5rem;margin:0}h2{font-size:1.1rem;margin:2rem 0 .5rem}
 .badge{display:inline-block;padding:.1rem .6rem;border-radius:1rem;background:#64748b;color:#fff;font-size:.85rem}
-.COMPLETED{background:#047857}.FAILED{background:#b91c1c}.CANCELLED{background:#b45309}
+.AWARDED{background:#047857}.FAILED{background:#b91c1c}.CANCELLED{background:#b45309}
 .lead{font-size:1.1rem;margin:.75rem 0}
 table{border-collapse:collapse;width:100%;font-size:.9rem}
 th,td{text-align:left;padding:.3rem .6rem;border-bottom:1px solid #94a3b855;vertical-align:top}

@@ -24,20 +24,20 @@ class SampleRun(NamedTuple):
     rate: int
     """Seconds of business time per second while the run waits for suppliers."""
     answers: tuple[Answer, ...]
-    ends: Literal["COMPLETED", "FAILED", "CANCELLED", "REFUSED"]
+    ends: Literal["AWARDED", "FAILED", "CANCELLED", "REFUSED"]
     about: str
     times: int = 1
     """Number of concurrent requests to start the same purchase."""
 
 
 SAMPLES: dict[str, SampleRun] = {
-    "spot": SampleRun("spot", "spot", 60, (), "COMPLETED", "chairs: one round, minutes, the best landed price"),
+    "spot": SampleRun("spot", "spot", 60, (), "AWARDED", "chairs: one round, minutes, the best landed price"),
     "spot-threshold": SampleRun(
-        "spot-threshold", "spot-threshold", 60, (), "COMPLETED", "an order at the threshold needs no approval"
+        "spot-threshold", "spot-threshold", 60, (), "AWARDED", "an order at the threshold needs no approval"
     ),
-    "spot-twice": SampleRun("spot", "spot", 60, (), "COMPLETED", "two identical purchases are one run", times=2),
+    "spot-twice": SampleRun("spot", "spot", 60, (), "AWARDED", "two identical purchases are one run", times=2),
     "leverage-again": SampleRun(
-        "leverage", "leverage-again", 40_000, ("again", "approve"), "COMPLETED", "a person asks for one more round"
+        "leverage", "leverage-again", 40_000, ("again", "approve"), "AWARDED", "a person asks for one more round"
     ),
     "leverage-nobody": SampleRun("leverage-nobody", "leverage-nobody", 60_000, (), "FAILED", "no supplier bids"),
     "bottleneck": SampleRun(
@@ -45,7 +45,7 @@ SAMPLES: dict[str, SampleRun] = {
         "bottleneck",
         150_000,
         ("approve",),
-        "COMPLETED",
+        "AWARDED",
         "seals: full, substitute or partial delivery",
     ),
     "bottleneck-other": SampleRun(
@@ -53,21 +53,21 @@ SAMPLES: dict[str, SampleRun] = {
         "bottleneck",
         150_000,
         ("other",),
-        "COMPLETED",
+        "AWARDED",
         "the approver chooses a partial offer",
     ),
     "bottleneck-declined": SampleRun(
         "bottleneck-declined", "bottleneck-declined", 150_000, (), "FAILED", "all decline"
     ),
     "strategic": SampleRun(
-        "strategic", "strategic", 150_000, ("approve",), "COMPLETED", "battery cells: negotiated for weeks"
+        "strategic", "strategic", 150_000, ("approve",), "AWARDED", "battery cells: negotiated for weeks"
     ),
     "strategic-withdrawn": SampleRun(
         "strategic-withdrawn",
         "strategic-withdrawn",
         150_000,
         ("approve", "approve"),
-        "COMPLETED",
+        "AWARDED",
         "the winner withdraws after the award was approved; the others are evaluated again",
     ),
     "inconsistent": SampleRun("bad", "spot", 60, (), "REFUSED", "a purchase with contradictory fields"),

@@ -101,7 +101,7 @@ async def approve(ctx: Context[Negotiation]) -> Literal["award"] | Route:
     return "award"
 
 
-@negotiation.node(status="AWARDING", max_visits=DECISIONS_AT_MOST)
+@negotiation.node(status="AWARDING", end="AWARDED", max_visits=DECISIONS_AT_MOST)
 async def award(ctx: Context[Negotiation]) -> Literal["evaluate"] | None:
     """Node 7. Place the order if the bid is still open and can be ordered, then write to each active supplier."""
     s = ctx.state

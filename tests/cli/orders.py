@@ -1,4 +1,4 @@
-"""A workflow that derives its start key from its input."""
+"""A workflow that derives its start key from its input and names its end."""
 
 from pydantic import BaseModel
 
@@ -13,5 +13,5 @@ class Order(BaseModel):
 orders = Workflow("order", state=Order, key="order/{number}")
 
 
-@orders.node(start=True)
+@orders.node(start=True, end="PLACED")
 async def place(ctx: Context[Order]) -> None: ...

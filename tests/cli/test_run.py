@@ -123,6 +123,19 @@ def test_a_derived_key_is_the_same_run_here_and_over_http(outlast: Terminal) -> 
         assert client(*given, "cents=2", "--key", f"mine-{number}").json["created"]
 
 
+@pytest.mark.req("RUN-2")
+def test_the_named_end_is_shown(outlast: Terminal) -> None:
+    outlast.module = f"{Path(__file__).with_name('orders.py')}"
+    outlast.worker()
+    waited = outlast("run", "order", "number=7", "cents=1", "--id", "o-1", "--wait")
+    assert waited.code == 0 and waited.out.startswith("o-1  PLACED  {")
+    listed = outlast("runs", "ls", "--status", "completed")
+    assert "PLACED" in listed.out and "COMPLETED" not in listed.out
+    assert "PLACED" in outlast("runs", "show", "o-1").out and " as PLACED " in outlast("explain", "o-1").out
+    assert "o-1 PLACED; no further event" in outlast("runs", "tail", "o-1").err
+    assert "end=PLACED" in outlast("runs", "events", "o-1").out
+
+
 @pytest.mark.req("RUN-4")
 def test_the_same_key_with_another_input_is_a_conflict(outlast: Terminal) -> None:
     outlast("run", "refund", "order_id=1", "cents=2", "--key", "k")

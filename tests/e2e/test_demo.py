@@ -118,7 +118,7 @@ def test_the_auction_is_killed_in_round_3_taken_over_approved_and_awarded(tmp_pa
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stderr == ""
     printed: dict[str, Any] = json.loads(done.stdout)
-    assert printed["outcome"] == "COMPLETED"
+    assert printed["outcome"] == "AWARDED"
     assert printed["proven"] is True
     assert printed["invitations"] == {"sent": 21, "distinct": 21, "repeated": 0}
     assert printed["crashes"] == 1
@@ -150,7 +150,7 @@ def decide(command: list[str]) -> None:
 def ended_well(folder: Path, last: Demo) -> None:
     assert last.process.wait(GIVE_UP_S) == 0, last.said()
     printed = json.loads(last.said().splitlines()[-1])
-    assert (printed["outcome"], printed["crashes"], printed["slots_in_use"]) == ("COMPLETED", 1, 0)
+    assert (printed["outcome"], printed["crashes"], printed["slots_in_use"]) == ("AWARDED", 1, 0)
     assert printed["invitations"]["repeated"] == printed["all_requests_repeated"] == 0
     every_invitation_was_taken_once(folder)
     with looking(f"sqlite:{folder / 'outlast.db'}") as look:
@@ -215,9 +215,9 @@ def test_no_path_is_printed_of_a_folder_that_is_deleted(tmp_path: Path) -> None:
         command, capture_output=True, text=True, timeout=GIVE_UP_S, check=False,
         stdin=subprocess.DEVNULL, env={**os.environ, "TMPDIR": f"{tmp_path}"},
     )  # fmt: skip
-    assert done.returncode == 0 and "the run is COMPLETED" in done.stdout, done.stdout + done.stderr
+    assert done.returncode == 0 and "the run is AWARDED" in done.stdout, done.stdout + done.stderr
     assert list(tmp_path.iterdir()) == []
-    assert f"{tmp_path}" not in done.stdout.partition("the run is COMPLETED")[2] and "Report:" not in done.stdout
+    assert f"{tmp_path}" not in done.stdout.partition("the run is AWARDED")[2] and "Report:" not in done.stdout
 
 
 @pytest.mark.parametrize(("width", "lines"), [(500, 1), (60, 3), (10, 6)])

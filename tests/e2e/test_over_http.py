@@ -43,7 +43,7 @@ def ours(result: DemoResult) -> tuple[str, str]:
 @pytest.mark.req("APP-2", "RUN-1", "REC-1", "REC-3", "EFF-1")
 def test_the_auction_survives_a_kill_in_round_3_without_a_repeated_invitation(played: tuple[Stage, DemoResult]) -> None:
     stage, result = played
-    assert (result.run["status"], result.run["shown"]) == ("completed", "COMPLETED")
+    assert (result.run["status"], result.run["shown"]) == ("completed", "AWARDED")
     assert result.run["outcome"]["order_id"].startswith("PO-acme-")
     (over,) = result.run["takeovers"]
     assert over["node"] == "auction" and over["from"] != over["to"]

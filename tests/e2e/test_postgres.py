@@ -120,7 +120,7 @@ def test_the_demo_runs_on_a_named_server_only_if_its_store_is_empty(url: str, tm
     done = tell("first")
     assert done.returncode == 0, done.stdout + done.stderr
     printed = json.loads(done.stdout)
-    assert (printed["outcome"], printed["proven"], printed["all_requests_repeated"]) == ("COMPLETED", True, 0)
+    assert (printed["outcome"], printed["proven"], printed["all_requests_repeated"]) == ("AWARDED", True, 0)
     assert printed["store"] == url and not (tmp_path / "first" / "outlast.db").exists()
     assert outlast(url, "fsck", "--chain").exit_code == 0
     second = tell("second")

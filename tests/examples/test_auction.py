@@ -65,7 +65,7 @@ def test_a_purchase_is_auctioned_approved_and_awarded(tmp_path: Path, monkeypatc
     with market(tmp_path, "calm") as m:
         state = asyncio.run(auction(m, f"sqlite:{tmp_path / 'outlast.db'}", monkeypatch))
         counts = record.summary(record.read(m.record), state.workflow_id)
-    assert state.shown == "COMPLETED"
+    assert state.shown == "AWARDED"
     s = Negotiation.model_validate(state.state)
     assert (s.quadrant, s.rounds_held, s.cycle) == ("LEVERAGE", 5, 1)
     assert s.suppliers == ["acme", "baltica", "cordoba", "dunlin", "elmtree"]

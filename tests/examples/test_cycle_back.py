@@ -20,7 +20,7 @@ def test_an_approver_may_ask_for_another_round_and_old_bids_are_never_evaluated_
 ) -> None:
     end = negotiate(tmp_path, monkeypatch, "leverage", "again", "approve", scenario=_calm(), **QUICK)
     s = end.s
-    assert (end.state.shown, s.cycle, s.rounds_held) == ("COMPLETED", 2, 2)
+    assert (end.state.shown, s.cycle, s.rounds_held) == ("AWARDED", 2, 2)
     assert {b.status for b in s.bids if b.cycle == 1} == {"SUPERSEDED"}
     assert {line.bid_id.split("-")[1] for line in s.scores} == {"2"}, "only bids of the second cycle are evaluated"
     assert end.state.outcome["bid_id"].split("-")[1:] == ["2", "2"]
@@ -53,7 +53,7 @@ def test_the_second_rejection_ends_the_run(tmp_path: Path, monkeypatch: pytest.M
 def test_every_route_can_be_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, kind: str) -> None:
     scenario = prompt(name, lambda suppliers: [is_.update(rules=[]) for is_ in suppliers.values()])
     end = negotiate(tmp_path, monkeypatch, name, "again", "approve", scenario=scenario)
-    assert (end.state.shown, end.s.cycle) == ("COMPLETED", 2)
+    assert (end.state.shown, end.s.cycle) == ("AWARDED", 2)
     assert end.counts[kind].repeated == 0
     asked = [e for e in end.effects if e.activity in ("inquire", "propose")]
     assert len({e.visit for e in asked}) == 2
@@ -66,7 +66,7 @@ def test_a_second_cycle_needs_an_approval_even_below_the_threshold(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     end = negotiate(tmp_path, monkeypatch, "spot", "again", "approve", governance={"approval_threshold_cents": 1})
-    assert (end.state.shown, end.s.cycle) == ("COMPLETED", 2)
+    assert (end.state.shown, end.s.cycle) == ("AWARDED", 2)
     assert end.counts["quotes"].sent == 6
 
 
@@ -95,7 +95,7 @@ def test_the_other_bids_are_evaluated_after_a_withdrawal_if_the_rules_say_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     end = negotiate(tmp_path, monkeypatch, "strategic-withdrawn", "approve", "approve")
-    assert end.state.shown == "COMPLETED"
+    assert end.state.shown == "AWARDED"
     assert end.state.outcome["supplier_id"] == "baltica"
     (gone,) = (b for b in end.s.bids if b.status == "WITHDRAWN")
     assert gone.supplier_id == "acme"

@@ -81,7 +81,7 @@ def test_strategic_rounds_and_the_approval_fit_into_28_days(tmp_path: Path, monk
 
     scenario = prompt("strategic", one_is_silent)
     end = negotiate(tmp_path, monkeypatch, "strategic", "approve", scenario=scenario)
-    assert end.state.shown == "COMPLETED"
+    assert end.state.shown == "AWARDED"
     assert end.passed == pytest.approx(24, abs=0.01)
     assert "dunlin" not in {b.supplier_id for b in end.s.bids}
 
@@ -96,7 +96,7 @@ def test_an_order_at_the_threshold_needs_no_approval(
 
     scenario = prompt("spot-threshold", priced)
     end = negotiate(tmp_path, monkeypatch, "spot-threshold", *["approve"][:asked], scenario=scenario)
-    assert end.state.shown == "COMPLETED"
+    assert end.state.shown == "AWARDED"
     assert end.state.outcome["cents"] == 500 * cents
     assert len(end.approvals) == asked
 

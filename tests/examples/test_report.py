@@ -45,7 +45,7 @@ def test_the_text_contains_bids_reasons_costs_risks_and_times(ended: Ended) -> N
     s = ended.s
     bid = s.bid(s.winner)
     for fact in (
-        "RFQ-2041 · corrugated packaging · COMPLETED",
+        "RFQ-2041 · corrugated packaging · AWARDED",
         s.order_id,
         s.why_winner,
         "approved by local",

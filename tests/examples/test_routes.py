@@ -14,7 +14,7 @@ def test_a_spot_purchase_takes_one_round_of_minutes_and_no_approval(
 ) -> None:
     end = negotiate(tmp_path, monkeypatch, "spot")
     s = end.s
-    assert (end.state.shown, s.quadrant, s.rounds_held) == ("COMPLETED", "SPOT", 1)
+    assert (end.state.shown, s.quadrant, s.rounds_held) == ("AWARDED", "SPOT", 1)
     assert end.approvals == []
     assert end.counts["quotes"].sent == 3
     assert end.counts["invitations"].sent == end.counts["feedback"].sent == 0
@@ -35,7 +35,7 @@ def test_a_bottleneck_asks_for_full_then_substitute_then_partial_delivery(
 ) -> None:
     end = negotiate(tmp_path, monkeypatch, "bottleneck", "approve")
     s = end.s
-    assert (end.state.shown, s.quadrant, s.rounds_held) == ("COMPLETED", "BOTTLENECK", 3)
+    assert (end.state.shown, s.quadrant, s.rounds_held) == ("AWARDED", "BOTTLENECK", 3)
     assert s.bottleneck is not None
     assert s.bottleneck.steps_held == ["full", "substitutes", "partial"]
     assert [(a.supplier_id, a.wanted, a.detail) for a in s.bottleneck.answers] == [
@@ -94,7 +94,7 @@ def test_a_bottleneck_ends_early_if_the_full_quantity_is_offered(
 def test_a_strategic_purchase_is_negotiated_over_five_terms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     end = negotiate(tmp_path, monkeypatch, "strategic", "approve")
     s = end.s
-    assert (end.state.shown, s.quadrant) == ("COMPLETED", "STRATEGIC")
+    assert (end.state.shown, s.quadrant) == ("AWARDED", "STRATEGIC")
     assert s.strategic is not None
     assert 2 <= s.rounds_held <= 4
     for supplier in ("acme", "baltica", "dunlin"):

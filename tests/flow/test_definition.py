@@ -130,6 +130,12 @@ def node_with(**options: Any) -> Callable[[], None]:
 
 
 @pytest.mark.req("RUN-1")
+def ends_nowhere() -> None:
+    @make().node(start=True, end="PAID")
+    async def pay(ctx: Context[State]) -> Literal["pay"]:
+        return "pay"
+
+
 @pytest.mark.parametrize(
     ("declare", "what", "fix"),
     [
@@ -147,6 +153,9 @@ def node_with(**options: Any) -> Callable[[], None]:
         (node_with(max_visits=0), "has max_visits=0", "max_visits=5"),
         (node_with(max_visits=True), "has max_visits=True", "max_visits=5"),
         (node_with(status="not a name"), "has status 'not a name'", "EVALUATING"),
+        (node_with(end="not a name"), "has end 'not a name'", "AWARDED"),
+        (node_with(end="FAILED"), "has end 'FAILED'", "AWARDED"),
+        (ends_nowhere, "has end='PAID', but no run ends in it", "-> Literal[…] | None"),
         (node_with(within=timedelta()), "within of node", "timedelta"),
         (node_with(ceiling=96), "ceiling of node", "timedelta"),
     ],

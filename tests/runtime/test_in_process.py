@@ -1,6 +1,7 @@
 """The default runtime keeps the interface's promises, on memory and on a file alike."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import timedelta
@@ -193,8 +194,35 @@ class Order(BaseModel):
 orders = Workflow("order", state=Order, input=Order, key="order/{shop}/{number}")
 
 
-@orders.node(start=True)
-async def place(ctx: Context[Order]) -> None: ...
+@orders.node(start=True, status="PLACING", end="PLACED")
+async def place(ctx: Context[Order]) -> None:
+    if ctx.state.cents < 0:
+        raise Fail("a negative order")
+    if ctx.state.cents == 0:
+        raise Cancel("nothing to order")
+
+
+@pytest.mark.req("RUN-2")
+@pytest.mark.parametrize(
+    ("cents", "status", "shown", "data"),
+    [(1, "completed", "PLACED", "PLACED"), (-1, "failed", "FAILED", None), (0, "cancelled", "CANCELLED", None)],
+)
+def test_a_node_names_the_end_of_runs_that_complete_in_it(
+    opened: Opened, cents: int, status: str, shown: str, data: str | None
+) -> None:
+    """The engine's status stays. The label is in the state, the views, the last event and the explanation."""
+
+    async def go() -> None:
+        async with opened() as store, InProcessRuntime(store, [orders], live=LIVE) as runtime:
+            ops = runtime.operations
+            run = (await ops.start("order", {"shop": "acme", "number": "1", "cents": cents})).run
+            ended = await runtime.finished(run)
+            assert (ended.status, ended.shown) == (status, shown)
+            last = json.loads((await ops.history(run))[-1].body)
+            assert last["type"] == f"dev.outlast.workflow.{status}" and last["data"].get("end") == data
+            assert (" as PLACED " in (await ops.explain(run)).sentence) is (data is not None)
+
+    asyncio.run(go())
 
 
 @pytest.mark.req("RUN-4")

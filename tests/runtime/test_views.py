@@ -67,6 +67,8 @@ def test_waits_of_a_run_in_one_line(run: Run, serving: list[str], text: str) -> 
             "REQUIRES_ATTENTION",
         ),
         (RUN._replace(status=RunStatus.FAILED, owner=ENDED, ended_at=9_000, status_label="X"), "FAILED"),
+        (RUN._replace(status=RunStatus.COMPLETED, owner=ENDED, ended_at=9_000, status_label=""), "COMPLETED"),
+        (RUN._replace(status=RunStatus.COMPLETED, owner=ENDED, ended_at=9_000, status_label="PAID"), "PAID"),
     ],
 )
 def test_the_status_that_is_shown(run: Run, shown: str) -> None:

@@ -79,7 +79,7 @@ class Order(BaseModel):
 orders = Workflow("order", state=Order, key="order/{number}")
 
 
-@orders.node(start=True)
+@orders.node(start=True, end="PLACED")
 async def place(ctx: Context[Order]) -> None: ...
 
 

@@ -44,6 +44,7 @@ def test_a_start_without_a_key_uses_the_one_that_the_workflow_derives(service: S
     assert (first.status_code, first.json()["created"]) == (201, True)
     assert (again.status_code, again.json()["created"], again.headers["Idempotent-Replayed"]) == (200, False, "true")
     assert again.json()["run"] == first.json()["run"]
+    assert service.ended(first.json()["run"])["shown"] == "PLACED"
     other = service.post(path, body, idempotency_key="mine")
     assert other.status_code == 201 and other.json()["run"] != first.json()["run"]
 

@@ -5,8 +5,9 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from outlast.core.events import EventType
-from outlast.core.machine import ApprovalStatus, EffectStatus, RunStatus
+from outlast.core.machine import ApprovalStatus, EffectStatus
 from outlast.core.rows import Effect, Event, Run
+from outlast.runtime.labels import shown_status
 from outlast.runtime.operations import Operations
 
 from .. import record
@@ -34,12 +35,10 @@ class Proof(NamedTuple):
         return all(claim.holds for claim in self.claims)
 
 
-WELL: Final = (RunStatus.COMPLETED, RunStatus.CANCELLED)
+WELL: Final = ("AWARDED", "CANCELLED")
 
 
-async def prove(
-    operations: Operations, state: DemoState, entries: list[Any], ends: tuple[RunStatus, ...] = WELL
-) -> Proof:
+async def prove(operations: Operations, state: DemoState, entries: list[Any], ends: tuple[str, ...] = WELL) -> Proof:
     """Compute the proof from the store, the market's record (`entries`) and the time of the kill."""
     run = await operations.rows.run(state.run)
     history = await operations.rows.history(state.run)
@@ -53,7 +52,7 @@ async def prove(
     slots = [slot for slot in await operations.rows.slots() if slot.holder]
     end = json.loads(history[-1].body)["data"]
     facts = {
-        "outcome": run.status.value.upper(),
+        "outcome": shown_status(run),
         "run": run.run,
         "store": operations.store.url,
         "order": (end.get("outcome") or {}).get("order_id", ""),
@@ -84,7 +83,7 @@ def _claims(
     state: DemoState,
     effects: tuple[Effect, ...],
     counts: Mapping[record.Kind, record.Count],
-    ends: tuple[RunStatus, ...],
+    ends: tuple[str, ...],
 ) -> tuple[Claim, ...]:
     sent, repeated = facts["invitations"], facts["all_requests_repeated"]
     known = {kind: sum(1 for e in effects if _KIND.get(e.activity) == kind) for kind in counts}
@@ -113,7 +112,7 @@ def _claims(
             crashes == len(state.kills),
         ),
         Claim(f"{slots} slots in use", slots == 0),
-        Claim(f"the run is {facts['outcome']}", run.status in ends),
+        Claim(f"the run is {facts['outcome']}", facts["outcome"] in ends),
     )
 
 

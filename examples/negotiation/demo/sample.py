@@ -5,7 +5,6 @@ from datetime import UTC, datetime
 from typing import Final
 
 from outlast.core.durations import HOUR, SECOND
-from outlast.core.machine import RunStatus
 from outlast.core.rows import Approval, is_over
 from outlast.errors import Conflict, InvalidInput, NotFound
 from outlast.store.port import Store
@@ -127,8 +126,7 @@ class SamplePurchase:
 
     async def _prove(self) -> proof.Proof:
         demo = self._demo
-        ends = (RunStatus(self._sample.ends.lower()),)
-        shown = await proof.prove(demo.ops, demo.state, demo.entries(), ends)
+        shown = await proof.prove(demo.ops, demo.state, demo.entries(), (self._sample.ends,))
         claims = shown.claims
         if self._sample.times > 1:
             same = proof.Claim(f"asked for {self._sample.times} times, started once", len(self._runs) == 1)

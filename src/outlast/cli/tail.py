@@ -165,7 +165,7 @@ async def tail(client: OutlastClient, screen: Screen, run: str, after: int) -> i
         raise
     view = await client.run(run)
     reason = f": {view['reason']}" if view.get("reason") else ""
-    screen.advice(f"{run} {view['status'].upper()}{reason}; no further event will come")
+    screen.advice(f"{run} {view['shown']}{reason}; no further event will come")
     return OK if view["status"] == RunStatus.COMPLETED else RUN_FAILED
 
 
@@ -219,7 +219,7 @@ WORDS: dict[str, Callable[[dict[str, Any]], str]] = {
     EventType.ADMITTED: lambda data: f"slots {data['slots']}",
     EventType.LOGGED: lambda data: str(data["text"]),
     EventType.DENIED: lambda data: f"{data['text']} (policy {data['policy_version']})",
-    **{each: lambda data: str(data["reason"]) for each in ENDINGS},
+    **{each: lambda data: str(data["reason"] or data.get("end", "")) for each in ENDINGS},
 }
 
 

@@ -120,7 +120,7 @@ class Run(NamedTuple):
     status: RunStatus
     workflow: str
     node: str
-    status_label: str  # the node's business status, '' if it names none
+    status_label: str  # the node's business status, of an ended run that of its end; '' if it names none
     visit: int
     entered_at: int  # business; ctx.now() at the start of this visit
     seq: int  # number of events written

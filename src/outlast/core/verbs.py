@@ -276,16 +276,21 @@ def finish(
     log_entries: Sequence[LogEntry] = (),
     seen: Sequence[Slot] = (),
     results: dict[str, int] | None = None,
+    label: str = "",
 ) -> Commit:
     """End the run, free or hand over its slots, and withdraw its open approvals, in one commit.
 
     `not_undone`: effects that stay in force when a run fails or is cancelled. `seen`: slots as a queued run read them;
-    the commit is refused if one was handed to it since (S-6). `results`: as in `advance`.
+    the commit is refused if one was handed to it since (S-6). `results`: as in `advance`. `label`: the status that a
+    completed run is shown with.
     """
+    assert not label or outcome is RunStatus.COMPLETED, "only a run that completes has a label of its own"
     verb, type_ = _END[outcome]
     data: dict[str, object] = {"outcome": result, "reason": reason, "not_undone": list(not_undone)}
     if results:
         data["results"] = results
+    if label:
+        data["end"] = label
     put = transition(
         run,
         verb,
@@ -294,6 +299,7 @@ def finish(
         data,
         log_entries=log_entries,
         snapshot=state,
+        status_label=label,
         epoch=run.epoch + 1,
         owner=ENDED,
         due_at=None,

@@ -287,10 +287,12 @@ async def end(
     reason: str,
     log_entries: tuple[LogEntry, ...],
     results: dict[str, int] | None = None,
+    label: str = "",
 ) -> None:
     """End the run in one commit, which frees its slots and withdraws its approvals.
 
-    `state`: None for the last checkpoint. `results`: counts of the last visit. Raises ConditionFailed, RunLost.
+    `state`: None for the last checkpoint. `results`: counts of the last visit. `label`: as in `finish`. Raises
+    ConditionFailed, RunLost.
     """
     run = session.run
     freed, others = await admission.held_and_not(session.store, run) if run.slots or run.queue else ((), ())
@@ -310,5 +312,6 @@ async def end(
         log_entries=log_entries,
         seen=others if run.queue else (),
         results=results,
+        label=label,
     )
     await session.land(await session.with_chunks(commit, values))

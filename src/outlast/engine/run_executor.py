@@ -352,6 +352,7 @@ class RunExecutor:
                     reason="",
                     log_entries=log_entries,
                     results=results,
+                    label=node.end or "",
                 )
                 return False
         except (RunLost, ConditionFailed, StoreAway, StoreError):

@@ -6,11 +6,14 @@ from datetime import timedelta
 from typing import Any, Final, NamedTuple, get_args, get_origin
 
 from outlast.core.limits import NAME, VISITS_MAX
+from outlast.core.machine import TERMINAL, RunStatus
 from outlast.errors import DefinitionError
 from outlast.flow.context import Context
 from outlast.flow.graph import Exits, Place, read_exits
 from outlast.flow.options import positive
 from outlast.flow.registry import hints_of, where_of
+
+_OTHER_ENDS: Final = frozenset(status.upper() for status in TERMINAL - {RunStatus.COMPLETED})
 
 
 class NodeOptions(NamedTuple):
@@ -18,6 +21,7 @@ class NodeOptions(NamedTuple):
 
     start: bool
     status: str | None
+    end: str | None
     max_visits: int | None
     within: timedelta | None
     ceiling: timedelta | None
@@ -46,6 +50,7 @@ class Node:
         self.title: Final = f'node "{self.name}" of {workflow} ({self.where})'
         self.start: Final = options.start
         self.status: Final = options.status
+        self.end: Final = options.end
         self.max_visits: Final = options.max_visits
         self.within: Final = positive(f"within of {self.title}", options.within, where=self.where)
         self.ceiling: Final = positive(f"ceiling of {self.title}", options.ceiling, where=self.where)
@@ -100,6 +105,10 @@ class Node:
                 "the return annotation is the graph: it names the nodes that may come next, or None for the end",
                 'annotate it: -> Literal["next_node"], -> None, or -> Literal["next_node"] | None',
             )
+        if self.end is not None and not exits.ends:
+            raise self._wrong(
+                f"has end={self.end!r}, but no run ends in it", "it never returns None", "let it: -> Literal[…] | None"
+            )
         self._exits = exits
         self._names = {}  # keeping the caller's locals would keep its objects alive
 
@@ -108,11 +117,18 @@ class Node:
             raise self._wrong("is not async", "only activities may be plain def", f"write async def {self.name}(…)")
         if not NAME.fullmatch(self.name):
             raise self._wrong("has an unusable name", "1 to 100 letters, digits or underscores", "rename the function")
-        if self.status is not None and not NAME.fullmatch(self.status):
+        for option, label, example in (("status", self.status, "EVALUATING"), ("end", self.end, "AWARDED")):
+            if label is not None and not NAME.fullmatch(label):
+                raise self._wrong(
+                    f"has {option} {label!r}",
+                    "1 to 100 letters, digits, dots, dashes or underscores",
+                    f'e.g. {option}="{example}"',
+                )
+        if self.end in _OTHER_ENDS:
             raise self._wrong(
-                f"has status {self.status!r}",
-                "1 to 100 letters, digits, dots, dashes or underscores",
-                'e.g. status="EVALUATING"',
+                f"has end {self.end!r}",
+                "a run that completes in it would look like one that did not",
+                'e.g. end="AWARDED"',
             )
         if self.max_visits is not None and (type(self.max_visits) is not int or not 1 <= self.max_visits <= VISITS_MAX):
             raise self._wrong(f"has max_visits={self.max_visits!r}", f"from 1 to {VISITS_MAX:,}", "e.g. max_visits=5")

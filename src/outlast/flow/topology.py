@@ -43,6 +43,7 @@ def _node(node: Node) -> dict[str, Any]:
         "ends": node.exits.ends,
         "start": node.start,
         "status": node.status or "",
+        "end": node.end or "",
         "max_visits": node.max_visits,
         "within_ms": _ms(node.within),
         "ceiling_ms": _ms(node.ceiling),

@@ -180,6 +180,7 @@ class Workflow(Generic[S, In, Out]):
         *,
         start: bool = False,
         status: str | None = None,
+        end: str | None = None,
         max_visits: int | None = None,
         within: timedelta | None = None,
         ceiling: timedelta | None = None,
@@ -191,6 +192,7 @@ class Workflow(Generic[S, In, Out]):
         *,
         start: bool = False,
         status: str | None = None,
+        end: str | None = None,
         max_visits: int | None = None,
         within: timedelta | None = None,
         ceiling: timedelta | None = None,
@@ -199,6 +201,7 @@ class Workflow(Generic[S, In, Out]):
 
         - `start`: runs begin here.
         - `status`: business status of a run in this node.
+        - `end`: that of a run that completes in this node, shown instead of COMPLETED.
         - `max_visits`: a further visit goes to attention.
         - `within`: no wait of a visit lasts longer than this after its entry, except a `receive` without a deadline.
         - `ceiling`: raises the ceiling of the run once it enters the node (business time).
@@ -206,7 +209,7 @@ class Workflow(Generic[S, In, Out]):
         The function is returned unchanged, so that a test can await it. Raises DefinitionError.
         """
         names = locals_of_caller(1)
-        options = NodeOptions(start, status, max_visits, within, ceiling)
+        options = NodeOptions(start, status, end, max_visits, within, ceiling)
 
         def decorate(fn: Any) -> Any:
             node = Node(fn, options, self.title, self.state, names)

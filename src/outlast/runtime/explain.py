@@ -320,7 +320,8 @@ def _over(rows: RunFacts) -> ExplanationPart:
     for by in ("cancelled by ", "failed by "):
         if reason.startswith(by):
             said = f" by {reason.removeprefix(by)}"
-    clause = f"{_ENDED[run.status]} {rows.ago(run.ended_at)} ago{said}"
+    label = f" as {run.status_label}" if run.status_label and run.status is RunStatus.COMPLETED else ""
+    clause = f"{_ENDED[run.status]}{label} {rows.ago(run.ended_at)} ago{said}"
     if left:
         clause += f"; {_count(len(left), 'effect')} {'was' if len(left) == 1 else 'were'} not undone"
     unblock = ("undo these effects by hand if necessary",) if left else ()

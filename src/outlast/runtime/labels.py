@@ -8,7 +8,7 @@ from outlast.core.commit import Instant
 from outlast.core.compensation import BY_HAND
 from outlast.core.durations import HEARTBEAT_EVERY
 from outlast.core.effect_verbs import NOT_SENT
-from outlast.core.machine import HELD, EffectStatus, LeaseStatus
+from outlast.core.machine import HELD, EffectStatus, LeaseStatus, RunStatus
 from outlast.core.mailbox import REOPENED
 from outlast.core.rows import Effect, Run, Worker, is_over
 from outlast.core.run_columns import WaitingFor
@@ -21,12 +21,13 @@ BY_ITSELF = frozenset({"", "call", "reconcile"})  # ways an effect is settled wi
 
 
 def shown_status(run: Run) -> str:
-    """Return REQUIRES_ATTENTION if a person is needed, else the node's status label, else the status (RUN-2)."""
+    """Return REQUIRES_ATTENTION if a person is needed, else the node's status label, else the status (RUN-2).
+
+    The label of a completed run is the `end` of its last node. A run that failed or was cancelled shows that.
+    """
     if run.attention:
         return ATTENTION
-    if is_over(run):
-        return run.status.upper()
-    if run.status_label:
+    if run.status_label and (not is_over(run) or run.status is RunStatus.COMPLETED):
         return run.status_label
     if any(w.kind == "approval" for w in run.waiting_for):
         return APPROVAL
