@@ -77,7 +77,8 @@ def run_row(run: str = "run-1", tenant: str = TENANT, **changes: object) -> Run:
         tenant=tenant, run=run, version=1, epoch=0, owner="", inbox_seq=0, due_at=T0, lane=LANE, queue="",
         status=RunStatus.QUEUED, workflow="auction", node="plan", status_label="", visit=1, entered_at=T0, seq=1,
         event_hash="",
-        attention_text="", waiting_for_text="", timers_text="", visits="", crash_count=0, slots="", ceiling_at=0,
+        attention_text="", waiting_for_text="", timers_text="", visits_text="", crash_count=0, slots_text="",
+        ceiling_at=0,
         created_at=T0, ended_at=0, requested_by="local:ann", correlation_id="", trace_id="",
     )  # fmt: skip
     return row._replace(**changes)  # type: ignore[arg-type]

@@ -7,7 +7,7 @@ from outlast.core import approvals, attention, compensation, effect_verbs, mailb
 from outlast.core.commit import Commit
 from outlast.core.machine import ApprovalStatus, Choice, Reason, RunStatus, WaitStatus
 from outlast.core.rows import APPROVAL, EFFECT, RUN, STORE, WAIT, Approval, Effect, Run, Slot, Wait
-from outlast.core.run_columns import Attention, WaitingFor
+from outlast.core.run_columns import Attention, Ending, WaitingFor
 from tests.models.world import MAPPING, TENANT, Rows, at, born, find, land
 
 INTENT = effect_verbs.Intent(1, "k", "pay", "d", b"[]", "reverse", 1_000, 2_000, 500)
@@ -142,7 +142,7 @@ class Drive:
     def compensate(self) -> "Drive":
         effects = [row for row in self.rows if isinstance(row, Effect)]
         approvals = [row for row in self.rows if isinstance(row, Approval)]
-        ending = compensation.Ending(RunStatus.CANCELLED, "enough", "p")
+        ending = Ending(RunStatus.CANCELLED, "enough", "p")
         return self.speak(
             compensation.compensate(
                 self.run, ending, effects, inbox_seq=self.run.inbox_seq, approvals=approvals, now=at(self.t)

@@ -21,7 +21,7 @@ PLANTED_RUNS: list[tuple[Run, dict[str, Any]]] = [
     (OVER, {"ended_at": 0}),
     (OVER, {"due_at": 5}),
     (OVER, {"waiting_for_text": "[]"}),
-    (OVER, {"slots": "*/0"}),
+    (OVER, {"slots_text": "*/0"}),
     (OVER, {"queue": "t"}),
     (OVER, {"status": RunStatus.WAITING}),
     (RUN_ROW, {"owner": ENDED}),  # ended, yet not over

@@ -39,7 +39,7 @@ async def test_runs_beyond_the_limit_start_in_their_order_as_slots_free(world: W
         order.append([r for r in (f"r{j}" for j in range(5)) if world.status(r) == "waiting"])
     assert order == [["r1", "r2"], ["r2", "r3"], ["r3", "r4"], ["r4"], []]
     assert holders(world, tenant) == ["", ""]
-    assert all(world.run(f"r{i}").slots == "" for i in range(5))
+    assert all(world.run(f"r{i}").slots == () for i in range(5))
 
 
 @pytest.mark.req("RUN-6")
@@ -230,7 +230,7 @@ async def test_a_workflow_may_give_its_slots_back_while_it_waits(world: World, t
     for i in range(5):
         await world.start(flow, f"r{i}")
         await world.pass_(10)
-    assert [(world.status(f"r{i}"), world.run(f"r{i}").slots) for i in range(5)] == [("waiting", "")] * 5
+    assert [(world.status(f"r{i}"), world.run(f"r{i}").slots) for i in range(5)] == [("waiting", ())] * 5
     assert holders(world, tenant) == [""]
     for i in range(5):
         await world.signal("end", f"r{i}")

@@ -387,7 +387,7 @@ async def test_a_run_with_nothing_to_undo_ends_in_one_commit(world: World) -> No
     world.worker(flow)
     await world.start(flow)
     assert world.verbs()[-2:] == ["claimed", "failed"]
-    assert world.run().ending == ""
+    assert world.run().ending is None
 
 
 # --- each safeguard, removed ---------------------------------------------------------------------------

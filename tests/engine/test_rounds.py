@@ -1,6 +1,5 @@
 """Reject and run another round: exactly one new visit, despite any crash (FAIL-10, FAIL-5, S-20)."""
 
-import json
 from datetime import timedelta
 from typing import Any, Literal
 
@@ -77,7 +76,7 @@ async def cycle(world: World, flow: Workflow[State], *points: tuple[str, str, st
 def check(world: World, shop: Receiver) -> None:
     """One new visit of each node, its work done once, the request asked once, nothing of the first round repeated."""
     run = world.run()
-    assert (run.node, run.visit, json.loads(run.visits), world.reasons()) == ("decide", 4, {"bids": 2, "decide": 2}, [])
+    assert (run.node, run.visit, run.visits, world.reasons()) == ("decide", 4, {"bids": 2, "decide": 2}, [])
     assert shop.did == [f"t:r1:{visit}:{key}" for visit in (1, 3) for key in BOTH]
     assert sorted((a.visit, a.status.value) for a in world.approvals()) == [(2, "again"), (4, "pending")]
     assert [e.seq for e in world.events()] == list(range(1, len(world.events()) + 1))

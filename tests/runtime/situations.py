@@ -24,8 +24,8 @@ RUN = Run(
     tenant="t", run="r1", version=3, epoch=1, owner="", inbox_seq=0, due_at=None, lane="refund@1", queue="",
     status=RunStatus.WAITING, workflow="refund", node="pay", status_label="", visit=2, entered_at=T - HOUR, seq=3,
     event_hash="",
-    attention_text="", waiting_for_text="", timers_text="", visits='{"look": 1, "pay": 1}', crash_count=0,
-    slots="", ceiling_at=0, created_at=T - 2 * HOUR, ended_at=0, requested_by="local:ana", correlation_id="",
+    attention_text="", waiting_for_text="", timers_text="", visits_text='{"look": 1, "pay": 1}', crash_count=0,
+    slots_text="", ceiling_at=0, created_at=T - 2 * HOUR, ended_at=0, requested_by="local:ana", correlation_id="",
     trace_id="",
 )  # fmt: skip
 EFFECT = Effect(

@@ -18,8 +18,8 @@ RUN = Run(
     tenant="t", run="r1", version=3, epoch=1, owner="", inbox_seq=0, due_at=None, lane="claim@1", queue="",
     status=RunStatus.WAITING, workflow="claim", node="pay", status_label="", visit=2, entered_at=5_000, seq=3,
     event_hash="",
-    attention_text="", waiting_for_text="", timers_text="", visits='{"look": 1, "pay": 1}', crash_count=0,
-    slots="", ceiling_at=0, created_at=1_000, ended_at=0, requested_by="local:ana", correlation_id="", trace_id="",
+    attention_text="", waiting_for_text="", timers_text="", visits_text='{"look": 1, "pay": 1}', crash_count=0,
+    slots_text="", ceiling_at=0, created_at=1_000, ended_at=0, requested_by="local:ana", correlation_id="", trace_id="",
 )  # fmt: skip
 EFFECT = Effect(
     tenant="t", run="r1", visit=2, key="pay/7", version=2, status=EffectStatus.DONE, activity="pay", digest="d",

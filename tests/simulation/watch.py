@@ -377,7 +377,7 @@ class Watch:
             run = moved.row if moved else self.rows.get(RUN, place)
             if not isinstance(run, Run) or run.status in TERMINAL:
                 self.wrong("I32", f"slot {slot.tenant}/{slot.i} is held by {slot.holder}, which has ended")
-        names = [name for row in self.rows.under(RUN, ()) if isinstance(row, Run) for name in row.slots.split()]
+        names = [name for row in self.rows.under(RUN, ()) if isinstance(row, Run) for name in row.slots]
         if len(set(names)) < len(names):
             self.wrong("I32", f"two runs were admitted to one slot: {names}")
 

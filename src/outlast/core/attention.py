@@ -85,7 +85,7 @@ def flag(
         mapping,
         log_entries=log_entries,
         attention=left,
-        slots="" if freed else None,
+        slots=() if freed else None,
     )
     handed, expects = hand_over(freed)
     under = fence(run, inbox_seq=inbox_seq, mapping=mapping.version)

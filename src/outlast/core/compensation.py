@@ -6,7 +6,7 @@ undone, so the two rows always agree.
 
 import json
 from collections.abc import Iterable, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from outlast.core import mailbox
 from outlast.core.approvals import withdraw
@@ -16,7 +16,7 @@ from outlast.core.events import EventType
 from outlast.core.keys import undo_key
 from outlast.core.machine import OVERLAY_ONLY, Choice, EffectStatus, Reason, RunStatus, effect_target
 from outlast.core.rows import EFFECT, UNDO_RESERVED, Approval, Effect, Run, check_effect
-from outlast.core.run_columns import ATTENTION
+from outlast.core.run_columns import ATTENTION, ENDING, Ending
 from outlast.core.run_transition import LogEntry, fence, transition
 
 NO_UNDO: Final = "no: "
@@ -25,22 +25,6 @@ BY_HAND: Final = Choice.DONE_BY_HAND.value
 """Code of an undo that a person did outside of Outlast; its row names the person and the reason."""
 NO_ANSWER: Final = b"null"
 NAMED_MAX: Final = 100  # effects named in one event; the ledger has all of them
-
-
-class Ending(NamedTuple):
-    """Decided end of a run: outcome, reason, and the actor who decided it ('' = the workflow's code)."""
-
-    outcome: RunStatus
-    reason: str
-    by: str
-
-
-def ending_of(run: Run) -> Ending | None:
-    """Return the decided end of a run whose effects are being undone, or None."""
-    if not run.ending:
-        return None
-    plain = json.loads(run.ending)
-    return Ending(RunStatus(plain["outcome"]), plain["reason"], plain["by"])
 
 
 # --- effects to undo --------------------------------------------------------------------------
@@ -105,7 +89,7 @@ def compensate(
     The commit also withdraws open approvals. With `inbox_seq` it is refused if a message has arrived since, for an end
     that a message may still change. Attention that stops the run is dropped.
     """
-    assert ending.outcome in (RunStatus.FAILED, RunStatus.CANCELLED) and not run.ending
+    assert ending.outcome in (RunStatus.FAILED, RunStatus.CANCELLED) and not run.ending_text
     data: dict[str, object] = {
         "outcome": ending.outcome.value,
         "reason": ending.reason,
@@ -119,7 +103,7 @@ def compensate(
         now,
         data,
         log_entries=log_entries,
-        ending=json.dumps({"outcome": ending.outcome.value, "reason": ending.reason, "by": ending.by}),
+        ending_text=ENDING.encode(ending),
         attention_text=ATTENTION.encode(a for a in run.attention if a.reason in OVERLAY_ONLY),
         crash_count=0,
         group_max=0,

@@ -4,12 +4,11 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
-from outlast.core.compensation import Ending, ending_of
 from outlast.core.durations import APPROVAL_STALE_AFTER
 from outlast.core.machine import CHOICES, OVERLAY_ONLY, Choice, EffectStatus, Reason
 from outlast.core.mailbox import GIVEN_UP, REOPENED
 from outlast.core.rows import Effect, Message, Run
-from outlast.core.run_columns import Attention
+from outlast.core.run_columns import Attention, Ending
 from outlast.core.version_move import move_request_of
 
 STALE_REASON: Final = "approval_stale_7day_limit_exceeded"
@@ -107,7 +106,7 @@ def route(
     undecided approval ends the run seven days after its timeout (S-21). A decided end is final: no further cancel or
     failure changes it.
     """
-    if (ending := ending_of(run)) is not None:
+    if (ending := run.ending) is not None:
         return _to_undo(run, ending, messages, effects)
     if (cancel := cancel_of(messages)) is not None:
         return cancel

@@ -6,6 +6,7 @@ read. Writers encode with the column of the same name. Instants are integers in 
 liveness (due_at, lease_until, not_after, settle_after) are *real* store time, all others are *business* time (S-4).
 """
 
+from collections.abc import Mapping
 from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from outlast.core.columns import SUFFIX, Column, Value
@@ -21,7 +22,19 @@ from outlast.core.machine import (
     SubscriptionStatus,
     WaitStatus,
 )
-from outlast.core.run_columns import ATTENTION, TIMERS, WAITING_FOR, Attention, Timer, WaitingFor
+from outlast.core.run_columns import (
+    ATTENTION,
+    ENDING,
+    SLOTS,
+    TIMERS,
+    VISITS,
+    WAITING_FOR,
+    Attention,
+    Ending,
+    SlotName,
+    Timer,
+    WaitingFor,
+)
 from outlast.errors import Corrupt
 
 
@@ -128,8 +141,8 @@ class Run(NamedTuple):
     attention_text: str
     waiting_for_text: str
     timers_text: str
-    visits: str  # JSON {node: number of visits}
-    slots: str  # slot rows that name this run, as 'tenant/i */j'; '' none
+    visits_text: str
+    slots_text: str
     ceiling_at: int  # business; 0 = disarmed
     created_at: int  # business
     ended_at: int  # business; 0 = not yet
@@ -137,7 +150,7 @@ class Run(NamedTuple):
     correlation_id: str
     trace_id: str
     crash_count: int  # deaths of its worker since the last advance or the last decrease of `group_max`
-    ending: str = ""  # JSON {outcome, reason, by} while effects are undone before the run ends; '' before
+    ending_text: str = ""
     restored: int = 0  # store generation of the restore after which missing ledger rows prove nothing; 0 = none
     group_max: int = 0  # maximum number of runs its worker may hold, including this one; 0 = no limit (S-5)
 
@@ -155,6 +168,21 @@ class Run(NamedTuple):
     def timers(self) -> tuple[Timer, ...]:
         """Return the armed timers; () while the run is not parked."""
         return _decode(TIMERS, self.timers_text, self)
+
+    @property
+    def visits(self) -> Mapping[str, int]:
+        """Return the number of visits of each node that was entered."""
+        return _decode(VISITS, self.visits_text, self)
+
+    @property
+    def slots(self) -> tuple[SlotName, ...]:
+        """Return the keys of the slot rows that name this run."""
+        return _decode(SLOTS, self.slots_text, self)
+
+    @property
+    def ending(self) -> Ending | None:
+        """Return the decided end while effects are undone before the run ends; None before."""
+        return _decode(ENDING, self.ending_text, self)
 
 
 class Event(NamedTuple):
@@ -585,7 +613,7 @@ def check_run(run: Run) -> None:
     owned = run.owner not in ("", ENDED)
     if over != (run.owner == ENDED) or over != (run.ended_at > 0):
         raise Corrupt(f"run {run.run}: status {run.status}, owner {run.owner!r}, ended_at {run.ended_at}")
-    if over and (run.due_at is not None or run.waiting_for_text or run.slots or run.queue):
+    if over and (run.due_at is not None or run.waiting_for_text or run.slots_text or run.queue):
         raise Corrupt(f"run {run.run}: it has ended but still waits or holds a slot")
     if owned and (run.status not in HELD or run.due_at is None):
         raise Corrupt(f"run {run.run}: owned by {run.owner} but {run.status} with due_at {run.due_at}")

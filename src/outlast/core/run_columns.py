@@ -1,15 +1,18 @@
 """Structured values of a run row's columns: reasons for waiting, timers, and attention."""
 
-from collections.abc import Iterable
-from json import JSONEncoder, loads
-from typing import Final, Literal, NamedTuple
+from collections.abc import Iterable, Mapping
+from json import JSONEncoder, dumps, loads
+from types import MappingProxyType
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 from outlast.core.columns import Column
 from outlast.core.durations import APPROVAL_STALE_AFTER
-from outlast.core.machine import CHOICES, Choice, Reason, if_ignored
+from outlast.core.machine import CHOICES, Choice, Reason, RunStatus, if_ignored
 
 _encode: Final = JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
+SlotName: TypeAlias = tuple[str, int]
+"""Key of a slot row: the tenant of the limit, '*' for the global one, and the number."""
 WaitingKind = Literal[
     "timer", "signal", "approval", "effect", "retry", "settle", "slot", "worker", "pause", "limit", "attention"
 ]
@@ -32,6 +35,14 @@ class Timer(NamedTuple):
     what: str
     at: int
     real: bool = False
+
+
+class Ending(NamedTuple):
+    """Decided end of a run: outcome, reason, and the actor who decided it ('' = the workflow's code)."""
+
+    outcome: RunStatus
+    reason: str
+    by: str
 
 
 class Attention(NamedTuple):
@@ -80,9 +91,41 @@ def _load_timers(text: str) -> tuple[Timer, ...]:
     return tuple(Timer(what, at, bool(real)) for what, at, real in loads(text)) if text else ()
 
 
+def _load_visits(text: str) -> Mapping[str, int]:
+    return MappingProxyType({str(node): int(n) for node, n in loads(text).items()} if text else {})
+
+
+def placed_visits(visits: dict[str, int]) -> str:
+    """Return the column `visits` of a run that starts or moves: with white space, unlike that of one that advances."""
+    return dumps(visits)
+
+
+def _dump_slots(slots: Iterable[SlotName]) -> str:
+    return " ".join(f"{tenant}/{i}" for tenant, i in slots)
+
+
+def _load_slots(text: str) -> tuple[SlotName, ...]:
+    names = [name.rsplit("/", 1) for name in text.split()]
+    return tuple((tenant, int(i)) for tenant, i in names)
+
+
+def _dump_ending(ending: Ending | None) -> str:
+    return dumps({"outcome": ending.outcome.value, "reason": ending.reason, "by": ending.by}) if ending else ""
+
+
+def _load_ending(text: str) -> Ending | None:
+    if not text:
+        return None
+    plain = loads(text)
+    return Ending(RunStatus(plain["outcome"]), plain["reason"], plain["by"])
+
+
 ATTENTION: Final = Column("attention", _dump_attention, _load_attention)
 WAITING_FOR: Final = Column("waiting_for", _dump_waiting, _load_waiting)
 TIMERS: Final = Column("timers", _dump_timers, _load_timers)
+VISITS: Final = Column[dict[str, int], Mapping[str, int]]("visits", _encode, _load_visits)
+SLOTS: Final = Column("slots", _dump_slots, _load_slots)
+ENDING: Final = Column("ending", _dump_ending, _load_ending)
 
 
 def stale_timer(reasons: Iterable[Attention]) -> tuple[Timer, ...]:

@@ -7,7 +7,7 @@ from outlast.core.commit import Commit, Expect, Fence, Instant, Mapping, Put, Wa
 from outlast.core.events import EventType, event
 from outlast.core.machine import run_target
 from outlast.core.rows import EVENT, MEMO, RUN, SLOT, Memo, Run, Slot, check_run
-from outlast.core.run_columns import ATTENTION, TIMERS, WAITING_FOR, Attention, Timer, WaitingFor
+from outlast.core.run_columns import ATTENTION, SLOTS, TIMERS, WAITING_FOR, Attention, SlotName, Timer, WaitingFor
 
 
 class LogEntry(NamedTuple):
@@ -84,7 +84,7 @@ def give_back(
     log_entries: Sequence[LogEntry] = (),
     due_now: bool = False,
     attention: Iterable[Attention] | None = None,
-    slots: str | None = None,
+    slots: Iterable[SlotName] | None = None,
     queue: str | None = None,
 ) -> tuple[Put, ...]:
     """Return the rows of a run that its holder releases.
@@ -107,7 +107,7 @@ def give_back(
         waiting_for_text=WAITING_FOR.encode(waiting),
         timers_text=TIMERS.encode(timers),
         attention_text=run.attention_text if attention is None else ATTENTION.encode(attention),
-        slots=run.slots if slots is None else slots,
+        slots_text=run.slots_text if slots is None else SLOTS.encode(slots),
         queue=run.queue if queue is None else queue,
     )
 
@@ -130,9 +130,9 @@ def admit(run: Run, slots: Sequence[Slot], *, now: Instant, log_entries: Sequenc
         else:
             mine = slot._replace(version=slot.version + 1, holder_tenant=run.tenant, holder=run.run)
             puts.append(Put(SLOT, mine, slot.version))
-    names = " ".join(f"{slot.tenant}/{slot.i}" for slot in slots)
+    names = SLOTS.encode([(slot.tenant, slot.i) for slot in slots])
     put = transition(
-        run, "admit", EventType.ADMITTED, now, {"slots": names}, log_entries=log_entries, slots=names, queue=""
+        run, "admit", EventType.ADMITTED, now, {"slots": names}, log_entries=log_entries, slots_text=names, queue=""
     )
     return Commit((*put, *puts), fence(run), tuple(expects), label=f"{run.run} admit")
 

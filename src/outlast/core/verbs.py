@@ -4,21 +4,19 @@ A caller that loses a race gets Stale, reloads the rows and decides again. A com
 change of a run row raises its version by one, appends at least one event, and records who acted (S-11).
 """
 
-import json
 from collections.abc import Iterable, Sequence
 from collections.abc import Mapping as Facts
 from types import MappingProxyType
 from typing import Final
 
 from outlast.core.approvals import withdraw
-from outlast.core.codec import compact
 from outlast.core.commit import WRITES_MAX, Commit, Expect, Instant, Mapping, Put
 from outlast.core.events import EventType, event
 from outlast.core.limits import COMMIT_BYTES_MAX, RESULT_BYTES_MAX
 from outlast.core.machine import ENDED, Reason, RunStatus, run_target
 from outlast.core.quarantine import after_death
 from outlast.core.rows import EVENT, RESULT, RUN, SLOT, TOKEN, Approval, Result, Run, Slot, Token, check_run, is_due
-from outlast.core.run_columns import ATTENTION, WAITING_FOR, Timer, WaitingFor
+from outlast.core.run_columns import ATTENTION, VISITS, WAITING_FOR, Timer, WaitingFor, placed_visits
 from outlast.core.run_transition import LogEntry, SlotChange, fence, give_back, hand_over, transition
 
 NONE_CLOSED: Final[Facts[str, int]] = MappingProxyType({})
@@ -70,9 +68,9 @@ def start(
         attention_text="",
         waiting_for_text=WAITING_FOR.encode([WaitingFor("worker", f"a worker that serves {lane}", since=now.business)]),
         timers_text="",
-        visits=json.dumps({node: 1}),
+        visits_text=placed_visits({node: 1}),
         crash_count=0,
-        slots="",
+        slots_text="",
         ceiling_at=now.business + ceiling_ms,
         created_at=now.business,
         ended_at=0,
@@ -166,8 +164,8 @@ def advance(
     `ceiling_ms`: ceiling of the next node, counted from the run's creation; it can only raise an armed ceiling.
     `results`: number of results of the visit by kind; their rows land before this commit (CKP-5).
     """
-    visits: dict[str, int] = json.loads(run.visits)
-    visits[node] = visits.get(node, 0) + 1
+    before = run.visits
+    visits = {**before, node: before.get(node, 0) + 1}
     data: dict[str, object] = {"completed": run.node, "next": node}
     if results:
         data["results"] = results
@@ -185,7 +183,7 @@ def advance(
             visit=run.visit + 1,
             entered_at=now.business,
             due_at=now.real + budget_ms,
-            visits=compact(visits),
+            visits_text=VISITS.encode(visits),
             crash_count=0,
             group_max=0,
             attention_text=run.attention_text
@@ -227,7 +225,7 @@ def park(
         timers,
         mapping,
         log_entries=log_entries,
-        slots="" if freed else None,
+        slots=() if freed else None,
     )
     handed, expects = hand_over(freed)
     label = f"{run.run} {verb} {run.node}#{run.visit}"
@@ -307,7 +305,7 @@ def finish(
         waiting_for_text="",
         timers_text="",
         attention_text="",
-        slots="",
+        slots_text="",
         ended_at=max(now.business, 1),
     )
     freed, expects = hand_over(slots)

@@ -8,6 +8,7 @@ from outlast.core.commit import AppendMessage, Commit, Instant
 from outlast.core.events import EventType
 from outlast.core.machine import Choice, Reason
 from outlast.core.rows import Message, Run
+from outlast.core.run_columns import placed_visits
 from outlast.core.run_transition import LogEntry, fence, transition
 
 TO: Final = "to"  # member of the payload with the target
@@ -92,6 +93,6 @@ def move_to_version(run: Run, to: MoveTarget, *, now: Instant, log_entries: Sequ
         lane=to.lane,
         node=to.node,
         status_label=to.status_label,
-        visits=json.dumps(to.visits),
+        visits_text=placed_visits(to.visits),
     )
     return Commit(puts, fence(run), label=f"{run.run} move {to.lane}")

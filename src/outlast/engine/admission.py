@@ -120,7 +120,7 @@ async def held_and_not(store: Store, run: Run) -> tuple[tuple[Slot, ...], tuple[
 
 
 def _names(run: Run, slot: Slot) -> bool:
-    return f"{slot.tenant}/{slot.i}" in run.slots.split()
+    return (slot.tenant, slot.i) in run.slots
 
 
 async def repair(store: Store, tenants: Sequence[str]) -> int:

@@ -214,7 +214,7 @@ def _place(
     path = target.migrations.path(version_in(run.lane), target.version)
     assert path is not None or not insist
     try:
-        moved = migrated(path or (), run.node, json.loads(run.visits), json.loads(snapshot))
+        moved = migrated(path or (), run.node, run.visits, json.loads(snapshot))
         state = target.state_codec.dump(target.state_codec.admit(json.dumps(moved.state)))
     except BaseException as raised:  # because an author's migration may raise anything; the state does not change
         error = as_exception(raised)

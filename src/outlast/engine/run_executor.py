@@ -10,7 +10,7 @@ from typing import Any
 
 from outlast.core.attention import answered, flag, tripped, waiting_for
 from outlast.core.commit import WRITES_MAX
-from outlast.core.compensation import Ending, compensate, compensated, must_undo
+from outlast.core.compensation import compensate, compensated, must_undo
 from outlast.core.durations import INLINE_WAIT_MAX, SECOND
 from outlast.core.effect_verbs import mark_uncertain
 from outlast.core.limits import TEXT_CHARS_MAX
@@ -19,7 +19,7 @@ from outlast.core.quarantine import is_poisoned
 from outlast.core.recovery import contradiction
 from outlast.core.route import ENGINE, Answer, EndCancelled, EndFailed, Rest, Undo, WalkOn, route
 from outlast.core.rows import EVENT
-from outlast.core.run_columns import Attention, Timer, WaitingFor, stale_timer
+from outlast.core.run_columns import Attention, Ending, Timer, WaitingFor, stale_timer
 from outlast.core.run_transition import LogEntry, SlotChange, admit, queue
 from outlast.core.verbs import advance, hand_back, park
 from outlast.core.version_move import move_to_version
@@ -385,7 +385,7 @@ class RunExecutor:
         session = self.session
         node = self._workflow.nodes[target]
         most = node.max_visits
-        n = json.loads(session.run.visits).get(target, 0) if most is not None else 0
+        n = session.run.visits.get(target, 0) if most is not None else 0
         if most is not None and n >= most and not way.chose(Reason.VISITS_EXHAUSTED, Choice.ONE_MORE):
             detail = f"node {target} has been entered {n} times; max_visits is {most}"
             return await self._flag_for(Reason.VISITS_EXHAUSTED, detail, log_entries)

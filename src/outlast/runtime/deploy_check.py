@@ -50,7 +50,7 @@ def misfits(rows: RunRows, workflows: Mapping[str, Workflow[Any]], before: Plain
     if isinstance(to, Stranded):
         return [Misfit("version", to.why)]
     if to is None:
-        position = Position(workflows[run.lane], run.node, json.loads(run.visits), state)
+        position = Position(workflows[run.lane], run.node, run.visits, state)
     else:
         position = Position(workflows[to.lane], to.node, to.visits, to.state)
     node = position.workflow.nodes.get(position.node)

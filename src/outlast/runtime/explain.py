@@ -3,7 +3,7 @@
 import json
 from collections.abc import Sequence
 
-from outlast.core.compensation import Ending, ending_of, owed, undone
+from outlast.core.compensation import owed, undone
 from outlast.core.effect_verbs import bound_notes
 from outlast.core.machine import (
     OVERLAY_ONLY,
@@ -19,7 +19,7 @@ from outlast.core.machine import (
 )
 from outlast.core.route import ENGINE, Answer, EndCancelled, EndFailed, Rest, Route, route
 from outlast.core.rows import Approval, Effect, Run, Slot, Worker, is_over
-from outlast.core.run_columns import Attention, WaitingFor
+from outlast.core.run_columns import Attention, Ending, WaitingFor
 from outlast.engine.pauses import BREAKER
 from outlast.flow.context import SLEEP
 from outlast.runtime.attention_answers import ChoiceCommand, choice_commands, until_of
@@ -208,7 +208,7 @@ def undo_progress(run: Run, effects: Sequence[Effect]) -> str:
 def undoing_part(rows: RunFacts, inner: ExplanationPart | None) -> ExplanationPart:
     """Explain a run that undoes its effects. `inner`: its wait; None while a worker holds it or once it is due."""
     run = rows.run
-    ending = ending_of(run)
+    ending = run.ending
     assert ending is not None
     done = undo_progress(run, rows.effects)
     left = ", ".join(f"{e.activity} {e.key}" for e in owed(run, rows.effects))
