@@ -195,7 +195,10 @@ class KeyRefused(OutlastError):
 
 
 class RunFailed(OutlastError):
-    """The run whose result was awaited has failed. Its effects that can be undone are undone."""
+    """The run whose result was awaited has failed: `run` is its id, `reason` why.
+
+    Its effects that can be undone are undone.
+    """
 
     code = "OUT-431"
 

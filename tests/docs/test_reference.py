@@ -107,8 +107,10 @@ def parameters(each: Any) -> set[str]:
 
 
 def undescribed(each: Any) -> list[str]:
-    """Return the parameters that the docstring does not name in backticks."""
+    """Return the parameters that neither the docstring nor the list of its class names in backticks."""
     text = text_of(each)
+    if each.is_function and each.parent and each.parent.is_class:
+        text += text_of(each.parent).partition("Parameters of the methods:")[2]
     return [n for n in sorted(parameters(each) - OF_THE_CALLEE) if not re.search(rf"`{n}(?!\w)", text)]
 
 

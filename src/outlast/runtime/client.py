@@ -30,7 +30,12 @@ Out = TypeVar("Out")
 
 
 class WebhookClient(ABC):
-    """Webhooks of one tenant. Every method raises members of OutlastError."""
+    """Webhooks of one tenant. Every method raises members of OutlastError.
+
+    Parameters of the methods:
+
+    - `webhook`: id or name of a webhook.
+    """
 
     @abstractmethod
     async def list(self) -> Sequence[WebhookDetail]:
@@ -55,10 +60,10 @@ class WebhookClient(ABC):
         headers: Mapping[str, str] | None = None,
         from_start: bool = False,
     ) -> WebhookWithSecret:
-        """Create a webhook and return it with its secret, which is shown only here.
+        """Create a webhook that sends events to `url`, and return it with its secret, which is shown only here.
 
-        `types` and `workflows` select events ((): all). `headers` are sent with each event. `from_start` also sends the
-        events that exist already. Raises InvalidInput.
+        `name` is for people. `types` and `workflows` select events ((): all). `headers` are sent with each event.
+        `from_start` also sends the events that exist already. Raises InvalidInput.
         """
 
     @abstractmethod
@@ -69,7 +74,11 @@ class WebhookClient(ABC):
     async def deliveries(
         self, webhook: str = "", *, status: DeliveryStatus | None = None, cursor: str = "", limit: int = 50
     ) -> DeliveryList:
-        """Return a page of events that were not accepted at the first attempt, newest first. `webhook`: '' for all."""
+        """Return a page of events that were not accepted at the first attempt, newest first.
+
+        `webhook`: '' for all. `status`: only these. `cursor`: `next_cursor` of the page before; `limit`: size of a
+        page.
+        """
 
     @abstractmethod
     async def redeliver(self, delivery: str) -> int:
@@ -84,7 +93,7 @@ class WebhookClient(ABC):
 
     @abstractmethod
     async def disable(self, webhook: str, *, reason: str) -> WebhookSummary:
-        """Stop deliveries until the webhook is enabled again. The position is kept."""
+        """Stop deliveries until the webhook is enabled again. The position is kept, and `reason` is shown."""
 
     @abstractmethod
     async def enable(self, webhook: str) -> WebhookSummary:
@@ -99,8 +108,16 @@ class Client(ABC):
     """Reads and actions of one caller in one tenant. Every method raises members of OutlastError.
 
     Unless stated otherwise, a method that names a run or an approval raises NotFound, and an action raises Conflict if
-    the state no longer allows it. `version`: of the row that the caller was shown; the action is refused with Conflict
-    (`moved`) if the row has changed since. 0: not checked.
+    the state no longer allows it.
+
+    Parameters of the methods:
+
+    - `run`, `approval`: their ids. `workflow`, `activity`: their names.
+    - `reason`: text for the history, shown to people.
+    - `version`: of the row that the caller was shown; the action is refused with Conflict (`moved`) if the row has
+      changed since. 0: not checked.
+    - `cursor`: `next_cursor` of the page before; '' for the first page. `limit`: size of a page.
+    - `since`: only rows of this last time.
     """
 
     me: str
@@ -211,7 +228,7 @@ class Client(ABC):
         return RunHandle(self, workflow)
 
     async def ended(self, run: str, *, within_s: float | None = None) -> bool:
-        """Wait until a run has ended; return False after `within_s` seconds. None: wait without a limit."""
+        """Wait until a `run` has ended; return False after `within_s` seconds. None: wait without a limit."""
 
         async def is_over() -> bool | None:
             return True if (await self.run_summary(run)).status in TERMINAL else None
@@ -227,7 +244,7 @@ class Client(ABC):
         name: str = "",
         live: Liveness | None = None,
     ) -> AbstractAsyncContextManager[None]:
-        """Serve workflows in this process while the block runs, then give back the runs that it holds.
+        """Serve `workflows` in this process while the block runs, then give back the runs that it holds.
 
         `concurrency` is the maximum of concurrent runs, `name` the display name of the worker, `live` the durations
         after which it counts as dead. The workflows can be started by name afterwards. Needs a store: at a service it
@@ -245,10 +262,11 @@ class Client(ABC):
         correlation_id: str = "",
         trace_id: str = "",
     ) -> RunStarted:
-        """Start a run with JSON input and return once it is durable.
+        """Start a run with JSON input (`given`) and return once it is durable. `start` has the other parameters.
 
-        The same `key` returns the same run; with another input it raises Conflict. Raises NotFound for an unknown
-        workflow, InvalidInput with every problem.
+        `workflow` and `run_id`, `correlation_id` and `trace_id` are those of `start`. The same `key` returns the same
+        run; with another input it raises Conflict. Raises NotFound for an unknown workflow, InvalidInput with every
+        problem.
         """
 
     @abstractmethod
@@ -266,9 +284,10 @@ class Client(ABC):
     ) -> RunList:
         """Return one page of runs, newest first. '', False and None do not filter.
 
-        `attention`: only runs that need a person; `waiting_for`: only runs with a wait of this kind; `q`: only runs
-        whose id or correlation id contains this text; `since`: only runs started within this time. With `attention`,
-        `waiting_for` or `q`, a page may hold fewer than `limit` runs and still have a cursor.
+        `status`: only runs of this status; `attention`: only runs that need a person; `waiting_for`: only runs with a
+        wait of this kind; `q`: only runs whose id or correlation id contains this text; `since`: only runs started
+        within this time. With `attention`, `waiting_for` or `q`, a page may hold fewer than `limit` runs and still have
+        a cursor.
         """
 
     @abstractmethod
@@ -285,15 +304,15 @@ class Client(ABC):
 
     @abstractmethod
     async def results(self, run: str, *, after: int = 0, limit: int = 1_000) -> ResultList:
-        """Return one page of results in the order of first emission, after an ordinal."""
+        """Return one page of results in the order of first emission, `after` an ordinal."""
 
     @abstractmethod
     async def events(self, run: str, *, after: int = 0, limit: int = 200) -> EventList:
-        """Return one page of events, oldest first, after a sequence number."""
+        """Return one page of events, oldest first, `after` a sequence number."""
 
     @abstractmethod
     def follow(self, run: str, *, after: int = 0) -> AsyncIterator[str]:
-        """Yield the stored text of each event after a number, as it is written, until the run has ended."""
+        """Yield the stored text of each event `after` a number, as it is written, until the run has ended."""
 
     @abstractmethod
     async def explain(self, run: str) -> RunExplanation:
@@ -303,7 +322,10 @@ class Client(ABC):
     async def signal(
         self, run: str, name: str, payload: Mapping[str, Any], *, signal_id: str = "", version: int = 0
     ) -> bool:
-        """Send a signal. Return False if one of this id was sent before. Raises NotStorable."""
+        """Send the signal `name` with a `payload`. Return False if one of this `signal_id` was sent before.
+
+        Raises NotStorable.
+        """
 
     @abstractmethod
     async def cancel(self, run: str, *, reason: str, version: int = 0) -> None:
@@ -315,7 +337,7 @@ class Client(ABC):
 
     @abstractmethod
     async def extend(self, run: str, *, by: timedelta, reason: str, version: int = 0) -> None:
-        """Extend the ceiling of a run that has passed it."""
+        """Extend the ceiling of a run that has passed it `by` this time."""
 
     @abstractmethod
     async def to_undo(self, run: str) -> Sequence[str]:
@@ -341,17 +363,19 @@ class Client(ABC):
         cursor: str = "",
         limit: int = 50,
     ) -> EffectList:
-        """Return one page of the effects of all runs, newest first."""
+        """Return one page of the effects of all runs, newest first. `status`: only these."""
 
     @abstractmethod
     async def effect(self, run: str, key: str, *, visit: int | None = None) -> EffectRecord:
-        """Return the effect of a key: the one of a visit if named, else the uncertain one, else the latest."""
+        """Return the effect of a `key`: the one of a `visit` if named, else the uncertain one, else the latest."""
 
     @abstractmethod
     async def resolve_effect(
         self, run: str, key: str, answer: Verb, *, reason: str, external_id: str = "", response: Any = None
     ) -> None:
-        """Record a person's answer about an uncertain effect. `response`: the call's return value, if it happened.
+        """Record a person's `answer` about the uncertain effect of a `key`.
+
+        `response` is the call's return value and `external_id` the receiver's own id, if it happened.
 
         Raises Conflict (settled, too early), Forbidden.
         """
@@ -368,7 +392,10 @@ class Client(ABC):
         cursor: str = "",
         limit: int = 50,
     ) -> ApprovalList:
-        """Return one page of approvals, newest first. `mine`: those the caller may decide now."""
+        """Return one page of approvals, newest first.
+
+        `status` and `run`: only these; `mine`: those the caller may decide now; `overdue`: those past their deadline.
+        """
 
     @abstractmethod
     async def approval(self, approval: str) -> ApprovalDetail:
@@ -384,7 +411,7 @@ class Client(ABC):
         changes: Mapping[str, Any] | None = None,
         version: int = 0,
     ) -> ApprovalDetail:
-        """Approve the requested plan or an alternative (1, 2, …); vote for it if a quorum is required.
+        """Approve the requested plan or an `alternative` (1, 2, …); vote for it if a quorum is required.
 
         `changes`: new values of arguments that the approval declares editable. Raises Forbidden, InvalidInput.
         """
@@ -399,7 +426,7 @@ class Client(ABC):
 
     @abstractmethod
     async def reassign(self, approval: str, who: str, *, reason: str, version: int = 0) -> ApprovalDetail:
-        """Let the holders of another rule decide, for example "finance|lead". Raises Forbidden."""
+        """Let the holders of another rule decide: `who`, for example "finance|lead". Raises Forbidden."""
 
     # --- attention -----------------------------------------------------------------------------
     @abstractmethod
@@ -421,7 +448,9 @@ class Client(ABC):
         text: str,
         by: timedelta | None = None,
     ) -> Reason:
-        """Answer one attention reason of a run and return it. `text`: for the history; `by`: belongs to "extend".
+        """Answer one attention `reason` of a run with a `choice`, and return the reason.
+
+        `key` names the effect if several are uncertain. `text`: for the history; `by`: belongs to "extend".
 
         Raises InvalidInput if several reasons match, Forbidden for programs.
         """
@@ -437,7 +466,10 @@ class Client(ABC):
         by: timedelta | None = None,
         cursor: str = "",
     ) -> AnsweredRuns:
-        """Answer every run with this reason on one page of runs, each once. Failures are listed, not raised."""
+        """Answer every run with this `reason` on one page of runs with a `choice`, each once.
+
+        `text` and `by` are those of `answer`. Failures are listed, not raised.
+        """
 
     # --- the store -----------------------------------------------------------------------------
     @abstractmethod
@@ -454,7 +486,7 @@ class Client(ABC):
 
     @abstractmethod
     async def topology(self, workflow: str, lane: str) -> Mapping[str, Any] | None:
-        """Return the graph of one version of a workflow, or None if no worker has recorded it."""
+        """Return the graph of one version (`lane`) of a workflow, or None if no worker has recorded it."""
 
     @abstractmethod
     async def versions(self) -> Sequence[VersionStatus]:
@@ -462,13 +494,13 @@ class Client(ABC):
 
     @abstractmethod
     async def unfinished(self, workflow: str, lane: str) -> Sequence[str]:
-        """Return the ids of the unfinished runs of one version."""
+        """Return the ids of the unfinished runs of one version (`lane`)."""
 
     @abstractmethod
     async def move_runs(
         self, workflow: str, version: int, runs: Sequence[str], *, node: str = "", reason: str
     ) -> AnsweredRuns:
-        """Request the move of runs to a version. Failures are listed, not raised."""
+        """Request the move of `runs` to a `version`, and to a `node` of it. Failures are listed, not raised."""
 
     @abstractmethod
     async def pauses(self) -> Sequence[ActivePause]:
@@ -476,11 +508,14 @@ class Client(ABC):
 
     @abstractmethod
     async def pause(self, what: What, name: str = "", *, reason: str) -> PauseCreated:
-        """Stop new intents of an activity, a provider, a workflow or the tenant. Raises InvalidInput."""
+        """Stop new intents of `what`: an activity, a provider, a workflow (by `name`) or the tenant.
+
+        Raises InvalidInput.
+        """
 
     @abstractmethod
     async def resume(self, what: What, name: str = "") -> PauseEnded:
-        """End a pause and return the number of runs that waited for it."""
+        """End the pause of `what` and `name`, and return the number of runs that waited for it."""
 
 
 def encoded_input(workflow: Workflow[Any, Any, Any] | str, given: Mapping[str, object] | BaseModel) -> bytes:

@@ -101,7 +101,7 @@ class RunHandle(Generic[T]):
             yield CloudEvent.model_validate_json(text)
 
     async def signal(self, name: str, payload: BaseModel | Mapping[str, Any] | object, *, signal_id: str = "") -> bool:
-        """Send a signal, which `ctx.receive` of this name reads.
+        """Send a signal, which `ctx.receive` of this `name` reads.
 
         `payload` is a model, a mapping, or another value with fields. Signals of one `signal_id` are delivered once;
         the return value is False for a repetition. Raises NotFound, Conflict (the run has ended), InvalidInput,
