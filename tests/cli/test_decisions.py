@@ -1,11 +1,14 @@
 """`outlast approvals` and `outlast effects resolve`: decisions, the roles they need, and each only once."""
 
+from datetime import UTC, datetime
+
 import pytest
 
 from outlast.cli.run_page import uncertain_lines
 from outlast.cli.screen import Screen
 from outlast.cli.settings import CliSettings
 from outlast.core.rows import Run, is_over
+from outlast.models.effects import EffectRecord, LateEvidence
 from tests.cli.conftest import MODULE, Terminal, eventually
 
 
@@ -153,15 +156,17 @@ def test_a_doubt_is_shown_with_its_ways_out(doubtful: Terminal) -> None:
 
 
 def test_did_not_happen_is_offered_once_it_would_be_taken() -> None:
-    view = {"run": "r1", "key": "k", "settles_in_ms": 0, "settle_after_real": "2026-03-02T14:03:20Z", "evidence": []}
+    at = datetime(2026, 3, 2, 14, 3, 20, tzinfo=UTC)
+    effect = EffectRecord.model_construct(run="r1", key="k", settles_in_ms=0, settle_after_real=at, evidence=[])
     screen = Screen(CliSettings(utc=True))
-    (line,) = uncertain_lines(screen, view)
+    (line,) = uncertain_lines(screen, effect)
     assert line.endswith("outlast effects resolve r1 k --happened ID | --did-not-happen | --give-up --reason …")
-    line, when = uncertain_lines(screen, {**view, "settles_in_ms": 90_000})
+    line, when = uncertain_lines(screen, effect.model_copy(update={"settles_in_ms": 90_000}))
     assert line.endswith("outlast effects resolve r1 k --happened ID | --give-up --reason …")
-    assert when == "  --did-not-happen from 2026-03-02T14:03:20Z on, in 1m30s: until then a sent call may still arrive"
-    late = {"epoch": 3, "status": "done", "code": "", "detail": "", "response": {"number": "R-1"}}
-    first, *_ = uncertain_lines(screen, {**view, "evidence": [late]})
+    moment = "2026-03-02T14:03:20.000Z on, in 1m30s"
+    assert when == f"  --did-not-happen from {moment}: until then a sent call may still arrive"
+    late = LateEvidence(epoch=3, at=at, status="done", code="", detail="", response={"number": "R-1"})
+    first, *_ = uncertain_lines(screen, effect.model_copy(update={"evidence": [late]}))
     assert first == '  a replaced worker later got: done {"number": "R-1"} (epoch 3)'
 
 

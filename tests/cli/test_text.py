@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outlast.cli.text import duration, inert, json_escaped, ms_of
+from outlast.cli.text import duration, inert, json_escaped
 from outlast.core.durations import span
 
 
@@ -36,10 +36,6 @@ def test_durations(text: str, ms: int) -> None:
 def test_no_durations(text: str) -> None:
     with pytest.raises(click.BadParameter, match="is no duration"):
         duration(text)
-
-
-def test_instants() -> None:
-    assert ms_of("1970-01-01T00:00:01.500Z") == 1_500
 
 
 ACTIVE = "\x00\x07\x08\x1b\x7f\x85\x9b\u061c\u200b\u200e\u2028\u202e\u2066\ufeff\U000e0041"

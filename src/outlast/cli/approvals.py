@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 
 import click
 
-from outlast.cli.client import OutlastClient
 from outlast.cli.exit_codes import OK
 from outlast.cli.modules import load_workflows
-from outlast.cli.screen import Screen
+from outlast.cli.run_page import all_events, data_of, last_event
+from outlast.cli.screen import DECISION_SCHEMA, Screen, json_of_model
 from outlast.cli.session import client as client_of
 from outlast.cli.session import on_client, reads_client, settings_now, warn_unserved
 from outlast.cli.settings import CliSettings, Group
@@ -17,6 +17,8 @@ from outlast.cli.text import json_escaped
 from outlast.core.durations import span
 from outlast.core.events import EventType
 from outlast.core.machine import TERMINAL, ApprovalStatus
+from outlast.models.approvals import ApprovalDetail, ApprovalSummary, OfferedPlan
+from outlast.runtime.client import Client
 from outlast.runtime.clocks import SystemClock
 from outlast.runtime.labels import ATTENTION
 from outlast.runtime.views import ENDINGS, TAKEN
@@ -32,25 +34,25 @@ class Resumed(NamedTuple):
     then: str
 
 
-async def resumed(client: OutlastClient, run: str, seq: int) -> Resumed | None:
+async def resumed(client: Client, run: str, seq: int) -> Resumed | None:
     """Wait at most 5 s until the run continues after event `seq`. Return None if no worker takes it."""
     clock = SystemClock()
     asked = clock.mono()
     taken: list[int] = []
 
     async def look() -> str | None:
-        events = await client.events(run, after=seq)
-        if not taken and any(e["type"] in TAKEN or e["type"] in MOVED for e in events):
+        events = await all_events(client, run, after=seq)
+        if not taken and any(e.type in TAKEN or e.type in MOVED for e in events):
             taken.append(clock.mono() - asked)
-        return next((str(e["data"]["node"]) for e in events if e["type"] in MOVED), None)
+        return next((str(data_of(e)["node"]) for e in events if e.type in MOVED), None)
 
-    if not (await client.run_summary(run))["served"]:
+    if not (await client.run_summary(run)).served:
         return None
     then = await client.until(look, within_s=WITHIN_S)
     if not taken:
         return None
     view = await client.run_summary(run)
-    return Resumed(taken[0], view["status"].upper() if view["status"] in TERMINAL else then or view["node"])
+    return Resumed(taken[0], view.status.upper() if view.status in TERMINAL else then or view.node)
 
 
 @click.group(cls=Group)
@@ -66,11 +68,12 @@ def approvals() -> None:
 @click.option("--cursor", default="", help="Continue after the previous page.")
 @reads_client
 async def ls(
-    client: OutlastClient, screen: Screen, every: bool, mine: bool, overdue: bool, limit: int, cursor: str
+    client: Client, screen: Screen, every: bool, mine: bool, overdue: bool, limit: int, cursor: str
 ) -> int:  # fmt: skip
     """List the pending approvals, newest first."""
     status = "" if every or overdue else ApprovalStatus.PENDING.value
-    views, further = await client.approvals(status=status, mine=mine, overdue=overdue, cursor=cursor, limit=limit)
+    page = await client.approvals(status=status, mine=mine, overdue=overdue, cursor=cursor, limit=limit)
+    views, further = page.approvals, page.next_cursor
     if screen.listing("approvals", views, cursor=further):
         return OK
     if not views:
@@ -87,72 +90,72 @@ async def ls(
     return OK
 
 
-def _row(screen: Screen, view: dict[str, Any]) -> tuple[str, ...]:
-    left = screen.left(view["within_until"]) if view["status"] == ApprovalStatus.PENDING else ""
-    asked = screen.since(view["asked_at"])
-    warned = view["warnings"] or any(plan["warnings"] for plan in view["plans"])
-    asks = f"warning! {view['asks']}" if warned else view["asks"]
-    first = (view["approval"], asks, view["risk"], view["run"], view["who"], asked, left)
-    return (*first, view["status"], view["decided_by"])
+def _row(screen: Screen, view: ApprovalSummary) -> tuple[str, ...]:
+    left = screen.left(view.within_until) if view.status == ApprovalStatus.PENDING else ""
+    asked = screen.since(view.asked_at)
+    warned = view.warnings or any(plan.warnings for plan in view.plans)
+    asks = f"warning! {view.asks}" if warned else view.asks
+    first = (view.approval, asks, view.risk, view.run, view.who, asked, left)
+    return (*first, view.status, view.decided_by)
 
 
 @approvals.command("show")
 @click.argument("approval")
 @reads_client
-async def show(client: OutlastClient, screen: Screen, approval: str) -> int:
+async def show(client: Client, screen: Screen, approval: str) -> int:
     """Show the exact call, who may decide, and until when."""
     view = await client.approval(approval)
-    if screen.data(view):
+    if screen.data(view, without=DECISION_SCHEMA):
         return OK
-    name, may = view["approval"], "may" if view["you_may_decide"] else "may not"
-    screen.line(f"{name}  {view['status']}" + (f"   risk {view['risk']}" if view["risk"] else ""))
-    several = view["quorum"] > 1
+    name, may = view.approval, "may" if view.you_may_decide else "may not"
+    screen.line(f"{name}  {view.status}" + (f"   risk {view.risk}" if view.risk else ""))
+    several = view.quorum > 1
     screen.pairs(
         (
-            ("asks", [view["asks"]]),
-            ("run", [f"{view['run']} → outlast runs show {view['run']}"]),
-            ("who decides", [f"{view['who']} ({client.me} {may})"]),
-            ("asked", [f"{screen.since(view['asked_at'])}, for {view['requested_by']}"]),
+            ("asks", [view.asks]),
+            ("run", [f"{view.run} → outlast runs show {view.run}"]),
+            ("who decides", [f"{view.who} ({client.me} {may})"]),
+            ("asked", [f"{screen.since(view.asked_at)}, for {view.requested_by}"]),
             ("takes", _takes(view)),
-            ("votes", [f"{v['by']} {screen.since(v['at'])}: {v['reason']}" for v in view["votes"] if several]),
-            ("reviewer", [view["claimed_by"]] if view["claimed_by"] else []),
-            ("may change", [", ".join(view["editable"])] if view["editable"] else []),
-            ("warning", view["warnings"]),
+            ("votes", [f"{v.by} {screen.since(v.at)}: {v.reason}" for v in view.votes if several]),
+            ("reviewer", [view.claimed_by] if view.claimed_by else []),
+            ("may change", [", ".join(view.editable)] if view.editable else []),
+            ("warning", view.warnings),
             ("left", _left(screen, view)),
             ("decided", _decided(screen, view)),
         )
     )
-    for plan in view["plans"]:
+    for plan in view.plans:
         _show_plan(screen, plan, view)
-    if view["status"] == ApprovalStatus.PENDING and view["you_may_decide"]:
+    if view.status == ApprovalStatus.PENDING and view.you_may_decide:
         screen.advice(f"→ outlast approvals approve {name} --reason …")
         screen.advice(f"  outlast approvals reject {name} --reason …")
-        if view["editable"]:
-            screen.advice(f"  outlast approvals approve {name} --set {view['editable'][0]}=… --reason …")
-        if view["another_round"]:
+        if view.editable:
+            screen.advice(f"  outlast approvals approve {name} --set {view.editable[0]}=… --reason …")
+        if view.another_round:
             screen.advice(f"  outlast approvals reject {name} --again --reason … (another round)")
     return OK
 
 
-def _takes(view: dict[str, Any]) -> list[str]:
-    n = view["quorum"]
+def _takes(view: ApprovalSummary) -> list[str]:
+    n = view.quorum
     several = [f"{n} different people for the same plan; one rejection rejects it"] if n > 1 else []
-    others = [f"{view['requested_by']} requested the run and must not decide"] if view["not_requester"] else []
+    others = [f"{view.requested_by} requested the run and must not decide"] if view.not_requester else []
     return several + others
 
 
-def _left(screen: Screen, view: dict[str, Any]) -> list[str]:
-    if view["status"] != ApprovalStatus.PENDING:
+def _left(screen: Screen, view: ApprovalSummary) -> list[str]:
+    if view.status != ApprovalStatus.PENDING:
         return []
-    return [f"{screen.left(view['within_until'])}, then {ATTENTION}; nothing is approved by waiting"]
+    return [f"{screen.left(view.within_until)}, then {ATTENTION}; nothing is approved by waiting"]
 
 
-def _decided(screen: Screen, view: dict[str, Any]) -> list[str]:
-    if not view["decided_by"]:
+def _decided(screen: Screen, view: ApprovalSummary) -> list[str]:
+    if not view.decided_by:
         return []
-    used = f", used by {view['consumed_by']}" if view["consumed_by"] else ""
-    verdict = _verdict(ApprovalStatus(view["status"]))
-    return [f"{verdict} by {view['decided_by']} {screen.since(view['decided_at'])}: {view['reason']}{used}"]
+    used = f", used by {view.consumed_by}" if view.consumed_by else ""
+    verdict = _verdict(ApprovalStatus(view.status))
+    return [f"{verdict} by {view.decided_by} {screen.since(view.decided_at)}: {view.reason}{used}"]
 
 
 def _verdict(status: ApprovalStatus) -> str:
@@ -161,17 +164,17 @@ def _verdict(status: ApprovalStatus) -> str:
     )
 
 
-def _show_plan(screen: Screen, plan: dict[str, Any], view: dict[str, Any]) -> None:
-    n = plan["alternative"]
+def _show_plan(screen: Screen, plan: OfferedPlan, view: ApprovalSummary) -> None:
+    n = plan.alternative
     head = f"alternative {n} (--alternative {n})" if n else "exactly this call, once"
-    valid = f", within {span(view['valid_ms'])} of the decision" if not n else ""
-    screen.line(f"  {head}{valid}{'   ← chosen' if plan['chosen'] else ''}")
-    screen.line(f"    {plan['effect']}   key {plan['key']}   digest {plan['digest']}")
-    if plan["changed_by"]:
-        screen.line(f"    changed by {plan['changed_by']}: {json.dumps(plan['changes'], ensure_ascii=False)}")
-    for warning in plan["warnings"]:
+    valid = f", within {span(view.valid_ms)} of the decision" if not n else ""
+    screen.line(f"  {head}{valid}{'   ← chosen' if plan.chosen else ''}")
+    screen.line(f"    {plan.effect}   key {plan.key}   digest {plan.digest}")
+    if plan.changed_by:
+        screen.line(f"    changed by {plan.changed_by}: {json.dumps(plan.changes, ensure_ascii=False)}")
+    for warning in plan.warnings:
         screen.line(f"    warning: {warning}")
-    for line in json_escaped(json.dumps(plan["arguments"], ensure_ascii=False, indent=2)).split("\n"):
+    for line in json_escaped(json.dumps(plan.arguments, ensure_ascii=False, indent=2)).split("\n"):
         screen.line(f"    {line}")
 
 
@@ -199,14 +202,14 @@ async def _approve(
 ) -> int:
     served = load_workflows(module) if module and changes and not settings.url else []
     async with client_of(settings, workflows=served) as (client, screen):
-        seq = await client.last_event((await client.approval(approval))["run"])
+        seq = await last_event(client, (await client.approval(approval)).run)
         view = await client.approve(approval, reason=reason, alternative=alternative, changes=changes or None)
-        if view["status"] != ApprovalStatus.PENDING:
+        if view.status != ApprovalStatus.PENDING:
             return await _report(client, screen, view, seq)
-        if not screen.data(view):
-            votes = view["votes"]
-            so_far = f"{len(votes)} of {view['quorum']}; {view['run']} waits for the others"
-            screen.line(f"vote of {votes[-1]['by']} · {so_far}")
+        if not screen.data(view, without=DECISION_SCHEMA):
+            votes = view.votes
+            so_far = f"{len(votes)} of {view.quorum}; {view.run} waits for the others"
+            screen.line(f"vote of {votes[-1].by} · {so_far}")
     return OK
 
 
@@ -223,11 +226,11 @@ def _assignment(text: str) -> tuple[str, Any]:
 @approvals.command("claim")
 @click.argument("approval")
 @on_client
-async def claim(client: OutlastClient, screen: Screen, approval: str) -> int:
+async def claim(client: Client, screen: Screen, approval: str) -> int:
     """Record that you work on an approval; others may decide."""
     view = await client.claim_approval(approval)
-    if not screen.data(view):
-        screen.line(f"{view['approval']}: {view['claimed_by']} works on it")
+    if not screen.data(view, without=DECISION_SCHEMA):
+        screen.line(f"{view.approval}: {view.claimed_by} works on it")
     return OK
 
 
@@ -236,14 +239,14 @@ async def claim(client: OutlastClient, screen: Screen, approval: str) -> int:
 @click.option("--to", "who", required=True, metavar="RULE", help='Rule for the new approvers, e.g. "finance & senior".')
 @click.option("--reason", required=True, help="Reason for the history.")
 @on_client
-async def reassign(client: OutlastClient, screen: Screen, approval: str, who: str, reason: str) -> int:
+async def reassign(client: Client, screen: Screen, approval: str, who: str, reason: str) -> int:
     """Let other people decide an approval.
 
     Allowed for its approvers and for the role admin.
     """
     view = await client.reassign(approval, who, reason=reason)
-    if not screen.data(view):
-        screen.line(f"{view['approval']}: {view['who']} decides now")
+    if not screen.data(view, without=DECISION_SCHEMA):
+        screen.line(f"{view.approval}: {view.who} decides now")
     return OK
 
 
@@ -252,19 +255,19 @@ async def reassign(client: OutlastClient, screen: Screen, approval: str, who: st
 @click.option("--reason", required=True, help="Reason for the history.")
 @click.option("--again", is_flag=True, help="Ask for another round, if the workflow offers it.")
 @on_client
-async def reject(client: OutlastClient, screen: Screen, approval: str, reason: str, again: bool) -> int:
+async def reject(client: Client, screen: Screen, approval: str, reason: str, again: bool) -> int:
     """Reject a call; it is not made."""
-    seq = await client.last_event((await client.approval(approval))["run"])
+    seq = await last_event(client, (await client.approval(approval)).run)
     view = await client.reject(approval, reason=reason, again=again)
     return await _report(client, screen, view, seq)
 
 
-async def _report(client: OutlastClient, screen: Screen, view: dict[str, Any], seq: int) -> int:
-    run = view["run"]
-    said = f"{_verdict(ApprovalStatus(view['status']))} by {view['decided_by']}"
+async def _report(client: Client, screen: Screen, view: ApprovalDetail, seq: int) -> int:
+    run = view.run
+    said = f"{_verdict(ApprovalStatus(view.status))} by {view.decided_by}"
     after = await resumed(client, run, seq)
     went = {"resumed_ms": after.ms if after else None, "then": after.then if after else ""}
-    if screen.data({**view, **went}):
+    if screen.data({**json_of_model(view, DECISION_SCHEMA), **went}):
         return OK
     if after is None:
         screen.line(f"{said} · {run} has not continued yet")

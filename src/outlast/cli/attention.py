@@ -1,15 +1,14 @@
 """`outlast attention`: list the runs that need a person, and answer one or many of them (S-21, S-23)."""
 
+from collections.abc import Sequence
 from datetime import timedelta
 from itertools import groupby
-from typing import Any
 
 import click
 
-from outlast.cli.client import OutlastClient
 from outlast.cli.exit_codes import CONFLICT, OK, shown_traceback
 from outlast.cli.run_page import trigger_text
-from outlast.cli.screen import Screen
+from outlast.cli.screen import Screen, json_of_model
 from outlast.cli.session import on_client, reads_client, says, unsure, warn_unserved
 from outlast.cli.settings import Group
 from outlast.cli.text import duration
@@ -17,15 +16,17 @@ from outlast.cli.webhooks import warn_unsent
 from outlast.core.durations import span
 from outlast.core.machine import Choice, Reason
 from outlast.errors import InvalidInput
+from outlast.models.attention import AttentionChoice, ProviderAttention, RunAttention, WebhookAttention
 from outlast.runtime.attention import check_for_all
 from outlast.runtime.attention_answers import choice_commands_for_all
+from outlast.runtime.client import Client
 from outlast.runtime.labels import late_answer_label
 
 FAILURES_SHOWN = 50
 
 
 async def answer_many(
-    client: OutlastClient,
+    client: Client,
     screen: Screen,
     reason: Reason,
     choice: Choice,
@@ -59,17 +60,18 @@ async def answer_many(
     return CONFLICT if failed else OK
 
 
-async def _count(client: OutlastClient, reason: Reason, workflow: str) -> int:
+async def _count(client: Client, reason: Reason, workflow: str) -> int:
     runs, cursor = set[str](), ""
     while True:
-        items, cursor = await client.attention(reason=reason, workflow=workflow, cursor=cursor, first=False)
-        runs |= {item["run"] for item in items if item["run"]}
+        page = await client.attention(reason=reason, workflow=workflow, cursor=cursor)
+        runs |= {item.run for item in page.attention if item.run}
+        cursor = page.next_cursor
         if not cursor:
             return len(runs)
 
 
 async def _answer(
-    client: OutlastClient, reason: Reason, choice: Choice, text: str, workflow: str, by: timedelta | None
+    client: Client, reason: Reason, choice: Choice, text: str, workflow: str, by: timedelta | None
 ) -> tuple[int, list[tuple[str, str]]]:
     done, failed, cursor = 0, list[tuple[str, str]](), ""
     while True:
@@ -81,25 +83,25 @@ async def _answer(
             return done, failed
 
 
-def print_away(screen: Screen, views: list[dict[str, Any]]) -> None:
+def print_away(screen: Screen, views: Sequence[ProviderAttention | WebhookAttention]) -> None:
     """Print one item per unavailable provider and per webhook with events given up."""
     for view in views:
-        since = screen.ago(view["since"])
-        if "webhook" in view:
-            count = f"{view['events']}{' or more' if view['more'] else ''} event{'' if view['events'] == 1 else 's'}"
-            screen.line(f"{view['reason']} {view['webhook']}, since {since}: {count} given up")
-            screen.line(f"  {view['url']}")
+        since = screen.ago(view.since)
+        if isinstance(view, WebhookAttention):
+            count = f"{view.events}{' or more' if view.more else ''} event{'' if view.events == 1 else 's'}"
+            screen.line(f"{view.reason} {view.webhook}, since {since}: {count} given up")
+            screen.line(f"  {view.url}")
         else:
-            waits = f"{view['runs']} run{'' if view['runs'] == 1 else 's'} wait{'s' if view['runs'] == 1 else ''}"
-            screen.line(f"{view['reason']} {view['provider']}, since {since}: {waits}")
-        screen.line(f"  {view['detail']}")
-        screen.line(f"  ignored: {view['if_ignored']}")
-        for each in view["choices"]:
-            screen.line(f"  → {each['command']}")
+            waits = f"{view.runs} run{'' if view.runs == 1 else 's'} wait{'s' if view.runs == 1 else ''}"
+            screen.line(f"{view.reason} {view.provider}, since {since}: {waits}")
+        screen.line(f"  {view.detail}")
+        screen.line(f"  ignored: {view.if_ignored}")
+        for each in view.choices:
+            screen.line(f"  → {each.command}")
         screen.line()
 
 
-def print_board(screen: Screen, views: list[dict[str, Any]], runs: int, cursor: str, *, also: bool = False) -> None:
+def print_board(screen: Screen, views: Sequence[RunAttention], runs: int, cursor: str, *, also: bool = False) -> None:
     """Print the runs of each reason, then the choices as commands to copy.
 
     `also`: other items were listed, so an empty list prints nothing.
@@ -107,19 +109,19 @@ def print_board(screen: Screen, views: list[dict[str, Any]], runs: int, cursor: 
     if not views and not also:
         further = " on this page" if cursor else ""
         screen.line(f"nothing needs a person{further} → outlast runs ls")
-    for reason, items in groupby(views, key=lambda view: str(view["reason"])):
+    for reason, items in groupby(views, key=lambda view: view.reason):
         _group(screen, Reason(reason), list(items))
     if views:
         screen.advice(f"{runs} run{'' if runs == 1 else 's'} need{'s' if runs == 1 else ''} a person")
     screen.further("runs", cursor)
 
 
-def _group(screen: Screen, reason: Reason, items: list[dict[str, Any]]) -> None:
-    screen.line(f"{reason.value} ({len(items)}) · ignored: {items[0]['if_ignored']}")
+def _group(screen: Screen, reason: Reason, items: Sequence[RunAttention]) -> None:
+    screen.line(f"{reason.value} ({len(items)}) · ignored: {items[0].if_ignored}")
     screen.table(("RUN", "WORKFLOW", "SINCE", "LEFT", "WHAT"), [_row(screen, view) for view in items])
     first = items[0]
-    for each in first["choices"]:
-        screen.line(f"  → {each['command']}{not_yet(screen, each)}")
+    for each in first.choices:
+        screen.line(f"  → {each.command}{not_yet(screen, each)}")
     if len(items) > 1:
         screen.line(f"  all {len(items)}:")
         for way in choice_commands_for_all(reason):
@@ -127,38 +129,38 @@ def _group(screen: Screen, reason: Reason, items: list[dict[str, Any]]) -> None:
     screen.line()
 
 
-def _row(screen: Screen, view: dict[str, Any]) -> tuple[str, ...]:
-    detail = (view["detail"].splitlines() or [""])[0]
-    left = screen.left(view["until"])
-    own = view["trigger"] if view["trigger"] != view["reason"] else ""
-    what = " ".join(filter(None, (view["key"], f"({own})" if own else "", detail)))
-    return view["run"], view["workflow"], screen.ago(view["since"]), left, what
+def _row(screen: Screen, view: RunAttention) -> tuple[str, ...]:
+    detail = (view.detail.splitlines() or [""])[0]
+    left = screen.left(view.until)
+    own = view.trigger if view.trigger != view.reason else ""
+    what = " ".join(filter(None, (view.key, f"({own})" if own else "", detail)))
+    return view.run, view.workflow, screen.ago(view.since), left, what
 
 
-def not_yet(screen: Screen, choice: dict[str, Any]) -> str:
+def not_yet(screen: Screen, choice: AttentionChoice) -> str:
     """Return from when on a choice is accepted, or '' if it is accepted now."""
-    if not choice["accepted_in_ms"]:
+    if not choice.accepted_in_ms or choice.from_real is None:
         return ""
-    return f"   (from {screen.clock(choice['from_real'])} on, in {span(choice['accepted_in_ms'])})"
+    return f"   (from {screen.clock(choice.from_real)} on, in {span(choice.accepted_in_ms)})"
 
 
-def print_run(screen: Screen, run: str, sentence: str, views: list[dict[str, Any]]) -> None:
+def print_run(screen: Screen, run: str, sentence: str, views: Sequence[RunAttention]) -> None:
     """Print each reason of one run: detail, consequence of ignoring it, and every choice as a command."""
     screen.line(sentence)
     if not views:
         screen.line(f"{run} needs no attention → outlast runs show {run}")
     for view in views:
-        first, *rest = shown_traceback(view["detail"]) or [""]
-        left = f", in {screen.left(view['until'])}" if view["until"] else ""
+        first, *rest = shown_traceback(view.detail) or [""]
+        left = f", in {screen.left(view.until)}" if view.until else ""
         screen.line()
-        screen.line(f"{trigger_text(view)}, since {screen.ago(view['since'])}: {first}")
+        screen.line(f"{trigger_text(view)}, since {screen.ago(view.since)}: {first}")
         for line in rest:
             screen.line(f"  {line}")
-        for late in view["evidence"]:
+        for late in view.evidence:
             screen.line(f"  {late_answer_label(late)}")
-        screen.line(f"  ignored: {view['if_ignored']}{left}")
-        for each in view["choices"]:
-            screen.line(f"  {each['choice']:<15}→ {each['command']}{not_yet(screen, each)}")
+        screen.line(f"  ignored: {view.if_ignored}{left}")
+        for each in view.choices:
+            screen.line(f"  {each.choice:<15}→ {each.command}{not_yet(screen, each)}")
 
 
 REASONS = click.Choice([reason.value for reason in Reason])
@@ -176,21 +178,23 @@ def attention() -> None:
 @click.option("--limit", type=click.IntRange(1, 10_000), default=200, help="Approximate maximum number of runs [200].")
 @click.option("--cursor", default="", help="Continue after the previous page.")
 @reads_client
-async def ls(
-    client: OutlastClient, screen: Screen, reason_name: str | None, workflow: str, limit: int, cursor: str
-) -> int:
+async def ls(client: Client, screen: Screen, reason_name: str | None, workflow: str, limit: int, cursor: str) -> int:
     """List runs that need a person, by reason, with the choices."""
     reason = Reason(reason_name) if reason_name else None
-    items: list[dict[str, Any]] = []
-    first = True
+    away: list[ProviderAttention | WebhookAttention] = []
+    views: list[RunAttention] = []
     while True:
-        found, cursor = await client.attention(reason=reason, workflow=workflow, cursor=cursor, first=first)
-        items, first = [*items, *found], False
-        runs = len({item["run"] for item in items if item["run"]})
+        page = await client.attention(reason=reason, workflow=workflow, cursor=cursor)
+        for item in page.attention:
+            if isinstance(item, RunAttention):
+                views.append(item)
+            else:
+                away.append(item)
+        cursor = page.next_cursor
+        runs = len({view.run for view in views})
         if not cursor or runs >= limit:
             break
-    away = [item for item in items if not item["run"]]
-    views = sorted((item for item in items if item["run"]), key=lambda view: (view["reason"], view["since"]))
+    views.sort(key=lambda view: (view.reason, view.since))
     if not screen.listing("attention", [*away, *views], cursor=cursor):
         print_away(screen, away)
         print_board(screen, views, runs, cursor, also=bool(away))
@@ -201,12 +205,18 @@ async def ls(
 @attention.command("show")
 @click.argument("run")
 @reads_client
-async def show(client: OutlastClient, screen: Screen, run: str) -> int:
+async def show(client: Client, screen: Screen, run: str) -> int:
     """Show every attention reason of RUN with its choices."""
     views = await client.attention_of(run)
     explained = await client.explain(run)
-    if not screen.data({"run": run, "attention": views, "explained": explained}):
-        print_run(screen, run, explained["sentence"], views)
+    if not screen.data(
+        {
+            "run": run,
+            "attention": [json_of_model(view) for view in views],
+            "explained": json_of_model(explained),
+        }
+    ):
+        print_run(screen, run, explained.sentence, views)
     return OK
 
 
@@ -223,7 +233,7 @@ async def show(client: OutlastClient, screen: Screen, run: str) -> int:
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @on_client
 async def resolve(
-    client: OutlastClient,
+    client: Client,
     screen: Screen,
     words: tuple[str, ...],
     every: str | None,
@@ -257,11 +267,10 @@ async def resolve(
     if workflow:
         raise click.UsageError("--workflow needs --all")
     run, named = words[0], Reason(reason_name) if reason_name else None
-    about = await client.reason_of(run, choice, named, key)
     if choice in ENDS_IT and not yes and (code := await unsure(screen, f"{choice.value} {run}?")) is not None:
         return code
-    await client.answer(run, choice, reason=named, key=key, text=reason, by=more)
-    if not screen.data({"run": run, "reason": about.value, "choice": choice.value, "by": await client.caller()}):
+    about = await client.answer(run, choice, reason=named, key=key, text=reason, by=more)
+    if not screen.data({"run": run, "reason": about.value, "choice": choice.value, "by": (await client.whoami()).name}):
         screen.line(f"{run} {about.value}: {choice.value.replace('_', ' ')}{await says(client)}")
     await warn_unserved(client, screen, run)
     return OK

@@ -5,13 +5,13 @@ from typing import Any
 import click
 from pydantic import SecretStr
 
-from outlast.cli.client import OutlastClient
 from outlast.cli.exit_codes import OK
 from outlast.cli.screen import Screen
 from outlast.cli.serving import liveness_of
 from outlast.cli.session import reads_client, settings_now
 from outlast.cli.settings import ELSEWHERE, Command, Group
 from outlast.core.durations import Liveness, milliseconds, span
+from outlast.runtime.client import Client
 from outlast.runtime.settings import UNKNOWN_SETTING, SettingValue, effective_settings, unknown_variables
 from outlast.telemetry.redact import redacted
 
@@ -74,7 +74,7 @@ def _text(value: Any) -> str:
 
 @click.command("whoami", cls=Command)
 @reads_client
-async def whoami(client: OutlastClient, screen: Screen) -> int:
+async def whoami(client: Client, screen: Screen) -> int:
     """Show your name, tenant and roles.
 
     On a store you are the user of this machine, at a service the owner of the token.
@@ -82,8 +82,8 @@ async def whoami(client: OutlastClient, screen: Screen) -> int:
     view = await client.whoami()
     if screen.data(view):
         return OK
-    screen.line(f"{view['name']}  of tenant {view['tenant']}" + ("" if view["person"] else "  (a program)"))
-    roles = ["every role"] if view["every_role"] else [", ".join(view["roles"]) or "none"]
-    until = [f"{screen.left(view['until_real'])} left"] if view["until_real"] else []
+    screen.line(f"{view.name}  of tenant {view.tenant}" + ("" if view.person else "  (a program)"))
+    roles = ["every role"] if view.every_role else [", ".join(view.roles) or "none"]
+    until = [f"{screen.left(view.until_real)} left"] if view.until_real else []
     screen.pairs((("roles", roles), ("credential", until)))
     return OK

@@ -3,105 +3,112 @@
 import asyncio
 import json
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 
 import click
 
-from outlast.cli.client import OutlastClient, Verb
 from outlast.cli.exit_codes import OK
 from outlast.cli.modules import load_workflows
 from outlast.cli.run import json_of
 from outlast.cli.run_page import uncertain_lines
-from outlast.cli.screen import Screen
+from outlast.cli.screen import DECISION_SCHEMA, EFFECT_ID, Screen, iso_of, json_of_model
 from outlast.cli.session import client as client_of
 from outlast.cli.session import reads_client, says, settings_now, warn_unserved
 from outlast.cli.settings import CliSettings, Group
-from outlast.cli.text import ago, duration, ms_of
+from outlast.cli.text import ago, duration
 from outlast.core.durations import span
 from outlast.core.machine import EffectStatus
 from outlast.errors import InvalidInput
+from outlast.models import milliseconds
+from outlast.models.approvals import ApprovalDetail
+from outlast.models.effects import EffectRecord
+from outlast.runtime.attention import Verb
+from outlast.runtime.client import Client
 from outlast.runtime.labels import late_answer_label
 
 
-def print_effects(screen: Screen, views: Sequence[dict[str, Any]], *, across: bool = False, now_real: int = 0) -> None:
+def print_effects(
+    screen: Screen, views: Sequence[EffectRecord], *, across: bool = False, now: datetime | None = None
+) -> None:
     """Print effects as a table, with the possible answers for uncertain ones. `across`: of several runs."""
     first = ("RUN",) if across else ()
-    last = ("WHEN",) if across else ("APPROVAL",) if any(view["approval"] for view in views) else ()
+    last = ("WHEN",) if across else ("APPROVAL",) if any(view.approval for view in views) else ()
     rows = [
         (
-            *((view["run"],) if across else ()),
+            *((view.run,) if across else ()),
             *_row(view),
-            *((_ago(view["first_at_real"], now_real),) if across else (view["approval"],) if last else ()),
+            *((_ago(view.first_at_real, now),) if across else (view.approval,) if last else ()),
         )
         for view in views
     ]
     screen.table((*first, "EFFECT", "KEY", "OUTCOME", "EXTERNAL ID", *last), rows)
     for view in views:
-        if view["status"] == EffectStatus.UNCERTAIN:
+        if view.status == EffectStatus.UNCERTAIN:
             for line in uncertain_lines(screen, view):
                 screen.line(line)
 
 
-def _row(view: dict[str, Any]) -> tuple[str, ...]:
-    doubtful = view["status"] == EffectStatus.UNCERTAIN
-    detail = f": {view['detail']}" if view["detail"] and view["code"] and view["code"] in view["outcome"] else ""
-    return view["effect"], view["key"], view["outcome"] + detail, view["external_id"] or ("?" if doubtful else "")
+def _row(view: EffectRecord) -> tuple[str, ...]:
+    doubtful = view.status == EffectStatus.UNCERTAIN
+    detail = f": {view.detail}" if view.detail and view.code and view.code in view.outcome else ""
+    return view.effect, view.key, view.outcome + detail, view.external_id or ("?" if doubtful else "")
 
 
-def print_effect(screen: Screen, view: dict[str, Any], now_real: int) -> None:
+def print_effect(
+    screen: Screen, view: EffectRecord, requested_by: str, decision: ApprovalDetail | None, now: datetime
+) -> None:
     """Print all data of one effect."""
-    screen.line(f"{view['effect']}  {view['key']}   {view['outcome']}")
-    in_visit = f" {view['visit']}" if view["visit"] else ""
-    waited = f", {span(view['waited_ms'])} of waits between them" if view["waited_ms"] else ""
-    attempts = f"{view['attempts']} attempt{'' if view['attempts'] == 1 else 's'}{waited}"
-    why = f"{view['code']}: {view['detail']}" if view["code"] else ""
+    screen.line(f"{view.effect}  {view.key}   {view.outcome}")
+    in_visit = f" {view.visit}" if view.visit else ""
+    waited = f", {span(view.waited_ms)} of waits between them" if view.waited_ms else ""
+    attempts = f"{view.attempts} attempt{'' if view.attempts == 1 else 's'}{waited}"
+    why = f"{view.code}: {view.detail}" if view.code else ""
     screen.pairs(
         (
-            ("run", [f"{view['run']}, node {view['node']} → outlast runs show {view['run']}"]),
-            ("once per", [f"{view['once_per']}{in_visit}"]),
-            ("asked by", [view["requested_by"]]),
-            ("policy", [view["allowed_by"]] if view["allowed_by"] else []),
-            ("approval", _approval(view["decision"])),
-            ("digest", [view["digest"]]),
+            ("run", [f"{view.run}, node {view.node} → outlast runs show {view.run}"]),
+            ("once per", [f"{view.once_per}{in_visit}"]),
+            ("asked by", [requested_by]),
+            ("policy", [view.allowed_by] if view.allowed_by else []),
+            ("approval", _approval(decision)),
+            ("digest", [view.digest]),
             ("attempts", [attempts]),
-            ("first intent", [f"{_ago(view['first_at_real'], now_real)} ago, {view['first_at_real']}"]),
-            ("last moment", [f"{view['not_after_real']} to send the latest attempt"]),
+            ("first intent", [f"{_ago(view.first_at_real, now)} ago, {iso_of(view.first_at_real)}"]),
+            ("last moment", [f"{iso_of(view.not_after_real)} to send the latest attempt"]),
             ("settled", _settled(screen, view)),
             ("why", [why] if why else []),
-            ("external id", [view["external_id"]] if view["external_id"] else []),
-            ("undo", [view["undo"]] if view["undo"] else []),
-            ("request", _json(view["arguments"])),
-            ("response", _json(view["response"]) if view["status"] == EffectStatus.DONE else []),
-            ("evidence", [late_answer_label(each) for each in view["evidence"]]),
+            ("external id", [view.external_id] if view.external_id else []),
+            ("undo", [view.undo] if view.undo else []),
+            ("request", _json(view.arguments)),
+            ("response", _json(view.response) if view.status == EffectStatus.DONE else []),
+            ("evidence", [late_answer_label(each) for each in view.evidence]),
         )
     )
-    if view["status"] == EffectStatus.UNCERTAIN:
-        for line in uncertain_lines(screen, {**view, "evidence": []}):
+    if view.status == EffectStatus.UNCERTAIN:
+        for line in uncertain_lines(screen, view.model_copy(update={"evidence": []})):
             screen.line(line)
 
 
-def _approval(view: dict[str, Any] | None) -> list[str]:
+def _approval(view: ApprovalDetail | None) -> list[str]:
     if view is None:
         return []
-    by = f" by {view['decided_by']}: {view['reason']}" if view["decided_by"] else ""
-    return [f"{view['approval']} {view['status']}{by} → outlast approvals show {view['approval']}"]
+    by = f" by {view.decided_by}: {view.reason}" if view.decided_by else ""
+    return [f"{view.approval} {view.status}{by} → outlast approvals show {view.approval}"]
 
 
-def _settled(screen: Screen, view: dict[str, Any]) -> list[str]:
-    if not view["settled_at"]:
+def _settled(screen: Screen, view: EffectRecord) -> list[str]:
+    if not view.settled_at:
         return []
-    by = {"call": "by its answer", "reconcile": "by asking the receiver"}.get(
-        view["settled_by"], f"by {view['settled_by']}"
-    )
-    return [f"{screen.since(view['settled_at'])}, {by}"]
+    by = {"call": "by its answer", "reconcile": "by asking the receiver"}.get(view.settled_by, f"by {view.settled_by}")
+    return [f"{screen.since(view.settled_at)}, {by}"]
 
 
 def _json(value: Any) -> list[str]:
     return json.dumps(value, ensure_ascii=False, indent=2).split("\n")
 
 
-def _ago(instant: str, now_real: int) -> str:
-    return span(max(0, now_real - ms_of(instant)))
+def _ago(instant: datetime | None, now: datetime | None) -> str:
+    return span(max(0, milliseconds(now) - milliseconds(instant))) if instant and now else ""
 
 
 @click.group(cls=Group)
@@ -119,7 +126,7 @@ def effects() -> None:
 @click.option("--cursor", default="", help="Continue after the previous page.")
 @reads_client
 async def ls(
-    client: OutlastClient,
+    client: Client,
     screen: Screen,
     uncertain: bool,
     status: str | None,
@@ -132,7 +139,7 @@ async def ls(
     """List the effects of all runs, newest first."""
     if uncertain and status:
         raise click.UsageError("--uncertain and --status exclude each other")
-    views, further = await client.ledger(
+    page = await client.ledger(
         status=EffectStatus.UNCERTAIN if uncertain else EffectStatus(status) if status else None,
         activity=activity,
         run=run,
@@ -140,14 +147,14 @@ async def ls(
         cursor=cursor,
         limit=limit,
     )
-    if screen.listing("effects", views, cursor=further):
+    if screen.listing("effects", page.effects, without=EFFECT_ID, cursor=page.next_cursor):
         return OK
-    if not views:
+    if not page.effects:
         filtered = uncertain or status or activity or run or since is not None or cursor
         screen.line("no effect matches" if filtered else "no effect yet → outlast runs ls")
         return OK
-    print_effects(screen, views, across=True, now_real=await client.now_real())
-    screen.further("effects", further)
+    print_effects(screen, page.effects, across=True, now=await client.now())
+    screen.further("effects", page.next_cursor)
     screen.advice("→ outlast effects show RUN KEY")
     return OK
 
@@ -163,14 +170,18 @@ async def ls(
     help="Number of the visit [the latest]; 0 for effects of the run.",
 )
 @reads_client
-async def show(client: OutlastClient, screen: Screen, run: str, key: str, visit: int | None) -> int:
+async def show(client: Client, screen: Screen, run: str, key: str, visit: int | None) -> int:
     """Show an effect: request, response, attempts and decisions."""
     effect = await client.effect(run, key, visit=visit)
-    asked_by = (await client.run_summary(run))["requested_by"]
-    approval = await client.approval(effect["approval"]) if effect["approval"] else None
-    view = {**effect, "requested_by": asked_by, "decision": approval}
+    asked_by = (await client.run_summary(run)).requested_by
+    approval = await client.approval(effect.approval) if effect.approval else None
+    view = {
+        **json_of_model(effect, EFFECT_ID),
+        "requested_by": asked_by,
+        "decision": json_of_model(approval, DECISION_SCHEMA),
+    }
     if not screen.data(view):
-        print_effect(screen, view, await client.now_real())
+        print_effect(screen, effect, asked_by, approval, await client.now())
     return OK
 
 
@@ -221,9 +232,15 @@ async def _resolve(
     served = load_workflows(module) if module and not settings.url else []
     async with client_of(settings, workflows=served) as (client, screen):
         await client.resolve_effect(run, key, verb, reason=reason, external_id=external_id, response=response)
-        if verb == "happened" and not served and client.codes:
+        if verb == "happened" and not served and client.has_code:
             screen.advice("the response was not checked against the activity → --module MODULE")
-        view = {"run": run, "key": key, "resolved": verb, "by": await client.caller(), "external_id": external_id}
+        view = {
+            "run": run,
+            "key": key,
+            "resolved": verb,
+            "by": (await client.whoami()).name,
+            "external_id": external_id,
+        }
         if not screen.data(view):
             said = f"happened, as {external_id}" if external_id else verb.replace("_", " ")
             screen.line(f"{key} of {run}: {said}{await says(client)} → outlast runs show {run}")

@@ -5,14 +5,14 @@ from typing import Any
 import click
 from typing_extensions import override
 
-from outlast.cli.client import OutlastClient
 from outlast.cli.exit_codes import OK
 from outlast.cli.modules import load_workflows
-from outlast.cli.screen import Screen
+from outlast.cli.screen import Screen, json_of_model
 from outlast.cli.serving import liveness_of, liveness_options
 from outlast.cli.session import reads_client, settings_now
 from outlast.cli.settings import Command, Group
 from outlast.core.durations import span
+from outlast.runtime.client import Client
 from outlast.runtime.in_process import lease_view
 
 
@@ -34,17 +34,17 @@ def explain() -> None:
 
 
 @reads_client
-async def of_run(client: OutlastClient, screen: Screen, run: str) -> int:
+async def of_run(client: Client, screen: Screen, run: str) -> int:
     """Print the explanation of a run."""
     explained = await client.explain(run)
-    if screen.data({"run": run, **explained}):
+    if screen.data({"run": run, **json_of_model(explained)}):
         return OK
-    screen.line(explained["sentence"])
-    unblock = [each if each.startswith("outlast ") else f"({each})" for each in explained["unblock"]]
+    screen.line(explained.sentence)
+    unblock = [each if each.startswith("outlast ") else f"({each})" for each in explained.unblock]
     screen.pairs(
         [
-            *((name, [text]) for name, text in explained["facts"].items()),
-            ("next", [explained["next"]]),
+            *((name, [text]) for name, text in explained.facts.items()),
+            ("next", [explained.next]),
             ("unblock", unblock),
         ]
     )

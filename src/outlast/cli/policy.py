@@ -12,9 +12,10 @@ from outlast.cli.session import operations, screen_of, settings_now
 from outlast.cli.settings import CliSettings, Group
 from outlast.cli.text import duration
 from outlast.core.durations import span
+from outlast.core.events import iso
 from outlast.flow.policy import Policy
+from outlast.models import exact_instant
 from outlast.runtime.policy_replay import ChangedVerdict, PolicyReplay, replay
-from outlast.runtime.views import instant
 
 WORDS = {
     "blocks": "done, would be DENIED",
@@ -53,7 +54,7 @@ async def _test(settings: CliSettings, policy: Policy, since: int, workflow: str
 
 
 def _print_result(screen: Screen, tried: PolicyReplay, since: int) -> None:
-    head = {"policy_version": tried.policy_version, "effects": tried.effects, "denials": tried.denials}
+    head: dict[str, Any] = {"policy_version": tried.policy_version, "effects": tried.effects, "denials": tried.denials}
     if screen.listing("findings", [_view(each) for each in tried.findings], **head):
         return
     screen.line(
@@ -63,11 +64,11 @@ def _print_result(screen: Screen, tried: PolicyReplay, since: int) -> None:
         screen.line("no decision would change")
         return
     rows = [
-        (WORDS[f.change], f.activity, f.key, f.run, f.now["rule"], f.was, screen.since(instant(f.at)))
+        (WORDS[f.change], f.activity, f.key, f.run, f.now["rule"], f.was, screen.since(exact_instant(f.at)))
         for f in tried.findings
     ]
     screen.table(("WOULD", "EFFECT", "KEY", "RUN", "RULE", "WAS", "WHEN"), rows)
 
 
 def _view(finding: ChangedVerdict) -> dict[str, Any]:
-    return {**finding._asdict(), "at": instant(finding.at)}
+    return {**finding._asdict(), "at": iso(finding.at) if finding.at else None}

@@ -3,15 +3,15 @@
 import asyncio
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
-from outlast.cli.client import OutlastClient
 from outlast.cli.exit_codes import OK, RUN_FAILED, WAITING
 from outlast.cli.modules import load_workflows, split
+from outlast.cli.run_page import hidden_fields
 from outlast.cli.screen import Screen
 from outlast.cli.session import client as client_of
 from outlast.cli.session import on_client, settings_now, warn_unserved
@@ -21,10 +21,12 @@ from outlast.core.events import EventType
 from outlast.core.machine import TERMINAL, RunStatus
 from outlast.errors import InvalidInput
 from outlast.flow.workflow import Workflow
+from outlast.runtime.client import Client
 from outlast.runtime.versions import workflows_by_name
 
 # Waits that need an external action: --wait ends there.
 FROM_OUTSIDE = frozenset({"approval", "signal", "attention", "pause"})
+NOT_IN_SUMMARY = frozenset({"asked", "visits", "effects", "takeovers", "progress"})
 RESTS = frozenset({EventType.PARKED, EventType.FLAGGED})  # events after which a run may wait
 
 
@@ -86,15 +88,15 @@ async def _start(
     async with client_of(settings, make=True, workflows=everything) as (client, screen):
         if not everything:
             data = _input(await client.input_schema(name) if given else {}, text, given)
-        view, created = await client.start(name, data, run=run_id, key=key)
-        if not view["served"]:
+        view = await client.start_run(name, data, run_id=run_id, key=key)
+        if not view.served:
             screen.advice(f"no worker serves {name}; start one: outlast worker {spec}")
         if not wait:
-            if not screen.data({**view, "created": created}):
-                screen.line(view["run"] if screen.quiet else _started_line(view["run"], name, created))
+            if not screen.data(view):
+                screen.line(view.run if screen.quiet else _started_line(view.run, name, view.created))
             return OK
-        screen.advice(_started_line(view["run"], name, created))
-        return await _wait(client, screen, view["run"])
+        screen.advice(_started_line(view.run, name, view.created))
+        return await _wait(client, screen, view.run)
 
 
 def _started_line(run_id: str, name: str, created: bool) -> str:
@@ -103,7 +105,7 @@ def _started_line(run_id: str, name: str, created: bool) -> str:
     return f"{run_id}  {name} started: outlast runs show {run_id}"
 
 
-async def _wait(client: OutlastClient, screen: Screen, run_id: str) -> int:
+async def _wait(client: Client, screen: Screen, run_id: str) -> int:
     """Follow a run until it ends or waits for an external action, and return the exit code."""
     async with shown(client, screen, run_id) as moved:
         async for text in client.follow(run_id):
@@ -114,23 +116,21 @@ async def _wait(client: OutlastClient, screen: Screen, run_id: str) -> int:
             if json.loads(text)["type"] in RESTS and await _rests(client, run_id):
                 break
     view = await client.run(run_id)
-    for name in ("asked", "visits", "effects", "takeovers", "progress"):
-        view.pop(name)
-    ended = view["status"] in TERMINAL
-    if not screen.data(view):
+    ended = view.status in TERMINAL
+    if not screen.data(view, without=NOT_IN_SUMMARY | hidden_fields(view)):
         if ended:
-            said = view["reason"] or json.dumps(view["outcome"], ensure_ascii=False)
-            screen.line(f"{run_id}  {view['shown']}  {said}")
+            said = view.reason or json.dumps(view.outcome, ensure_ascii=False)
+            screen.line(f"{run_id}  {view.shown}  {said}")
         else:
-            screen.line(f"{run_id}  {view['shown']}  waits for {view['waiting_text']}")
+            screen.line(f"{run_id}  {view.shown}  waits for {view.waiting_text}")
     if not ended:
         return WAITING
-    return OK if view["status"] == RunStatus.COMPLETED else RUN_FAILED
+    return OK if view.status == RunStatus.COMPLETED else RUN_FAILED
 
 
-async def _rests(client: OutlastClient, run_id: str) -> bool:
+async def _rests(client: Client, run_id: str) -> bool:
     """True if the run waits for an external action."""
-    return any(each["kind"] in FROM_OUTSIDE for each in (await client.run_summary(run_id))["waiting_for"])
+    return any(each.kind in FROM_OUTSIDE for each in (await client.run_summary(run_id)).waiting_for)
 
 
 # --- the input ---------------------------------------------------------------------------------
@@ -148,7 +148,7 @@ def _pairs(given: Sequence[str]) -> list[tuple[str, str]]:
     return found
 
 
-def _input(schema: dict[str, Any], text: bytes | None, given: Sequence[tuple[str, str]]) -> bytes:
+def _input(schema: Mapping[str, Any], text: bytes | None, given: Sequence[tuple[str, str]]) -> bytes:
     """Return the input as JSON, from the file and the pairs; pairs win. Raises InvalidInput."""
     if text is not None and not given:
         return text
@@ -165,7 +165,7 @@ def _input(schema: dict[str, Any], text: bytes | None, given: Sequence[tuple[str
     return json.dumps(data).encode()
 
 
-def _value(schema: dict[str, Any], key: str, text: str) -> Any:
+def _value(schema: Mapping[str, Any], key: str, text: str) -> Any:
     if _is_text(schema, schema.get("properties", {}).get(key, {})):
         return text
     try:
@@ -174,7 +174,7 @@ def _value(schema: dict[str, Any], key: str, text: str) -> Any:
         return text
 
 
-def _is_text(schema: dict[str, Any], field: dict[str, Any]) -> bool:
+def _is_text(schema: Mapping[str, Any], field: Mapping[str, Any]) -> bool:
     """True if the schema declares text, so that 17 remains "17"."""
     if "$ref" in field:
         name = str(field["$ref"]).rpartition("/")[2]
@@ -209,12 +209,12 @@ def json_of(text: str | None, what: str) -> Any:
 @click.option("--data", metavar="JSON|@FILE|-", help="Payload of the signal: a JSON object [{}].")
 @click.option("--id", "signal_id", default="", metavar="ID", help="Idempotency id: a second signal with it is ignored.")
 @on_client
-async def signal(client: OutlastClient, screen: Screen, run: str, name: str, data: str | None, signal_id: str) -> int:
+async def signal(client: Client, screen: Screen, run: str, name: str, data: str | None, signal_id: str) -> int:
     """Send the signal NAME to RUN."""
     payload = json_of(data, "the signal's data")
     if payload is not None and not isinstance(payload, dict):
         raise InvalidInput("the signal's data is not a JSON object", fix="""write e.g. '{"price": 42}'""")
-    waits = [each["what"] for each in (await client.run_summary(run))["waiting_for"] if each["kind"] == "signal"]
+    waits = [each.what for each in (await client.run_summary(run)).waiting_for if each.kind == "signal"]
     new = await client.signal(run, name, payload or {}, signal_id=signal_id)
     if not screen.data({"run": run, "name": name, "signal_id": signal_id, "new": new}):
         again = f"{name} {signal_id} was sent to {run} before: nothing changes"

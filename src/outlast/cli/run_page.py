@@ -1,95 +1,156 @@
 """The page of one run: visits, waits, choices, effects, crashes, outcome and history."""
 
 import json
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final, NamedTuple
 
-from outlast.cli.client import OutlastClient
 from outlast.cli.exit_codes import OK, shown_traceback
-from outlast.cli.screen import Screen
-from outlast.cli.text import ms_of
+from outlast.cli.screen import Screen, iso_of
 from outlast.core.durations import span
 from outlast.core.events import EventType, iso
 from outlast.core.machine import HELD, TERMINAL, Choice, EffectStatus, Reason, RunStatus
+from outlast.models import milliseconds
+from outlast.models.approvals import ApprovalSummary
+from outlast.models.attention import RunAttention
+from outlast.models.effects import EffectRecord
+from outlast.models.runs import (
+    AttentionReason,
+    CloudEvent,
+    PendingRequest,
+    Progress,
+    RunDetail,
+    RunSummary,
+    Takeover,
+    Visit,
+)
+from outlast.runtime.client import Client
 from outlast.runtime.labels import late_answer_label
 
 
-def progress_lines(screen: Screen, progress: dict[str, Any]) -> list[str]:
+def progress_lines(screen: Screen, progress: Progress) -> list[str]:
     """Return the progress of a run: effects done of intended, and the last checkpoint."""
-    here = f"{progress['here_done']} of {progress['here_intended']} effects of node {progress['node']} done"
-    all_ = f"{progress['effects_done']} of {progress['effects_intended']} in all"
-    saved = progress["last_checkpoint_at"]
-    last = f"checkpoint {progress['checkpoints']} {screen.since(saved)}" if saved else "no checkpoint yet"
+    here = f"{progress.here_done} of {progress.here_intended} effects of node {progress.node} done"
+    all_ = f"{progress.effects_done} of {progress.effects_intended} in all"
+    saved = progress.last_checkpoint_at
+    last = f"checkpoint {progress.checkpoints} {screen.since(saved)}" if saved else "no checkpoint yet"
     return [f"{here}, {all_} · {last}"]
 
 
-def trigger_text(entry: dict[str, Any]) -> str:
+def trigger_text(entry: AttentionReason | RunAttention) -> str:
     """Return an attention reason with its key, and with its trigger if that has another name."""
-    trigger = entry["trigger"] if entry["trigger"] != entry["reason"] else ""
-    return " ".join(filter(None, (entry["reason"], entry["key"], f"({trigger})" if trigger else "")))
+    trigger = entry.trigger if entry.trigger != entry.reason else ""
+    return " ".join(filter(None, (entry.reason, entry.key, f"({trigger})" if trigger else "")))
 
 
 FOLDED_FROM = 3  # rounds of the same nodes
 ROUND_MAX = 8  # nodes of the longest round that is recognized
 PARTS_MAX = 20
 JSON_WIDTH = 400  # characters; -o json shows all
+EVENTS_PER_READ: Final = 1_000
+APPROVALS_PER_READ: Final = 1_000
+ENDED_ONLY: Final = frozenset({"outcome", "reason", "not_undone"})
 
 
-async def show_run(client: OutlastClient, screen: Screen, run_id: str) -> int:
+def hidden_fields(view: RunDetail) -> frozenset[str]:
+    """Return the fields that the JSON of a run omits."""
+    return frozenset({"explained"}) | (frozenset() if view.status in TERMINAL else ENDED_ONLY)
+
+
+async def all_events(client: Client, run: str, *, after: int = 0) -> list[CloudEvent]:
+    """Return the events of a run after a number. Raises NotFound."""
+    found: list[CloudEvent] = []
+    while True:
+        page = await client.events(run, after=after, limit=EVENTS_PER_READ)
+        found += page.events
+        if not page.next_cursor:
+            return found
+        after = page.last
+
+
+async def last_event(client: Client, run: str) -> int:
+    """Return the number of a run's last event. Raises NotFound."""
+    events = await all_events(client, run)
+    return number_of(events[-1]) if events else 0
+
+
+async def all_approvals(client: Client, run: str) -> list[ApprovalSummary]:
+    """Return the approvals of a run, newest first."""
+    found: list[ApprovalSummary] = []
+    cursor = ""
+    while True:
+        page = await client.approvals(run=run, cursor=cursor, limit=APPROVALS_PER_READ)
+        found += page.approvals
+        cursor = page.next_cursor
+        if not cursor:
+            return found
+
+
+def number_of(event: CloudEvent) -> int:
+    """Return the number of an event in its run."""
+    return int((event.model_extra or {})["sequence"])
+
+
+def data_of(event: CloudEvent) -> Mapping[str, Any]:
+    """Return the data of an event, which is an object."""
+    return event.data if isinstance(event.data, dict) else {}
+
+
+async def show_run(client: Client, screen: Screen, run_id: str) -> int:
     """Print the page of a run, or all its data as one JSON object."""
     view = await client.run(run_id)
-    if screen.data(view):
+    if screen.data(view, without=hidden_fields(view)):
         return OK
-    counts, ended = view["effects"], view["status"] in TERMINAL
-    uncertain: dict[str, dict[str, Any]] = {}
+    counts, ended = view.effects, view.status in TERMINAL
+    uncertain: dict[str, EffectRecord] = {}
     if counts[EffectStatus.UNCERTAIN]:
-        uncertain = {e["key"]: e for e in await client.effects(run_id) if e["status"] == EffectStatus.UNCERTAIN}
-    shown = f"{view['run']}  {view['workflow']} v{view['lane'].rpartition('@')[2]}  {view['shown']}"
-    by, version = view["requested_by"], view["version"]
-    screen.line(f"{shown}   started {screen.since(view['created_at'])} by {by}   version {version}")
+        uncertain = {e.key: e for e in await client.effects(run_id) if e.status == EffectStatus.UNCERTAIN}
+    shown = f"{view.run}  {view.workflow} v{view.lane.rpartition('@')[2]}  {view.shown}"
+    by, version = view.requested_by, view.version
+    screen.line(f"{shown}   started {screen.since(view.created_at)} by {by}   version {version}")
     screen.line("  " + " · ".join(way(screen, view)))
     screen.pairs(
         (
             ("held by", await _holder(client, screen, view)),
             ("waiting for", _waiting(screen, view)),
-            *((f"{each['verb']} asked", [_asked(view, screen, each)]) for each in view["asked"]),
+            *((f"{each.verb} asked", [_asked(view, screen, each)]) for each in view.asked),
             (
                 "attention",
                 [
                     line
-                    for each in view["attention"]
+                    for each in view.attention
                     for line in _attention(screen, each, _ways_on(screen, view, each, uncertain))
                 ],
             ),
             ("effects", [_count(counts, run_id, held=is_held(view))]),
-            ("results", [f"{view['results']} → outlast runs results {run_id}"] if view["results"] else []),
-            ("crashes", _crashes(view["takeovers"])),
-            ("progress", [] if ended else progress_lines(screen, view["progress"])),
-            ("answer", [f"outlast attention show {run_id}"] if view["attention"] else []),
+            ("results", [f"{view.results} → outlast runs results {run_id}"] if view.results else []),
+            ("crashes", _crashes(view.takeovers)),
+            ("progress", [] if ended else progress_lines(screen, view.progress)),
+            ("answer", [f"outlast attention show {run_id}"] if view.attention else []),
             *(_ending(view) if ended else ()),
         )
     )
     return OK
 
 
-def way(screen: Screen, view: dict[str, Any]) -> list[str]:
+def way(screen: Screen, view: RunDetail) -> list[str]:
     """Return the last 20 visits of a run as text; three or more equal rounds are one part."""
-    visits: list[dict[str, Any]] = view["visits"]
-    done = sum(1 for visit in visits if visit["visit"] < view["visit"] or view["status"] == RunStatus.COMPLETED)
+    visits = view.visits
+    done = sum(1 for visit in visits if visit.visit < view.visit or view.status == RunStatus.COMPLETED)
     parts, event_text = list[str](), list[int]()
-    for first, size, times in rounds([visit["node"] for visit in visits[:done]]):
+    for first, size, times in rounds([visit.node for visit in visits[:done]]):
         last = first + size * times
         event_text.append(last)
         if times == 1:
             parts.append(visit_text(screen, view, visits[first]))
             continue
-        names = " · ".join(visit["node"] for visit in visits[first : first + size])
-        took = span(ms_of(visits[last - 1]["left_at"]) - ms_of(visits[first]["entered_at"]))
+        names = " · ".join(visit.node for visit in visits[first : first + size])
+        took = _took(visits[first], visits[last - 1])
         parts.append(f"✓ {names if size == 1 else f'({names})'} ×{times} {took}")
     parts += [visit_text(screen, view, visit) for visit in visits[done:]]
     event_text += range(done + 1, len(visits) + 1)
     if (more := len(parts) - PARTS_MAX) > 0:
-        parts = [f"… {event_text[more - 1]} visits before → outlast runs events {view['run']}", *parts[more:]]
+        parts = [f"… {event_text[more - 1]} visits before → outlast runs events {view.run}", *parts[more:]]
     return parts
 
 
@@ -108,91 +169,101 @@ def rounds(nodes: Sequence[str]) -> Iterator[tuple[int, int, int]]:
         at += found[0] * found[1]
 
 
-def visit_text(screen: Screen, view: dict[str, Any], visit: dict[str, Any]) -> str:
+def visit_text(screen: Screen, view: RunDetail, visit: Visit) -> str:
     """Return a visit as text: mark, node, elapsed time, and the limit of a wait."""
-    took = ""
-    if visit["left_at"]:
-        took = span(ms_of(visit["left_at"]) - ms_of(visit["entered_at"]))
-    if visit["visit"] < view["visit"]:
-        return f"✓ {visit['node']} {took}"
-    if view["status"] in TERMINAL:
-        return f"{'✓' if view['status'] == RunStatus.COMPLETED else '✗'} {visit['node']} {took}"
-    spent = span(max(0, screen.now_ms - ms_of(visit["entered_at"])))
-    ends = [w for w in view["waiting_for"] if w["until"] and w["since"]]
-    if ends and not view["attention"]:
-        since = ms_of(ends[0]["since"])
-        spent = f"{span(max(0, screen.now_ms - since))} of {span(ms_of(ends[0]['until']) - since)}"
-    mark = "!" if view["attention"] else "▸" if view["owner"] else "⏸"
-    return f"{mark} {visit['node']} {spent}"
+    took = _took(visit, visit)
+    if visit.visit < view.visit:
+        return f"✓ {visit.node} {took}"
+    if view.status in TERMINAL:
+        return f"{'✓' if view.status == RunStatus.COMPLETED else '✗'} {visit.node} {took}"
+    spent = _spent(screen, visit.entered_at)
+    ends = [(w.since, w.until) for w in view.waiting_for if w.until and w.since]
+    if ends and not view.attention:
+        since, until = ends[0]
+        spent = f"{_spent(screen, since)} of {span(milliseconds(until) - milliseconds(since))}"
+    mark = "!" if view.attention else "▸" if view.owner else "⏸"
+    return f"{mark} {visit.node} {spent}"
 
 
-def is_held(view: dict[str, Any]) -> bool:
+def _took(first: Visit, last: Visit) -> str:
+    """Return the time between the entry of a visit and the end of another; '' if it is still open."""
+    if first.entered_at is None or last.left_at is None:
+        return ""
+    return span(milliseconds(last.left_at) - milliseconds(first.entered_at))
+
+
+def _spent(screen: Screen, since: datetime | None) -> str:
+    """Return the time since an instant, also with --utc."""
+    return span(max(0, screen.now_ms - milliseconds(since))) if since is not None else ""
+
+
+def is_held(view: RunSummary) -> bool:
     """True if a worker holds the run."""
-    return view["status"] in HELD and bool(view["owner"])
+    return view.status in HELD and bool(view.owner)
 
 
-async def _holder(client: OutlastClient, screen: Screen, view: dict[str, Any]) -> list[str]:
+async def _holder(client: Client, screen: Screen, view: RunDetail) -> list[str]:
     if not is_held(view):
         return []
-    events = await client.events(view["run"])
-    taken = next((e for e in reversed(events) if e["type"] in (EventType.CLAIMED, EventType.TAKEN_OVER)), None)
-    return [view["owner"] + (f" since {screen.ago(taken['time'])}" if taken else "")]
+    events = await all_events(client, view.run)
+    taken = next((e for e in reversed(events) if e.type in (EventType.CLAIMED, EventType.TAKEN_OVER)), None)
+    return [view.owner + (f" since {screen.ago(datetime.fromisoformat(taken.time))}" if taken else "")]
 
 
-def _asked(view: dict[str, Any], screen: Screen, each: dict[str, Any]) -> str:
-    counts = view["effects"]
-    reason = f": {each['reason']}" if each["reason"] else ""
-    cancel = each["verb"] == Choice.CANCEL
+def _asked(view: RunDetail, screen: Screen, each: PendingRequest) -> str:
+    counts = view.effects
+    reason = f": {each.reason}" if each.reason else ""
+    cancel = each.verb == Choice.CANCEL
     if is_held(view):
-        then = f"{view['owner']} stops before its next call" if cancel else f"{view['owner']} has taken it"
+        then = f"{view.owner} stops before its next call" if cancel else f"{view.owner} has taken it"
     elif cancel and (counts[EffectStatus.INTENDED] or counts[EffectStatus.UNCERTAIN]):
         then = "ends once a worker has taken it and open effects are settled"
     else:
         then = f"{'ends' if cancel else 'continues'} once a worker takes it"
-    return f"by {each['by']} {screen.since(each['at'])}{reason}; {then}"
+    return f"by {each.by} {screen.since(each.at)}{reason}; {then}"
 
 
-def _waiting(screen: Screen, view: dict[str, Any]) -> list[str]:
-    if view["status"] in TERMINAL or view["attention"] or is_held(view):
+def _waiting(screen: Screen, view: RunDetail) -> list[str]:
+    if view.status in TERMINAL or view.attention or is_held(view):
         return []
     lines = []
-    for wait in view["waiting_for"]:
-        if wait["kind"] == "worker":
-            lines.append(view["waiting_text"] + ("" if view["served"] else " → outlast worker MODULE"))
+    for wait in view.waiting_for:
+        if wait.kind == "worker":
+            lines.append(view.waiting_text + ("" if view.served else " → outlast worker MODULE"))
             continue
-        by = f" by {wait['who']}" if wait["who"] else ""
-        left = f" · {screen.left(wait['until'])} left, then {wait['then']}" if wait["until"] else ""
-        lines.append(f"{wait['kind']} {wait['what']}{by}{left}")
-        if wait["kind"] == "approval":
-            lines.append(f"→ outlast approvals show {wait['what'].partition(' ')[0]}")
+        by = f" by {wait.who}" if wait.who else ""
+        left = f" · {screen.left(wait.until)} left, then {wait.then}" if wait.until else ""
+        lines.append(f"{wait.kind} {wait.what}{by}{left}")
+        if wait.kind == "approval":
+            lines.append(f"→ outlast approvals show {wait.what.partition(' ')[0]}")
     return lines
 
 
-def _attention(screen: Screen, each: dict[str, Any], ways: Sequence[str]) -> list[str]:
-    first, *rest = shown_traceback(each["detail"]) or [""]
+def _attention(screen: Screen, each: AttentionReason, ways: Sequence[str]) -> list[str]:
+    first, *rest = shown_traceback(each.detail) or [""]
     name = trigger_text(each)
     return [
-        f"{name}, since {screen.ago(each['since'])}: {first}",
+        f"{name}, since {screen.ago(each.since)}: {first}",
         *(f"  {line}" for line in rest),
-        f"choices: {', '.join(each['choices'])} · ignored: {each['if_ignored']}",
+        f"choices: {', '.join(each.choices)} · ignored: {each.if_ignored}",
         *ways,
     ]
 
 
 def _ways_on(
-    screen: Screen, view: dict[str, Any], each: dict[str, Any], uncertain: dict[str, dict[str, Any]]
+    screen: Screen, view: RunDetail, each: AttentionReason, uncertain: Mapping[str, EffectRecord]
 ) -> list[str]:
-    if each["reason"] == Reason.EFFECT_UNCERTAIN:
+    if each.reason == Reason.EFFECT_UNCERTAIN:
         return (
-            uncertain_lines(screen, uncertain[each["key"]])
-            if each["key"] in uncertain
+            uncertain_lines(screen, uncertain[each.key])
+            if each.key in uncertain
             else ["settled; the next worker continues"]
         )
     ways = []
-    if Choice.CONTINUE in each["choices"] or each["reason"] == Reason.RETRIES_EXHAUSTED:
-        ways.append(f"→ outlast runs continue {view['run']} --reason …")
-    if Choice.CANCEL in each["choices"]:
-        ways.append(f"→ outlast runs cancel {view['run']} --reason …")
+    if Choice.CONTINUE in each.choices or each.reason == Reason.RETRIES_EXHAUSTED:
+        ways.append(f"→ outlast runs continue {view.run} --reason …")
+    if Choice.CANCEL in each.choices:
+        ways.append(f"→ outlast runs cancel {view.run} --reason …")
     return ways
 
 
@@ -209,25 +280,25 @@ def _count(counts: dict[str, int], run_id: str, *, held: bool) -> str:
     return f"{' · '.join(parts)} → outlast runs effects {run_id}"
 
 
-def _crashes(takeovers: Sequence[dict[str, Any]]) -> list[str]:
+def _crashes(takeovers: Sequence[Takeover]) -> list[str]:
     if not takeovers:
         return []
     each = [
-        f"{t['node']} (visit {t['visit']}): {t['from']} → {t['to']}"
-        + (f", {span(t['after_ms'])} after its last sign of life" if t["after_ms"] is not None else "")
+        f"{t.node} (visit {t.visit}): {t.from_} → {t.to}"
+        + (f", {span(t.after_ms)} after its last sign of life" if t.after_ms is not None else "")
         for t in takeovers
     ]
     return [f"{len(takeovers)}", *each]
 
 
-def _ending(ending: dict[str, Any]) -> list[tuple[str, list[str]]]:
-    outcome = short_json(ending["outcome"]) if ending["outcome"] is not None else ""
-    remaining = [*ending["not_undone"]]
+def _ending(ending: RunDetail) -> list[tuple[str, list[str]]]:
+    outcome = short_json(ending.outcome) if ending.outcome is not None else ""
+    remaining = [*ending.not_undone]
     if remaining:
         remaining.append("these remain; undo by hand any that must not")
     return [
         ("outcome", [outcome] if outcome else []),
-        ("reason", [ending["reason"]] if ending["reason"] else []),
+        ("reason", [ending.reason] if ending.reason else []),
         ("not undone", remaining),
     ]
 
@@ -238,16 +309,17 @@ def short_json(value: Any) -> str:
     return text if len(text) <= JSON_WIDTH else f"{text[:JSON_WIDTH]} … → -o json"
 
 
-def uncertain_lines(screen: Screen, view: dict[str, Any]) -> list[str]:
+def uncertain_lines(screen: Screen, view: EffectRecord) -> list[str]:
     """Return the possible answers for an uncertain effect, and late answers that a replaced worker received."""
-    resolve = f"outlast effects resolve {view['run']} {view['key']}"
-    late = [f"  {late_answer_label(each)}" for each in view["evidence"]]
-    if not view["settles_in_ms"]:
+    resolve = f"outlast effects resolve {view.run} {view.key}"
+    late = [f"  {late_answer_label(each)}" for each in view.evidence]
+    if not view.settles_in_ms:
         return [
             *late,
             f"→ check the receiver, then: {resolve} --happened ID | --did-not-happen | --give-up --reason …",
         ]
-    left, at = span(view["settles_in_ms"]), screen.clock(view["settle_after_real"])
+    left = span(view.settles_in_ms)
+    at = screen.clock(view.settle_after_real) if view.settle_after_real else ""
     return [
         *late,
         f"→ check the receiver, then: {resolve} --happened ID | --give-up --reason …",
@@ -271,13 +343,13 @@ class HistoryEntry(NamedTuple):
     """The number of an event; 0 for an effect or a step of an approval."""
     what: str
     place: str
-    data: dict[str, Any]
+    data: Mapping[str, Any]
 
 
 def history(
-    events: Sequence[dict[str, Any]],
-    effects: Sequence[dict[str, Any]],
-    approvals: Sequence[dict[str, Any]],
+    events: Sequence[CloudEvent],
+    effects: Sequence[EffectRecord],
+    approvals: Sequence[ApprovalSummary],
     *,
     from_start: bool = True,
 ) -> list[HistoryEntry]:
@@ -287,8 +359,7 @@ def history(
     first event of the run; otherwise older effects and decisions are left out.
     """
     of_events = [
-        HistoryEntry(e["time"], int(e["sequence"]), e["type"].rpartition(".")[2], _place(e["data"]), e["data"])
-        for e in events
+        HistoryEntry(e.time, number_of(e), e.type.rpartition(".")[2], _place(data_of(e)), data_of(e)) for e in events
     ]
     found = [_of_effect(each) for each in effects] + [entry for each in approvals for entry in _of_approval(each)]
     begin = "" if from_start else of_events[0].time if of_events else "~"
@@ -296,29 +367,28 @@ def history(
     return sorted([*found, *of_events], key=lambda entry: (entry.time or "~", entry.n > 0, entry.n))
 
 
-def _place(at: dict[str, Any]) -> str:
-    return f"{at['node']}#{at['visit']}" if at["visit"] else str(at["node"])
+def _place(data: Mapping[str, Any]) -> str:
+    return f"{data['node']}#{data['visit']}" if data["visit"] else str(data["node"])
 
 
-def _of_effect(effect: dict[str, Any]) -> HistoryEntry:
-    said = {name: effect[name] for name in ("key", "outcome", "external_id", "approval", "attempts", "settled_by")}
-    return HistoryEntry(effect["settled_at"] or "", 0, "effect", _place(effect), {"effect": effect["effect"], **said})
+def _of_effect(effect: EffectRecord) -> HistoryEntry:
+    names = ("effect", "key", "outcome", "external_id", "approval", "attempts", "settled_by")
+    place = _place({"node": effect.node, "visit": effect.visit})
+    return HistoryEntry(iso_of(effect.settled_at), 0, "effect", place, {name: getattr(effect, name) for name in names})
 
 
-def _of_approval(approval: dict[str, Any]) -> Iterator[HistoryEntry]:
-    named = {"approval": approval["approval"]}
-    yield HistoryEntry(
-        approval["asked_at"], 0, "asked", "", {**named, "who": approval["who"], "asks": approval["asks"]}
-    )
-    if approval["quorum"] > 1:
-        for vote in approval["votes"]:
-            yield HistoryEntry(vote["at"], 0, "vote", "", {**named, "by": vote["by"], "reason": vote["reason"]})
-    if approval["decided_at"]:
-        by = {"by": approval["decided_by"], "reason": approval["reason"]}
-        yield HistoryEntry(approval["decided_at"], 0, approval["status"], "", {**named, **by})
+def _of_approval(approval: ApprovalSummary) -> Iterator[HistoryEntry]:
+    named = {"approval": approval.approval}
+    yield HistoryEntry(iso_of(approval.asked_at), 0, "asked", "", {**named, "who": approval.who, "asks": approval.asks})
+    if approval.quorum > 1:
+        for vote in approval.votes:
+            yield HistoryEntry(iso_of(vote.at), 0, "vote", "", {**named, "by": vote.by, "reason": vote.reason})
+    if approval.decided_at:
+        by = {"by": approval.decided_by, "reason": approval.reason}
+        yield HistoryEntry(iso_of(approval.decided_at), 0, approval.status, "", {**named, **by})
 
 
-def event_text(data: dict[str, Any]) -> str:
+def event_text(data: Mapping[str, Any]) -> str:
     """Return the data of an event as text, without its place and empty values."""
     said = {name: value for name, value in data.items() if name not in IN_EVERY_EVENT and value not in EMPTY}
     words = " ".join(f"{name}={_value(name, value)}" for name, value in said.items())

@@ -2,14 +2,14 @@
 
 import json
 from collections import Counter
-from datetime import timedelta
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import Any, get_args
 
 import click
 
-from outlast.cli.client import OutlastClient, RunPage, View
 from outlast.cli.exit_codes import OK, RUN_FAILED, WAITING
-from outlast.cli.screen import Screen
+from outlast.cli.screen import EFFECT_ID, Screen
 from outlast.cli.session import on_client, reads_client, says, unsure, warn_unserved
 from outlast.cli.settings import Command, Group
 from outlast.cli.text import ago, duration
@@ -17,6 +17,9 @@ from outlast.core.durations import RUN_CEILING, span
 from outlast.core.machine import TERMINAL, Choice, RunStatus
 from outlast.core.run_columns import WaitingKind
 from outlast.errors import NotFound
+from outlast.models import milliseconds
+from outlast.models.runs import RunDetail, RunListItem, RunSummary
+from outlast.runtime.client import Client
 from outlast.runtime.labels import ATTENTION
 
 
@@ -35,7 +38,7 @@ def runs() -> None:
 @click.option("--cursor", default="", help="Continue after the previous page.")
 @reads_client
 async def ls(
-    client: OutlastClient,
+    client: Client,
     screen: Screen,
     status: str | None,
     workflow: str,
@@ -55,8 +58,8 @@ async def ls(
         cursor=cursor,
         limit=limit,
     )
-    views = page.views
-    if screen.listing("runs", views, cursor=page.cursor):
+    views = page.runs
+    if screen.listing("runs", views, cursor=page.next_cursor):
         return OK
     if not views:
         filtered = status or workflow or attention or waiting_for or since is not None or cursor
@@ -64,51 +67,56 @@ async def ls(
         return OK
     columns = ["RUN", "WORKFLOW", "STATUS", "WAITING FOR", "SINCE", "LEFT"]
     table = [_row(screen, view) for view in views]
-    if any(view["results"] for view in views):  # most workflows emit none
+    if any(view.results for view in views):  # most workflows emit none
         columns.append("RESULTS")
-        table = [(*row, str(view["results"])) for row, view in zip(table, views, strict=True)]
+        table = [(*row, str(view.results)) for row, view in zip(table, views, strict=True)]
     screen.table(columns, table)
-    for line in _footer(page):
+    for line in _footer(screen, views):
         screen.advice(line)
-    screen.further("runs", page.cursor)
+    screen.further("runs", page.next_cursor)
     return OK
 
 
-def _row(screen: Screen, view: dict[str, Any]) -> tuple[str, ...]:
-    waits = view["waiting_for"]
-    ending = next((w for w in sorted(waits, key=lambda w: w["until"] or "~") if w["until"]), None)
-    if view["status"] in TERMINAL:
-        since = view["ended_at"]
+def _row(screen: Screen, view: RunListItem) -> tuple[str, ...]:
+    waits = view.waiting_for
+    ending = min(((w.until, w.then) for w in waits if w.until), key=lambda limit: limit[0], default=None)
+    if view.status in TERMINAL:
+        since = view.ended_at
     else:
-        since = min((w["since"] for w in waits if w["since"]), default=view["entered_at"])
+        since = min((w.since for w in waits if w.since), default=view.entered_at)
     left = ""
     if ending is not None:
-        left = f"{screen.left(ending['until'])} → {ending['then']}".replace(ATTENTION, "attention")
-    waits_for = " · ".join([view["waiting_text"], *(f"{each['verb']} asked" for each in view["asked"])])
-    return view["run"], view["workflow"], view["shown"], waits_for, screen.ago(since), left
+        until, then = ending
+        left = f"{screen.left(until)} → {then}".replace(ATTENTION, "attention")
+    waits_for = " · ".join([view.waiting_text, *(f"{each.verb} asked" for each in view.asked)])
+    return view.run, view.workflow, view.shown, waits_for, screen.ago(since), left
 
 
-def _footer(page: RunPage) -> list[str]:
-    views, n = page.views, page.total if page.total is not None else len(page.views)
-    parts = [f"{len(views)} of {n} runs" if n > len(views) else f"{n} run{'s' if n > 1 else ''}"]
-    flagged = sum(1 for view in views if view["attention"])
+def _footer(screen: Screen, views: Sequence[RunListItem]) -> list[str]:
+    parts = [f"{len(views)} run{'s' if len(views) > 1 else ''}"]
+    flagged = sum(1 for view in views if view.attention)
     if flagged:
         parts.append(f"{flagged} need{'s' if flagged == 1 else ''} attention → outlast runs show RUN")
-    asked = page.asked
+    asked = sum(wait.kind == "approval" for view in views for wait in view.waiting_for)
     if asked:
         parts.append(f"{asked} approval{'s' if asked > 1 else ''} → outlast approvals ls")
     lines = [" · ".join(parts)]
-    unserved = [v for v in views if not v["served"]]
-    waiting = [v for v in unserved if v["run"] in page.due or any(w["kind"] == "worker" for w in v["waiting_for"])]
-    stranded = Counter(v["lane"] for v in waiting)
+    stranded = Counter(view.lane for view in views if not view.served and _is_due(screen, view))
     lines += [f"no worker serves {lane} ({n}) → outlast worker MODULE" for lane, n in stranded.items()]
     return lines
+
+
+def _is_due(screen: Screen, view: RunSummary) -> bool:
+    """True if a worker may take the run now: it waits for nothing else, or a wait is over."""
+    if view.owner or not view.waiting_for:
+        return not view.owner
+    return any(w.kind == "worker" or (w.until and milliseconds(w.until) <= screen.now_ms) for w in view.waiting_for)
 
 
 @runs.command("show")
 @click.argument("run")
 @reads_client
-async def show(client: OutlastClient, screen: Screen, run: str) -> int:
+async def show(client: Client, screen: Screen, run: str) -> int:
     """Show a run: visits, waits, choices, effects and crashes."""
     from outlast.cli.run_page import show_run  # these pages are imported when shown: `runs ls` is called often
 
@@ -118,10 +126,10 @@ async def show(client: OutlastClient, screen: Screen, run: str) -> int:
 @runs.command("effects")
 @click.argument("run")
 @reads_client
-async def effects(client: OutlastClient, screen: Screen, run: str) -> int:
+async def effects(client: Client, screen: Screen, run: str) -> int:
     """Show every effect of a run with its outcome."""
     views = await client.effects(run)
-    if screen.listing("effects", views):
+    if screen.listing("effects", views, without=EFFECT_ID):
         return OK
     if not views:
         screen.line(f"{run} has no effect yet → outlast runs show {run}")
@@ -137,21 +145,20 @@ async def effects(client: OutlastClient, screen: Screen, run: str) -> int:
 @click.option("--limit", type=click.IntRange(1, 1_000), default=50, help="Maximum number of rows [50].")
 @click.option("--cursor", type=click.IntRange(0), default=0, metavar="N", help="Continue after this row [0].")
 @reads_client
-async def results(client: OutlastClient, screen: Screen, run: str, limit: int, cursor: int) -> int:
+async def results(client: Client, screen: Screen, run: str, limit: int, cursor: int) -> int:
     """Show the results of a run in the order of their emission."""
     page = await client.results(run, after=cursor, limit=limit)
-    further = str(page.further or "")
-    if screen.listing("results", page.views, count=page.total, cursor=further):
+    if screen.listing("results", page.results, count=page.count, cursor=page.next_cursor):
         return OK
-    if not page.total:
+    if not page.count:
         screen.line(f"{run} has no result yet → outlast runs show {run}")
         return OK
     from outlast.cli.run_page import short_json
 
-    rows = [(str(v["ordinal"]), v["key"], v["kind"], screen.since(v["at"]), short_json(v["data"])) for v in page.views]
+    rows = [(str(v.ordinal), v.key, v.kind, screen.since(v.at), short_json(v.data)) for v in page.results]
     screen.table(("N", "KEY", "KIND", "EMITTED", "DATA"), rows)
-    screen.advice(f"{len(rows)} of {page.total} result{'s' if page.total > 1 else ''}")
-    screen.further("results", further)
+    screen.advice(f"{len(rows)} of {page.count} result{'s' if page.count > 1 else ''}")
+    screen.further("results", page.next_cursor)
     return OK
 
 
@@ -160,29 +167,33 @@ async def results(client: OutlastClient, screen: Screen, run: str, limit: int, c
 @click.option("--after", type=int, default=0, metavar="N", help="Only events after this number [0].")
 @click.option("--all", "everything", is_flag=True, help="Include effects and decisions, in order of time.")
 @reads_client
-async def events(client: OutlastClient, screen: Screen, run: str, after: int, everything: bool) -> int:
+async def events(client: Client, screen: Screen, run: str, after: int, everything: bool) -> int:
     """Show the events of a run; with --all its whole history."""
-    from outlast.cli.run_page import event_text, history
+    from outlast.cli.run_page import all_approvals, all_events, event_text, history
 
-    views = await client.events(run, after=after)
+    views = await all_events(client, run, after=after)
     effects = await client.effects(run) if everything else []
-    approvals = await client.approvals_of(run) if everything else []
+    approvals = await all_approvals(client, run) if everything else []
     entries = history(views, effects, approvals, from_start=not after)
     if screen.listing("events", [entry._asdict() for entry in entries] if everything else views):
         return OK
-    table = [(f"{e.n or ''}", screen.since(e.time), e.what, e.place, event_text(e.data)) for e in entries]
+    table = [(f"{e.n or ''}", _since(screen, e.time), e.what, e.place, event_text(e.data)) for e in entries]
     screen.table(("N", "WHEN", "EVENT", "NODE", "DATA"), table)
     return OK
+
+
+def _since(screen: Screen, time: str) -> str:
+    return screen.since(datetime.fromisoformat(time)) if time else ""
 
 
 @runs.command(Choice.CONTINUE.value)
 @click.argument("run")
 @click.option("--reason", default="", help="Reason for the history.")
 @on_client
-async def go_on(client: OutlastClient, screen: Screen, run: str, reason: str) -> int:
+async def go_on(client: Client, screen: Screen, run: str, reason: str) -> int:
     """Continue a run that needs attention, in the same visit."""
-    await client.go_on(run, reason=reason)
-    if not screen.data({"run": run, "by": await client.caller()}):
+    await client.continue_run(run, reason=reason)
+    if not screen.data({"run": run, "by": (await client.whoami()).name}):
         screen.line(f"{run} goes on{await says(client)}")
     await warn_unserved(client, screen, run)
     return OK
@@ -193,7 +204,7 @@ async def go_on(client: OutlastClient, screen: Screen, run: str, reason: str) ->
 @click.option("--reason", required=True, help="Reason for the history.")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @on_client
-async def cancel(client: OutlastClient, screen: Screen, run: str, reason: str, yes: bool) -> int:
+async def cancel(client: Client, screen: Screen, run: str, reason: str, yes: bool) -> int:
     """Cancel a run and undo its effects, the latest first.
 
     Effects without an undo remain.
@@ -207,7 +218,7 @@ async def cancel(client: OutlastClient, screen: Screen, run: str, reason: str, y
         if (code := await unsure(screen, f"cancel {run}?", "not cancelled")) is not None:
             return code
     await client.cancel(run, reason=reason)
-    if not screen.data({"run": run, "by": await client.caller(), "reason": reason}):
+    if not screen.data({"run": run, "by": (await client.whoami()).name, "reason": reason}):
         screen.line(f"{run} is asked to end{await says(client)} → outlast runs show {run}")
     await warn_unserved(client, screen, run)
     return OK
@@ -220,53 +231,53 @@ END = "end"
 @click.argument("run")
 @click.option("--mermaid", is_flag=True, help="Print Mermaid, for a README.")
 @reads_client
-async def graph(client: OutlastClient, screen: Screen, run: str, mermaid: bool) -> int:
+async def graph(client: Client, screen: Screen, run: str, mermaid: bool) -> int:
     """Show the workflow graph of RUN with its progress.
 
     ✓ visited, ▸ current, · not visited.
     """
     view = await client.run(run)
-    topology = await client.topology(view)
+    topology = await client.topology(view.workflow, view.lane)
     if topology is None:
         raise NotFound(
-            f"the graph of {view['lane']} is not known",
+            f"the graph of {view.lane} is not known",
             "a worker records it when it starts to serve that version",
             "start one: outlast worker MODULE",
         )
-    if not screen.data({"run": run, "node": view["node"], "nodes": topology["nodes"]}):
+    if not screen.data({"run": run, "node": view.node, "nodes": topology["nodes"]}):
         for line in _mermaid(view, topology) if mermaid else _text(view, topology):
             screen.line(line)
     return OK
 
 
-def _text(view: View, topology: View) -> list[str]:
+def _text(view: RunDetail, topology: Mapping[str, Any]) -> list[str]:
     nodes = topology["nodes"]
     order = _order(topology)
     width = max(map(len, order))
     return [f"{_mark(view, name)} {name:<{width}}  → {', '.join(_to(nodes[name]))}" for name in order]
 
 
-def _mermaid(view: View, topology: View) -> list[str]:
-    nodes, been = topology["nodes"], {visit["node"] for visit in view["visits"]}
+def _mermaid(view: RunDetail, topology: Mapping[str, Any]) -> list[str]:
+    nodes, been = topology["nodes"], {visit.node for visit in view.visits}
     lines = ["flowchart LR"]
     lines += [f"  {name}[{name}]" for name in _order(topology)]
     lines += [f"  {name} --> {to if to != END else '_end((end))'}" for name in nodes for to in _to(nodes[name])]
     lines += [f"  class {name} been" for name in sorted(been & nodes.keys())]
-    lines += ["  classDef been fill:#dfd", f"  style {view['node']} stroke-width:3px"]
+    lines += ["  classDef been fill:#dfd", f"  style {view.node} stroke-width:3px"]
     return lines
 
 
-def _mark(view: View, name: str) -> str:
-    if name == view["node"] and view["status"] not in TERMINAL:
+def _mark(view: RunDetail, name: str) -> str:
+    if name == view.node and view.status not in TERMINAL:
         return "▸"
-    return "✓" if any(visit["node"] == name for visit in view["visits"]) else "·"
+    return "✓" if any(visit.node == name for visit in view.visits) else "·"
 
 
-def _to(node: View) -> list[str]:
+def _to(node: Mapping[str, Any]) -> list[str]:
     return [*node["to"], *([END] if node["ends"] else [])]
 
 
-def _order(topology: View) -> list[str]:
+def _order(topology: Mapping[str, Any]) -> list[str]:
     """Return the nodes in breadth-first order from the start."""
     nodes = topology["nodes"]
     found = [name for name in nodes if nodes[name]["start"]]
@@ -278,9 +289,9 @@ def _order(topology: View) -> list[str]:
 @click.command("input", cls=Command)
 @click.argument("run")
 @reads_client
-async def input_(client: OutlastClient, screen: Screen, run: str) -> int:
+async def input_(client: Client, screen: Screen, run: str) -> int:
     """Print the input of RUN as JSON."""
-    given = await client.input(run)
+    given = await client.run_input(run)
     if not screen.data(given):
         screen.line(json.dumps(given, ensure_ascii=False))
     return OK
@@ -289,20 +300,20 @@ async def input_(client: OutlastClient, screen: Screen, run: str) -> int:
 @click.command(cls=Command)
 @click.argument("run")
 @reads_client
-async def outcome(client: OutlastClient, screen: Screen, run: str) -> int:
+async def outcome(client: Client, screen: Screen, run: str) -> int:
     """Print the outcome of RUN as JSON.
 
     Exit code 1 if it failed or was cancelled, 5 if it has not ended.
     """
     view = await client.run(run)
-    if view["status"] not in TERMINAL:
-        screen.advice(f"{run} has not ended: {view['waiting_text'] or view['shown']} → outlast runs tail {run}")
+    if view.status not in TERMINAL:
+        screen.advice(f"{run} has not ended: {view.waiting_text or view.shown} → outlast runs tail {run}")
         return WAITING
-    if view["status"] != RunStatus.COMPLETED:
-        screen.advice(f"{run} {view['status'].upper()}: {view['reason']}")
+    if view.status != RunStatus.COMPLETED:
+        screen.advice(f"{run} {view.status.upper()}: {view.reason}")
         return RUN_FAILED
-    if not screen.data(view["outcome"]):
-        screen.line(json.dumps(view["outcome"], ensure_ascii=False))
+    if not screen.data(view.outcome):
+        screen.line(json.dumps(view.outcome, ensure_ascii=False))
     return OK
 
 
@@ -311,11 +322,11 @@ async def outcome(client: OutlastClient, screen: Screen, run: str) -> int:
 @click.option("--by", type=duration, metavar="DURATION", default=None, help="Time from now on [168h].")
 @click.option("--reason", required=True, help="Reason for the history.")
 @on_client
-async def extend(client: OutlastClient, screen: Screen, run: str, by: int | None, reason: str) -> int:
+async def extend(client: Client, screen: Screen, run: str, by: int | None, reason: str) -> int:
     """Extend a run that has passed its ceiling."""
     ms = RUN_CEILING if by is None else by
     await client.extend(run, by=timedelta(milliseconds=ms), reason=reason)
-    if not screen.data({"run": run, "by": await client.caller(), "extended_ms": ms, "reason": reason}):
+    if not screen.data({"run": run, "by": (await client.whoami()).name, "extended_ms": ms, "reason": reason}):
         screen.line(f"{run} has {span(ms)} more{await says(client)}")
     await warn_unserved(client, screen, run)
     return OK

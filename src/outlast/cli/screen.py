@@ -2,18 +2,39 @@
 
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 import click
+from pydantic import BaseModel
 
 from outlast.cli.settings import JSON, NDJSON, TABLE, CliSettings
-from outlast.cli.text import inert, json_escaped, ms_of
+from outlast.cli.text import inert, json_escaped
 from outlast.core.durations import span
+from outlast.core.events import iso
+from outlast.models import milliseconds
 
 WIDE = 10_000  # columns of a pipe: no cell is folded in it
+
+
+def json_of_model(value: Any, without: Collection[str] = ()) -> Any:
+    """Return a model as JSON data, except these fields; any other value as it is."""
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json", by_alias=True, exclude=set(without))
+    return value
+
+
+EFFECT_ID: Final = frozenset({"id"})
+"""Field of an effect that only HTTP needs."""
+DECISION_SCHEMA: Final = frozenset({"schema_"})
+"""Field of an approval that only HTTP needs."""
+
+
+def iso_of(at: datetime | None) -> str:
+    """Return an instant as RFC 3339 text; '' for None."""
+    return iso(milliseconds(at)) if at is not None else ""
 
 
 class Screen:
@@ -31,21 +52,21 @@ class Screen:
         """Return the same screen with JSON output."""
         return Screen(replace(self._settings, output=JSON), self.now_ms)
 
-    def data(self, value: Any) -> bool:
-        """Print an object as JSON and return True; return False if people read."""
+    def data(self, value: Any, *, without: Collection[str] = ()) -> bool:
+        """Print a model, except the fields `without`, or JSON data, and return True. Return False if people read."""
         if self.for_people:
             return False
         indent = 2 if self._settings.output == JSON else None
-        click.echo(json_escaped(json.dumps(value, ensure_ascii=False, indent=indent)))
+        click.echo(json_escaped(json.dumps(json_of_model(value, without), ensure_ascii=False, indent=indent)))
         return True
 
-    def listing(self, name: str, items: Sequence[Any], **more: Any) -> bool:
+    def listing(self, name: str, items: Sequence[Any], *, without: Collection[str] = (), **more: Any) -> bool:
         """Print a list as one JSON object, or one item per line with ndjson. Return False if people read."""
         if self._settings.output == NDJSON:
             for item in items:
-                self.data(item)
+                self.data(item, without=without)
             return True
-        return self.data({name: list(items), **more})
+        return not self.for_people and self.data({name: [json_of_model(item, without) for item in items], **more})
 
     # --- for people --------------------------------------------------------------------------------
     def line(self, text: str = "") -> None:
@@ -90,28 +111,30 @@ class Screen:
         click.echo(shown.get(), nl=False, color=True)
 
     # --- instants ------------------------------------------------------------------------------------
-    def ago(self, instant: str | None) -> str:
+    def ago(self, instant: datetime | None) -> str:
         """Return the time since an instant, or with --utc the instant."""
-        if not instant:
+        if instant is None:
             return ""
-        return instant if self._settings.utc else span(max(0, self.now_ms - ms_of(instant)))
+        at = milliseconds(instant)
+        return iso(at) if self._settings.utc else span(max(0, self.now_ms - at))
 
-    def left(self, instant: str | None) -> str:
+    def left(self, instant: datetime | None) -> str:
         """Return the time until an instant, or with --utc the instant."""
-        if not instant:
+        if instant is None:
             return ""
-        return instant if self._settings.utc else span(max(0, ms_of(instant) - self.now_ms))
+        at = milliseconds(instant)
+        return iso(at) if self._settings.utc else span(max(0, at - self.now_ms))
 
-    def ahead(self, instant: str | None) -> str:
+    def ahead(self, instant: datetime | None) -> str:
         """Return `in 12s`, or with --utc the instant."""
         text = self.left(instant)
         return f"in {text}" if text and not self._settings.utc else text
 
-    def clock(self, instant: str) -> str:
+    def clock(self, instant: datetime) -> str:
         """Return the local time of day, or with --utc the instant."""
-        return instant if self._settings.utc else datetime.fromisoformat(instant).astimezone().strftime("%H:%M:%S")
+        return iso_of(instant) if self._settings.utc else instant.astimezone().strftime("%H:%M:%S")
 
-    def since(self, instant: str | None) -> str:
+    def since(self, instant: datetime | None) -> str:
         """Return `40h ago`, or with --utc the instant."""
         text = self.ago(instant)
         return f"{text} ago" if text and not self._settings.utc else text

@@ -10,7 +10,6 @@ from typing import Any, Concatenate, ParamSpec
 
 import click
 
-from outlast.cli.client import OutlastClient
 from outlast.cli.client.local import LocalClient
 from outlast.cli.exit_codes import OK, USAGE
 from outlast.cli.screen import Screen
@@ -18,6 +17,7 @@ from outlast.cli.settings import CliSettings, one_place
 from outlast.errors import InvalidInput
 from outlast.flow.approval_rule import EVERY_ROLE
 from outlast.flow.workflow import Workflow
+from outlast.runtime.client import Client
 from outlast.runtime.clocks import SystemClock
 from outlast.runtime.operations import Operations
 from outlast.runtime.port import Actor
@@ -107,7 +107,7 @@ reads_store = functools.partial(on_store, use="read")
 @asynccontextmanager
 async def client(
     settings: CliSettings, *, make: bool = False, workflows: Sequence[Workflow[Any]] = (), use: Use = "write"
-) -> AsyncIterator[tuple[OutlastClient, Screen]]:
+) -> AsyncIterator[tuple[Client, Screen]]:
     """Open the named service, else the store; give the client and a screen. Raises as `operations`."""
     if not settings.url:
         async with operations(settings, make=make, workflows=workflows, use=use) as bound:
@@ -129,7 +129,7 @@ async def client(
 
 
 def on_client(
-    command: Callable[Concatenate[OutlastClient, Screen, P], Coroutine[Any, Any, int | None]], use: Use = "write"
+    command: Callable[Concatenate[Client, Screen, P], Coroutine[Any, Any, int | None]], use: Use = "write"
 ) -> Callable[P, None]:
     """As `on_store`, for commands that also work with a service."""
 
@@ -155,16 +155,16 @@ async def screen_of(bound: Operations, settings: CliSettings) -> Screen:
     return Screen(settings, (await bound.store.now()).business)
 
 
-async def says(client: OutlastClient) -> str:
+async def says(client: Client) -> str:
     """Return `, says NAME` with the name of the caller."""
-    return f", says {await client.caller()}"
+    return f", says {(await client.whoami()).name}"
 
 
-async def warn_unserved(client: OutlastClient, screen: Screen, run: str) -> None:
+async def warn_unserved(client: Client, screen: Screen, run: str) -> None:
     """Print advice if no worker serves the run."""
     view = await client.run_summary(run)
-    if not view["served"]:
-        screen.advice(f"no worker serves {view['lane']}; start one: outlast worker MODULE")
+    if not view.served:
+        screen.advice(f"no worker serves {view.lane}; start one: outlast worker MODULE")
 
 
 async def unsure(screen: Screen, question: str, nothing: str = "not answered") -> int | None:

@@ -3,13 +3,13 @@
 import asyncio
 import json
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 import click
 
-from outlast.cli.client import OutlastClient, View
 from outlast.cli.exit_codes import OK, RUN_FAILED
 from outlast.cli.run_page import is_held, way
 from outlast.cli.screen import Screen
@@ -18,13 +18,16 @@ from outlast.cli.settings import Command
 from outlast.cli.text import inert, json_escaped
 from outlast.core.events import EventType, iso
 from outlast.core.machine import TERMINAL, RunStatus
+from outlast.models.effects import EffectRecord
+from outlast.models.runs import RunDetail, Waiting
+from outlast.runtime.client import Client
 from outlast.runtime.views import ENDINGS
 
 EVERY_S: Final = 1.0
 
 
 @asynccontextmanager
-async def shown(client: OutlastClient, screen: Screen, run: str) -> AsyncIterator[Callable[[], None] | None]:
+async def shown(client: Client, screen: Screen, run: str) -> AsyncIterator[Callable[[], None] | None]:
     """Keep the page of a run on the terminal up to date while the block runs. Give a function to call on each event.
 
     Give None if the output is no terminal, or with -o json and -q.
@@ -37,7 +40,7 @@ async def shown(client: OutlastClient, screen: Screen, run: str) -> AsyncIterato
     from rich.text import Text
 
     view = await client.run(run)
-    topology = await client.topology(view)
+    topology = await client.topology(view.workflow, view.lane)
     console = Console(no_color=screen.no_color or None, highlight=False, emoji=False)
     moved = asyncio.Event()
     with Live(console=console, auto_refresh=False, transient=False) as live:
@@ -66,7 +69,7 @@ async def shown(client: OutlastClient, screen: Screen, run: str) -> AsyncIterato
                 except TimeoutError:
                     pass  # without an event, the elapsed times are redrawn
 
-        clock = [await client.now_real()]
+        clock = [await client.now()]
         task = asyncio.create_task(keep())
         try:
             yield moved.set
@@ -78,56 +81,58 @@ async def shown(client: OutlastClient, screen: Screen, run: str) -> AsyncIterato
             await asyncio.gather(task, return_exceptions=True)
 
 
-async def _since(client: OutlastClient, clock: list[int]) -> int:
+async def _since(client: Client, clock: list[datetime]) -> int:
     """Return the milliseconds since the previous call."""
-    before, clock[0] = clock[0], await client.now_real()
-    return max(0, clock[0] - before)
+    before, clock[0] = clock[0], await client.now()
+    return max(0, (clock[0] - before) // timedelta(milliseconds=1))
 
 
 SPIN: Final = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 
 
-def page(screen: Screen, view: View, topology: View | None, last: View | None, *, tick: int = 0) -> list[str]:
+def page(
+    screen: Screen, view: RunDetail, topology: Mapping[str, Any] | None, last: EffectRecord | None, *, tick: int = 0
+) -> list[str]:
     """Return the lines of a moving run: visits, nodes ahead, the wait, the last effect."""
-    lines = [f"{view['run']}  {view['workflow']} v{view['lane'].rpartition('@')[2]}  {view['shown']}"]
+    lines = [f"{view.run}  {view.workflow} v{view.lane.rpartition('@')[2]}  {view.shown}"]
     lines += [f"  {part}" for part in way(screen, view)]
-    ended = view["status"] in TERMINAL
+    ended = view.status in TERMINAL
     if not ended:
-        progress = view["progress"]
-        done = f"{progress['here_done']} of {progress['here_intended']} effects" if progress["here_intended"] else ""
+        progress = view.progress
+        done = f"{progress.here_done} of {progress.here_intended} effects" if progress.here_intended else ""
         if is_held(view):
-            lines[-1] += f"  {SPIN[tick % len(SPIN)]} {view['owner']}" + (f" · {done}" if done else "")
+            lines[-1] += f"  {SPIN[tick % len(SPIN)]} {view.owner}" + (f" · {done}" if done else "")
         elif done:
             lines[-1] += f"  {done}"
-        lines += [f"  · {name}" for name in ahead(topology, view["node"], {v["node"] for v in view["visits"]})]
+        lines += [f"  · {name}" for name in ahead(topology, view.node, {v.node for v in view.visits})]
         lines += waits(screen, view)
     if last is not None:
-        lines.append(f"  last effect  {last['effect']} {last['key']}  {last['outcome']}")
-    if ended and view["status"] != RunStatus.COMPLETED and view.get("reason"):
-        lines.append(f"  reason       {view['reason']}")
+        lines.append(f"  last effect  {last.effect} {last.key}  {last.outcome}")
+    if ended and view.status != RunStatus.COMPLETED and view.reason:
+        lines.append(f"  reason       {view.reason}")
     return lines
 
 
-def waits(screen: Screen, view: View) -> list[str]:
+def waits(screen: Screen, view: RunDetail) -> list[str]:
     """Return the lines for the waits of a run, with the time left."""
     if is_held(view):
         return []
-    if view["attention"]:
-        each = view["attention"][0]
-        return [f"  needs you    {each['reason']}: {(each['detail'].splitlines() or [''])[0]} → outlast attention ls"]
-    found = [f"  waiting for  {_wait(screen, each)}" for each in view["waiting_for"]] or [
-        f"  waiting for  {view['waiting_text'] or 'a worker'}"
+    if view.attention:
+        each = view.attention[0]
+        return [f"  needs you    {each.reason}: {(each.detail.splitlines() or [''])[0]} → outlast attention ls"]
+    found = [f"  waiting for  {_wait(screen, each)}" for each in view.waiting_for] or [
+        f"  waiting for  {view.waiting_text or 'a worker'}"
     ]
     return [f"{line} · no process is running" for line in found]
 
 
-def _wait(screen: Screen, wait: dict[str, Any]) -> str:
-    by = f" by {wait['who']}" if wait["who"] else ""
-    left = f" · {screen.left(wait['until'])} left, then {wait['then']}" if wait["until"] else ""
-    return f"{wait['kind']} {wait['what']}{by}{left}"
+def _wait(screen: Screen, wait: Waiting) -> str:
+    by = f" by {wait.who}" if wait.who else ""
+    left = f" · {screen.left(wait.until)} left, then {wait.then}" if wait.until else ""
+    return f"{wait.kind} {wait.what}{by}{left}"
 
 
-def ahead(topology: View | None, node: str, seen: set[str]) -> list[str]:
+def ahead(topology: Mapping[str, Any] | None, node: str, seen: set[str]) -> list[str]:
     """Return the reachable nodes that were not visited yet, the nearest first."""
     if topology is None:
         return []
@@ -143,7 +148,7 @@ def ahead(topology: View | None, node: str, seen: set[str]) -> list[str]:
 @click.argument("run")
 @click.option("--after", type=click.IntRange(0), default=0, metavar="SEQ", help="Only events after this number.")
 @reads_client
-async def tail(client: OutlastClient, screen: Screen, run: str, after: int) -> int:
+async def tail(client: Client, screen: Screen, run: str, after: int) -> int:
     """Follow a run until it has ended.
 
     On a terminal each node has one line. In a pipe each event is one line.
@@ -164,9 +169,9 @@ async def tail(client: OutlastClient, screen: Screen, run: str, after: int) -> i
         screen.advice(f"stopped after event {seen}; continue with: outlast runs tail {run} --after {seen}")
         raise
     view = await client.run(run)
-    reason = f": {view['reason']}" if view.get("reason") else ""
-    screen.advice(f"{run} {view['shown']}{reason}; no further event will come")
-    return OK if view["status"] == RunStatus.COMPLETED else RUN_FAILED
+    reason = f": {view.reason}" if view.reason else ""
+    screen.advice(f"{run} {view.shown}{reason}; no further event will come")
+    return OK if view.status == RunStatus.COMPLETED else RUN_FAILED
 
 
 def print_event(screen: Screen, text: str, *, err: bool = False) -> None:

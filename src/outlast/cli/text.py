@@ -1,12 +1,10 @@
 """Text for a terminal and from the command line: escaped control characters, durations, JSON arguments."""
 
 import re
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import cache
 
 import click
-
-from outlast.core.durations import SECOND
 
 
 @cache
@@ -40,11 +38,6 @@ def _as_json(code: int) -> str:
         return f"\\u{code:04x}"
     code -= 0x10000
     return f"\\u{0xD800 + (code >> 10):04x}\\u{0xDC00 + (code & 0x3FF):04x}"
-
-
-def ms_of(instant: str) -> int:
-    """Return an ISO 8601 instant in milliseconds since 1970."""
-    return round(datetime.fromisoformat(instant).timestamp() * SECOND)
 
 
 def duration(text: str) -> int:

@@ -7,7 +7,6 @@ from typing import Any
 
 import click
 
-from outlast.cli.client import OutlastClient
 from outlast.cli.exit_codes import CONFLICT, OK, RUN_FAILED
 from outlast.cli.modules import load_workflows
 from outlast.cli.screen import Screen
@@ -16,6 +15,7 @@ from outlast.cli.settings import CliSettings, Command, Group
 from outlast.core.version_move import lane_of, version_in
 from outlast.errors import WillNotContinue
 from outlast.flow.workflow import Workflow
+from outlast.runtime.client import Client
 from outlast.runtime.deploy_check import DeployReport, StrandedRun, check
 
 
@@ -26,7 +26,7 @@ def versions() -> None:
 
 @versions.command("ls")
 @reads_client
-async def ls(client: OutlastClient, screen: Screen) -> int:
+async def ls(client: Client, screen: Screen) -> int:
     """List every version with its runs, workers and topology."""
     views = await client.versions()
     if screen.listing("versions", views):
@@ -36,17 +36,17 @@ async def ls(client: OutlastClient, screen: Screen) -> int:
         return OK
     rows = []
     for each in views:
-        needs = f" ({each['flagged']} need a person)" if each["flagged"] else ""
-        by = " ".join(each["served_by"]) or (f"no worker serves {each['lane']}" if each["runs"] else "no worker")
-        since = screen.since(each["since"])
-        rows.append((each["workflow"], str(each["version"]), f"{each['runs']}{needs}", by, each["topology"], since))
+        needs = f" ({each.flagged} need a person)" if each.flagged else ""
+        by = " ".join(each.served_by) or (f"no worker serves {each.lane}" if each.runs else "no worker")
+        since = screen.since(each.since)
+        rows.append((each.workflow, str(each.version), f"{each.runs}{needs}", by, each.topology, since))
     screen.table(("WORKFLOW", "VERSION", "RUNS", "SERVED BY", "TOPOLOGY", "SEEN FIRST"), rows)
     for each in views:
-        others = [v for v in views if v["workflow"] == each["workflow"] and v["served_by"]]
-        if each["runs"] and not each["served_by"] and others:
-            to, of = others[-1]["version"], each["version"]
-            move = f"outlast versions move {each['workflow']} {to} --all-of {of} --reason …"
-            screen.advice(f"{each['lane']}: start a worker of version {of}, or → {move}")
+        others = [v for v in views if v.workflow == each.workflow and v.served_by]
+        if each.runs and not each.served_by and others:
+            to, of = others[-1].version, each.version
+            move = f"outlast versions move {each.workflow} {to} --all-of {of} --reason …"
+            screen.advice(f"{each.lane}: start a worker of version {of}, or → {move}")
     return OK
 
 
@@ -61,7 +61,7 @@ async def ls(client: OutlastClient, screen: Screen) -> int:
 @click.option("--reason", default="", help="Reason for the history of the runs.")
 @on_client
 async def move_runs(
-    client: OutlastClient, screen: Screen, workflow: str, version: int, runs: tuple[str, ...], node: str,
+    client: Client, screen: Screen, workflow: str, version: int, runs: tuple[str, ...], node: str,
     all_of: int | None, reason: str,
 ) -> int:  # fmt: skip
     """Move runs to VERSION of WORKFLOW.
@@ -71,8 +71,8 @@ async def move_runs(
     """
     if bool(runs) == (all_of is not None):
         raise click.UsageError("name runs, or a version with --all-of")
-    wanted = list(runs) if all_of is None else await client.of_lane(workflow, lane_of(workflow, all_of))
-    asked, failed = await client.move_runs(workflow, version, wanted, node=node, reason=reason)
+    wanted = list(runs) if all_of is None else await client.unfinished(workflow, lane_of(workflow, all_of))
+    asked, failed, _ = await client.move_runs(workflow, version, wanted, node=node, reason=reason)
     code = CONFLICT if failed else OK
     if screen.data({"asked": list(asked), "not_asked": [{"run": run, "why": why} for run, why in failed]}):
         return code

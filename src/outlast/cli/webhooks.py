@@ -1,19 +1,19 @@
 """`outlast webhooks`: list, add and change webhooks, and send failed events again."""
 
 from pathlib import Path
-from typing import Any
 
 import click
 
-from outlast.cli.client import OutlastClient
 from outlast.cli.exit_codes import OK
-from outlast.cli.screen import Screen
+from outlast.cli.screen import Screen, iso_of
 from outlast.cli.session import on_client, reads_client
 from outlast.cli.settings import Group
 from outlast.cli.text import ago, duration
 from outlast.core.durations import span
 from outlast.core.machine import DeliveryStatus
 from outlast.errors import Forbidden
+from outlast.models.webhooks import WebhookWithSecret
+from outlast.runtime.client import Client
 
 NOT_ACCEPTED = 1
 STATUSES = click.Choice([status.value for status in DeliveryStatus])
@@ -48,7 +48,7 @@ def webhooks() -> None:
 @click.option("--from-start", is_flag=True, help="Send existing events too, not only new ones.")
 @on_client
 async def add(
-    client: OutlastClient,
+    client: Client,
     screen: Screen,
     address: str,
     name: str,
@@ -68,17 +68,17 @@ async def add(
         address, name=name, types=types, workflows=workflows, headers=further, from_start=from_start
     )
     if not screen.data(view):
-        screen.line(f"{view['webhook']} sends events to {view['url']}")
+        screen.line(f"{view.webhook} sends events to {view.url}")
         _secret(screen, view, "shown only once: the receiver verifies signatures with it")
-        screen.advice(f"→ outlast dispatcher   sends · outlast webhooks test {view['webhook']}")
+        screen.advice(f"→ outlast dispatcher   sends · outlast webhooks test {view.webhook}")
     return OK
 
 
-def _secret(screen: Screen, view: dict[str, Any], why: str) -> None:
-    if view["secret"]:
-        screen.line(f"secret  {view['secret']}  ({why})")
+def _secret(screen: Screen, view: WebhookWithSecret, why: str) -> None:
+    if view.secret:
+        screen.line(f"secret  {view.secret}  ({why})")
     else:  # only the first answer of a repeated request has it, and that answer was lost
-        screen.line(f"the secret was lost in transit → outlast webhooks rotate {view['webhook']}")
+        screen.line(f"the secret was lost in transit → outlast webhooks rotate {view.webhook}")
 
 
 def _header(text: str) -> tuple[str, str]:
@@ -94,10 +94,10 @@ def _header(text: str) -> tuple[str, str]:
     return name, value
 
 
-async def warn_unsent(client: OutlastClient, screen: Screen) -> None:
+async def warn_unsent(client: Client, screen: Screen) -> None:
     """Print advice if events wait and no dispatcher is alive."""
     try:
-        waited = await client.webhooks.unsent()
+        waited = await client.webhooks.unsent_ms()
     except Forbidden:
         return  # this caller may not see webhooks
     if waited:
@@ -106,9 +106,9 @@ async def warn_unsent(client: OutlastClient, screen: Screen) -> None:
 
 @webhooks.command("ls")
 @reads_client
-async def ls(client: OutlastClient, screen: Screen) -> int:
+async def ls(client: Client, screen: Screen) -> int:
     """List the webhooks with their undelivered events."""
-    views = await client.webhooks.all()
+    views = await client.webhooks.list()
     if screen.listing("webhooks", views):
         return OK
     if not views:
@@ -116,19 +116,19 @@ async def ls(client: OutlastClient, screen: Screen) -> int:
         return OK
     table = [
         (
-            v["webhook"],
-            v["status"],
-            str(v[DeliveryStatus.DEAD]),
-            str(v[DeliveryStatus.OWED]),
-            f"{v['behind']}{'+' * v['more']}",
-            v["url"],
+            v.webhook,
+            v.status,
+            str(v.dead),
+            str(v.owed),
+            f"{v.behind}{'+' * v.more}",
+            v.url,
         )
         for v in views
     ]
     screen.table(("WEBHOOK", "STATUS", "GIVEN UP", "RETRYING", "RUNS BEHIND", "URL"), table)
     for view in views:
-        if view[DeliveryStatus.DEAD]:
-            screen.advice(f"→ outlast webhooks deliveries {view['webhook']} --status {DeliveryStatus.DEAD.value}")
+        if view.dead:
+            screen.advice(f"→ outlast webhooks deliveries {view.webhook} --status {DeliveryStatus.DEAD.value}")
     await warn_unsent(client, screen)
     return OK
 
@@ -136,46 +136,45 @@ async def ls(client: OutlastClient, screen: Screen) -> int:
 @webhooks.command("show")
 @click.argument("webhook")
 @reads_client
-async def show(client: OutlastClient, screen: Screen, webhook: str) -> int:
+async def show(client: Client, screen: Screen, webhook: str) -> int:
     """Show a webhook with its delivery counts."""
     view = await client.webhooks.get(webhook)
     if screen.data(view):
         return OK
-    screen.line(f"{view['webhook']}  {view['status']}{' · ' * bool(view['why'])}{view['why']}")
+    screen.line(f"{view.webhook}  {view.status}{' · ' * bool(view.why)}{view.why}")
     said = {
-        "url": view["url"],
-        "name": view["name"],
-        "events": f"{', '.join(view['types']) or 'every event'} of {', '.join(view['workflows']) or 'every workflow'}",
-        "from": screen.since(view["since"]) or "the first event in the store",
-        "headers": ", ".join(view["headers"]),
-        "created": f"{screen.since(view['created_at'])} by {view['created_by']}",
-        "changed": f"{screen.since(view['changed_at'])} by {view['changed_by']}",
-        "old secret": view["former_until_real"] and f"signs too until {view['former_until_real']}",
-        "backlog": f"{view[DeliveryStatus.DEAD]} given up · {view[DeliveryStatus.OWED]} retrying · "
-        f"{view['behind']}{'+' * view['more']} runs behind",
-        "waiting since": view["oldest_at_real"],
+        "url": view.url,
+        "name": view.name,
+        "events": f"{', '.join(view.types) or 'every event'} of {', '.join(view.workflows) or 'every workflow'}",
+        "from": screen.since(view.since) or "the first event in the store",
+        "headers": ", ".join(view.headers),
+        "created": f"{screen.since(view.created_at)} by {view.created_by}",
+        "changed": f"{screen.since(view.changed_at)} by {view.changed_by}",
+        "old secret": view.former_until_real and f"signs too until {iso_of(view.former_until_real)}",
+        "backlog": f"{view.dead} given up · {view.owed} retrying · {view.behind}{'+' * view.more} runs behind",
+        "waiting since": iso_of(view.oldest_at_real),
     }
     screen.pairs((name, [text]) for name, text in said.items() if text)
-    if view[DeliveryStatus.DEAD]:
-        screen.advice(f"→ outlast webhooks deliveries {view['webhook']} --status {DeliveryStatus.DEAD.value}")
+    if view.dead:
+        screen.advice(f"→ outlast webhooks deliveries {view.webhook} --status {DeliveryStatus.DEAD.value}")
     return OK
 
 
 @webhooks.command("test")
 @click.argument("webhook")
 @on_client
-async def test(client: OutlastClient, screen: Screen, webhook: str) -> int:
+async def test(client: Client, screen: Screen, webhook: str) -> int:
     """Send a signed test event now and show the response.
 
     Its type is dev.outlast.webhook.test. Exit code 1 if the receiver does not accept it.
     """
     view = await client.webhooks.test(webhook)
     if not screen.data(view):
-        if view["accepted"]:
-            screen.line(f"accepted with {view['code']} after {view['took_ms']} ms")
+        if view.accepted:
+            screen.line(f"accepted with {view.code} after {view.took_ms} ms")
         else:
-            screen.line(f"not accepted after {view['took_ms']} ms: {view['error']}")
-    return OK if view["accepted"] else NOT_ACCEPTED
+            screen.line(f"not accepted after {view.took_ms} ms: {view.error}")
+    return OK if view.accepted else NOT_ACCEPTED
 
 
 @webhooks.command("deliveries")
@@ -184,37 +183,33 @@ async def test(client: OutlastClient, screen: Screen, webhook: str) -> int:
 @click.option("--limit", type=click.IntRange(1, 1_000), default=50, help="Maximum number of rows [50].")
 @click.option("--cursor", default="", help="Continue after the previous page.")
 @reads_client
-async def deliveries(
-    client: OutlastClient, screen: Screen, webhook: str, status: str | None, limit: int, cursor: str
-) -> int:
+async def deliveries(client: Client, screen: Screen, webhook: str, status: str | None, limit: int, cursor: str) -> int:
     """List events not accepted at the first attempt.
 
     The newest come first. Events accepted at the first attempt leave no row.
     """
     wanted = DeliveryStatus(status) if status else None
-    views, further = await client.webhooks.deliveries(webhook, status=wanted, cursor=cursor, limit=limit)
+    page = await client.webhooks.deliveries(webhook, status=wanted, cursor=cursor, limit=limit)
+    views, further = page.deliveries, page.next_cursor
     if screen.listing("deliveries", views, cursor=further):
         return OK
     if not views:
         none = "every sent event was accepted at the first attempt"
         screen.line(f"no delivery is {wanted.value}" if wanted else none)
         return OK
-    table = [
-        (v["delivery"], v["status"], str(v["attempts"]), v["error"], screen.ahead(v["next_at"]) or "-", v["type"])
-        for v in views
-    ]
+    table = [(v.delivery, v.status, str(v.attempts), v.error, screen.ahead(v.next_at) or "-", v.type) for v in views]
     screen.table(("DELIVERY", "STATUS", "ATTEMPTS", "WHY", "NEXT", "TYPE"), table)
     screen.further("deliveries", further)
-    if dead := [view for view in views if view["status"] == DeliveryStatus.DEAD]:
+    if dead := [view for view in views if view.status == DeliveryStatus.DEAD]:
         again = "outlast webhooks redeliver"
-        screen.advice(f"→ {again} {dead[0]['delivery']} · {again} {dead[0]['webhook']}")
+        screen.advice(f"→ {again} {dead[0].delivery} · {again} {dead[0].webhook}")
     return OK
 
 
 @webhooks.command("redeliver")
 @click.argument("delivery", metavar="DELIVERY|WEBHOOK")
 @on_client
-async def redeliver(client: OutlastClient, screen: Screen, delivery: str) -> int:
+async def redeliver(client: Client, screen: Screen, delivery: str) -> int:
     """Send an event again, or all events given up.
 
     An event is named WEBHOOK:RUN:SEQ. Its bytes and its webhook-id do not change.
@@ -231,7 +226,7 @@ async def redeliver(client: OutlastClient, screen: Screen, delivery: str) -> int
     "--keep", type=duration, default=None, metavar="DURATION", help="Time in which the old secret signs too [24h]."
 )
 @on_client
-async def rotate(client: OutlastClient, screen: Screen, webhook: str, keep: int | None) -> int:
+async def rotate(client: Client, screen: Screen, webhook: str, keep: int | None) -> int:
     """Give a webhook a new secret, shown only once.
 
     Both secrets sign for a time, so that the receiver can change over.
@@ -239,8 +234,8 @@ async def rotate(client: OutlastClient, screen: Screen, webhook: str, keep: int 
     view = await client.webhooks.rotate(webhook, keep=ago(keep))
     if not screen.data(view):
         _secret(screen, view, "shown only once")
-        if view["former_until_real"]:
-            screen.line(f"the old one signs too until {view['former_until_real']}")
+        if view.former_until_real:
+            screen.line(f"the old one signs too until {iso_of(view.former_until_real)}")
     return OK
 
 
@@ -248,7 +243,7 @@ async def rotate(client: OutlastClient, screen: Screen, webhook: str, keep: int 
 @click.argument("webhook")
 @click.option("--reason", required=True, help="Reason, shown to other operators.")
 @on_client
-async def disable(client: OutlastClient, screen: Screen, webhook: str, reason: str) -> int:
+async def disable(client: Client, screen: Screen, webhook: str, reason: str) -> int:
     """Stop deliveries until the webhook is enabled again."""
     view = await client.webhooks.disable(webhook, reason=reason)
     if not screen.data(view):
@@ -259,7 +254,7 @@ async def disable(client: OutlastClient, screen: Screen, webhook: str, reason: s
 @webhooks.command("enable")
 @click.argument("webhook")
 @on_client
-async def enable(client: OutlastClient, screen: Screen, webhook: str) -> int:
+async def enable(client: Client, screen: Screen, webhook: str) -> int:
     """Resume deliveries; events since then are sent too."""
     view = await client.webhooks.enable(webhook)
     if not screen.data(view):
@@ -270,7 +265,7 @@ async def enable(client: OutlastClient, screen: Screen, webhook: str) -> int:
 @webhooks.command("rm")
 @click.argument("webhook")
 @on_client
-async def rm(client: OutlastClient, screen: Screen, webhook: str) -> int:
+async def rm(client: Client, screen: Screen, webhook: str) -> int:
     """Remove a webhook and its secret."""
     view = await client.webhooks.remove(webhook)
     if not screen.data(view):

@@ -1,15 +1,14 @@
 """`outlast workers`: list the workers of the store and the runs they hold."""
 
-from typing import Any
-
 import click
 
-from outlast.cli.client import OutlastClient
 from outlast.cli.exit_codes import OK
 from outlast.cli.screen import Screen
 from outlast.cli.session import reads_client
 from outlast.cli.settings import Group
 from outlast.core.durations import SECOND, span
+from outlast.models.service import WorkerStatus
+from outlast.runtime.client import Client
 from outlast.runtime.labels import STALLED
 
 LATE = SECOND // 10
@@ -23,9 +22,9 @@ def workers() -> None:
 @workers.command("ls")
 @click.option("--all", "every", is_flag=True, help="Include stopped workers.")
 @reads_client
-async def ls(client: OutlastClient, screen: Screen, every: bool) -> int:
+async def ls(client: Client, screen: Screen, every: bool) -> int:
     """List the workers that serve this store."""
-    views = [view for view in await client.workers() if every or view["serving"]]
+    views = [view for view in await client.workers() if every or view.serving]
     if screen.listing("workers", views):
         return OK
     if not views:
@@ -36,26 +35,26 @@ async def ls(client: OutlastClient, screen: Screen, every: bool) -> int:
     return OK
 
 
-def _row(screen: Screen, view: dict[str, Any]) -> tuple[str, ...]:
-    of, alive = view["concurrency"], view["serving"]
-    at = f"{view['pid']}@{view['host']}" if view["pid"] else ""
+def _row(screen: Screen, view: WorkerStatus) -> tuple[str, ...]:
+    of, alive = view.concurrency, view.serving
+    at = f"{view.pid}@{view.host}" if view.pid else ""
     return (
-        view["worker"],
-        view["name"],
-        view["state"],
-        " ".join(view["serves"]),
-        f"{view['holds']} of {of}" if of and alive else str(view["holds"]),
-        f"{span(view['lease_left_ms'])} left" if alive else "",
-        f"{span(view['heartbeat_ago_ms'])} ago",
+        view.worker,
+        view.name,
+        view.state,
+        " ".join(view.serves),
+        f"{view.holds} of {of}" if of and alive else str(view.holds),
+        f"{span(view.lease_left_ms)} left" if alive else "",
+        f"{span(view.heartbeat_ago_ms)} ago",
         _loop(view) if alive else "",
-        f"{at} {view['version'] or ''}".strip(),
-        screen.since(view["started_at"]),
+        f"{at} {view.version or ''}".strip(),
+        screen.since(view.started_at),
     )
 
 
-def _loop(view: dict[str, Any]) -> str:
+def _loop(view: WorkerStatus) -> str:
     """Return the state of a worker's event loop at the last heartbeat; a stalled loop loses the lease (S-5)."""
-    late, ticked = view["loop_late_ms"], view["loop_ticked_ms"]
+    late, ticked = view.loop_late_ms, view.loop_ticked_ms
     if late is None or ticked is None:
         return ""
     if ticked > STALLED:

@@ -22,6 +22,7 @@ from outlast.core.rows import Approval, Effect, Run, Slot, Worker, is_over
 from outlast.core.run_columns import Attention, Ending, WaitingFor
 from outlast.engine.pauses import BREAKER
 from outlast.flow.context import SLEEP
+from outlast.models.effects import LateEvidence
 from outlast.runtime.attention_answers import ChoiceCommand, choice_commands, until_of
 from outlast.runtime.labels import blocked_ms, is_alive, is_held, late_answer_label
 from outlast.runtime.run_facts import (
@@ -399,7 +400,7 @@ def _why(rows: RunFacts, entry: Attention) -> str:
             if effect is not None and effect.settle_after > rows.now.real:
                 when = f"in {rows.left_real(effect.settle_after)}"
             late = "".join(
-                f"; {late_answer_label(evidence_view(e))}"
+                f"; {late_answer_label(LateEvidence.model_validate(evidence_view(e)))}"
                 for e in rows.evidence
                 if (e.visit, e.key) == (entry.visit, entry.key)
             )

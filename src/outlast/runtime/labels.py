@@ -1,8 +1,7 @@
 """Labels that rows are shown with: run status, waits, worker state and effect outcome."""
 
 import json
-from collections.abc import Collection, Iterable, Mapping
-from typing import Any
+from collections.abc import Collection, Iterable
 
 from outlast.core.commit import Instant
 from outlast.core.compensation import BY_HAND
@@ -12,6 +11,7 @@ from outlast.core.machine import HELD, EffectStatus, LeaseStatus, RunStatus
 from outlast.core.mailbox import REOPENED
 from outlast.core.rows import Effect, Run, Worker, is_over
 from outlast.core.run_columns import WaitingFor
+from outlast.models.effects import LateEvidence
 
 ATTENTION = "REQUIRES_ATTENTION"
 APPROVAL = "PENDING_APPROVAL"
@@ -111,13 +111,13 @@ def effect_label(effect: Effect, code: str, *, held: bool = True) -> str:
     return f"in progress{again}" if held else f"left open{again}: it may have happened"
 
 
-def late_answer_label(view: Mapping[str, Any]) -> str:
-    """Describe the late answer of a replaced worker, from an evidence view."""
-    if view["status"] == NOT_SENT:
-        return f"a replaced worker did not send it: {view['detail']} (epoch {view['epoch']})"
-    said = view["code"] and f" {view['code']}: {view['detail']}"
-    answer = json.dumps(view["response"], ensure_ascii=False)[:LATE_CHARS] if view["response"] is not None else ""
-    return f"a replaced worker later got: {view['status']}{said or (answer and ' ' + answer)} (epoch {view['epoch']})"
+def late_answer_label(late: LateEvidence) -> str:
+    """Describe the late answer of a replaced worker."""
+    if late.status == NOT_SENT:
+        return f"a replaced worker did not send it: {late.detail} (epoch {late.epoch})"
+    said = late.code and f" {late.code}: {late.detail}"
+    answer = json.dumps(late.response, ensure_ascii=False)[:LATE_CHARS] if late.response is not None else ""
+    return f"a replaced worker later got: {late.status}{said or (answer and ' ' + answer)} (epoch {late.epoch})"
 
 
 def _source(effect: Effect) -> str:

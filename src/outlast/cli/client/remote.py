@@ -3,42 +3,51 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from datetime import timedelta
+from contextlib import AbstractAsyncContextManager
+from datetime import datetime, timedelta
 from typing import Any, Final, TypeVar
 from urllib.parse import quote
 
 import httpx2
 from typing_extensions import override
 
-from outlast.cli.client import AnsweredPage, OutlastClient, ResultPage, RunPage, Verb, View, WebhookViews
 from outlast.cli.client.connection import ServiceConnection, frames
 from outlast.core.compensation import NO_UNDO
+from outlast.core.durations import Liveness
 from outlast.core.machine import TERMINAL, Choice, DeliveryStatus, EffectStatus, Reason, RunStatus
 from outlast.engine.pauses import What
 from outlast.errors import InvalidInput, NotFound, OutlastError, Unavailable
-from outlast.runtime.attention import verb_of
+from outlast.flow.workflow import Workflow
+from outlast.models import exact_instant
+from outlast.models.approvals import ApprovalDetail, ApprovalList
+from outlast.models.attention import AttentionList, RunAttention
+from outlast.models.effects import EffectList, EffectRecord
+from outlast.models.runs import EventList, ResultList, RunDetail, RunExplanation, RunList, RunStarted, RunSummary
+from outlast.models.service import ActivePause, CallerInfo, PauseCreated, PauseEnded, VersionStatus, WorkerStatus
+from outlast.models.webhooks import DeliveryList, WebhookAttempt, WebhookDetail, WebhookSummary, WebhookWithSecret
+from outlast.runtime.attention import AnsweredRuns, Verb, verb_of
+from outlast.runtime.client import Client, WebhookClient
 from outlast.runtime.clocks import SystemClock, new_id
 from outlast.runtime.versions import UNSERVED, why_not
 from outlast.runtime.views import ENDINGS
 
 
-class RemoteWebhooks(WebhookViews):
+class RemoteWebhooks(WebhookClient):
     """Webhooks of the service; its settings limit their addresses."""
 
     def __init__(self, wire: ServiceConnection) -> None:
         self._wire = wire
 
     @override
-    async def all(self) -> list[View]:
+    async def list(self) -> Sequence[WebhookDetail]:
         return [await self.get(each["webhook"]) for each in (await self._wire.get("/webhooks"))["webhooks"]]
 
     @override
-    async def get(self, webhook: str) -> View:
-        view: View = await self._wire.get(f"/webhooks/{part(webhook)}")
-        return view
+    async def get(self, webhook: str) -> WebhookDetail:
+        return WebhookDetail.model_validate(await self._wire.get(f"/webhooks/{part(webhook)}"))
 
     @override
-    async def unsent(self) -> int:
+    async def unsent_ms(self) -> int:
         return int((await self._wire.get("/webhooks"))["unsent_ms"])
 
     @override
@@ -46,35 +55,33 @@ class RemoteWebhooks(WebhookViews):
         self,
         url: str,
         *,
-        name: str,
-        types: Sequence[str],
-        workflows: Sequence[str],
-        headers: Mapping[str, str],
-        from_start: bool,
-    ) -> View:
+        name: str = "",
+        types: Sequence[str] = (),
+        workflows: Sequence[str] = (),
+        headers: Mapping[str, str] | None = None,
+        from_start: bool = False,
+    ) -> WebhookWithSecret:
         body = {
             "url": url,
             "name": name,
             "types": types,
             "workflows": workflows,
-            "headers": headers,
+            "headers": headers or {},
             "from_start": from_start,
         }
-        view: View = await self._wire.post("/webhooks", body)
-        return view
+        return WebhookWithSecret.model_validate(await self._wire.post("/webhooks", body))
 
     @override
-    async def test(self, webhook: str) -> View:
-        view: View = await self._wire.post(f"/webhooks/{part(webhook)}/test")
-        return view
+    async def test(self, webhook: str) -> WebhookAttempt:
+        return WebhookAttempt.model_validate(await self._wire.post(f"/webhooks/{part(webhook)}/test"))
 
     @override
     async def deliveries(
-        self, webhook: str, *, status: DeliveryStatus | None, cursor: str, limit: int
-    ) -> tuple[list[View], str]:
+        self, webhook: str = "", *, status: DeliveryStatus | None = None, cursor: str = "", limit: int = 50
+    ) -> DeliveryList:
         where = f"/webhooks/{part(webhook)}/deliveries" if webhook else "/deliveries"
         page = await self._wire.get(where, status=status, cursor=cursor, limit=limit)
-        return page["deliveries"], page["next_cursor"]
+        return DeliveryList.model_validate(page)
 
     @override
     async def redeliver(self, delivery: str) -> int:
@@ -88,24 +95,24 @@ class RemoteWebhooks(WebhookViews):
         return n
 
     @override
-    async def rotate(self, webhook: str, *, keep: timedelta | None) -> View:
-        view: View = await self._wire.post(f"/webhooks/{part(webhook)}/rotate", {"keep": iso(keep)})
-        return view
+    async def rotate(self, webhook: str, *, keep: timedelta | None = None) -> WebhookWithSecret:
+        return WebhookWithSecret.model_validate(
+            await self._wire.post(f"/webhooks/{part(webhook)}/rotate", {"keep": iso(keep)})
+        )
 
     @override
-    async def disable(self, webhook: str, *, reason: str) -> View:
-        view: View = await self._wire.post(f"/webhooks/{part(webhook)}/disable", {"reason": reason})
-        return view
+    async def disable(self, webhook: str, *, reason: str) -> WebhookSummary:
+        return WebhookSummary.model_validate(
+            await self._wire.post(f"/webhooks/{part(webhook)}/disable", {"reason": reason})
+        )
 
     @override
-    async def enable(self, webhook: str) -> View:
-        view: View = await self._wire.post(f"/webhooks/{part(webhook)}/enable")
-        return view
+    async def enable(self, webhook: str) -> WebhookSummary:
+        return WebhookSummary.model_validate(await self._wire.post(f"/webhooks/{part(webhook)}/enable"))
 
     @override
-    async def remove(self, webhook: str) -> View:
-        view: View = await self._wire.post(f"/webhooks/{part(webhook)}", method="DELETE")
-        return view
+    async def remove(self, webhook: str) -> WebhookSummary:
+        return WebhookSummary.model_validate(await self._wire.post(f"/webhooks/{part(webhook)}", method="DELETE"))
 
 
 T = TypeVar("T")
@@ -114,7 +121,6 @@ PAGE: Final = 1_000
 AWAY_MAX: Final = 60_000
 """Maximum time of attempts to reopen a stream, in ms."""
 BACK_OFF_S: Final = (0.2, 0.5, 1.0, 2.0, 5.0)
-ENDED_ONLY: Final = ("outcome", "reason", "not_undone")
 
 
 def part(name: str) -> str:
@@ -127,33 +133,30 @@ def iso(span: timedelta | None) -> str | None:
     return f"PT{span.total_seconds():.3f}S" if span is not None else None
 
 
-class RemoteClient(OutlastClient):
+class RemoteClient(Client):
     """Client of one service. `lost` is called with a message when a stream breaks off and is reopened."""
 
     me = "you"
-    codes = False
+    has_code = False
 
     def __init__(self, wire: ServiceConnection, lost: Callable[[str], None]) -> None:
         self.wire = wire
         self._lost = lost
-        self._caller = ""
         self._clock = SystemClock()
 
     @override
-    async def caller(self) -> str:
-        if not self._caller:
-            self._caller = str((await self.wire.get("/me"))["name"])
-        return self._caller
+    async def close(self) -> None:
+        await self.wire.close()
 
     @override
-    async def now_real(self) -> int:
-        return self._clock.wall()
+    async def now(self) -> datetime:
+        return exact_instant(self._clock.wall())
 
     @override
-    async def until(self, look: Callable[[], Awaitable[T | None]], *, within_s: float) -> T | None:
+    async def until(self, read: Callable[[], Awaitable[T | None]], *, within_s: float | None = None) -> T | None:
         try:
             async with asyncio.timeout(within_s):
-                while (found := await look()) is None:  # noqa: ASYNC110 - a remote service sets no event here
+                while (found := await read()) is None:  # noqa: ASYNC110 - a remote service sets no event here
                     await asyncio.sleep(LOOK_S)
                 return found
         except TimeoutError:
@@ -163,94 +166,71 @@ class RemoteClient(OutlastClient):
     async def runs(
         self,
         *,
-        status: str,
-        workflow: str,
-        attention: bool,
-        waiting_for: str,
-        since: timedelta | None,
-        cursor: str,
-        limit: int,
-    ) -> RunPage:
+        status: str = "",
+        workflow: str = "",
+        attention: bool = False,
+        waiting_for: str = "",
+        q: str = "",
+        since: timedelta | None = None,
+        cursor: str = "",
+        limit: int = 50,
+    ) -> RunList:
         page = await self.wire.get(
-            "/runs", status=status, workflow=workflow, attention=attention, waiting_for=waiting_for,
+            "/runs", status=status, workflow=workflow, attention=attention, waiting_for=waiting_for, q=q,
             since=iso(since), cursor=cursor, limit=limit,
         )  # fmt: skip
-        views: list[View] = page["runs"]
-        due = frozenset(v["run"] for v in views if not v["owner"] and not v["waiting_for"])
-        asked = sum(1 for v in views for wait in v["waiting_for"] if wait["kind"] == "approval")
-        whole = not cursor and not page["next_cursor"] and not (status or workflow or attention or waiting_for or since)
-        return RunPage(views, page["next_cursor"], due, len(views) if whole else None, asked)
+        return RunList.model_validate(page)
 
     @override
-    async def run(self, run: str) -> View:
-        view: View = await self.wire.get(f"/runs/{part(run)}")
-        view.pop("explained", None)
-        if view["status"] not in TERMINAL:
-            view = {name: value for name, value in view.items() if name not in ENDED_ONLY}
-        return view
+    async def run(self, run: str) -> RunDetail:
+        return RunDetail.model_validate(await self.wire.get(f"/runs/{part(run)}"))
 
     @override
-    async def run_summary(self, run: str) -> View:
-        return await self.run(run)
+    async def run_summary(self, run: str) -> RunSummary:
+        return RunSummary.model_validate(await self.wire.get(f"/runs/{part(run)}"))
 
     @override
-    async def input(self, run: str) -> Any:
+    async def run_input(self, run: str) -> Any:
         return (await self.wire.get(f"/runs/{part(run)}/input"))["input"]
 
     @override
-    async def results(self, run: str, *, after: int, limit: int) -> ResultPage:
-        page = await self.wire.get(f"/runs/{part(run)}/results", after=after, limit=limit)
-        return ResultPage(page["results"], page["count"], int(page["next_cursor"] or 0))
+    async def results(self, run: str, *, after: int = 0, limit: int = 1_000) -> ResultList:
+        return ResultList.model_validate(await self.wire.get(f"/runs/{part(run)}/results", after=after, limit=limit))
 
     @override
-    async def last_event(self, run: str) -> int:
-        events = await self.events(run)
-        return int(events[-1]["sequence"]) if events else 0
-
-    @override
-    async def effects(self, run: str) -> list[View]:
-        return [effect for _, effect in await self._ledger(run)]
-
-    async def _ledger(self, run: str) -> list[tuple[str, View]]:
-        """Return each effect of a run with its id at the service."""
-        found: list[View] = (await self.wire.get(f"/runs/{part(run)}/effects"))["effects"]
-        return [(str(effect.pop("id")), effect) for effect in found]
+    async def effects(self, run: str) -> Sequence[EffectRecord]:
+        return EffectList.model_validate(await self.wire.get(f"/runs/{part(run)}/effects")).effects
 
     @override
     async def ledger(
-        self, *, status: EffectStatus | None, activity: str, run: str, since: timedelta | None, cursor: str, limit: int
-    ) -> tuple[list[View], str]:
+        self,
+        *,
+        status: EffectStatus | None = None,
+        activity: str = "",
+        run: str = "",
+        since: timedelta | None = None,
+        cursor: str = "",
+        limit: int = 50,
+    ) -> EffectList:
         page = await self.wire.get(
             "/effects", status=status, activity=activity, run=run, since=iso(since), cursor=cursor, limit=limit
         )
-        for view in page["effects"]:
-            view.pop("id")
-        return page["effects"], page["next_cursor"]
+        return EffectList.model_validate(page)
 
     @override
-    async def effect(self, run: str, key: str, *, visit: int | None) -> View:
-        return (await self.named(run, key, visit))[1]
-
-    async def named(self, run: str, key: str, visit: int | None) -> tuple[str, View]:
-        """Return the uncertain effect of a key, else the latest, with its id at the service. Raises NotFound."""
-        alike = [e for e in await self._ledger(run) if e[1]["key"] == key and visit in (None, e[1]["visit"])]
+    async def effect(self, run: str, key: str, *, visit: int | None = None) -> EffectRecord:
+        alike = [e for e in await self.effects(run) if e.key == key and visit in (None, e.visit)]
         if not alike:
             raise NotFound(
                 f"run {run} has no effect {key}" + (f" in visit {visit}" if visit is not None else ""),
                 "use the key that the ledger shows",
                 f"outlast runs effects {run}",
             )
-        return next((e for e in alike if e[1]["status"] == EffectStatus.UNCERTAIN), alike[-1])
+        return next((e for e in alike if e.status == EffectStatus.UNCERTAIN), alike[-1])
 
     @override
-    async def events(self, run: str, *, after: int = 0) -> list[View]:
-        found: list[View] = []
-        while True:
-            page = await self.wire.get(f"/runs/{part(run)}/events", after=after, limit=PAGE)
-            found += page["events"]
-            if not page["next_cursor"]:
-                return found
-            after = page["last"]
+    async def events(self, run: str, *, after: int = 0, limit: int = 200) -> EventList:
+        return EventList.model_validate(await self.wire.get(f"/runs/{part(run)}/events", after=after, limit=limit))
 
     @override
     async def follow(self, run: str, *, after: int = 0) -> AsyncIterator[str]:
@@ -267,7 +247,7 @@ class RemoteClient(OutlastClient):
                     yield text
                     if json.loads(text)["type"] in ENDINGS:
                         return
-                if not heard and (await self.run_summary(run))["status"] in TERMINAL:
+                if not heard and (await self.run_summary(run)).status in TERMINAL:
                     return
             except (httpx2.HTTPError, Unavailable) as error:
                 gone = error
@@ -288,90 +268,119 @@ class RemoteClient(OutlastClient):
                 yield int(number), text
 
     @override
-    async def topology(self, view: View) -> View | None:
+    async def topology(self, workflow: str, lane: str) -> Mapping[str, Any] | None:
         try:
-            found = await self.wire.get(f"/workflows/{part(view['workflow'])}")
+            found = await self.wire.get(f"/workflows/{part(workflow)}")
         except NotFound:
             return None
-        topology: View = found["topology"]
-        return topology if found["lane"] == view["lane"] else None
+        return found["topology"] if found["lane"] == lane else None
 
     @override
-    async def explain(self, run: str) -> View:
-        view: View = await self.wire.get(f"/runs/{part(run)}/explain")
-        return view
+    async def explain(self, run: str) -> RunExplanation:
+        return RunExplanation.model_validate(await self.wire.get(f"/runs/{part(run)}/explain"))
 
     @override
-    async def input_schema(self, workflow: str) -> View:
-        schema: View = (await self.wire.get(f"/workflows/{part(workflow)}"))["input_schema"]
+    async def input_schema(self, workflow: str) -> Mapping[str, Any]:
+        schema: Mapping[str, Any] = (await self.wire.get(f"/workflows/{part(workflow)}"))["input_schema"]
         return schema
 
     @override
-    async def start(self, workflow: str, given: bytes, *, run: str, key: str) -> tuple[View, bool]:
+    async def start_run(
+        self,
+        workflow: Workflow[Any, Any, Any] | str,
+        given: bytes,
+        *,
+        run_id: str = "",
+        key: str = "",
+        correlation_id: str = "",
+        trace_id: str = "",
+    ) -> RunStarted:
         try:
             data = json.loads(given)
         except (ValueError, RecursionError) as error:
             raise InvalidInput("the input is not JSON", str(error), "correct it") from error
-        body = {"input": data, "id": run or new_id(f"{workflow[:4]}_")}  # the id makes a repetition the same run
-        view: View = await self.wire.post(f"/workflows/{part(workflow)}/runs", body, key=key or None)
-        return view, bool(view.pop("created"))
+        name = workflow if isinstance(workflow, str) else workflow.name
+        body = {"input": data, "id": run_id or new_id(f"{name[:4]}_")}  # the id makes a repetition the same run
+        body |= {field: value for field, value in (("correlation_id", correlation_id), ("trace_id", trace_id)) if value}
+        return RunStarted.model_validate(await self.wire.post(f"/workflows/{part(name)}/runs", body, key=key or None))
 
     @override
-    async def signal(self, run: str, name: str, payload: View, *, signal_id: str) -> bool:
+    async def signal(
+        self, run: str, name: str, payload: Mapping[str, Any], *, signal_id: str = "", version: int = 0
+    ) -> bool:
         body = {"payload": payload, **({"signal_id": signal_id} if signal_id else {})}
-        return bool((await self.wire.post(f"/runs/{part(run)}/signals/{part(name)}", body))["new"])
+        return bool((await self.wire.post(f"/runs/{part(run)}/signals/{part(name)}", body, etag=etag(version)))["new"])
 
     @override
-    async def to_undo(self, run: str) -> list[str]:
+    def worker(
+        self,
+        workflows: Sequence[Workflow[Any, Any, Any]],
+        *,
+        concurrency: int = 100,
+        name: str = "",
+        live: Liveness | None = None,
+    ) -> AbstractAsyncContextManager[None]:
+        raise InvalidInput("a command serves no workflow through its client", "use outlast worker")
+
+    @override
+    async def to_undo(self, run: str) -> Sequence[str]:
         done = await self._done(run)
-        return [f"{e['effect']} {e['key']}" for e in done if e["undo"] and not e["undo"].startswith(NO_UNDO)]
+        return [f"{e.effect} {e.key}" for e in done if e.undo and not e.undo.startswith(NO_UNDO)]
 
     @override
-    async def not_undone(self, run: str) -> list[str]:
-        kept = [e for e in await self._done(run) if not e["undo"] or e["undo"].startswith(NO_UNDO)]
-        return [
-            f"{e['effect']} {e['key']}" + (f": {e['undo'].removeprefix(NO_UNDO)}" if e["undo"] else "") for e in kept
-        ]
+    async def not_undone(self, run: str) -> Sequence[str]:
+        kept = [e for e in await self._done(run) if not e.undo or e.undo.startswith(NO_UNDO)]
+        return [f"{e.effect} {e.key}" + (f": {e.undo.removeprefix(NO_UNDO)}" if e.undo else "") for e in kept]
 
-    async def _done(self, run: str) -> list[View]:
-        return [e for e in reversed(await self.effects(run)) if e["status"] == EffectStatus.DONE and e["run"] == run]
+    async def _done(self, run: str) -> list[EffectRecord]:
+        return [e for e in reversed(await self.effects(run)) if e.status == EffectStatus.DONE and e.run == run]
 
     @override
-    async def cancel(self, run: str, *, reason: str) -> None:
-        await self.wire.post(f"/runs/{part(run)}/cancel", {"reason": reason})
+    async def cancel(self, run: str, *, reason: str, version: int = 0) -> None:
+        await self.wire.post(f"/runs/{part(run)}/cancel", {"reason": reason}, etag=etag(version))
 
     @override
-    async def go_on(self, run: str, *, reason: str) -> None:
-        await self.wire.post(f"/runs/{part(run)}/continue", {"reason": reason})
+    async def continue_run(self, run: str, *, reason: str = "", version: int = 0) -> None:
+        await self.wire.post(f"/runs/{part(run)}/continue", {"reason": reason}, etag=etag(version))
 
     @override
-    async def extend(self, run: str, *, by: timedelta, reason: str) -> None:
-        await self.wire.post(f"/runs/{part(run)}/extend", {"reason": reason, "by": by.total_seconds()})
+    async def extend(self, run: str, *, by: timedelta, reason: str, version: int = 0) -> None:
+        body = {"reason": reason, "by": by.total_seconds()}
+        await self.wire.post(f"/runs/{part(run)}/extend", body, etag=etag(version))
 
     # --- approvals -----------------------------------------------------------------------------
     @override
     async def approvals(
-        self, *, status: str, mine: bool, overdue: bool, cursor: str, limit: int
-    ) -> tuple[list[View], str]:
-        page = await self.wire.get("/approvals", status=status, mine=mine, overdue=overdue, cursor=cursor, limit=limit)
-        return page["approvals"], page["next_cursor"]
+        self,
+        *,
+        status: str = "",
+        run: str = "",
+        mine: bool = False,
+        overdue: bool = False,
+        cursor: str = "",
+        limit: int = 50,
+    ) -> ApprovalList:
+        page = await self.wire.get(
+            "/approvals", status=status, run=run, mine=mine, overdue=overdue, cursor=cursor, limit=limit
+        )
+        return ApprovalList.model_validate(page)
 
     @override
-    async def approvals_of(self, run: str) -> list[View]:
-        found, cursor = list[View](), ""
-        while True:
-            page = await self.wire.get("/approvals", run=run, cursor=cursor, limit=PAGE)
-            found += page["approvals"]
-            if not (cursor := page["next_cursor"]):
-                return found
+    async def approval(self, approval: str) -> ApprovalDetail:
+        return ApprovalDetail.model_validate(await self.wire.get(f"/approvals/{part(approval)}"))
 
     @override
-    async def approval(self, approval: str) -> View:
-        return _shown(await self.wire.get(f"/approvals/{part(approval)}"))
-
-    @override
-    async def approve(self, approval: str, *, reason: str, alternative: int, changes: Mapping[str, Any] | None) -> View:
-        offered = len((await self.approval(approval))["plans"])
+    async def approve(
+        self,
+        approval: str,
+        *,
+        reason: str = "",
+        alternative: int = 0,
+        changes: Mapping[str, Any] | None = None,
+        version: int = 0,
+    ) -> ApprovalDetail:
+        seen = await self.approval(approval)
+        offered = len(seen.plans)
         if not 0 <= alternative < offered:
             raise NotFound(
                 f"approval {approval} has no alternative {alternative}",
@@ -379,100 +388,115 @@ class RemoteClient(OutlastClient):
                 f"list them with: outlast approvals show {approval}",
             )
         body = {"decision": "approve", "reason": reason, "alternative": alternative}
-        return await self._decide(approval, {**body, **({"changes": dict(changes)} if changes else {})})
+        body |= {"changes": dict(changes)} if changes else {}
+        return await self._decide(approval, body, version or seen.version)
 
     @override
-    async def reject(self, approval: str, *, reason: str, again: bool) -> View:
-        return await self._decide(approval, {"decision": "again" if again else "reject", "reason": reason})
+    async def reject(self, approval: str, *, reason: str, again: bool = False, version: int = 0) -> ApprovalDetail:
+        body = {"decision": "again" if again else "reject", "reason": reason}
+        return await self._decide(approval, body, version or (await self.approval(approval)).version)
 
-    async def _decide(self, approval: str, body: View) -> View:
-        seen = await self.approval(approval)
-        answer = await self.wire.post(f"/approvals/{part(approval)}/decision", body, etag=f'"v{seen["version"]}"')
-        return _shown(answer["approval"])
-
-    @override
-    async def claim_approval(self, approval: str) -> View:
-        return _shown(await self.wire.post(f"/approvals/{part(approval)}/claim"))
+    async def _decide(self, approval: str, body: Mapping[str, Any], version: int) -> ApprovalDetail:
+        answer = await self.wire.post(f"/approvals/{part(approval)}/decision", body, etag=etag(version))
+        return ApprovalDetail.model_validate(answer["approval"])
 
     @override
-    async def reassign(self, approval: str, who: str, *, reason: str) -> View:
-        return _shown(await self.wire.post(f"/approvals/{part(approval)}/reassign", {"to": who, "reason": reason}))
+    async def claim_approval(self, approval: str, *, version: int = 0) -> ApprovalDetail:
+        answer = await self.wire.post(f"/approvals/{part(approval)}/claim", etag=etag(version))
+        return ApprovalDetail.model_validate(answer)
+
+    @override
+    async def reassign(self, approval: str, who: str, *, reason: str, version: int = 0) -> ApprovalDetail:
+        body = {"to": who, "reason": reason}
+        answer = await self.wire.post(f"/approvals/{part(approval)}/reassign", body, etag=etag(version))
+        return ApprovalDetail.model_validate(answer)
 
     # --- attention, effects --------------------------------------------------------------------
     @override
-    async def attention(
-        self, *, reason: Reason | None, workflow: str, cursor: str, first: bool
-    ) -> tuple[list[View], str]:
+    async def attention(self, *, reason: Reason | None = None, workflow: str = "", cursor: str = "") -> AttentionList:
         page = await self.wire.get("/attention", reason=reason, workflow=workflow, cursor=cursor)
-        return page["attention"], page["next_cursor"]
+        return AttentionList.model_validate(page)
 
     @override
-    async def attention_of(self, run: str) -> list[View]:
+    async def attention_of(self, run: str) -> Sequence[RunAttention]:
         view = await self.run(run)
         cursor = ""
-        while view["attention"]:
-            items, cursor = await self.attention(reason=None, workflow=view["workflow"], cursor=cursor, first=False)
-            if found := [item for item in items if item["run"] == run]:
+        while view.attention:
+            page = await self.attention(workflow=view.workflow, cursor=cursor)
+            if found := [item for item in page.attention if isinstance(item, RunAttention) and item.run == run]:
                 return found
+            cursor = page.next_cursor
             if not cursor:
                 break
         return []
 
     @override
-    async def reason_of(self, run: str, choice: Choice, reason: Reason | None, key: str) -> Reason:
-        entries = (await self.run(run))["attention"]
-        found = [Reason(each["reason"]) for each in entries if reason in (None, each["reason"])]
-        offered = [Reason(each["reason"]) for each in entries if choice in each["choices"]]
-        return reason or next(iter(offered or found), Reason.EXCEPTION)
-
-    @override
     async def answer(
-        self, run: str, choice: Choice, *, reason: Reason | None, key: str, text: str, by: timedelta | None
-    ) -> None:
-        body: View = {"choice": choice.value, "reason": text, "key": key}
+        self,
+        run: str,
+        choice: Choice,
+        *,
+        reason: Reason | None = None,
+        key: str = "",
+        text: str,
+        by: timedelta | None = None,
+    ) -> Reason:
+        about = reason or await self._reason(run, choice)
+        body: dict[str, Any] = {"choice": choice.value, "reason": text, "key": key}
         if reason is not None:
             body["attention"] = reason.value
         if by is not None:
             body["by"] = by.total_seconds()
         await self.wire.post(f"/attention/{part(run)}/resolve", body)
+        return about
+
+    async def _reason(self, run: str, choice: Choice) -> Reason:
+        """Return the reason that a choice answers; the service refuses it if several match."""
+        entries = (await self.run_summary(run)).attention
+        offered = [each.reason for each in entries if choice in each.choices]
+        return Reason(next(iter([*offered, *(each.reason for each in entries)]), Reason.EXCEPTION))
 
     @override
     async def answer_all(
-        self, reason: Reason, choice: Choice, *, text: str, workflow: str, by: timedelta | None, cursor: str
-    ) -> AnsweredPage:
-        items, further = await self.attention(reason=reason, workflow=workflow, cursor=cursor, first=False)
+        self,
+        reason: Reason,
+        choice: Choice,
+        *,
+        text: str,
+        workflow: str = "",
+        by: timedelta | None = None,
+        cursor: str = "",
+    ) -> AnsweredRuns:
+        page = await self.attention(reason=reason, workflow=workflow, cursor=cursor)
         done: dict[str, None] = {}
         failed: list[tuple[str, str]] = []
-        for item in items:
-            if item["run"] in done and reason is not Reason.EFFECT_UNCERTAIN:
+        for item in page.attention:
+            if not isinstance(item, RunAttention) or (item.run in done and reason is not Reason.EFFECT_UNCERTAIN):
                 continue
             try:
                 if reason is Reason.EFFECT_UNCERTAIN:
-                    verb = verb_of(choice)
-                    await self.resolve_effect(
-                        item["run"], item["key"], verb, reason=text, external_id="", response=None
-                    )
+                    await self.resolve_effect(item.run, item.key, verb_of(choice), reason=text)
                 else:
-                    await self.answer(item["run"], choice, reason=reason, key="", text=text, by=by)
+                    await self.answer(item.run, choice, reason=reason, text=text, by=by)
             except OutlastError as error:
-                failed.append((item["run"], f"{error.what}: {error.why}" if error.why else error.what))
+                failed.append((item.run, f"{error.what}: {error.why}" if error.why else error.what))
                 continue
-            done[item["run"]] = None
-        return AnsweredPage(list(done), failed, further)
+            done[item.run] = None
+        return AnsweredRuns(tuple(done), tuple(failed), page.next_cursor)
 
     @override
     async def resolve_effect(
-        self, run: str, key: str, verb: Verb, *, reason: str, external_id: str, response: Any
+        self, run: str, key: str, answer: Verb, *, reason: str, external_id: str = "", response: Any = None
     ) -> None:
         if not reason.strip():
             raise InvalidInput(
                 "the service asks for a reason", "people will read it in the run's history", "say --reason …"
             )
-        name, _ = await self.named(run, key, None)
-        body: View = {"outcome": verb, "reason": reason}
-        if verb == "happened":
+        effect = await self.effect(run, key)
+        body: dict[str, Any] = {"outcome": answer, "reason": reason}
+        if answer == "happened":
             body |= {"external_id": external_id, "response": response}
-        await self.wire.post(f"/effects/{part(name)}/resolve", body)
+        await self.wire.post(f"/effects/{part(effect.id)}/resolve", body)
 
     # --- webhooks, workers, versions, pauses -----------------------------------------------------
     @property
@@ -481,35 +505,32 @@ class RemoteClient(OutlastClient):
         return RemoteWebhooks(self.wire)
 
     @override
-    async def whoami(self) -> View:
-        view: View = await self.wire.get("/me")
-        return view
+    async def whoami(self) -> CallerInfo:
+        return CallerInfo.model_validate(await self.wire.get("/me"))
 
     @override
-    async def workers(self) -> list[View]:
-        views: list[View] = (await self.wire.get("/workers", all=True))["workers"]
-        return views
+    async def workers(self) -> Sequence[WorkerStatus]:
+        return [WorkerStatus.model_validate(each) for each in (await self.wire.get("/workers", all=True))["workers"]]
 
     @override
-    async def versions(self) -> list[View]:
-        views: list[View] = (await self.wire.get("/versions"))["versions"]
-        return views
+    async def versions(self) -> Sequence[VersionStatus]:
+        return [VersionStatus.model_validate(each) for each in (await self.wire.get("/versions"))["versions"]]
 
     @override
-    async def of_lane(self, workflow: str, lane: str) -> list[str]:
+    async def unfinished(self, workflow: str, lane: str) -> Sequence[str]:
         found: list[str] = []
         for status in set(RunStatus) - TERMINAL:
             cursor, more = "", True
             while more:
-                page = await self.wire.get("/runs", status=status, workflow=workflow, cursor=cursor, limit=PAGE)
-                found += [view["run"] for view in page["runs"] if view["lane"] == lane]
-                more = bool(cursor := page["next_cursor"])
+                page = await self.runs(status=status, workflow=workflow, cursor=cursor, limit=PAGE)
+                found += [view.run for view in page.runs if view.lane == lane]
+                more = bool(cursor := page.next_cursor)
         return list(dict.fromkeys(found))
 
     @override
     async def move_runs(
-        self, workflow: str, version: int, runs: Sequence[str], *, node: str, reason: str
-    ) -> tuple[Sequence[str], Sequence[tuple[str, str]]]:
+        self, workflow: str, version: int, runs: Sequence[str], *, node: str = "", reason: str
+    ) -> AnsweredRuns:
         done: list[str] = []
         failed: list[tuple[str, str]] = []
         body = {"workflow": workflow, "version": version, "node": node, "reason": reason}
@@ -521,25 +542,22 @@ class RemoteClient(OutlastClient):
                 if error.refusal == UNSERVED:
                     raise
                 failed.append((run, why_not(error)))
-        return done, failed
+        return AnsweredRuns(tuple(done), tuple(failed), "")
 
     @override
-    async def pauses(self) -> list[View]:
-        views: list[View] = (await self.wire.get("/pauses"))["pauses"]
-        return views
+    async def pauses(self) -> Sequence[ActivePause]:
+        return [ActivePause.model_validate(each) for each in (await self.wire.get("/pauses"))["pauses"]]
 
     @override
-    async def pause(self, what: What, name: str, *, reason: str) -> View:
-        view: View = await self.wire.post("/pauses", {"what": what, "name": name, "reason": reason})
-        return view
+    async def pause(self, what: What, name: str = "", *, reason: str) -> PauseCreated:
+        answer = await self.wire.post("/pauses", {"what": what, "name": name, "reason": reason})
+        return PauseCreated.model_validate(answer)
 
     @override
-    async def resume(self, what: What, name: str) -> View:
-        view: View = await self.wire.post("/pauses/resume", {"what": what, "name": name})
-        return view
+    async def resume(self, what: What, name: str = "") -> PauseEnded:
+        return PauseEnded.model_validate(await self.wire.post("/pauses/resume", {"what": what, "name": name}))
 
 
-def _shown(approval: View) -> View:
-    """Return an approval without the schema of its requests."""
-    approval.pop("schema")
-    return approval
+def etag(version: int) -> str:
+    """Return the header value of a condition on a version; '' for 0."""
+    return f'"v{version}"' if version else ""
