@@ -1,6 +1,5 @@
 """Latency of decisions, for the measurements within one process and across two."""
 
-import json
 import time
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -66,7 +65,7 @@ class Decider:
 
 
 def _offered(row: Approval) -> str:
-    digest: str = json.loads(row.plans)[0]["digest"]
+    digest: str = row.plans[0].digest
     return digest
 
 

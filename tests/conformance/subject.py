@@ -114,9 +114,11 @@ def done(effect: Effect, response: bytes = b'"ok"') -> Effect:
 def approval_row(id_: str = "ap-1", run: str = "run-1", tenant: str = TENANT, asked_at: int = T0) -> Approval:
     """Return a pending approval with a deadline in an hour."""
     return Approval(
-        tenant=tenant, run=run, id=id_, version=1, status=ApprovalStatus.PENDING, visit=1, wait="approval", plans="[]",
+        tenant=tenant, run=run, id=id_, version=1, status=ApprovalStatus.PENDING, visit=1, wait="approval",
+        plans_text="[]",
         summary="Refund 5 €", risk="", again=0, who="finance", requested_by="local:ann", asked_at=asked_at,
-        within_until=asked_at + 3_600_000, valid_ms=0, decided_at=0, decided_by="", claims="", reason="", chosen="",
+        within_until=asked_at + 3_600_000, valid_ms=0, decided_at=0, decided_by="", claims_text="",
+        reason="", chosen="",
         valid_until=0, consumed_by="",
     )  # fmt: skip
 

@@ -197,10 +197,11 @@ class Drive:
 
     def ask(self) -> "Drive":
         row = Approval(
-            tenant=TENANT, run="r", id="ap", version=1, status=ApprovalStatus.PENDING, visit=1, wait="ok", plans="[]",
+            tenant=TENANT, run="r", id="ap", version=1, status=ApprovalStatus.PENDING, visit=1, wait="ok",
+            plans_text="[]",
             summary="", risk="", again=0, who="", requested_by="",
             asked_at=self.t, within_until=self.t + 100, valid_ms=1_000,
-            decided_at=0, decided_by="", claims="", reason="", chosen="", valid_until=0, consumed_by="",
+            decided_at=0, decided_by="", claims_text="", reason="", chosen="", valid_until=0, consumed_by="",
         )  # fmt: skip
         return self.speak(approvals.ask(row, fence=run_transition.fence(self.run, inbox_seq=self.run.inbox_seq)))
 

@@ -12,7 +12,10 @@ from outlast.errors import Corrupt
 from tests.core.drive import Drive
 
 RUN = Drive().start().run
-ROWS: dict[str, Row] = {"run": RUN}
+ROWS: dict[str, Row] = {
+    "run": RUN,
+    "approval": Drive().start().claim().ask().approval,
+}
 BROKEN = ("{", '[{"reason": "none of ours"}]', "[[1]]", "7", "[7]", "[" * 100_000)
 
 

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import pytest
 
+from outlast.core.approval_columns import PLANS, PlanChange
 from outlast.core.approvals import votes_of
 from outlast.core.codec import digest
 from outlast.core.rows import APPROVAL, Approval
@@ -141,7 +142,7 @@ async def _(s: Scene) -> None:
 @attack("a replayed vote: the row as read before it", Conflict, "voted", quorum=2)
 async def _(s: Scene) -> None:
     old = s.row
-    digest = json.loads(old.plans)[0]["digest"]
+    digest = old.plans[0].digest
     for _ in range(2):
         await approvals.decide_approval(
             s.world.store, old, verb="approve", chosen=digest, by="ana", claims=["boss"], reason=""
@@ -155,7 +156,7 @@ async def _(s: Scene) -> None:
 
 @attack("a digest that was not offered: drift of one byte", Conflict, "not_offered")
 async def _(s: Scene) -> None:
-    digest = json.loads(s.row.plans)[0]["digest"]
+    digest = s.row.plans[0].digest
     other = digest[:-1] + ("0" if digest[-1] != "0" else "1")
     await approvals.decide_approval(
         s.world.store, s.row, verb="approve", chosen=other, by="ana", claims=["boss"], reason=""
@@ -164,9 +165,9 @@ async def _(s: Scene) -> None:
 
 def alter(s: Scene, index: int = 0) -> None:
     """Change the stored arguments of a plan, and leave the digest beside them as it was."""
-    plans = json.loads(s.row.plans)
-    plans[index]["arguments"] = plans[index]["arguments"].replace("100", "999")
-    s.world.core.rows.put(APPROVAL, s.row[: APPROVAL.key], s.row._replace(plans=json.dumps(plans)))
+    plans = list(s.row.plans)
+    plans[index] = plans[index]._replace(arguments_text=plans[index].arguments_text.replace("100", "999"))
+    s.world.core.rows.put(APPROVAL, s.row[: APPROVAL.key], s.row._replace(plans_text=PLANS.encode(plans)))
 
 
 @attack("the arguments shown are not those of the digest", Conflict, "altered")
@@ -233,7 +234,7 @@ async def _(s: Scene) -> None:
     old = s.row
     s.process.freeze()
     s.world.cancel_now()
-    digest = json.loads(old.plans)[0]["digest"]
+    digest = old.plans[0].digest
     await approvals.decide_approval(
         s.world.store, old, verb="approve", chosen=digest, by="ana", claims=["boss"], reason=""
     )
@@ -282,10 +283,10 @@ async def _(s: Scene) -> None:
 
 @attack("a change of what its code makes otherwise by now", Conflict, "drift", editable=("amount",))
 async def _(s: Scene) -> None:
-    plans = json.loads(s.row.plans)
-    plans[0]["key"] = "order/a"  # as the code made it when it asked
-    plans[0]["digest"] = digest("t", "r1", "order", "order/a", plans[0]["arguments"].encode())
-    s.world.core.rows.put(APPROVAL, ("t", "r1", s.id), s.row._replace(plans=json.dumps(plans)))
+    first, *others = s.row.plans
+    made = digest("t", "r1", "order", "order/a", first.arguments_text.encode())  # as the code made it when it asked
+    plans = [first._replace(key="order/a", digest=made), *others]
+    s.world.core.rows.put(APPROVAL, ("t", "r1", s.id), s.row._replace(plans_text=PLANS.encode(plans)))
     await s.as_("ana").approve(s.id, changes={"amount": 5})
 
 
@@ -310,7 +311,7 @@ async def _(s: Scene) -> None:
 async def _(s: Scene) -> None:
     old = s.row
     await s.as_("ana").reassign(s.id, role("cfo"), reason="too large for us")
-    digest = json.loads(old.plans)[0]["digest"]
+    digest = old.plans[0].digest
     await approvals.decide_approval(
         s.world.store, old, verb="approve", chosen=digest, by="ben", claims=["boss"], reason=""
     )
@@ -327,7 +328,7 @@ async def _(s: Scene) -> None:
 async def _(s: Scene) -> None:
     old = s.row
     await s.as_("ana").reject(s.id, reason="no")
-    digest = json.loads(old.plans)[0]["digest"]
+    digest = old.plans[0].digest
     await approvals.decide_approval(
         s.world.store, old, verb="approve", chosen=digest, by="ben", claims=["boss"], reason="", version=old.version
     )
@@ -408,7 +409,7 @@ async def test_two_people_approve_and_the_second_wakes_the_run(world: World) -> 
     assert (s.row.status.value, world.status(), world.run().inbox_seq) == ("pending", "waiting", 0)
     await s.settled(s.as_("ben").approve(s.id, reason="me too"))
     assert world.outcome()["said"] == ["did order/a/100", "ana", "ben"]
-    assert [(v["by"], v["reason"]) for v in votes_of(s.row)] == [("ana", "fine"), ("ben", "me too")]
+    assert [(v.by, v.reason) for v in votes_of(s.row)] == [("ana", "fine"), ("ben", "me too")]
     assert "ana, ben" in world.effects()[0].allowed_by
 
 
@@ -418,7 +419,7 @@ async def test_one_rejection_rejects_and_the_votes_stay_on_record(world: World) 
     await s.as_("ana").approve(s.id)
     await s.settled(s.as_("ben").reject(s.id, reason="no"))
     assert (s.row.status.value, s.row.decided_by) == ("rejected", "ben")
-    assert [v["by"] for v in json.loads(s.row.votes)] == ["ana"] and s.shop.attempts == []
+    assert [v.by for v in s.row.votes] == ["ana"] and s.shop.attempts == []
 
 
 @pytest.mark.req("GATE-9")
@@ -427,7 +428,7 @@ async def test_of_many_who_vote_at_once_each_counts_once_and_the_quorum_decides(
     calls = [s.as_(f"p{i % 4}").approve(s.id) for i in range(8)]
     ended = await s.settled(asyncio.gather(*calls, return_exceptions=True))
     refused = {e.refusal for e in ended if isinstance(e, Conflict)}
-    voters = [v["by"] for v in votes_of(s.row)]
+    voters = [v.by for v in votes_of(s.row)]
     assert len(voters) == len(set(voters)) == 3 and refused <= {"voted", "decided"}
     assert len(s.shop.did) == 1
 
@@ -437,14 +438,9 @@ async def test_exactly_the_changed_plan_runs(world: World) -> None:
     """Key and digest are computed again; the policy sees the plan at the decision and at its use."""
     s = await scene(world, editable=("amount",))
     row = await s.settled(s.as_("ana").approve(s.id, changes={"amount": 90}))
-    entry = json.loads(row.plans)[2]
-    assert (entry["changed_by"], entry["changes"], entry["of"], entry["key"]) == (
-        "ana",
-        {"amount": 90},
-        0,
-        "order/a/90",
-    )
-    assert row.chosen == entry["digest"]
+    entry = row.plans[2]
+    assert entry.change is not None and (entry.change.by, entry.change.of, entry.key) == ("ana", 0, "order/a/90")
+    assert entry.change.values() == {"amount": 90} and row.chosen == entry.digest
     assert world.outcome()["said"] == ["did order/a/90", "ana"]
     (effect,) = world.effects()
     assert json.loads(effect.args) == {"what": "a", "amount": 90} and effect.approval == row.id
@@ -518,15 +514,11 @@ async def test_a_plan_written_into_the_row_does_not_run(world: World) -> None:
     """The holder computes a changed plan again and does not run it if a field differs that is not editable."""
     s = await scene(world, editable=("amount",))
     old = s.row
-    plan = json.loads(old.plans)[0]
     order = s.flow.activity("order")
     forged = order.plan("z", 100)
-    entry = {
-        **plan, "arguments": forged.arguments.decode(), "key": forged.key, "of": 0, "changed_by": "eve", "changes": {},
-        "digest": forged.approval_digest("t", "r1"),
-    }  # fmt: skip
+    entry = approvals.offered_call(forged, s.world.run())._replace(change=PlanChange(0, "eve", 1, "{}"))
     await approvals.decide_approval(
-        world.store, old, verb="approve", chosen=entry["digest"], by="eve", claims=["boss"], reason="", changed=entry
+        world.store, old, verb="approve", chosen=entry.digest, by="eve", claims=["boss"], reason="", changed=entry
     )
     await world.settle()
     assert s.shop.attempts == [] and world.reasons() == ["exception"]

@@ -1,12 +1,12 @@
 """An approval is checked again when it is used (S10): a forged one allows nothing."""
 
-import json
 from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any, Literal
 
 import pytest
 
+from outlast.core.approval_columns import VOTES
 from outlast.core.machine import ApprovalStatus
 from outlast.core.rows import Approval
 from outlast.engine import approvals
@@ -18,7 +18,7 @@ from tests.engine.world import MINUTE, Acts, Receiver, State, World, one_node, w
 
 async def decided(s: Scene, by: str, *claims: str) -> Approval:
     """A decision that got past the door: the engine leaves it to its callers to check who may decide."""
-    chosen = json.loads(s.row.plans)[0]["digest"]
+    chosen = s.row.plans[0].digest
     return await approvals.decide_approval(
         s.world.store, s.row, verb="approve", chosen=chosen, by=by, claims=claims, reason=""
     )
@@ -64,16 +64,16 @@ async def test_votes_that_were_tampered_with_count_for_nothing(world: World) -> 
     s = await scene(world, quorum=2, not_requester=True)
     await s.as_("ana").approve(s.id)
     await s.as_("ben").approve(s.id)
-    row, votes = s.row, json.loads(s.row.votes)
+    row, votes = s.row, s.row.votes
     assert approvers_were_entitled(row)
     for wrong in [
         [votes[0]],
         [votes[0], votes[0]],
-        [votes[0], {**votes[1], "by": row.requested_by}],
-        [votes[0], {**votes[1], "claims": ["sales"]}],
-        [votes[0], {**votes[1], "who": "boss & cfo"}],
+        [votes[0], votes[1]._replace(by=row.requested_by)],
+        [votes[0], votes[1]._replace(claims=("sales",))],
+        [votes[0], votes[1]._replace(who="boss & cfo")],
     ]:
-        assert not approvers_were_entitled(row._replace(votes=json.dumps(wrong))), wrong
+        assert not approvers_were_entitled(row._replace(votes_text=VOTES.encode(wrong))), wrong
 
 
 @pytest.mark.req("GATE-6", "GATE-9")

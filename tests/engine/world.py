@@ -169,7 +169,7 @@ class World:
     async def decide(
         self, approval: Approval, *, approve: bool = True, again: bool = False, chosen: str = "", by: str = "boss"
     ) -> Approval:
-        chosen = chosen or json.loads(approval.plans)[0]["digest"]
+        chosen = chosen or approval.plans[0].digest
         verb: Any = "again" if again else "approve" if approve else "reject"
         decided = await approvals.decide_approval(
             self.store, approval, verb=verb, chosen=chosen, by=by, claims=["boss"], reason="because"

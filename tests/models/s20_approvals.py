@@ -5,12 +5,12 @@ canceller, a holder that may crash between any two of its commits. The receiver 
 Where it takes two people, each of them votes once; where the plan may be changed, either may approve other bytes.
 """
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from outlast.core import approvals, effect_verbs, mailbox, run_transition, verbs
+from outlast.core.approval_columns import VOTES
 from outlast.core.commit import Commit, Put
 from outlast.core.effect_verbs import Intent
 from outlast.core.machine import ENDED, ApprovalStatus, EffectStatus, RunStatus
@@ -332,8 +332,8 @@ def _plain(row: Row) -> Row:
     if isinstance(row, Message):
         return row._replace(at=0)
     if isinstance(row, Approval):
-        votes = json.dumps([{**vote, "at": 0} for vote in json.loads(row.votes)]) if row.votes else ""
-        return row._replace(asked_at=0, decided_at=0, votes=votes)
+        votes = VOTES.encode(vote._replace(at=0) for vote in row.votes)
+        return row._replace(asked_at=0, decided_at=0, votes_text=votes)
     if isinstance(row, Effect) and row.status is EffectStatus.DONE:
         return row._replace(first_at=1, not_after=1, settle_after=1, settled_at=1, attempts=1, version=NEW)
     if isinstance(row, Effect):
@@ -347,10 +347,10 @@ def _standing(a: Approval) -> bool:
 
 def _question(t: int) -> Approval:
     return Approval(
-        tenant=TENANT, run="r", id="ap", version=1, status=ApprovalStatus.PENDING, visit=1, wait="ok", plans="[]",
+        tenant=TENANT, run="r", id="ap", version=1, status=ApprovalStatus.PENDING, visit=1, wait="ok", plans_text="[]",
         summary="", risk="", again=0, who="", requested_by="",
         asked_at=t, within_until=t + WITHIN, valid_ms=VALID, decided_at=0,
-        decided_by="", claims="", reason="", chosen="", valid_until=0, consumed_by="",
+        decided_by="", claims_text="", reason="", chosen="", valid_until=0, consumed_by="",
     )  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+from outlast.core.approval_columns import PLANS, OfferedCall
 from outlast.core.commit import Instant
 from outlast.core.durations import HOUR, MINUTE, SECOND
 from outlast.core.events import EventType, event
@@ -36,9 +37,9 @@ EFFECT = Effect(
 )  # fmt: skip
 APPROVAL = Approval(
     tenant="t", run="r1", id="ap_1", version=1, status=ApprovalStatus.PENDING, visit=2, wait="ok",
-    plans=json.dumps([{"activity": "issue_refund", "key": "refund/A-17"}]), summary="Refund 42 EUR", risk="",
+    plans_text=PLANS.encode([OfferedCall("issue_refund", "refund/A-17", "d", "{}")]), summary="Refund 42 EUR", risk="",
     who="finance", requested_by="local:ana", asked_at=T - HOUR, within_until=T + 95 * HOUR, valid_ms=HOUR,
-    decided_at=0, decided_by="", claims="", reason="", chosen="", valid_until=0, consumed_by="", again=0,
+    decided_at=0, decided_by="", claims_text="", reason="", chosen="", valid_until=0, consumed_by="", again=0,
 )  # fmt: skip
 
 

@@ -312,7 +312,7 @@ def test_actors_who_may_decide(opened: Opened) -> None:
                     await act
         ana = Operations(runtime.store, tenant="default", actor=Actor("ana", {"lead"}, ("lead",)), workflows={})
         decided = await ana.approve(approval, reason="fine")
-        assert (decided.decided_by, decided.claims, decided.reason) == ("ana", '["lead"]', "fine")
+        assert (decided.decided_by, decided.claims, decided.reason) == ("ana", ("lead",), "fine")
         with pytest.raises(Conflict, match="cannot be decided any more"):
             await ana.reject(approval, reason="changed my mind")
         assert (await runtime.finished(run)).status == "completed"

@@ -70,7 +70,7 @@ class People:
         row = await commands.find_approval(self.store, TENANT, approval)
         draw = self.env.dice.rng.random()
         verb: Any = "again" if row.again and draw < 0.2 else "reject" if draw > 0.9 else "approve"
-        chosen = json.loads(row.plans)[0]["digest"]
+        chosen = row.plans[0].digest
         self.env.say("%s: %s %s", by, verb, approval)
         await approvals.decide_approval(
             self.store, row, verb=verb, chosen=chosen, by=by, claims=["boss"], reason="because"

@@ -293,9 +293,9 @@ class Watch:
         if not isinstance(approval, Approval) or approval.status is not ApprovalStatus.APPROVED:
             self.wrong("I7", f"{key} is sent without an approval")
             return
-        plan = next(p for p in json.loads(approval.plans) if p["digest"] == approval.chosen)
-        if json.loads(plan["arguments"]) != json.loads(row.args):
-            self.wrong("I27", f"{key} is sent with {row.args!r}, approved was {plan['arguments']}")
+        plan = next(p for p in approval.plans if p.digest == approval.chosen)
+        if plan.arguments() != json.loads(row.args):
+            self.wrong("I27", f"{key} is sent with {row.args!r}, approved was {plan.arguments_text}")
         at = self._intended_at[key]  # the holder cannot know of a skip that lands after the intent
         if at.business + self.env.now() - at.real >= approval.valid_until:
             self.wrong("S-20", f"{key} is sent after its approval lapsed")

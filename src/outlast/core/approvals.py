@@ -1,9 +1,10 @@
 """The verbs of approvals: ask, vote, decide, reassign, expire, withdraw (S-20)."""
 
 import json
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Sequence
+from typing import Literal
 
+from outlast.core.approval_columns import CLAIMS, PLANS, VOTES, OfferedCall, Vote
 from outlast.core.codec import digest
 from outlast.core.commit import Commit, Fence, Instant, Put, When, append_to_inbox
 from outlast.core.machine import (
@@ -12,9 +13,6 @@ from outlast.core.machine import (
 )
 from outlast.core.rows import APPROVAL, Approval
 from outlast.errors import NotStorable
-
-CHANGED_BY = "changed_by"
-"""Field of a plan that an approver made by changing the arguments of another plan."""
 
 
 def ask(approval: Approval, *, fence: Fence) -> Commit:
@@ -34,7 +32,7 @@ def decide(
     claims: Sequence[str],
     reason: str,
     now: Instant,
-    changed: Mapping[str, Any] | None = None,
+    changed: OfferedCall | None = None,
 ) -> Commit:
     """Decide an approval once, before it expires by the store's clock, and make its run due (S-1, S-20).
 
@@ -44,23 +42,12 @@ def decide(
     """
     assert not (approval.not_requester and by == approval.requested_by), "the requester may not decide"
     votes = votes_of(approval)
-    assert all(vote["by"] != by and (verb != "approve" or vote["chosen"] == chosen) for vote in votes)
+    assert all(vote.by != by and (verb != "approve" or vote.chosen == chosen) for vote in votes)
     if verb == "approve" and approval.quorum > 1:
-        votes.append(
-            {
-                "by": by,
-                "claims": sorted(claims),
-                "chosen": chosen,
-                "reason": reason,
-                "at": now.business,
-                "who": approval.who,
-            }
-        )
-    row = approval._replace(
-        version=approval.version + 1,
-        votes=json.dumps(votes, ensure_ascii=False) if votes else "",
-        plans=_with(approval.plans, changed) if changed else approval.plans,
-    )
+        votes = (*votes, Vote(by, tuple(sorted(claims)), chosen, reason, now.business, approval.who))
+    row = approval._replace(version=approval.version + 1, votes_text=VOTES.encode(votes))
+    if changed is not None and all(plan.digest != changed.digest for plan in approval.plans):
+        row = row._replace(plans_text=PLANS.encode((*approval.plans, changed)))
     in_time = (When(approval.within_until, False, "business", ApprovalStatus.EXPIRED),)
     if verb == "approve" and len(votes) < approval.quorum and approval.quorum > 1:
         row = row._replace(status=approval_target("vote", approval.status))
@@ -73,7 +60,7 @@ def decide(
         status=status,
         decided_at=now.business,
         decided_by=by,
-        claims=json.dumps(sorted(claims)),
+        claims_text=CLAIMS.encode(claims),
         reason=reason,
         chosen=chosen if approve else "",
         valid_until=now.business + approval.valid_ms if approve else 0,
@@ -88,48 +75,25 @@ def decide(
     )
 
 
-def votes_of(approval: Approval) -> list[dict[str, Any]]:
-    """Return each approval in order: {by, claims, chosen, reason, at, who}; without a quorum, the one decision.
-
-    `who` is the rule that applied at the time of the vote; a later reassignment keeps the vote.
-    """
-    if approval.votes:
-        votes: list[dict[str, Any]] = json.loads(approval.votes)
-        return votes
-    if not approval.chosen:
-        return []
-    return [
-        {
-            "by": approval.decided_by,
-            "claims": json.loads(approval.claims),
-            "chosen": approval.chosen,
-            "reason": approval.reason,
-            "at": approval.decided_at,
-            "who": approval.who,
-        }
-    ]
-
-
-def _with(plans: str, changed: Mapping[str, Any]) -> str:
-    """Return the offered plans and the changed one."""
-    known = json.loads(plans)
-    if any(plan["digest"] == changed["digest"] for plan in known):
-        return plans
-    return json.dumps([*known, dict(changed)], ensure_ascii=False)
+def votes_of(approval: Approval) -> tuple[Vote, ...]:
+    """Return each approval in order; without a quorum, the one decision."""
+    if approval.votes_text or not approval.chosen:
+        return approval.votes
+    a = approval
+    return (Vote(a.decided_by, a.claims, a.chosen, a.reason, a.decided_at, a.who),)
 
 
 def altered_plan(approval: Approval) -> str:
     """Return the key of the first stored plan whose digest does not match its call; '' if all match."""
-    plans = json.loads(approval.plans)
-    return next((str(plan.get("key")) for plan in plans if not is_exact(approval.tenant, approval.run, plan)), "")
+    plans = approval.plans
+    return next((plan.key for plan in plans if not is_exact(approval.tenant, approval.run, plan)), "")
 
 
-def is_exact(tenant: str, run: str, plan: Mapping[str, Any]) -> bool:
+def is_exact(tenant: str, run: str, plan: OfferedCall) -> bool:
     """True if the digest stored with a plan is that of its activity, key and arguments in this run."""
     try:
-        arguments = str(plan["arguments"]).encode()
-        return bool(plan["digest"] == digest(tenant, run, plan["activity"], plan["key"], arguments))
-    except (KeyError, NotStorable):
+        return plan.digest == digest(tenant, run, plan.activity, plan.key, plan.arguments_text.encode())
+    except NotStorable:
         return False
 
 

@@ -4,9 +4,10 @@ Stores bind and return the text unchanged. Encode and decode of each column stan
 `core/run_columns.py`, those of approvals in `core/approval_columns.py`, those of effects in `core/effect_columns.py`.
 """
 
+import json
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from outlast.errors import Corrupt
 
@@ -40,3 +41,11 @@ class Column(Generic[Given, Value]):
             return self._cached(text) if len(text) <= CACHED_CHARS_MAX else self._decode(text)
         except _UNREADABLE as error:
             raise Corrupt(f"its column {self.name} cannot be read: {error!r}") from error
+
+
+def decoded(data: str | bytes, name: str) -> Any:
+    """Return data of an author's own, decoded anew because it is mutable. Raises Corrupt that names it."""
+    try:
+        return json.loads(data)
+    except _UNREADABLE as error:
+        raise Corrupt(f"{name} cannot be read: {error!r}") from error

@@ -9,6 +9,7 @@ liveness (due_at, lease_until, not_after, settle_after) are *real* store time, a
 from collections.abc import Mapping
 from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
+from outlast.core.approval_columns import CLAIMS, EDITABLE, PLANS, VOTES, OfferedCall, Vote
 from outlast.core.columns import SUFFIX, Column, Value
 from outlast.core.machine import (
     ENDED,
@@ -287,7 +288,7 @@ class Wait(NamedTuple):
 
 
 class Approval(NamedTuple):
-    """Request to a person and its answer. `plans` are the exact calls offered; the first is the requested one."""
+    """Request to a person and its answer. `plans` are the exact calls offered."""
 
     tenant: str
     run: str
@@ -296,7 +297,7 @@ class Approval(NamedTuple):
     status: ApprovalStatus
     visit: int
     wait: str  # key of the wait that it answers
-    plans: str  # JSON [{activity, key, digest, args, summary}]
+    plans_text: str
     summary: str
     risk: str
     who: str  # the approval rule: who may decide
@@ -306,17 +307,37 @@ class Approval(NamedTuple):
     valid_ms: int
     decided_at: int
     decided_by: str
-    claims: str  # JSON: roles of the person who decided
+    claims_text: str
     reason: str
     chosen: str  # digest of the approved plan
     valid_until: int
     consumed_by: str  # 'visit:key' of the effect that used it
     again: int  # 1: the person may reject and request another round
     quorum: int = 1  # number of different people who must approve
-    votes: str = ""  # JSON [{by, claims, chosen, reason, at, who}]: approvals so far, while more are needed
+    votes_text: str = ""
     not_requester: int = 0  # 1: the person who started the run may not decide
-    editable: str = ""  # JSON [field]: arguments that the approver may change
+    editable_text: str = ""
     claimed_by: str = ""  # person who acknowledged it; informative only
+
+    @property
+    def plans(self) -> tuple[OfferedCall, ...]:
+        """Return the offered calls, the requested one first; after them those that approvers changed."""
+        return _decode(PLANS, self.plans_text, self)
+
+    @property
+    def claims(self) -> tuple[str, ...]:
+        """Return the roles of the person who decided."""
+        return _decode(CLAIMS, self.claims_text, self)
+
+    @property
+    def votes(self) -> tuple[Vote, ...]:
+        """Return the votes so far; () if the approval has no quorum."""
+        return _decode(VOTES, self.votes_text, self)
+
+    @property
+    def editable(self) -> tuple[str, ...]:
+        """Return the arguments that the approver may change."""
+        return _decode(EDITABLE, self.editable_text, self)
 
 
 class Message(NamedTuple):

@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from outlast.core import approvals
-from outlast.core.approvals import CHANGED_BY, altered_plan
+from outlast.core.approval_columns import EDITABLE, PLANS, OfferedCall, PlanChange
+from outlast.core.approvals import altered_plan
 from outlast.core.codec import canonical, digest
 from outlast.core.commit import Commit, Fence, Put
 from outlast.core.limits import PLANS_PER_APPROVAL_MAX, QUORUM_MAX, TEXT_CHARS_MAX
@@ -71,9 +72,8 @@ def check_question(question: Question) -> None:
 
 def changes_of(approval: Approval) -> dict[str, Any]:
     """Return the arguments that the decision changed, with their new values."""
-    chosen = [plan for plan in json.loads(approval.plans) if plan["digest"] == approval.chosen]
-    changes: dict[str, Any] = chosen[0].get("changes", {}) if chosen else {}
-    return changes
+    change = next((plan.change for plan in approval.plans if plan.digest == approval.chosen), None)
+    return change.values() if change is not None else {}
 
 
 async def request_approval(execution: NodeExecution, question: Question) -> Approval | None:
@@ -137,15 +137,7 @@ async def _current_answer(execution: NodeExecution, approval: Approval) -> Appro
 async def _ask(execution: NodeExecution, question: Question, before: int) -> Approval:
     session, run = execution.session, execution.session.run
     now = await session.store.now()
-    plans = [
-        {
-            "activity": plan.activity,
-            "key": plan.key,
-            "digest": plan.approval_digest(run.tenant, run.run),
-            "arguments": plan.arguments.decode(),
-        }
-        for plan in question.plans
-    ]
+    plans = [offered_call(plan, run) for plan in question.plans]
     within_until = now.business + question.within_ms
     if last := execution.visit_deadline():
         # requested after the deadline, it expires at once
@@ -158,13 +150,13 @@ async def _ask(execution: NodeExecution, question: Question, before: int) -> App
         status=ApprovalStatus.PENDING,
         visit=run.visit,
         wait=question.name,
-        plans=json.dumps(plans, ensure_ascii=False),
+        plans_text=PLANS.encode(plans),
         summary=question.summary,
         risk=question.risk,
         again=int(question.again),
         quorum=question.quorum,
         not_requester=int(question.not_requester),
-        editable=json.dumps(question.editable) if question.editable else "",
+        editable_text=EDITABLE.encode(question.editable),
         who=question.who,
         requested_by=run.requested_by,
         asked_at=now.business,
@@ -172,7 +164,7 @@ async def _ask(execution: NodeExecution, question: Question, before: int) -> App
         valid_ms=question.valid_ms,
         decided_at=0,
         decided_by="",
-        claims="",
+        claims_text="",
         reason="",
         chosen="",
         valid_until=0,
@@ -180,6 +172,12 @@ async def _ask(execution: NodeExecution, question: Question, before: int) -> App
     )
     await session.land(approvals.ask(row, fence=_fence(execution)))
     return row
+
+
+def offered_call(plan: Plan[Any], run: Run) -> OfferedCall:
+    """Return a plan as an approval of this run stores it."""
+    digest = plan.approval_digest(run.tenant, run.run)
+    return OfferedCall(plan.activity, plan.key, digest, plan.arguments.decode())
 
 
 async def _withdraw(execution: NodeExecution, approval: Approval) -> None:
@@ -195,10 +193,10 @@ def _same(approval: Approval, question: Question, execution: NodeExecution) -> b
     if not approval.consumed_by and altered_plan(approval):
         return False
     digests = [plan.approval_digest(run.tenant, run.run) for plan in question.plans]
-    if [plan["digest"] for plan in json.loads(approval.plans) if CHANGED_BY not in plan] != digests:
+    if [plan.digest for plan in approval.plans if plan.change is None] != digests:
         return False
     rules = (approval.quorum, bool(approval.not_requester), approval.editable)
-    wanted = (question.quorum, question.not_requester, json.dumps(question.editable) if question.editable else "")
+    wanted = (question.quorum, question.not_requester, question.editable)
     # differs if the author has changed the rules
     return approval.status is not ApprovalStatus.PENDING or rules == wanted
 
@@ -212,14 +210,15 @@ def chosen_plan(execution: NodeExecution, question: Question, approval: Approval
     for plan in question.plans:
         if plan.approval_digest(run.tenant, run.run) == approval.chosen:
             return plan
-    (entry,) = [plan for plan in json.loads(approval.plans) if plan["digest"] == approval.chosen]
-    activity = execution.workflow.activity(entry["activity"])
+    (offered,) = [plan for plan in approval.plans if plan.digest == approval.chosen]
+    assert offered.change is not None, "the other offered calls are those of the question"
+    activity = execution.workflow.activity(offered.activity)
     try:
-        args, kwargs = activity.load_args(entry["arguments"].encode())
+        args, kwargs = activity.load_args(offered.arguments_text.encode())
         plan = activity.plan(*args, **kwargs)
     except OutlastError as error:
         raise _not_as_approved(approval, f"{error.what}: {error.why}") from error
-    base = json.loads(question.plans[entry["of"]].arguments)
+    base = json.loads(question.plans[offered.change.of].arguments)
     differs = {name for name, value in json.loads(plan.arguments).items() if base.get(name) != value}
     if plan.approval_digest(run.tenant, run.run) != approval.chosen or not differs <= set(question.editable):
         raise _not_as_approved(approval, f"it differs in {', '.join(sorted(differs)) or 'its key'}")
@@ -258,7 +257,7 @@ class ChosenPlan(NamedTuple):
     """Digest of an approved plan, and the plan itself if an approver changed it."""
 
     digest: str
-    changed: Mapping[str, Any] | None = None
+    changed: OfferedCall | None = None
     verdict: Verdict | None = None  # verdict of the policy on a changed plan
 
 
@@ -271,7 +270,7 @@ async def decide_approval(
     by: str,
     claims: Sequence[str],
     reason: str,
-    changed: Mapping[str, Any] | None = None,
+    changed: OfferedCall | None = None,
     verdict: Verdict | None = None,
     version: int = 0,
 ) -> Approval:
@@ -353,7 +352,7 @@ async def _landed(store: Store, row: Approval, commit: Commit) -> Approval | Non
     return None
 
 
-def _check(row: Approval, verb: DecisionVerb, chosen: str, by: str, changed: Mapping[str, Any] | None) -> None:
+def _check(row: Approval, verb: DecisionVerb, chosen: str, by: str, changed: OfferedCall | None) -> None:
     """Raise Conflict or Forbidden as far as the row tells; the store judges version and time."""
     if row.not_requester and by == row.requested_by:
         raise Forbidden(
@@ -372,7 +371,7 @@ def _check(row: Approval, verb: DecisionVerb, chosen: str, by: str, changed: Map
             refusal="no_further_round",
         )
     votes = approvals.votes_of(row)
-    if any(vote["by"] == by for vote in votes):
+    if any(vote.by == by for vote in votes):
         raise Conflict(
             f"{by} has voted on {row.id} already",
             f"it takes {row.quorum} different people; {len(votes)} approved so far",
@@ -382,20 +381,20 @@ def _check(row: Approval, verb: DecisionVerb, chosen: str, by: str, changed: Map
     if verb != "approve":
         return
     _check_intact(row)
-    if chosen not in [plan["digest"] for plan in json.loads(row.plans)] and changed is None:
+    if all(plan.digest != chosen for plan in row.plans) and changed is None:
         raise Conflict(
             f"approval {row.id} does not offer this plan",
             "only a plan that was requested can be approved",
             f"see what it offers: outlast approvals show {row.id}",
             refusal="not_offered",
         )
-    if votes and votes[0]["chosen"] != chosen:
-        offered = [plan["digest"] for plan in json.loads(row.plans)]
+    if votes and votes[0].chosen != chosen:
+        offered = [plan.digest for plan in row.plans]
         raise Conflict(
             f"the votes on {row.id} are for another plan",
-            f"{', '.join(vote['by'] for vote in votes)} approved alternative {offered.index(votes[0]['chosen'])}, and "
+            f"{', '.join(vote.by for vote in votes)} approved alternative {offered.index(votes[0].chosen)}, and "
             "all votes have to be for the same plan",
-            f"approve that one (--alternative {offered.index(votes[0]['chosen'])}), or reject it",
+            f"approve that one (--alternative {offered.index(votes[0].chosen)}), or reject it",
             refusal="other_vote",
         )
 
@@ -482,9 +481,7 @@ async def changed_plan(
     Raises Conflict (`not_editable`, `unchanged`, `drift`) and InvalidInput.
     """
     _check_intact(approval)
-    plans = json.loads(approval.plans)
-    plan = plans[index]
-    editable = json.loads(approval.editable) if approval.editable else []
+    plan, editable = approval.plans[index], approval.editable
     if refused := [name for name in changes if name not in editable]:
         raise Conflict(
             f"approval {approval.id} does not allow a change of {', '.join(refused)}",
@@ -492,47 +489,39 @@ async def changed_plan(
             "approve what is offered, or reject it",
             refusal="not_editable",
         )
-    if approvals.CHANGED_BY in plan:
+    if plan.change is not None:
         raise Conflict(
             f"alternative {index} of {approval.id} is itself a changed plan",
             "a change is made to one of the plans that were offered",
-            f"change alternative {plan['of']}, or approve it as it is",
+            f"change alternative {plan.change.of}, or approve it as it is",
             refusal="not_offered",
         )
     made = _remade(workflow, plan, {}, approval)
-    if made.approval_digest(run.tenant, run.run) != plan["digest"]:
+    if made.approval_digest(run.tenant, run.run) != plan.digest:
         raise Conflict(
-            f"{plan['activity']} has changed since {approval.id} was requested",
+            f"{plan.activity} has changed since {approval.id} was requested",
             "the same arguments make another call with the code that is loaded here",
             "load the code of the run's version",
             refusal="drift",
         )
     made = _remade(workflow, plan, changes, approval)
     digest = made.approval_digest(run.tenant, run.run)
-    if digest == plan["digest"]:
+    if digest == plan.digest:
         raise Conflict(
             f"the changes to {approval.id} change nothing", "the values are the offered ones", "leave --set out",
             refusal="unchanged",
         )  # fmt: skip
     now = await store.now()
     arguments = json.loads(made.arguments)
-    entry = {
-        "activity": made.activity,
-        "key": made.key,
-        "digest": digest,
-        "arguments": made.arguments.decode(),
-        "of": index,
-        approvals.CHANGED_BY: by,
-        "changed_at": now.business,
-        "changes": {name: arguments[name] for name in changes},
-    }
-    return ChosenPlan(digest, entry, judge(workflow, run, made, "decision", now, proposed_by=by))
+    values = json.dumps({name: arguments[name] for name in changes}, ensure_ascii=False)
+    offered = offered_call(made, run)._replace(change=PlanChange(index, by, now.business, values))
+    return ChosenPlan(digest, offered, judge(workflow, run, made, "decision", now, proposed_by=by))
 
 
-def _remade(workflow: Workflow[Any], plan: Any, changes: Mapping[str, Any], approval: Approval) -> Plan[Any]:
-    activity = workflow.activity(plan["activity"])
+def _remade(workflow: Workflow[Any], plan: OfferedCall, changes: Mapping[str, Any], approval: Approval) -> Plan[Any]:
+    activity = workflow.activity(plan.activity)
     try:
-        data = canonical({**json.loads(plan["arguments"]), **changes})
+        data = canonical({**plan.arguments(), **changes})
         args, kwargs = activity.load_args(data)
         made: Plan[Any] = activity.plan(*args, **kwargs)
     except (NotStorable, LimitExceeded) as error:

@@ -413,7 +413,7 @@ class NodeContext(Context[Any]):
         if row.status is ApprovalStatus.REJECTED:
             return Decision("rejected", row.reason, row.decided_by, None)
         chosen = chosen_plan(execution, question, row)
-        approvers = tuple(vote["by"] for vote in votes_of(row))
+        approvers = tuple(vote.by for vote in votes_of(row))
         return Decision("approved", row.reason, row.decided_by, chosen, approvers, changes_of(row))
 
     # --- asking policy ---------------------------------------------------------------------

@@ -171,7 +171,7 @@ def recorded_call(activity: Activity[Any, Any], effect: Effect) -> BoundCall:
 
 def exception_attention(session: RunSession, error: BaseException) -> Attention:
     """Log an exception of the author's code and return the reason to call an operator. Secrets are redacted."""
-    plans = (approval.plans for approval in session.approvals.values())
+    plans = (approval.plans_text for approval in session.approvals.values())
     known = secrets_in(session.last.snapshot, *(effect.args for effect in session.effects.values()), *plans)
     text = redact("".join(traceback.format_exception(error)), known)[-TRACEBACK_CHARS:]
     log.warning("run %s: %s", session.run.run, text)

@@ -1,6 +1,5 @@
 """Permission for the intent of an effect: the policy first, then the approval of exactly this call (S-20, GATE-6)."""
 
-import json
 from typing import Any, NamedTuple
 
 from outlast.core.approvals import altered_plan, votes_of
@@ -52,7 +51,7 @@ async def permission(
         return None
     entitled = [a for a in usable if approvers_were_entitled(a)]
     if usable and not entitled:
-        by = ", ".join(vote["by"] for vote in votes_of(usable[0]))
+        by = ", ".join(vote.by for vote in votes_of(usable[0]))
         _deny(execution, f"{usable[0].id} was approved by {by}, who may not decide by the recorded roles")
         return None
     usable = entitled
@@ -83,9 +82,7 @@ async def permission(
 def was_requested(execution: NodeExecution, activity: str) -> bool:
     """Return True if approval of a plan of this activity was requested in this run."""
     approvals = execution.session.approvals
-    return bool(approvals) and any(
-        plan["activity"] == activity for a in approvals.values() for plan in json.loads(a.plans)
-    )
+    return bool(approvals) and any(plan.activity == activity for a in approvals.values() for plan in a.plans)
 
 
 def usable_approvals(execution: NodeExecution, plan: Plan[Any]) -> list[Approval]:
@@ -110,8 +107,8 @@ def approvers_were_entitled(approval: Approval) -> bool:
     the approval excludes the requester. A vote without roles is the local operator's, who holds all roles.
     """
     votes = votes_of(approval)
-    names = {vote["by"] for vote in votes}
-    entitled = all(not v["claims"] or Rule.parse(v.get("who", approval.who)).allows(v["claims"]) for v in votes)
+    names = {vote.by for vote in votes}
+    entitled = all(not v.claims or Rule.parse(v.who).allows(v.claims) for v in votes)
     alone = bool(approval.not_requester) and approval.requested_by in names
     return entitled and not alone and len(names) == len(votes) >= approval.quorum
 
@@ -128,7 +125,7 @@ def _enough(approval: Approval, verdict: Verdict) -> bool:
 
 
 def _by_approval(execution: NodeExecution, approval: Approval, policy: str) -> Permission:
-    names = ", ".join(vote["by"] for vote in votes_of(approval))
+    names = ", ".join(vote.by for vote in votes_of(approval))
     return covered(execution, f"{approval.id} approved by {names}; {policy}", approval.valid_until, approval)
 
 

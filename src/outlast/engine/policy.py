@@ -116,9 +116,8 @@ def checked(verdict: object) -> Verdict:
 
 def approved_by(approval: Approval) -> Approved:
     """Return the approvers in the form that a policy gets."""
-    names = tuple(vote["by"] for vote in votes_of(approval))
-    roles = tuple(json.loads(approval.claims)) if approval.claims else ()
-    return Approved(approval.id, names, roles, _utc(approval.decided_at))
+    names = tuple(vote.by for vote in votes_of(approval))
+    return Approved(approval.id, names, approval.claims, _utc(approval.decided_at))
 
 
 def satisfies(approval: Approval, demand: NeedsApproval) -> bool:
@@ -127,10 +126,10 @@ def satisfies(approval: Approval, demand: NeedsApproval) -> bool:
     A vote without roles is the local operator's, who holds all roles.
     """
     votes = votes_of(approval)
-    if demand.not_requester and any(vote["by"] == approval.requested_by for vote in votes):
+    if demand.not_requester and any(vote.by == approval.requested_by for vote in votes):
         return False
-    fit = {vote["by"] for vote in votes if not vote["claims"] or demand.by.allows(vote["claims"])}
-    return len(fit) >= demand.quorum and len(fit) == len({vote["by"] for vote in votes})
+    fit = {vote.by for vote in votes if not vote.claims or demand.by.allows(vote.claims)}
+    return len(fit) >= demand.quorum and len(fit) == len({vote.by for vote in votes})
 
 
 def verdict_text(execution: NodeExecution, verdict: Verdict) -> str:

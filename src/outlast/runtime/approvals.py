@@ -1,9 +1,8 @@
 """Approvals for an approver: filtered lists, details, changes since the request, and the schema of a decision."""
 
-import json
 from typing import Any, Final
 
-from outlast.core.approvals import CHANGED_BY, votes_of
+from outlast.core.approvals import votes_of
 from outlast.core.events import iso
 from outlast.core.machine import ApprovalStatus, EffectStatus
 from outlast.core.rows import APPROVAL, Approval, Run
@@ -95,11 +94,11 @@ async def evidence_of(ops: Operations, run: Run) -> list[dict[str, Any]]:
 
 async def changed_since(ops: Operations, row: Approval, run: Run) -> list[dict[str, Any]]:
     """Return votes, changed plans and messages since the approval was requested."""
-    found = [(vote["at"], f"approved «{vote['reason']}»", vote["by"]) for vote in votes_of(row)]
+    found = [(vote.at, f"approved «{vote.reason}»", vote.by) for vote in votes_of(row)]
     found += [
-        (plan["changed_at"], f"changed {', '.join(plan['changes'])}", plan[CHANGED_BY])
-        for plan in json.loads(row.plans)
-        if CHANGED_BY in plan
+        (plan.change.at, f"changed {', '.join(plan.change.values())}", plan.change.by)
+        for plan in row.plans
+        if plan.change is not None
     ]
     found += [
         (message.at, f"{message.kind} {message.name}".strip(), message.actor)
@@ -117,14 +116,13 @@ def decision_schema(workflow: Workflow[Any] | None, row: Approval, schema: dict[
     properties = dict(schema["properties"])
     offered = ["approve", "reject", *(["again"] if row.again else [])]
     properties["decision"] = {**properties["decision"], "enum": offered}
-    plans = json.loads(row.plans)
+    plans = row.plans
     properties["alternative"] = {**properties["alternative"], "maximum": len(plans) - 1}
-    editable: list[str] = json.loads(row.editable) if row.editable else []
-    if not editable:
+    if not row.editable:
         properties.pop("changes", None)
     else:
-        known = workflow.activity(plans[0]["activity"]).arguments_schema() if workflow is not None else {}
-        fields = {name: known.get("properties", {}).get(name, {}) for name in editable}
+        known = workflow.activity(plans[0].activity).arguments_schema() if workflow is not None else {}
+        fields = {name: known.get("properties", {}).get(name, {}) for name in row.editable}
         properties["changes"] = {
             "type": "object", "properties": fields, "additionalProperties": False, **_definitions(known)
         }  # fmt: skip

@@ -137,20 +137,20 @@ def _counts(approval: Approval) -> bool:
 
 def _approval(workflow: Workflow[Any], run: Run, approval: Approval) -> Iterator[Misfit]:
     """Check that an approval's exact calls are the same calls in the new code."""
-    for plan in json.loads(approval.plans):
-        activity = activity_of(workflow, plan["activity"])
+    for plan in approval.plans:
+        activity = activity_of(workflow, plan.activity)
         if activity is None:
-            yield Misfit("approval", f"{approval.id} asks for {plan['activity']}, which the code does not have")
+            yield Misfit("approval", f"{approval.id} asks for {plan.activity}, which the code does not have")
             continue
         try:
-            args, kwargs = activity.load_args(plan["arguments"].encode())
+            args, kwargs = activity.load_args(plan.arguments_text.encode())
             now: Plan[Any] = activity.plan(*args, **kwargs)
         except (NotStorable, InvalidInput) as error:
             why = " · ".join(error.why.splitlines())
             yield Misfit("approval", f"{approval.id} asks for a call that {activity.name} does not take: {why}")
             continue
-        if now.approval_digest(run.tenant, run.run) != plan["digest"]:
-            what = f"{plan['activity']} {plan['key']}, which would be {now.key} now"
+        if now.approval_digest(run.tenant, run.run) != plan.digest:
+            what = f"{plan.activity} {plan.key}, which would be {now.key} now"
             yield Misfit("approval", f"{approval.id} asks for {what}: it would be withdrawn and requested again")
 
 

@@ -163,7 +163,7 @@ def _decision(rows: RunFacts, wait: WaitingFor) -> ExplanationPart:
     row = _approval(rows, wait)
     facts: tuple[tuple[str, str], ...] = ()
     if row is not None:
-        facts = (("asks for", ", ".join(f"{p['activity']} {p['key']}" for p in json.loads(row.plans)[:1])),)
+        facts = (("asks for", ", ".join(f"{p.activity} {p.key}" for p in row.plans[:1])),)
         if row.again:
             commands.append(f"outlast approvals reject {name} --again --reason …")
     then = f"in {rows.left(wait.until)} an operator is called ({wait.then}); nothing is approved by waiting"

@@ -4,7 +4,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence, Set
 from itertools import pairwise
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from outlast.core import deliveries
 from outlast.core.approvals import is_exact
@@ -314,30 +314,29 @@ def _wrong_decision(a: Approval) -> str:
     if a.status is ApprovalStatus.APPROVED and a.not_requester and a.decided_by == a.requested_by:
         return f"{a.decided_by} asked for the run and approved it"
     if a.status is ApprovalStatus.APPROVED and a.quorum > 1:
-        voters = {vote["by"] for vote in _list(a.votes)} | {a.decided_by}
+        try:
+            voters = {vote.by for vote in a.votes} | {a.decided_by}
+        except Corrupt as error:
+            return error.what
         if len(voters) < a.quorum:
             return f"{len(voters)} people approved it; {a.quorum} are required"
     return ""
-
-
-def _list(text: str) -> list[dict[str, Any]]:
-    try:
-        found = json.loads(text) if text else []
-    except ValueError:
-        return []
-    return found if isinstance(found, list) else []
 
 
 def approval_plans(one: CheckedRun) -> Violations:
     """Check that each plan's digest is that of its call in this run (I27)."""
     run = one.run
     for approval in one.rows.approvals:
-        plans = _list(approval.plans)
+        try:
+            plans, editable = approval.plans, approval.editable
+        except Corrupt as error:
+            yield violation(APPROVAL, approval, error.what)
+            continue
         if not plans:
-            yield violation(APPROVAL, approval, "it offers no plan that can be read")
+            yield violation(APPROVAL, approval, "it offers no plan")
         elif one.chain and (wrong := next((p for p in plans if not is_exact(run.tenant, run.run, p)), None)):
-            yield violation(APPROVAL, approval, f"the plan {wrong.get('key')} does not give its digest")
-        elif approval.chosen and not approval.editable and approval.chosen not in {p.get("digest") for p in plans}:
+            yield violation(APPROVAL, approval, f"the plan {wrong.key} does not give its digest")
+        elif approval.chosen and not editable and approval.chosen not in {p.digest for p in plans}:
             yield violation(APPROVAL, approval, "the chosen plan is not among its plans")
 
 

@@ -135,14 +135,14 @@ class Operations:
         `refusal`), InvalidInput.
         """
         row = await self._may_decide(approval)
-        plans = json.loads(row.plans)
+        plans = row.plans
         if not 0 <= alternative < len(plans):
             raise NotFound(
                 f"approval {approval} has no alternative {alternative}",
                 f"it offers {len(plans) - 1} beside the requested plan",
                 f"list them with: outlast approvals show {approval}",
             )
-        choice = approvals.ChosenPlan(plans[alternative]["digest"])
+        choice = approvals.ChosenPlan(plans[alternative].digest)
         if changes:
             choice = await self._changed(row, alternative, changes)
         return await self._decide(row, "approve", choice, reason=reason, version=version)

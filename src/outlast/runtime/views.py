@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
-from outlast.core.approvals import CHANGED_BY, votes_of
+from outlast.core.approvals import votes_of
 from outlast.core.commit import Instant
 from outlast.core.events import EventType, iso, trace_of
 from outlast.core.keys import OncePer
@@ -133,28 +133,30 @@ def approval_view(approval: Approval) -> dict[str, Any]:
         "plans": [
             {
                 "alternative": n,
-                "effect": plan["activity"],
-                "key": plan["key"],
-                "digest": plan["digest"],
-                "arguments": json.loads(plan["arguments"]),
-                "chosen": plan["digest"] == approval.chosen,
-                "changed_by": plan.get(CHANGED_BY, ""),
-                "changes": plan.get("changes", {}),
-                "warnings": confusable_texts(json.loads(plan["arguments"])),
+                "effect": plan.activity,
+                "key": plan.key,
+                "digest": plan.digest,
+                "arguments": plan.arguments(),
+                "chosen": plan.digest == approval.chosen,
+                "changed_by": plan.change.by if plan.change else "",
+                "changes": plan.change.values() if plan.change else {},
+                "warnings": confusable_texts(plan.arguments()),
             }
-            for n, plan in enumerate(json.loads(approval.plans))
+            for n, plan in enumerate(approval.plans)
         ],
         "decided_at": instant(approval.decided_at),
         "decided_by": approval.decided_by,
-        "roles": json.loads(approval.claims) if approval.claims else [],
+        "roles": list(approval.claims),
         "reason": approval.reason,
         "valid_until": instant(approval.valid_until),
         "consumed_by": approval.consumed_by,
         "another_round": bool(approval.again),
         "quorum": approval.quorum,
-        "votes": [{**vote, "at": instant(vote["at"])} for vote in votes_of(approval)],
+        "votes": [
+            {**vote._asdict(), "claims": list(vote.claims), "at": instant(vote.at)} for vote in votes_of(approval)
+        ],
         "not_requester": bool(approval.not_requester),
-        "editable": json.loads(approval.editable) if approval.editable else [],
+        "editable": list(approval.editable),
         "claimed_by": approval.claimed_by,
         "warnings": confusable_texts([approval.summary, approval.risk]),
     }

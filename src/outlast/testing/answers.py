@@ -3,11 +3,13 @@
 The function is called again after every crash, so its answer must depend on the question only.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from pydantic import BaseModel
+
+from outlast.core.approval_columns import OfferedCall
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,11 @@ class PendingQuestion:
     """The approval's summary, or the detail of the attention."""
     plans: tuple[Mapping[str, Any], ...] = ()
     """Plans of an approval, each as {activity, key, arguments}; of an effect, the call itself."""
+
+
+def asked_plans(offered: Iterable[OfferedCall]) -> tuple[dict[str, Any], ...]:
+    """Return the calls that an approval offers, in the form of `PendingQuestion.plans`."""
+    return tuple({"activity": p.activity, "key": p.key, "arguments": p.arguments()} for p in offered)
 
 
 @dataclass(frozen=True)

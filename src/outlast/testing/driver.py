@@ -9,9 +9,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
+from outlast.core.approval_columns import PLANS
 from outlast.core.machine import ApprovalStatus, EffectStatus, Reason, WaitStatus
 from outlast.runtime.clocks import SystemClock
-from outlast.testing.answers import Decide, PendingQuestion, ScriptedAnswer, answer_of, no_answer
+from outlast.testing.answers import Decide, PendingQuestion, ScriptedAnswer, answer_of, asked_plans, no_answer
 from outlast.testing.crash_points import Action, CheckFailed, CrashPoint, PointNotReached, ProcessResult, ScenarioState
 from outlast.testing.fork_server import ForkServer
 from outlast.testing.run_snapshot import RunSnapshot, read_run
@@ -241,10 +242,7 @@ def _asked(seen: RunSnapshot, kind: Any, name: str, **more: Any) -> PendingQuest
 
 
 def _approval(seen: RunSnapshot, approval: dict[str, Any]) -> PendingQuestion:
-    plans = tuple(
-        {"activity": p["activity"], "key": p["key"], "arguments": json.loads(p["arguments"])}
-        for p in json.loads(approval["plans"])
-    )
+    plans = asked_plans(PLANS.decode(approval["plans"]))
     return _asked(seen, "approval", approval["wait"], summary=approval["summary"], plans=plans)
 
 

@@ -23,7 +23,7 @@ from outlast.flow.context import Context
 from outlast.flow.node import Node
 from outlast.flow.workflow import Workflow
 from outlast.store.port import RunRows
-from outlast.testing.answers import Decide, PendingQuestion, ScriptedAnswer, answer_of, no_answer
+from outlast.testing.answers import Decide, PendingQuestion, ScriptedAnswer, answer_of, asked_plans, no_answer
 from outlast.testing.app import App, AppRun
 from outlast.testing.crash_points import CheckFailed
 
@@ -228,7 +228,7 @@ def _answer_one(app: App, run: AppRun, decide: Decide, asked: dict[tuple[str, st
 def _questions(rows: RunRows, state: Any) -> list[PendingQuestion]:
     node, visit = rows.run.node, rows.run.visit
     found = [
-        PendingQuestion("approval", a.wait, node, visit, state, a.summary, tuple(json.loads(a.plans)))
+        PendingQuestion("approval", a.wait, node, visit, state, a.summary, asked_plans(a.plans))
         for a in rows.approvals
         if a.status is ApprovalStatus.PENDING
     ]
