@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         resend,
         role,
         this_call,
+        workflow,
     )
     from outlast.service.app import asgi
 
@@ -56,6 +57,7 @@ __all__ = [
     "resend",
     "role",
     "this_call",
+    "workflow",
 ]
 
 

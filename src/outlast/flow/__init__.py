@@ -7,6 +7,7 @@ from outlast.flow.activity import Activity, BoundCall, Effectful, activity, look
 from outlast.flow.approval_rule import Decision, Rule, role
 from outlast.flow.calls import Call, Plan, this_call
 from outlast.flow.context import Context
+from outlast.flow.function_workflow import FunctionWorkflow, workflow
 from outlast.flow.node import Node
 from outlast.flow.options import RateLimit, Resend, Retry, resend
 from outlast.flow.outcomes import (
@@ -39,6 +40,7 @@ __all__ = [
     "DidNotHappen",
     "Effectful",
     "Fail",
+    "FunctionWorkflow",
     "Happened",
     "NeedsApproval",
     "Node",
@@ -66,5 +68,6 @@ __all__ = [
     "resend",
     "role",
     "this_call",
+    "workflow",
     "workflows_of",
 ]

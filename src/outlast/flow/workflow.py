@@ -135,7 +135,7 @@ class Workflow(Generic[S, In, Out]):
         slot_while_waiting: bool = True,
         when_empty: Literal["complete", "ask_person", "fail"] | None = None,
     ) -> None:
-        self.where: Final = where_called(1)
+        self.where: Final = self._declared_at()
         self.name: Final = name
         self.version: Final = version
         self.title: Final = f'workflow "{name}"'
@@ -373,8 +373,11 @@ class Workflow(Generic[S, In, Out]):
     @cached_property
     def _answer_codec(self) -> Codec[Any]:
         """The codec of the outcome as clients see it."""
+        return self._outcome_codec_of(self._outcome_type())
+
+    def _outcome_type(self) -> Any:
         if self.outcome is None:
-            return self._outcome_codec_of(self.state)
+            return self.state
         try:
             hints = hints_of(self.outcome, self._outcome_names)
         except (NameError, AttributeError) as error:
@@ -386,7 +389,7 @@ class Workflow(Generic[S, In, Out]):
             ) from error
         except TypeError:  # a callable object: it has no annotations of its own
             hints = {}
-        return self._outcome_codec_of(hints.get("return", Any))
+        return hints.get("return", Any)
 
     def _outcome_codec_of(self, type_: Any) -> Codec[Any]:
         return Codec(type_, named=f"the outcome of {self.title}", bytes_max=OUTCOME_BYTES_MAX, where=self.where)
@@ -395,6 +398,10 @@ class Workflow(Generic[S, In, Out]):
         return f"<{self.title} version {self.version} ({self.where})>"
 
     # --- checks ----------------------------------------------------------------------------
+    def _declared_at(self) -> str:
+        """Return the file and line of the constructor's caller."""
+        return where_called(2)
+
     def _add(self, node: Node) -> None:
         def wrong(why: str, other: Node, fix: str) -> DefinitionError:
             return DefinitionError(f"{node.title} {why}", f"the other one is at {other.where}", fix, where=node.where)

@@ -18,6 +18,7 @@ from outlast.engine.snapshots import state_of_rows
 from outlast.errors import Corrupt, InvalidInput, NotStorable
 from outlast.flow.activity import Activity
 from outlast.flow.calls import Plan
+from outlast.flow.function_workflow import FunctionWorkflow
 from outlast.flow.node import Node
 from outlast.flow.reach import Reach, reach_of
 from outlast.flow.topology import digest_of, topology_of
@@ -155,7 +156,7 @@ def _approval(workflow: Workflow[Any], run: Run, approval: Approval) -> Iterator
 
 
 def _ways(position: Position, node: Node, reach: Reach, before: Plain | None) -> Iterator[Misfit]:
-    for target in reach.returns:
+    for target in () if isinstance(position.workflow, FunctionWorkflow) else reach.returns:
         if target not in node.exits.targets:
             yield Misfit("edge", f'node "{node.name}" returns "{target}", which it does not declare')
     old = (before or {}).get("nodes", {})

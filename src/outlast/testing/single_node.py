@@ -20,6 +20,7 @@ from outlast.engine.attempts import ActivityCaller, CallAttempt, DaemonPool
 from outlast.errors import InvalidInput, NotFound
 from outlast.flow.activity import Activity
 from outlast.flow.context import Context
+from outlast.flow.function_workflow import FunctionWorkflow
 from outlast.flow.node import Node
 from outlast.flow.workflow import Workflow
 from outlast.store.port import RunRows
@@ -64,15 +65,17 @@ class NodeResult(Generic[S]):
     """Items that the node still waits for, each as «kind what»."""
     attention: tuple[str, ...]
     """Reasons why the run requires attention."""
+    outcome: Any = None
+    """Outcome of the run, as stored, if the visit completed it."""
 
 
 def node(
-    fn: Callable[[Context[S]], Awaitable[Any]],
+    fn: Callable[[Context[S]], Awaitable[Any]] | FunctionWorkflow[..., Any],
     state: S,
     *,
     answers: Answers | None = None,
     decide: Decide = no_answer,
-    workflow: Workflow[S] | None = None,
+    workflow: Workflow[S, Any, Any] | None = None,
 ) -> NodeResult[S]:
     """Execute one visit to the node `fn` with this `state`, and return the result.
 
@@ -81,9 +84,13 @@ def node(
     (`Refused("…")`, `RetryLater()`). `decide` answers approvals, signals and attention as in `every_crash`. Sleeps end
     at once, and so do deadlines of signals that `decide` does not send.
 
+    A workflow of one function is its own node. Make its state of the arguments: `node(refund, refund.state(cents=1))`.
+
     Raises every exception of the node's code except `Fail` and `Cancel`, which end the run. Raises LookupError if an
     activity has no answer.
     """
+    if isinstance(fn, FunctionWorkflow):
+        workflow, fn = fn, fn.start.fn
     home = workflow if workflow is not None else _home(fn)
     shadow = _Alone.of(home.validate(), fn, state)
     app = App((shadow,))
@@ -250,7 +257,7 @@ def _act(run: AppRun, question: PendingQuestion, said: ScriptedAnswer) -> None:
 
 
 def _node_result(
-    app: App, run: AppRun, home: Workflow[S], caller: _Answering, asked: tuple[PendingQuestion, ...]
+    app: App, run: AppRun, home: Workflow[S, Any, Any], caller: _Answering, asked: tuple[PendingQuestion, ...]
 ) -> NodeResult[S]:
     rows, now = app.rows(run.id), run.now
     arguments = {e.key: json.loads(e.args) for e in rows.effects}
@@ -266,4 +273,5 @@ def _node_result(
         asked=asked,
         waiting_for=() if gone or is_over(rows.run) else tuple(run.waiting_for),
         attention=tuple(run.attention),
+        outcome=now.outcome,
     )
