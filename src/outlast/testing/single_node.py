@@ -157,8 +157,8 @@ class _Alone(Workflow[Any]):
     def validate(self) -> "_Alone":
         return self
 
-    def first_state(self, given: Any) -> Any:
-        return self.given
+    def begin(self, given: Any) -> tuple[Any, str]:
+        return self.given, ""
 
     @property
     def start(self) -> Node:
