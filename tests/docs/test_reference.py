@@ -1,8 +1,10 @@
 """The API reference has every public name, and the docstrings describe every parameter."""
 
+import inspect
 import re
 from collections.abc import Iterator
 from functools import cache
+from importlib import import_module
 from typing import Any, NamedTuple
 
 import griffe
@@ -52,7 +54,10 @@ def found(path: str) -> Any:
     """Return the object at a path, through its aliases."""
     each = package()[path.removeprefix("outlast.")]
     each = each.final_target if each.is_alias else each
-    return each.members.get(each.name, each) if each.is_module else each  # `flow` has a module `activity`, hidden by it
+    module, _, name = path.rpartition(".")
+    if each.is_module and inspect.isfunction(function := getattr(import_module(module), name)):
+        return package()[f"{function.__module__}.{function.__name__}".removeprefix("outlast.")]
+    return each  # `flow` has modules named `activity` and `workflow`, which the functions of these names hide
 
 
 def entries() -> Iterator[Entry]:

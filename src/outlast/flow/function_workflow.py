@@ -10,6 +10,7 @@ from typing import (
     Final,
     Generic,
     Literal,
+    NamedTuple,
     NoReturn,
     ParamSpec,
     Protocol,
@@ -29,7 +30,7 @@ from outlast.flow.context import Context
 from outlast.flow.node import Node, NodeOptions
 from outlast.flow.policy import Policy
 from outlast.flow.registry import hints_of, locals_of_caller, where_of
-from outlast.flow.workflow import Workflow
+from outlast.flow.workflow import CEILING, Workflow
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -44,7 +45,7 @@ class FunctionState(BaseModel):
 
 
 class FunctionWorkflow(Workflow[Any, Any, R], Generic[P, R]):
-    """A workflow with one node, made from a function by `@workflow`. Tests may call it like the function."""
+    """A workflow with one node. Tests may call it like its function. Made by `@workflow`."""
 
     __name__: str
 
@@ -52,11 +53,10 @@ class FunctionWorkflow(Workflow[Any, Any, R], Generic[P, R]):
         self,
         fn: Callable[Concatenate[Context[Any], P], Coroutine[Any, Any, R]],
         names: Mapping[str, Any],
-        name: str,
-        **options: Any,
+        options: "_FunctionOptions",
     ) -> None:
         self.fn: Final = fn
-        self._title = f'workflow "{name or getattr(fn, "__name__", fn)}"'
+        self._title = f'workflow "{options.name or getattr(fn, "__name__", fn)}"'
         self._check_shape()
         parameters = list(inspect.signature(fn).parameters.values())
         self._parameters: Final = inspect.Signature(parameters[1:])
@@ -64,7 +64,8 @@ class FunctionWorkflow(Workflow[Any, Any, R], Generic[P, R]):
         self._returns: Final = hints["return"]
         fields = {each.name: self._field(each, hints[each.name]) for each in parameters[1:]}
         state = create_model(fn.__name__, __base__=FunctionState, __module__=fn.__module__, **cast(Any, fields))
-        super().__init__(name or fn.__name__, state=state, outcome=_returned, **options)
+        named = options._replace(name=options.name or fn.__name__)
+        super().__init__(state=state, outcome=_returned, **named._asdict())
         functools.update_wrapper(self, fn, updated=())
         self._answer_codec  # noqa: B018 - refuses a return type that cannot be stored
         self._add(Node(self._body(state), NodeOptions(True, None, None, None, None, None), self.title, state, {}))
@@ -206,6 +207,16 @@ def _returned(state: Any) -> Any:
     return state._returned
 
 
+class _FunctionOptions(NamedTuple):
+    name: str
+    version: int
+    key: str | Callable[[Any], str] | None
+    ceiling: timedelta
+    policy: Policy | None
+    slot_while_waiting: bool
+    when_empty: Literal["complete", "ask_person", "fail"] | None
+
+
 class _DecoratesFunction(Protocol):
     def __call__(
         self, fn: Callable[Concatenate[Context[Any], P], Coroutine[Any, Any, R]], /
@@ -225,7 +236,18 @@ def workflow(
     slot_while_waiting: bool = ...,
     when_empty: Literal["complete", "ask_person", "fail"] | None = ...,
 ) -> _DecoratesFunction: ...
-def workflow(fn: Any = None, /, *, name: str = "", **options: Any) -> Any:
+def workflow(
+    fn: Any = None,
+    /,
+    *,
+    name: str = "",
+    version: int = 1,
+    key: str | Callable[[Any], str] | None = None,
+    ceiling: timedelta = CEILING,
+    policy: Policy | None = None,
+    slot_while_waiting: bool = True,
+    when_empty: Literal["complete", "ask_person", "fail"] | None = None,
+) -> Any:
     """Make a workflow of the async function `fn`. Its first parameter is the context.
 
     Its other parameters are the input and the state of a run (`ctx.state`), and its return value is the outcome. After
@@ -239,6 +261,5 @@ def workflow(fn: Any = None, /, *, name: str = "", **options: Any) -> Any:
     Raises DefinitionError.
     """
     names = locals_of_caller(1)
-    if fn is not None:
-        return FunctionWorkflow(fn, names, name, **options)
-    return lambda fn: FunctionWorkflow(fn, names, name, **options)
+    options = _FunctionOptions(name, version, key, ceiling, policy, slot_while_waiting, when_empty)
+    return FunctionWorkflow(fn, names, options) if fn is not None else lambda fn: FunctionWorkflow(fn, names, options)

@@ -31,6 +31,8 @@ In_made = TypeVar("In_made", bound=BaseModel)
 Out_made = TypeVar("Out_made")
 S_inv = TypeVar("S_inv", bound=BaseModel)
 NextT = TypeVar("NextT", bound="str | None")
+CEILING: Final = timedelta(hours=168)
+"""Business time of a run after which a person is called, unless its workflow says otherwise."""
 
 
 class _DecoratesNode(Protocol[S_inv]):
@@ -127,7 +129,7 @@ class Workflow(Generic[S, In, Out]):
         *,
         state: type[Any],
         version: int = 1,
-        ceiling: timedelta = timedelta(hours=168),
+        ceiling: timedelta = CEILING,
         outcome: Callable[[Any], Any] | None = None,
         policy: Policy | None = None,
         input: type[Any] | None = None,  # noqa: A002 - the word that authors expect
@@ -343,7 +345,7 @@ class Workflow(Generic[S, In, Out]):
 
     # --- for clients -----------------------------------------------------------------------
     def encode_input(self, given: In | Mapping[str, object]) -> bytes:
-        """Return an input as JSON, for `start`: of a model the fields that differ from a default, by alias.
+        """Return the input `given` as JSON, for `start`: of a model the fields that differ from a default, by alias.
 
         A mapping is encoded as it is, and checked at the start. Raises InvalidInput (another model), NotStorable,
         LimitExceeded.
@@ -363,7 +365,7 @@ class Workflow(Generic[S, In, Out]):
         return self._plain_codec.dump(plain)
 
     def decode_outcome(self, data: Any) -> Out:
-        """Return a stored outcome (parsed JSON) as the state, or as `outcome` is annotated to return it.
+        """Return a stored outcome, the parsed JSON `data`, as the state, or as `outcome` is annotated to return it.
 
         Without an annotation it stays plain JSON. Raises NotStorable if it does not fit the type, DefinitionError if
         the annotation cannot be read.
