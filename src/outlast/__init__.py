@@ -1,11 +1,13 @@
-"""Durable execution for agentic workflows: the names that authors use.
+"""Durable execution for agentic workflows: the names that authors and callers use.
 
 They are imported at first use, so that `outlast --help` starts without them.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from outlast.client import connect
+    from outlast.client.sync import connect_sync
     from outlast.flow import (
         Allow,
         Cancel,
@@ -31,11 +33,14 @@ if TYPE_CHECKING:
         this_call,
         workflow,
     )
+    from outlast.runtime.client import Client
+    from outlast.runtime.run_handle import RunHandle
     from outlast.service.app import asgi
 
 __all__ = [
     "Allow",
     "Cancel",
+    "Client",
     "Context",
     "Decision",
     "Deny",
@@ -49,10 +54,13 @@ __all__ = [
     "Refused",
     "Retry",
     "RetryLater",
+    "RunHandle",
     "Unknown",
     "Workflow",
     "activity",
     "asgi",
+    "connect",
+    "connect_sync",
     "lookup",
     "resend",
     "role",
@@ -60,18 +68,25 @@ __all__ = [
     "workflow",
 ]
 
+_HOMES: Final = {
+    "Client": "outlast.runtime.client",
+    "RunHandle": "outlast.runtime.run_handle",
+    "connect": "outlast.client",
+    "connect_sync": "outlast.client.sync",
+}
+
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'outlast' has no attribute {name!r}")
-    value = globals()[name] = _asgi() if name == "asgi" else getattr(_flow(), name)
+    value = globals()[name] = _asgi() if name == "asgi" else _find(name)
     return value
 
 
-def _flow() -> Any:
-    from outlast import flow
+def _find(name: str) -> Any:
+    from importlib import import_module
 
-    return flow
+    return getattr(import_module(_HOMES.get(name, "outlast.flow")), name)
 
 
 def _asgi() -> Any:

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from outlast.cli.client.connection import ServiceConnection
 from outlast.cli.exit_codes import NO_STORE, report
+from outlast.client.connection import ServiceConnection
 from outlast.errors import OutlastError, Unavailable, Uncertain
+from outlast.models.service import CallerInfo
 
 
 @pytest.mark.parametrize(
@@ -59,13 +60,13 @@ def mute() -> Iterator[str]:
 
 
 async def failed(base: str, path: str, *, reads: bool = False) -> OutlastError:
-    wire = ServiceConnection(base, "")
+    connection = ServiceConnection(base, "")
     try:
-        await (wire.get(path) if reads else wire.post(path))
+        await (connection.get(CallerInfo, path) if reads else connection.post(CallerInfo, path))
     except OutlastError as error:
         return error
     finally:
-        await wire.close()
+        await connection.close()
     raise AssertionError("it answered")
 
 

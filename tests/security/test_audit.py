@@ -18,8 +18,8 @@ import pytest
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from outlast.cli.session import local_actor
 from outlast.core.rows import MESSAGE
+from outlast.runtime.port import local_actor
 from outlast.service import multiprocess, problems
 from outlast.service.secured_route import _outcome
 from outlast.telemetry.audit import TEXT_CHARS_MAX, audit, scalars

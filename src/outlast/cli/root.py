@@ -118,7 +118,7 @@ def _audit(ctx: click.Context, words: list[str], code: int) -> None:
     """Write the audit line of a command: user, arguments, store and exit code (S32), if OUTLAST_AUDIT names a file."""
     if not logging.getLogger("outlast.audit").handlers:
         return
-    from outlast.cli.session import local_actor
+    from outlast.runtime.port import local_actor
     from outlast.telemetry.audit import audit
 
     settings = ctx.ensure_object(CliSettings)

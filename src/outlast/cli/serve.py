@@ -23,7 +23,7 @@ from outlast.cli.serving import (
     run,
     stopped,
 )
-from outlast.cli.session import local_actor, operations, settings_now
+from outlast.cli.session import operations, settings_now
 from outlast.cli.settings import CliSettings, Command, env_of, words_of
 from outlast.cli.text import inert
 from outlast.cli.worker import log_to_stderr
@@ -34,6 +34,7 @@ from outlast.flow.workflow import Workflow
 from outlast.runtime.clocks import SystemClock
 from outlast.runtime.in_process import Serving, StoreFileWatch, observability, worker_of
 from outlast.runtime.operations import Operations
+from outlast.runtime.port import local_actor
 from outlast.runtime.settings import DEFAULT_HOST, DEFAULT_PORT, load
 from outlast.runtime.stores import MEMORY
 from outlast.runtime.webhooks import new_dispatcher, reach_of

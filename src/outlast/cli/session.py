@@ -2,8 +2,6 @@
 
 import asyncio
 import functools
-import os
-import pwd
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Concatenate, ParamSpec
@@ -15,32 +13,16 @@ from outlast.cli.exit_codes import OK, USAGE
 from outlast.cli.screen import Screen
 from outlast.cli.settings import CliSettings, one_place
 from outlast.errors import InvalidInput
-from outlast.flow.approval_rule import EVERY_ROLE
 from outlast.flow.workflow import Workflow
 from outlast.runtime.client import Client
 from outlast.runtime.clocks import SystemClock
 from outlast.runtime.operations import Operations
-from outlast.runtime.port import Actor
+from outlast.runtime.port import local_actor
 from outlast.runtime.stores import Use, is_there, open_store
 from outlast.runtime.versions import workflows_by_name
 from outlast.telemetry.traces import configure_traces
 
 P = ParamSpec("P")
-
-
-def local_actor(roles: Sequence[str]) -> Actor:
-    """Return the user that the kernel names, holding these roles, or every role if none is named.
-
-    The environment is ignored: a second name there would count as a second approver.
-    """
-    uid = os.getuid()
-    try:
-        name = pwd.getpwuid(uid).pw_name
-    except KeyError:  # a user id without a name, as in some containers
-        name = f"uid-{uid}"
-    if not roles:
-        return Actor(f"local:{name}", EVERY_ROLE)
-    return Actor(f"local:{name}", frozenset(roles), tuple(sorted(set(roles))))
 
 
 def settings_now() -> CliSettings:
@@ -113,19 +95,19 @@ async def client(
         async with operations(settings, make=make, workflows=workflows, use=use) as bound:
             yield LocalClient(bound, workflows_by_name(list(workflows))), await screen_of(bound, settings)
         return
-    from outlast.cli.client.connection import ServiceConnection, base_of, is_here
-    from outlast.cli.client.remote import RemoteClient
+    from outlast.client.connection import ServiceConnection, base_of, is_here
+    from outlast.client.service import ServiceClient
 
     base = base_of(settings.url)
     screen = Screen(settings, SystemClock().wall())
     token = settings.token.get_secret_value()
     if token and base.startswith("http://") and not is_here(base):
         screen.advice(f"{base}: the token is sent unencrypted; use https:// on shared networks")
-    wire = ServiceConnection(base, token)
+    connection = ServiceConnection(base, token)
     try:
-        yield RemoteClient(wire, screen.advice), screen
+        yield ServiceClient(connection, screen.advice), screen
     finally:
-        await wire.close()
+        await connection.close()
 
 
 def on_client(

@@ -149,7 +149,7 @@ class RunInput(Model):
 class CloudEvent(BaseModel):
     """CloudEvent as it is stored and sent, with its hash in the chain. `sequence` has no gaps."""
 
-    model_config = ConfigDict(extra="allow")
+    model_config = ConfigDict(extra="allow", json_schema_serialization_defaults_required=True)
 
     specversion: str
     id: str
@@ -158,7 +158,12 @@ class CloudEvent(BaseModel):
     subject: str
     time: str
     data: JsonValue
-    hash: str
+    hash: str = Field("", description="Hash of this event and its predecessors. '' in a stream.")
+
+    @property
+    def number(self) -> int:
+        """Number of the event in its run, from 1: the value for `after`."""
+        return int(self.id.rpartition("/")[2])
 
 
 class EventList(PagedList):

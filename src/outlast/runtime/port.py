@@ -1,6 +1,8 @@
 """Interface that every runtime offers to programs, and the values it returns: start, signal, cancel, get (RT-1)."""
 
-from collections.abc import Container
+import os
+import pwd
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -28,6 +30,21 @@ class Actor:
                 "ask a person to decide",
                 refusal="not_a_person",
             )
+
+
+def local_actor(roles: Sequence[str]) -> Actor:
+    """Return the user that the kernel names, holding these roles, or every role if none is named.
+
+    The environment is ignored: a second name there would count as a second approver.
+    """
+    uid = os.getuid()
+    try:
+        name = pwd.getpwuid(uid).pw_name
+    except KeyError:  # a user id without a name, as in some containers
+        name = f"uid-{uid}"
+    if not roles:
+        return Actor(f"local:{name}", EVERY_ROLE)
+    return Actor(f"local:{name}", frozenset(roles), tuple(sorted(set(roles))))
 
 
 @dataclass(frozen=True)

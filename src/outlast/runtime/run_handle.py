@@ -1,6 +1,6 @@
 """The handle of one run: wait for its result, follow its events, act on it."""
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
@@ -95,7 +95,7 @@ class RunHandle(Generic[T]):
             return outcome
         raise _no_result(run)
 
-    async def events(self, *, after: int = 0) -> AsyncIterator[CloudEvent]:
+    async def events(self, *, after: int = 0) -> AsyncGenerator[CloudEvent, None]:
         """Yield the events of the run, live, until it has ended. `after`: the number of the last event not wanted."""
         async for text in self.client.follow(self.id, after=after):
             yield CloudEvent.model_validate_json(text)

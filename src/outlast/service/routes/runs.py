@@ -52,15 +52,15 @@ router = APIRouter(prefix="/v1", tags=["runs"], route_class=SecuredRoute)
 async def start_run(
     ops: Ops, name: PathName, ask: StartRun, request: Request, response: Response, key: IdempotencyKey = None
 ) -> dict[str, Any]:
-    """Start a run, durably. The Idempotency-Key is also the key of the run: the same key always gives the same run.
+    """Start a run, durably. The same `key` always gives the same run. By default, it is the Idempotency-Key.
 
-    Without the header, the key that the workflow derives from the input applies, if it declares one.
+    With `key` "", or without either, the key that the workflow derives from the input applies, if it declares one.
     """
     started = await ops.start_run(
         name,
         ask.input,
         run_id=ask.id or "",
-        key=key or "",
+        key=(key if ask.key is None else ask.key) or "",
         correlation_id=ask.correlation_id,
         trace_id=ask.trace_id or _traceparent(request),
     )

@@ -1,0 +1,276 @@
+"""The HTTP connection to a service; its problem answers become members of OutlastError."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Any, Final, TypeVar
+from urllib.parse import quote, urlsplit
+
+import httpx2
+from pydantic import BaseModel, Field, ValidationError
+
+from outlast import errors
+from outlast.core.durations import SECOND, asked_wait
+from outlast.runtime.clocks import SystemClock, new_id
+from outlast.runtime.settings import DEFAULT_PORT
+
+CONNECT_S: Final = 5.0
+ANSWER_S: Final = 60.0
+"""Maximum time of one request with its repetitions, unless the caller sets another."""
+STREAM_S: Final = 60.0
+"""Maximum silence of a stream. The service sends a comment every 15 s."""
+REPEATS_S: Final = (0.0, 0.2, 1.0, 2.0)
+"""Waits before a request whose answer was lost is repeated. The first is 0: an idle connection may be closed."""
+API: Final = "/v1"
+LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
+STREAM: Final = "text/event-stream"
+UNSENT: Final = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
+LOST: Final = (httpx2.ReadError, httpx2.RemoteProtocolError, httpx2.WriteError)
+BUSY: Final = (409, 429, 503)
+"""Statuses after which a request is repeated if the answer has a `Retry-After`."""
+M = TypeVar("M", bound=BaseModel)
+
+
+class FieldProblem(BaseModel):
+    """One invalid field in a problem answer."""
+
+    path: str = ""
+    text: str = ""
+
+
+class ProblemAnswer(BaseModel):
+    """An answer of the type application/problem+json."""
+
+    code: str
+    title: str = ""
+    detail: str = ""
+    hint: str = ""
+    status: int = 0
+    refusal: str = ""
+    request_id: str = ""
+    problems: list[FieldProblem] = Field(default_factory=list)
+
+
+def base_of(url: str) -> str:
+    """Return the URL of a service without /v1 and a final slash. Raises InvalidInput."""
+    try:
+        parts = urlsplit(url)
+        sound = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:
+        sound = False
+    if not sound or parts.username or parts.password or parts.query or parts.fragment:
+        raise errors.InvalidInput(
+            "this is not the URL of a service",
+            "it needs http:// or https:// and a host; a port and a path are optional; credentials go to OUTLAST_TOKEN",
+            f"e.g. --url http://127.0.0.1:{DEFAULT_PORT}",
+        )
+    return url.rstrip("/").removesuffix(API).rstrip("/")
+
+
+def is_here(base: str) -> bool:
+    """True if the address is on loopback."""
+    return urlsplit(base).hostname in LOOPBACK
+
+
+def part(name: str) -> str:
+    """Return a name quoted as one path segment."""
+    return quote(name, safe="")
+
+
+def iso(span: timedelta | None) -> str | None:
+    """Return a duration in ISO 8601."""
+    return f"PT{span.total_seconds():.3f}S" if span is not None else None
+
+
+def tag(version: int) -> str:
+    """Return the ETag of a version; '' for 0 (not checked)."""
+    return f'"v{version}"' if version else ""
+
+
+class ServiceConnection:
+    """Requests to one service. Redirects are not followed, so the token reaches no other host."""
+
+    def __init__(self, base: str, token: str, *, timeout_s: float = ANSWER_S) -> None:
+        """`base`: as `base_of` returns it. `timeout_s`: maximum time of a request with its repetitions."""
+        self.base = base
+        self._timeout_s = timeout_s
+        self._clock = SystemClock()
+        headers = {"Accept": "application/json", "User-Agent": "outlast"}
+        if token:
+            if not token.isascii() or not token.isprintable() or " " in token:
+                raise errors.InvalidInput(
+                    "OUTLAST_TOKEN is not a token", "it contains characters that tokens never have"
+                )
+            headers["Authorization"] = f"Bearer {token}"
+        self._client = httpx2.AsyncClient(
+            base_url=base + API,
+            headers=headers,
+            trust_env=not is_here(base),  # a proxy does not reach this machine's loopback
+        )
+
+    async def close(self) -> None:
+        """Close the HTTP client with its connections."""
+        await self._client.aclose()
+
+    async def get(self, kind: type[M], path: str, **params: Any) -> M:
+        """Return the answer of a path; empty parameters are left out. Raises the error that the service answers."""
+        said = {name: value for name, value in params.items() if value not in ("", None, False)}
+        return self._read(kind, await self._send("GET", path, params=said))
+
+    async def post(
+        self,
+        kind: type[M],
+        path: str,
+        body: Mapping[str, Any] | None = None,
+        *,
+        etag: str = "",
+        method: str = "POST",
+    ) -> M:
+        """Send a request that takes effect once: if the answer is lost, it is repeated with the same key."""
+        headers = {"Idempotency-Key": new_id("key_")}
+        if etag:
+            headers["If-Match"] = etag
+        return self._read(kind, await self._send(method, path, json=dict(body or {}), headers=headers))
+
+    async def _send(self, method: str, path: str, **more: Any) -> httpx2.Response:
+        """Return the answer to a request, after the repetitions that lost answers and `Retry-After` allow."""
+        give_up = self._clock.mono() + round(self._timeout_s * SECOND)
+        sent, repeats = False, iter(REPEATS_S)
+        while True:
+            left_s = max(give_up - self._clock.mono(), 1) / SECOND
+            timeout = httpx2.Timeout(left_s, connect=min(left_s, CONNECT_S))
+            try:
+                response = await self._client.request(method, path, timeout=timeout, **more)
+            except httpx2.HTTPError as error:
+                sent = sent or not isinstance(error, UNSENT)
+                again = sent and isinstance(error, LOST + UNSENT)
+                wait_s = next(repeats, None) if again else None
+                if wait_s is None or wait_s >= left_s:
+                    raise self._unanswered(method, error, sent=sent) from error
+            else:
+                wait_s = self._wait_before_repeating(response)
+                if wait_s is None or self._clock.mono() + wait_s * SECOND >= give_up:
+                    return response
+            await asyncio.sleep(wait_s)
+
+    def _wait_before_repeating(self, response: httpx2.Response) -> float | None:
+        """Return the wait (s) that the answer asks for; None if it is final.
+
+        The lock of an address after wrong tokens is final: a repetition would have the same token.
+        """
+        after = response.headers.get("retry-after", "")
+        if response.status_code not in BUSY or not after:
+            return None
+        if (problem := _problem_of(response)) and problem.code == errors.TooManyFailures.code:
+            return None
+        most = round(self._timeout_s * SECOND) + 1
+        asked = asked_wait(after, response.headers.get("date", ""), self._clock.wall(), most) / SECOND
+        return max(asked, REPEATS_S[1])
+
+    def _unanswered(self, method: str, error: Exception, *, sent: bool) -> errors.OutlastError:
+        if sent and method != "GET":
+            return errors.Uncertain(f"{self.base} did not answer", str(error) or type(error).__name__)
+        return self.away(error)
+
+    @asynccontextmanager
+    async def stream(self, path: str, after: int) -> AsyncIterator[AsyncIterator[str]]:
+        """Open the stream of events after a number and give its lines. Raises as `get`, and httpx2's errors later."""
+        headers = {"Accept": STREAM, "Last-Event-ID": str(after), "Cache-Control": "no-store"}
+        timeout = httpx2.Timeout(STREAM_S, connect=CONNECT_S)
+        async with self._client.stream("GET", path, headers=headers, timeout=timeout) as response:
+            flows = response.status_code == 200 and STREAM in response.headers.get("content-type", "")
+            if not flows and response.status_code != 204:  # 204: no further event will come
+                await response.aread()
+                raise self._error_in(response)
+            yield response.aiter_lines()
+
+    def away(self, error: Exception) -> errors.Unavailable:
+        """Return the error for a service that cannot be reached."""
+        return errors.Unavailable(
+            f"{self.base} cannot be reached",
+            str(error) or type(error).__name__,
+            "is it running? outlast serve MODULE; or name another with --url or OUTLAST_URL",
+        )
+
+    def _read(self, kind: type[M], response: httpx2.Response) -> M:
+        """Return the value in an answer. Raises the error it describes, or Unavailable if it is not Outlast's."""
+        if not response.is_success:
+            raise self._error_in(response)
+        try:
+            return kind.model_validate_json(response.content)
+        except ValidationError:
+            raise self._strange(response) from None
+
+    def _error_in(self, response: httpx2.Response) -> errors.OutlastError:
+        problem = None if response.is_success else _problem_of(response)
+        return self._strange(response) if problem is None else error_of(problem, response.headers)
+
+    def _strange(self, response: httpx2.Response) -> errors.OutlastError:
+        why = f"it answered {response.status_code} {response.reason_phrase}, which is not an answer of Outlast"
+        if response.is_redirect:
+            why = f"it redirects to {response.headers.get('location', 'another URL')}; redirects are not followed"
+        if response.status_code in (502, 503, 504):  # from a gateway, which may have forwarded the request
+            if response.request.method != "GET":
+                return errors.Uncertain(f"{self.base} did not answer", why)
+            return errors.Unavailable(f"{self.base} cannot be reached", why, "try again")
+        return errors.Unavailable(
+            f"{self.base} is not an Outlast service",
+            why,
+            "set --url or OUTLAST_URL to the URL of the service",
+        )
+
+
+def _problem_of(response: httpx2.Response) -> ProblemAnswer | None:
+    try:
+        return ProblemAnswer.model_validate_json(response.content)
+    except ValidationError:
+        return None
+
+
+def error_of(problem: ProblemAnswer, headers: Mapping[str, str]) -> errors.OutlastError:
+    """Return the error of a problem answer: the class by its code, the three lines unchanged."""
+    kind = _by_code().get(problem.code, errors.OutlastError)
+    why, fix, refusal = problem.detail, problem.hint, problem.refusal
+    if kind is errors.Unauthenticated:
+        fix = "set OUTLAST_TOKEN, or OUTLAST_TOKEN_FILE to the file that holds it"
+    if kind is errors.Precondition and refusal == "stale":  # as an action on the store itself raises it
+        kind, refusal = errors.Conflict, "moved"
+    if problem.status >= 500 and problem.request_id:
+        why = f"{why}\nrequest_id {problem.request_id}".strip()
+    error: errors.OutlastError
+    if issubclass(kind, errors.TooManyFailures | errors.Busy):
+        wait = str(headers.get("Retry-After", ""))
+        error = kind(problem.title, why, fix, retry_after_s=int(wait) if wait.isdecimal() else 1)
+    elif issubclass(kind, errors.InvalidInput):
+        error = kind(problem.title, why, fix, problems=[(each.path, each.text) for each in problem.problems])
+    else:
+        error = kind(problem.title, why, fix)
+    error.refusal = refusal
+    return error
+
+
+def _by_code() -> dict[str, type[errors.OutlastError]]:
+    """Return the public error class of each code; subclasses of other packages are never in an answer."""
+    return {
+        kind.code: kind
+        for kind in vars(errors).values()
+        if isinstance(kind, type) and issubclass(kind, errors.OutlastError)
+    }
+
+
+async def frames(lines: AsyncIterator[str]) -> AsyncIterator[tuple[str, str]]:
+    """Yield (id, data) of each server-sent event; skip comments and events without an id."""
+    number, data = "", list[str]()
+    async for line in lines:
+        if not line:
+            if number and data:
+                yield number, "\n".join(data)
+            number, data = "", []
+            continue
+        name, _, value = line.partition(":")
+        value = value.removeprefix(" ")
+        if name == "id":
+            number = value
+        elif name == "data":
+            data.append(value)

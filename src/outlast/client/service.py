@@ -1,0 +1,504 @@
+"""The client of a service, over HTTP."""
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from datetime import datetime, timedelta
+from typing import Any, Final, TypeVar
+
+import httpx2
+from typing_extensions import override
+
+from outlast.client.connection import ServiceConnection, frames, iso, part, tag
+from outlast.client.webhooks import ServiceWebhooks
+from outlast.core.compensation import NO_UNDO
+from outlast.core.durations import Liveness
+from outlast.core.machine import TERMINAL, Choice, EffectStatus, Reason, RunStatus
+from outlast.engine.pauses import What
+from outlast.errors import Busy, InvalidInput, NotFound, OutlastError, Unavailable
+from outlast.flow.workflow import Workflow
+from outlast.models import exact_instant
+from outlast.models.approvals import ApprovalDetail, ApprovalList, DecisionRecorded
+from outlast.models.attention import AttentionList, RunAttention
+from outlast.models.effects import EffectList, EffectRecord
+from outlast.models.runs import (
+    CloudEvent,
+    EventList,
+    RequestRecorded,
+    ResultList,
+    RunDetail,
+    RunExplanation,
+    RunInput,
+    RunList,
+    RunStarted,
+    RunSummary,
+    SignalRecorded,
+)
+from outlast.models.service import (
+    ActivePause,
+    CallerInfo,
+    PauseCreated,
+    PauseEnded,
+    PauseList,
+    VersionList,
+    VersionStatus,
+    WorkerList,
+    WorkerStatus,
+    WorkflowDetail,
+)
+from outlast.runtime.attention import AnsweredRuns, Verb, check_for_all, verb_of
+from outlast.runtime.client import Client
+from outlast.runtime.clocks import SystemClock, new_id
+from outlast.runtime.versions import UNSERVED, why_not
+from outlast.runtime.views import ENDINGS
+
+T = TypeVar("T")
+POLL_S: Final = (0.1, 1.0)
+"""First and longest interval of polls. A service announces the end of a run, but no other change."""
+PAGE: Final = 1_000
+AWAY_MAX: Final = 60_000
+"""Maximum time of attempts to reopen a stream, in ms."""
+BACK_OFF_S: Final = (0.2, 0.5, 1.0, 2.0, 5.0)
+log: Final = logging.getLogger("outlast.client")
+
+
+class ServiceClient(Client):
+    """Client of one service. `lost` is called with a message when a stream breaks off and is reopened."""
+
+    me = "you"
+    has_code = False
+
+    def __init__(self, connection: ServiceConnection, lost: Callable[[str], None] = log.warning) -> None:
+        self.connection = connection
+        self._lost = lost
+        self._clock = SystemClock()
+        self._webhooks = ServiceWebhooks(connection)
+
+    @property
+    @override
+    def webhooks(self) -> ServiceWebhooks:
+        return self._webhooks
+
+    @override
+    async def close(self) -> None:
+        await self.connection.close()
+
+    @override
+    async def now(self) -> datetime:
+        return exact_instant(self._clock.wall())
+
+    @override
+    async def until(self, read: Callable[[], Awaitable[T | None]], *, within_s: float | None = None) -> T | None:
+        wait_s, longest_s = POLL_S
+        try:
+            async with asyncio.timeout(within_s):
+                while (found := await read()) is None:
+                    await asyncio.sleep(wait_s)
+                    wait_s = min(wait_s * 1.2, longest_s)
+                return found
+        except TimeoutError:
+            return None
+
+    # --- runs ----------------------------------------------------------------------------------
+    @override
+    def worker(
+        self,
+        workflows: Sequence[Workflow[Any, Any, Any]],
+        *,
+        concurrency: int = 100,
+        name: str = "",
+        live: Liveness | None = None,
+    ) -> AbstractAsyncContextManager[None]:
+        raise InvalidInput(
+            "a worker needs the store itself",
+            f"{self.connection.base} is a service, and a worker writes to its store",
+            'connect to the store, e.g. outlast.connect("postgresql://…"); or start outlast worker where the store is',
+        )
+
+    @override
+    async def start_run(
+        self,
+        workflow: Workflow[Any, Any, Any] | str,
+        given: bytes,
+        *,
+        run_id: str = "",
+        key: str = "",
+        correlation_id: str = "",
+        trace_id: str = "",
+    ) -> RunStarted:
+        name = workflow if isinstance(workflow, str) else workflow.name
+        try:
+            data = json.loads(given)
+        except (ValueError, RecursionError) as error:
+            raise InvalidInput("the input is not JSON", str(error), "correct it") from error
+        body = {
+            "input": data,
+            "id": run_id or new_id(f"{name[:4]}_"),  # chosen here, so that a repeated request is the same run
+            "key": key,
+            "correlation_id": correlation_id,
+            "trace_id": trace_id,
+        }
+        return await self.connection.post(RunStarted, f"/workflows/{part(name)}/runs", body)
+
+    @override
+    async def runs(
+        self,
+        *,
+        status: str = "",
+        workflow: str = "",
+        attention: bool = False,
+        waiting_for: str = "",
+        q: str = "",
+        since: timedelta | None = None,
+        cursor: str = "",
+        limit: int = 50,
+    ) -> RunList:
+        return await self.connection.get(
+            RunList, "/runs", status=status, workflow=workflow, attention=attention, waiting_for=waiting_for, q=q,
+            since=iso(since), cursor=cursor, limit=limit,
+        )  # fmt: skip
+
+    @override
+    async def run(self, run: str) -> RunDetail:
+        return await self.connection.get(RunDetail, f"/runs/{part(run)}")
+
+    @override
+    async def run_summary(self, run: str) -> RunSummary:
+        return await self.connection.get(RunSummary, f"/runs/{part(run)}")
+
+    @override
+    async def run_input(self, run: str) -> Any:
+        return (await self.connection.get(RunInput, f"/runs/{part(run)}/input")).input
+
+    @override
+    async def results(self, run: str, *, after: int = 0, limit: int = 1_000) -> ResultList:
+        return await self.connection.get(ResultList, f"/runs/{part(run)}/results", after=after, limit=limit)
+
+    @override
+    async def events(self, run: str, *, after: int = 0, limit: int = 200) -> EventList:
+        return await self.connection.get(EventList, f"/runs/{part(run)}/events", after=after, limit=limit)
+
+    @override
+    async def ended(self, run: str, *, within_s: float | None = None) -> bool:
+        if (await self.run_summary(run)).status in TERMINAL:
+            return True
+        try:
+            async with asyncio.timeout(within_s) as waiting:
+                try:
+                    async for _ in self.follow(run):
+                        pass
+                    return True
+                except Busy:  # too many streams of this tenant: poll instead
+                    return await super().ended(run)
+        except TimeoutError:
+            if not waiting.expired():
+                raise
+            return False
+
+    @override
+    async def follow(self, run: str, *, after: int = 0) -> AsyncIterator[str]:
+        failures, begun = 0, False
+        since: int | None = None
+        while True:
+            heard, gone = False, None
+            try:
+                async for number, text in self._stream(run, after):
+                    failures, begun, since = 0, True, None
+                    if not text:
+                        continue
+                    after, heard = number, True
+                    yield text
+                    if CloudEvent.model_validate_json(text).type in ENDINGS:
+                        return
+                if not heard and (await self.run_summary(run)).status in TERMINAL:
+                    return
+            except (httpx2.HTTPError, Unavailable) as error:
+                gone = error
+            if gone is not None:
+                if since is None and begun:
+                    self._lost(f"the stream broke off after event {after}; reconnecting")
+                since = self._clock.mono() if since is None else since
+                if not begun or self._clock.mono() - since > AWAY_MAX:
+                    raise self.connection.away(gone) from gone
+            await asyncio.sleep(BACK_OFF_S[min(failures, len(BACK_OFF_S) - 1)])
+            failures += 1
+
+    async def _stream(self, run: str, after: int) -> AsyncIterator[tuple[int, str]]:
+        """Yield (0, '') once the stream is open, then number and text of each event until the stream ends."""
+        async with self.connection.stream(f"/runs/{part(run)}/events", after) as lines:
+            yield 0, ""
+            async for number, text in frames(lines):
+                yield int(number), text
+
+    @override
+    async def explain(self, run: str) -> RunExplanation:
+        return await self.connection.get(RunExplanation, f"/runs/{part(run)}/explain")
+
+    @override
+    async def signal(
+        self, run: str, name: str, payload: Mapping[str, Any], *, signal_id: str = "", version: int = 0
+    ) -> bool:
+        body = {"payload": dict(payload), **({"signal_id": signal_id} if signal_id else {})}
+        path = f"/runs/{part(run)}/signals/{part(name)}"
+        return (await self.connection.post(SignalRecorded, path, body, etag=tag(version))).new
+
+    @override
+    async def cancel(self, run: str, *, reason: str, version: int = 0) -> None:
+        await self._act(run, "cancel", {"reason": reason}, version)
+
+    @override
+    async def continue_run(self, run: str, *, reason: str = "", version: int = 0) -> None:
+        await self._act(run, Choice.CONTINUE, {"reason": reason}, version)
+
+    @override
+    async def extend(self, run: str, *, by: timedelta, reason: str, version: int = 0) -> None:
+        await self._act(run, Choice.EXTEND, {"reason": reason, "by": by.total_seconds()}, version)
+
+    async def _act(self, run: str, verb: str, body: Mapping[str, Any], version: int = 0) -> None:
+        await self.connection.post(RequestRecorded, f"/runs/{part(run)}/{verb}", body, etag=tag(version))
+
+    @override
+    async def to_undo(self, run: str) -> Sequence[str]:
+        done = await self._done(run)
+        return [f"{e.effect} {e.key}" for e in done if e.undo and not e.undo.startswith(NO_UNDO)]
+
+    @override
+    async def not_undone(self, run: str) -> Sequence[str]:
+        kept = [e for e in await self._done(run) if not e.undo or e.undo.startswith(NO_UNDO)]
+        return [f"{e.effect} {e.key}" + (f": {e.undo.removeprefix(NO_UNDO)}" if e.undo else "") for e in kept]
+
+    async def _done(self, run: str) -> Sequence[EffectRecord]:
+        return [e for e in reversed(await self.effects(run)) if e.status == EffectStatus.DONE and e.run == run]
+
+    # --- effects -------------------------------------------------------------------------------
+    @override
+    async def effects(self, run: str) -> Sequence[EffectRecord]:
+        return (await self.connection.get(EffectList, f"/runs/{part(run)}/effects")).effects
+
+    @override
+    async def ledger(
+        self,
+        *,
+        status: EffectStatus | None = None,
+        activity: str = "",
+        run: str = "",
+        since: timedelta | None = None,
+        cursor: str = "",
+        limit: int = 50,
+    ) -> EffectList:
+        return await self.connection.get(
+            EffectList, "/effects", status=status, activity=activity, run=run, since=iso(since), cursor=cursor,
+            limit=limit,
+        )  # fmt: skip
+
+    @override
+    async def effect(self, run: str, key: str, *, visit: int | None = None) -> EffectRecord:
+        alike = [e for e in await self.effects(run) if e.key == key and visit in (None, e.visit)]
+        if not alike:
+            raise NotFound(
+                f"run {run} has no effect {key}" + (f" in visit {visit}" if visit is not None else ""),
+                "use the key that the ledger shows",
+                f"outlast runs effects {run}",
+            )
+        return next((e for e in alike if e.status == EffectStatus.UNCERTAIN), alike[-1])
+
+    @override
+    async def resolve_effect(
+        self, run: str, key: str, answer: Verb, *, reason: str, external_id: str = "", response: Any = None
+    ) -> None:
+        if not reason.strip():
+            raise InvalidInput(
+                "the service asks for a reason", "people will read it in the run's history", "say --reason …"
+            )
+        body: dict[str, Any] = {"outcome": answer, "reason": reason}
+        if answer == "happened":
+            body |= {"external_id": external_id, "response": response}
+        effect = await self.effect(run, key)
+        await self.connection.post(EffectRecord, f"/effects/{part(effect.id)}/resolve", body)
+
+    # --- approvals -----------------------------------------------------------------------------
+    @override
+    async def approvals(
+        self,
+        *,
+        status: str = "",
+        run: str = "",
+        mine: bool = False,
+        overdue: bool = False,
+        cursor: str = "",
+        limit: int = 50,
+    ) -> ApprovalList:
+        return await self.connection.get(
+            ApprovalList, "/approvals", status=status, run=run, mine=mine, overdue=overdue, cursor=cursor, limit=limit
+        )
+
+    @override
+    async def approval(self, approval: str) -> ApprovalDetail:
+        return await self.connection.get(ApprovalDetail, f"/approvals/{part(approval)}")
+
+    @override
+    async def approve(
+        self,
+        approval: str,
+        *,
+        reason: str = "",
+        alternative: int = 0,
+        changes: Mapping[str, Any] | None = None,
+        version: int = 0,
+    ) -> ApprovalDetail:
+        body = {"decision": "approve", "reason": reason, "alternative": alternative}
+        return await self._decide(approval, {**body, **({"changes": dict(changes)} if changes else {})}, version)
+
+    @override
+    async def reject(self, approval: str, *, reason: str, again: bool = False, version: int = 0) -> ApprovalDetail:
+        return await self._decide(approval, {"decision": "again" if again else "reject", "reason": reason}, version)
+
+    async def _decide(self, approval: str, body: Mapping[str, Any], version: int) -> ApprovalDetail:
+        path, shown = f"/approvals/{part(approval)}/decision", version or (await self.approval(approval)).version
+        return (await self.connection.post(DecisionRecorded, path, body, etag=tag(shown))).approval
+
+    @override
+    async def claim_approval(self, approval: str, *, version: int = 0) -> ApprovalDetail:
+        return await self.connection.post(ApprovalDetail, f"/approvals/{part(approval)}/claim", etag=tag(version))
+
+    @override
+    async def reassign(self, approval: str, who: str, *, reason: str, version: int = 0) -> ApprovalDetail:
+        path, body = f"/approvals/{part(approval)}/reassign", {"to": who, "reason": reason}
+        return await self.connection.post(ApprovalDetail, path, body, etag=tag(version))
+
+    # --- attention -----------------------------------------------------------------------------
+    @override
+    async def attention(self, *, reason: Reason | None = None, workflow: str = "", cursor: str = "") -> AttentionList:
+        return await self.connection.get(AttentionList, "/attention", reason=reason, workflow=workflow, cursor=cursor)
+
+    @override
+    async def attention_of(self, run: str) -> Sequence[RunAttention]:
+        summary, cursor = await self.run_summary(run), ""
+        while summary.attention:
+            page = await self.attention(workflow=summary.workflow, cursor=cursor)
+            if found := [item for item in page.attention if isinstance(item, RunAttention) and item.run == run]:
+                return found
+            if not (cursor := page.next_cursor):
+                break
+        return []
+
+    @override
+    async def answer(
+        self,
+        run: str,
+        choice: Choice,
+        *,
+        reason: Reason | None = None,
+        key: str = "",
+        text: str,
+        by: timedelta | None = None,
+    ) -> Reason:
+        entries = (await self.run_summary(run)).attention
+        body: dict[str, Any] = {"choice": choice.value, "reason": text, "key": key}
+        if reason is not None:
+            body["attention"] = reason.value
+        if by is not None:
+            body["by"] = by.total_seconds()
+        await self.connection.post(RequestRecorded, f"/attention/{part(run)}/resolve", body)
+        offered = [Reason(each.reason) for each in entries if choice in each.choices]
+        return reason or next(iter(offered), Reason.EXCEPTION)
+
+    @override
+    async def answer_all(
+        self,
+        reason: Reason,
+        choice: Choice,
+        *,
+        text: str,
+        workflow: str = "",
+        by: timedelta | None = None,
+        cursor: str = "",
+    ) -> AnsweredRuns:
+        check_for_all(reason, choice)
+        page = await self.attention(reason=reason, workflow=workflow, cursor=cursor)
+        done: dict[str, None] = {}
+        failed: list[tuple[str, str]] = []
+        for item in page.attention:
+            if not isinstance(item, RunAttention) or (item.run in done and reason is not Reason.EFFECT_UNCERTAIN):
+                continue
+            try:
+                if reason is Reason.EFFECT_UNCERTAIN:
+                    await self.resolve_effect(item.run, item.key, verb_of(choice), reason=text)
+                else:
+                    await self.answer(item.run, choice, reason=reason, text=text, by=by)
+            except OutlastError as error:
+                failed.append((item.run, f"{error.what}: {error.why}" if error.why else error.what))
+                continue
+            done[item.run] = None
+        return AnsweredRuns(tuple(done), tuple(failed), page.next_cursor)
+
+    # --- the store -----------------------------------------------------------------------------
+    @override
+    async def whoami(self) -> CallerInfo:
+        return await self.connection.get(CallerInfo, "/me")
+
+    @override
+    async def workers(self) -> Sequence[WorkerStatus]:
+        return (await self.connection.get(WorkerList, "/workers", all=True)).workers
+
+    @override
+    async def input_schema(self, workflow: str) -> Mapping[str, Any]:
+        found = await self._workflow(workflow)
+        return found.input_schema if found is not None else {}
+
+    @override
+    async def topology(self, workflow: str, lane: str) -> Mapping[str, Any] | None:
+        found = await self._workflow(workflow)
+        return found.topology if found is not None and found.lane == lane else None
+
+    async def _workflow(self, name: str) -> WorkflowDetail | None:
+        try:
+            return await self.connection.get(WorkflowDetail, f"/workflows/{part(name)}")
+        except NotFound:
+            return None
+
+    @override
+    async def versions(self) -> Sequence[VersionStatus]:
+        return (await self.connection.get(VersionList, "/versions")).versions
+
+    @override
+    async def unfinished(self, workflow: str, lane: str) -> Sequence[str]:
+        found: dict[str, None] = {}
+        for status in set(RunStatus) - TERMINAL:
+            cursor, more = "", True
+            while more:
+                page = await self.runs(status=status, workflow=workflow, cursor=cursor, limit=PAGE)
+                found |= dict.fromkeys(each.run for each in page.runs if each.lane == lane)
+                more = bool(cursor := page.next_cursor)
+        return list(found)
+
+    @override
+    async def move_runs(
+        self, workflow: str, version: int, runs: Sequence[str], *, node: str = "", reason: str
+    ) -> AnsweredRuns:
+        done: list[str] = []
+        failed: list[tuple[str, str]] = []
+        body = {"workflow": workflow, "version": version, "node": node, "reason": reason}
+        for run in dict.fromkeys(runs):
+            try:
+                await self._act(run, "move", body)
+                done.append(run)
+            except OutlastError as error:
+                if error.refusal == UNSERVED:
+                    raise
+                failed.append((run, why_not(error)))
+        return AnsweredRuns(tuple(done), tuple(failed), "")
+
+    @override
+    async def pauses(self) -> Sequence[ActivePause]:
+        return (await self.connection.get(PauseList, "/pauses")).pauses
+
+    @override
+    async def pause(self, what: What, name: str = "", *, reason: str) -> PauseCreated:
+        return await self.connection.post(PauseCreated, "/pauses", {"what": what, "name": name, "reason": reason})
+
+    @override
+    async def resume(self, what: What, name: str = "") -> PauseEnded:
+        return await self.connection.post(PauseEnded, "/pauses/resume", {"what": what, "name": name})

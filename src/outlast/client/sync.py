@@ -1,0 +1,372 @@
+"""The client for programs without asyncio: Django, Flask, Celery, scripts. It wraps the async client in one place."""
+
+import asyncio
+import functools
+import os
+import threading
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, overload
+
+from pydantic import BaseModel
+
+from outlast.client import TIMEOUT, connect
+from outlast.core.durations import Liveness
+from outlast.errors import Misplaced
+from outlast.flow.workflow import Workflow
+from outlast.models.runs import CloudEvent
+from outlast.runtime.client import Client, WebhookClient
+from outlast.runtime.port import Actor
+from outlast.runtime.run_handle import RunHandle, Timeout
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+In = TypeVar("In", bound=BaseModel)
+Out = TypeVar("Out")
+CLOSE_S = 30.0
+
+
+class LoopThread:
+    """One event loop in a daemon thread. Any thread may run coroutines in it."""
+
+    def __init__(self) -> None:
+        ready: Future[asyncio.AbstractEventLoop] = Future()
+        self._stop = asyncio.Event()
+        self._pid = os.getpid()
+        self._open = True
+        work = functools.partial(asyncio.run, self._serve(ready))
+        self._thread = threading.Thread(target=work, name="outlast-client", daemon=True)
+        self._thread.start()
+        self._loop = ready.result()
+
+    async def _serve(self, ready: Future[asyncio.AbstractEventLoop]) -> None:
+        ready.set_result(asyncio.get_running_loop())
+        await self._stop.wait()
+
+    def run(self, work: Callable[[], Coroutine[Any, Any, R]]) -> R:
+        """Run a coroutine in the loop and return its result. Ctrl-C cancels it. Raises Misplaced."""
+        self._check()
+        future = asyncio.run_coroutine_threadsafe(work(), self._loop)
+        try:
+            return future.result()
+        except BaseException:  # Ctrl-C in this thread; without effect if the coroutine raised it
+            future.cancel()
+            raise
+
+    def stop(self) -> None:
+        """End the loop and its thread. A second call has no effect."""
+        if self._open and os.getpid() == self._pid:
+            self._open = False
+            self._loop.call_soon_threadsafe(self._stop.set)
+            self._thread.join(CLOSE_S)
+
+    @property
+    def usable(self) -> bool:
+        """True until it is stopped, in the process that made it."""
+        return self._open and os.getpid() == self._pid
+
+    def _check(self) -> None:
+        if os.getpid() != self._pid:
+            raise Misplaced(
+                "this client was made in another process",
+                f"process {os.getpid()} was forked from {self._pid}; threads and connections do not survive a fork",
+                "connect after the fork: in Celery at worker_process_init, in gunicorn in post_fork, or at first use",
+            )
+        if not self._open:
+            raise Misplaced("this client is closed", "its connections are closed", "connect again")
+        if threading.current_thread() is self._thread:
+            raise Misplaced(
+                "a sync client was called in its own event loop",
+                "the call would wait for itself",
+                "use outlast.connect, and await its methods",
+            )
+
+
+class _Facade(Protocol):
+    @property
+    def _loop(self) -> LoopThread: ...
+    @property
+    def _target(self) -> Any: ...
+
+
+class Blocking(Generic[P, R]):
+    """A method of an async client as a blocking one, with the same parameters and the same result."""
+
+    def __init__(self, method: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]) -> None:
+        self._method = method
+        self.__doc__ = method.__doc__
+
+    @overload
+    def __get__(self, at: None, owner: type[Any]) -> Self: ...
+    @overload
+    def __get__(self, at: _Facade, owner: type[Any]) -> Callable[P, R]: ...
+    def __get__(self, at: _Facade | None, owner: type[Any]) -> Self | Callable[P, R]:
+        if at is None:
+            return self
+        method: Callable[P, Coroutine[Any, Any, R]] = getattr(at._target, self._method.__name__)
+        loop = at._loop
+
+        @functools.wraps(method)
+        def call(*args: P.args, **kwargs: P.kwargs) -> R:
+            return loop.run(lambda: method(*args, **kwargs))
+
+        return call
+
+
+class SyncRunHandle(Generic[T]):
+    """One run. `T` is the type of its outcome. The methods are those of `RunHandle`, without `await`."""
+
+    def __init__(self, loop: LoopThread, handle: RunHandle[T]) -> None:
+        """Call `client.start` or `client.get` instead."""
+        self._loop = loop
+        self._target = handle
+        self.id = handle.id
+        self.workflow = handle.workflow
+        self.created = handle.created
+
+    status = Blocking(RunHandle.status)
+    detail = Blocking(RunHandle.detail)
+    signal = Blocking(RunHandle.signal)
+    cancel = Blocking(RunHandle.cancel)
+
+    def result(self, timeout: Timeout | None = None) -> T:
+        """Wait until the run has ended and return its outcome. `timeout` and errors are those of `RunHandle.result`."""
+        return self._loop.run(lambda: self._target.result(timeout))
+
+    def events(self, *, after: int = 0) -> Iterator[CloudEvent]:
+        """Yield the events of the run, live, until it has ended. `after`: the number of the last event not wanted."""
+        stream = self._target.events(after=after)
+        return _iterate(self._loop, lambda: anext(stream, None), stream.aclose)
+
+    def __repr__(self) -> str:
+        return repr(self._target)
+
+
+class SyncWebhookClient:
+    """Webhooks of one tenant. The methods are those of `WebhookClient`, without `await`."""
+
+    def __init__(self, loop: LoopThread, webhooks: WebhookClient) -> None:
+        """Use `client.webhooks` instead."""
+        self._loop = loop
+        self._target = webhooks
+
+    list = Blocking(WebhookClient.list)
+    get = Blocking(WebhookClient.get)
+    unsent_ms = Blocking(WebhookClient.unsent_ms)
+    add = Blocking(WebhookClient.add)
+    test = Blocking(WebhookClient.test)
+    deliveries = Blocking(WebhookClient.deliveries)
+    redeliver = Blocking(WebhookClient.redeliver)
+    rotate = Blocking(WebhookClient.rotate)
+    disable = Blocking(WebhookClient.disable)
+    enable = Blocking(WebhookClient.enable)
+    remove = Blocking(WebhookClient.remove)
+
+
+class SyncClient:
+    """Reads and actions of one caller in one tenant. The methods are those of `Client`, without `await`.
+
+    Any thread may use it, also several at once. Its connections live in one event loop in a thread of its own. A call
+    from a running event loop blocks that loop; use `outlast.connect` there. A process that forks connects after the
+    fork: a call of a forked client raises Misplaced.
+    """
+
+    def __init__(self, loop: LoopThread, client: Client) -> None:
+        """Call `connect_sync` instead."""
+        self._loop = loop
+        self._target = client
+        self.me = client.me
+        self.has_code = client.has_code
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Release the connections and end the thread. A second call has no effect."""
+        if self._loop.usable:
+            try:
+                self._loop.run(self._target.close)
+            finally:
+                self._loop.stop()
+
+    @property
+    def webhooks(self) -> SyncWebhookClient:
+        """Client for the webhooks of the tenant."""
+        return SyncWebhookClient(self._loop, self._target.webhooks)
+
+    @overload
+    def start(
+        self,
+        workflow: Workflow[Any, In, Out],
+        input: In,
+        /,
+        *,
+        key: str = "",
+        run_id: str = "",
+        correlation_id: str = "",
+        trace_id: str = "",
+    ) -> SyncRunHandle[Out]: ...
+    @overload
+    def start(
+        self,
+        workflow: Workflow[Any, Any, Out],
+        input: Mapping[str, object],
+        /,
+        *,
+        key: str = "",
+        run_id: str = "",
+        correlation_id: str = "",
+        trace_id: str = "",
+    ) -> SyncRunHandle[Out]: ...
+    @overload
+    def start(
+        self,
+        workflow: str,
+        input: Mapping[str, object] | BaseModel,
+        /,
+        *,
+        key: str = "",
+        run_id: str = "",
+        correlation_id: str = "",
+        trace_id: str = "",
+    ) -> SyncRunHandle[Any]: ...
+    def start(self, workflow: Any, /, *args: Any, **kwargs: Any) -> SyncRunHandle[Any]:
+        """Start a run and return its handle once it is durable. Parameters and errors are those of `Client.start`."""
+        return SyncRunHandle(self._loop, self._loop.run(lambda: self._target.start(workflow, *args, **kwargs)))
+
+    @overload
+    def get(self, workflow: Workflow[Any, Any, Out], run: str, /) -> SyncRunHandle[Out]: ...
+    @overload
+    def get(self, run: str, /) -> SyncRunHandle[Any]: ...
+    def get(self, workflow: Any, run: str = "", /) -> SyncRunHandle[Any]:
+        """Return the handle of a run without asking for it: `client.get(orders, "run-id")`, `client.get("run-id")`.
+
+        `workflow` types the outcome. Without it, `run` is the only argument and the outcome is plain JSON.
+        """
+        handle = self._target.get(workflow, run) if run else self._target.get(workflow)
+        return SyncRunHandle(self._loop, handle)
+
+    def follow(self, run: str, *, after: int = 0) -> Iterator[str]:
+        """Yield the stored text of each event after a number, as it is written, until the run has ended."""
+        stream = self._target.follow(run, after=after)
+        return _iterate(self._loop, lambda: anext(stream, None), getattr(stream, "aclose", _nothing))
+
+    @contextmanager
+    def worker(
+        self,
+        workflows: Sequence[Workflow[Any, Any, Any]],
+        *,
+        concurrency: int = 100,
+        name: str = "",
+        live: Liveness | None = None,
+    ) -> Iterator[None]:
+        """Serve workflows in this process while the block runs. Parameters and errors are those of `Client.worker`."""
+        serving = self._target.worker(workflows, concurrency=concurrency, name=name, live=live)
+
+        async def enter() -> None:
+            await serving.__aenter__()
+
+        async def leave() -> None:
+            await serving.__aexit__(None, None, None)
+
+        self._loop.run(enter)
+        try:
+            yield
+        finally:
+            self._loop.run(leave)
+
+    now = Blocking(Client.now)
+    start_run = Blocking(Client.start_run)
+    ended = Blocking(Client.ended)
+    runs = Blocking(Client.runs)
+    run = Blocking(Client.run)
+    run_summary = Blocking(Client.run_summary)
+    run_input = Blocking(Client.run_input)
+    results = Blocking(Client.results)
+    events = Blocking(Client.events)
+    explain = Blocking(Client.explain)
+    signal = Blocking(Client.signal)
+    cancel = Blocking(Client.cancel)
+    continue_run = Blocking(Client.continue_run)
+    extend = Blocking(Client.extend)
+    to_undo = Blocking(Client.to_undo)
+    not_undone = Blocking(Client.not_undone)
+    effects = Blocking(Client.effects)
+    ledger = Blocking(Client.ledger)
+    effect = Blocking(Client.effect)
+    resolve_effect = Blocking(Client.resolve_effect)
+    approvals = Blocking(Client.approvals)
+    approval = Blocking(Client.approval)
+    approve = Blocking(Client.approve)
+    reject = Blocking(Client.reject)
+    claim_approval = Blocking(Client.claim_approval)
+    reassign = Blocking(Client.reassign)
+    attention = Blocking(Client.attention)
+    attention_of = Blocking(Client.attention_of)
+    answer = Blocking(Client.answer)
+    answer_all = Blocking(Client.answer_all)
+    whoami = Blocking(Client.whoami)
+    workers = Blocking(Client.workers)
+    input_schema = Blocking(Client.input_schema)
+    topology = Blocking(Client.topology)
+    versions = Blocking(Client.versions)
+    unfinished = Blocking(Client.unfinished)
+    move_runs = Blocking(Client.move_runs)
+    pauses = Blocking(Client.pauses)
+    pause = Blocking(Client.pause)
+    resume = Blocking(Client.resume)
+
+
+async def _nothing() -> None:
+    pass
+
+
+def _iterate(
+    loop: LoopThread, step: Callable[[], Any], leave: Callable[[], Coroutine[Any, Any, None]]
+) -> Iterator[Any]:
+    """Yield the items of an async generator; `step` awaits the next one, None at its end."""
+
+    async def following() -> Any:
+        return await step()
+
+    try:
+        while (item := loop.run(following)) is not None:
+            yield item
+    finally:
+        if loop.usable:
+            loop.run(leave)
+
+
+def connect_sync(
+    target: str = "",
+    *,
+    token: str = "",
+    tenant: str = "",
+    actor: Actor | str | None = None,
+    workflows: Sequence[Workflow[Any, Any, Any]] = (),
+    timeout: Timeout = TIMEOUT,
+) -> SyncClient:
+    """Open a client without `await`: `with outlast.connect_sync(target) as client`.
+
+    `target`, `token`, `tenant`, `actor`, `workflows` and `timeout` are those of `connect`, and so are the errors. Close
+    the client, or use it with `with`.
+    """
+    loop = LoopThread()
+    pending = connect(target, token=token, tenant=tenant, actor=actor, workflows=workflows, timeout=timeout)
+
+    async def opened() -> Client:
+        return await pending
+
+    try:
+        return SyncClient(loop, loop.run(opened))
+    except BaseException:  # nothing remains of a client that could not be opened
+        loop.stop()
+        raise
