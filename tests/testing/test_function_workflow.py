@@ -126,7 +126,7 @@ def test_a_second_start_with_a_key_is_the_same_run(app: App) -> None:
 
 
 def test_one_visit_can_be_tested_alone() -> None:
-    result = node(trip, trip.state(traveller="ana", notes=[]), answers={book: "s", pay: "r"}, decide=answers)
+    result = node(trip, trip.arguments("ana", notes=[]), answers={book: "s", pay: "r"}, decide=answers)
     assert (result.status, result.outcome) == ("completed", {"seat": "s", "receipt": "r", "by": "local"})
     assert [call.key for call in result.called] == ["seat/ana", "pay/ana"]
 
@@ -136,6 +136,6 @@ def answers(asked: PendingQuestion) -> ScriptedAnswer | Offer:
 
 
 @pytest.mark.req("TEST-1", "RUN-1")
-@every_crash(trip, {"traveller": "ana", "notes": []}, decide=answers)
+@every_crash(trip, trip.arguments("ana", notes=[]), decide=answers)
 def test_no_crash_repeats_a_call_or_changes_the_outcome(end: RunEnd) -> None:
     assert end.outcome == {"seat": "seat of ana", "receipt": "receipt of ana for 42", "by": "ann"}

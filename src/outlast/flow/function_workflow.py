@@ -44,7 +44,7 @@ class FunctionState(BaseModel):
     """Return value of this execution. The commit that ends the run stores it as the outcome, and only there."""
 
 
-class FunctionWorkflow(Workflow[Any, Any, R], Generic[P, R]):
+class FunctionWorkflow(Workflow[Any, FunctionState, R], Generic[P, R]):
     """A workflow with one node. Tests may call it like its function. Made by `@workflow`."""
 
     __name__: str
@@ -85,15 +85,18 @@ class FunctionWorkflow(Workflow[Any, Any, R], Generic[P, R]):
         )
 
     # --- for clients -----------------------------------------------------------------------
-    def encode_arguments(self, *args: P.args, **kwargs: P.kwargs) -> bytes:
-        """Return arguments of the function as the JSON input of a run. Raises InvalidInput, NotStorable."""
+    def arguments(self, *args: P.args, **kwargs: P.kwargs) -> FunctionState:
+        """Return arguments of the function as the input of a run: for tests, and for a start with a key of its own.
+
+        Raises InvalidInput with every problem at once.
+        """
         try:
             given = self._parameters.bind_partial(*args, **kwargs).arguments
         except TypeError as error:
             raise InvalidInput(
                 f"the input of {self.title} is not valid", str(error), f"it takes {self._taken}"
             ) from error
-        return self.encode_input(self.first_state(given))
+        return cast(FunctionState, self.first_state(given))
 
     # --- for the engine --------------------------------------------------------------------
     @override

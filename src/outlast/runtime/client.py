@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime, timedelta
-from typing import Any, Final, TypeVar, overload
+from typing import Any, Final, ParamSpec, TypeVar, overload
 
 from pydantic import BaseModel
 
@@ -14,6 +14,7 @@ from outlast.core.limits import IDEMPOTENCY_KEY_CHARS_MAX, INPUT_BYTES_MAX
 from outlast.core.machine import TERMINAL, Choice, DeliveryStatus, EffectStatus, Reason
 from outlast.engine.pauses import What
 from outlast.errors import InvalidInput
+from outlast.flow.function_workflow import FunctionWorkflow
 from outlast.flow.workflow import Workflow
 from outlast.models.approvals import ApprovalDetail, ApprovalList
 from outlast.models.attention import AttentionList, RunAttention
@@ -24,6 +25,7 @@ from outlast.models.webhooks import DeliveryList, WebhookAttempt, WebhookDetail,
 from outlast.runtime.attention import AnsweredRuns, Verb
 from outlast.runtime.run_handle import RunHandle
 
+P = ParamSpec("P")
 T = TypeVar("T")
 In = TypeVar("In", bound=BaseModel)
 Out = TypeVar("Out")
@@ -145,6 +147,10 @@ class Client(ABC):
     # --- runs ----------------------------------------------------------------------------------
     @overload
     async def start(
+        self, workflow: FunctionWorkflow[P, Out], /, *args: P.args, **kwargs: P.kwargs
+    ) -> RunHandle[Out]: ...
+    @overload
+    async def start(
         self,
         workflow: Workflow[Any, In, Out],
         input: In,
@@ -182,13 +188,9 @@ class Client(ABC):
     async def start(
         self,
         workflow: Workflow[Any, Any, Any] | str,
-        input: Mapping[str, object] | BaseModel,  # noqa: A002
         /,
-        *,
-        key: str = "",
-        run_id: str = "",
-        correlation_id: str = "",
-        trace_id: str = "",
+        *args: Any,
+        **kwargs: Any,
     ) -> RunHandle[Any]:
         """Start a run and return its handle once the run is durable. A worker executes it.
 
@@ -197,8 +199,26 @@ class Client(ABC):
         input it raises Conflict. `run_id` (default: a new one) names the run. `correlation_id` and `trace_id` are shown
         with it and sent with its events.
 
+        A workflow of one function takes the arguments of the function: `start(refund, "A-1", cents=4200)`. To add a key
+        or an id, write `start(refund, refund.arguments("A-1", cents=4200), key="refund-7")`.
+
         Raises NotFound for an unknown workflow, InvalidInput with every problem.
         """
+        if isinstance(workflow, FunctionWorkflow) and not (args and isinstance(args[0], workflow.state)):
+            return await self._start(workflow, workflow.arguments(*args, **kwargs))
+        return await self._start(workflow, *args, **kwargs)
+
+    async def _start(
+        self,
+        workflow: Workflow[Any, Any, Any] | str,
+        input: Mapping[str, object] | BaseModel,  # noqa: A002
+        /,
+        *,
+        key: str = "",
+        run_id: str = "",
+        correlation_id: str = "",
+        trace_id: str = "",
+    ) -> RunHandle[Any]:
         if len(key) > IDEMPOTENCY_KEY_CHARS_MAX:
             raise InvalidInput(
                 "the start key is too long", f"it has {len(key)} of {IDEMPOTENCY_KEY_CHARS_MAX} characters"

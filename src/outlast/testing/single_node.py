@@ -84,7 +84,7 @@ def node(
     (`Refused("…")`, `RetryLater()`). `decide` answers approvals, signals and attention as in `every_crash`. Sleeps end
     at once, and so do deadlines of signals that `decide` does not send.
 
-    A workflow of one function is its own node. Make its state of the arguments: `node(refund, refund.state(cents=1))`.
+    A workflow of one function is its own node, its arguments are the state: `node(refund, refund.arguments("A-1"))`.
 
     Raises every exception of the node's code except `Fail` and `Cancel`, which end the run. Raises LookupError if an
     activity has no answer.
