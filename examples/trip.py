@@ -7,7 +7,6 @@ The travel agency deduplicates requests by key and records them.
 
 import asyncio
 import tempfile
-from datetime import timedelta
 from typing import Literal
 
 from pydantic import BaseModel
@@ -27,7 +26,7 @@ from outlast import (
 )
 from outlast.runtime import Choice, InProcessRuntime, Reason, open_store
 
-REMEMBERS = timedelta(hours=24)  # the payment service deduplicates by key for this long
+REMEMBERS = "24h"  # the payment service deduplicates by key for this long
 
 
 class Agency:
@@ -80,7 +79,7 @@ async def charge_card(traveller: str, cents: int) -> str:
     return agency.act(f"charge {cents} cents")
 
 
-@charge_card.undo(if_uncertain=resend(remembered_for=REMEMBERS), timeout=timedelta(seconds=20), retry=Retry(attempts=5))
+@charge_card.undo(if_uncertain=resend(remembered_for=REMEMBERS), timeout="20s", retry=Retry(attempts=5))
 async def refund_card(done: str, traveller: str, cents: int) -> None:
     agency.act(f"refund {cents} cents of {done}")
 

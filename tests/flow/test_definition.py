@@ -400,11 +400,11 @@ def test_only_functions_can_be_activities() -> None:
 @pytest.mark.parametrize(
     ("declare", "what"),
     [
-        (lambda: resend(remembered_for=timedelta(0)), "the remembered_for of resend()"),
+        (lambda: resend(remembered_for=timedelta(0)), "remembered_for of resend()"),
         (lambda: Retry(attempts=0), "Retry(attempts=0)"),
         (lambda: Retry(factor=0.5), "Retry(factor=0.5)"),
-        (lambda: Retry(total_wait=timedelta(0)), "Retry(total_wait=…)"),
-        (lambda: Retry(first=timedelta(-1)), "Retry(first=…)"),
+        (lambda: Retry(total_wait=timedelta(0)), "total_wait of Retry()"),
+        (lambda: Retry(first=timedelta(-1)), "first of Retry()"),
         (lambda: role("a b"), "cannot name a role"),
     ],
 )

@@ -8,9 +8,9 @@ import pytest
 from pydantic import BaseModel
 
 from outlast import Cancel, Context, RetryLater, Workflow, activity, role, this_call
-from outlast.errors import InvalidInput, NotFound
+from outlast.errors import NotFound
 from outlast.testing import FakeReceivers
-from outlast.testing.app import AppFactory, span
+from outlast.testing.app import AppFactory
 
 
 class Order(BaseModel):
@@ -121,10 +121,3 @@ def test_an_activity_in_a_thread_calls_a_real_receiver(outlast_app: AppFactory, 
     run = outlast_app(calls).start(calls, {"supplier": "acme"})
     assert run.state["number"] == run.outcome["number"] != ""
     assert receivers.executed("call/acme") == 1
-
-
-def test_durations_are_parsed() -> None:
-    assert span("1d12h") == timedelta(hours=36) and span("250ms") == timedelta(milliseconds=250)
-    for wrong in ("", "96", "h", "9 6h", "96h!"):
-        with pytest.raises(InvalidInput):
-            span(wrong)

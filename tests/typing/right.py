@@ -87,7 +87,7 @@ async def ask(supplier_id: str, turn: int) -> Ticket:
     call = this_call()
     assert_type(call.deadline, datetime)
     if call.attempt == 1:
-        raise RetryLater("warming up", after=timedelta(seconds=2))
+        raise RetryLater("warming up", after="2s")
     return Ticket(message_id=call.idempotency_key)
 
 
@@ -96,7 +96,7 @@ async def find_asked(supplier_id: str, turn: int) -> Happened[Ticket] | DidNotHa
     return Happened(Ticket(message_id=f"{supplier_id}-{turn}"), external_id="m-1")
 
 
-@activity(key="order/{supplier_id}/{offer_id}", once_per="run", timeout=timedelta(seconds=20))
+@activity(key="order/{supplier_id}/{offer_id}", once_per="run", timeout="20s")
 async def place(supplier_id: str, offer_id: str, cents: int) -> Order:
     if cents <= 0:
         raise Refused("amount", "not above zero")
@@ -135,7 +135,7 @@ def classify(category: str) -> str:
     return category.upper()
 
 
-@purchase.node(start=True, status="ASKING", within=timedelta(days=5))
+@purchase.node(start=True, status="ASKING", within="5d")
 async def asking(ctx: Context[Purchase]) -> Literal["deciding"]:
     s = assert_type(ctx.state, Purchase)
     assert_type(await ctx.do(classify, s.category), str)

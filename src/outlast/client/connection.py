@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from datetime import timedelta
 from typing import Any, Final, TypeVar
 from urllib.parse import quote, urlsplit
 
@@ -11,7 +10,7 @@ import httpx2
 from pydantic import BaseModel, Field, ValidationError
 
 from outlast import errors
-from outlast.core.durations import SECOND, asked_wait
+from outlast.core.durations import SECOND, Duration, asked_wait, timedelta_of
 from outlast.runtime.clocks import SystemClock, new_id
 from outlast.runtime.settings import DEFAULT_PORT
 
@@ -78,9 +77,9 @@ def part(name: str) -> str:
     return quote(name, safe="")
 
 
-def iso(span: timedelta | None) -> str | None:
+def iso(span: Duration | None) -> str | None:
     """Return a duration in ISO 8601."""
-    return f"PT{span.total_seconds():.3f}S" if span is not None else None
+    return f"PT{timedelta_of('the duration', span).total_seconds():.3f}S" if span is not None else None
 
 
 def tag(version: int) -> str:

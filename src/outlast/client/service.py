@@ -5,7 +5,7 @@ import json
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, Final, TypeVar
 
 import httpx2
@@ -14,7 +14,7 @@ from typing_extensions import override
 from outlast.client.connection import ServiceConnection, frames, iso, part, tag
 from outlast.client.webhooks import ServiceWebhooks
 from outlast.core.compensation import NO_UNDO
-from outlast.core.durations import Liveness
+from outlast.core.durations import Duration, Liveness, timedelta_of
 from outlast.core.machine import TERMINAL, Choice, EffectStatus, Reason, RunStatus
 from outlast.engine.pauses import What
 from outlast.errors import Busy, InvalidInput, NotFound, OutlastError, Unavailable
@@ -151,7 +151,7 @@ class ServiceClient(Client):
         attention: bool = False,
         waiting_for: str = "",
         q: str = "",
-        since: timedelta | None = None,
+        since: Duration | None = None,
         cursor: str = "",
         limit: int = 50,
     ) -> RunList:
@@ -253,8 +253,8 @@ class ServiceClient(Client):
         await self._act(run, Choice.CONTINUE, {"reason": reason}, version)
 
     @override
-    async def extend(self, run: str, *, by: timedelta, reason: str, version: int = 0) -> None:
-        await self._act(run, Choice.EXTEND, {"reason": reason, "by": by.total_seconds()}, version)
+    async def extend(self, run: str, *, by: Duration, reason: str, version: int = 0) -> None:
+        await self._act(run, Choice.EXTEND, {"reason": reason, "by": timedelta_of("by", by).total_seconds()}, version)
 
     async def _act(self, run: str, verb: str, body: Mapping[str, Any], version: int = 0) -> None:
         await self.connection.post(RequestRecorded, f"/runs/{part(run)}/{verb}", body, etag=tag(version))
@@ -284,7 +284,7 @@ class ServiceClient(Client):
         status: EffectStatus | None = None,
         activity: str = "",
         run: str = "",
-        since: timedelta | None = None,
+        since: Duration | None = None,
         cursor: str = "",
         limit: int = 50,
     ) -> EffectList:
@@ -393,14 +393,14 @@ class ServiceClient(Client):
         reason: Reason | None = None,
         key: str = "",
         text: str,
-        by: timedelta | None = None,
+        by: Duration | None = None,
     ) -> Reason:
         entries = (await self.run_summary(run)).attention
         body: dict[str, Any] = {"choice": choice.value, "reason": text, "key": key}
         if reason is not None:
             body["attention"] = reason.value
         if by is not None:
-            body["by"] = by.total_seconds()
+            body["by"] = timedelta_of("by", by).total_seconds()
         await self.connection.post(RequestRecorded, f"/attention/{part(run)}/resolve", body)
         offered = [Reason(each.reason) for each in entries if choice in each.choices]
         return reason or next(iter(offered), Reason.EXCEPTION)
@@ -413,7 +413,7 @@ class ServiceClient(Client):
         *,
         text: str,
         workflow: str = "",
-        by: timedelta | None = None,
+        by: Duration | None = None,
         cursor: str = "",
     ) -> AnsweredRuns:
         check_for_all(reason, choice)

@@ -1,11 +1,11 @@
 """Webhooks of a service, over HTTP."""
 
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
 
 from typing_extensions import override
 
 from outlast.client.connection import ServiceConnection, iso, part
+from outlast.core.durations import Duration
 from outlast.core.machine import DeliveryStatus
 from outlast.models.webhooks import (
     DeliveryList,
@@ -83,7 +83,7 @@ class ServiceWebhooks(WebhookClient):
         return count
 
     @override
-    async def rotate(self, webhook: str, *, keep: timedelta | None = None) -> WebhookWithSecret:
+    async def rotate(self, webhook: str, *, keep: Duration | None = None) -> WebhookWithSecret:
         path = f"/webhooks/{part(webhook)}/rotate"
         return await self._connection.post(WebhookWithSecret, path, {"keep": iso(keep)})
 

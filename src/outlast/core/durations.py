@@ -11,6 +11,8 @@ from datetime import timedelta
 from email.utils import parsedate_to_datetime
 from typing import Final, NamedTuple, TypeAlias
 
+from outlast.errors import InvalidInput
+
 SECOND: Final = 1_000
 MINUTE: Final = 60 * SECOND
 HOUR: Final = 60 * MINUTE
@@ -171,9 +173,9 @@ assert APPROVAL_WITHIN + APPROVAL_STALE_AFTER > RUN_CEILING, "so a ceiling must 
 
 
 Duration: TypeAlias = timedelta | str
-"""A `timedelta`, or text such as "12h"."""
-UNITS: Final = {"ms": 1, "s": SECOND, "m": MINUTE, "h": HOUR, "d": DAY}
-WRITTEN: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+"""A `timedelta`, or text such as "500ms", "10m", "96h", "1d" or "1h30m"."""
+UNITS: Final = {"ms": 1, "s": SECOND, "m": MINUTE, "h": HOUR, "d": DAY, "w": 7 * DAY}
+WRITTEN: Final = re.compile(r"(\d{1,12}(?:\.\d{1,12})?)(ms|s|m|h|d|w)")
 
 
 def milliseconds(text: str) -> int:
@@ -182,6 +184,22 @@ def milliseconds(text: str) -> int:
     if not parts or "".join(number + unit for number, unit in parts) != text:
         raise ValueError(f"{text!r} is no duration: write 500ms, 2s, 10m or 1h30m")
     return round(sum(float(number) * UNITS[unit] for number, unit in parts))
+
+
+def timedelta_of(what: str, given: Duration) -> timedelta:
+    """Return a duration as `timedelta`. Raises InvalidInput, which calls it `what`."""
+    if isinstance(given, timedelta):
+        return given
+    try:
+        return timedelta(milliseconds=milliseconds(given))
+    except (TypeError, ValueError, OverflowError):  # a caller without a type checker may pass anything
+        why = 'a duration is a timedelta, or text such as "500ms", "10m", "96h", "1d" or "1h30m"'
+        raise InvalidInput(f"{what} is {given!r}", why, 'e.g. "12h" or timedelta(hours=12)') from None
+
+
+def ms_of(what: str, given: Duration) -> int:
+    """Return a duration in milliseconds. Raises as `timedelta_of`."""
+    return int(timedelta_of(what, given) / timedelta(milliseconds=1))
 
 
 def span(ms: int) -> str:

@@ -6,7 +6,7 @@ import json
 import logging
 import sys
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import wraps
 from typing import Any, Concatenate, Final, Literal, NamedTuple, ParamSpec, TypeVar
 from uuid import UUID
@@ -17,7 +17,7 @@ from typing_extensions import override
 from outlast.core import effect_verbs
 from outlast.core.approvals import votes_of
 from outlast.core.codec import Codec, canonical, digest
-from outlast.core.durations import SECOND, Duration, milliseconds
+from outlast.core.durations import SECOND, Duration, ms_of
 from outlast.core.keys import check_name
 from outlast.core.limits import LOG_ENTRY_BYTES_MAX, TEXT_CHARS_MAX
 from outlast.core.machine import ApprovalStatus, Reason, WaitStatus, wait_target
@@ -61,7 +61,7 @@ class NamedWait:
         self.name = check_name("wait", name)
         if timeout is not None and until is not None:
             raise InvalidInput(f"wait {name} has a duration and until=", "a wait ends once", "keep one of the two")
-        self.timeout_ms = None if timeout is None else _milliseconds(name, timeout)
+        self.timeout_ms = None if timeout is None else ms_of(f"duration of wait {name}", timeout)
         self.until_ms = None if until is None else _instant(name, until)
         self.most = most
         self.codec: Codec[Any] | None = Codec(model, named=f"signal {name}") if model else None
@@ -178,17 +178,6 @@ class NamedWait:
         """Return the payload of a message as the model."""
         assert self.codec is not None
         return self.codec.admit(message.payload)
-
-
-def _milliseconds(name: str, given: Duration) -> int:
-    """Return a duration in milliseconds. Raises InvalidInput."""
-    if isinstance(given, timedelta):
-        return int(given.total_seconds() * SECOND)
-    try:
-        return milliseconds(given)
-    except (TypeError, ValueError):
-        why = "a duration is a timedelta or text such as 500ms, 2s, 10m or 1h30m; an instant is given with until="
-        raise InvalidInput(f"wait {name} lasts {given!r}", why, 'e.g. "12h" or timedelta(hours=12)') from None
 
 
 def _instant(name: str, given: datetime) -> int:
@@ -368,8 +357,8 @@ class NodeContext(Context[Any]):
         *,
         summary: str,
         by: Rule,
-        within: timedelta,
-        valid_for: timedelta = timedelta(hours=24),
+        within: Duration,
+        valid_for: Duration = "24h",
         name: str = "",
         alternatives: Sequence[Plan[Any]] = (),
         again: bool = False,
@@ -387,8 +376,8 @@ class NodeContext(Context[Any]):
             plans=(plan, *alternatives),
             summary=summary,
             who=str(by),
-            within_ms=int(within.total_seconds() * SECOND),
-            valid_ms=int(valid_for.total_seconds() * SECOND),
+            within_ms=ms_of(f"within of approval {name or plan.activity}", within),
+            valid_ms=ms_of(f"valid_for of approval {name or plan.activity}", valid_for),
             risk=risk,
             again=again,
             quorum=quorum,

@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import Any, Concatenate, Final, Generic, Literal, NamedTuple, ParamSpec, Protocol, TypeVar, cast, overload
 
 from outlast.core.compensation import NO_UNDO
+from outlast.core.durations import Duration
 from outlast.core.keys import OncePer
 from outlast.core.limits import NAME, TEXT_CHARS_MAX
 from outlast.errors import DefinitionError
@@ -189,14 +190,14 @@ class Effectful(Activity[P, R_co]):
         self, fn: Callable[P, Awaitable[Happened[R_co] | DidNotHappen | Unknown]], /
     ) -> Callable[P, Awaitable[Happened[R_co] | DidNotHappen | Unknown]]: ...
     @overload
-    def reconcile(self, /, *, settle_time: timedelta) -> "_DecoratesReconcile[P, R_co]": ...
-    def reconcile(self, fn: Any = None, /, *, settle_time: timedelta | None = None) -> Any:
+    def reconcile(self, /, *, settle_time: Duration) -> "_DecoratesReconcile[P, R_co]": ...
+    def reconcile(self, fn: Any = None, /, *, settle_time: Duration | None = None) -> Any:
         """Declare a function that asks the receiver whether a call happened.
 
         `fn` takes the parameters of the activity and returns Happened, DidNotHappen or Unknown. `settle_time` raises
         the time after which DidNotHappen counts as proof, for a receiver that queues requests. Raises DefinitionError.
         """
-        settle_time = positive(f"settle_time of the reconcile of {self.title}", settle_time, where=self.where)
+        settles = positive(f"settle_time of the reconcile of {self.title}", settle_time, where=self.where)
 
         def decorate(fn: Any) -> Any:
             _check_companion(self, "reconcile", fn, self.reconcile_fn, [])
@@ -207,7 +208,7 @@ class Effectful(Activity[P, R_co]):
                     "remove the reconcile function",
                     where=self.where,
                 )
-            self.reconcile_fn, self.settle_time = fn, settle_time
+            self.reconcile_fn, self.settle_time = fn, settles
             self._checked = False
             return fn
 
@@ -223,10 +224,10 @@ class Effectful(Activity[P, R_co]):
         /,
         *,
         if_uncertain: IfUncertain = "ask_person",
-        timeout: timedelta | None = None,
+        timeout: Duration | None = None,
         retry: Retry | None = None,
         reconcile: Callable[Concatenate[R_co, P], Awaitable[Happened[object] | DidNotHappen | Unknown]] | None = None,
-        settle_time: timedelta | None = None,
+        settle_time: Duration | None = None,
         transaction: Transaction = False,
     ) -> DecoratesUndo[P, R_co]: ...
     def undo(
@@ -235,10 +236,10 @@ class Effectful(Activity[P, R_co]):
         /,
         *,
         if_uncertain: IfUncertain = "ask_person",
-        timeout: timedelta | None = None,
+        timeout: Duration | None = None,
         retry: Retry | None = None,
         reconcile: Callable[..., Awaitable[Any]] | None = None,
-        settle_time: timedelta | None = None,
+        settle_time: Duration | None = None,
         transaction: Transaction = False,
     ) -> Any:
         """Declare a function that undoes a call. Outlast calls it at most once per effect.
@@ -300,10 +301,10 @@ class _Options(NamedTuple):
     once_per: OncePer
     if_uncertain: IfUncertain = "ask_person"
     no_undo: str | None = None
-    timeout: timedelta | None = None
+    timeout: Duration | None = None
     retry: Retry | None = None
     durable: bool = False
-    keep: timedelta | None = None
+    keep: Duration | None = None
     provider: str = ""
     limit: RateLimit | None = None
     transaction: Transaction = False
@@ -315,10 +316,10 @@ def activity(
     once_per: OncePer = "visit",
     if_uncertain: IfUncertain = "ask_person",
     no_undo: str | None = None,
-    timeout: timedelta | None = None,
+    timeout: Duration | None = None,
     retry: Retry | None = None,
     name: str = "",
-    keep: timedelta | None = None,
+    keep: Duration | None = None,
     provider: str = "",
     limit: RateLimit | None = None,
     transaction: Transaction = False,
@@ -369,7 +370,7 @@ def lookup(
     *,
     key: str | None = None,
     once_per: OncePer = "visit",
-    timeout: timedelta | None = None,
+    timeout: Duration | None = None,
     retry: Retry | None = None,
     durable: bool = False,
     name: str = "",
@@ -382,7 +383,7 @@ def lookup(
     *,
     key: str | None = None,
     once_per: OncePer = "visit",
-    timeout: timedelta | None = None,
+    timeout: Duration | None = None,
     retry: Retry | None = None,
     durable: bool = False,
     name: str = "",

@@ -4,7 +4,7 @@ The engine implements this interface. To test a node alone, subclass it and over
 """
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, Final, Generic, Literal, ParamSpec, overload
 from uuid import UUID
 
@@ -86,8 +86,8 @@ class Context(Generic[S]):
         *,
         summary: str,
         by: Rule,
-        within: timedelta,
-        valid_for: timedelta = timedelta(hours=24),
+        within: Duration,
+        valid_for: Duration = "24h",
         name: str = "",
         alternatives: Sequence[Plan[R]] = (),
         again: bool = False,

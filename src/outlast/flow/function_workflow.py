@@ -3,7 +3,6 @@
 import functools
 import inspect
 from collections.abc import Callable, Coroutine, Mapping
-from datetime import timedelta
 from typing import (
     Any,
     Concatenate,
@@ -24,6 +23,7 @@ from pydantic import BaseModel, ConfigDict, PrivateAttr, create_model
 from typing_extensions import TypeVar, override
 
 from outlast.core.codec import Codec
+from outlast.core.durations import Duration
 from outlast.core.limits import PARAMETERS_MAX
 from outlast.errors import DefinitionError, InvalidInput
 from outlast.flow.context import Context
@@ -214,7 +214,7 @@ class _FunctionOptions(NamedTuple):
     name: str
     version: int
     key: str | Callable[[Any], str] | None
-    ceiling: timedelta
+    ceiling: Duration
     policy: Policy | None
     slot_while_waiting: bool
     when_empty: Literal["complete", "ask_person", "fail"] | None
@@ -234,7 +234,7 @@ def workflow(
     name: str = ...,
     version: int = ...,
     key: str | Callable[[Any], str] | None = ...,
-    ceiling: timedelta = ...,
+    ceiling: Duration = ...,
     policy: Policy | None = ...,
     slot_while_waiting: bool = ...,
     when_empty: Literal["complete", "ask_person", "fail"] | None = ...,
@@ -246,7 +246,7 @@ def workflow(
     name: str = "",
     version: int = 1,
     key: str | Callable[[Any], str] | None = None,
-    ceiling: timedelta = CEILING,
+    ceiling: Duration = CEILING,
     policy: Policy | None = None,
     slot_while_waiting: bool = True,
     when_empty: Literal["complete", "ask_person", "fail"] | None = None,

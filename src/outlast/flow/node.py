@@ -2,9 +2,9 @@
 
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
-from datetime import timedelta
 from typing import Any, Final, NamedTuple, get_args, get_origin
 
+from outlast.core.durations import Duration
 from outlast.core.limits import NAME, VISITS_MAX
 from outlast.core.machine import TERMINAL, RunStatus
 from outlast.errors import DefinitionError
@@ -23,8 +23,8 @@ class NodeOptions(NamedTuple):
     status: str | None
     end: str | None
     max_visits: int | None
-    within: timedelta | None
-    ceiling: timedelta | None
+    within: Duration | None
+    ceiling: Duration | None
 
 
 class Node:

@@ -4,34 +4,40 @@ import inspect
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Final, Literal, Protocol, TypeAlias, TypeVar
+from typing import Any, Final, Literal, Protocol, TypeAlias, overload
 from urllib.parse import quote
 
 from pydantic import BaseModel
 
+from outlast.core.durations import Duration, timedelta_of
 from outlast.core.keys import KeyTemplate
 from outlast.core.limits import ATTEMPTS_MAX, KEY_BYTES_MAX
-from outlast.errors import DefinitionError, LimitExceeded
+from outlast.errors import DefinitionError, InvalidInput, LimitExceeded
 
-Span = TypeVar("Span", timedelta, timedelta | None)
 Transaction: TypeAlias = Literal[False, True, "serializable"]
 """Whether the body writes through the store's database, and with which isolation (True: read committed)."""
 
 
-def positive(what: str, value: Span, *, where: str = "") -> Span:
-    """Return `value` if it is None or a duration above zero. Raises DefinitionError."""
-    given: object = value  # a caller without a type checker may pass anything
-    if given is not None and (not isinstance(given, timedelta) or given <= timedelta()):
+@overload
+def positive(what: str, value: Duration, *, where: str = "") -> timedelta: ...
+@overload
+def positive(what: str, value: Duration | None, *, where: str = "") -> timedelta | None: ...
+def positive(what: str, value: Duration | None, *, where: str = "") -> timedelta | None:
+    """Return a duration above zero as `timedelta`, or None. Raises DefinitionError."""
+    if value is None:
+        return None
+    try:
+        span = timedelta_of(what, value)
+    except InvalidInput as error:
+        raise DefinitionError(error.what, error.why, error.fix, where=where) from None
+    if span <= timedelta():
         raise DefinitionError(
-            f"{what} is {value!r}",
-            "a duration must be above zero",
-            "for example timedelta(seconds=30)",
-            where=where,
+            f"{what} is {value!r}", "a duration must be above zero", 'e.g. "30s" or timedelta(seconds=30)', where=where
         )
-    return value
+    return span
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class Resend:
     """The option to repeat an uncertain call under the same key while the receiver remembers that key.
 
@@ -40,11 +46,12 @@ class Resend:
 
     remembered_for: timedelta
 
-    def __post_init__(self) -> None:
-        positive("the remembered_for of resend()", self.remembered_for)
+    def __init__(self, remembered_for: Duration) -> None:
+        """Raises DefinitionError."""
+        self.__dict__.update(remembered_for=positive("remembered_for of resend()", remembered_for))
 
 
-def resend(*, remembered_for: timedelta) -> Resend:
+def resend(*, remembered_for: Duration) -> Resend:
     """Return the option for a receiver that deduplicates by key, and remembers a key for `remembered_for`.
 
     Raises DefinitionError.
@@ -56,29 +63,36 @@ IfUncertain: TypeAlias = Literal["ask_person", "reconcile"] | Resend
 """What to do about a call that may have happened: ask a person, ask the receiver, or make it again."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class Retry:
     """Limits of the retries of a call that certainly had no effect: at most `attempts` calls in all.
 
     The n-th wait is `first` × `factor`^(n−1), with jitter. The waits add up to at most `total_wait`.
     """
 
-    attempts: int = 3
-    total_wait: timedelta = timedelta(seconds=60)
-    first: timedelta = timedelta(seconds=1)
-    factor: float = 2.0
+    attempts: int
+    total_wait: timedelta
+    first: timedelta
+    factor: float
 
-    def __post_init__(self) -> None:
-        if not 1 <= self.attempts <= ATTEMPTS_MAX:
+    def __init__(
+        self, attempts: int = 3, total_wait: Duration = "60s", first: Duration = "1s", factor: float = 2.0
+    ) -> None:
+        """Raises DefinitionError."""
+        if not 1 <= attempts <= ATTEMPTS_MAX:
             raise DefinitionError(
-                f"Retry(attempts={self.attempts})",
+                f"Retry(attempts={attempts})",
                 f"a call has 1 to {ATTEMPTS_MAX} attempts",
                 "Retry(attempts=1) never retries",
             )
-        if not 1 <= self.factor <= 100:
-            raise DefinitionError(f"Retry(factor={self.factor})", "waits grow by 1 to 100 times", "leave it at 2")
-        positive("Retry(total_wait=…)", self.total_wait)
-        positive("Retry(first=…)", self.first)
+        if not 1 <= factor <= 100:
+            raise DefinitionError(f"Retry(factor={factor})", "waits grow by 1 to 100 times", "leave it at 2")
+        self.__dict__.update(
+            attempts=attempts,
+            total_wait=positive("total_wait of Retry()", total_wait),
+            first=positive("first of Retry()", first),
+            factor=factor,
+        )
 
 
 @dataclass(frozen=True)
@@ -115,7 +129,7 @@ def check_if_uncertain(title: str, given: object, *, where: str) -> None:
         raise DefinitionError(
             f"{title} has if_uncertain={given!r}",
             "a person is asked, the receiver is asked, or the call is made again under the same key",
-            'use "ask_person", "reconcile" or resend(remembered_for=timedelta(hours=24))',
+            'use "ask_person", "reconcile" or resend(remembered_for="24h")',
             where=where,
         )
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Generic, TypeVar
 
+from outlast.core.durations import Duration, timedelta_of
 from outlast.errors import DefinitionError
 from outlast.flow.registry import CLASSIFIED
 
@@ -85,10 +85,10 @@ class Refused(Declared):
 class RetryLater(Declared):
     """The call had no effect and may succeed later. Retried, not before `after`. `detail` says why."""
 
-    def __init__(self, detail: str = "", *, after: timedelta | None = None) -> None:
+    def __init__(self, detail: str = "", *, after: Duration | None = None) -> None:
         super().__init__(detail)
         self.detail = detail
-        self.after = after
+        self.after = None if after is None else timedelta_of("after of RetryLater()", after)
 
 
 class NotSent(Declared):

@@ -9,7 +9,9 @@ from typing import Final, Literal, TypeAlias
 
 from pydantic import JsonValue
 
+from outlast.core.durations import Duration
 from outlast.flow.approval_rule import Rule
+from outlast.flow.options import positive
 
 Occasion: TypeAlias = Literal["offer", "proposal", "decision", "commit", "resume", "consume"]
 """Occasions on which a policy is asked:
@@ -83,7 +85,7 @@ class Deny:
     detail: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class NeedsApproval:
     """Verdict: make the call only if `quorum` different people who satisfy `by` approve exactly this plan.
 
@@ -93,10 +95,29 @@ class NeedsApproval:
 
     rule: str
     by: Rule
-    summary: str = ""
-    within: timedelta = timedelta(hours=96)
-    quorum: int = 1
-    not_requester: bool = False
+    summary: str
+    within: timedelta
+    quorum: int
+    not_requester: bool
+
+    def __init__(
+        self,
+        rule: str,
+        by: Rule,
+        summary: str = "",
+        within: Duration = "96h",
+        quorum: int = 1,
+        not_requester: bool = False,
+    ) -> None:
+        """Raises DefinitionError."""
+        self.__dict__.update(
+            rule=rule,
+            by=by,
+            summary=summary,
+            within=positive("within of NeedsApproval()", within),
+            quorum=quorum,
+            not_requester=not_requester,
+        )
 
 
 Verdict: TypeAlias = Allow | Deny | NeedsApproval

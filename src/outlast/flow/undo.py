@@ -1,9 +1,9 @@
 """The undo of an activity: the author's function and the options of its call."""
 
 from collections.abc import Awaitable, Callable
-from datetime import timedelta
 from typing import Any, Concatenate, Final, Literal, ParamSpec, Protocol, TypeVar
 
+from outlast.core.durations import Duration
 from outlast.errors import DefinitionError
 from outlast.flow.options import (
     IfUncertain,
@@ -43,10 +43,10 @@ class UndoTerms:
         fn: Callable[..., Awaitable[Any]],
         *,
         if_uncertain: IfUncertain,
-        timeout: timedelta | None,
+        timeout: Duration | None,
         retry: Retry | None,
         reconcile: Callable[..., Awaitable[Any]] | None,
-        settle_time: timedelta | None,
+        settle_time: Duration | None,
         provider: str,
         limit: RateLimit | None = None,
         transaction: Transaction = False,

@@ -1,7 +1,6 @@
 """Workflows: named nodes, the exits between them, and the state they share."""
 
 from collections.abc import Callable, Coroutine, Mapping
-from datetime import timedelta
 from functools import cached_property
 from types import ModuleType
 from typing import Any, Final, Generic, Literal, Protocol, cast, overload
@@ -11,6 +10,7 @@ from pydantic.fields import FieldInfo
 from typing_extensions import TypeVar  # its defaults are in typing from Python 3.13 on
 
 from outlast.core.codec import ELSEWHERE, Codec, canonical
+from outlast.core.durations import Duration
 from outlast.core.limits import INPUT_BYTES_MAX, NAME, NODES_MAX, OUTCOME_BYTES_MAX, STATE_BYTES_MAX
 from outlast.errors import DefinitionError, InvalidInput
 from outlast.flow.activity import Activity
@@ -31,7 +31,7 @@ In_made = TypeVar("In_made", bound=BaseModel)
 Out_made = TypeVar("Out_made")
 S_inv = TypeVar("S_inv", bound=BaseModel)
 NextT = TypeVar("NextT", bound="str | None")
-CEILING: Final = timedelta(hours=168)
+CEILING: Final = "168h"
 """Business time of a run after which a person is called, unless its workflow says otherwise."""
 
 
@@ -70,7 +70,7 @@ class Workflow(Generic[S, In, Out]):
         *,
         state: type[S_made],
         version: int = ...,
-        ceiling: timedelta = ...,
+        ceiling: Duration = ...,
         outcome: None = ...,
         policy: Policy | None = ...,
         input: None = ...,
@@ -85,7 +85,7 @@ class Workflow(Generic[S, In, Out]):
         *,
         state: type[S_made],
         version: int = ...,
-        ceiling: timedelta = ...,
+        ceiling: Duration = ...,
         outcome: None = ...,
         policy: Policy | None = ...,
         input: type[In_made],
@@ -100,7 +100,7 @@ class Workflow(Generic[S, In, Out]):
         *,
         state: type[S_made],
         version: int = ...,
-        ceiling: timedelta = ...,
+        ceiling: Duration = ...,
         outcome: Callable[[S_made], Out_made],
         policy: Policy | None = ...,
         input: None = ...,
@@ -115,7 +115,7 @@ class Workflow(Generic[S, In, Out]):
         *,
         state: type[S_made],
         version: int = ...,
-        ceiling: timedelta = ...,
+        ceiling: Duration = ...,
         outcome: Callable[[S_made], Out_made],
         policy: Policy | None = ...,
         input: type[In_made],
@@ -129,7 +129,7 @@ class Workflow(Generic[S, In, Out]):
         *,
         state: type[Any],
         version: int = 1,
-        ceiling: timedelta = CEILING,
+        ceiling: Duration = CEILING,
         outcome: Callable[[Any], Any] | None = None,
         policy: Policy | None = None,
         input: type[Any] | None = None,  # noqa: A002 - the word that authors expect
@@ -184,8 +184,8 @@ class Workflow(Generic[S, In, Out]):
         status: str | None = None,
         end: str | None = None,
         max_visits: int | None = None,
-        within: timedelta | None = None,
-        ceiling: timedelta | None = None,
+        within: Duration | None = None,
+        ceiling: Duration | None = None,
     ) -> _DecoratesNode[S]: ...
     def node(
         self,
@@ -196,8 +196,8 @@ class Workflow(Generic[S, In, Out]):
         status: str | None = None,
         end: str | None = None,
         max_visits: int | None = None,
-        within: timedelta | None = None,
-        ceiling: timedelta | None = None,
+        within: Duration | None = None,
+        ceiling: Duration | None = None,
     ) -> Any:
         """Declare the async function `fn` as a node. Its return annotation names the nodes that may follow.
 

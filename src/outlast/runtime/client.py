@@ -3,13 +3,13 @@
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, Final, ParamSpec, TypeVar, overload
 
 from pydantic import BaseModel
 
 from outlast.core.codec import Codec
-from outlast.core.durations import Liveness
+from outlast.core.durations import Duration, Liveness
 from outlast.core.limits import IDEMPOTENCY_KEY_CHARS_MAX, INPUT_BYTES_MAX
 from outlast.core.machine import TERMINAL, Choice, DeliveryStatus, EffectStatus, Reason
 from outlast.engine.pauses import What
@@ -90,7 +90,7 @@ class WebhookClient(ABC):
         """
 
     @abstractmethod
-    async def rotate(self, webhook: str, *, keep: timedelta | None = None) -> WebhookWithSecret:
+    async def rotate(self, webhook: str, *, keep: Duration | None = None) -> WebhookWithSecret:
         """Replace the secret and return the new one. `keep`: how long the old secret signs too [24h]."""
 
     @abstractmethod
@@ -298,7 +298,7 @@ class Client(ABC):
         attention: bool = False,
         waiting_for: str = "",
         q: str = "",
-        since: timedelta | None = None,
+        since: Duration | None = None,
         cursor: str = "",
         limit: int = 50,
     ) -> RunList:
@@ -356,7 +356,7 @@ class Client(ABC):
         """Answer the run's attention with `continue`."""
 
     @abstractmethod
-    async def extend(self, run: str, *, by: timedelta, reason: str, version: int = 0) -> None:
+    async def extend(self, run: str, *, by: Duration, reason: str, version: int = 0) -> None:
         """Extend the ceiling of a run that has passed it `by` this time."""
 
     @abstractmethod
@@ -379,7 +379,7 @@ class Client(ABC):
         status: EffectStatus | None = None,
         activity: str = "",
         run: str = "",
-        since: timedelta | None = None,
+        since: Duration | None = None,
         cursor: str = "",
         limit: int = 50,
     ) -> EffectList:
@@ -466,7 +466,7 @@ class Client(ABC):
         reason: Reason | None = None,
         key: str = "",
         text: str,
-        by: timedelta | None = None,
+        by: Duration | None = None,
     ) -> Reason:
         """Answer one attention `reason` of a run with a `choice`, and return the reason.
 
@@ -483,7 +483,7 @@ class Client(ABC):
         *,
         text: str,
         workflow: str = "",
-        by: timedelta | None = None,
+        by: Duration | None = None,
         cursor: str = "",
     ) -> AnsweredRuns:
         """Answer every run with this `reason` on one page of runs with a `choice`, each once.

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from outlast.core import compensation
 from outlast.core.commit import Expect
-from outlast.core.durations import RUN_CEILING, SECOND
+from outlast.core.durations import RUN_CEILING, Duration, ms_of, timedelta_of
 from outlast.core.machine import Choice, Reason
 from outlast.core.rows import EFFECT, RUN, STORE, Approval, Effect, Run, key_of
 from outlast.core.run_columns import Attention
@@ -191,7 +191,7 @@ class Operations:
         *,
         text: str,
         key: str = "",
-        by: timedelta | None = None,
+        by: Duration | None = None,
         version: int = 0,
     ) -> None:
         """Answer one reason of a run's attention; `by` belongs to "extend". Raises NotFound, Conflict, Forbidden."""
@@ -205,12 +205,12 @@ class Operations:
             actor=self.actor.name,
             text=text,
             key=key,
-            by_ms=int((by or EXTENSION).total_seconds() * SECOND) if choice is Choice.EXTEND else 0,
+            by_ms=ms_of("by", EXTENSION if by is None else by) if choice is Choice.EXTEND else 0,
             seen=self.shown(run, version),
         )
 
     async def answer_entry(
-        self, run: Run, entry: Attention, choice: Choice, *, text: str, by: timedelta | None = None, version: int = 0
+        self, run: Run, entry: Attention, choice: Choice, *, text: str, by: Duration | None = None, version: int = 0
     ) -> None:
         """Answer one entry of a run's attention. Raises as `answer` and `resolve_effect` do.
 
@@ -224,7 +224,7 @@ class Operations:
             raise Conflict(f"{entry.key} needs the receiver's id", "a call that happened has one", f"run: {command}")
         await self.resolve_effect(run.run, entry.key, attention.verb_of(choice), reason=text, run_version=version)
 
-    async def extend(self, run: str, *, by: timedelta, reason: str, version: int = 0) -> None:
+    async def extend(self, run: str, *, by: Duration, reason: str, version: int = 0) -> None:
         """Extend the ceiling of a run that has passed it. Raises NotFound, Conflict."""
         await self.answer(run, Reason.TOTAL_TIMEOUT, Choice.EXTEND, text=reason, by=by, version=version)
 
@@ -246,19 +246,20 @@ class Operations:
         *,
         text: str,
         workflow: str = "",
-        by: timedelta | None = None,
+        by: Duration | None = None,
         cursor: str = "",
     ) -> attention.AnsweredRuns:
         """Answer each flagged run on one page of runs once; failures are listed.
 
-        Pass the returned cursor to continue.
+        Pass the returned cursor to continue. Raises InvalidInput.
         """
+        longer = None if by is None else timedelta_of("by", by)  # before the first run is answered
 
         async def one(run: str, key: str) -> None:
             if reason is Reason.EFFECT_UNCERTAIN:
                 await self.resolve_effect(run, key, attention.verb_of(choice), reason=text)
             else:
-                await self.answer(run, reason, choice, text=text, by=by)
+                await self.answer(run, reason, choice, text=text, by=longer)
 
         attention.check_for_all(reason, choice)
         return await attention.answer_page(self.rows, reason, workflow, cursor, one)

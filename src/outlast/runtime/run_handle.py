@@ -1,13 +1,12 @@
 """The handle of one run: wait for its result, follow its events, act on it."""
 
 from collections.abc import AsyncGenerator, Callable, Mapping
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
-from outlast.core.durations import SECOND, milliseconds, span
+from outlast.core.durations import SECOND, Duration, span, timedelta_of
 from outlast.core.machine import RunStatus
 from outlast.errors import InvalidInput, NotStorable, RunCancelled, RunFailed, WaitTimeout
 from outlast.models.runs import CloudEvent, RunDetail, RunSummary
@@ -16,18 +15,15 @@ if TYPE_CHECKING:
     from outlast.runtime.client import Client
 
 T = TypeVar("T")
-Timeout = timedelta | str | float
+Timeout = Duration | float
 """A `timedelta`, text such as "10m", or seconds."""
 
 
 def seconds_of(timeout: Timeout | None) -> float | None:
     """Return a timeout in seconds; None for no limit. Raises InvalidInput."""
-    if isinstance(timeout, str):
-        try:
-            return milliseconds(timeout) / SECOND
-        except ValueError as error:
-            raise InvalidInput("the timeout is not a duration", str(error), 'e.g. timeout="10m"') from error
-    return timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
+    if timeout is None or isinstance(timeout, float | int):
+        return timeout
+    return timedelta_of("timeout", timeout).total_seconds()
 
 
 def plain_payload(payload: object) -> Mapping[str, Any]:

@@ -53,7 +53,7 @@ def _split(value: object) -> object:
 
 Words = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)]
 """A list; in a variable, its items are separated by commas."""
-Duration = Annotated[str, AfterValidator(_checked)]
+DurationText = Annotated[str, AfterValidator(_checked)]
 """A duration: 500ms, 2s, 10m, 1h30m."""
 
 
@@ -74,15 +74,15 @@ class WorkerSettings(Section):
 class LivenessSettings(Section):
     """Durations after which a process counts as dead; the defaults are in core/durations.py."""
 
-    heartbeat_window: Duration | None = None
-    heartbeat_every: Duration | None = None
-    attempt_timeout: Duration | None = None
-    start_budget: Duration | None = None
-    settle_margin: Duration | None = None
-    backoff_ceiling: Duration | None = None
-    checkpoint_write: Duration | None = None
-    drain_grace: Duration | None = None
-    runs_kept: Duration | None = None
+    heartbeat_window: DurationText | None = None
+    heartbeat_every: DurationText | None = None
+    attempt_timeout: DurationText | None = None
+    start_budget: DurationText | None = None
+    settle_margin: DurationText | None = None
+    backoff_ceiling: DurationText | None = None
+    checkpoint_write: DurationText | None = None
+    drain_grace: DurationText | None = None
+    runs_kept: DurationText | None = None
 
 
 class ServeSettings(Section):

@@ -3,10 +3,9 @@
 import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from datetime import timedelta
 from typing import Any, NamedTuple
 
-from outlast.core.durations import SECOND
+from outlast.core.durations import Duration, ms_of
 from outlast.core.machine import EffectStatus, Reason
 from outlast.core.rows import (
     APPROVAL,
@@ -76,7 +75,7 @@ class TenantRows:
         attention: bool = False,
         waiting_for: str = "",
         q: str = "",
-        since: timedelta | None = None,
+        since: Duration | None = None,
         cursor: str = "",
         limit: int = 50,
     ) -> tuple[tuple[Run, ...], str]:
@@ -85,7 +84,7 @@ class TenantRows:
         `attention`, `waiting_for` and `q` are applied page by page, so a page may hold fewer than `limit` runs and
         still have a cursor.
         """
-        earliest = (await self.store.now()).business - int(since.total_seconds() * SECOND) if since else 0
+        earliest = (await self.store.now()).business - ms_of("since", since) if since is not None else 0
         where = {k: v for k, v in (("status", status), ("workflow", workflow)) if v}
         found: list[Run] = []
         for _ in range(PAGES_PER_CALL):
@@ -206,12 +205,12 @@ class TenantRows:
         status: EffectStatus | None = None,
         activity: str = "",
         run: str = "",
-        since: timedelta | None = None,
+        since: Duration | None = None,
         cursor: str = "",
         limit: int = 50,
     ) -> tuple[tuple[Effect, ...], str]:
         """Return effects of all runs by first intent, newest first, and the next cursor; `since` limits their age."""
-        since_real = (await self.store.now()).real - int(since.total_seconds() * SECOND) if since else 0
+        since_real = (await self.store.now()).real - ms_of("since", since) if since is not None else 0
         if run:
             of_run = await self.store.rows(EFFECT, (self.tenant, run))
             rows = [e for e in of_run if activity in ("", e.activity) and status in (None, e.status)]

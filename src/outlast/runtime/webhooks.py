@@ -21,7 +21,7 @@ from outlast.core.deliveries import (
     sign_of,
     tenants_of,
 )
-from outlast.core.durations import DELIVERY_ALIVE, SECOND, SECRET_KEPT
+from outlast.core.durations import DELIVERY_ALIVE, SECOND, SECRET_KEPT, Duration, ms_of
 from outlast.core.events import EventType, iso
 from outlast.core.limits import NAME, TEXT_CHARS_MAX
 from outlast.core.machine import Choice, DeliveryStatus, Reason, if_ignored
@@ -289,10 +289,10 @@ class Webhooks:
                 break
         return done
 
-    async def rotate(self, subscription: str, *, keep: timedelta = KEPT) -> NewWebhook:
+    async def rotate(self, subscription: str, *, keep: Duration = KEPT) -> NewWebhook:
         """Create a new secret; the old one also signs for `keep`. Raises NotFound, Conflict (not active)."""
         secret = new_secret()
-        keep_ms = int(keep.total_seconds() * SECOND)
+        keep_ms = ms_of("keep", keep)
         if keep_ms < 0:
             raise InvalidInput("the old secret cannot be kept for a negative time")
         by = self._actor.name

@@ -5,7 +5,6 @@ It is the real engine with its worker in this process. The store is in memory, o
 
 import asyncio
 import json
-import re
 import tempfile
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
@@ -16,13 +15,13 @@ from typing import Any, Final, Literal, TypeVar
 from pydantic import BaseModel
 
 from outlast.core import commit
-from outlast.core.durations import SECOND
+from outlast.core.durations import SECOND, Duration, timedelta_of
 from outlast.core.machine import ApprovalStatus, Choice, Reason
 from outlast.core.rows import EVENT, Event, Run, is_over
 from outlast.core.run_transition import rearmed
 from outlast.engine.attempts import ActivityCaller
 from outlast.engine.snapshots import state_of_rows
-from outlast.errors import InvalidInput, NotFound
+from outlast.errors import NotFound
 from outlast.flow.workflow import Workflow
 from outlast.runtime.clocks import SystemClock, VirtualClock
 from outlast.runtime.in_process import InProcessRuntime
@@ -31,20 +30,6 @@ from outlast.runtime.stores import open_store
 from outlast.store.port import RunRows, Store
 from outlast.testing.answers import to_json
 from outlast.testing.crash_points import CheckFailed
-
-UNITS: Final = {"w": "weeks", "d": "days", "h": "hours", "m": "minutes", "s": "seconds", "ms": "milliseconds"}
-
-
-def span(text: str | timedelta) -> timedelta:
-    """Parse a duration such as "96h", "7d", "1d12h" or "90s". Raises InvalidInput."""
-    if isinstance(text, timedelta):
-        return text
-    parts = re.findall(r"(\d+)(ms|[wdhms])", text)
-    if not parts or "".join(n + unit for n, unit in parts) != text:
-        raise InvalidInput(
-            f"{text!r} is not a duration", "a duration consists of numbers with units", 'e.g. "96h", "7d", "1d12h"'
-        )
-    return sum((timedelta(**{UNITS[unit]: int(n)}) for n, unit in parts), timedelta())
 
 
 async def skip(
@@ -86,21 +71,21 @@ class AppClock:
     def __init__(self, app: "App") -> None:
         self._app = app
 
-    def skip(self, text: str | timedelta) -> None:
+    def skip(self, text: Duration) -> None:
         """Move business time by `text` ("96h", "7d"), then let everything run that became due.
 
         That includes sleeps, deadlines and ceilings.
         """
-        ms = span(text) / timedelta(milliseconds=1)
+        ms = timedelta_of("the time to pass", text) / timedelta(milliseconds=1)
         self._app.do(skip(self._app.store, milliseconds=ms))
         self._app.settle()
 
-    def advance(self, text: str | timedelta) -> None:
+    def advance(self, text: Duration) -> None:
         """Move real time by `text` ("30s"), then let everything run that became due.
 
         That includes retries, leases and settle times.
         """
-        ms = round(span(text) / timedelta(milliseconds=1))
+        ms = round(timedelta_of("the time to pass", text) / timedelta(milliseconds=1))
         self._app.do(self._app.time.advance(ms))
         self._app.settle()
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
+from outlast.core.durations import Duration, ms_of
 from outlast.errors import OutlastError
 from outlast.flow.workflow import Workflow
 from outlast.testing.answers import Decide, no_answer, to_json
@@ -31,7 +32,7 @@ def every_crash(
     workers: int = 2,
     batched: bool = False,
     slots: int = 0,
-    attempt_timeout: timedelta = timedelta(milliseconds=ATTEMPT_TIMEOUT_MS),
+    attempt_timeout: Duration = timedelta(milliseconds=ATTEMPT_TIMEOUT_MS),
 ) -> Callable[[Callable[..., Any]], Callable[..., None]]:
     """Test a workflow against a crash at every place where one matters.
 
@@ -51,7 +52,7 @@ def every_crash(
     """
     asked = CrashOptions(
         workflow, to_json(given), decide, receivers, pairs, seed, workers, batched, slots,
-        int(attempt_timeout / timedelta(milliseconds=1)),
+        ms_of("attempt_timeout", attempt_timeout),
     )  # fmt: skip
 
     def decorate(fn: Callable[..., Any]) -> Callable[..., None]:

@@ -19,6 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Literal, Self
 
+from outlast.core.durations import Duration, timedelta_of
 from outlast.errors import InvalidInput
 from outlast.runtime.clocks import SystemClock
 from outlast.testing.crash_points import RUN_ID, TENANT, CrashPoint
@@ -43,9 +44,11 @@ ok = Behaviour("ok")
 """Execute the request and answer."""
 
 
-def status(code: int, *, acts: bool = False, retry_after: timedelta | None = None) -> Behaviour:
+def status(code: int, *, acts: bool = False, retry_after: Duration | None = None) -> Behaviour:
     """Answer with the status `code`, and with `retry_after` as header. The request is executed only if `acts`."""
-    headers = (("Retry-After", str(int(retry_after.total_seconds()))),) if retry_after is not None else ()
+    headers: tuple[tuple[str, str], ...] = ()
+    if retry_after is not None:
+        headers = (("Retry-After", str(int(timedelta_of("retry_after", retry_after).total_seconds()))),)
     return Behaviour(f"status({code})", acts, code, headers)
 
 
@@ -64,7 +67,7 @@ def slow(seconds: float) -> Behaviour:
     return Behaviour(f"slow({seconds})", after_s=seconds)
 
 
-def too_many(retry_after: timedelta = timedelta(seconds=1)) -> Behaviour:
+def too_many(retry_after: Duration = "1s") -> Behaviour:
     """Answer 429 with `retry_after` as header. Nothing is executed."""
     return status(429, retry_after=retry_after)
 
@@ -136,7 +139,7 @@ class FakeReceivers:
         *script: Behaviour,
         key: str = "",
         duplicates: Duplicates = "answer",
-        remembers: timedelta | None = None,
+        remembers: Duration | None = None,
         askable: bool = True,
         reply: Callable[[HttpRequest], Any] | None = None,
         asked: Callable[[HttpRequest, Sequence[Any]], Any] | None = None,
@@ -149,7 +152,8 @@ class FakeReceivers:
         `askable=False` answers GET with 405. `reply` builds the answer. `asked` answers a GET from the request and
         all answers of this path (None: 404), for receivers that are asked by their own id.
         """
-        self._routes.insert(0, Route(path, script, key, duplicates, remembers, askable, reply, asked))
+        kept = None if remembers is None else timedelta_of("remembers", remembers)
+        self._routes.insert(0, Route(path, script, key, duplicates, kept, askable, reply, asked))
         return self
 
     def _route(self, path: str, key: str) -> Route:

@@ -4,12 +4,12 @@ import json
 from base64 import urlsafe_b64encode
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, TypeVar
 
 from typing_extensions import override
 
-from outlast.core.durations import Liveness
+from outlast.core.durations import Duration, Liveness
 from outlast.core.events import iso
 from outlast.core.machine import ApprovalStatus, Choice, DeliveryStatus, EffectStatus, Reason
 from outlast.core.rows import STORE, TOPOLOGY, Approval, Event, Run, is_over
@@ -109,7 +109,7 @@ class LocalWebhooks(WebhookClient):
         return 1
 
     @override
-    async def rotate(self, webhook: str, *, keep: timedelta | None = None) -> WebhookWithSecret:
+    async def rotate(self, webhook: str, *, keep: Duration | None = None) -> WebhookWithSecret:
         made = await self._webhooks.rotate(webhook, keep=KEPT if keep is None else keep)
         return WebhookWithSecret.model_validate(new_webhook_view(made))
 
@@ -191,7 +191,7 @@ class LocalClient(Client):
         attention: bool = False,
         waiting_for: str = "",
         q: str = "",
-        since: timedelta | None = None,
+        since: Duration | None = None,
         cursor: str = "",
         limit: int = 50,
     ) -> RunList:
@@ -277,7 +277,7 @@ class LocalClient(Client):
         await self.ops.continue_run(run, reason=reason, version=version)
 
     @override
-    async def extend(self, run: str, *, by: timedelta, reason: str, version: int = 0) -> None:
+    async def extend(self, run: str, *, by: Duration, reason: str, version: int = 0) -> None:
         await self.ops.extend(run, by=by, reason=reason, version=version)
 
     @override
@@ -309,7 +309,7 @@ class LocalClient(Client):
         status: EffectStatus | None = None,
         activity: str = "",
         run: str = "",
-        since: timedelta | None = None,
+        since: Duration | None = None,
         cursor: str = "",
         limit: int = 50,
     ) -> EffectList:
@@ -420,7 +420,7 @@ class LocalClient(Client):
         reason: Reason | None = None,
         key: str = "",
         text: str,
-        by: timedelta | None = None,
+        by: Duration | None = None,
     ) -> Reason:
         row = await self.ops.rows.run(run)
         entry = entry_of(row, choice, reason, key)
@@ -435,7 +435,7 @@ class LocalClient(Client):
         *,
         text: str,
         workflow: str = "",
-        by: timedelta | None = None,
+        by: Duration | None = None,
         cursor: str = "",
     ) -> AnsweredRuns:
         return await self.ops.answer_all(reason, choice, text=text, workflow=workflow, by=by, cursor=cursor)
