@@ -108,7 +108,7 @@ def test_a_roll_back_strands_a_run_until_a_person_moves_it(fleet: Fleet) -> None
     fleet.go("r1")
     listed = fleet.says("runs", "ls")
     assert "no worker serves letters@2 (1)" in listed.stderr, "at once, before any worker has looked"
-    when(lambda: [a.reason.value for a in fleet.run("r1").attention_text] == ["stranded_version"], fleet.said)
+    when(lambda: [a.reason.value for a in fleet.run("r1").attention] == ["stranded_version"], fleet.said)
     row = fleet.run("r1")
     assert (row.lane, row.node, row.visit) == ("letters@2", "post", 1)
 

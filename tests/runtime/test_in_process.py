@@ -215,10 +215,10 @@ def test_a_node_names_the_end_of_runs_that_complete_in_it(
     async def go() -> None:
         async with opened() as store, InProcessRuntime(store, [orders], live=LIVE) as runtime:
             ops = runtime.operations
-            run = (await ops.start("order", {"shop": "acme", "number": "1", "cents": cents})).run
+            run = (await ops.start_run("order", {"shop": "acme", "number": "1", "cents": cents})).run
             ended = await runtime.finished(run)
             assert (ended.status, ended.shown) == (status, shown)
-            last = json.loads((await ops.history(run))[-1].body)
+            last = json.loads((await ops.rows.history(run))[-1].body)
             assert last["type"] == f"dev.outlast.workflow.{status}" and last["data"].get("end") == data
             assert (" as PLACED " in (await ops.explain(run)).sentence) is (data is not None)
 
@@ -238,7 +238,8 @@ def test_a_start_without_a_key_uses_the_one_that_the_workflow_derives(opened: Op
             )
             same = await asyncio.gather(*(mine.start_run("order", given) for _ in range(8)))
             assert len({each.run for each in same}) == 1 and sum(each.created for each in same) == 1
-            assert await mine.start_run("order", given, run_id="mine") == (same[0].run, False), "the key, not the id"
+            repeated = await mine.start_run("order", given, run_id="mine")
+            assert (repeated.run, repeated.created) == (same[0].run, False), "the key, not the id"
             with pytest.raises(Conflict, match="under the key order/acme/1 with another input") as refused:
                 await mine.start_run("order", given | {"cents": 6})
             assert refused.value.why == "the workflow derives this key from its input, and another part differs"

@@ -18,7 +18,6 @@ from outlast.runtime import InProcessRuntime, open_store
 from outlast.runtime.fsck import Fsck, FsckReport
 from outlast.runtime.operations import Operations
 from outlast.runtime.port import Actor
-from outlast.runtime.run_detail import page_of_results, run_detail_view, run_views
 
 pytestmark = pytest.mark.req("OUT-5")
 
@@ -65,7 +64,7 @@ def test_every_status_counts_the_rows_with_one_query_for_a_list(
                 await runtime.operations.start_run("runtime-harvest", {"n": n}, run_id=run)
                 assert (await runtime.finished(run)).results == n
             ops = runtime.operations
-            assert (await run_detail_view(ops, "r1"))[0]["results"] == 70
+            assert (await ops.run("r1")).results == 70
         await ops.start_run("runtime-harvest", {"n": 9}, run_id="r4")
         asked: list[int] = []
         count = store.count
@@ -75,9 +74,8 @@ def test_every_status_counts_the_rows_with_one_query_for_a_list(
             return await count(kind, prefixes)
 
         monkeypatch.setattr(store, "count", counted)
-        rows, _ = await ops.rows.runs()
-        views = await run_views(ops, rows, ())
-        assert {view["run"]: view["results"] for view in views} == {"r1": 70, "r2": 0, "r3": 3, "r4": 0}
+        listed = (await ops.runs()).runs
+        assert {each.run: each.results for each in listed} == {"r1": 70, "r2": 0, "r3": 3, "r4": 0}
         assert asked == [3]
         await store.close()
 
@@ -101,11 +99,11 @@ def test_a_row_emitted_while_a_page_is_read_is_on_the_next_page(
             return (await in_order(*given, **more))[:3]
 
         monkeypatch.setattr(store, "in_order", before_the_last)
-        views, count, further = await page_of_results(ops, "r1")
-        assert (len(views), count, further) == (3, 4, 3)
-        views, count, further = await page_of_results(ops, "r1", after=further)
-        assert ([view["key"] for view in views], count, further) == (["late"], 4, 0)
-        assert (await page_of_results(ops, "r1", limit=4))[2] == 0, "no empty page follows a full one"
+        page = await ops.results("r1")
+        assert (len(page.results), page.count, page.next_cursor) == (3, 4, "3")
+        page = await ops.results("r1", after=3)
+        assert ([row.key for row in page.results], page.count, page.next_cursor) == (["late"], 4, "")
+        assert (await ops.results("r1", limit=4)).next_cursor == "", "no empty page follows a full one"
         await store.close()
 
     asyncio.run(body())

@@ -10,6 +10,7 @@ import pytest
 from outlast.core.machine import ApprovalStatus
 from outlast.errors import Uncertain
 from outlast.runtime.operations import Operations
+from outlast.runtime.tenant_rows import TenantRows
 from outlast.service import event_broadcaster
 from outlast.service.identity import Principal
 from outlast.service.request_limits import Bounds
@@ -288,7 +289,7 @@ def test_without_the_filter_of_errors_a_caller_reads_paths_of_the_store(
     async def away(self: Any, run: str) -> Any:
         raise Uncertain("disk I/O error at /var/lib/secret.db")
 
-    monkeypatch.setattr(Operations, "run", away)
+    monkeypatch.setattr(TenantRows, "run", away)
     answer = service.get("/v1/runs/r1/results")
     assert (answer.status_code, "secret" not in answer.text) == (503, guarded)
 

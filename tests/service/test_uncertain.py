@@ -12,7 +12,7 @@ from tests.service.conftest import Service
 WRITES = {
     "start": (
         Operations,
-        "start",
+        "start_run",
         "/v1/workflows/refund/runs",
         {"input": {"order_id": "A", "cents": 1}},
         "GET /v1/runs",

@@ -15,13 +15,12 @@ from outlast.cli.session import on_client, reads_client, settings_now, warn_unse
 from outlast.cli.settings import CliSettings, Group
 from outlast.cli.text import json_escaped
 from outlast.core.durations import span
-from outlast.core.events import EventType
+from outlast.core.events import ENDINGS, TAKEN, EventType
 from outlast.core.machine import TERMINAL, ApprovalStatus
 from outlast.models.approvals import ApprovalDetail, ApprovalSummary, OfferedPlan
 from outlast.runtime.client import Client
 from outlast.runtime.clocks import SystemClock
 from outlast.runtime.labels import ATTENTION
-from outlast.runtime.views import ENDINGS, TAKEN
 
 WITHIN_S = 5.0  # target for continuing after a decision (REQ-G201)
 MOVED = frozenset({EventType.CHECKPOINT, EventType.PARKED, EventType.FLAGGED, *ENDINGS})

@@ -16,12 +16,11 @@ from outlast.cli.screen import Screen
 from outlast.cli.session import reads_client
 from outlast.cli.settings import Command
 from outlast.cli.text import inert, json_escaped
-from outlast.core.events import EventType, iso
+from outlast.core.events import ENDINGS, EventType, iso
 from outlast.core.machine import TERMINAL, RunStatus
 from outlast.models.effects import EffectRecord
 from outlast.models.runs import RunDetail, Waiting
 from outlast.runtime.client import Client
-from outlast.runtime.views import ENDINGS
 
 EVERY_S: Final = 1.0
 

@@ -15,6 +15,7 @@ from outlast.client.connection import ServiceConnection, frames, iso, part, tag
 from outlast.client.webhooks import ServiceWebhooks
 from outlast.core.compensation import NO_UNDO
 from outlast.core.durations import Duration, Liveness, timedelta_of
+from outlast.core.events import ENDINGS
 from outlast.core.machine import TERMINAL, Choice, EffectStatus, Reason, RunStatus
 from outlast.engine.pauses import What
 from outlast.errors import Busy, InvalidInput, NotFound, OutlastError, Unavailable
@@ -52,7 +53,6 @@ from outlast.runtime.attention import AnsweredRuns, Verb, check_for_all, verb_of
 from outlast.runtime.client import Client
 from outlast.runtime.clocks import SystemClock, new_id
 from outlast.runtime.versions import UNSERVED, why_not
-from outlast.runtime.views import ENDINGS
 
 T = TypeVar("T")
 POLL_S: Final = (0.1, 1.0)

@@ -41,6 +41,10 @@ class EventType(StrEnum):
     DENIED = "dev.outlast.run.denied"
 
 
+ENDINGS: Final = frozenset({EventType.FINISHED_WELL, EventType.FAILED, EventType.CANCELLED})
+TAKEN: Final = frozenset({EventType.CLAIMED, EventType.TAKEN_OVER})
+
+
 def _text(value: str) -> str:
     """Return a string as JSON. Names of tenants, runs, workflows and nodes need no escape (limits.NAME)."""
     return f'"{value}"' if NAME.fullmatch(value) else compact(value)

@@ -51,4 +51,4 @@ class Model(BaseModel):
 class PagedList(Model):
     """Page of a list. `next_cursor` and the header `Link` lead to the next page; '' at the end."""
 
-    next_cursor: str = Field("", description="Opaque cursor, valid for this list, its filters and this tenant.")
+    next_cursor: str = Field(default="", description="Opaque cursor, valid for this list, its filters and this tenant.")

@@ -1,5 +1,8 @@
 """Effects: calls in the ledger, with late evidence."""
 
+import json
+from base64 import urlsafe_b64encode
+
 from pydantic import Field
 
 from outlast.models import Instant, Json, Model, PagedList
@@ -54,3 +57,8 @@ class EffectList(PagedList):
     """Page of effects. Those of one run are in the order of their intents, those of all runs newest first."""
 
     effects: list[EffectRecord]
+
+
+def effect_id(run: str, visit: int, key: str) -> str:
+    """Return the opaque id of an effect."""
+    return urlsafe_b64encode(json.dumps([run, visit, key], separators=(",", ":")).encode()).decode()

@@ -90,7 +90,7 @@ class Takeover(Model):
 
     node: str
     visit: int
-    from_: str = Field(alias="from")
+    from_: str = Field(validation_alias="from", serialization_alias="from")
     to: str
     at: Instant | None
     after_ms: int | None

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from outlast.core.compensation import owed, undone
 from outlast.core.effect_verbs import bound_notes
+from outlast.core.events import ENDINGS, TAKEN
 from outlast.core.machine import (
     OVERLAY_ONLY,
     TERMINAL,
@@ -22,9 +23,9 @@ from outlast.core.rows import Approval, Effect, Run, Slot, Worker, is_over
 from outlast.core.run_columns import Attention, Ending, WaitingFor
 from outlast.engine.pauses import BREAKER
 from outlast.flow.context import SLEEP
-from outlast.models.effects import LateEvidence
 from outlast.runtime.attention_answers import ChoiceCommand, choice_commands, until_of
 from outlast.runtime.labels import blocked_ms, is_alive, is_held, late_answer_label
+from outlast.runtime.row_models import late_evidence
 from outlast.runtime.run_facts import (
     START_WORKER,
     Explanation,
@@ -37,7 +38,6 @@ from outlast.runtime.run_facts import (
     start_one,
     taker_text,
 )
-from outlast.runtime.views import ENDINGS, TAKEN, evidence_view
 
 DECIDED = {
     ApprovalStatus.APPROVED: ApprovalStatus.APPROVED.value,
@@ -400,7 +400,7 @@ def _why(rows: RunFacts, entry: Attention) -> str:
             if effect is not None and effect.settle_after > rows.now.real:
                 when = f"in {rows.left_real(effect.settle_after)}"
             late = "".join(
-                f"; {late_answer_label(LateEvidence.model_validate(evidence_view(e)))}"
+                f"; {late_answer_label(late_evidence(e))}"
                 for e in rows.evidence
                 if (e.visit, e.key) == (entry.visit, entry.key)
             )

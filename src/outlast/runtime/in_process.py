@@ -12,6 +12,7 @@ from typing import Any, Self
 
 from outlast.core.clock import Clock
 from outlast.core.durations import FILE_CHECK, SECOND, STORE_RETRY, Liveness
+from outlast.core.events import ENDINGS
 from outlast.core.generation import GENERATION
 from outlast.core.rows import EVENT, META, Run, is_over
 from outlast.core.run_columns import attention_for_people
@@ -26,7 +27,6 @@ from outlast.runtime.operations import Operations
 from outlast.runtime.port import Actor, WorkflowHandle, WorkflowState
 from outlast.runtime.stores import until
 from outlast.runtime.versions import workflows_by_name
-from outlast.runtime.views import ENDINGS
 from outlast.store.port import Store, lost
 from outlast.telemetry import Counters, Observer
 from outlast.telemetry.logs import Outage, RunLog

@@ -1,38 +1,38 @@
 """Actions and queries on runs, bound to one tenant and one actor."""
 
 import json
-from collections.abc import Iterable, Mapping
-from datetime import timedelta
-from typing import Any, Literal
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Literal, TypeVar
 
 from outlast.core import compensation
 from outlast.core.commit import Expect
 from outlast.core.durations import RUN_CEILING, Duration, ms_of, timedelta_of
 from outlast.core.machine import Choice, Reason
-from outlast.core.rows import EFFECT, RUN, STORE, Approval, Effect, Run, key_of
+from outlast.core.rows import EFFECT, RUN, STORE, Approval, Effect, Event, Run, is_over, key_of
 from outlast.core.run_columns import Attention
 from outlast.engine import approvals, commands, pauses
 from outlast.engine.admission import set_slots
 from outlast.errors import Conflict, Forbidden, InvalidInput, NotFound
 from outlast.flow.approval_rule import Rule
 from outlast.flow.workflow import Workflow
+from outlast.models import exact_instant
+from outlast.models.runs import EventList, ResultList, RunDetail, RunList, RunStarted, RunSummary
 from outlast.runtime import attention
 from outlast.runtime.attention_answers import choice_commands
 from outlast.runtime.clocks import new_id
 from outlast.runtime.explain import explain
+from outlast.runtime.labels import lanes_served
 from outlast.runtime.port import Actor
-from outlast.runtime.run_facts import (
-    Explanation,
-    may_have_pending_requests,
-    messages_of,
-    pending_requests_of,
-)
-from outlast.runtime.tenant_rows import TenantRows
+from outlast.runtime.row_models import cloud_event, list_item, result_row, run_detail, run_summary, takeovers_of
+from outlast.runtime.run_facts import Explanation, in_order, may_have_pending_requests, messages_of, pending_requests_of
+from outlast.runtime.tenant_rows import EVENTS_PER_READ, RESULTS_PER_READ, TenantRows
 from outlast.runtime.webhooks import Webhooks
 from outlast.store.port import Store
 
 EXTENSION = timedelta(milliseconds=RUN_CEILING)  # default of "extend"
 ADMIN = "admin"  # the role that may reassign any approval
+T = TypeVar("T")
 
 
 class Operations:
@@ -45,25 +45,32 @@ class Operations:
         self.actor = actor
         self.rows = TenantRows(store, tenant)
         self.webhooks = Webhooks(store, tenant, actor)
+        self.me = actor.name
         self._workflows = workflows
+
+    async def close(self) -> None:
+        await self.store.close()
+
+    async def now(self) -> datetime:
+        return exact_instant((await self.store.now()).real)
+
+    async def until(self, read: Callable[[], Awaitable[T | None]], *, within_s: float | None = None) -> T | None:
+        from outlast.runtime.stores import until  # imported here, because it loads a driver
+
+        return await until(self.store, read, within_s=within_s)
 
     # --- start and act on runs --------------------------------------------------------------------
     async def start_run(
         self,
-        workflow: str,
+        workflow: Workflow[Any, Any, Any] | str,
         given: bytes | str | dict[str, Any],
         *,
         run_id: str = "",
         key: str = "",
         correlation_id: str = "",
         trace_id: str = "",
-    ) -> commands.StartedRun:
-        """Start a run and return once it is durable. Raises NotFound, InvalidInput (every problem), Conflict.
-
-        A second start with the same `key` is the same run. Without a key, the one that the workflow derives from the
-        input applies (`Workflow(…, key=…)`), else the run id.
-        """
-        found = self._workflows.get(workflow)
+    ) -> RunStarted:
+        found = workflow if isinstance(workflow, Workflow) else self._workflows.get(workflow)
         if found is None:
             known = ", ".join(sorted(self._workflows)) or "none"
             raise NotFound(
@@ -71,17 +78,19 @@ class Operations:
                 f"loaded here: {known}",
                 "choose one of these, or load the module that declares it",
             )
-        return await commands.start(
+        started = await commands.start(
             self.store,
             found,
             given,
             tenant=self.tenant,
             actor=self.actor.name,
-            run=run_id or new_id(f"{workflow[:4]}_"),
+            run=run_id or new_id(f"{found.name[:4]}_"),
             key=key,
             correlation_id=correlation_id,
             trace_id=trace_id,
         )
+        (summary,) = await self._summaries([await self.rows.run(started.run)])
+        return RunStarted(**vars(summary), created=started.created)
 
     def shown(self, run: str, version: int) -> Expect | None:
         """Return the condition that the run still has this version of its row; None for 0 (not checked)."""
@@ -338,15 +347,99 @@ class Operations:
         await set_slots(self.store, STORE if everywhere else self.tenant, n)
 
     # --- runs -------------------------------------------------------------------------------------
+    async def runs(
+        self,
+        *,
+        status: str = "",
+        workflow: str = "",
+        attention: bool = False,
+        waiting_for: str = "",
+        q: str = "",
+        since: timedelta | None = None,
+        cursor: str = "",
+        limit: int = 50,
+    ) -> RunList:
+        rows, further = await self.rows.runs(
+            status=status,
+            workflow=workflow,
+            attention=attention,
+            waiting_for=waiting_for,
+            q=q,
+            since=since,
+            cursor=cursor,
+            limit=limit,
+        )
+        now = await self.store.now()
+        found = []
+        for row, summary in zip(rows, await self._summaries(rows), strict=True):
+            unread = may_have_pending_requests(row, now)
+            asked = pending_requests_of(row, await messages_of(self.store, row)) if unread else ()
+            found.append(list_item(summary, asked))
+        return RunList(runs=found, next_cursor=further)
+
+    async def _summaries(self, rows: Sequence[Run]) -> list[RunSummary]:
+        counts, serving = await self.rows.counts_of_results(rows), await self.rows.serving()
+        return [run_summary(row, serving, counts[row.run]) for row in rows]
+
+    async def run_summary(self, run: str) -> RunSummary:
+        return (await self._summaries([await self.rows.run(run)]))[0]
+
+    async def run(self, run: str) -> RunDetail:
+        facts = await self.rows.run_facts(run)
+        row, events = facts.run, facts.events
+        if len(events) < row.seq:
+            events = [event for event in await self.rows.full_history(run) if event.seq <= row.seq]
+        results = (await self.rows.counts_of_results([row]))[run]
+        asked = [] if is_over(row) or not row.inbox_seq else pending_requests_of(row, facts.messages)
+        return run_detail(
+            list_item(run_summary(row, lanes_served(facts.workers, facts.now), results), asked),
+            row,
+            events,
+            in_order(run, (*facts.effects, *facts.used)),
+            takeovers_of(events, facts.workers, self.store.mapping().real),
+            explain(facts).sentence,
+        )
+
+    async def run_input(self, run: str) -> Any:
+        return await self.rows.input(run)
+
+    async def results(self, run: str, *, after: int = 0, limit: int = RESULTS_PER_READ) -> ResultList:
+        rows = await self.rows.results(run, after=after, limit=limit)
+        count = await self.rows.count_results(run)  # after the rows, so a reader of all pages gets as many as it says
+        last = rows[-1].ordinal if rows else after
+        further = str(last) if last < count else ""
+        return ResultList(results=[result_row(row) for row in rows], count=count, next_cursor=further)
+
+    async def events(self, run: str, *, after: int = 0, limit: int = 200) -> EventList:
+        row = await self.rows.run(run)  # read before the events, which then include the end
+        rows = await self.rows.history(run, after=after, limit=limit)
+        last = rows[-1].seq if rows else after
+        return EventList(
+            events=[cloud_event(event) for event in rows],
+            last=last,
+            ended=is_over(row) and last >= row.seq,
+            next_cursor=str(last) if len(rows) == limit else "",
+        )
+
+    async def follow(self, run: str, *, after: int = 0) -> AsyncIterator[str]:
+
+        async def look() -> tuple[Sequence[Event], Run] | None:
+            row = await self.rows.run(run)  # read before the events, which then include the end
+            events = await self.rows.history(run, after=after, limit=EVENTS_PER_READ)
+            return (events, row) if events or is_over(row) else None
+
+        while True:
+            found = await self.until(look)
+            assert found is not None
+            if not found[0]:
+                return
+            for event in found[0]:
+                after = event.seq
+                yield event.body.decode()
+
     async def explain(self, run: str) -> Explanation:
         """Explain in one sentence, with facts, why a run is where it is. Raises NotFound."""
         return explain(await self.rows.run_facts(run))
-
-    async def pending_requests(self, runs: Iterable[Run]) -> dict[str, list[dict[str, Any]]]:
-        """Return, by run, requests that a worker may not have read yet."""
-        now = await self.store.now()
-        unread = [row for row in runs if may_have_pending_requests(row, now)]
-        return {row.run: pending_requests_of(row, await messages_of(self.store, row)) for row in unread}
 
     async def not_undone(self, run: str) -> list[str]:
         """Name the effects of a run that no undo can revert, with reasons, latest first. Raises NotFound."""

@@ -1,7 +1,6 @@
 """Rows that explain one run, read at one moment, and the clauses that several explanations share."""
 
-import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from outlast.core.commit import Instant
@@ -24,7 +23,9 @@ from outlast.core.rows import (
     Worker,
     is_over,
 )
+from outlast.models.runs import PendingRequest
 from outlast.runtime.labels import blocked_ms, is_alive, is_held
+from outlast.runtime.row_models import pending_request
 from outlast.store.port import Store
 
 
@@ -196,8 +197,8 @@ async def messages_of(store: Store, run: Run) -> list[Message]:
         after = found[-1].n
 
 
-def pending_requests_of(run: Run, messages: Iterable[Message]) -> list[dict[str, Any]]:
-    """Return the first cancel request, else the `continue` that answers the current attention, as JSON data."""
+def pending_requests_of(run: Run, messages: Iterable[Message]) -> list[PendingRequest]:
+    """Return the first cancel request, else the `continue` that answers the current attention."""
     if is_over(run):
         return []
     posted: Sequence[Message] = list(messages)
@@ -205,9 +206,4 @@ def pending_requests_of(run: Run, messages: Iterable[Message]) -> list[dict[str,
     seen = [a.seen for a in run.attention if a.reason in ANSWERED_BY_CONTINUE]
     if not found and seen:
         found = [message for message in posted if message.kind == Choice.CONTINUE and message.n > max(seen)]
-    return [_view(message) for message in found[:1]]
-
-
-def _view(message: Message) -> dict[str, Any]:
-    payload: Mapping[str, Any] = json.loads(message.payload)
-    return {"verb": message.kind, "by": message.actor, "at": iso(message.at), "reason": payload.get("reason", "")}
+    return [pending_request(message) for message in found[:1]]

@@ -5,55 +5,25 @@ code that prints on a terminal escapes first.
 """
 
 import json
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from outlast.core.approvals import votes_of
 from outlast.core.commit import Instant
-from outlast.core.events import EventType, iso, trace_of
+from outlast.core.events import iso
 from outlast.core.keys import OncePer
 from outlast.core.machine import EffectStatus, LeaseStatus
 from outlast.core.mailbox import REOPENED
-from outlast.core.rows import Approval, Effect, Event, Evidence, Pause, Result, Run, Worker, is_over
-from outlast.core.run_columns import attention_for_people
+from outlast.core.rows import Approval, Effect, Evidence, Pause, Worker
 from outlast.flow.approval_rule import EVERY_ROLE
 from outlast.runtime.confusables import confusable_texts
-from outlast.runtime.labels import effect_label, is_alive, shown_status, waiting_text, worker_label
+from outlast.runtime.labels import effect_label, is_alive, worker_label
 from outlast.runtime.port import Actor
-
-ENDINGS = frozenset({EventType.FINISHED_WELL, EventType.FAILED, EventType.CANCELLED})
-TAKEN = frozenset({EventType.CLAIMED, EventType.TAKEN_OVER})
 
 
 def instant(at: int) -> str | None:
     """Return an instant as text; None for 0, which means "not yet" or "never"."""
     return iso(at) if at else None
-
-
-def run_view(run: Run, serving: Collection[str], results: int) -> dict[str, Any]:
-    """Return a run as lists show it. `serving`: lanes with a live worker; `results`: its number of result rows."""
-    return {
-        "run": run.run,
-        "workflow": run.workflow,
-        "lane": run.lane,
-        "status": run.status.value,
-        "shown": shown_status(run),
-        "node": run.node,
-        "visit": run.visit,
-        "version": run.version,
-        "owner": "" if is_over(run) else run.owner,
-        "created_at": instant(run.created_at),
-        "entered_at": instant(run.entered_at),
-        "ended_at": instant(run.ended_at),
-        "requested_by": run.requested_by,
-        "correlation_id": run.correlation_id,
-        "trace_id": trace_of(run.trace_id),
-        "waiting_for": [{**w._asdict(), "since": instant(w.since), "until": instant(w.until)} for w in run.waiting_for],
-        "waiting_text": waiting_text(run, serving),
-        "attention": [{**a, "since": instant(int(str(a["since"])))} for a in attention_for_people(run.attention)],
-        "served": is_over(run) or run.lane in serving,
-        "results": results,
-    }
 
 
 def effect_view(
@@ -162,22 +132,6 @@ def approval_view(approval: Approval) -> dict[str, Any]:
     }
 
 
-def result_view(result: Result) -> dict[str, Any]:
-    """Return a result row of a run."""
-    return {
-        "key": result.key,
-        "ordinal": result.ordinal,
-        "kind": result.kind,
-        "data": json.loads(result.data),
-        "at": instant(result.at),
-    }
-
-
-def event_view(event: Event) -> dict[str, Any]:
-    """Return a history event: the CloudEvent as stored, and its hash."""
-    return {**json.loads(event.body), "hash": event.hash}
-
-
 def worker_view(worker: Worker, now: Instant, held: int) -> dict[str, Any]:
     """Return a worker: its lanes, lease, and health at its last heartbeat."""
     health = json.loads(worker.health) if worker.health else {}
@@ -230,65 +184,3 @@ def caller_view(actor: Actor, tenant: str, until_real: int = 0) -> dict[str, Any
         "person": actor.person,
         "until_real": instant(until_real),
     }
-
-
-def visits_of(run: Run, events: Sequence[Event]) -> list[dict[str, Any]]:
-    """Return each visit to a node with the times of entry and exit; the last one may be open."""
-    way: list[dict[str, Any]] = []
-    node, entered = events[0].node, run.created_at
-    for event in events:
-        if event.type == EventType.CHECKPOINT:
-            way.append(_visit(node, event.visit - 1, entered, event.at))
-            node, entered = event.node, event.at
-    way.append(_visit(run.node, run.visit, entered, run.ended_at))
-    return way
-
-
-def _visit(node: str, visit: int, entered: int, left: int) -> dict[str, Any]:
-    return {"node": node, "visit": visit, "entered_at": instant(entered), "left_at": instant(left)}
-
-
-def takeovers_of(
-    events: Iterable[Event], workers: Sequence[Worker], real: Callable[[int], int]
-) -> list[dict[str, Any]]:
-    """Return each takeover of the run from a worker that died or exceeded its budget.
-
-    `after_ms`: real time from the former holder's last heartbeat to the claim; None if unknown. `real` converts
-    business instants to real ones.
-    """
-    last_sign = {worker.id: worker.renewed_at for worker in workers}
-    found: list[dict[str, Any]] = []
-    for event in events:
-        if event.type == EventType.TAKEN_OVER:
-            data = json.loads(event.body)["data"]
-            seen = last_sign.get(data["from"])
-            found.append(
-                {
-                    "node": event.node,
-                    "visit": event.visit,
-                    "from": data["from"],
-                    "to": data["worker"],
-                    "at": instant(event.at),
-                    "after_ms": max(0, real(event.at) - seen) if seen is not None else None,
-                }
-            )
-    return found
-
-
-def ending_of(events: Sequence[Event]) -> dict[str, Any] | None:
-    """Return outcome, reason and not undone effects of an ended run; None if it has not ended."""
-    last = events[-1] if events else None
-    if last is None or last.type not in ENDINGS:
-        return None
-    data = json.loads(last.body)["data"]
-    return {"outcome": data["outcome"], "reason": data["reason"], "not_undone": data["not_undone"]}
-
-
-def effect_counts(effects: Iterable[Effect]) -> dict[str, int]:
-    """Count effects by status, and the repeated calls."""
-    counts = {status.value: 0 for status in EffectStatus}
-    again = 0
-    for effect in effects:
-        counts[effect.status.value] += 1
-        again += effect.attempts - 1
-    return {**counts, "asked_again": again}

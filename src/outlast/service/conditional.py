@@ -4,15 +4,16 @@ import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 from fastapi import Depends, Header
 from starlette.responses import Response
 
-from outlast.core.rows import Run
-from outlast.errors import BadRequest, Conflict, Precondition
+from outlast.errors import BadRequest, Conflict, OutlastError, Precondition
+from outlast.models.approvals import ApprovalDetail
+from outlast.models.effects import EffectRecord
+from outlast.models.runs import RequestRecorded, RunSummary
 from outlast.runtime.operations import Operations
-from outlast.runtime.run_detail import run_views
 from outlast.service.problems import ProblemError
 from outlast.service.requests import IdempotencyKey, RunId
 from outlast.service.service_state import Ops
@@ -66,6 +67,17 @@ def stale_version(what: str, version: int) -> Precondition:
     )
 
 
+def stale(what: str, current: RunSummary | ApprovalDetail | EffectRecord) -> ProblemError:
+    """Return the error (412) for a request about an older version, with the current state."""
+    return conflict_with(stale_version(what, current.version), current)
+
+
+def conflict_with(error: OutlastError, current: RunSummary | ApprovalDetail | EffectRecord) -> ProblemError:
+    """Return an error with the current state and its ETag."""
+    now = current.model_dump(mode="json", by_alias=True)
+    return ProblemError(error, more={"current": now}, headers={"ETag": etag(current.version)})
+
+
 @dataclass(frozen=True)
 class RunAction:
     """Request of the caller to change one run."""
@@ -77,16 +89,16 @@ class RunAction:
     _if_match: str | None
     _response: Response
 
-    async def apply(self, act: Callable[[int], Awaitable[None]]) -> dict[str, Any]:
+    async def apply(self, act: Callable[[int], Awaitable[object]]) -> RequestRecorded:
         """Call `act` with the version that the caller has seen, and return the run afterwards.
 
         Raises BadRequest, and ProblemError (412) if the run has changed.
         """
         async with self.unchanged() as seen:
             await act(seen)
-        row = await self.ops.rows.run(self.run)
-        self._response.headers["ETag"] = etag(row.version)
-        return {"run": await self._shown(row)}
+        run = await self.ops.run_summary(self.run)
+        self._response.headers["ETag"] = etag(run.version)
+        return RequestRecorded(run=run)
 
     @asynccontextmanager
     async def unchanged(self) -> AsyncIterator[int]:
@@ -100,14 +112,7 @@ class RunAction:
         except Conflict as error:
             if error.refusal != "moved":
                 raise
-            row = await self.ops.rows.run(self.run)
-            now = {"current": await self._shown(row)}
-            raise ProblemError(
-                stale_version(what, row.version), more=now, headers={"ETag": etag(row.version)}
-            ) from None
-
-    async def _shown(self, row: Run) -> dict[str, Any]:
-        return (await run_views(self.ops, [row], await self.ops.rows.serving()))[0]
+            raise stale(what, await self.ops.run_summary(self.run)) from None
 
 
 async def _run_action(

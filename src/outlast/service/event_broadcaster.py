@@ -12,11 +12,11 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from outlast.core.events import ENDINGS
 from outlast.core.limits import KIB, STREAMS_MAX
 from outlast.core.rows import EVENT, RUN, Event, Run, is_over
 from outlast.errors import Busy, StoreError
 from outlast.runtime.clocks import new_id
-from outlast.runtime.views import ENDINGS
 from outlast.service.event_stream import HEARTBEAT, EventListener, Share, frame
 from outlast.service.identity.lockout import address_group
 from outlast.store.port import CommitNotifier, Page, Store

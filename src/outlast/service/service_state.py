@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, TypeVar
 
 from fastapi import Depends
 from starlette.requests import Request
@@ -15,6 +15,7 @@ from outlast.core.limits import KIB, STREAMS_MAX
 from outlast.core.rows import Run
 from outlast.errors import Busy
 from outlast.flow.workflow import Workflow
+from outlast.models import PagedList
 from outlast.outbox.address import PUBLIC, AddressPolicy
 from outlast.runtime.clocks import SystemClock
 from outlast.runtime.metrics import Metrics
@@ -175,6 +176,9 @@ Ops = Annotated[Operations, Depends(_operations)]
 """Handler parameter: the operations of the authenticated caller."""
 
 
+ListModel = TypeVar("ListModel", bound=PagedList)
+
+
 @dataclass(frozen=True)
 class PageRequest:
     """Requested page of a list: at most `limit` items after `after`."""
@@ -185,6 +189,11 @@ class PageRequest:
     _request: Request
     _response: Response
     _tenant: str
+
+    async def sealed(self, found: ListModel) -> ListModel:
+        """Return a page with a signed cursor. Set the header `Link` if there is a next page."""
+        further = await self._state.cursors.seal(self._request, self._response, self._tenant, found.next_cursor)
+        return found.model_copy(update={"next_cursor": further})
 
     async def page(self, name: str, items: Sequence[Any], further: str) -> dict[str, Any]:
         """Return the body of the answer. Set the header `Link` if `further` names a next page."""

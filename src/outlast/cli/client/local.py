@@ -12,7 +12,7 @@ from typing_extensions import override
 from outlast.core.durations import Duration, Liveness
 from outlast.core.events import iso
 from outlast.core.machine import ApprovalStatus, Choice, DeliveryStatus, EffectStatus, Reason
-from outlast.core.rows import STORE, TOPOLOGY, Approval, Event, Run, is_over
+from outlast.core.rows import STORE, TOPOLOGY, Approval, Run
 from outlast.engine.pauses import What
 from outlast.errors import InvalidInput
 from outlast.flow.approval_rule import Rule
@@ -29,11 +29,9 @@ from outlast.runtime.approvals import approval_detail_view, listed_approval
 from outlast.runtime.attention import AnsweredRuns, Verb
 from outlast.runtime.attention_answers import breaker_item, entry_of, entry_view
 from outlast.runtime.client import Client, WebhookClient
-from outlast.runtime.explain import explain
 from outlast.runtime.operations import Operations
-from outlast.runtime.run_detail import listed_runs, page_of_results, run_detail_view, run_views
 from outlast.runtime.settings import load
-from outlast.runtime.views import caller_view, effect_view, event_view, pause_view, worker_view
+from outlast.runtime.views import caller_view, effect_view, pause_view, worker_view
 from outlast.runtime.webhooks import (
     KEPT,
     attempt_view,
@@ -171,16 +169,9 @@ class LocalClient(Client):
         correlation_id: str = "",
         trace_id: str = "",
     ) -> RunStarted:
-        started = await self.ops.start_run(
-            workflow if isinstance(workflow, str) else workflow.name,
-            given,
-            run_id=run_id,
-            key=key,
-            correlation_id=correlation_id,
-            trace_id=trace_id,
+        return await self.ops.start_run(
+            workflow, given, run_id=run_id, key=key, correlation_id=correlation_id, trace_id=trace_id
         )
-        (view,) = await run_views(self.ops, [await self.ops.rows.run(started.run)], await self.ops.rows.serving())
-        return RunStarted.model_validate({**view, "created": started.created})
 
     @override
     async def runs(
@@ -195,7 +186,7 @@ class LocalClient(Client):
         cursor: str = "",
         limit: int = 50,
     ) -> RunList:
-        rows, further = await self.ops.rows.runs(
+        return await self.ops.runs(
             status=status,
             workflow=workflow,
             attention=attention,
@@ -205,58 +196,30 @@ class LocalClient(Client):
             cursor=cursor,
             limit=limit,
         )
-        views = await listed_runs(self.ops, rows, await self.ops.rows.serving())
-        return RunList.model_validate({"runs": views, "next_cursor": further})
 
     @override
     async def run(self, run: str) -> RunDetail:
-        view, facts = await run_detail_view(self.ops, run)
-        return RunDetail.model_validate({**view, "explained": explain(facts).sentence})
+        return await self.ops.run(run)
 
     @override
     async def run_summary(self, run: str) -> RunSummary:
-        (view,) = await run_views(self.ops, [await self.ops.rows.run(run)], await self.ops.rows.serving())
-        return RunSummary.model_validate(view)
+        return await self.ops.run_summary(run)
 
     @override
     async def run_input(self, run: str) -> Any:
-        return await self.ops.rows.input(run)
+        return await self.ops.run_input(run)
 
     @override
     async def results(self, run: str, *, after: int = 0, limit: int = 1_000) -> ResultList:
-        views, count, further = await page_of_results(self.ops, run, after=after, limit=limit)
-        return ResultList.model_validate({"results": views, "count": count, "next_cursor": str(further or "")})
+        return await self.ops.results(run, after=after, limit=limit)
 
     @override
     async def events(self, run: str, *, after: int = 0, limit: int = 200) -> EventList:
-        row = await self.ops.rows.run(run)
-        events = await self.ops.rows.history(run, after=after, limit=limit)
-        last = events[-1].seq if events else after
-        return EventList.model_validate(
-            {
-                "events": [event_view(event) for event in events],
-                "last": last,
-                "ended": is_over(row) and last >= row.seq,
-                "next_cursor": str(last) if len(events) == limit else "",
-            }
-        )
+        return await self.ops.events(run, after=after, limit=limit)
 
     @override
-    async def follow(self, run: str, *, after: int = 0) -> AsyncIterator[str]:
-
-        async def read() -> tuple[Sequence[Event], Run] | None:
-            row = await self.ops.rows.run(run)  # read before the events, which then include the end
-            events = await self.ops.rows.history(run, after=after, limit=PAGE)
-            return (events, row) if events or is_over(row) else None
-
-        while True:
-            found = await stores.until(self.ops.store, read)
-            assert found is not None
-            if not found[0]:
-                return
-            for event in found[0]:
-                after = event.seq
-                yield event.body.decode()
+    def follow(self, run: str, *, after: int = 0) -> AsyncIterator[str]:
+        return self.ops.follow(run, after=after)
 
     @override
     async def explain(self, run: str) -> RunExplanation:

@@ -13,7 +13,7 @@ from outlast.flow.approval_rule import Rule
 from outlast.models.approvals import ApprovalDetail, ApprovalList, DecisionRecorded
 from outlast.runtime import approvals
 from outlast.runtime.operations import Operations
-from outlast.runtime.run_detail import run_views
+from outlast.runtime.row_models import run_summary
 from outlast.service.conditional import IfMatch, etag, expected_version, required_version, stale_version
 from outlast.service.problems import ProblemError
 from outlast.service.requests import ApprovalId, DecideApproval, IdempotencyKey, ReassignApproval
@@ -147,7 +147,8 @@ async def approval_detail(
 async def _decided(state: ServiceState, ops: Operations, row: Approval, response: Response) -> dict[str, Any]:
     response.headers["ETag"] = etag(row.version)
     run, serving = await ops.rows.run(row.run), await state.serving(ops)
-    (view,) = await run_views(ops, [run], serving)
+    results = (await ops.rows.counts_of_results([run]))[run.run]
+    view = run_summary(run, serving, results)
     return {"approval": await approval_detail(state, ops, row, run), "run": view, "served": run.lane in serving}
 
 

@@ -13,17 +13,18 @@ from outlast.core.durations import SECOND
 from outlast.core.events import EventType
 from outlast.core.rows import Run, is_over
 from outlast.errors import BadRequest, Forbidden, TooManyFailures, Unauthenticated, Unverifiable
+from outlast.models import instant
 from outlast.models.effects import EffectList
-from outlast.models.runs import CheckpointList, EventList, ResultList, Timeline
+from outlast.models.runs import Checkpoint, CheckpointList, EventList, ResultList, Timeline
 from outlast.runtime.operations import Operations
-from outlast.runtime.run_detail import page_of_results
-from outlast.runtime.views import effect_view, event_view, instant, takeovers_of, visits_of
+from outlast.runtime.row_models import takeovers_of, visits_of
+from outlast.runtime.views import effect_view
 from outlast.service.cursors import link_to_next
 from outlast.service.event_stream import EventListener, EventStream, frame, notice, wants_stream
 from outlast.service.identity import Principal, permit
 from outlast.service.requests import Limit, RunId, with_id
 from outlast.service.secured_route import SecuredRoute
-from outlast.service.service_state import Ops, ServiceState, State
+from outlast.service.service_state import ListModel, Ops, ServiceState, State
 
 RECHECK_S: Final = 30.0
 """How long a stream may outlast the revocation of its credential, a role, or an issuer's key."""
@@ -84,25 +85,16 @@ async def list_events(
     In the stream, `id` is the number of the event, and `Last-Event-ID` continues after it. A heartbeat is sent every
     15 s. When the credential expires, the stream ends with an event `credential`.
     """
-    row = await ops.rows.run(run)
     if wants_stream(accept):
-        return await _stream(state, ops, request, row, _number(last, after))
-    events = await ops.rows.history(run, after=after, limit=limit)
-    end = events[-1].seq if events else after
-    return {
-        "events": [event_view(event) for event in events],
-        "last": end,
-        "ended": is_over(row) and end >= row.seq,
-        "next_cursor": _further(request, response, end if len(events) == limit else 0),
-    }
+        return await _stream(state, ops, request, await ops.rows.run(run), _number(last, after))
+    return _linked(request, response, await ops.events(run, after=after, limit=limit))
 
 
-def _further(request: Request, response: Response, after: int) -> str:
-    """Return the number of the last item as the cursor of the next page, or ''. Set the header `Link`."""
-    if not after:
-        return ""
-    link_to_next(request, response, after=str(after))
-    return str(after)
+def _linked(request: Request, response: Response, found: ListModel) -> ListModel:
+    """Return a page whose cursor is a number. Set the header `Link` if there is a next page."""
+    if found.next_cursor:
+        link_to_next(request, response, after=found.next_cursor)
+    return found
 
 
 async def _stream(state: ServiceState, ops: Operations, request: Request, row: Run, after: int) -> Response:
@@ -184,22 +176,22 @@ def _caller(request: Request) -> tuple[str, str]:
     "/runs/{run}/checkpoints", operation_id="list_checkpoints", response_model=CheckpointList,
     summary="Checkpoints of a run",
 )  # fmt: skip
-async def list_checkpoints(ops: Ops, run: RunId) -> dict[str, Any]:
+async def list_checkpoints(ops: Ops, run: RunId) -> CheckpointList:
     """List completed nodes, oldest first. After a crash, the run continues after the last one."""
     found = []
     for event in await ops.rows.full_history(run):
         if event.type == EventType.CHECKPOINT:
             data = json.loads(event.body)["data"]
             found.append(
-                {
-                    "seq": event.seq,
-                    "node": data["completed"],
-                    "visit": event.visit - 1,
-                    "at": instant(event.at),
-                    "next": data["next"],
-                }
+                Checkpoint(
+                    seq=event.seq,
+                    node=data["completed"],
+                    visit=event.visit - 1,
+                    at=instant(event.at),
+                    next=data["next"],
+                )
             )
-    return {"checkpoints": found}
+    return CheckpointList(checkpoints=found)
 
 
 @router.get(
@@ -208,23 +200,19 @@ async def list_checkpoints(ops: Ops, run: RunId) -> dict[str, Any]:
     response_model=Timeline,
     summary="Timeline of a run",
 )
-async def get_timeline(ops: Ops, run: RunId) -> dict[str, Any]:
+async def get_timeline(ops: Ops, run: RunId) -> Timeline:
     """Return each visit with its times, and each takeover by another worker."""
     row, events = await ops.rows.run(run), await ops.rows.full_history(run)
-    return {
-        "run": run,
-        "visits": visits_of(row, events),
-        "takeovers": takeovers_of(events, await ops.rows.workers(), ops.store.mapping().real),
-    }
+    takeovers = takeovers_of(events, await ops.rows.workers(), ops.store.mapping().real)
+    return Timeline(run=run, visits=visits_of(row, events), takeovers=takeovers)
 
 
 @router.get("/runs/{run}/results", operation_id="list_results", response_model=ResultList, summary="Results")
 async def list_results(
     ops: Ops, run: RunId, request: Request, response: Response, after: After = 0, limit: Limit = 200
-) -> dict[str, Any]:
+) -> ResultList:
     """List the results of the run, in the order of first emission. Pass `next_cursor` as `after`."""
-    views, count, further = await page_of_results(ops, run, after=after, limit=limit)
-    return {"results": views, "count": count, "next_cursor": _further(request, response, further)}
+    return _linked(request, response, await ops.results(run, after=after, limit=limit))
 
 
 @router.get("/runs/{run}/effects", operation_id="list_effects", response_model=EffectList, summary="Effects of a run")

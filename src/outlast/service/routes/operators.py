@@ -75,7 +75,7 @@ async def list_attention(
     response_model=RequestRecorded,
     summary="Answer attention",
 )
-async def resolve_attention(on: OnRun, ask: ResolveAttention) -> dict[str, Any]:
+async def resolve_attention(on: OnRun, ask: ResolveAttention) -> RequestRecorded:
     """Answer with one of the offered choices. To settle an uncertain effect, use POST /effects/{id}/resolve."""
     if ask.by is not None and ask.choice is not Choice.EXTEND:
         raise InvalidInput(f"`by` requires the choice {Choice.EXTEND.value}", "", "leave `by` out")

@@ -21,8 +21,6 @@ from outlast.models.runs import (
     SignalRecorded,
 )
 from outlast.models.service import WorkflowDetail, WorkflowList
-from outlast.runtime.explain import explain
-from outlast.runtime.run_detail import listed_runs, run_detail_view, run_views
 from outlast.runtime.versions import request_version
 from outlast.service.conditional import OnRun, etag
 from outlast.service.requests import (
@@ -51,7 +49,7 @@ router = APIRouter(prefix="/v1", tags=["runs"], route_class=SecuredRoute)
 )  # fmt: skip
 async def start_run(
     ops: Ops, name: PathName, ask: StartRun, request: Request, response: Response, key: IdempotencyKey = None
-) -> dict[str, Any]:
+) -> RunStarted:
     """Start a run, durably. The same `key` always gives the same run. By default, it is the Idempotency-Key.
 
     With `key` "", or without either, the key that the workflow derives from the input applies, if it declares one.
@@ -64,14 +62,12 @@ async def start_run(
         correlation_id=ask.correlation_id,
         trace_id=ask.trace_id or _traceparent(request),
     )
-    row = await ops.rows.run(started.run)
     response.headers["Location"] = f"{root_of(request)}/v1/runs/{started.run}"
-    response.headers["ETag"] = etag(row.version)
+    response.headers["ETag"] = etag(started.version)
     if not started.created:
         response.status_code = 200
         response.headers["Idempotent-Replayed"] = "true"
-    (view,) = await run_views(ops, [row], await ops.rows.serving())
-    return {**view, "created": started.created}
+    return started
 
 
 def _traceparent(request: Request) -> str:
@@ -90,12 +86,12 @@ async def list_runs(
     waiting_for: Annotated[WaitingKind | None, Query(description="Only runs that wait for this.")] = None,
     q: Annotated[str, Query(max_length=100, description="Text in the run's id or correlation id.")] = "",
     since: Since = None,
-) -> dict[str, Any]:
+) -> RunList:
     """List runs, newest first.
 
     With `attention`, `waiting_for` or `q`, a page may have fewer than `limit` items and a next page.
     """
-    rows, further = await ops.rows.runs(
+    found = await ops.runs(
         status=status.value if status else "",
         workflow=workflow,
         attention=attention,
@@ -105,21 +101,21 @@ async def list_runs(
         cursor=pages.after,
         limit=pages.limit,
     )
-    return await pages.page("runs", await listed_runs(ops, rows, await ops.rows.serving()), further)
+    return await pages.sealed(found)
 
 
 @router.get("/runs/{run}", operation_id="get_run", response_model=RunDetail, summary="Show a run")
-async def get_run(ops: Ops, run: RunId, response: Response) -> dict[str, Any]:
+async def get_run(ops: Ops, run: RunId, response: Response) -> RunDetail:
     """Return the run with its state, its waits, its visits and its effects, counted from rows."""
-    view, seen = await run_detail_view(ops, run)
-    response.headers["ETag"] = etag(seen.run.version)
-    return {**view, "explained": explain(seen).sentence}
+    found = await ops.run(run)
+    response.headers["ETag"] = etag(found.version)
+    return found
 
 
 @router.get("/runs/{run}/input", operation_id="get_input", response_model=RunInput, summary="Show the input of a run")
-async def get_input(ops: Ops, run: RunId) -> dict[str, Any]:
+async def get_input(ops: Ops, run: RunId) -> RunInput:
     """Return the input of the run, as its workflow parsed it."""
-    return {"run": run, "input": await ops.rows.input(run)}
+    return RunInput(run=run, input=await ops.run_input(run))
 
 
 @router.get("/runs/{run}/explain", operation_id="explain_run", response_model=RunExplanation, summary="Explain a run")
@@ -129,7 +125,7 @@ async def explain_run(ops: Ops, run: RunId) -> dict[str, Any]:
 
 
 @router.post("/runs/{run}/cancel", operation_id="cancel_run", response_model=RequestRecorded, summary="Cancel a run")
-async def cancel_run(on: OnRun, ask: CancelRun) -> dict[str, Any]:
+async def cancel_run(on: OnRun, ask: CancelRun) -> RequestRecorded:
     """Cancel a run. Its approvals can no longer be decided. It ends once a worker has settled its open effects."""
     return await on.apply(lambda seen: on.ops.cancel(on.run, reason=ask.reason, version=seen))
 
@@ -140,19 +136,19 @@ async def cancel_run(on: OnRun, ask: CancelRun) -> dict[str, Any]:
     response_model=RequestRecorded,
     summary="Continue a run",
 )
-async def continue_run(on: OnRun, ask: ContinueRun) -> dict[str, Any]:
+async def continue_run(on: OnRun, ask: ContinueRun) -> RequestRecorded:
     """Answer its attention with `continue`. The run continues in the same visit."""
     return await on.apply(lambda seen: on.ops.continue_run(on.run, reason=ask.reason, version=seen))
 
 
 @router.post("/runs/{run}/extend", operation_id="extend_run", response_model=RequestRecorded, summary="Extend a run")
-async def extend_run(on: OnRun, ask: ExtendRun) -> dict[str, Any]:
+async def extend_run(on: OnRun, ask: ExtendRun) -> RequestRecorded:
     """Extend the time limit of a run that exceeded it."""
     return await on.apply(lambda seen: on.ops.extend(on.run, by=ask.by, reason=ask.reason, version=seen))
 
 
 @router.post("/runs/{run}/move", operation_id="move_run", response_model=RequestRecorded, summary="Move to a version")
-async def move_run(on: OnRun, ask: MoveRun) -> dict[str, Any]:
+async def move_run(on: OnRun, ask: MoveRun) -> RequestRecorded:
     """Move a run to another version, because no worker serves its own or its node no longer exists."""
     return await on.apply(
         lambda seen: request_version(
@@ -165,12 +161,12 @@ async def move_run(on: OnRun, ask: MoveRun) -> dict[str, Any]:
     "/runs/{run}/signals/{name}", operation_id="signal_run", response_model=SignalRecorded, status_code=202,
     summary="Signal a run",
 )  # fmt: skip
-async def signal_run(on: OnRun, name: PathName, ask: SendSignal) -> dict[str, Any]:
+async def signal_run(on: OnRun, name: PathName, ask: SendSignal) -> SignalRecorded:
     """Send a signal to the run. A signal with an id or an Idempotency-Key is delivered once."""
     signal_id: SignalId = ask.signal_id or on.key
     async with on.unchanged() as seen:
         new = await on.ops.signal(on.run, name, ask.payload, signal_id=signal_id, version=seen)
-    return {"run": on.run, "name": name, "new": new}
+    return SignalRecorded(run=on.run, name=name, new=new)
 
 
 workflows = APIRouter(prefix="/v1", tags=["workflows"], route_class=SecuredRoute)

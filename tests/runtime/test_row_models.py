@@ -1,4 +1,4 @@
-"""Rows as people and programs read them: complete, plain JSON, and in the right words."""
+"""Rows as people and programs read them: complete models, in the right words."""
 
 import json
 
@@ -10,7 +10,8 @@ from outlast.core.machine import EffectStatus, LeaseStatus, Reason, RunStatus
 from outlast.core.mailbox import REOPENED
 from outlast.core.rows import ENDED, Effect, Event, Run, Worker
 from outlast.core.run_columns import ATTENTION, WAITING_FOR, Attention, WaitingFor, WaitingKind
-from outlast.runtime import views
+from outlast.models import exact_instant
+from outlast.runtime import row_models, views
 from outlast.runtime.labels import shown_status, waiting_text
 
 NOW = Instant(10_000, 10_000, 0)
@@ -52,7 +53,7 @@ def waiting(kind: WaitingKind, what: str, who: str = "", until: int = 0) -> Run:
 )
 def test_waits_of_a_run_in_one_line(run: Run, serving: list[str], text: str) -> None:
     assert waiting_text(run, serving) == text
-    assert views.run_view(run, serving, 0)["waiting_text"] == text
+    assert row_models.run_summary(run, serving, 0).waiting_text == text
 
 
 @pytest.mark.req("RUN-2")
@@ -75,20 +76,19 @@ def test_the_status_that_is_shown(run: Run, shown: str) -> None:
     assert shown_status(run) == shown
 
 
-def test_a_run_is_plain_json() -> None:
+def test_a_run_as_json() -> None:
     flagged = waiting("attention", "a person: exception")._replace(
         attention_text=ATTENTION.encode([Attention(Reason.EXCEPTION, 3_000, "it broke")])
     )
-    view = views.run_view(flagged, [], 0)
-    assert json.loads(json.dumps(view)) == view
-    assert view["attention"] == [
+    plain = row_models.run_summary(flagged, [], 0).model_dump(mode="json")
+    assert plain["attention"] == [
         {
             "reason": "exception", "since": "1970-01-01T00:00:03.000Z", "detail": "it broke", "key": "",
             "trigger": "",
             "choices": ["continue", "fail", "cancel"], "if_ignored": "stays as it is",
         }
     ]  # fmt: skip
-    assert view["ended_at"] is None and view["waiting_for"][0]["since"] == "1970-01-01T00:00:02.000Z"
+    assert plain["ended_at"] is None and plain["waiting_for"][0]["since"] == "1970-01-01T00:00:02.000Z"
 
 
 def error(code: str) -> str:
@@ -143,7 +143,7 @@ def history(*moves: tuple[EventType, str, int, int, dict[str, object]]) -> list[
 
 
 def test_visits_of_a_run() -> None:
-    way = views.visits_of(
+    way = row_models.visits_of(
         RUN,
         history(
             (EventType.STARTED, "look", 1, 1_000, {}),
@@ -151,9 +151,7 @@ def test_visits_of_a_run() -> None:
             (EventType.CHECKPOINT, "pay", 2, 5_000, {"completed": "look", "next": "pay"}),
         ),
     )
-    assert [(v["node"], v["visit"], v["left_at"]) for v in way] == [
-        ("look", 1, "1970-01-01T00:00:05.000Z"), ("pay", 2, None),
-    ]  # fmt: skip
+    assert [(v.node, v.visit, v.left_at) for v in way] == [("look", 1, exact_instant(5_000)), ("pay", 2, None)]
 
 
 def test_takeovers_count_from_the_last_heartbeat() -> None:
@@ -163,12 +161,12 @@ def test_takeovers_count_from_the_last_heartbeat() -> None:
         (EventType.TAKEN_OVER, "look", 1, 7_000, {"worker": "w-2", "from": "w-1"}),
         (EventType.TAKEN_OVER, "look", 1, 9_000, {"worker": "w-3", "from": "w-9"}),
     )
-    first, second = views.takeovers_of(moves, [dead], lambda at: at)
-    assert (first["from"], first["to"], first["after_ms"]) == ("w-1", "w-2", 3_000)
-    assert second["after_ms"] is None
+    first, second = row_models.takeovers_of(moves, [dead], lambda at: at)
+    assert (first.from_, first.to, first.after_ms) == ("w-1", "w-2", 3_000)
+    assert second.after_ms is None
 
 
 def test_an_ending() -> None:
     data: dict[str, object] = {"outcome": {"a": 1}, "reason": "x", "not_undone": ["pay pay/7"]}
-    assert views.ending_of(history((EventType.FAILED, "pay", 2, 9_000, data))) == data
-    assert views.ending_of(history((EventType.STARTED, "look", 1, 1_000, {}))) is None
+    assert row_models.ending_of(history((EventType.FAILED, "pay", 2, 9_000, data))) == data
+    assert row_models.ending_of(history((EventType.STARTED, "look", 1, 1_000, {}))) == {}

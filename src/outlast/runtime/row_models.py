@@ -1,0 +1,321 @@
+"""Models of rows, one function for each noun. Only `runtime.approvals` and `runtime.webhooks` have further ones.
+
+Texts are complete and not escaped here; code that prints on a terminal escapes first.
+"""
+
+import json
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any
+
+from outlast.core.commit import Instant
+from outlast.core.events import ENDINGS, EventType, trace_of
+from outlast.core.keys import OncePer
+from outlast.core.machine import EffectStatus, LeaseStatus, if_ignored
+from outlast.core.mailbox import REOPENED
+from outlast.core.rows import Effect, Event, Evidence, Message, Pause, Result, Run, Worker, is_over
+from outlast.flow.approval_rule import EVERY_ROLE
+from outlast.models import exact_instant, instant
+from outlast.models.effects import EffectRecord, LateEvidence, effect_id
+from outlast.models.runs import (
+    AttentionReason,
+    CloudEvent,
+    PendingRequest,
+    Progress,
+    ResultRow,
+    RunDetail,
+    RunListItem,
+    RunSummary,
+    Takeover,
+    Visit,
+    Waiting,
+)
+from outlast.models.service import ActivePause, CallerInfo, WorkerStatus
+from outlast.runtime.labels import effect_label, is_alive, shown_status, waiting_text, worker_label
+from outlast.runtime.port import Actor
+
+
+# --- runs ------------------------------------------------------------------------------------------
+def run_summary(run: Run, serving: Collection[str], results: int) -> RunSummary:
+    """Return a run as lists show it. `serving`: lanes with a live worker; `results`: its number of result rows."""
+    return RunSummary(
+        run=run.run,
+        workflow=run.workflow,
+        lane=run.lane,
+        status=run.status.value,
+        shown=shown_status(run),
+        node=run.node,
+        visit=run.visit,
+        version=run.version,
+        owner="" if is_over(run) else run.owner,
+        created_at=instant(run.created_at),
+        entered_at=instant(run.entered_at),
+        ended_at=instant(run.ended_at),
+        requested_by=run.requested_by,
+        correlation_id=run.correlation_id,
+        trace_id=trace_of(run.trace_id),
+        waiting_for=[
+            Waiting(kind=w.kind, what=w.what, who=w.who, since=instant(w.since), until=instant(w.until), then=w.then)
+            for w in run.waiting_for
+        ],
+        waiting_text=waiting_text(run, serving),
+        attention=[
+            AttentionReason(
+                reason=a.reason.value,
+                since=instant(a.since),
+                detail=a.detail,
+                key=a.key,
+                trigger=a.trigger,
+                choices=[choice.value for choice in a.choices()],
+                if_ignored=if_ignored(a.reason),
+            )
+            for a in run.attention
+        ],
+        served=is_over(run) or run.lane in serving,
+        results=results,
+    )
+
+
+def list_item(summary: RunSummary, asked: Sequence[PendingRequest]) -> RunListItem:
+    """Return a run with its pending requests."""
+    return RunListItem(**vars(summary), asked=list(asked))
+
+
+def run_detail(
+    item: RunListItem,
+    run: Run,
+    events: Sequence[Event],
+    effects: Sequence[Effect],
+    takeovers: Sequence[Takeover],
+    explained: str,
+) -> RunDetail:
+    """Return a run with all its details. `events`: its full history."""
+    return RunDetail(
+        **vars(item),
+        visits=visits_of(run, events),
+        effects=effect_counts(effects),
+        takeovers=list(takeovers),
+        progress=progress_of(run, events, effects),
+        explained=explained,
+        **ending_of(events),
+    )
+
+
+def pending_request(message: Message) -> PendingRequest:
+    """Return a request that no worker has acted on yet."""
+    reason = json.loads(message.payload).get("reason", "")
+    return PendingRequest(verb=message.kind, by=message.actor, at=exact_instant(message.at), reason=reason)
+
+
+def visits_of(run: Run, events: Sequence[Event]) -> list[Visit]:
+    """Return each visit to a node with the times of entry and exit; the last one may be open."""
+    way: list[Visit] = []
+    node, entered = events[0].node, run.created_at
+    for event in events:
+        if event.type == EventType.CHECKPOINT:
+            way.append(_visit(node, event.visit - 1, entered, event.at))
+            node, entered = event.node, event.at
+    way.append(_visit(run.node, run.visit, entered, run.ended_at))
+    return way
+
+
+def _visit(node: str, visit: int, entered: int, left: int) -> Visit:
+    return Visit(node=node, visit=visit, entered_at=instant(entered), left_at=instant(left))
+
+
+def takeovers_of(events: Iterable[Event], workers: Sequence[Worker], real: Callable[[int], int]) -> list[Takeover]:
+    """Return each takeover of the run from a worker that died or exceeded its budget.
+
+    `after_ms`: real time from the former holder's last heartbeat to the claim; None if unknown. `real` converts
+    business instants to real ones.
+    """
+    last_sign = {worker.id: worker.renewed_at for worker in workers}
+    found: list[Takeover] = []
+    for event in events:
+        if event.type == EventType.TAKEN_OVER:
+            data = json.loads(event.body)["data"]
+            seen = last_sign.get(data["from"])
+            found.append(
+                Takeover(
+                    node=event.node,
+                    visit=event.visit,
+                    from_=data["from"],
+                    to=data["worker"],
+                    at=instant(event.at),
+                    after_ms=max(0, real(event.at) - seen) if seen is not None else None,
+                )
+            )
+    return found
+
+
+def progress_of(run: Run, events: Sequence[Event], effects: Sequence[Effect]) -> Progress:
+    """Count done and intended effects (of this visit and of all), and name the last checkpoint and the waits."""
+    here = [e for e in effects if e.node == run.node and e.visit in (0, run.visit)]
+    saved = next((e for e in reversed(events) if e.type == EventType.CHECKPOINT), None)
+    return Progress(
+        node=run.node,
+        visit=run.visit,
+        effects_done=_done(effects),
+        effects_intended=len(effects),
+        here_done=_done(here),
+        here_intended=len(here),
+        checkpoints=sum(1 for e in events if e.type == EventType.CHECKPOINT),
+        last_checkpoint_at=exact_instant(saved.at) if saved is not None else None,
+        waits_for=[f"{w.kind} {w.what}" for w in run.waiting_for],
+        until=instant(min((w.until for w in run.waiting_for if w.until), default=0)),
+    )
+
+
+def _done(effects: Sequence[Effect]) -> int:
+    return sum(1 for e in effects if e.status is EffectStatus.DONE)
+
+
+def ending_of(events: Sequence[Event]) -> dict[str, Any]:
+    """Return the fields outcome, reason and not_undone of an ended run; {} if it has not ended."""
+    last = events[-1] if events else None
+    if last is None or last.type not in ENDINGS:
+        return {}
+    data = json.loads(last.body)["data"]
+    return {name: data[name] for name in ("outcome", "reason", "not_undone")}
+
+
+def effect_counts(effects: Iterable[Effect]) -> dict[str, int]:
+    """Count effects by status, and the repeated calls."""
+    counts = {status.value: 0 for status in EffectStatus}
+    again = 0
+    for effect in effects:
+        counts[effect.status.value] += 1
+        again += effect.attempts - 1
+    return {**counts, "asked_again": again}
+
+
+def cloud_event(event: Event) -> CloudEvent:
+    """Return a history event: the CloudEvent as stored, and its hash."""
+    return CloudEvent.model_validate({**json.loads(event.body), "hash": event.hash})
+
+
+def result_row(result: Result) -> ResultRow:
+    """Return a result row of a run."""
+    return ResultRow(
+        key=result.key,
+        ordinal=result.ordinal,
+        kind=result.kind,
+        data=json.loads(result.data),
+        at=instant(result.at),
+    )
+
+
+# --- effects ---------------------------------------------------------------------------------------
+def effect_record(
+    effect: Effect, now: Instant, evidence: Iterable[Evidence] = (), *, held: Collection[str] | None = None
+) -> EffectRecord:
+    """Return an effect. `settles_in_ms`: time until a person may answer "did not happen".
+
+    `held`: runs that a worker holds, from `TenantRows.held_runs`; None: not needed, because the effect is settled.
+    """
+    error = json.loads(effect.error) if effect.error else {"code": "", "detail": ""}
+    run = effect.by_run or effect.run
+    return EffectRecord(
+        id=effect_id(run, effect.visit, effect.key),
+        run=run,
+        visit=effect.visit,
+        once_per=once_per(effect),
+        node=effect.node,
+        effect=effect.activity,
+        key=effect.key,
+        version=effect.version,
+        status=effect.status.value,
+        outcome=effect_label(effect, error["code"], held=held is None or run in held),
+        code=error["code"],
+        detail=error["detail"],
+        reopened=effect.status is EffectStatus.REFUSED and error["code"] == REOPENED,
+        attempts=effect.attempts,
+        arguments=json.loads(effect.args),
+        response=json.loads(effect.response) if effect.response is not None else None,
+        external_id=effect.external_id,
+        digest=effect.digest,
+        approval=effect.approval,
+        allowed_by=effect.allowed_by,
+        undo=effect.undo,
+        settled_at=instant(effect.settled_at),
+        settled_by=effect.settled_by,
+        first_at_real=instant(effect.first_at),
+        not_after_real=instant(effect.not_after),
+        waited_ms=effect.waited_ms,
+        evidence=[late_evidence(each) for each in evidence],
+        settle_after_real=instant(effect.settle_after),
+        settles_in_ms=max(0, effect.settle_after - now.real) if effect.status is EffectStatus.UNCERTAIN else 0,
+    )
+
+
+def once_per(effect: Effect) -> OncePer:
+    """Return the scope in which the effect's key is unique."""
+    if effect.visit:
+        return "visit"
+    return "run" if effect.run else "tenant"
+
+
+def late_evidence(evidence: Evidence) -> LateEvidence:
+    """Return the late answer of a replaced worker, which does not settle the effect."""
+    said = json.loads(evidence.answer)
+    error = json.loads(said.get("error") or "{}")
+    return LateEvidence(
+        epoch=evidence.epoch,
+        at=instant(evidence.at),
+        status=said["status"],
+        response=json.loads(said["response"]) if "response" in said else None,
+        code=error.get("code", ""),
+        detail=error.get("detail", ""),
+    )
+
+
+# --- the store -------------------------------------------------------------------------------------
+def worker_status(worker: Worker, now: Instant, held: int) -> WorkerStatus:
+    """Return a worker: its lanes, lease, and health at its last heartbeat."""
+    health = json.loads(worker.health) if worker.health else {}
+    concurrency = health.get("of")
+    return WorkerStatus(
+        worker=worker.id,
+        name=worker.name,
+        status=worker.status.value,
+        serving=is_alive(worker, now),
+        state=worker_label(worker, now),
+        serves=worker.lanes.split(),
+        holds=held,
+        concurrency=concurrency,
+        free=None if concurrency is None else max(0, concurrency - held),
+        pid=health.get("pid"),
+        host=health.get("host"),
+        version=health.get("version"),
+        loop_late_ms=health.get("loop_late_ms"),
+        loop_ticked_ms=health.get("loop_ticked_ms"),
+        lease_left_ms=max(0, worker.lease_until - now.real) if worker.status is LeaseStatus.ALIVE else 0,
+        heartbeat_ago_ms=max(0, now.real - worker.renewed_at),
+        started_at=instant(worker.started_at),
+        renewed_at_real=instant(worker.renewed_at),
+        lease_until_real=instant(worker.lease_until),
+    )
+
+
+def active_pause(pause: Pause, runs: int, business: Callable[[int], int]) -> ActivePause:
+    """Return a pause with its number of waiting runs. `business` converts real instants to business time."""
+    return ActivePause(
+        paused=pause.key.replace("/", " ", 1),
+        kind=pause.kind,
+        runs=runs,
+        by=pause.by,
+        since=instant(pause.since),
+        again_at=instant(business(pause.again_at)) if pause.again_at else None,
+        reason=pause.reason,
+    )
+
+
+def caller_info(actor: Actor, tenant: str, until_real: int = 0) -> CallerInfo:
+    """Return the caller's identity and roles. `until_real`: expiry of the credential in ms; 0 = never."""
+    return CallerInfo(
+        name=actor.name,
+        tenant=tenant,
+        roles=list(actor.claims),
+        every_role=actor.roles is EVERY_ROLE,
+        person=actor.person,
+        until_real=instant(until_real),
+    )
