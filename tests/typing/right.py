@@ -8,6 +8,7 @@ from uuid import UUID
 import httpx2
 from pydantic import BaseModel
 
+import outlast
 import outlast.http
 from outlast import (
     Allow,
@@ -31,8 +32,10 @@ from outlast import (
     resend,
     role,
     this_call,
+    workflow,
 )
-from outlast.flow import Activity, PolicyRequest, Verdict
+from outlast.flow import Activity, FunctionWorkflow, PolicyRequest, Verdict
+from outlast.runtime.run_handle import RunHandle
 
 
 class Ticket(BaseModel):
@@ -61,7 +64,7 @@ class Purchase(BaseModel):
 
 class Start(BaseModel):
     category: str
-    suppliers: list[str]
+    suppliers: list[str] = []
 
 
 def guard(request: PolicyRequest) -> Verdict:
@@ -80,6 +83,8 @@ def outcome(state: Purchase) -> Order | None:
 purchase = Workflow(
     "purchase", state=Purchase, version=2, ceiling=timedelta(hours=96), outcome=outcome, policy=guard, input=Start
 )
+assert_type(purchase, Workflow[Purchase, Start, Order | None])
+assert_type(purchase.decode_outcome({"order_id": "1"}), Order | None)
 
 
 @activity(key="ask/{supplier_id}/{turn}", no_undo="a mail cannot be unsent", retry=Retry(attempts=5))
@@ -208,6 +213,10 @@ class Desk(BaseModel):
 
 
 desk = Workflow("desk", state=Desk)
+assert_type(desk, Workflow[Desk])
+desk_of_goals = Workflow("desk-of-goals", state=Desk, outcome=lambda state: state.goal)
+assert_type(desk_of_goals, Workflow[Desk, Desk, str])
+assert_type(Workflow("desk-started", state=Purchase, input=Start), Workflow[Purchase, Start])
 
 
 @lookup
@@ -267,3 +276,44 @@ def walked(ctx: Context[Purchase], desk_ctx: Context[Desk]) -> None:
 
 def every_one() -> list[Activity[..., Any]]:
     return [ask, place, archive, classify, think]
+
+
+# --- workflows of one function, and the client ------------------------------------------------
+@workflow
+async def refund(ctx: Context, order: str, cents: int, *, why: str = "") -> Ticket:
+    assert_type(ctx.state, Any)
+    return await ctx.do(hold, order)
+
+
+@workflow(name="refund.later", version=2, key="later/{order}", ceiling=timedelta(hours=1))
+async def later(ctx: Context[Any], order: str) -> None:
+    await ctx.sleep("12h")
+    assert_type(await refund(ctx, order, 1), Ticket)
+
+
+async def clients() -> None:
+    async with outlast.connect("memory:", actor="ana") as client:
+        run = assert_type(await client.start(refund, "A-1", cents=4200, why="late"), RunHandle[Ticket])
+        assert_type((await run.result(timeout="10m")).message_id, str)
+        assert_type(await client.start(refund, refund.arguments("A-1", 42), key="k"), RunHandle[Ticket])
+        bought = await client.start(purchase, Start(category="x"), key="k", run_id="r", correlation_id="c")
+        assert_type(await bought.result(), Order | None)
+        assert_type(await (await client.start(purchase, {"category": "x"})).result(), Order | None)
+        assert_type(await (await client.start(desk, Desk(goal="x"))).result(), Desk)
+        assert_type(await client.start("desk", {"goal": "x"}), RunHandle[Any])
+        assert_type(await client.get(refund, "run-1").result("1s"), Ticket)
+        assert_type(client.get("run-1"), RunHandle[Any])
+        async with client.worker([refund, later, purchase, desk]):
+            await client.start(later, "A-1")
+
+
+def synchronous_client() -> None:
+    with outlast.connect_sync("memory:") as client, client.worker([refund, purchase]):
+        assert_type(client.start(refund, "A-1", 42).result("10m"), Ticket)
+        assert_type(client.start(purchase, Start(category="x"), key="k").result(), Order | None)
+
+
+def every_workflow() -> list[Workflow[Any, Any, Any]]:
+    by_name: dict[str, Workflow[Any]] = {each.name: each for each in (refund, later)}
+    one: FunctionWorkflow[..., Ticket] = refund
+    return [purchase, desk, one, *by_name.values()]

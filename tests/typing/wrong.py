@@ -4,9 +4,10 @@
 
 from typing import Literal
 
-from right import Desk, Order, Purchase, Ticket, ask, find_asked, place, purchase
+from right import Desk, Order, Purchase, Start, Ticket, ask, desk, find_asked, place, purchase, refund
 
-from outlast import Context, DidNotHappen, Happened, Plan, activity
+import outlast
+from outlast import Context, DidNotHappen, Happened, Plan, Workflow, activity, workflow
 
 
 @purchase.node
@@ -57,3 +58,55 @@ async def keyless(a: str) -> None: ...
 @purchase.node(status="NUMBER")  # E 13: leads to a number
 async def number(ctx: Context[Purchase]) -> int:
     return 1
+
+
+# --- inputs, outcomes and clients --------------------------------------------------------------
+def other_outcome(state: Desk) -> Order:
+    raise NotImplementedError
+
+
+Workflow("other-outcome", state=Purchase, outcome=other_outcome)  # E 14: the outcome of another state
+Workflow("no-model", state=Purchase, input=str)  # E 15: an input that is no model
+purchase.encode_input(Desk(goal="x"))  # E 16: the input of another workflow
+
+
+async def clients(ctx: Context) -> None:
+    async with outlast.connect("memory:") as client:
+        await client.start(purchase, Purchase(category="x", suppliers=[]))  # E 17: the state, where `input=` is Start
+        await client.start(purchase)  # E 18: no input
+        await client.start(purchase, Start(category="x"), idempotency_key="k")  # E 19: no such option
+        bought = await client.start(purchase, Start(category="x"))
+        order: Order = await bought.result()  # E 20: the outcome may be None
+        done: Order = await (await client.start(desk, Desk(goal="x"))).result()  # E 21: the outcome is the state
+        await client.start("desk", 5)  # E 22: an input that is no object
+        client.start(desk, Desk(goal=order.order_id))  # E 23: not awaited
+        await client.start(refund, done.order_id, "42")  # E 24: text where a number belongs
+        await client.start(refund, "A-1")  # E 25: an argument is missing
+        await client.start(refund, "A-1", 42, note="late")  # E 26: no such parameter
+        await client.start(refund, "A-1", 42, "late")  # E 27: `why` is given by name
+        paid: str = await (await client.start(refund, "A-1", 42)).result()  # E 28: the outcome is a ticket
+        later: Order = await client.get(refund, paid).result()  # E 29: the outcome is a ticket
+        await client.start(refund, refund.arguments(later.order_id), key="k")  # E 30: an argument is missing
+        await refund(ctx, 7, 42)  # E 31: a number where text belongs
+        await client.start(refund, "A-1", 42)
+
+
+def synchronous_client() -> None:
+    with outlast.connect_sync("memory:") as client:
+        client.start(refund, "A-1", cents="42")  # E 32: text where a number belongs
+        paid: Order = client.start(refund, "A-1", cents=42).result()  # E 33: the outcome is a ticket
+        client.start(purchase, Desk(goal=paid.order_id))  # E 34: the input of another workflow
+
+
+@workflow  # E 35: a workflow that is not async
+def plain(ctx: Context, order: str) -> str:
+    return order
+
+
+@workflow  # E 36: no context
+async def without_context(order: str) -> str:
+    return order
+
+
+@workflow(when_empty="ignore")  # E 37: no such choice
+async def unknown_choice(ctx: Context) -> None: ...

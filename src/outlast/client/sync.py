@@ -15,6 +15,7 @@ from pydantic import BaseModel
 from outlast.client import TIMEOUT, connect
 from outlast.core.durations import Liveness
 from outlast.errors import Misplaced
+from outlast.flow.function_workflow import FunctionWorkflow
 from outlast.flow.workflow import Workflow
 from outlast.models.runs import CloudEvent
 from outlast.runtime.client import Client, WebhookClient
@@ -202,6 +203,8 @@ class SyncClient:
         """Client for the webhooks of the tenant."""
         return SyncWebhookClient(self._loop, self._target.webhooks)
 
+    @overload
+    def start(self, workflow: FunctionWorkflow[P, Out], /, *args: P.args, **kwargs: P.kwargs) -> SyncRunHandle[Out]: ...
     @overload
     def start(
         self,
