@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
+from inspect import signature
 from typing import Any, Final, ParamSpec, TypeVar, overload
 
 from pydantic import BaseModel
@@ -200,11 +201,11 @@ class Client(ABC):
         with it and sent with its events.
 
         A workflow of one function takes the arguments of the function: `start(refund, "A-1", cents=4200)`. To add a key
-        or an id, write `start(refund, refund.arguments("A-1", cents=4200), key="refund-7")`.
+        or an id, write `start(refund, refund.arguments("A-1", cents=4200), key="refund-7")`, or give a mapping.
 
         Raises NotFound for an unknown workflow, InvalidInput with every problem.
         """
-        if isinstance(workflow, FunctionWorkflow) and not (args and isinstance(args[0], workflow.state)):
+        if isinstance(workflow, FunctionWorkflow) and not _is_input(workflow, args, kwargs):
             return await self._start(workflow, workflow.arguments(*args, **kwargs))
         return await self._start(workflow, *args, **kwargs)
 
@@ -220,9 +221,8 @@ class Client(ABC):
         trace_id: str = "",
     ) -> RunHandle[Any]:
         if len(key) > IDEMPOTENCY_KEY_CHARS_MAX:
-            raise InvalidInput(
-                "the start key is too long", f"it has {len(key)} of {IDEMPOTENCY_KEY_CHARS_MAX} characters"
-            )
+            why = f"it has {len(key)} characters, the limit is {IDEMPOTENCY_KEY_CHARS_MAX}"
+            raise InvalidInput("the start key is too long", why, "use a hash of it")
         started = await self.start_run(
             workflow,
             encoded_input(workflow, input),
@@ -536,6 +536,17 @@ class Client(ABC):
     @abstractmethod
     async def resume(self, what: What, name: str = "") -> PauseEnded:
         """End the pause of `what` and `name`, and return the number of runs that waited for it."""
+
+
+def _is_input(workflow: FunctionWorkflow[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """True if the arguments are the input and options of a start, False if they are those of the function."""
+    if len(args) != 1 or not isinstance(args[0], (workflow.state, Mapping)):
+        return False
+    try:
+        signature(workflow.fn).bind(None, *args, **kwargs)
+    except TypeError:
+        return True
+    return isinstance(args[0], workflow.state)
 
 
 def encoded_input(workflow: Workflow[Any, Any, Any] | str, given: Mapping[str, object] | BaseModel) -> bytes:
