@@ -214,8 +214,8 @@ class Desk(BaseModel):
 
 desk = Workflow("desk", state=Desk)
 assert_type(desk, Workflow[Desk])
-desk_of_goals = Workflow("desk-of-goals", state=Desk, outcome=lambda state: state.goal)
-assert_type(desk_of_goals, Workflow[Desk, Desk, str])
+desk_of_goals = Workflow("desk-of-goals", state=Desk, outcome=lambda state: len(state.goal))
+assert_type(desk_of_goals, Workflow[Desk, Desk, int])
 assert_type(Workflow("desk-started", state=Purchase, input=Start), Workflow[Purchase, Start])
 
 
