@@ -98,7 +98,7 @@ def effect_row(run: str = "run-1", key: str = "invite/1", tenant: str = TENANT, 
     """Return an intended effect of a run."""
     return Effect(
         tenant=tenant, run=run, visit=visit, key=key, version=1, status=EffectStatus.INTENDED, activity="invite",
-        digest="d", node="plan", args=b"{}", response=None, error="", external_id="", attempts=1, waited_ms=0,
+        digest="d", node="plan", args=b"{}", response=None, error_text="", external_id="", attempts=1, waited_ms=0,
         ordinal=1, epoch=1, first_at=T0, not_after=T0 + 30_000, settle_after=T0 + 60_000, covered_until=0, approval="",
         allowed_by="", undo="no: nothing to undo", settled_at=0, settled_by="",
     )  # fmt: skip

@@ -8,7 +8,9 @@ from outlast.core.machine import EffectStatus
 from outlast.core.recovery import without_attempts
 from tests.runtime.situations import EFFECT, RUN
 
-OPEN = EFFECT._replace(status=EffectStatus.INTENDED, response=None, settled_at=0, settled_by="", attempts=2, error="")
+OPEN = EFFECT._replace(
+    status=EffectStatus.INTENDED, response=None, settled_at=0, settled_by="", attempts=2, error_text=""
+)
 FAILED = json.dumps({"code": "timeout", "detail": "", "until": 0})
 
 
@@ -17,9 +19,9 @@ FAILED = json.dumps({"code": "timeout", "detail": "", "until": 0})
     [
         ("ask_person", {}, "interrupted"),
         ("resend", {}, None),  # the death used up none of its attempts
-        ("resend", {"error": FAILED}, "retries_exhausted"),
-        ("reconcile", {"error": FAILED}, None),  # its receiver is asked
-        ("ask_person", {"settle_after": 0, "error": FAILED}, None),  # it is known to have done nothing
+        ("resend", {"error_text": FAILED}, "retries_exhausted"),
+        ("reconcile", {"error_text": FAILED}, None),  # its receiver is asked
+        ("ask_person", {"settle_after": 0, "error_text": FAILED}, None),  # it is known to have done nothing
         ("ask_person", {"status": EffectStatus.UNCERTAIN}, None),
     ],
 )

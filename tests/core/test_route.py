@@ -127,6 +127,6 @@ def test_only_an_undecided_approval_goes_stale(reason: Reason) -> None:
 def test_the_answer_to_an_uncertain_effect_is_passed_on_unchanged(code: str, choice: Choice) -> None:
     run = RUN._replace(attention_text=ATTENTION.encode([entry(Reason.EFFECT_UNCERTAIN)]))
     error = json.dumps({"code": code, "detail": "asked them"}) if code else ""
-    row = EFFECT._replace(status=EffectStatus.REFUSED if code else EffectStatus.DONE, error=error, settled_by="op")
+    row = EFFECT._replace(status=EffectStatus.REFUSED if code else EffectStatus.DONE, error_text=error, settled_by="op")
     found = route(run, [], {(1, "k"): row}, NOW)
     assert isinstance(found, WalkOn) and (found.answers[0].choice, found.answers[0].by) == (choice, "op")

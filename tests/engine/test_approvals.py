@@ -291,7 +291,7 @@ async def test_an_open_effect_whose_approval_lapsed_calls_a_person(world: World)
     world.worker(flow)
     await world.pass_(MINUTE)
     assert world.reasons() == ["effect_uncertain"]
-    assert "approval_lapsed" in world.effect("order/a").error
+    assert "approval_lapsed" in world.effect("order/a").error_text
     await world.resolve("order/a", "did_not_happen")
     assert len(shop.attempts) == 1
     assert world.reasons() == []

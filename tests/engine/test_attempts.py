@@ -249,7 +249,7 @@ async def test_unknown_falls_back_to_if_uncertain(world: World, answer: object) 
     await world.start(flow)
     await world.pass_(QUIET + 10 * SECOND)
     assert world.reasons() == ["effect_uncertain"]
-    assert "unknown_outcome" in world.effect("order/a").error
+    assert "unknown_outcome" in world.effect("order/a").error_text
     assert len(shop.attempts) == 1
 
 

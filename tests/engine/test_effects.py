@@ -302,7 +302,7 @@ async def test_a_response_that_cannot_be_stored_is_uncertain_never_repeated(worl
     await world.start(flow)
     await world.pass_(MINUTE)
     assert world.reasons() == ["effect_uncertain"]
-    assert "response_not_storable" in world.effect("order/a").error
+    assert "response_not_storable" in world.effect("order/a").error_text
     assert len(shop.attempts) == 1
 
 

@@ -61,7 +61,7 @@ async def test_a_reconcile_gets_the_late_answers_of_a_replaced_worker(world: Wor
     slow.go.set()
     await world.pass_(5 * SECOND)
     (late,) = world.evidence()
-    assert json.loads(late.answer)["status"] == "done" and world.status() != "completed", "evidence settles nothing"
+    assert late.answer.status == "done" and world.status() != "completed", "evidence settles nothing"
     await world.pass_(QUIET)
     assert world.status() == "completed" and world.outcome()["said"] == ["did order/a"]
     assert [(e.status, e.response, e.epoch) for e in told[-1]] == [("done", "did order/a", late.epoch)]
@@ -118,7 +118,7 @@ async def test_a_person_sees_the_late_answer_and_it_settles_nothing_by_itself(wo
     await world.pass_(MINUTE)
     assert world.effect("order/a").status.value == "uncertain"
     doubt = (await TenantRows(world.store, world.run().tenant).uncertain_evidence([world.run()]))["r1", 1, "order/a"]
-    assert [json.loads(e.answer)["response"] for e in doubt.evidence] == ['"did order/a"']
+    assert [e.answer.response_text for e in doubt.evidence] == ['"did order/a"']
     sentence = explain(await TenantRows(world.store, world.run().tenant).run_facts(world.run().run)).sentence
     assert 'a replaced worker later got: done "did order/a"' in sentence
 

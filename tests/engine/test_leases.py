@@ -447,7 +447,7 @@ async def test_a_stop_iteration_in_a_thread_is_an_outcome_like_any_other(world: 
         await asyncio.to_thread(lambda: None)
         await world.settle()
     assert world.reasons() == ["effect_uncertain"]
-    assert "StopIteration" in world.effect("stop/a").error
+    assert "StopIteration" in world.effect("stop/a").error_text
 
 
 async def test_durations_of_a_deployment_are_checked() -> None:

@@ -1,7 +1,6 @@
 """An executor that waits for a call or commit without end releases its run, visibly (REC-2)."""
 
 import asyncio
-import json
 from contextlib import suppress
 from typing import Any
 
@@ -77,13 +76,13 @@ async def test_a_call_that_swallows_its_timeout_is_uncertain_and_its_late_answer
     assert world.status() == "running"
     await world.pass_(12 * SECOND)
     assert world.reasons() == ["effect_uncertain"]
-    assert json.loads(world.effect("act/a").error)["code"] == "timeout"
+    assert world.effect("act/a").code == "timeout"
     await serves_on(world, *serving)
     before = world.events()
     go.set()
     await world.settle()
     assert world.events() == before and world.effect("act/a").status.value == "uncertain"
-    assert [json.loads(e.answer)["response"] for e in world.evidence()] == ['"late"']
+    assert [e.answer.response_text for e in world.evidence()] == ['"late"']
 
 
 @pytest.mark.req("REC-2")

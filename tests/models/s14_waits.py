@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from outlast.core import effect_verbs, mailbox, verbs
+from outlast.core.effect_columns import DEADLINE
 from outlast.core.machine import WaitStatus
 from outlast.core.rows import WAIT, Run, Wait
 from outlast.core.run_columns import Timer, WaitingFor
@@ -74,7 +75,7 @@ class Waits:
             return s.err
         a, b = self._binding(s, "a"), self._binding(s, "b")
         notes = notes_of(s.rows)
-        if a == effect_verbs.DEADLINE:
+        if a == DEADLINE:
             early = [n.n for n in notes if n.at < D and f"[{n.n}]" != b]
             if early:
                 return f"bound to its deadline, yet note {early[0]} was left before it"
@@ -154,7 +155,7 @@ class Waits:
 
     def _binding(self, s: S, key: str) -> str:
         row = find(s.rows, WAIT, "r", 1, key)
-        return s.memory["ab".index(key)] or (row.binding if isinstance(row, Wait) else "")
+        return s.memory["ab".index(key)] or (row.binding_text if isinstance(row, Wait) else "")
 
     def _free(self, s: S, wait: Wait) -> tuple[int, ...]:
         """The notes that this walk may give to this wait."""
@@ -176,14 +177,14 @@ class Waits:
         commit = commit if self.bind_names_mail else nameless(commit)
         commit = whenless(commit) if fast else commit
         left = land(s.rows, commit, s.t)
-        what = f"note {free[0]}" if free else effect_verbs.DEADLINE
+        what = f"note {free[0]}" if free else DEADLINE
         if left.refused:
             yield (
                 f"t={s.t}: {key} to {what} refused ({left.refused}); walks again",
                 s._replace(snap=run_of(s.rows).inbox_seq),
             )
             return
-        bound = f"[{free[0]}]" if free else effect_verbs.DEADLINE
+        bound = f"[{free[0]}]" if free else DEADLINE
         err = left.broke
         if s.given[i] and s.given[i] != bound:
             err = f"wait {key} was answered {s.given[i]} in one walk and {bound} in a later one"

@@ -257,7 +257,7 @@ def _settled(row: Effect | None) -> Effect | None:
         return None
     row = row._replace(settled_at=min(row.settled_at, 1), attempts=1)
     if row.status is EffectStatus.DONE:
-        return row._replace(first_at=1, not_after=1, settle_after=1, version=NEW, error="", settled_by="")
+        return row._replace(first_at=1, not_after=1, settle_after=1, version=NEW, error_text="", settled_by="")
     return row
 
 

@@ -268,7 +268,7 @@ def test_a_permanent_error_is_refused_and_rolled_back(url: str, fail: Any, code:
             await here.start()
             await here.until(lambda row: row.attention)
             (effect,) = await here.effects()
-            assert effect.status is EffectStatus.REFUSED and f'"{code}"' in effect.error
+            assert effect.status is EffectStatus.REFUSED and f'"{code}"' in effect.error_text
             assert await the_bank() == (0, 0)
 
     asyncio.run(live())
@@ -283,7 +283,7 @@ def test_a_body_that_commits_by_itself_makes_the_effect_uncertain(url: str, ends
             await here.start()
             await here.until(lambda row: row.attention)
             (effect,) = await here.effects()
-            assert effect.status is EffectStatus.UNCERTAIN and "the activity ended the transaction" in effect.error
+            assert effect.status is EffectStatus.UNCERTAIN and "the activity ended the transaction" in effect.error_text
             assert await the_bank() == (10, 1)
 
     asyncio.run(live())

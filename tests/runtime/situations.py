@@ -31,7 +31,8 @@ RUN = Run(
 )  # fmt: skip
 EFFECT = Effect(
     tenant="t", run="r1", visit=0, key="refund/A-17", version=2, status=EffectStatus.UNCERTAIN, activity="issue_refund",
-    digest="d", node="pay", args=b"{}", response=None, error="", external_id="", attempts=3, waited_ms=0, ordinal=1,
+    digest="d", node="pay", args=b"{}", response=None,
+    error_text="", external_id="", attempts=3, waited_ms=0, ordinal=1,
     epoch=1, first_at=T - MINUTE, not_after=T - MINUTE, settle_after=T - SECOND, covered_until=0, approval="",
     allowed_by="", undo="", settled_at=0, settled_by="",
 )  # fmt: skip

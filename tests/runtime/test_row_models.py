@@ -24,7 +24,7 @@ RUN = Run(
 )  # fmt: skip
 EFFECT = Effect(
     tenant="t", run="r1", visit=2, key="pay/7", version=2, status=EffectStatus.DONE, activity="pay", digest="d",
-    node="pay", args=b'{"cents": 5}', response=b'"ok"', error="", external_id="", attempts=1,
+    node="pay", args=b'{"cents": 5}', response=b'"ok"', error_text="", external_id="", attempts=1,
     waited_ms=0, ordinal=1, epoch=1, first_at=2_000, not_after=3_000, settle_after=12_000, covered_until=0, approval="",
     allowed_by="", undo="", settled_at=4_000, settled_by="call",
 )  # fmt: skip
@@ -103,15 +103,15 @@ def error(code: str) -> str:
         ({"attempts": 3}, "executed, called again ×2"),
         ({"settled_by": "reconcile"}, "executed (the receiver was asked)"),
         ({"settled_by": "local:ana"}, "executed (stated by local:ana)"),
-        ({"status": EffectStatus.REFUSED, "error": error("http_404")}, "refused http_404"),
+        ({"status": EffectStatus.REFUSED, "error_text": error("http_404")}, "refused http_404"),
         (
-            {"status": EffectStatus.REFUSED, "error": error(REOPENED), "settled_by": "local:ana"},
+            {"status": EffectStatus.REFUSED, "error_text": error(REOPENED), "settled_by": "local:ana"},
             "will be called again (stated by local:ana)",
         ),
-        ({"status": EffectStatus.UNCERTAIN, "error": error("timeout")}, "UNCERTAIN timeout"),
+        ({"status": EffectStatus.UNCERTAIN, "error_text": error("timeout")}, "UNCERTAIN timeout"),
         ({"status": EffectStatus.INTENDED}, "in progress"),
         (
-            {"status": EffectStatus.INTENDED, "settle_after": 0, "error": error("http_503")},
+            {"status": EffectStatus.INTENDED, "settle_after": 0, "error_text": error("http_503")},
             "will be called again after http_503",
         ),
         ({"status": EffectStatus.UNDONE}, "undone"),
@@ -128,7 +128,7 @@ def test_an_open_effect_of_a_run_that_no_worker_holds_is_not_in_progress() -> No
 
 
 def test_the_time_until_did_not_happen_is_accepted() -> None:
-    doubtful = EFFECT._replace(status=EffectStatus.UNCERTAIN, error=error("timeout"))
+    doubtful = EFFECT._replace(status=EffectStatus.UNCERTAIN, error_text=error("timeout"))
     assert views.effect_view(doubtful, NOW)["settles_in_ms"] == 2_000
     assert views.effect_view(doubtful, Instant(12_000, 0, 0))["settles_in_ms"] == 0
     assert views.effect_view(EFFECT, NOW)["settles_in_ms"] == 0

@@ -10,7 +10,6 @@ from typing import Any, Final
 
 from outlast.core.commit import Instant
 from outlast.core.compensation import can_undo
-from outlast.core.effect_verbs import DEADLINE, bound_notes
 from outlast.core.keys import idempotency_key
 from outlast.core.machine import (
     ENDED,
@@ -165,7 +164,7 @@ class Watch:
         if any(n.kind == "cancel" for n in notes):
             self.wrong("S-1", f"{new.run} sleeps with a cancel unread")
         waits = [w for w in self.rows.under(WAIT, new[:2]) if isinstance(w, Wait)]
-        spent = {n for w in waits for n in bound_notes(w)}
+        spent = {n for w in waits for n in w.binding or ()}
         for wait in waits:
             asks = wait.visit == new.visit and wait.status is WaitStatus.OPEN and wait.kind == "receive"
             if asks and any(_fits(n, wait) and n.n not in spent for n in notes):
@@ -213,7 +212,7 @@ class Watch:
         assert isinstance(run, Run)
         source = old.status if old else None
         self.env.say("effect %s: %s -> %s attempt %d %s", key, source and source.value, new.status.value,
-                        new.attempts, new.error)  # fmt: skip
+                        new.attempts, new.error_text)  # fmt: skip
         if (source, new.status) not in LEGAL or new.version != (old.version if old else 0) + 1:
             self.wrong("I10", f"{key} went from {source} to {new.status}, version {new.version}")
         if run.owner == ENDED:
@@ -222,10 +221,10 @@ class Watch:
             self._holds(run, key)
             if source is EffectStatus.UNCERTAIN:
                 self.wrong("I5", f"{key} is no longer uncertain, and no person said so")
-        elif source is EffectStatus.UNCERTAIN or (source is EffectStatus.REFUSED and REOPENED in new.error):
+        elif source is EffectStatus.UNCERTAIN or (source is EffectStatus.REFUSED and REOPENED in new.error_text):
             self._human[key] += 1
             assert old is not None
-            if source is EffectStatus.UNCERTAIN and REOPENED in new.error and now.real < old.settle_after:
+            if source is EffectStatus.UNCERTAIN and REOPENED in new.error_text and now.real < old.settle_after:
                 self.wrong(
                     "EFF-3", f"{key}: «did not happen» {old.settle_after - now.real} ms before the settle time ends"
                 )
@@ -339,10 +338,10 @@ class Watch:
         if (old.status, new.status) not in LEGAL:
             self.wrong("S-14", f"{new.run} {new.key} went from {old.status} to {new.status}")
         others = [w for w in self.rows.under(WAIT, new[:2]) if isinstance(w, Wait) and w[:4] != new[:4]]
-        spent = {n for w in others for n in bound_notes(w)}
-        if spent & set(bound_notes(new)):
+        spent = {n for w in others for n in w.binding or ()}
+        if spent & set(new.binding or ()):
             self.wrong("S-14", f"{new.run} {new.key} is bound to a note that another wait was bound to")
-        if new.binding != DEADLINE:
+        if new.binding is not None:
             return
         if batch.now.business < new.deadline:
             self.wrong("S-14", f"{new.run} {new.key} ended {new.deadline - batch.now.business} ms too early")
@@ -410,7 +409,7 @@ class Watch:
                 self.wrong("I34", f"{key} is not undone, and its run ended early")
             in_time = [each for each in done if each.air_ms <= IN_THE_AIR]
             if row.status is EffectStatus.REFUSED and in_time and not self._human[key]:
-                self.wrong("I4", f"{key} is recorded as refused, {row.error}; it was executed")
+                self.wrong("I4", f"{key} is recorded as refused, {row.error_text}; it was executed")
         left = {(n.run, n.signal_id) for n in self.rows.under(MESSAGE, ()) if isinstance(n, Message)}
         if lost := self.people.acknowledged - left:
             self.wrong("I8", f"signals {sorted(lost)} were acknowledged and are gone")

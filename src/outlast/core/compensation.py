@@ -4,13 +4,13 @@ An undo is an effect with the key `undo/KEY`: intent, call, record. One commit r
 undone, so the two rows always agree.
 """
 
-import json
 from collections.abc import Iterable, Sequence
 from typing import Final
 
 from outlast.core import mailbox
 from outlast.core.approvals import withdraw
 from outlast.core.commit import Commit, Instant, Put, When
+from outlast.core.effect_columns import ERROR, EffectError
 from outlast.core.effect_verbs import Intent, intend, record, reserve_undo, settle
 from outlast.core.events import EventType
 from outlast.core.keys import undo_key
@@ -116,7 +116,7 @@ def compensate(
 
 def compensated(run: Run, effects: Sequence[Effect]) -> LogEntry:
     """Return the log entry of the final commit: which effects were undone and which were not (OBS-3)."""
-    hands = {e.undoes for e in effects if e.undoes and code_of(e) == BY_HAND}
+    hands = {e.undoes for e in effects if e.undoes and e.code == BY_HAND}
     gone = undone(run, effects)
     data: dict[str, object] = {
         EffectStatus.UNDONE.value: names(gone),
@@ -133,14 +133,9 @@ def undo_ident(effect: Effect) -> tuple[int, str]:
     return effect.visit, undo_key(effect.key)
 
 
-def code_of(effect: Effect) -> str:
-    """Return the code of the recorded error, '' for none."""
-    return str(json.loads(effect.error)["code"]) if effect.error else ""
-
-
 def is_refused(undo: Effect) -> bool:
     """True if the effect was refused and no person has reopened it."""
-    return undo.status is EffectStatus.REFUSED and code_of(undo) != mailbox.REOPENED
+    return undo.status is EffectStatus.REFUSED and undo.code != mailbox.REOPENED
 
 
 def intend_undo(
@@ -177,7 +172,7 @@ def withhold(
         node=run.node,
         args=original.args,
         response=None,
-        error=json.dumps({"code": code, "detail": detail}),
+        error_text=ERROR.encode(EffectError(code, detail)),
         external_id="",
         attempts=previous.attempts if previous else 1,
         interrupted=previous.interrupted if previous else 1,  # no call was made, so no attempt is used up
@@ -246,7 +241,7 @@ def _answered(
         version=undo.version + 1,
         status=effect_target(verb, undo.status),
         response=response,
-        error=json.dumps({"code": code, "detail": detail}),
+        error_text=ERROR.encode(EffectError(code, detail)),
         settled_at=now.business,
         settled_by=actor,
     )

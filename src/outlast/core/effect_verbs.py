@@ -4,11 +4,11 @@ The fence of all but `record_late_answer` and `record_unsent` is the holder's ep
 holder cannot write.
 """
 
-import json
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from outlast.core.commit import Commit, Expect, Instant, Put, When
+from outlast.core.effect_columns import ANSWER, BINDING, ERROR, NO_ERROR, EffectError, EvidenceAnswer
 from outlast.core.machine import EffectStatus, WaitStatus, approval_target, effect_target, wait_target
 from outlast.core.rows import (
     APPROVAL,
@@ -89,7 +89,7 @@ def intend(
         node=run.node,
         args=what.args,
         response=None,
-        error="",  # of this attempt; an intended row without an error was cut off
+        error_text="",  # of this attempt; an intended row without an error was cut off
         external_id=previous.external_id if previous else "",
         attempts=previous.attempts + 1 if previous else 1,
         waited_ms=previous.waited_ms if previous else 0,
@@ -145,14 +145,14 @@ TOO_LATE = "too_late"
 """Code of an attempt that the last-instant check stopped before it was sent."""
 
 
-def too_late(why: str, now: Instant) -> str:
-    """Return the `error` of an attempt that was not sent."""
-    return json.dumps({"code": TOO_LATE, "detail": why, "until": now.real})
+def too_late(why: str, now: Instant) -> EffectError:
+    """Return the error of an attempt that was not sent."""
+    return EffectError(TOO_LATE, why, now.real)
 
 
 def was_cut(effect: Effect) -> bool:
     """True if the latest attempt of an open effect was cut off by a crash or by the last-instant check."""
-    return effect.status is EffectStatus.INTENDED and (not effect.error or json.loads(effect.error)["code"] == TOO_LATE)
+    return effect.status is EffectStatus.INTENDED and effect.code in ("", TOO_LATE)
 
 
 def tries(effect: Effect) -> int:
@@ -180,7 +180,7 @@ def _done(run: Run, effect: Effect, verb: str, by: str, response: bytes, now: In
         verb,
         now,
         response=response,
-        error="",
+        error_text="",
         external_id=external_id,
         settled_at=now.business,
         settled_by=by,
@@ -199,13 +199,13 @@ def settle(run: Run, effect: Effect, response: bytes, *, now: Instant, external_
 
 def refuse(run: Run, effect: Effect, code: str, detail: str, *, now: Instant) -> Commit:
     """Record that the call did not happen and will not be retried. Later executions get the same refusal."""
-    error = json.dumps({"code": code, "detail": detail})
-    return _settle(run, effect, "refuse", now, error=error, settled_at=now.business, settled_by="call")
+    error = ERROR.encode(EffectError(code, detail))
+    return _settle(run, effect, "refuse", now, error_text=error, settled_at=now.business, settled_by="call")
 
 
 def mark_uncertain(run: Run, effect: Effect, code: str, detail: str, *, now: Instant) -> Commit:
     """Mark the effect uncertain: it may have happened and is not safe to repeat, so a person decides."""
-    return _settle(run, effect, "mark_uncertain", now, error=json.dumps({"code": code, "detail": detail}))
+    return _settle(run, effect, "mark_uncertain", now, error_text=ERROR.encode(EffectError(code, detail)))
 
 
 def defer(
@@ -227,7 +227,7 @@ def defer(
     row = effect._replace(
         version=effect.version + 1,
         status=effect_target("defer", effect.status),
-        error=json.dumps({"code": code, "detail": detail, "until": now.real + wait_ms}),
+        error_text=ERROR.encode(EffectError(code, detail, now.real + wait_ms)),
         waited_ms=effect.waited_ms + wait_ms,
         settle_after=effect.settle_after if happened else 0,
         interrupted=effect.interrupted + (not counts),
@@ -238,32 +238,32 @@ def defer(
 
 def deferred_until(effect: Effect) -> int:
     """Return the real instant before which a deferred effect is not attempted again; 0 if it is not deferred."""
-    return int(json.loads(effect.error).get("until", 0)) if effect.error else 0
+    return (effect.error or NO_ERROR).until or 0
 
 
 NOT_SENT: Final = "not_sent"
 """`status` of the evidence that an attempt was not and will not be sent."""
 
 
-def record_unsent(effect: Effect, error: str, now: Instant) -> Commit:
+def record_unsent(effect: Effect, error: EffectError, now: Instant) -> Commit:
     """Store the proof of a replaced holder that no attempt of this effect was sent."""
-    return record_late_answer(effect, {"status": NOT_SENT, "error": error, "attempt": effect.attempts}, now)
+    return record_late_answer(effect, EvidenceAnswer(NOT_SENT, error, attempt=effect.attempts), now)
 
 
 def is_unsent(effect: Effect, evidence: Iterable[Evidence]) -> bool:
     """True if the holder of the latest attempt has proven that it was not sent."""
     for row in evidence:
         if (row.visit, row.key, row.epoch) == (effect.visit, effect.key, effect.epoch):
-            said = json.loads(row.answer)
-            if said["status"] == NOT_SENT and said["attempt"] == effect.attempts:
+            answer = row.answer
+            if answer.status == NOT_SENT and answer.attempt == effect.attempts:
                 return True
     return False
 
 
-def record_late_answer(effect: Effect, answer: dict[str, object], now: Instant) -> Commit:
+def record_late_answer(effect: Effect, answer: EvidenceAnswer, now: Instant) -> Commit:
     """Store the late answer of a replaced holder as evidence. It settles nothing by itself (S-10)."""
     run = effect.by_run or effect.run
-    row = Evidence(effect.tenant, run, effect.visit, effect.key, effect.epoch, json.dumps(answer), now.business)
+    row = Evidence(effect.tenant, run, effect.visit, effect.key, effect.epoch, ANSWER.encode(answer), now.business)
     return Commit((Put(EVIDENCE, row, 0),), label=f"{run} record_late_answer {effect.key}")
 
 
@@ -280,7 +280,7 @@ def unanswered(run: Run, memo: Memo) -> Commit:
 
     `memo` is the row of the lookup with the error in place of the answer.
     """
-    assert memo.error and memo.response is None, "a trace holds an error and no answer"
+    assert memo.error_text and memo.response is None, "a trace holds an error and no answer"
     return remember(run, memo._replace(key=UNANSWERED + memo.key, activity=""))
 
 
@@ -296,9 +296,6 @@ def open_wait(run: Run, wait: Wait) -> Commit:
     return Commit((Put(WAIT, wait, 0),), fence(run), label=f"{run.run} open_wait {wait.key}")
 
 
-DEADLINE = "deadline"
-
-
 def bind(run: Run, wait: Wait, messages: tuple[int, ...] | None, *, inbox_seq: int, complete: bool) -> Commit:
     """End a wait by these messages, or (None) by its deadline (S-14).
 
@@ -308,7 +305,7 @@ def bind(run: Run, wait: Wait, messages: tuple[int, ...] | None, *, inbox_seq: i
     row = wait._replace(
         version=wait.version + 1,
         status=wait_target("bind", wait.status),
-        binding=DEADLINE if messages is None else json.dumps(messages),
+        binding_text=BINDING.encode(messages),
     )
     assert wait.status is WaitStatus.OPEN
     late = () if complete else (When(wait.deadline, True, "business", "early"),)
@@ -316,13 +313,6 @@ def bind(run: Run, wait: Wait, messages: tuple[int, ...] | None, *, inbox_seq: i
     return Commit(
         (Put(WAIT, row, wait.version),), fence(run, inbox_seq=named), whens=late, label=f"{run.run} bind {wait.key}"
     )
-
-
-def bound_notes(wait: Wait) -> tuple[int, ...]:
-    """Return the messages that ended a wait; () if it is open or ended by its deadline."""
-    if wait.status is not WaitStatus.BOUND or wait.binding == DEADLINE:
-        return ()
-    return tuple(json.loads(wait.binding))
 
 
 def use(run: Run, effect: Effect, *, noted: bool, now: Instant) -> Commit:

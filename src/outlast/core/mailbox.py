@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from outlast.core.approvals import withdraw
 from outlast.core.commit import EMPTY, Commit, Instant, Put, When, append_to_inbox
+from outlast.core.effect_columns import ERROR, EffectError
 from outlast.core.machine import (
     CHOICES,
     Choice,
@@ -68,7 +69,7 @@ def resolve_effect(
         status=status,
         response=response if status is EffectStatus.DONE else None,
         external_id=external_id,
-        error=json.dumps({"code": code, "detail": reason}) if code else "",
+        error_text=ERROR.encode(EffectError(code, reason) if code else None),
         settled_at=now.business,
         settled_by=by,
     )
@@ -106,11 +107,11 @@ def go_on(run: Run, refused: Sequence[Effect], *, actor: str, reason: str, now: 
 
 
 def _reopened(refused: Sequence[Effect], code: str, reason: str) -> tuple[Put, ...]:
-    error = json.dumps({"code": code, "detail": reason})
-    return tuple(
-        Put(EFFECT, e._replace(version=e.version + 1, status=effect_target("reopen", e.status), error=error), e.version)
-        for e in refused
-    )
+    error = ERROR.encode(EffectError(code, reason))
+    rows = [
+        e._replace(version=e.version + 1, status=effect_target("reopen", e.status), error_text=error) for e in refused
+    ]
+    return tuple(Put(EFFECT, row, row.version - 1) for row in rows)
 
 
 def answer(

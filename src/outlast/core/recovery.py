@@ -7,6 +7,7 @@ from typing import Final
 from outlast.core.attention import joined
 from outlast.core.commit import WRITES_MAX, Commit, Instant, Mapping, Put
 from outlast.core.durations import ATTEMPT_TIMEOUT, SETTLE_MARGIN, START_BUDGET
+from outlast.core.effect_columns import ERROR, EffectError
 from outlast.core.effect_verbs import tries
 from outlast.core.events import EventType
 from outlast.core.machine import EffectStatus, Reason, effect_target
@@ -24,7 +25,7 @@ QUIET: Final = START_BUDGET + ATTEMPT_TIMEOUT + SETTLE_MARGIN
 
 def may_have_changed(effect: Effect) -> bool:
     """True if an attempt may have been made in the lost time. A recorded answer is trusted."""
-    code = json.loads(effect.error)["code"] if effect.error else ""
+    code = effect.code
     return (
         effect.status is EffectStatus.INTENDED
         or (effect.status is EffectStatus.UNCERTAIN and code != RESTORED)
@@ -71,7 +72,7 @@ def _uncertain_after_restore(effect: Effect, now: Instant) -> Effect:
         version=effect.version + 1,
         status=effect_target("mark_uncertain_after_restore", effect.status),
         response=None,
-        error=json.dumps({"code": RESTORED, "detail": WHY}),
+        error_text=ERROR.encode(EffectError(RESTORED, WHY)),
         settle_after=max(effect.settle_after, now.real + QUIET),
         settled_at=0,
         settled_by="",

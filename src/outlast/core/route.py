@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
 from outlast.core.durations import APPROVAL_STALE_AFTER
+from outlast.core.effect_columns import NO_ERROR
 from outlast.core.machine import CHOICES, OVERLAY_ONLY, Choice, EffectStatus, Reason
 from outlast.core.mailbox import GIVEN_UP, REOPENED
 from outlast.core.rows import Effect, Message, Run
@@ -144,9 +145,9 @@ def _to_undo(
 
 def _settled(a: Attention, effect: Effect | None) -> Answer:
     """Return the answer recorded in the row of an effect that is no longer uncertain."""
-    error = json.loads(effect.error) if effect is not None and effect.error else {"code": "", "detail": ""}
-    choice = {REOPENED: Choice.DID_NOT_HAPPEN, GIVEN_UP: Choice.GIVE_UP}.get(error["code"], Choice.HAPPENED)
-    return Answer(a, choice, effect.settled_by if effect else "", error["detail"], 0)
+    error = (effect.error if effect is not None else None) or NO_ERROR
+    choice = {REOPENED: Choice.DID_NOT_HAPPEN, GIVEN_UP: Choice.GIVE_UP}.get(error.code, Choice.HAPPENED)
+    return Answer(a, choice, effect.settled_by if effect else "", error.detail, 0)
 
 
 def _answer_to(a: Attention, messages: Sequence[Message], effects: Mapping[tuple[int, str], Effect]) -> Answer | None:

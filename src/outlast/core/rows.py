@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from outlast.core.approval_columns import CLAIMS, EDITABLE, PLANS, VOTES, OfferedCall, Vote
-from outlast.core.columns import SUFFIX, Column, Value
+from outlast.core.columns import SUFFIX, Column, Value, decoded
+from outlast.core.effect_columns import ANSWER, BINDING, ERROR, NO_ERROR, EffectError, EvidenceAnswer
 from outlast.core.machine import (
     ENDED,
     HELD,
@@ -219,7 +220,7 @@ class Effect(NamedTuple):
     node: str
     args: bytes
     response: bytes | None
-    error: str  # JSON {code, detail} of a refusal or of the last failed attempt
+    error_text: str
     external_id: str
     attempts: int
     waited_ms: int  # total wait between attempts
@@ -243,6 +244,24 @@ class Effect(NamedTuple):
     keep_ms: int = 0  # once per tenant: how long the settled row is kept; 0 = without limit
     redone: int = 0  # once per tenant: calls repeated after an undo; part of the idempotency key
 
+    @property
+    def error(self) -> EffectError | None:
+        """Return the refusal or the error of the last failed attempt; None if there is none."""
+        return _decode(ERROR, self.error_text, self)
+
+    @property
+    def code(self) -> str:
+        """Return the code of the error; '' if there is none."""
+        return (self.error or NO_ERROR).code
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the arguments of the call, decoded anew."""
+        return dict(_decode_data("args", self.args, self))
+
+    def answer(self) -> Any:
+        """Return the response of the call, decoded anew; None if there is none."""
+        return None if self.response is None else _decode_data("response", self.response, self)
+
 
 class Memo(NamedTuple):
     """Recorded value of a lookup, keyed like an effect."""
@@ -254,8 +273,17 @@ class Memo(NamedTuple):
     activity: str
     digest: str
     response: bytes | None
-    error: str
+    error_text: str
     at: int
+
+    @property
+    def error(self) -> EffectError | None:
+        """Return the refusal of the lookup; None if it was answered."""
+        return _decode(ERROR, self.error_text, self)
+
+    def answer(self) -> Any:
+        """Return the recorded value, decoded anew; None if the lookup was refused."""
+        return None if self.response is None else _decode_data("response", self.response, self)
 
 
 class Evidence(NamedTuple):
@@ -266,8 +294,13 @@ class Evidence(NamedTuple):
     visit: int
     key: str
     epoch: int
-    answer: str  # JSON {status, response | error}
+    answer_text: str
     at: int
+
+    @property
+    def answer(self) -> EvidenceAnswer:
+        """Return the late answer, or the proof that none was sent."""
+        return _decode(ANSWER, self.answer_text, self)
 
 
 class Wait(NamedTuple):
@@ -283,8 +316,13 @@ class Wait(NamedTuple):
     name: str
     deadline: int  # business; 0 = none
     most: int  # collect: maximum number of messages; 0 = no limit
-    binding: str  # JSON list of message numbers, or "deadline"; '' while open
+    binding_text: str
     since: int
+
+    @property
+    def binding(self) -> tuple[int, ...] | None:
+        """Return the messages that ended the wait; () while it is open, None if its deadline ended it."""
+        return _decode(BINDING, self.binding_text, self)
 
 
 class Approval(NamedTuple):
@@ -432,6 +470,10 @@ class Result(NamedTuple):
     kind: str
     data: bytes  # JSON
     at: int
+
+    def value(self) -> Any:
+        """Return the data of the result, decoded anew."""
+        return _decode_data("data", self.data, self)
 
 
 class Request(NamedTuple):
@@ -595,11 +637,23 @@ def _decode(column: Column[Any, Value], text: str, row: Row) -> Value:
     try:
         return column.decode(text)
     except Corrupt as error:
-        (kind,) = [kind for kind in KINDS if kind.row is type(row)]
-        key = key_of(kind, row)
-        corrupt = Corrupt(f"{kind.name} {'/'.join(map(str, key))}: {error.what}")
-        corrupt.row = (kind.name, key)
-        raise corrupt from error
+        raise _corrupt(row, error) from error
+
+
+def _decode_data(column: str, data: bytes, row: Row) -> Any:
+    """Return an author's JSON data of `row`, decoded anew because it is mutable. Raises as `_decode`."""
+    try:
+        return decoded(data, f"its {column}")
+    except Corrupt as error:
+        raise _corrupt(row, error) from error
+
+
+def _corrupt(row: Row, error: Corrupt) -> Corrupt:
+    (kind,) = [kind for kind in KINDS if kind.row is type(row)]
+    key = key_of(kind, row)
+    corrupt = Corrupt(f"{kind.name} {'/'.join(map(str, key))}: {error.what}")
+    corrupt.row = (kind.name, key)
+    return corrupt
 
 
 def key_of(kind: AnyKind, row: Row) -> Key:

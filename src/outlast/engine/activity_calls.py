@@ -3,7 +3,6 @@
 An executor makes each call: plain, shared by a tenant, or inside a database transaction.
 """
 
-import json
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
@@ -12,6 +11,7 @@ from typing_extensions import override
 from outlast.core import effect_verbs
 from outlast.core.commit import Commit, Instant, Put, When
 from outlast.core.durations import SHARED_LOOK_AGAIN, wait_before
+from outlast.core.effect_columns import ERROR, EffectError
 from outlast.core.effect_verbs import Intent
 from outlast.core.limits import TEXT_CHARS_MAX
 from outlast.core.machine import EffectStatus
@@ -317,9 +317,8 @@ async def look_up(execution: NodeExecution, activity: Activity[Any, Any], call: 
 
 
 def _value(activity: Activity[Any, Any], memo: Memo) -> Any:
-    if memo.error:
-        error = json.loads(memo.error)
-        raise Refused(error["code"], error["detail"])
+    if (error := memo.error) is not None:
+        raise Refused(error.code, error.detail)
     return activity.response_codec.load(memo.response or b"null")
 
 
@@ -328,12 +327,12 @@ async def _make_lookup(
 ) -> Any:
     run = execution.session.run
     response: bytes | None = None
-    error = ""
+    error: EffectError | None = None
     await execution.session.entered()
     try:
         response = activity.response_codec.dump(await _call_lookup(execution, activity, call))
     except Refused as refused:
-        error = _error_json(refused.code, refused.detail)
+        error = _redacted_error(refused.code, refused.detail)
     except (RunLost, ConditionFailed, StoreAway, StoreError, Unresolved):
         raise
     except Exception as raised:  # raised into the author's code, which may catch it; the next execution asks again
@@ -356,7 +355,7 @@ def _memo(
     call: BoundCall,
     ident: EffectKey,
     response: bytes | None,
-    error: str,
+    error: EffectError | None,
 ) -> Memo:
     return Memo(
         tenant=execution.session.run.tenant,
@@ -366,7 +365,7 @@ def _memo(
         activity=activity.name,
         digest=call.digest,
         response=response,
-        error=error,
+        error_text=ERROR.encode(error),
         at=execution.session.now.business,
     )
 
@@ -378,14 +377,14 @@ def _keep_trace(
     visit, key = ident
     if execution.workflow.when_empty == "complete" or (visit, effect_verbs.UNANSWERED + key) in execution.session.memos:
         return
-    error = _error_json(type(raised).__name__, str(raised)[:TEXT_CHARS_MAX])
+    error = _redacted_error(type(raised).__name__, str(raised)[:TEXT_CHARS_MAX])
     execution.session.submit(
         effect_verbs.unanswered(execution.session.run, _memo(execution, activity, call, ident, None, error))
     )
 
 
-def _error_json(code: str, detail: str) -> str:
-    return json.dumps({"code": code, "detail": redact(detail)})
+def _redacted_error(code: str, detail: str) -> EffectError:
+    return EffectError(code, redact(detail))
 
 
 async def _call_lookup(execution: NodeExecution, activity: Activity[Any, Any], call: BoundCall) -> Any:

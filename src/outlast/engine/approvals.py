@@ -242,7 +242,7 @@ def _lapsed(execution: NodeExecution, approval: Approval) -> bool:
         return True
     visit, _, key = approval.consumed_by.partition(":")
     effect = execution.session.effects.get((int(visit), key))
-    return effect is not None and effect.settled_at > 0 and bool(effect.error) and REOPENED in effect.error
+    return effect is not None and effect.settled_at > 0 and effect.code == REOPENED
 
 
 def _fence(execution: NodeExecution) -> Fence:

@@ -1,12 +1,12 @@
 """Commands of operators and programs to a run: start, signal, cancel, continue, answer its attention."""
 
-import json
 from typing import Any, Literal, NamedTuple
 
 from outlast.core import approvals, compensation, mailbox
 from outlast.core.codec import canonical, digest
 from outlast.core.commit import Commit, Expect
 from outlast.core.durations import SECOND
+from outlast.core.effect_columns import NO_ERROR
 from outlast.core.events import iso
 from outlast.core.keys import check_name
 from outlast.core.limits import MESSAGE_BYTES_MAX, TEXT_CHARS_MAX
@@ -484,10 +484,10 @@ async def _refused(store: Store, run: Run, entries: list[Attention]) -> list[Eff
     owners += [("", 0, key) for visit, key in sorted(keys) if visit == 0]
     rows = [await store.load(EFFECT, (run.tenant, *name)) for name in owners]
     refused = [row for row in rows if row is not None and row.status is EffectStatus.REFUSED]
-    answered = next((e for e in refused if json.loads(e.error)["code"] != EXHAUSTED), None)
+    answered = next((e for e in refused if e.code != EXHAUSTED), None)
     if answered is not None:
-        said = json.loads(answered.error)
-        why = f"{said['code']}: {said['detail']}"
+        error = answered.error or NO_ERROR
+        why = f"{error.code}: {error.detail}"
         raise Conflict(f"{answered.key} was answered before", why, f"outlast runs show {run.run}")
     return refused
 

@@ -87,12 +87,8 @@ class NamedWait:
 
     def notes_of(self, wait: Wait) -> tuple[Message, ...] | None:
         """Return the messages bound to the wait, or None at its deadline."""
-        bound = effect_verbs.bound_notes(wait)
-        return (
-            tuple(n for n in self.execution.session.messages if n.n in bound)
-            if wait.binding != effect_verbs.DEADLINE
-            else None
-        )
+        bound = wait.binding
+        return None if bound is None else tuple(n for n in self.execution.session.messages if n.n in bound)
 
     async def _declare(self) -> Wait:
         session, run = self.execution.session, self.execution.session.run
@@ -112,7 +108,7 @@ class NamedWait:
             name=self.name,
             deadline=max(deadline, 1) if ends else 0,
             most=self.most,
-            binding="",
+            binding_text="",
             since=now.business,
         )
         session.submit(effect_verbs.open_wait(run, wait))

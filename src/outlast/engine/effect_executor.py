@@ -8,6 +8,7 @@ from typing import Any, Final
 from outlast.core import effect_verbs
 from outlast.core.commit import Commit, Instant
 from outlast.core.durations import INLINE_WAIT_MAX, SECOND, wait_before
+from outlast.core.effect_columns import EvidenceAnswer
 from outlast.core.machine import EffectStatus
 from outlast.core.recovery import cut_off, used_up
 from outlast.core.route import cancel_of
@@ -299,7 +300,7 @@ class EffectExecutor:
             return
         with suppress(StoreError, NotStorable, LimitExceeded):
             response = self.callee.response_codec.dump(outcome.value).decode()
-            answer = {"status": EffectStatus.DONE.value, "error": "", "response": response}
+            answer = EvidenceAnswer(EffectStatus.DONE.value, response_text=response)
             await self.session.store.commit(effect_verbs.record_late_answer(effect, answer, self.session.now))
 
     async def _make(self, effect: Effect) -> Outcome:

@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from outlast.core.commit import Mapping
 from outlast.core.compensation import is_own
 from outlast.core.durations import HOLD_LOOK_AGAIN, HOUR
+from outlast.core.effect_columns import EffectError
 from outlast.core.effect_verbs import is_unsent
 from outlast.core.limits import TEXT_CHARS_MAX
 from outlast.core.machine import EffectStatus, Reason, WaitStatus
@@ -95,13 +96,13 @@ class EffectRefused(Refused):
 
 def is_reopened(effect: Effect) -> bool:
     """Return True if an operator answered that the effect did not happen or may be tried again."""
-    return effect.status is EffectStatus.REFUSED and refusal_of(effect).code == REOPENED
+    return effect.status is EffectStatus.REFUSED and effect.code == REOPENED
 
 
 def refusal_of(effect: Effect) -> Refusal:
     """Return the recorded refusal of an effect."""
-    error = json.loads(effect.error) if effect.error else {"code": EffectStatus.REFUSED.value, "detail": ""}
-    return Refusal(error["code"], error["detail"])
+    error = effect.error or EffectError(EffectStatus.REFUSED.value, "")
+    return Refusal(error.code, error.detail)
 
 
 def uncertain(session: RunSession, effect: Effect) -> Attention:

@@ -239,7 +239,7 @@ def dump(verdict: Verdict) -> dict[str, Any]:
 
 
 def _recall(execution: NodeExecution, key: str) -> Verdict:
-    body = json.loads(execution.session.memos[execution.session.run.visit, key].response or b"{}")
+    body = execution.session.memos[execution.session.run.visit, key].answer()
     if body["verdict"] == "allow":
         return Allow(body["rule"])
     if body["verdict"] == "deny":

@@ -1,10 +1,10 @@
 """Reconcile: ask the receiver whether an effect happened (S-17)."""
 
-import json
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
 from outlast.core.durations import SECOND
+from outlast.core.effect_columns import NO_ERROR
 from outlast.core.keys import idempotency_key
 from outlast.core.rows import EVIDENCE, Effect, Evidence
 from outlast.engine.attempts import CallAttempt
@@ -98,13 +98,13 @@ async def evidence_of(execution: NodeExecution, effect: Effect) -> tuple[Evidenc
 
 
 def _late_answer(row: Evidence) -> LateAnswer:
-    said = json.loads(row.answer)
-    error = json.loads(said.get("error") or "{}")
+    answer = row.answer
+    error = answer.error or NO_ERROR
     return LateAnswer(
         epoch=row.epoch,
-        status=said["status"],
-        response=json.loads(said["response"]) if "response" in said else None,
-        code=error.get("code", ""),
-        detail=error.get("detail", ""),
+        status=answer.status,
+        response=answer.response(),
+        code=error.code,
+        detail=error.detail,
         at=datetime.fromtimestamp(row.at / SECOND, UTC),
     )

@@ -159,11 +159,11 @@ async def why_empty(session: RunSession) -> str:
     """
     run, memos = session.run, session.memos
     failed = sum(1 for e in session.effects.values() if e.status is EffectStatus.REFUSED and not e.undoes)
-    failed += sum(1 for ident, memo in memos.items() if memo.error and not _answered_later(memos, ident))
+    failed += sum(1 for ident, memo in memos.items() if memo.error_text and not _answered_later(memos, ident))
     if not failed or any(await session.store.count(RESULT, [(run.tenant, run.run)])):
         return ""
     made = failed + sum(1 for e in session.effects.values() if e.status is EffectStatus.DONE)
-    made += sum(1 for memo in memos.values() if memo.activity and not memo.error)
+    made += sum(1 for memo in memos.values() if memo.activity and not memo.error_text)
     return f"it produced no result, and {failed} of its {made} calls failed"
 
 

@@ -13,6 +13,7 @@ from outlast.core import effect_verbs
 from outlast.core.clock import Clock
 from outlast.core.commit import WRITES_MAX, Chain, Commit, Done, Instant, Put
 from outlast.core.durations import SECOND, STORE_RETRY
+from outlast.core.effect_columns import EffectError, EvidenceAnswer
 from outlast.core.effect_verbs import settled_shared
 from outlast.core.machine import EffectStatus
 from outlast.core.mailbox import settled_elsewhere
@@ -374,18 +375,17 @@ class RunSession:
         """Record late answers as evidence, without a fence, for reconcilers and operators (S-10)."""
         for commit in commits:
             row = commit.writes[0].row if isinstance(commit.writes[0], Put) else None
-            if isinstance(row, Effect) and row.error and not row.settled_at and not row.settle_after:
+            if isinstance(row, Effect) and row.error is not None and not row.settled_at and not row.settle_after:
                 await self._record_unsent(row, row.error)
             elif isinstance(row, Effect) and row.status is not EffectStatus.INTENDED:
-                answer: dict[str, object] = {"status": row.status.value, "error": row.error}
-                if row.response is not None:
-                    answer["response"] = row.response.decode()
+                response = row.response.decode() if row.response is not None else None
+                answer = EvidenceAnswer(row.status.value, row.error, response)
                 try:
                     await self.store.commit(effect_verbs.record_late_answer(row, answer, self.now))
                 except StoreError:
                     pass  # the evidence exists already, or the store is away: the effect stays open
 
-    async def _record_unsent(self, effect: Effect, error: str) -> None:
+    async def _record_unsent(self, effect: Effect, error: EffectError) -> None:
         """Record that an attempt was not sent, if its intent has landed and no other attempt was made."""
         try:
             row = await self.store.load(EFFECT, key_of(EFFECT, effect))
@@ -464,7 +464,7 @@ class RunSession:
 
     def bound_messages(self) -> frozenset[int]:
         """Return the numbers of messages that a wait of this run has bound, in any visit."""
-        return frozenset(n for wait in self.waits.values() for n in effect_verbs.bound_notes(wait))
+        return frozenset(n for wait in self.waits.values() for n in wait.binding or ())
 
     def open_effects(self) -> list[Effect]:
         """Return the effects of any visit without a known outcome."""

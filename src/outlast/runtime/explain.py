@@ -4,7 +4,6 @@ import json
 from collections.abc import Sequence
 
 from outlast.core.compensation import owed, undone
-from outlast.core.effect_verbs import bound_notes
 from outlast.core.events import ENDINGS, TAKEN
 from outlast.core.machine import (
     OVERLAY_ONLY,
@@ -146,7 +145,7 @@ def _signal(rows: RunFacts, wait: WaitingFor) -> ExplanationPart:
     left = f"for another {rows.left(wait.until)}" if wait.until else "without a deadline"
     row = next((w for w in rows.waits if w.name == wait.what and w.visit == rows.run.visit), None)
     send = f"outlast signal {rows.run.run} {wait.what} --data '{{…}}'"
-    spent = {n for w in rows.waits if w.status is WaitStatus.BOUND for n in bound_notes(w)}
+    spent = {n for w in rows.waits if w.status is WaitStatus.BOUND for n in w.binding or ()}
     came = [n for n in rows.messages if n.kind == "signal" and n.name == wait.what and n.n not in spent]
     if row is None or row.kind != "collect":
         unfit = f"; {len(came)} arrived with data of another type" if came else ""

@@ -1,6 +1,5 @@
 """Checks of the rows of one run (run, mailbox, waits, effects, approvals) and of the store's other rows."""
 
-import json
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence, Set
 from itertools import pairwise
@@ -10,7 +9,6 @@ from outlast.core import deliveries
 from outlast.core.approvals import is_exact
 from outlast.core.codec import digest
 from outlast.core.commit import Mapping
-from outlast.core.effect_verbs import bound_notes
 from outlast.core.machine import OPEN_EFFECT, SWEPT, ApprovalStatus, DeliveryStatus, EffectStatus, WaitStatus
 from outlast.core.rows import (
     APPROVAL,
@@ -112,8 +110,8 @@ def effect_row(one: CheckedRun) -> Violations:
 
 def _says_why(effect: Effect) -> bool:
     try:
-        return bool(json.loads(effect.error)["code"])
-    except (ValueError, KeyError, TypeError):
+        return bool(effect.code)
+    except Corrupt:
         return False
 
 
@@ -262,12 +260,12 @@ def wait_bound(one: CheckedRun) -> Violations:
     taken: set[int] = set()
     for wait in one.rows.waits:
         try:
-            numbers = set(bound_notes(wait))
-        except (ValueError, TypeError):
-            yield violation(WAIT, wait, f"its binding cannot be read: {wait.binding[:100]}")
+            numbers = set(wait.binding or ())
+        except Corrupt as error:
+            yield violation(WAIT, wait, error.what)
             continue
-        if (wait.status is WaitStatus.BOUND) != bool(wait.binding):
-            yield violation(WAIT, wait, f"it is {wait.status} with the binding {wait.binding!r}")
+        if (wait.status is WaitStatus.BOUND) != bool(wait.binding_text):
+            yield violation(WAIT, wait, f"it is {wait.status} with the binding {wait.binding_text!r}")
         elif never := sorted(n for n in numbers if not 1 <= n <= one.run.inbox_seq):
             yield violation(WAIT, wait, f"it is bound to message {never[0]}; {one.run.inbox_seq} have arrived")
         elif twice := sorted(taken & numbers):

@@ -1,6 +1,5 @@
 """Replay of recorded policy requests against another policy. Read-only."""
 
-import json
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from typing import Any, Literal, NamedTuple
@@ -80,7 +79,7 @@ async def _runs(ops: Operations, workflow: str, since: int) -> AsyncIterator[Run
 
 def _of_effect(policy: Policy, run: Run, effect: Effect, approval: Approval | None, at: int) -> list[ChangedVerdict]:
     occasion: Occasion = "consume" if approval else "commit"
-    verdict = _ask(policy, run, effect.activity, effect.key, json.loads(effect.args), effect.node, effect.visit, at,
+    verdict = _ask(policy, run, effect.activity, effect.key, effect.arguments(), effect.node, effect.visit, at,
                    occasion, approval, "")  # fmt: skip
     asked_before = bool(effect.approval) and "needs approval" in effect.allowed_by
     change: Change | None = None
@@ -102,7 +101,7 @@ def _denied(memo: Memo) -> dict[str, Any] | None:
     """Return the body of a recorded denial of a call, else None. A plan that was not offered is no denial."""
     if not memo.key.startswith(MEMOS) or not memo.response:
         return None
-    body: dict[str, Any] = json.loads(memo.response)
+    body: dict[str, Any] = memo.answer()
     return body if body["verdict"] == "deny" and body["occasion"] != "offer" else None
 
 

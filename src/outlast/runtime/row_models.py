@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 from outlast.core.commit import Instant
+from outlast.core.effect_columns import NO_ERROR
 from outlast.core.events import ENDINGS, EventType, trace_of
 from outlast.core.keys import OncePer
 from outlast.core.machine import EffectStatus, LeaseStatus, if_ignored
@@ -199,7 +200,7 @@ def result_row(result: Result) -> ResultRow:
         key=result.key,
         ordinal=result.ordinal,
         kind=result.kind,
-        data=json.loads(result.data),
+        data=result.value(),
         at=instant(result.at),
     )
 
@@ -212,7 +213,7 @@ def effect_record(
 
     `held`: runs that a worker holds, from `TenantRows.held_runs`; None: not needed, because the effect is settled.
     """
-    error = json.loads(effect.error) if effect.error else {"code": "", "detail": ""}
+    error = effect.error or NO_ERROR
     run = effect.by_run or effect.run
     return EffectRecord(
         id=effect_id(run, effect.visit, effect.key),
@@ -224,13 +225,13 @@ def effect_record(
         key=effect.key,
         version=effect.version,
         status=effect.status.value,
-        outcome=effect_label(effect, error["code"], held=held is None or run in held),
-        code=error["code"],
-        detail=error["detail"],
-        reopened=effect.status is EffectStatus.REFUSED and error["code"] == REOPENED,
+        outcome=effect_label(effect, error.code, held=held is None or run in held),
+        code=error.code,
+        detail=error.detail,
+        reopened=effect.status is EffectStatus.REFUSED and error.code == REOPENED,
         attempts=effect.attempts,
-        arguments=json.loads(effect.args),
-        response=json.loads(effect.response) if effect.response is not None else None,
+        arguments=effect.arguments(),
+        response=effect.answer(),
         external_id=effect.external_id,
         digest=effect.digest,
         approval=effect.approval,
@@ -256,15 +257,15 @@ def once_per(effect: Effect) -> OncePer:
 
 def late_evidence(evidence: Evidence) -> LateEvidence:
     """Return the late answer of a replaced worker, which does not settle the effect."""
-    said = json.loads(evidence.answer)
-    error = json.loads(said.get("error") or "{}")
+    answer = evidence.answer
+    error = answer.error or NO_ERROR
     return LateEvidence(
         epoch=evidence.epoch,
         at=instant(evidence.at),
-        status=said["status"],
-        response=json.loads(said["response"]) if "response" in said else None,
-        code=error.get("code", ""),
-        detail=error.get("detail", ""),
+        status=answer.status,
+        response=answer.response(),
+        code=error.code,
+        detail=error.detail,
     )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from outlast.core.approvals import votes_of
 from outlast.core.commit import Instant
+from outlast.core.effect_columns import NO_ERROR
 from outlast.core.events import iso
 from outlast.core.keys import OncePer
 from outlast.core.machine import EffectStatus, LeaseStatus
@@ -33,7 +34,7 @@ def effect_view(
 
     `held`: runs that a worker holds, from `Operations.held_runs`; None: not needed, because the effect is settled.
     """
-    error = json.loads(effect.error) if effect.error else {"code": "", "detail": ""}
+    error = effect.error or NO_ERROR
     return {
         "run": effect.by_run or effect.run,
         "visit": effect.visit,
@@ -43,13 +44,13 @@ def effect_view(
         "key": effect.key,
         "version": effect.version,
         "status": effect.status.value,
-        "outcome": effect_label(effect, error["code"], held=held is None or (effect.by_run or effect.run) in held),
-        "code": error["code"],
-        "detail": error["detail"],
-        "reopened": effect.status is EffectStatus.REFUSED and error["code"] == REOPENED,
+        "outcome": effect_label(effect, error.code, held=held is None or (effect.by_run or effect.run) in held),
+        "code": error.code,
+        "detail": error.detail,
+        "reopened": effect.status is EffectStatus.REFUSED and error.code == REOPENED,
         "attempts": effect.attempts,
-        "arguments": json.loads(effect.args),
-        "response": json.loads(effect.response) if effect.response is not None else None,
+        "arguments": effect.arguments(),
+        "response": effect.answer(),
         "external_id": effect.external_id,
         "digest": effect.digest,
         "approval": effect.approval,
@@ -75,15 +76,15 @@ def once_per(effect: Effect) -> OncePer:
 
 def evidence_view(evidence: Evidence) -> dict[str, Any]:
     """Return the late answer of a replaced worker, which does not settle the effect."""
-    said = json.loads(evidence.answer)
-    error = json.loads(said.get("error") or "{}")
+    answer = evidence.answer
+    error = answer.error or NO_ERROR
     return {
         "epoch": evidence.epoch,
         "at": instant(evidence.at),
-        "status": said["status"],
-        "response": json.loads(said["response"]) if "response" in said else None,
-        "code": error.get("code", ""),
-        "detail": error.get("detail", ""),
+        "status": answer.status,
+        "response": answer.response(),
+        "code": error.code,
+        "detail": error.detail,
     }
 
 

@@ -3,7 +3,6 @@
 Each commit of a holder is inspected once, and not at all in a process that is not observed.
 """
 
-import json
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol
 
@@ -108,7 +107,7 @@ class Observer:
         if row.status is EffectStatus.INTENDED:
             if before is None or row.attempts <= before.attempts:
                 return []
-            reason = json.loads(before.error)["code"] if before.error else CUT
+            reason = before.code or CUT
             reason = reason if NAME.fullmatch(reason) else "other"
             return [_call(self.counters.add, ACTIVITY_RETRIES, row.activity, reason)]
         if before is not None and before.status is row.status:

@@ -243,7 +243,7 @@ def _questions(rows: RunRows, state: Any) -> list[PendingQuestion]:
 
 
 def _open_signal(wait: Wait) -> bool:
-    return wait.kind != "sleep" and not wait.binding and wait.name != ELSEWHERE
+    return wait.kind != "sleep" and not wait.binding_text and wait.name != ELSEWHERE
 
 
 def _act(run: AppRun, question: PendingQuestion, said: ScriptedAnswer) -> None:
@@ -260,7 +260,7 @@ def _node_result(
     app: App, run: AppRun, home: Workflow[S, Any, Any], caller: _Answering, asked: tuple[PendingQuestion, ...]
 ) -> NodeResult[S]:
     rows, now = app.rows(run.id), run.now
-    arguments = {e.key: json.loads(e.args) for e in rows.effects}
+    arguments = {e.key: e.arguments() for e in rows.effects}
     told = [json.loads(e.body)["data"]["text"] for e in app.events(run.id) if e.type == EventType.LOGGED]
     gone = now.visit > 1
     return NodeResult(
