@@ -10,6 +10,7 @@ from outlast.cli.settings import CliSettings
 from outlast.core.rows import Run, is_over
 from outlast.models.effects import EffectRecord, LateEvidence
 from tests.cli.conftest import MODULE, Terminal, eventually
+from tests.cli.test_remote import Far, serve
 
 
 def needs_a_person(row: Run) -> bool:
@@ -23,6 +24,28 @@ def test_the_list_names_each_call_and_its_approvers(outlast: Terminal) -> None:
     answer = outlast("approvals", "ls")
     assert f"{approval} Refund 4200 cents of A-17 r1 finance" in answer.row(approval)
     assert answer.row(approval).endswith("ago 96h")
+
+
+@pytest.mark.parametrize("place", ["store", "service"])
+def test_the_list_has_the_approvals_of_one_status(outlast: Terminal, place: str) -> None:
+    outlast.start(run="r1")
+    rejected = outlast.approval()
+    outlast.start(order_id="A-18", run="r2")
+    pending = outlast.approval("r2")
+    assert outlast("approvals", "reject", rejected, "--reason", "dear").code == 0
+    ask = Far(outlast, serve(outlast)) if place == "service" else outlast
+    found = {
+        status: [
+            each["approval"] for each in ask("approvals", "ls", "--status", status, "-o", "json").json["approvals"]
+        ]
+        for status in ("pending", "rejected", "approved")
+    }
+    assert found == {"pending": [pending], "rejected": [rejected], "approved": []}
+    shown = ask("approvals", "ls", "--status", "rejected")
+    assert " STATUS " in shown.out and " rejected local:" in shown.row(rejected)
+    assert ask("approvals", "ls", "--status", "approved").out == "no approval matches\n"
+    assert ask("approvals", "ls", "--status", "approved", "--all").code == 2
+    assert ask("approvals", "ls", "--status", "dreaming").code == 2
 
 
 @pytest.mark.req("GATE-9")

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from outlast.core.rows import is_over
-from tests.cli.conftest import Terminal, waits_for
+from tests.cli.conftest import PATIENCE_S, Terminal, waits_for
 from tests.cli.test_remote import Far, serve
 
 pytestmark = pytest.mark.req("OUT-5", "OUT-7")
@@ -32,6 +32,7 @@ async def look(ctx: Context[Search]) -> None:
         await ctx.emit({"company": f"c-{n}"}, key=f"lead/{n}", kind="lead")
     if ctx.state.waits:
         await ctx.receive("enough", dict[str, Any])
+        await ctx.emit({"company": "late"}, key="lead/late", kind="lead")
 """
 
 
@@ -74,3 +75,20 @@ def test_the_rows_are_printed_page_by_page_and_the_status_counts_them(searched: 
         assert "results" not in ask("runs", "show", "none").out
         assert ask("runs", "ls").row("many").endswith(" 5") and "RESULTS" in ask("runs", "ls").out
         assert "RESULTS" not in ask("runs", "ls", "--waiting-for", "approval").out
+
+
+@pytest.mark.parametrize("place", ["store", "service"])
+def test_rows_are_followed_until_the_run_has_ended(searched: Terminal, place: str) -> None:
+    env = {"OUTLAST_URL": serve(searched)} if place == "service" else {}
+    following = searched.spawn("runs", "results", "open", "--follow", "-o", "ndjson", **env)
+    assert following.stdout is not None
+    assert [json.loads(following.stdout.readline())["key"] for _ in range(2)] == ["lead/0", "lead/1"]
+    assert searched("signal", "open", "enough", "--data", "{}").code == 0
+    if place == "store":
+        searched.serve("open", is_over)
+    assert json.loads(following.stdout.readline())["key"] == "lead/late"
+    assert following.wait(PATIENCE_S) == 0
+    plain = searched("runs", "results", "many", "--follow", "--cursor", "3")
+    assert plain.out.splitlines()[0] == '   4  lead/3  lead  {"company": "c-3"}' and len(plain.out.splitlines()) == 2
+    assert searched("runs", "results", "many", "--follow", "--limit", "2").code == 2
+    assert searched("runs", "results", "nothing", "--follow").code == 3

@@ -54,12 +54,16 @@ async def resumed(client: Client, run: str, seq: int) -> Resumed | None:
     return Resumed(taken[0], view.status.upper() if view.status in TERMINAL else then or view.node)
 
 
+STATUSES = click.Choice([status.value for status in ApprovalStatus])
+
+
 @click.group(cls=Group)
 def approvals() -> None:
     """List, show and decide approvals."""
 
 
 @approvals.command("ls")
+@click.option("--status", type=STATUSES, help="Only approvals in this status [pending].")
 @click.option("--all", "every", is_flag=True, help="Include decided, expired and withdrawn approvals.")
 @click.option("--mine", is_flag=True, help="Only approvals that you may decide.")
 @click.option("--overdue", is_flag=True, help="Only approvals that were not decided in time.")
@@ -67,21 +71,30 @@ def approvals() -> None:
 @click.option("--cursor", default="", help="Continue after the previous page.")
 @reads_client
 async def ls(
-    client: Client, screen: Screen, every: bool, mine: bool, overdue: bool, limit: int, cursor: str
-) -> int:  # fmt: skip
+    client: Client,
+    screen: Screen,
+    status: str | None,
+    every: bool,
+    mine: bool,
+    overdue: bool,
+    limit: int,
+    cursor: str,
+) -> int:
     """List the pending approvals, newest first."""
-    status = "" if every or overdue else ApprovalStatus.PENDING.value
-    page = await client.approvals(status=status, mine=mine, overdue=overdue, cursor=cursor, limit=limit)
+    if status and every:
+        raise click.UsageError("--status and --all exclude each other")
+    wanted = status or ("" if every or overdue else ApprovalStatus.PENDING.value)
+    page = await client.approvals(status=wanted, mine=mine, overdue=overdue, cursor=cursor, limit=limit)
     views, further = page.approvals, page.next_cursor
     if screen.listing("approvals", views, cursor=further):
         return OK
     if not views:
         nothing = "no approval is pending → outlast approvals ls --all"
         none = "no approval was requested yet" if every else nothing
-        screen.line("no approval matches" if mine or overdue else none)
+        screen.line("no approval matches" if mine or overdue or status else none)
         screen.further("approvals", further)
         return OK
-    decided = ("STATUS", "BY") if every or overdue else ()
+    decided = ("STATUS", "BY") if every or overdue or status else ()
     columns = ("APPROVAL", "ASKS", "RISK", "RUN", "WHO", "ASKED", "LEFT", *decided)
     screen.table(columns, [_row(screen, view)[: len(columns)] for view in views])
     screen.further("approvals", further)

@@ -18,7 +18,7 @@ from outlast.core.machine import TERMINAL, Choice, RunStatus
 from outlast.core.run_columns import WaitingKind
 from outlast.errors import NotFound
 from outlast.models import milliseconds
-from outlast.models.runs import RunDetail, RunListItem, RunSummary
+from outlast.models.runs import RunDetail, RunList, RunListItem, RunSummary
 from outlast.runtime.client import Client
 from outlast.runtime.labels import ATTENTION
 
@@ -36,6 +36,7 @@ def runs() -> None:
 @click.option("--since", type=duration, metavar="DURATION", help="Only runs started within this time, e.g. 24h.")
 @click.option("--limit", type=click.IntRange(1, 1_000), default=50, help="Maximum number of rows [50].")
 @click.option("--cursor", default="", help="Continue after the previous page.")
+@click.option("--watch", is_flag=True, help="Print the list again when it changes, until Ctrl-C.")
 @reads_client
 async def ls(
     client: Client,
@@ -47,34 +48,55 @@ async def ls(
     since: int | None,
     limit: int,
     cursor: str,
+    watch: bool,
 ) -> int:
-    """List the runs of the tenant, newest first."""
-    page = await client.runs(
-        status=status or "",
-        workflow=workflow,
-        attention=attention,
-        waiting_for=waiting_for or "",
-        since=ago(since),
-        cursor=cursor,
-        limit=limit,
-    )
-    views = page.runs
-    if screen.listing("runs", views, cursor=page.next_cursor):
+    """List the runs of the tenant, newest first.
+
+    With --watch, a terminal shows the list as it is now. In a pipe a new table is printed when a run has changed. With
+    -o json each change is the list on one line, with -o ndjson each new or changed run is a line.
+    """
+
+    async def read() -> RunList:
+        return await client.runs(
+            status=status or "",
+            workflow=workflow,
+            attention=attention,
+            waiting_for=waiting_for or "",
+            since=ago(since),
+            cursor=cursor,
+            limit=limit,
+        )
+
+    filtered = bool(status or workflow or attention or waiting_for or since is not None or cursor)
+    none = "no run matches" if filtered else "no run yet → outlast run MODULE:NAME key=value …"
+    if watch:
+        from outlast.cli.watch import watch_runs
+
+        return await watch_runs(client, screen, read, lambda page: _frame(screen, page, none))
+    page = await read()
+    if screen.listing("runs", page.runs, cursor=page.next_cursor):
         return OK
-    if not views:
-        filtered = status or workflow or attention or waiting_for or since is not None or cursor
-        screen.line("no run matches" if filtered else "no run yet → outlast run MODULE:NAME key=value …")
+    if not page.runs:
+        screen.line(none)
         return OK
-    columns = ["RUN", "WORKFLOW", "STATUS", "WAITING FOR", "SINCE", "LEFT"]
-    table = [_row(screen, view) for view in views]
-    if any(view.results for view in views):  # most workflows emit none
-        columns.append("RESULTS")
-        table = [(*row, str(view.results)) for row, view in zip(table, views, strict=True)]
-    screen.table(columns, table)
-    for line in _footer(screen, views):
-        screen.advice(line)
+    columns, rows, notes = _frame(screen, page, none)
+    screen.table(columns, rows)
+    for note in notes:
+        screen.advice(note)
     screen.further("runs", page.next_cursor)
     return OK
+
+
+def _frame(screen: Screen, page: RunList, none: str) -> tuple[list[str], list[tuple[str, ...]], list[str]]:
+    """Return columns and rows of a list of runs, and the lines below it. `none`: line for an empty list."""
+    if not page.runs:
+        return [], [], [none]
+    columns = ["RUN", "WORKFLOW", "STATUS", "WAITING FOR", "SINCE", "LEFT"]
+    rows = [_row(screen, view) for view in page.runs]
+    if any(view.results for view in page.runs):  # most workflows emit none
+        columns.append("RESULTS")
+        rows = [(*row, str(view.results)) for row, view in zip(rows, page.runs, strict=True)]
+    return columns, rows, _footer(screen, page.runs)
 
 
 def _row(screen: Screen, view: RunListItem) -> tuple[str, ...]:
@@ -140,14 +162,28 @@ async def effects(client: Client, screen: Screen, run: str) -> int:
     return OK
 
 
+RESULTS_SHOWN = 50
+
+
 @runs.command("results")
 @click.argument("run")
-@click.option("--limit", type=click.IntRange(1, 1_000), default=50, help="Maximum number of rows [50].")
+@click.option("--limit", type=click.IntRange(1, 1_000), help="Maximum number of rows [50].")
 @click.option("--cursor", type=click.IntRange(0), default=0, metavar="N", help="Continue after this row [0].")
+@click.option("--follow", is_flag=True, help="Print each row when it is emitted, until the run has ended.")
 @reads_client
-async def results(client: Client, screen: Screen, run: str, limit: int, cursor: int) -> int:
-    """Show the results of a run in the order of their emission."""
-    page = await client.results(run, after=cursor, limit=limit)
+async def results(client: Client, screen: Screen, run: str, limit: int | None, cursor: int, follow: bool) -> int:
+    """Show the results of a run in the order of their emission.
+
+    With --follow each row is one line, with -o json and ndjson as JSON. A row that the run replaces later is not
+    printed again.
+    """
+    if follow:
+        if limit is not None:
+            raise click.UsageError("--follow prints every row: leave out --limit")
+        from outlast.cli.watch import follow_results
+
+        return await follow_results(client, screen, run, after=cursor)
+    page = await client.results(run, after=cursor, limit=limit or RESULTS_SHOWN)
     if screen.listing("results", page.results, count=page.count, cursor=page.next_cursor):
         return OK
     if not page.count:

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 from pydantic import BaseModel
@@ -15,6 +15,10 @@ from outlast.cli.text import inert, json_escaped
 from outlast.core.durations import span
 from outlast.core.events import iso
 from outlast.models import milliseconds
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
 
 WIDE = 10_000  # columns of a pipe: no cell is folded in it
 
@@ -44,6 +48,7 @@ class Screen:
         self._settings = settings
         self.now_ms = now_ms
         self.for_people = settings.output == TABLE
+        self.in_lines = settings.output == NDJSON
         self.quiet = settings.quiet
         self.no_color = settings.no_color
 
@@ -56,13 +61,19 @@ class Screen:
         """Print a model, except the fields `without`, or JSON data, and return True. Return False if people read."""
         if self.for_people:
             return False
-        indent = 2 if self._settings.output == JSON else None
-        click.echo(json_escaped(json.dumps(json_of_model(value, without), ensure_ascii=False, indent=indent)))
+        if self.in_lines:
+            self.json_line(json_of_model(value, without))
+        else:
+            click.echo(json_escaped(json.dumps(json_of_model(value, without), ensure_ascii=False, indent=2)))
         return True
+
+    def json_line(self, value: Any) -> None:
+        """Print JSON data on one line."""
+        click.echo(json_escaped(json.dumps(value, ensure_ascii=False)))
 
     def listing(self, name: str, items: Sequence[Any], *, without: Collection[str] = (), **more: Any) -> bool:
         """Print a list as one JSON object, or one item per line with ndjson. Return False if people read."""
-        if self._settings.output == NDJSON:
+        if self.in_lines:
             for item in items:
                 self.data(item, without=without)
             return True
@@ -92,23 +103,30 @@ class Screen:
 
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         """Print a table; long cells are folded, never cut."""
+        console = self.console()
+        with console.capture() as shown:  # rich handles a closed pipe in its own way
+            console.print(self.rich_table(columns, rows))
+        click.echo(shown.get(), nl=False, color=True)
+
+    def console(self) -> "Console":
+        """Return a console as wide as the terminal, or as wide as needed in a pipe."""
         from rich.console import Console
+
+        width = None if sys.stdout.isatty() else WIDE
+        return Console(no_color=self.no_color or None, width=width, highlight=False, emoji=False)
+
+    def rich_table(self, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> "Table":
+        """Return a table for a console."""
         from rich.table import Table
         from rich.text import Text
 
-        tty = sys.stdout.isatty()
-        console = Console(
-            no_color=self._settings.no_color or None, width=None if tty else WIDE, highlight=False, emoji=False
-        )
         table = Table(box=None, pad_edge=True, header_style="bold", padding=(0, 1))
         whole = [max((len(row[n]) for row in rows), default=0) for n in range(len(columns))]
         for n, name in enumerate(columns):
             table.add_column(name, overflow="fold", min_width=whole[n] if n == 0 else None)
         for row in rows:
             table.add_row(*(Text(inert(cell), style=_style(cell)) for cell in row))
-        with console.capture() as shown:  # rich handles a closed pipe in its own way
-            console.print(table)
-        click.echo(shown.get(), nl=False, color=True)
+        return table
 
     # --- instants ------------------------------------------------------------------------------------
     def ago(self, instant: datetime | None) -> str:

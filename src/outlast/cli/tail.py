@@ -34,15 +34,13 @@ async def shown(client: Client, screen: Screen, run: str) -> AsyncIterator[Calla
     if not (screen.for_people and sys.stdout.isatty() and not screen.quiet):
         yield None
         return
-    from rich.console import Console
     from rich.live import Live
     from rich.text import Text
 
     view = await client.run(run)
     topology = await client.topology(view.workflow, view.lane)
-    console = Console(no_color=screen.no_color or None, highlight=False, emoji=False)
     moved = asyncio.Event()
-    with Live(console=console, auto_refresh=False, transient=False) as live:
+    with Live(console=screen.console(), auto_refresh=False, transient=False) as live:
 
         async def draw() -> None:
             now = await client.run(run)
