@@ -11,6 +11,7 @@ from bench.engines import Place
 from bench.serving import Process, opened, start_runs, waiting_process
 from outlast import Workflow
 from outlast.core.durations import HOUR
+from outlast.store.queries import NextDue
 
 LOOK_S = 0.01
 
@@ -66,7 +67,7 @@ class Outlast(ABC):
         async def wait() -> None:
             workflow = workflow_of(work)
             async with opened(place.url) as store:
-                while (due := await store.next_due((workflow.lane,))) is not None:
+                while (due := await store.query(NextDue((workflow.lane,)))) is not None:
                     if due > (await store.now()).real + HOUR:
                         raise RuntimeError(f"a run of {work} waits for a person")
                     await asyncio.sleep(LOOK_S)

@@ -19,6 +19,7 @@ from outlast.engine.worker import WorkerProcess
 from outlast.runtime.clocks import SystemClock, chance, process_id
 from outlast.runtime.stores import open_store
 from outlast.store.port import Store
+from outlast.store.queries import CountBy
 
 TENANT = "bench"
 ACTOR = "bench"
@@ -80,7 +81,7 @@ async def served(store: Store, workflow: Workflow[Any]) -> AsyncIterator[WorkerP
 
 async def until_status(store: Store, status: str, count: int) -> None:
     """Return when this many runs have the status."""
-    while (await store.tally(RUN, TENANT, "status")).get(status, 0) < count:  # noqa: ASYNC110 - in another process
+    while (await store.query(CountBy(RUN, TENANT, "status"))).get(status, 0) < count:  # noqa: ASYNC110 - in another process
         await asyncio.sleep(0.1)
 
 
@@ -88,7 +89,7 @@ async def until_let_go(serving: WorkerProcess, store: Store, status: str, count:
     """Return when this worker has released its runs. Polls the worker, which costs the measured process nothing."""
     while True:
         await asyncio.sleep(LOOK_S)
-        if not serving.held and (await store.tally(RUN, TENANT, "status")).get(status, 0) >= count:
+        if not serving.held and (await store.query(CountBy(RUN, TENANT, "status"))).get(status, 0) >= count:
             return
 
 

@@ -10,6 +10,7 @@ from outlast.core.rows import APPROVAL, EVENT, RUN, Approval
 from outlast.engine import commands
 from outlast.service.conditional import etag
 from outlast.store.port import Store
+from outlast.store.queries import CountBy
 
 TENANT = "bench"
 STARTS = 200  # at the same time
@@ -54,14 +55,17 @@ async def _approvals(store: Store) -> AsyncIterator[Approval]:
 
 async def until(store: Store, status: str, count: int) -> None:
     """Return when this many runs have the status."""
-    while (await store.tally(RUN, TENANT, "status")).get(status, 0) < count:  # noqa: ASYNC110 - perhaps elsewhere
+    while (await store.query(CountBy(RUN, TENANT, "status"))).get(status, 0) < count:  # noqa: ASYNC110 - perhaps elsewhere
         await asyncio.sleep(LOOK_S)
 
 
 async def all_ended(store: Store) -> None:
     """Return when every decided run has ended."""
     while True:
-        decided, runs = await store.tally(APPROVAL, TENANT, "status"), await store.tally(RUN, TENANT, "status")
+        decided, runs = (
+            await store.query(CountBy(APPROVAL, TENANT, "status")),
+            await store.query(CountBy(RUN, TENANT, "status")),
+        )
         if decided.get("approved", 0) == runs.get("completed", 0):
             return
         await asyncio.sleep(LOOK_S)

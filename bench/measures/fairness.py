@@ -17,6 +17,7 @@ from outlast.core.events import EventType
 from outlast.core.rows import EVENT, RUN
 from outlast.engine import commands
 from outlast.store.port import Store
+from outlast.store.queries import CountBy
 
 REPEATS = 1
 PLACES = 100  # the worker's default concurrency
@@ -112,9 +113,9 @@ async def _walked(url: str, runs: int, ms: int) -> tuple[tuple[list[float], list
     async with opened(url) as store:
         await _starts(store, runs, ms)
         async with asyncio.timeout(PATIENCE_S):
-            while (await store.tally(RUN, OTHER, "status")).get("completed", 0) < runs:  # noqa: ASYNC110 - elsewhere
+            while (await store.query(CountBy(RUN, OTHER, "status"))).get("completed", 0) < runs:  # noqa: ASYNC110 - elsewhere
                 await asyncio.sleep(LOOK_S)
-        status = await store.tally(RUN, FLOODS, "status")
+        status = await store.query(CountBy(RUN, FLOODS, "status"))
         first, end = list[float](), list[float]()
         for n in range(runs):
             run = await store.load(RUN, (OTHER, f"r{n}"))

@@ -12,6 +12,7 @@ from bench.flows import asking
 from bench.serving import Process, opened, start_runs, until_status, worker_process
 from outlast.core.commit import Commit
 from outlast.store.port import Store
+from outlast.store.queries import NextDue
 
 REPEATS = 1
 LOOKS = 200
@@ -90,6 +91,6 @@ async def looked(store: Store, lanes: tuple[str, ...]) -> list[float]:
     for _ in range(LOOKS):
         begun = time.perf_counter()
         assert not await store.take(lanes, 100, step)
-        await store.next_due(lanes)
+        await store.query(NextDue(lanes))
         found.append((time.perf_counter() - begun) * 1_000)
     return found

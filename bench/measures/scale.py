@@ -14,6 +14,7 @@ from outlast.core.commit import Commit, Instant, Mapping
 from outlast.core.rows import RUN, Run
 from outlast.core.verbs import claim
 from outlast.store.port import Store
+from outlast.store.queries import CountBy, NextDue
 
 REPEATS = 1
 SIZES = ("1k", "100k", "1m")
@@ -65,13 +66,13 @@ async def _look(place: Place, times: int) -> dict[str, float]:
         page = await store.page(RUN, TENANT, {})
         looks: dict[str, Callable[[], Awaitable[Any]]] = {
             "idle": lambda: _take(store),
-            "next_due": lambda: store.next_due((asking.lane,)),
+            "next_due": lambda: store.query(NextDue((asking.lane,))),
             "page": lambda: store.page(RUN, TENANT, {}, cursor=page.cursor),
             "page_status": lambda: store.page(RUN, TENANT, {"status": "waiting"}, cursor=page.cursor),
             "load": lambda: store.load(RUN, (TENANT, page.rows[0][1])),
         }
         found = {name: percentile(await _times(times, look), 0.5) for name, look in looks.items()}
-        tally = await _times(3, lambda: store.tally(RUN, TENANT, "status"))
+        tally = await _times(3, lambda: store.query(CountBy(RUN, TENANT, "status")))
     return {"take_p50": percentile(taken, 0.5), "take_p99": percentile(taken, 0.99), **found, "tally": min(tally)}
 
 

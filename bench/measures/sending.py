@@ -21,6 +21,7 @@ from bench.serving import TENANT, opened, start_runs, worker_process
 from outlast.core.durations import SECOND, Liveness
 from outlast.core.rows import EFFECT, Effect
 from outlast.store.port import Store
+from outlast.store.queries import CountBy
 
 REPEATS = 3
 STORES = ("sqlite",)
@@ -108,7 +109,7 @@ async def _ended(url: str, runs: int) -> None:
 
 
 async def _settled(store: Store) -> int:
-    found = await store.tally(EFFECT, TENANT, "status")
+    found = await store.query(CountBy(EFFECT, TENANT, "status"))
     return sum(found.get(status, 0) for status in ("done", "refused", "uncertain"))
 
 

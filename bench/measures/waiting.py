@@ -9,6 +9,7 @@ from bench.flows import waiting
 from bench.serving import Process, opened, start_runs, until_status, worker_process
 from outlast.core.commit import Commit
 from outlast.store.port import Store
+from outlast.store.queries import NextDue
 
 REPEATS = 2
 GOALS = (
@@ -78,4 +79,4 @@ async def _look(store: Store) -> None:
         raise AssertionError("nothing is due")
 
     assert not await store.take((waiting.lane,), 100, step)
-    await store.next_due((waiting.lane,))
+    await store.query(NextDue((waiting.lane,)))

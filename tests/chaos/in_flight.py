@@ -18,6 +18,7 @@ from outlast.core.rows import RUN, STORE, WORKER, Worker
 from outlast.engine import commands
 from outlast.runtime.stores import open_store
 from outlast.store.port import Store
+from outlast.store.queries import CountBy, Owned
 from tests.chaos import flows
 from tests.chaos.fleet import Fleet
 from tests.chaos.fleet import Worker as Process
@@ -89,7 +90,7 @@ async def _fly(flight: Flight, fleet: Fleet, folder: Path, url: str) -> dict[str
             await http.post(GO)
 
         async def ended() -> int:
-            return (await store.tally(RUN, TENANT, "status")).get("completed", 0)
+            return (await store.query(CountBy(RUN, TENANT, "status"))).get("completed", 0)
 
         ended_s = await _until(flight, "ended", ended, flight.runs)
         return {
@@ -142,7 +143,7 @@ async def _asked(folder: Path) -> int:
 async def _holds(store: Store) -> dict[int, int]:
     """Return how many runs each process holds."""
     rows = [row for row in await store.rows(WORKER, (STORE,)) if isinstance(row, Worker)]
-    return {int(row.id.split("-")[1]): len(await store.owned(row.id)) for row in rows}
+    return {int(row.id.split("-")[1]): len(await store.query(Owned(row.id))) for row in rows}
 
 
 async def _busiest(store: Store, fleet: Fleet, n: int) -> list[Process]:

@@ -6,6 +6,7 @@ from outlast.core.commit import Commit, Expect, Instant, Mapping, Put
 from outlast.core.rows import EFFECT, RUN, SLOT, TOKEN, Run, Token
 from outlast.errors import Ended, Stale
 from outlast.store.port import Store
+from outlast.store.queries import Owned
 from tests.conformance.subject import (
     LANE,
     T0,
@@ -89,7 +90,7 @@ async def runs_are_taken_by_owner(s: Subject) -> None:
     assert sorted(run.run for run in taken) == ["run-1", "run-3"]
     assert (await the_run(a, "run-2")).owner == "healthy"
     assert await a.take((LANE,), 5, claim_by("worker-3"), owners=("silent",)) == ()
-    assert [run.run for run in await a.owned("worker-2")] == ["run-1", "run-3"]
+    assert [run.run for run in await a.query(Owned("worker-2"))] == ["run-1", "run-3"]
 
 
 async def a_step_may_decline(s: Subject) -> None:

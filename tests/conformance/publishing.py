@@ -5,6 +5,7 @@ from outlast.core.deliveries import SUBSCRIBED_TENANTS, hold, let_go, subscribed
 from outlast.core.durations import DELIVERY_CLAIM
 from outlast.core.rows import CURSOR, META, RUN, UNPUBLISHED, Cursor, Unpublished, version_of
 from outlast.store.port import Store
+from outlast.store.queries import Owing
 from tests.conformance.subject import (
     T0,
     TENANT,
@@ -95,14 +96,14 @@ async def cursors_come_earliest_first(s: Subject) -> None:
         _cursor("run-6")._replace(tenant="beta"),
     ]
     await a.commit(Commit(tuple(Put(CURSOR, row, 0) for row in rows)))
-    assert await b.owing(TENANT, "wh_1", 10) == (rows[3], rows[1], rows[0])
-    assert await b.owing(TENANT, "wh_1", 2) == (rows[3], rows[1])
-    assert await b.owing("beta", "wh_1", 10) == (rows[5],)
-    assert await b.owing(TENANT, "wh_none", 10) == ()
+    assert await b.query(Owing(TENANT, "wh_1", 10)) == (rows[3], rows[1], rows[0])
+    assert await b.query(Owing(TENANT, "wh_1", 2)) == (rows[3], rows[1])
+    assert await b.query(Owing("beta", "wh_1", 10)) == (rows[5],)
+    assert await b.query(Owing(TENANT, "wh_none", 10)) == ()
     now = await b.now()
     given = let_go(hold(rows[1], "d-2", now)._replace(seq=rows[1].upto), now, again_at=None)
     await b.commit(Commit((Put(CURSOR, given._replace(version=2), 1),)))
-    assert await a.owing(TENANT, "wh_1", 10) == (rows[3], rows[0])
+    assert await a.query(Owing(TENANT, "wh_1", 10)) == (rows[3], rows[0])
 
 
 async def a_cursor_has_one_holder(s: Subject) -> None:

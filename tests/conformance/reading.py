@@ -29,6 +29,7 @@ from outlast.core.rows import (
     Wait,
 )
 from outlast.errors import InvalidInput
+from outlast.store.queries import ByOrdinal, Census, CountBy, CountUnder, Moving, NextDue, Owned, Queued
 from tests.conformance.subject import (
     LANE,
     T0,
@@ -115,20 +116,20 @@ async def rows_are_counted_and_read_by_ordinal(s: Subject) -> None:
     rows = [Result("acme", "run-1", key, 1, n, "lead", b"{}", T0) for n, key in enumerate(("m", "z", "a", "b"), 1)]
     await a.commit(Commit(tuple(Put(RESULT, row, 0) for row in rows)))
     prefix = ("acme", "run-1")
-    assert await b.in_order(RESULT, prefix) == tuple(rows)
-    assert await b.in_order(RESULT, prefix, after=1, limit=2) == tuple(rows[1:3])
-    assert await b.in_order(RESULT, prefix, after=4) == ()
-    assert await b.in_order(RESULT, ("globex", "run-1")) == ()
+    assert await b.query(ByOrdinal(RESULT, prefix)) == tuple(rows)
+    assert await b.query(ByOrdinal(RESULT, prefix, after=1, limit=2)) == tuple(rows[1:3])
+    assert await b.query(ByOrdinal(RESULT, prefix, after=4)) == ()
+    assert await b.query(ByOrdinal(RESULT, ("globex", "run-1"))) == ()
     again = rows[1]._replace(version=2, data=b"[]")
     await a.commit(Commit((Put(RESULT, again, 1),)))
     await refused_for("version", b.commit(Commit((Put(RESULT, again, 1),))))
-    assert (await b.in_order(RESULT, prefix))[1] == again
-    assert await b.count(RESULT, [("acme", "run-2"), prefix, ("globex", "run-1"), prefix]) == (0, 4, 0, 4)
-    assert await b.count(RESULT, [("acme",)]) == (4,)
-    assert await b.count(RESULT, []) == ()
+    assert (await b.query(ByOrdinal(RESULT, prefix)))[1] == again
+    assert await b.query(CountUnder(RESULT, (("acme", "run-2"), prefix, ("globex", "run-1"), prefix))) == (0, 4, 0, 4)
+    assert await b.query(CountUnder(RESULT, (("acme",),))) == (4,)
+    assert await b.query(CountUnder(RESULT, ())) == ()
     await a.commit(Commit((Put(RUN, ended(run_row()), 1),)))
     assert await b.purge(T0 + 10**9, 10) == 1
-    assert await b.count(RESULT, [prefix]) == (0,)
+    assert await b.query(CountUnder(RESULT, (prefix,))) == (0,)
 
 
 async def a_census_counts_the_rows_of_all_tenants(s: Subject) -> None:
@@ -138,9 +139,9 @@ async def a_census_counts_the_rows_of_all_tenants(s: Subject) -> None:
     await a.commit(start(run_row("run-2", attention_text="[1]")))
     await a.commit(start(run_row("run-1", "globex")))
     queued = RunStatus.QUEUED.value
-    assert await b.census(RUN, ("workflow", "status")) == {("auction", queued): 3}
-    assert await b.census(RUN, ("tenant", "attention"), filled="attention") == {("acme", "[1]"): 1}
-    assert await b.census(APPROVAL, ("who",)) == {}
+    assert await b.query(Census(RUN, ("workflow", "status"))) == {("auction", queued): 3}
+    assert await b.query(Census(RUN, ("tenant", "attention"), filled="attention")) == {("acme", "[1]"): 1}
+    assert await b.query(Census(APPROVAL, ("who",))) == {}
 
 
 async def a_value_is_written_once(s: Subject) -> None:
@@ -218,7 +219,7 @@ async def a_page_refuses_unknown_columns(s: Subject) -> None:
         a.page(RUN, "acme", {}, cursor="e30="),
         a.page(RUN, "acme", {}, cursor="WzFd"),
         *(a.page(RUN, "acme", {}, cursor=urlsafe_b64encode(place).decode()) for place in STRANGE_PLACES),
-        a.tally(RUN, "acme", "status FROM run; --"),
+        a.query(CountBy(RUN, "acme", "status FROM run; --")),
     ]
     for call in calls:
         try:
@@ -235,22 +236,22 @@ async def a_tally_counts_rows(s: Subject) -> None:
     for i in range(5):
         await a.commit(start(run_row(f"run-{i}")))
     await b.take((LANE,), 2, claim_by("worker-1"))
-    assert await a.tally(RUN, "acme", "status") == {RunStatus.QUEUED: 3, RunStatus.RUNNING: 2}
-    assert await a.tally(RUN, "nobody", "status") == {}
+    assert await a.query(CountBy(RUN, "acme", "status")) == {RunStatus.QUEUED: 3, RunStatus.RUNNING: 2}
+    assert await a.query(CountBy(RUN, "nobody", "status")) == {}
 
 
 async def the_next_due_is_known(s: Subject) -> None:
     """`next_due` is the earliest due_at of the lanes, even if it has passed, or None."""
     a, b = await two(s)
-    assert await b.next_due((LANE,)) is None
+    assert await b.query(NextDue((LANE,))) is None
     await a.commit(start(run_row("run-1", due_at=T0 + 70)))
     await a.commit(start(run_row("run-2", due_at=T0 + 50)))
     await a.commit(start(run_row("run-3", due_at=T0 + 10, lane="other@1")))
-    assert await b.next_due((LANE,)) == T0 + 50
-    assert await b.next_due((LANE, "other@1")) == T0 + 10
-    assert await b.next_due(()) is None
+    assert await b.query(NextDue((LANE,))) == T0 + 50
+    assert await b.query(NextDue((LANE, "other@1"))) == T0 + 10
+    assert await b.query(NextDue(())) is None
     await b.commit(put_run(await the_run(b, "run-2"), due_at=T0 + 90))
-    assert await a.next_due((LANE,)) == T0 + 70
+    assert await a.query(NextDue((LANE,))) == T0 + 70
 
 
 async def the_queue_is_in_order(s: Subject) -> None:
@@ -259,11 +260,11 @@ async def the_queue_is_in_order(s: Subject) -> None:
     for name, at, tenant in (("b", 2, "acme"), ("a", 3, "acme"), ("c", 1, "globex"), ("d", 1, "acme")):
         await a.commit(start(run_row(name, tenant, created_at=T0 + at, queue=tenant)))
     await a.commit(start(run_row("e")))
-    assert [run.run for run in await b.queued("acme", 9)] == ["d", "b", "a"]
-    assert [run.run for run in await b.queued("acme", 2)] == ["d", "b"]
-    assert [run.run for run in await b.queued(STORE, 9)] == ["d", "c", "b", "a"]
+    assert [run.run for run in await b.query(Queued("acme", 9))] == ["d", "b", "a"]
+    assert [run.run for run in await b.query(Queued("acme", 2))] == ["d", "b"]
+    assert [run.run for run in await b.query(Queued(STORE, 9))] == ["d", "c", "b", "a"]
     await b.commit(put_run(await the_run(b, "d"), queue=""))
-    assert [run.run for run in await a.queued(STORE, 1)] == ["c"]
+    assert [run.run for run in await a.query(Queued(STORE, 1))] == ["c"]
 
 
 async def an_owner_finds_its_runs(s: Subject) -> None:
@@ -272,10 +273,10 @@ async def an_owner_finds_its_runs(s: Subject) -> None:
     mine = await held(a)
     await held(a, "run-2", "worker-2")
     await a.commit(start(run_row("run-3")))
-    assert await b.owned("worker-1") == (mine,)
+    assert await b.query(Owned("worker-1")) == (mine,)
     await a.commit(Commit((Put(RUN, ended(mine), mine.version),)))
-    assert await b.owned("worker-1") == ()
-    assert await b.owned("") == ()
+    assert await b.query(Owned("worker-1")) == ()
+    assert await b.query(Owned("")) == ()
 
 
 async def owned_and_ended_runs_are_found(s: Subject) -> None:
@@ -290,18 +291,18 @@ async def owned_and_ended_runs_are_found(s: Subject) -> None:
     other = claimed(await the_run(a, "x", "globex"), "worker-a", await a.now())
     await a.commit(Commit((Put(RUN, other, other.version - 1),)))
     owned, over = ["a", "b"], ["d", "c"]
-    assert [run.run for run in await b.moving("acme", T0, 9)] == owned + over
-    assert [run.run for run in await b.moving("acme", T0 + ord("d"), 9)] == [*owned, "d"], "at that instant too"
-    assert [run.run for run in await b.moving("acme", T0 + ord("d") + 1, 9)] == owned
-    assert [run.run for run in await b.moving("acme", 0, 1)] == ["a", "d"], "at most one of either"
-    assert await b.moving("globex", 0, 9) == (other,)
-    assert await b.moving("nobody", 0, 9) == ()
+    assert [run.run for run in await b.query(Moving("acme", T0, 9))] == owned + over
+    assert [run.run for run in await b.query(Moving("acme", T0 + ord("d"), 9))] == [*owned, "d"], "at that instant too"
+    assert [run.run for run in await b.query(Moving("acme", T0 + ord("d") + 1, 9))] == owned
+    assert [run.run for run in await b.query(Moving("acme", 0, 1))] == ["a", "d"], "at most one of either"
+    assert await b.query(Moving("globex", 0, 9)) == (other,)
+    assert await b.query(Moving("nobody", 0, 9)) == ()
     await a.commit(put_run(await the_run(a, "a"), owner="", status=RunStatus.QUEUED))
     mine = await the_run(a, "b")
     await a.commit(Commit((Put(RUN, ended(mine)._replace(ended_at=T0 + ord("z")), mine.version),)))
-    assert await b.moving("acme", T0, 1) == (await the_run(b, "b"),)
+    assert await b.query(Moving("acme", T0, 1)) == (await the_run(b, "b"),)
     await a.purge(T0 + ord("d") + 1, 9)
-    assert [run.run for run in await b.moving("acme", 0, 9)] == ["b"]
+    assert [run.run for run in await b.query(Moving("acme", 0, 9))] == ["b"]
 
 
 async def tenants_are_isolated(s: Subject) -> None:
@@ -317,7 +318,7 @@ async def tenants_are_isolated(s: Subject) -> None:
     for kind in (RUN, EVENT, MESSAGE, APPROVAL, TOKEN, EFFECT):
         assert {row[0] for row in await b.rows(kind, ("acme",))} == {"acme"}
         assert {row[0] for row in (await b.page(kind, "acme", {})).rows} == {"acme"}
-    assert await b.tally(RUN, "acm", "node") == {"acm": 1}
+    assert await b.query(CountBy(RUN, "acm", "node")) == {"acm": 1}
     assert (await b.page(APPROVAL, "acme2", {"id": "ap-1"})).rows == (approval_row(tenant="acme2"),)
     assert await b.load(RUN, ("globex", "run-1")) is None
     assert (await b.run_rows((("globex", "run-1"),))) == (None,)

@@ -3,6 +3,7 @@
 from outlast.core.commit import Commit, Instant, Mapping, When
 from outlast.core.rows import RUN, Run
 from outlast.errors import Rejected
+from outlast.store.queries import NextDue
 from tests.conformance.subject import (
     LANE,
     T0,
@@ -108,7 +109,7 @@ async def a_mapping_moves_due_at_of_unowned_runs(s: Subject) -> None:
     asleep = await the_run(a, "asleep")
     assert asleep == run_row("asleep", due_at=mapping.real(T0 + 96 * HOUR), timers_text=at)
     assert await the_run(a, "owned") == mine
-    assert await a.next_due((LANE,)) == asleep.due_at
+    assert await a.query(NextDue((LANE,))) == asleep.due_at
     s.clock.time = asleep.due_at or 0
     (taken,) = await a.take((LANE,), 5, claim_by("worker-2"))
     assert taken.run == "asleep"

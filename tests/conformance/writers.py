@@ -98,12 +98,12 @@ async def a_renewal_goes_ahead_of_the_queue(s: Subject) -> None:
     await a.commit(Commit(puts(row)))
     many = [a.submit(start(run_row(f"run-{i}"))) for i in range(200)]
     row2 = row._replace(version=2, lease_until=T0 + 20_000)
-    await a.urgent(Commit((Put(WORKER, row2, 1),)))
+    a.urgent_sync(Commit((Put(WORKER, row2, 1),)))
     row3 = row2._replace(version=3, lease_until=T0 + 25_000)
     await asyncio.to_thread(a.urgent_sync, Commit((Put(WORKER, row3, 2),)))
     await asyncio.gather(*many)
     assert await b.load(WORKER, row[:2]) == row3
-    error = await refused(b.urgent(Commit((Put(WORKER, row3, 2),))))
+    error = await refused(asyncio.to_thread(b.urgent_sync, Commit((Put(WORKER, row3, 2),))))
     assert isinstance(error, Stale)
 
 
@@ -115,7 +115,7 @@ async def a_closed_worker_never_renews(s: Subject) -> None:
         await a.commit(Commit(puts(row)))
         renewal = Commit((Put(WORKER, row._replace(version=2, lease_until=T0 + 30_000), 1),))
         closing = Commit((Put(WORKER, row._replace(version=2, status=LeaseStatus.CLOSED), 1),))
-        answers = await asyncio.gather(outcome(a.urgent(renewal)), outcome(b.submit(closing)))
+        answers = await asyncio.gather(outcome(asyncio.to_thread(a.urgent_sync, renewal)), outcome(b.submit(closing)))
         assert [isinstance(answer, Stale) for answer in answers].count(True) == 1
 
 
@@ -179,7 +179,7 @@ async def forget_deletes_old_workers(s: Subject) -> None:
     assert await b.forget(10) == 1
     assert {row[1] for row in await a.rows(WORKER, (STORE,))} == {mine.owner, "late"}
     again = gone._replace(version=2, status=LeaseStatus.ALIVE, lease_until=s.clock.time + MINUTE)
-    await refused_for("version", a.urgent(Commit((Put(WORKER, again, 1),))))
+    await refused_for("version", asyncio.to_thread(a.urgent_sync, Commit((Put(WORKER, again, 1),))))
     await a.commit(Commit((Put(RUN, ended(mine), mine.version),)))
     assert await b.forget(10) == 1
     assert [row[1] for row in await a.rows(WORKER, (STORE,))] == ["late"]

@@ -14,6 +14,7 @@ from outlast.errors import StoreError, Unavailable, Uncertain
 from outlast.flow import Workflow
 from outlast.runtime.clocks import VirtualClock
 from outlast.store.port import Store
+from outlast.store.queries import LoadMany, NextDue, Owned, Query, Under
 
 
 # --- time --------------------------------------------------------------------------------------
@@ -229,25 +230,16 @@ class Wire:
         await self._turn()
         return await self._inner.run_rows(runs)
 
-    async def load_many(self, *args: Any) -> Any:
-        await self._turn()
-        return await self._inner.load_many(*args)
+    load, load_many, rows, page = Store.load, Store.load_many, Store.rows, Store.page
 
-    async def rows(self, *args: Any, **kwargs: Any) -> Any:
-        await self._turn()
-        return await self._inner.rows(*args, **kwargs)
+    async def query(self, query: Query[Any]) -> Any:
+        if isinstance(query, LoadMany | Under | Owned | NextDue):
+            await self._turn()
+        return await self._inner.query(query)
 
     async def now(self) -> Any:
         await self._turn()
         return await self._inner.now()
-
-    async def owned(self, owner: str) -> Any:
-        await self._turn()
-        return await self._inner.owned(owner)
-
-    async def next_due(self, lanes: Sequence[str]) -> Any:
-        await self._turn()
-        return await self._inner.next_due(lanes)
 
 
 def _failed(error: StoreError, chain: Chain | None) -> "asyncio.Future[Done]":

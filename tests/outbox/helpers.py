@@ -22,6 +22,7 @@ from outlast.runtime.port import Actor
 from outlast.runtime.stores import open_store
 from outlast.runtime.webhooks import new_dispatcher
 from outlast.store.port import Store
+from outlast.store.queries import Owing
 
 TENANT = "acme"
 DEVELOPMENT = AddressPolicy.of(private=True, plain=True)
@@ -210,7 +211,7 @@ async def all_delivered(ops: Operations, receiver: Receiver, *runs: str) -> bool
 
 async def settled(ops: Operations, subscription: str) -> bool:
     """Return True if no event is unpublished and nothing is owed to this subscription."""
-    return not await ops.store.rows(UNPUBLISHED, ()) and not await ops.store.owing(TENANT, subscription, 1)
+    return not await ops.store.rows(UNPUBLISHED, ()) and not await ops.store.query(Owing(TENANT, subscription, 1))
 
 
 def url_of(path: Path) -> str:

@@ -8,6 +8,7 @@ import pytest
 from outlast.core.crash_points import POINTS
 from outlast.core.rows import UNPUBLISHED
 from outlast.runtime.fsck import Fsck
+from outlast.store.queries import Owing
 from tests import forked
 from tests.forked import ROOT
 from tests.outbox.helpers import Receiver, a_store, answer, firsts, history, until, working
@@ -52,7 +53,7 @@ def test_nothing_is_lost_wherever_a_dispatcher_dies(place: str, url: str) -> Non
                     return all([len(have.get(run, ())) == (await ops.rows.run(run)).seq for run in runs])
 
                 async def quiet() -> bool:
-                    owing = await ops.store.owing("acme", made.subscription.subscription, 10)
+                    owing = await ops.store.query(Owing("acme", made.subscription.subscription, 10))
                     return not owing and not await ops.store.rows(UNPUBLISHED, ())
 
                 await until(delivered, within=30)

@@ -6,6 +6,7 @@ import pytest
 
 from outlast.core.machine import SWEPT
 from outlast.core.rows import UNPUBLISHED
+from outlast.store.queries import Owing
 from tests.outbox.helpers import Receiver, a_store, dispatching, firsts, history, until, working
 
 
@@ -39,6 +40,6 @@ def test_every_event_is_delivered_in_order(url: str) -> None:
                 assert len({got.headers["webhook-id"] for got in mine}) == len(events)
                 for got in mine:
                     assert got.verified(made.secret)["subject"] == run
-            assert await ops.store.owing("acme", made.subscription.subscription, 10) == ()
+            assert await ops.store.query(Owing("acme", made.subscription.subscription, 10)) == ()
 
     asyncio.run(live())

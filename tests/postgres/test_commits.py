@@ -325,7 +325,7 @@ def test_a_renewal_does_not_wait_for_a_batch(url: str) -> None:
         await stranger.execute("BEGIN")
         await stranger.execute(f"SELECT 1 FROM {url.rpartition('=')[2]}.writer WHERE id = 'w' FOR UPDATE")
         waits = asyncio.ensure_future(store.commit(make.append_message(make.message_row())))
-        await asyncio.wait_for(store.urgent(Commit(make.puts(make.worker_row()))), 20)
+        await asyncio.wait_for(asyncio.to_thread(store.urgent_sync, Commit(make.puts(make.worker_row()))), 20)
         assert not waits.done()
         await stranger.execute("ROLLBACK")
         await stranger.close()

@@ -42,18 +42,19 @@ async def opened(url: str, line: Wire) -> PostgresStore:
 def test_commits_reads_and_renewals_over_a_silent_connection_recover(url: str, line: Wire) -> None:
     async def live() -> None:
         made = await opened(url, line)
-        await made.urgent(Commit(make.puts(make.worker_row())))
+        await asyncio.to_thread(made.urgent_sync, Commit(make.puts(make.worker_row())))
         line.silent = True
         asked = (
             made.commit(make.append_message(make.message_row(payload=b"lost"))),
             made.load(make.RUN, ("t", "run-1")),
-            made.urgent(Commit(make.puts(make.worker_row("w2")))),
+            asyncio.to_thread(made.urgent_sync, Commit(make.puts(make.worker_row("w2")))),
         )
         answers = await asyncio.wait_for(asyncio.gather(*asked, return_exceptions=True), PATIENCE_S)
         assert [type(answer) for answer in answers] == [Unavailable] * 3, answers
         line.silent = False
         await asyncio.wait_for(made.commit(make.append_message(make.message_row(payload=b"later"))), PATIENCE_S)
-        await asyncio.wait_for(made.urgent(Commit(make.puts(make.worker_row("w2")))), PATIENCE_S)
+        renewal = Commit(make.puts(make.worker_row("w2")))
+        await asyncio.wait_for(asyncio.to_thread(made.urgent_sync, renewal), PATIENCE_S)
         assert [message.payload for message in await make.messages(made)] == [b"later"]
         await made.close()
 

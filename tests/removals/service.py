@@ -158,9 +158,6 @@ def no_first_poll(patch: Patch) -> None:
 
 
 def moves_not_indexed(patch: Patch) -> None:
-    from outlast.store.sqlite import SqliteStore
+    from outlast.store.queries import Moving
 
-    async def none(self: Any, tenant: str, since: int, limit: int) -> tuple[Any, ...]:
-        return ()
-
-    replace(patch, SqliteStore.moving, none)
+    replace(patch, Moving.answer, lambda self, found: ())

@@ -10,6 +10,7 @@ from outlast.errors import StoreError, Unavailable
 from outlast.store import batch, bounds, sql
 from outlast.store.batch import Batch, CommitChanges, RowChange
 from outlast.store.clock import MAPPING_ROW, StoreClock, mapping_of
+from outlast.store.queries import Newest, Select
 from outlast.store.session import RowCache, SqliteSession
 from outlast.store.threads import WakeSubscribers
 from outlast.store.tickets import Ticket, deliver
@@ -198,10 +199,12 @@ def purge_takes_running_runs(patch: Patch) -> None:
 
 
 def tenants_not_separated(patch: Patch) -> None:
-    replace(patch, sql.page, lambda kind, columns, *, after: (
-        f"SELECT {sql.SQL[kind.name].columns} FROM {kind.name} WHERE ? <> ''"
-        + "".join(f" AND {name} = ?" for name in columns) + " LIMIT ?"
-    ))  # fmt: skip
+    def statements(self: Newest[Any]) -> list[Select]:
+        text = f"SELECT {sql.SQL[self.kind.name].columns} FROM {self.kind.name} WHERE ? <> ''"
+        columns = "".join(f" AND {name} = ?" for name, _ in self.where)
+        return [Select(f"{text}{columns} LIMIT ?", (self.tenant, *(value for _, value in self.where), self.limit + 1))]
+
+    replace(patch, Newest.statements, statements)
 
 
 # --- a COMMIT whose answer was lost (S-9) -------------------------------------------------------

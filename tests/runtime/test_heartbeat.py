@@ -22,6 +22,7 @@ from outlast.runtime.operations import Operations
 from outlast.runtime.port import Actor
 from outlast.runtime.stores import open_store
 from outlast.store.port import Store
+from outlast.store.queries import CountBy
 
 
 class Nothing(BaseModel):
@@ -190,7 +191,7 @@ def test_a_renewal_whose_answer_was_lost_repeats_no_call(
         await ops.start_run("buying", {"what": "later"}, run_id="later")
 
         async def completed() -> int:
-            return (await store.tally(RUN, "t", "status")).get("completed", 0)
+            return (await store.query(CountBy(RUN, "t", "status"))).get("completed", 0)
 
         await when(completed, 3)
         assert sorted(shop.did) == ["later", "long", "short"], "each once"
@@ -284,7 +285,7 @@ def test_a_worker_waits_for_a_store_that_fails_right_after_it_opened(monkeypatch
 
             return fail
 
-        for name in ("load", "load_many", "rows", "now", "owned", "next_due", "take"):
+        for name in ("query", "run_rows", "now", "take"):
             monkeypatch.setattr(store, name, away(name))
         task = asyncio.create_task(process.run())
         await when(lambda: count(failed), 2)

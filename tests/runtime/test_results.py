@@ -2,7 +2,6 @@
 
 import asyncio
 import sqlite3
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,13 +10,14 @@ from pydantic import BaseModel
 
 from outlast import Context, Workflow
 from outlast.core.commit import Commit, Put
-from outlast.core.rows import RESULT, AnyKind, Key, Result, Row
+from outlast.core.rows import RESULT, Result
 from outlast.errors import NotFound
 from outlast.flow.approval_rule import EVERY_ROLE
 from outlast.runtime import InProcessRuntime, open_store
 from outlast.runtime.fsck import Fsck, FsckReport
 from outlast.runtime.operations import Operations
 from outlast.runtime.port import Actor
+from outlast.store.queries import ByOrdinal, CountUnder, Query
 
 pytestmark = pytest.mark.req("OUT-5")
 
@@ -67,13 +67,14 @@ def test_every_status_counts_the_rows_with_one_query_for_a_list(
             assert (await ops.run("r1")).results == 70
         await ops.start_run("runtime-harvest", {"n": 9}, run_id="r4")
         asked: list[int] = []
-        count = store.count
+        query = store.query
 
-        async def counted(kind: AnyKind, prefixes: Sequence[Key]) -> tuple[int, ...]:
-            asked.append(len(prefixes))
-            return await count(kind, prefixes)
+        async def counted(asking: Query[Any]) -> Any:
+            if isinstance(asking, CountUnder):
+                asked.append(len(asking.prefixes))
+            return await query(asking)
 
-        monkeypatch.setattr(store, "count", counted)
+        monkeypatch.setattr(store, "query", counted)
         listed = (await ops.runs()).runs
         assert {each.run: each.results for each in listed} == {"r1": 70, "r2": 0, "r3": 3, "r4": 0}
         assert asked == [3]
@@ -92,13 +93,15 @@ def test_a_row_emitted_while_a_page_is_read_is_on_the_next_page(
         store = await open_store(f"sqlite:{tmp_path / 's.db'}")
         ops = Operations(store, tenant="default", actor=ACTOR, workflows={})
         await ops.store.commit(Commit((Put(RESULT, Result("default", "r1", "late", 1, 4, "lead", b"{}", 1), 0),)))
-        in_order = store.in_order
+        query = store.query
 
-        async def before_the_last(*given: Any, **more: Any) -> tuple[Row, ...]:
-            monkeypatch.setattr(store, "in_order", in_order)
-            return (await in_order(*given, **more))[:3]
+        async def before_the_last(asking: Query[Any]) -> Any:
+            if not isinstance(asking, ByOrdinal):
+                return await query(asking)
+            monkeypatch.setattr(store, "query", query)
+            return (await query(asking))[:3]
 
-        monkeypatch.setattr(store, "in_order", before_the_last)
+        monkeypatch.setattr(store, "query", before_the_last)
         page = await ops.results("r1")
         assert (len(page.results), page.count, page.next_cursor) == (3, 4, "3")
         page = await ops.results("r1", after=3)

@@ -11,6 +11,7 @@ from outlast.core.rows import RUN
 from outlast.errors import Busy
 from outlast.service import service_state as module
 from outlast.service.service_state import TenantLimits
+from outlast.store.queries import CountBy
 from tests.security.server import Service
 
 
@@ -113,7 +114,7 @@ def test_a_flood_is_answered_completely_and_another_tenant_promptly(
     monkeypatch.setattr(module, "WAITING", 8)
     answers: Counter[int] = Counter()
     stop = threading.Event()
-    before = service.do(service.app.state.service.store.tally(RUN, "acme", "status"))
+    before = service.do(service.app.state.service.store.query(CountBy(RUN, "acme", "status")))
 
     def flood(n: int) -> None:
         with service.client("starter") as client:
@@ -136,5 +137,5 @@ def test_a_flood_is_answered_completely_and_another_tenant_promptly(
         for thread in threads:
             thread.join()
     assert set(answers) == {201, 429}, answers
-    after = service.do(service.app.state.service.store.tally(RUN, "acme", "status"))
+    after = service.do(service.app.state.service.store.query(CountBy(RUN, "acme", "status")))
     assert sum(after.values()) - sum(before.values()) == answers[201]

@@ -3,7 +3,9 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partialmethod
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,7 +15,7 @@ from outlast.errors import Unavailable
 from outlast.service import event_broadcaster
 from outlast.service.event_broadcaster import LATE_MS, EventBroadcaster, EventPoller
 from outlast.store.database import OFF, Database
-from outlast.store.port import Page
+from outlast.store.queries import LoadMany, Moving, Page, Query
 from outlast.store.sqlite import SqliteStore
 from tests.conformance.subject import (
     TENANT,
@@ -176,8 +178,12 @@ def test_runs_owned_or_ended_before_are_not_sent(tmp_path: Path) -> None:
 def test_a_failed_poll_is_repeated(tmp_path: Path, monkeypatch: Patch) -> None:
     """For any length of the outage."""
 
-    async def away(*args: object) -> tuple[Run, ...]:
-        raise Unavailable("away")
+    query = SqliteStore.query
+
+    async def away(self: SqliteStore, kind: type, asked: Query[Any]) -> Any:
+        if isinstance(asked, kind):
+            raise Unavailable("away")
+        return await query(self, asked)
 
     async def fails(looking: EventPoller) -> None:
         with pytest.raises(Unavailable):
@@ -186,13 +192,12 @@ def test_a_failed_poll_is_repeated(tmp_path: Path, monkeypatch: Patch) -> None:
     async def meet() -> None:
         async with many_wait(tmp_path / "s.db") as (two, looking):
             await two.move("oldest", end=True)
-            for name in ("moving", "load_many"):
-                whole = getattr(SqliteStore, name)
-                monkeypatch.setattr(SqliteStore, name, away)
+            for kind in (Moving, LoadMany):
+                monkeypatch.setattr(SqliteStore, "query", partialmethod(away, kind))
                 for _ in range(3):
                     two.clock.time += LONG
                     await fails(looking)
-                monkeypatch.setattr(SqliteStore, name, whole)
+                monkeypatch.setattr(SqliteStore, "query", query)
             assert await two.look(looking) == [("oldest", 2)]
 
     asyncio.run(meet())

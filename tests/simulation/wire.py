@@ -6,20 +6,19 @@ commit in flight when the process dies may land or not.
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
-from outlast.core.commit import Chain, Commit, Done
+from outlast.core.commit import Chain, Commit, Done, Instant
 from outlast.core.rows import Run
 from outlast.errors import StoreError, Unavailable, Uncertain
 from outlast.store.memory import MemoryStore
-from outlast.store.port import RunRows
+from outlast.store.port import RunRows, Store
+from outlast.store.queries import Query
 from tests.simulation.environment import Environment
 from tests.simulation.loop import SECOND, Killed, Proc
 
 MOST: Final = {"store_before": 0.08, "store_after": 0.08, "store_late": 0.08, "store_slow": 0.15, "list_old": 0.3}
-READS: Final = ("load", "load_many", "rows", "run_rows", "now")
-LISTS: Final = ("page", "tally", "next_due", "queued", "owned", "moving")
 
 
 class Wire:
@@ -33,7 +32,7 @@ class Wire:
         self.away_until = 0
         self._inner = MemoryStore(env.core, self.writer)
         self._queue: deque[tuple[Commit, Chain | None, asyncio.Future[Done]]] = deque()
-        self._lists: dict[Any, Any] = {}
+        self._lists: dict[Query[Any], Any] = {}
         self.mapping = self._inner.mapping
         self.facts = self._inner.facts
         self.on_change = self._inner.on_change
@@ -126,8 +125,6 @@ class Wire:
         self._alive()
         return done
 
-    urgent = commit
-
     def urgent_sync(self, commit: Commit) -> Done:
         self._reachable()
         self.env.core.landing = self.proc
@@ -148,36 +145,29 @@ class Wire:
         """Do nothing, because commits are delayed by the wire only."""
 
     # --- reading -----------------------------------------------------------------------------------
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        if name in READS:
-            inner = getattr(self._inner, name)
+    load, load_many, rows, page = Store.load, Store.load_many, Store.rows, Store.page
 
-            async def read(*args: Any, **kwargs: Any) -> Any:
-                self._reachable()
-                answer = await inner(*args, **kwargs)
-                await self._on_the_way_back()
-                return answer
+    async def query(self, query: Query[Any]) -> Any:
+        if not query.polls:
+            return await self._read(lambda: self._inner.query(query))
+        self._reachable()
+        if query not in self._lists or not self.env.dice.happens("list_old", MOST["list_old"]):
+            self._lists[query] = await self._inner.query(query)
+        answer = self._lists[query]
+        await self._on_the_way_back()
+        return answer
 
-            self.__dict__[name] = read
-            return read
-        if name in LISTS:
-            return self._listing(name)
-        raise AttributeError(name)
+    async def run_rows(self, runs: Sequence[tuple[str, str]]) -> tuple[RunRows | None, ...]:
+        return await self._read(lambda: self._inner.run_rows(runs))
 
-    def _listing(self, name: str) -> Callable[..., Any]:
-        inner = getattr(self._inner, name)
+    async def now(self) -> Instant:
+        return await self._read(self._inner.now)
 
-        async def listed(*args: Any, **kwargs: Any) -> Any:
-            self._reachable()
-            place = (name, repr(args))
-            if place not in self._lists or not self.env.dice.happens("list_old", MOST["list_old"]):
-                self._lists[place] = await inner(*args, **kwargs)
-            answer = self._lists[place]
-            await self._on_the_way_back()
-            return answer
-
-        self.__dict__[name] = listed
-        return listed
+    async def _read(self, read: Callable[[], Awaitable[Any]]) -> Any:
+        self._reachable()
+        answer = await read()
+        await self._on_the_way_back()
+        return answer
 
 
 def _refuse(answer: "asyncio.Future[Done]", error: BaseException) -> None:

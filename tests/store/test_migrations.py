@@ -15,6 +15,7 @@ from outlast.flow import Context, Workflow, role
 from outlast.store import database
 from outlast.store.database import OFF, Database
 from outlast.store.migrations import MIGRATIONS, SCHEMA
+from outlast.store.queries import NextDue
 from outlast.store.sqlite import open_without_sync
 from tests.engine.world import Go, Receiver, State, World, one_node, write
 
@@ -98,7 +99,7 @@ def test_live_runs_go_on_under_the_next_schema(tmp_path: Path, monkeypatch: pyte
             assert isinstance(approval, Approval) and approval == lived.world.approvals("asks")[0]
             for run in runs:
                 assert await store.rows(EVENT, ("t", run)) == tuple(lived.world.events(run))
-            assert await store.next_due((lived.asking.lane, lived.listening.lane)) == 0
+            assert await store.query(NextDue((lived.asking.lane, lived.listening.lane))) == 0
             await commands.signal(store, tenant="t", run="holds", name="go", payload={"word": "x"}, actor="me")
             return {run: row for run, row in runs.items() if isinstance(row, Run)}
         finally:

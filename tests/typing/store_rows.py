@@ -3,7 +3,8 @@
 from typing import assert_type
 
 from outlast.core.rows import APPROVAL, EVENT, KINDS, RUN, Approval, Event, Row, Run
-from outlast.store.port import Page, Store
+from outlast.store.port import Store
+from outlast.store.queries import Page
 
 
 async def read(store: Store) -> None:

@@ -10,6 +10,7 @@ from outlast.core.commit import Mapping
 from outlast.core.rows import RUN
 from outlast.errors import Conflict
 from outlast.store.port import Store
+from outlast.store.queries import Census
 
 FILE: Final = "demo.json"
 ALONE: Final = "the demo leaves other stores alone"
@@ -76,6 +77,6 @@ async def claim(state: DemoState, store: Store, *, given: bool) -> None:
     if state.run and state.store != name:
         where = state.store or "the store in its folder"
         raise Conflict(f"this demo began in {where}", "", "give the same --store, or another --folder")
-    if given and not state.run and await store.census(RUN, ("workflow",)):
+    if given and not state.run and (await store.query(Census(RUN, ("workflow",)))) != {}:
         raise Conflict(f"{name} holds runs already", ALONE, "give a separate schema or file: …?schema=demo")
     state.store = name

@@ -16,6 +16,7 @@ from outlast.core.run_transition import SlotChange, hand_over
 from outlast.core.verbs import claim, moved, requeue
 from outlast.errors import Conflict, InvalidInput, Stale, StoreError
 from outlast.store.port import Store
+from outlast.store.queries import Queued
 
 QUEUED_LOOK = 1_000  # number of the oldest queued runs whose limits a worker repairs
 
@@ -57,7 +58,7 @@ async def heirs(store: Store, slots: Sequence[Slot]) -> tuple[SlotChange, ...]:
 
 async def _oldest(store: Store, tenant: str, taken: set[tuple[str, str]], n: int) -> Run | None:
     """Return the oldest run queued for a limit that is not `taken` and whose lane a worker serves."""
-    if not (queued := await store.queued(tenant, n)):
+    if not (queued := await store.query(Queued(tenant, n))):
         return None
     workers = await store.rows(WORKER, (STORE,))
     lanes = {lane for row in workers if row.status is LeaseStatus.ALIVE for lane in row.lanes.split()}
@@ -66,12 +67,12 @@ async def _oldest(store: Store, tenant: str, taken: set[tuple[str, str]], n: int
         if heir is not None or len(queued) < n:
             return heir
         n *= 10
-        queued = await store.queued(tenant, n)
+        queued = await store.query(Queued(tenant, n))
 
 
 async def limits_wanted(store: Store) -> tuple[str, ...]:
     """Return the limits that queued runs wait for, the global one first."""
-    return tuple(dict.fromkeys([STORE, *(run.queue for run in await store.queued(STORE, QUEUED_LOOK))]))
+    return tuple(dict.fromkeys([STORE, *(run.queue for run in await store.query(Queued(STORE, QUEUED_LOOK)))]))
 
 
 async def needs_slot(store: Store, run: Run, *, keeps: bool) -> bool:

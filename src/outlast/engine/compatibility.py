@@ -25,6 +25,7 @@ from outlast.flow.migrations import Moved, migrated
 from outlast.flow.topology import digest_of, topology_of
 from outlast.flow.workflow import Workflow
 from outlast.store.port import Store
+from outlast.store.queries import Census, NextDue
 from outlast.telemetry.redact import redact, secrets_in
 
 NOTHING: Final[tuple[Any, ...]] = (None, "", [], {})
@@ -250,7 +251,7 @@ EARLIER_MAX: Final = 20  # earlier versions that are checked even if they publis
 
 async def wake_stranded(store: Store, lanes: Collection[str]) -> None:
     """Make stranded runs of these lanes due. Reads each flagged run row once."""
-    flagged = await store.census(RUN, ("tenant", "lane"), filled="attention")
+    flagged = await store.query(Census(RUN, ("tenant", "lane"), filled="attention"))
     for tenant, lane in flagged:
         cursor, more = "", lane in lanes
         while more:
@@ -297,7 +298,7 @@ class UnservedVersions:
             return
         rows = await self._store.rows(WORKER, (STORE,))
         quiet = [lane for lane in sorted(self._known) if now >= self._unserved_from(lane, rows)]
-        self.lanes = tuple([lane for lane in quiet if await self._store.next_due((lane,)) is not None])
+        self.lanes = tuple([lane for lane in quiet if await self._store.query(NextDue((lane,))) is not None])
 
     async def _read_lanes(self) -> None:
         """Add the lanes of all published topologies."""

@@ -12,6 +12,7 @@ from outlast.core.rows import STORE, WORKER, Run, Worker
 from outlast.engine.lease import closed
 from outlast.errors import StoreError
 from outlast.store.port import Store
+from outlast.store.queries import Owned
 from outlast.telemetry import RECOVERY_LOCK_ACQUISITION_FAILURES, Counters
 from outlast.telemetry.logs import Outage
 
@@ -99,7 +100,7 @@ class DeadWorkers:
                 if row.lease_until + self._budget_ms > now or row.id in overdue:  # afterwards its runs are due anyway
                     owners[row.id] = row.died_holding
             elif row.lease_until <= now and row.id != self._worker:
-                held = len(await self._store.owned(row.id))
+                held = len(await self._store.query(Owned(row.id)))
                 if await self._close(row, held):
                     owners[row.id] = held
             elif row.id in overdue:
@@ -118,7 +119,7 @@ class DeadWorkers:
         return True
 
     async def _take_over(self, owners: Facts[str, int | None]) -> None:
-        orphaned = {owner: held for owner, held in owners.items() if await self._store.owned(owner)}
+        orphaned = {owner: held for owner, held in owners.items() if await self._store.query(Owned(owner))}
         try:
             while orphaned and await self._take(orphaned):
                 pass

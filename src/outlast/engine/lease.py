@@ -20,6 +20,7 @@ from outlast.core.machine import LeaseStatus, lease_target
 from outlast.core.rows import STORE, WORKER, Worker
 from outlast.errors import Stale, StoreError
 from outlast.store.port import Store
+from outlast.store.queries import Owned
 from outlast.telemetry.logs import Outage
 
 
@@ -249,7 +250,7 @@ class Heartbeat:
             try:
                 current = await self._store.load(WORKER, (STORE, self._row.id))
                 if current is not None and current.status is LeaseStatus.ALIVE:
-                    left = len(await self._store.owned(current.id)) if died else 0
+                    left = len(await self._store.query(Owned(current.id))) if died else 0
                     await self._store.commit(closed(current, left))
                 return
             except Stale:

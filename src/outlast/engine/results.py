@@ -19,6 +19,7 @@ from outlast.core.rows import RESULT, Memo, Result
 from outlast.core.verbs import CHUNK_BYTES, CHUNK_ROWS, emit
 from outlast.engine.run_session import EffectKey, RunSession
 from outlast.errors import InvalidInput, LimitExceeded
+from outlast.store.queries import CountUnder
 
 
 class Produced(NamedTuple):
@@ -107,7 +108,7 @@ class ResultBuffer:
             rows_there = [row for row in found if row is not None]
             self._stands |= {r.key: StoredVersion(r.version, r.ordinal, _stamp(r.kind, r.data)) for r in rows_there}
         if self._rows < 0:
-            (self._rows,) = await store.count(RESULT, [(run.tenant, run.run)])
+            (self._rows,) = await store.query(CountUnder(RESULT, ((run.tenant, run.run),)))
         rows: list[Result] = []
         for each in chunk:
             before, stamp = self._stands.get(each.key), _stamp(each.kind, each.data)
@@ -160,7 +161,7 @@ async def why_empty(session: RunSession) -> str:
     run, memos = session.run, session.memos
     failed = sum(1 for e in session.effects.values() if e.status is EffectStatus.REFUSED and not e.undoes)
     failed += sum(1 for ident, memo in memos.items() if memo.error_text and not _answered_later(memos, ident))
-    if not failed or any(await session.store.count(RESULT, [(run.tenant, run.run)])):
+    if not failed or any(await session.store.query(CountUnder(RESULT, ((run.tenant, run.run),)))):
         return ""
     made = failed + sum(1 for e in session.effects.values() if e.status is EffectStatus.DONE)
     made += sum(1 for memo in memos.values() if memo.activity and not memo.error_text)

@@ -46,6 +46,7 @@ from outlast.engine.store_maintenance import Retention
 from outlast.errors import StoreError, StoreReplaced, Uncertain, restored
 from outlast.flow.workflow import Workflow
 from outlast.store.port import AnchoredClock, OnFile, Store
+from outlast.store.queries import NextDue, Owned
 from outlast.telemetry import Counters, Observer
 from outlast.telemetry.logs import Outage
 
@@ -381,7 +382,7 @@ class WorkerProcess:
                 if self._reserving or self._passed:
                     await self._sleep(None, KEPT_LOOK)
                 else:
-                    await self._sleep(await self._store.next_due(self._lanes()))
+                    await self._sleep(await self._store.query(NextDue(self._lanes())))
             elif free <= 0:
                 await self._wake.wait()
         except StoreError as error:
@@ -532,7 +533,7 @@ class WorkerProcess:
             return
         async with self._taking:
             unwalked = tuple(self._lost_claims)
-            mine = await self._store.owned(self.id)  # the store before the local state: see the model of S-2
+            mine = await self._store.query(Owned(self.id))  # the store before the local state: see the model of S-2
             for run in [run for run in mine if (run.tenant, run.run) not in self._executors]:
                 try:
                     now, mapping = await self._store.now(), self._store.mapping()

@@ -25,6 +25,7 @@ from outlast.outbox.client import DeliveryClient
 from outlast.outbox.cursor_sender import CursorLost, CursorSender, DispatcherServices
 from outlast.outbox.subscriptions import redacted_attempt
 from outlast.store.port import Store, lost
+from outlast.store.queries import Owing
 from outlast.telemetry import Counters
 from outlast.telemetry.logs import Outage
 
@@ -88,7 +89,7 @@ class SubscriptionSender:
         room = self._width - len(self._streams)
         if room <= 0:
             return IDLE_LOOK  # the end of a sender wakes this loop
-        owing = await store.owing(row.tenant, row.subscription, AHEAD * self._width)
+        owing = await store.query(Owing(row.tenant, row.subscription, AHEAD * self._width))
         now = await store.now()
         due = [c for c in owing if (c.due_at or 0) <= now.real and c.run not in self._streams]
         await asyncio.gather(*(self._take(cursor) for cursor in self._chosen(due, room)))

@@ -13,7 +13,7 @@ from outlast.runtime.operations import Operations
 from outlast.runtime.run_facts import messages_of
 from outlast.runtime.tenant_rows import PAGES_PER_CALL
 from outlast.runtime.views import approval_view
-from outlast.store.pages import cursor_of
+from outlast.store.queries import cursor_of
 
 EVIDENCE_MAX: Final = 100
 DECISION_KIND: Final = "decision"

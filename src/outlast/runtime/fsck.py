@@ -34,6 +34,7 @@ from outlast.runtime import fsck_checks, fsck_history
 from outlast.runtime.fsck_checks import Check, CheckedRun, Finding, Violations
 from outlast.store.migrations import SCHEMA
 from outlast.store.port import RunRows, Store
+from outlast.store.queries import ByOrdinal
 
 OF_A_RUN: Final[tuple[Check, ...]] = (
     fsck_checks.run_row,
@@ -264,8 +265,8 @@ class Fsck:
     async def _produced(self, run: Run, history: tuple[Event, ...]) -> list[Finding]:
         """Check the run's results, which are read after the events that count them."""
         found: list[Result] = []
-        while page := await self._store.in_order(
-            RESULT, run[:2], after=found[-1].ordinal if found else 0, limit=EVENTS
+        while page := await self._store.query(
+            ByOrdinal(RESULT, run[:2], after=found[-1].ordinal if found else 0, limit=EVENTS)
         ):
             found += page
             if len(page) < EVENTS:

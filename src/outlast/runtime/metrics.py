@@ -15,6 +15,7 @@ from outlast.runtime.clocks import SystemClock
 from outlast.runtime.labels import is_alive
 from outlast.runtime.webhooks import lag_of
 from outlast.store.port import Store
+from outlast.store.queries import Census
 from outlast.telemetry import Counters
 from outlast.telemetry.metrics import (
     APPROVALS_PENDING,
@@ -73,13 +74,13 @@ class Metrics:
         """Compute every gauge from the rows at this moment (OUT-5)."""
         store = self._store
         first = ("tenant",) if self._tenants else ()
-        runs = await store.census(RUN, (*first, "workflow", "status"))
+        runs = await store.query(Census(RUN, (*first, "workflow", "status")))
         flagged: Counter[tuple[str, ...]] = Counter()
         columns = (*first, "workflow", "attention")
-        for (*of, attention), n in (await store.census(RUN, columns, filled="attention")).items():
+        for (*of, attention), n in (await store.query(Census(RUN, columns, filled="attention"))).items():
             for entry in ATTENTION.decode(attention):
                 flagged[*of, entry.reason.value] += n
-        asked = await store.census(APPROVAL, ("who", "status"))
+        asked = await store.query(Census(APPROVAL, ("who", "status")))
         now = await store.now()
         workers = await store.rows(WORKER, ("*",))
         serving = sum(is_alive(worker, now) for worker in workers)

@@ -35,8 +35,8 @@ from outlast.engine.snapshots import joined
 from outlast.errors import NotFound
 from outlast.runtime.labels import is_held, lanes_served
 from outlast.runtime.run_facts import RunFacts, in_order
-from outlast.store.pages import cursor_of
 from outlast.store.port import Store, clock_step
+from outlast.store.queries import ByOrdinal, CountBy, CountUnder, Owned, cursor_of
 
 EVENTS_PER_READ = 1_000
 RESULTS_PER_READ = 1_000
@@ -118,7 +118,7 @@ class TenantRows:
 
     async def counts(self) -> dict[str, dict[str, int]]:
         """Count runs and approvals by status."""
-        return {kind.name: await self.store.tally(kind, self.tenant, "status") for kind in (RUN, APPROVAL)}
+        return {kind.name: await self.store.query(CountBy(kind, self.tenant, "status")) for kind in (RUN, APPROVAL)}
 
     async def input(self, run: str) -> Any:
         """Return the run's input as its workflow parsed it."""
@@ -170,7 +170,7 @@ class TenantRows:
         """Return up to 1,000 results of a run in order of first emission, after an ordinal."""
         await self.run(run)
         at_most = max(0, min(limit, RESULTS_PER_READ))
-        return await self.store.in_order(RESULT, (self.tenant, run), after=after, limit=at_most)
+        return await self.store.query(ByOrdinal(RESULT, (self.tenant, run), after=after, limit=at_most))
 
     async def count_results(self, run: str) -> int:
         """Count the results of a run."""
@@ -180,7 +180,8 @@ class TenantRows:
     async def counts_of_results(self, runs: Sequence[Run]) -> dict[str, int]:
         """Count the results of each run in one query."""
         claimed = [row.run for row in runs if row.version > 1]  # an unclaimed run has no results
-        counted = await self.store.count(RESULT, [(self.tenant, run) for run in claimed]) if claimed else ()
+        keys = tuple((self.tenant, run) for run in claimed)
+        counted = await self.store.query(CountUnder(RESULT, keys)) if keys else ()
         return dict.fromkeys((row.run for row in runs), 0) | dict(zip(claimed, counted, strict=True))
 
     # --- effects ----------------------------------------------------------------------------------
@@ -315,7 +316,7 @@ class TenantRows:
 
     async def held(self, worker: str) -> int:
         """Count the runs that a worker holds, of all tenants."""
-        return len(await self.store.owned(worker))
+        return len(await self.store.query(Owned(worker)))
 
     async def serving(self) -> frozenset[str]:
         """Return the lanes served by at least one worker with a valid lease."""

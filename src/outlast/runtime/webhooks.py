@@ -52,6 +52,7 @@ from outlast.runtime.clocks import SystemClock, chance, new_id, new_secret, proc
 from outlast.runtime.port import Actor
 from outlast.runtime.views import instant
 from outlast.store.port import Store
+from outlast.store.queries import Owing
 from outlast.telemetry import Counters
 from outlast.telemetry.redact import redact
 
@@ -172,7 +173,7 @@ class Webhooks:
                 counts[status] += len(page.rows)
                 if not (cursor := page.cursor):
                     break
-        owing = await self._store.owing(self._tenant, subscription, PAGE)
+        owing = await self._store.query(Owing(self._tenant, subscription, PAGE))
         oldest = min((row.owed_since for row in owing if row.owed_since), default=None)
         return WebhookBacklog(
             counts[DeliveryStatus.DEAD], counts[DeliveryStatus.OWED], len(owing), len(owing) == PAGE, oldest
@@ -543,7 +544,7 @@ async def lag_of(store: Store, tenants: Iterable[str] | None = None) -> Delivery
         for row in await subscriptions.of_tenant(store, tenant):
             if not deliveries.is_active(row):
                 continue
-            for cursor in await store.owing(tenant, row.subscription, LOOKED_MAX):
+            for cursor in await store.query(Owing(tenant, row.subscription, LOOKED_MAX)):
                 owed = min(owed, cursor.owed_since or now)
                 due = min(due, now if cursor.due_at is None else cursor.due_at)
     return DeliveryLag(now - due, now - owed)

@@ -19,7 +19,8 @@ from outlast.errors import Busy, StoreError
 from outlast.runtime.clocks import new_id
 from outlast.service.event_stream import HEARTBEAT, EventListener, Share, frame
 from outlast.service.identity.lockout import address_group
-from outlast.store.port import CommitNotifier, Page, Store
+from outlast.store.port import CommitNotifier, Store
+from outlast.store.queries import Moving, Page
 
 RECENT: Final = 200
 """Newest runs of a tenant read in every poll, and as many of the older ones, page by page."""
@@ -62,7 +63,7 @@ class EventPoller:
         self._polled_at = self._pass_at = (await self._store.now()).business
         self._began_at = self._since = self._pass_at - LATE_MS
         newest = await self._store.page(RUN, self._tenant, {}, limit=RECENT)
-        moving = await self._store.moving(self._tenant, self._began_at, MOVING)
+        moving = await self._store.query(Moving(self._tenant, self._began_at, MOVING))
         self._known = {row.run: row.seq for row in (*newest.rows, *moving)}
 
     async def moved(self) -> list[Run]:
@@ -72,7 +73,7 @@ class EventPoller:
         older: Page[Run] = Page((), "")
         if newest.cursor:
             older = await self._store.page(RUN, self._tenant, {}, cursor=self._cursor or newest.cursor, limit=RECENT)
-        moving = await self._store.moving(self._tenant, self._polled_at - LATE_MS, MOVING)
+        moving = await self._store.query(Moving(self._tenant, self._polled_at - LATE_MS, MOVING))
         latest = {row.run: row for row in (*newest.rows, *older.rows, *moving)}
         runs = [row for row in latest.values() if not self._is_past(row)]
         unknown = [row for row in runs if row.run not in self._known]

@@ -96,15 +96,6 @@ class BatchingStore(Store, CommitNotifier, ABC):
             self._hasten()
 
     @override
-    async def urgent(self, commit: Commit) -> Done:
-        check(commit)
-        self._check_process()
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[Done] = loop.create_future()
-        self._send_first(Ticket(commit, future, loop))
-        return await future
-
-    @override
     def urgent_sync(self, commit: Commit) -> Done:
         check(commit)
         self._check_process()

@@ -8,7 +8,7 @@ is raised, and it may have if Uncertain is raised.
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Final, Generic, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Final, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from outlast.core.commit import Chain, Commit, Done, Instant, Mapping
 from outlast.core.rows import (
@@ -21,9 +21,7 @@ from outlast.core.rows import (
     RUN,
     TOKEN,
     WAIT,
-    AnyKind,
     Approval,
-    Cursor,
     Effect,
     Event,
     Evidence,
@@ -38,7 +36,9 @@ from outlast.core.rows import (
 )
 from outlast.errors import Corrupt, StoreReplaced
 from outlast.store.fair_queueing import NONE_HELD, HeldCounts
+from outlast.store.queries import ROWS_MAX, Load, LoadMany, Newest, Page, Query, Under
 
+T = TypeVar("T")
 Step = Callable[[Run, Instant, Mapping], Commit | None]
 """Pure function called with one due run under the store's lock. Returns the commit that takes the run, or None.
 
@@ -59,13 +59,6 @@ class RunRows(NamedTuple):
     evidence: tuple[Evidence, ...]
     now: Instant
     shared: tuple[Effect, ...] = ()  # shared by the tenant, named by the usage rows of this run
-
-
-class Page(NamedTuple, Generic[R]):
-    """One page of a list, newest first, and the opaque cursor of the next page ('' at the end)."""
-
-    rows: tuple[R, ...]
-    cursor: str
 
 
 class Store(Protocol):
@@ -91,14 +84,11 @@ class Store(Protocol):
     def hasten(self) -> None:
         """Land lingering commits of this event loop without further delay."""
 
-    async def urgent(self, commit: Commit) -> Done:
-        """Land a commit ahead of the queue, in its own transaction. Used to renew leases.
-
-        May be called from the event loop of any thread.
-        """
-
     def urgent_sync(self, commit: Commit) -> Done:
-        """Land a commit like `urgent` and block until it has landed. For threads without an event loop."""
+        """Land a commit ahead of the queue, in its own transaction, and block until it has landed.
+
+        Renews leases from a thread without an event loop.
+        """
 
     async def take(
         self, lanes: Sequence[str], n: int, step: Step, *, owners: Sequence[str] = (), held: HeldCounts = NONE_HELD
@@ -112,23 +102,23 @@ class Store(Protocol):
         holds fewer runs goes first (`store/fair_queueing.py`).
         """
 
+    async def query(self, query: Query[T]) -> T:
+        """Return the answer of a query. Strongly consistent.
+
+        Raises InvalidInput for an unknown column or a cursor of another list, Corrupt, Unavailable.
+        """
+
     async def load(self, kind: Kind[R], key: Key) -> R | None:
-        """Return one row, or None. Strongly consistent, like all reads below unless stated."""
+        """Return one row, or None."""
+        return await self.query(Load(kind, key))
 
     async def load_many(self, kind: Kind[R], keys: Sequence[Key]) -> tuple[R | None, ...]:
         """Return the rows at these keys in the order given, with None for missing rows."""
+        return await self.query(LoadMany(kind, tuple(keys)))
 
-    async def rows(self, kind: Kind[R], prefix: Key, *, after: Key = (), limit: int = 10_000) -> tuple[R, ...]:
+    async def rows(self, kind: Kind[R], prefix: Key, *, after: Key = (), limit: int = ROWS_MAX) -> tuple[R, ...]:
         """Return rows whose key begins with `prefix`, in key order, starting after the key `after`."""
-
-    async def in_order(self, kind: Kind[R], prefix: Key, *, after: int = 0, limit: int = 10_000) -> tuple[R, ...]:
-        """Return rows whose key begins with `prefix` by `ordinal`, starting after that ordinal."""
-
-    async def count(self, kind: AnyKind, prefixes: Sequence[Key]) -> tuple[int, ...]:
-        """Count the rows under each prefix in one snapshot. All prefixes have the same length."""
-
-    async def run_rows(self, runs: Sequence[tuple[str, str]]) -> tuple[RunRows | None, ...]:
-        """Return all rows of each run, each run in one snapshot."""
+        return await self.query(Under(kind, prefix, after, limit))
 
     async def page(
         self, kind: Kind[R], tenant: str, where: dict[str, str | int], *, cursor: str = "", limit: int = 50
@@ -137,36 +127,10 @@ class Store(Protocol):
 
         The order is by the time column of the kind, for example created_at or asked_at.
         """
+        return await self.query(Newest(kind, tenant, tuple(where.items()), cursor, limit))
 
-    async def tally(self, kind: AnyKind, tenant: str, column: str) -> dict[str, int]:
-        """Count a tenant's rows by the value of a column, for example by status."""
-
-    async def owing(self, tenant: str, subscription: str, n: int) -> tuple[Cursor, ...]:
-        """Return at most `n` cursors of a subscription with deliveries left, earliest due_at first.
-
-        A cursor is returned even if its due_at lies in the future.
-        """
-
-    async def census(self, kind: AnyKind, columns: Sequence[str], *, filled: str = "") -> dict[tuple[str, ...], int]:
-        """Count the rows of all tenants by the values of these columns. Reads every row of the kind.
-
-        With `filled`, count only rows in which that column is not ''.
-        """
-
-    async def next_due(self, lanes: Sequence[str]) -> int | None:
-        """Return the earliest due_at of these lanes in real time, or None if no run will fall due."""
-
-    async def queued(self, tenant: str, limit: int) -> tuple[Run, ...]:
-        """Return the runs that wait for a slot, oldest first. Tenant '*' means all tenants."""
-
-    async def owned(self, owner: str) -> tuple[Run, ...]:
-        """Return the runs that a worker owns."""
-
-    async def moving(self, tenant: str, since: int, limit: int) -> tuple[Run, ...]:
-        """Return a tenant's owned runs and those that ended at or after `since` (business time).
-
-        Ended runs come newest first. Each run is returned once, and at most `limit` of either group.
-        """
+    async def run_rows(self, runs: Sequence[tuple[str, str]]) -> tuple[RunRows | None, ...]:
+        """Return all rows of each run, each run in one snapshot."""
 
     async def now(self) -> Instant:
         """Return the store's present real and business time."""

@@ -17,26 +17,21 @@ from outlast.core.rows import (
     EVENT,
     META,
     RUN,
-    AnyKind,
     Event,
-    Key,
-    Kind,
-    R,
-    Run,
 )
 from outlast.errors import Unavailable
 from outlast.store import sql
 from outlast.store.clock import MAPPING_ROW, StoreClock, mapping_of
 from outlast.store.database import Database, unavailable
 from outlast.store.port import HOLDER_KINDS, RunRows, gather_rows
-from outlast.store.sql import DECODE, SQL
+from outlast.store.queries import ALL_ROWS, Load, Query, Select, Under
+from outlast.store.sql import DECODE
 
 T = TypeVar("T")
 
 THREADS = 2
 TOGETHER = 16
 """Number of results that go back to the event loop in one call."""
-ALL_ROWS = -1  # SQLite: no limit
 
 
 class _Read(NamedTuple):
@@ -160,49 +155,38 @@ def _resolve(answers: list[_Found]) -> None:
             answer.set_result(found)
 
 
-def load_row(db: sqlite3.Connection, kind: Kind[R], key: Key) -> R | None:
-    """Return one row, or None."""
-    values = db.execute(SQL[kind.name].select, key).fetchone()
-    row: R | None = None if values is None else DECODE[kind.name](values)
-    return row
-
-
-def select_rows(db: sqlite3.Connection, kind: Kind[R], prefix: Key, after: Key, limit: int) -> tuple[R, ...]:
-    """Return rows under a prefix, in key order, starting after a key."""
-    assert not after or after[: len(prefix)] == prefix, "the key after which to begin lies under the prefix"
-    statement = sql.prefix(kind, len(prefix), len(after))
-    return sql.rows_of(kind, db.execute(statement, (*prefix, *after[len(prefix) :], limit)))
-
-
-def select_runs(db: sqlite3.Connection, statement: str, values: sql.Values) -> tuple[Run, ...]:
-    """Return the runs that a statement finds."""
-    return tuple(map(sql.run_of, db.execute(statement, values)))
-
-
-def count_rows(db: sqlite3.Connection, kind: AnyKind, prefixes: Sequence[Key]) -> tuple[int, ...]:
-    """Count the rows under each prefix, in one snapshot."""
+def select_all(db: sqlite3.Connection, statements: Sequence[Select]) -> list[list[Any]]:
+    """Return the rows that each statement finds. Several statements read one snapshot."""
+    if len(statements) == 1:
+        return [db.execute(*statements[0]).fetchall()]
     db.execute("BEGIN")
     try:
-        return tuple(int(db.execute(sql.count(kind, len(each)), each).fetchone()[0]) for each in prefixes)
+        return [db.execute(text, values).fetchall() for text, values in statements]
     finally:
         db.execute("COMMIT")
 
 
+def answer(db: sqlite3.Connection, query: Query[T]) -> T:
+    """Return the answer of a query of one statement, within a transaction or without one."""
+    (statement,) = query.statements()
+    return query.answer([db.execute(*statement).fetchall()])
+
+
 def present(db: sqlite3.Connection, store_clock: StoreClock) -> Instant:
     """Return the store's real and business time."""
-    return mapping_of(load_row(db, META, MAPPING_ROW)).at(store_clock.real())
+    return mapping_of(answer(db, Load(META, MAPPING_ROW))).at(store_clock.real())
 
 
 def rows_of_run(db: sqlite3.Connection, key: tuple[str, str], store_clock: StoreClock) -> RunRows | None:
     """Return all rows of a run in one snapshot, or None."""
     db.execute("BEGIN")
     try:
-        run = load_row(db, RUN, key)
+        run = answer(db, Load(RUN, key))
         if run is None:
             return None
         values = db.execute(sql.LAST_SNAPSHOT, key).fetchone()
         last: Event | None = None if values is None else DECODE[EVENT.name](values)
-        rest = [select_rows(db, kind, key, (), ALL_ROWS) for kind in HOLDER_KINDS]
+        rest = [answer(db, Under(kind, key, limit=ALL_ROWS)) for kind in HOLDER_KINDS]
         shared = sql.rows_of(EFFECT, db.execute(sql.SHARED, key))
         now = present(db, store_clock)
     finally:

@@ -35,6 +35,7 @@ from outlast.store.batch import Batch
 from outlast.store.clock import ANCHOR_ROW, MAPPING_ROW, Anchor, StoreClock, anchor_of, anchor_row, mapping_of
 from outlast.store.database import Database, copied, error_name, unavailable
 from outlast.store.fair_queueing import DueQuery, FairQueue
+from outlast.store.queries import OWNED
 from outlast.store.sql import DECODE, SQL
 from outlast.store.tickets import Take, Ticket, candidates, judge, refuse, rows_to_read, taken
 
@@ -259,7 +260,7 @@ class SqliteSession:
             return candidates(take, batch, queries.found)
         found: list[Run] = []
         for owner in take.owners:
-            found += map(self._run_of, self.db.execute(sql.OWNED, (owner, limit)))
+            found += map(self._run_of, self.db.execute(OWNED, (owner, limit)))
         return candidates(take, batch, found)
 
     def _due(self, query: DueQuery, real: int) -> list[Run]:

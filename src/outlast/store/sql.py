@@ -10,8 +10,6 @@ from typing import Any, Final, NamedTuple, get_type_hints
 
 from outlast.core.machine import ENDED
 from outlast.core.rows import (
-    APPROVAL,
-    CURSOR,
     EFFECT,
     EVENT,
     KINDS,
@@ -28,12 +26,9 @@ from outlast.core.rows import (
     check_run,
 )
 from outlast.errors import Corrupt
-from outlast.store.pages import ORDER, PAGE_MAX, check_columns, cursor_of, place_after
-from outlast.store.port import Page
 
 MARK: Final = "?"  # placeholder of a parameter
 Values = Sequence[Any]
-FINDS: Final = {APPROVAL.name: {"id", "run"}}  # columns with an index that finds few rows
 
 
 class Sql(NamedTuple):
@@ -47,7 +42,8 @@ class Sql(NamedTuple):
     delete: str  # parameters: the key
 
 
-def _and(names: Sequence[str]) -> str:
+def equal(names: Sequence[str]) -> str:
+    """Return the condition that these columns equal parameters."""
     return " AND ".join(f"{name} = {MARK}" for name in names)
 
 
@@ -60,10 +56,10 @@ def _sql(kind: AnyKind) -> Sql:
     return Sql(
         columns,
         f"INSERT INTO {kind.name} ({columns}) VALUES ({', '.join(MARK for _ in names)})",
-        f"UPDATE {kind.name} SET {sets} WHERE {_and(key)}{versioned}",
-        f"SELECT {columns} FROM {kind.name} WHERE {_and(key)}",
-        f"DELETE FROM {kind.name} WHERE {_and(('tenant', 'run'))}",
-        f"DELETE FROM {kind.name} WHERE {_and(key)}",
+        f"UPDATE {kind.name} SET {sets} WHERE {equal(key)}{versioned}",
+        f"SELECT {columns} FROM {kind.name} WHERE {equal(key)}",
+        f"DELETE FROM {kind.name} WHERE {equal(('tenant', 'run'))}",
+        f"DELETE FROM {kind.name} WHERE {equal(key)}",
     )
 
 
@@ -91,87 +87,13 @@ resting: Final = itemgetter(*RESTING)
 _move_values: Final = itemgetter(*_MOVING, *range(RUN.key))
 MOVE_RUN: Final = (
     f"UPDATE run SET {', '.join(f'{RUN.columns[i]} = {MARK}' for i in _MOVING)} "
-    f"WHERE {_and(RUN.columns[: RUN.key])} AND version = {MARK}"
+    f"WHERE {equal(RUN.columns[: RUN.key])} AND version = {MARK}"
 )
 
 
 def move_values(run: Run, replaces: int) -> tuple[object, ...]:
     """Return the parameters of MOVE_RUN."""
     return (*_move_values(run), replaces)
-
-
-def prefix(kind: AnyKind, width: int, after: int, *, newest: bool = False) -> str:
-    """Return a query for rows under the first `width` key columns, in key order.
-
-    If `after` is not 0, the rows start after a key of which `after` columns are given. Parameters: the prefix, the key
-    to start after, the limit.
-    """
-    names = kind.columns[: kind.key]
-    where = [f"{name} = {MARK}" for name in names[:width]]
-    if after > width:
-        where.append(f"({', '.join(names[width:after])}) > ({', '.join(MARK for _ in names[width:after])})")
-    order = ", ".join(names[width:] or names)
-    return (
-        f"SELECT {SQL[kind.name].columns} FROM {kind.name}{' WHERE ' + ' AND '.join(where) if where else ''} "
-        f"ORDER BY {order}{' DESC' if newest else ''} LIMIT {MARK}"
-    )
-
-
-def in_order(kind: AnyKind, width: int) -> str:
-    """Return a query for rows under the first `width` key columns, by ordinal.
-
-    Parameters: the prefix, the ordinal to start after, the limit.
-    """
-    where = _and(kind.columns[:width])
-    return (
-        f"SELECT {SQL[kind.name].columns} FROM {kind.name} WHERE {where} AND ordinal > {MARK} "
-        f"ORDER BY ordinal LIMIT {MARK}"
-    )
-
-
-def count(kind: AnyKind, width: int) -> str:
-    """Return a query that counts rows under the first `width` key columns.
-
-    Parameters: the prefix.
-    """
-    return f"SELECT count(*) FROM {kind.name} WHERE {_and(kind.columns[:width])}"
-
-
-def page(kind: AnyKind, columns: Sequence[str], *, after: bool) -> str:
-    """Return a query for one page of a list.
-
-    Parameters: tenant, a value per column, the position to start after, the limit.
-    """
-    names = kind.columns
-    place = (ORDER[kind.name], *names[1 : kind.key])
-    begin = f" AND ({', '.join(place)}) < ({', '.join(MARK for _ in place)})" if after else ""
-    order = ", ".join(f"{name} DESC" for name in place)
-    # The sign stops the planner from scanning all rows in page order if a column finds few rows by an index.
-    sign = "+" if FINDS.get(kind.name, set()) & set(columns) else ""
-    return (
-        f"SELECT {SQL[kind.name].columns} FROM {kind.name} WHERE {_and(['tenant', *columns])}{begin} "
-        f"ORDER BY {sign}{order} LIMIT {MARK}"
-    )
-
-
-def tally(kind: AnyKind, column: str) -> str:
-    """Return a query that counts a tenant's rows by a column.
-
-    Parameter: tenant. Raises InvalidInput for an unknown column.
-    """
-    check_columns(kind, [column])
-    return f"SELECT {column}, count(*) FROM {kind.name} WHERE tenant = {MARK} GROUP BY {column}"
-
-
-def census(kind: AnyKind, columns: Sequence[str], filled: str) -> str:
-    """Return a query that counts the rows of all tenants by these columns.
-
-    Raises InvalidInput for an unknown column.
-    """
-    check_columns(kind, [*columns, *([filled] if filled else [])])
-    names = ", ".join(columns)
-    where = f" WHERE {filled} <> ''" if filled else ""
-    return f"SELECT {names}, count(*) FROM {kind.name}{where} GROUP BY {names}"
 
 
 _RUNS: Final = f"SELECT {SQL[RUN.name].columns} FROM run"
@@ -183,24 +105,8 @@ DUE_BUT: Final = (
     f"{_RUNS} WHERE lane = {MARK} AND due_at <= {MARK} AND due_at >= {MARK} AND {NONE_OF} "
     f"ORDER BY due_at, tenant, run LIMIT {MARK}"
 )
-NEXT_DUE: Final = f"SELECT min(due_at) FROM run WHERE lane = {MARK} AND due_at IS NOT NULL"
 # The condition of the index `run_owner`: a query uses that index only if it repeats the condition.
-_HAS_HOLDER: Final = f"owner <> '' AND owner <> '{ENDED}'"
-# Parameters: owner, limit.
-OWNED: Final = f"{_RUNS} WHERE owner = {MARK} AND {_HAS_HOLDER} ORDER BY tenant, run LIMIT {MARK}"
-# Owned runs of a tenant, and runs that ended since an instant. The tenant is an expression: as a column it would make
-# the planner scan all runs of the tenant, of which few are owned or have just ended. Parameters: tenant, limit.
-_OF_TENANT: Final = f"tenant || '' = {MARK}"
-HELD: Final = f"{_RUNS} WHERE {_HAS_HOLDER} AND {_OF_TENANT} ORDER BY owner, tenant, run LIMIT {MARK}"
-# Parameters: business instant, tenant, limit.
-OVER_SINCE: Final = (
-    f"{_RUNS} WHERE ended_at > 0 AND ended_at >= {MARK} AND {_OF_TENANT} "
-    f"ORDER BY ended_at DESC, tenant DESC, run DESC LIMIT {MARK}"
-)
-# Parameters: tenant, limit.
-QUEUED: Final = f"{_RUNS} WHERE queue = {MARK} AND queue <> '' ORDER BY created_at, tenant, run LIMIT {MARK}"
-# Parameter: limit.
-QUEUED_ALL: Final = f"{_RUNS} WHERE queue <> '' ORDER BY created_at, tenant, run LIMIT {MARK}"
+HAS_HOLDER: Final = f"owner <> '' AND owner <> '{ENDED}'"
 UNOWNED: Final = f"{_RUNS} WHERE owner = ''"
 # Parameters: due_at, tenant, run.
 REARM: Final = f"UPDATE run SET due_at = {MARK} WHERE tenant = {MARK} AND run = {MARK}"
@@ -210,7 +116,7 @@ OVER: Final = (
 )
 # Parameters: tenant, run.
 LAST_SNAPSHOT: Final = (
-    f"SELECT {SQL[EVENT.name].columns} FROM event WHERE {_and(('tenant', 'run'))} AND snapshot IS NOT NULL "
+    f"SELECT {SQL[EVENT.name].columns} FROM event WHERE {equal(('tenant', 'run'))} AND snapshot IS NOT NULL "
     "ORDER BY seq DESC LIMIT 1"
 )
 # Shared effects of the tenant that the usage rows of a run name. Parameters: tenant, run.
@@ -232,21 +138,16 @@ OLD_REQUESTS: Final = f"SELECT tenant, key FROM {REQUEST.name} WHERE at < {MARK}
 # Closed workers whose retention is over and which own no run. Parameters: tenant, status of a closed worker, real
 # instant, limit.
 OLD_WORKERS: Final = (
-    f"SELECT tenant, id FROM {WORKER.name} w WHERE {_and(('tenant', 'status'))} AND lease_until < {MARK} "
-    f"AND NOT EXISTS (SELECT 1 FROM {RUN.name} WHERE owner = w.id AND {_HAS_HOLDER}) LIMIT {MARK}"
-)
-# Cursors of a subscription with deliveries left, earliest first. Parameters: tenant, subscription, limit.
-OWING: Final = (
-    f"SELECT {SQL[CURSOR.name].columns} FROM {CURSOR.name} WHERE {_and(('tenant', 'subscription'))} "
-    f"AND due_at IS NOT NULL ORDER BY due_at, run LIMIT {MARK}"
+    f"SELECT tenant, id FROM {WORKER.name} w WHERE {equal(('tenant', 'status'))} AND lease_until < {MARK} "
+    f"AND NOT EXISTS (SELECT 1 FROM {RUN.name} WHERE owner = w.id AND {HAS_HOLDER}) LIMIT {MARK}"
 )
 # Latest real instant of a lease renewal. Parameter: tenant.
 RENEWED: Final = f"SELECT max(renewed_at) FROM {WORKER.name} WHERE tenant = {MARK}"
 # Parameters: batch, tenant, id, status of an open writer.
-RECEIPT: Final = f"UPDATE writer SET batch = {MARK} WHERE {_and(('tenant', 'id', 'status'))}"
+RECEIPT: Final = f"UPDATE writer SET batch = {MARK} WHERE {equal(('tenant', 'id', 'status'))}"
 
 # Parameters: tenant, status of a closed writer, business instant.
-OLD_WRITERS: Final = f"DELETE FROM writer WHERE {_and(('tenant', 'status'))} AND started_at < {MARK}"
+OLD_WRITERS: Final = f"DELETE FROM writer WHERE {equal(('tenant', 'status'))} AND started_at < {MARK}"
 
 
 def _status(kind: AnyKind) -> tuple[int, dict[str, StrEnum]]:
@@ -298,26 +199,6 @@ def rows_of(kind: Kind[R], found: Iterable[Values]) -> tuple[R, ...]:
     return tuple(map(DECODE[kind.name], found))
 
 
-def page_query(
-    kind: AnyKind, tenant: str, where: dict[str, str | int], cursor: str, limit: int
-) -> tuple[str, Values, int]:
-    """Return the query of one page, its parameters, and the number of rows on the page.
-
-    The query asks for one row more, which tells whether another page follows. Raises InvalidInput.
-    """
-    check_columns(kind, list(where))
-    limit = min(limit, PAGE_MAX)
-    after = place_after(kind, cursor)
-    values = (tenant, *where.values(), *(after or ()), limit + 1)
-    return page(kind, list(where), after=after is not None), values, limit
-
-
-def page_of(kind: Kind[R], found: Sequence[Values], limit: int) -> Page[R]:
-    """Return the page of the rows that `page_query` finds."""
-    rows = rows_of(kind, found[:limit])
-    return Page(rows, cursor_of(kind, rows[-1]) if len(found) > limit else "")
-
-
 def run_of(values: Values) -> Run:
     """Decode the columns of a selected run.
 
@@ -325,9 +206,3 @@ def run_of(values: Values) -> Run:
     """
     run: Run = DECODE[RUN.name](values)
     return run
-
-
-def each_once(held: Sequence[Run], over: Sequence[Run]) -> tuple[Run, ...]:
-    """Combine owned and ended runs. A run in both ended between the two queries and is returned as ended."""
-    ended = {run[: RUN.key] for run in over}
-    return (*(run for run in held if run[: RUN.key] not in ended), *over)

@@ -14,7 +14,7 @@ from outlast.core.commit import Instant, Mapping
 from outlast.core.durations import ANSWERS_KEPT, CLOCK_STEP, WORKERS_KEPT
 from outlast.core.generation import FILE, compare_files, store_file_of
 from outlast.core.machine import LeaseStatus
-from outlast.core.rows import META, REQUEST, STORE, WORKER, AnyKind, Cursor, Key, Kind, R, Run, is_due
+from outlast.core.rows import META, REQUEST, STORE, WORKER, Run, is_due
 from outlast.errors import Conflict, OutlastError, Rejected, StoreReplaced, StoreUnusable
 from outlast.store import sql
 from outlast.store.batch import Batch
@@ -22,17 +22,9 @@ from outlast.store.batching_store import BatchingStore
 from outlast.store.clock import ANCHOR_ROW, StoreClock, anchor_of, mapping_row, successor
 from outlast.store.database import FULL, OFF, Database, copied, unusable
 from outlast.store.migrations import SCHEMA
-from outlast.store.port import RUN_KINDS, AnchoredClock, OnFile, Page, RunRows
-from outlast.store.readers import (
-    ALL_ROWS,
-    Readers,
-    count_rows,
-    load_row,
-    present,
-    rows_of_run,
-    select_rows,
-    select_runs,
-)
+from outlast.store.port import RUN_KINDS, AnchoredClock, OnFile, RunRows
+from outlast.store.queries import Query
+from outlast.store.readers import Readers, present, rows_of_run, select_all
 from outlast.store.session import SqliteSession
 from outlast.store.sql import SQL
 from outlast.store.threads import WakeSubscribers, run_in_thread
@@ -203,75 +195,13 @@ class SqliteStore(BatchingStore, OnFile, AnchoredClock):
         return await self._readers.do(read, long=long)
 
     @override
-    async def load(self, kind: Kind[R], key: Key) -> R | None:
-        return await self._read(lambda db: load_row(db, kind, key))
-
-    @override
-    async def load_many(self, kind: Kind[R], keys: Sequence[Key]) -> tuple[R | None, ...]:
-        return await self._read(lambda db: tuple(load_row(db, kind, key) for key in keys))
-
-    @override
-    async def rows(self, kind: Kind[R], prefix: Key, *, after: Key = (), limit: int = 10_000) -> tuple[R, ...]:
-        return await self._read(lambda db: select_rows(db, kind, prefix, after, limit))
-
-    @override
-    async def in_order(self, kind: Kind[R], prefix: Key, *, after: int = 0, limit: int = 10_000) -> tuple[R, ...]:
-        statement, values = sql.in_order(kind, len(prefix)), (*prefix, after, limit)
-        return await self._read(lambda db: sql.rows_of(kind, db.execute(statement, values)))
-
-    @override
-    async def count(self, kind: AnyKind, prefixes: Sequence[Key]) -> tuple[int, ...]:
-        return await self._read(lambda db: count_rows(db, kind, prefixes), long=True)
+    async def query(self, query: Query[T]) -> T:
+        statements = query.statements()  # in the caller, so that a column that does not exist is refused at once
+        return await self._read(lambda db: query.answer(select_all(db, statements)), long=query.long)
 
     @override
     async def run_rows(self, runs: Sequence[tuple[str, str]]) -> tuple[RunRows | None, ...]:
         return await self._read(lambda db: tuple(rows_of_run(db, key, self._store_clock) for key in runs))
-
-    @override
-    async def page(
-        self, kind: Kind[R], tenant: str, where: dict[str, str | int], *, cursor: str = "", limit: int = 50
-    ) -> Page[R]:
-        statement, values, rows_max = sql.page_query(kind, tenant, where, cursor, limit)
-        return await self._read(lambda db: sql.page_of(kind, db.execute(statement, values).fetchall(), rows_max))
-
-    @override
-    async def tally(self, kind: AnyKind, tenant: str, column: str) -> dict[str, int]:
-        statement = sql.tally(kind, column)
-        return await self._read(lambda db: {str(value): n for value, n in db.execute(statement, (tenant,))}, long=True)
-
-    @override
-    async def owing(self, tenant: str, subscription: str, n: int) -> tuple[Cursor, ...]:
-        values = (tenant, subscription, n)
-        return await self._read(lambda db: tuple(map(Cursor._make, db.execute(sql.OWING, values))))
-
-    @override
-    async def census(self, kind: AnyKind, columns: Sequence[str], *, filled: str = "") -> dict[tuple[str, ...], int]:
-        statement = sql.census(kind, columns, filled)
-        return await self._read(
-            lambda db: {tuple(map(str, values)): n for *values, n in db.execute(statement)}, long=True
-        )
-
-    @override
-    async def next_due(self, lanes: Sequence[str]) -> int | None:
-        found = await self._read(lambda db: [db.execute(sql.NEXT_DUE, (lane,)).fetchone()[0] for lane in lanes])
-        return min((due for due in found if due is not None), default=None)
-
-    @override
-    async def queued(self, tenant: str, limit: int) -> tuple[Run, ...]:
-        statement, values = (sql.QUEUED_ALL, (limit,)) if tenant == STORE else (sql.QUEUED, (tenant, limit))
-        return await self._read(lambda db: select_runs(db, statement, values))
-
-    @override
-    async def owned(self, owner: str) -> tuple[Run, ...]:
-        return await self._read(lambda db: select_runs(db, sql.OWNED, (owner, ALL_ROWS)))
-
-    @override
-    async def moving(self, tenant: str, since: int, limit: int) -> tuple[Run, ...]:
-        def read(db: sqlite3.Connection) -> tuple[Run, ...]:
-            held = select_runs(db, sql.HELD, (tenant, limit))
-            return sql.each_once(held, select_runs(db, sql.OVER_SINCE, (since, tenant, limit)))
-
-        return await self._read(read)
 
     @override
     async def now(self) -> Instant:

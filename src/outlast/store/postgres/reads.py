@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import asyncpg
 
@@ -14,12 +14,9 @@ from outlast.core.rows import (
     META,
     RUN,
     AnyKind,
-    Key,
     Kind,
     R,
     Row,
-    Run,
-    key_of,
 )
 from outlast.errors import Unavailable
 from outlast.store import sql
@@ -28,7 +25,8 @@ from outlast.store.port import HOLDER_KINDS, RunRows, gather_rows
 from outlast.store.postgres import statements
 from outlast.store.postgres.connection import AGAIN, AWAY, Address, reconnect
 from outlast.store.postgres.statements import COLUMNS, TYPES, arrays, numbered, parameters
-from outlast.store.sql import DECODE
+from outlast.store.queries import CountUnder, LoadMany, Query, Select
+from outlast.store.sql import DECODE, Values
 
 T = TypeVar("T")
 
@@ -95,43 +93,44 @@ class Reads:
         self._idle.clear()
 
 
-async def load_row(db: "asyncpg.Connection[Any]", kind: Kind[R], key: Key) -> R | None:
-    """Return one row, or None."""
-    record = await db.fetchrow(numbered(sql.SQL[kind.name].select), *key)
-    return None if record is None else DECODE[kind.name](tuple(record))
+class OneTrip(NamedTuple):
+    """The form of a query that asks for several keys in one statement with arrays."""
+
+    select: Callable[[Any], Select]
+    split: Callable[[Any, list[Values]], list[list[Values]]]
+    """Assigns the found rows to the statements of the query, each of which asks for one key."""
 
 
-async def load_rows(db: "asyncpg.Connection[Any]", kind: Kind[R], keys: Sequence[Key]) -> tuple[R | None, ...]:
-    """Return the rows at these keys in the order given."""
-    if not keys:
-        return ()
-    records = await db.fetch(statements.find(kind, lock=False), *statements.keys_of(kind, keys))
-    found = {key_of(kind, row): row for row in sql.rows_of(kind, map(tuple, records))}
-    return tuple(found.get(key) for key in keys)
+def _by_key(query: LoadMany[Row], found: list[Values]) -> list[list[Values]]:
+    rows = {tuple(values[: query.kind.key]): values for values in found}
+    return [[rows[key]] if key in rows else [] for key in query.keys]
 
 
-async def select_rows(
-    db: "asyncpg.Connection[Any]", kind: Kind[R], prefix: Key, after: Key, limit: int
-) -> tuple[R, ...]:
-    """Return rows under a prefix, in key order, starting after a key."""
-    assert not after or after[: len(prefix)] == prefix, "the key after which to begin lies under the prefix"
-    statement = numbered(sql.prefix(kind, len(prefix), len(after)))
-    found = await db.fetch(statement, *prefix, *after[len(prefix) :], limit)
-    return sql.rows_of(kind, map(tuple, found))
+def _counts_of(query: CountUnder) -> Select:
+    width = len(query.prefixes[0])
+    return Select(statements.count(query.kind, width), arrays(TYPES[query.kind.name][:width], query.prefixes))
 
 
-async def select_runs(db: "asyncpg.Connection[Any]", statement: str, values: Sequence[Any]) -> tuple[Run, ...]:
-    """Return the runs that a statement finds."""
-    return tuple([sql.run_of(tuple(record)) for record in await db.fetch(numbered(statement), *values)])
+ONE_TRIP: Final[dict[type, OneTrip]] = {
+    LoadMany: OneTrip(
+        lambda query: Select(statements.find(query.kind, lock=False), statements.keys_of(query.kind, query.keys)),
+        _by_key,
+    ),
+    CountUnder: OneTrip(_counts_of, lambda _, found: [[values] for values in found]),
+}
 
 
-async def count_rows(db: "asyncpg.Connection[Any]", kind: AnyKind, prefixes: Sequence[Key]) -> tuple[int, ...]:
-    """Count the rows under each prefix, in one statement."""
-    if not prefixes:
-        return ()
-    width = len(prefixes[0])
-    found = await db.fetch(statements.count(kind, width), *arrays(TYPES[kind.name][:width], prefixes))
-    return tuple(int(record[0]) for record in found)
+async def answer(db: "asyncpg.Connection[Any]", query: Query[T]) -> T:
+    """Return the answer of a query."""
+    given = query.statements()
+    one = ONE_TRIP.get(type(query)) if len(given) > 1 else None
+    if one is None:
+        return query.answer([await _fetch(db, numbered(text), values) for text, values in given])
+    return query.answer(one.split(query, await _fetch(db, *one.select(query))))
+
+
+async def _fetch(db: "asyncpg.Connection[Any]", text: str, values: Values) -> list[Values]:
+    return [tuple(record) for record in await db.fetch(text, *values)]
 
 
 async def present(db: "asyncpg.Connection[Any]", store_clock: StoreClock) -> Instant:

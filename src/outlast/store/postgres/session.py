@@ -33,6 +33,7 @@ from outlast.store.fair_queueing import DueQuery, FairQueue
 from outlast.store.postgres import statements
 from outlast.store.postgres.connection import AGAIN, ANSWER_S, AWAY, Address, reconnect
 from outlast.store.postgres.statements import RowKeys, WriteForm, arrays, row_keys
+from outlast.store.queries import OWNED
 from outlast.store.sql import DECODE
 from outlast.store.tickets import Take, Ticket, candidates, judge, refuse, rows_to_read, taken
 
@@ -441,7 +442,7 @@ class PostgresSession:
     ) -> object:
         real, limit = batch.now.real, rows_to_read(take, batch)
         if take.owners:
-            found = [run for owner in take.owners for run in await self._runs(db, sql.OWNED, owner, limit)]
+            found = [run for owner in take.owners for run in await self._runs(db, OWNED, owner, limit)]
         else:
             queries = self._fair.queries(take.lanes, limit, real, take.held)
             while query := queries.query:

@@ -14,30 +14,21 @@ from typing_extensions import override
 
 from outlast.core.clock import Clock
 from outlast.core.commit import Instant, Mapping
-from outlast.core.rows import STORE, AnyKind, Cursor, Key, Kind, R, Run
+from outlast.core.rows import Run
 from outlast.errors import OutlastError, Unavailable
-from outlast.store import sql
 from outlast.store.batch import Batch
 from outlast.store.batching_store import URGENT_WAIT_S, BatchingStore
 from outlast.store.clock import StoreClock
-from outlast.store.port import Page, RunRows, Transactions
+from outlast.store.port import RunRows, Transactions
 from outlast.store.postgres import maintenance
 from outlast.store.postgres.connection import AWAY, Address, check_durability, connect, unusable
 from outlast.store.postgres.maintenance import migrate
-from outlast.store.postgres.reads import (
-    Reads,
-    count_rows,
-    load_row,
-    load_rows,
-    present,
-    rows_of_runs,
-    select_rows,
-    select_runs,
-)
+from outlast.store.postgres.reads import Reads, answer, present, rows_of_runs
 from outlast.store.postgres.session import PostgresSession
-from outlast.store.postgres.statements import BEGIN_MAPPING, CHANNEL, numbered
+from outlast.store.postgres.statements import BEGIN_MAPPING, CHANNEL
 from outlast.store.postgres.transactions import PostgresTransaction, TransactionPool
 from outlast.store.postgres.writer import WriterTask
+from outlast.store.queries import Query
 from outlast.store.threads import WakeSubscribers
 from outlast.store.tickets import Ticket, deliver, refuse
 
@@ -256,77 +247,13 @@ class PostgresStore(BatchingStore, Transactions):
         self._check_process()
         return await self._in_loop(self._reads.do(read))
 
-    async def _select(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
-        """Return the columns of the rows that a statement of store/sql.py finds."""
-        return [tuple(record) for record in await self._read(lambda db: db.fetch(numbered(statement), *values))]
-
     @override
-    async def load(self, kind: Kind[R], key: Key) -> R | None:
-        return await self._read(lambda db: load_row(db, kind, key))
-
-    @override
-    async def load_many(self, kind: Kind[R], keys: Sequence[Key]) -> tuple[R | None, ...]:
-        return await self._read(lambda db: load_rows(db, kind, keys))
-
-    @override
-    async def rows(self, kind: Kind[R], prefix: Key, *, after: Key = (), limit: int = 10_000) -> tuple[R, ...]:
-        return await self._read(lambda db: select_rows(db, kind, prefix, after, limit))
-
-    @override
-    async def in_order(self, kind: Kind[R], prefix: Key, *, after: int = 0, limit: int = 10_000) -> tuple[R, ...]:
-        return sql.rows_of(kind, await self._select(sql.in_order(kind, len(prefix)), *prefix, after, limit))
-
-    @override
-    async def count(self, kind: AnyKind, prefixes: Sequence[Key]) -> tuple[int, ...]:
-        return await self._read(lambda db: count_rows(db, kind, prefixes))
+    async def query(self, query: Query[T]) -> T:
+        return await self._read(lambda db: answer(db, query))
 
     @override
     async def run_rows(self, runs: Sequence[tuple[str, str]]) -> tuple[RunRows | None, ...]:
         return await self._read(lambda db: rows_of_runs(db, runs, self._store_clock))
-
-    @override
-    async def page(
-        self, kind: Kind[R], tenant: str, where: dict[str, str | int], *, cursor: str = "", limit: int = 50
-    ) -> Page[R]:
-        statement, values, rows_max = sql.page_query(kind, tenant, where, cursor, limit)
-        return sql.page_of(kind, await self._select(statement, *values), rows_max)
-
-    @override
-    async def tally(self, kind: AnyKind, tenant: str, column: str) -> dict[str, int]:
-        return {str(value): n for value, n in await self._select(sql.tally(kind, column), tenant)}
-
-    @override
-    async def owing(self, tenant: str, subscription: str, n: int) -> tuple[Cursor, ...]:
-        return tuple(map(Cursor._make, await self._select(sql.OWING, tenant, subscription, n)))
-
-    @override
-    async def census(self, kind: AnyKind, columns: Sequence[str], *, filled: str = "") -> dict[tuple[str, ...], int]:
-        found = await self._select(sql.census(kind, columns, filled))
-        return {tuple(map(str, values)): n for *values, n in found}
-
-    @override
-    async def next_due(self, lanes: Sequence[str]) -> int | None:
-        async def read(db: "asyncpg.Connection[Any]") -> list[int | None]:
-            return [await db.fetchval(numbered(sql.NEXT_DUE), lane) for lane in lanes]
-
-        return min((due for due in await self._read(read) if due is not None), default=None)
-
-    @override
-    async def queued(self, tenant: str, limit: int) -> tuple[Run, ...]:
-        statement, values = (sql.QUEUED_ALL, (limit,)) if tenant == STORE else (sql.QUEUED, (tenant, limit))
-        return await self._read(lambda db: select_runs(db, statement, values))
-
-    @override
-    async def owned(self, owner: str) -> tuple[Run, ...]:
-        return await self._read(lambda db: select_runs(db, sql.OWNED, (owner, None)))
-
-    @override
-    async def moving(self, tenant: str, since: int, limit: int) -> tuple[Run, ...]:
-        async def read(db: "asyncpg.Connection[Any]") -> tuple[Run, ...]:
-            held = await select_runs(db, sql.HELD, (tenant, limit))
-            return sql.each_once(held, await select_runs(db, sql.OVER_SINCE, (since, tenant, limit)))
-
-        return await self._read(read)
 
     @override
     async def now(self) -> Instant:

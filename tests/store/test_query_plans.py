@@ -1,0 +1,156 @@
+"""Every query finds its rows by an index in both SQL stores, except those that declare a scan."""
+
+import asyncio
+from pathlib import Path
+from secrets import token_hex
+from typing import Any
+
+import pytest
+
+from outlast.core.rows import APPROVAL, DELIVERY, EFFECT, KINDS, MEMO, RESULT, RUN, STORE, USAGE, AnyKind
+from outlast.store.database import OFF, Database
+from outlast.store.postgres.connection import Address, connect
+from outlast.store.postgres.reads import ONE_TRIP
+from outlast.store.postgres.statements import numbered
+from outlast.store.postgres.store import open_postgres
+from outlast.store.queries import (
+    ByOrdinal,
+    Census,
+    CountBy,
+    CountUnder,
+    Load,
+    LoadMany,
+    Moving,
+    Newest,
+    NextDue,
+    Owing,
+    Owned,
+    Query,
+    Queued,
+    Under,
+    cursor_of,
+)
+from tests.conformance.subject import run_row
+from tests.postgres import server
+
+SMALL = ("run_queue_all", "run_owner")  # a scan of the few rows of a partial index, in its order
+KEY = ("acme", "run-1", 1, "k", 1)
+SORTS = ("by id", "by run", "by status", "by activity", "by key", "counts by status")
+"""Queries that sort what they found: few rows, or a filter that a person chose."""
+
+
+def _key(kind: AnyKind) -> tuple[Any, ...]:
+    return tuple(1 if hint is int else "x" for hint in list(kind.row.__annotations__.values())[: kind.key])
+
+
+def queries() -> dict[str, Query[Any]]:
+    """Return queries of every class, with every form of their statements."""
+    found: dict[str, Query[Any]] = {
+        "all runs": Under(RUN, ()),
+        "results in order": ByOrdinal(RESULT, KEY[:2]),
+        "runs": Newest(RUN, "acme"),
+        "runs after": Newest(RUN, "acme", cursor=cursor_of(RUN, run_row())),
+        "runs of a lane": Newest(RUN, "acme", (("lane", "a@1"),)),
+        "approvals": Newest(APPROVAL, "acme"),
+        "by id": Newest(APPROVAL, "acme", (("id", "ap-1"),)),
+        "by run": Newest(APPROVAL, "acme", (("run", "run-1"),)),
+        "effects": Newest(EFFECT, "acme"),
+        "by activity": Newest(EFFECT, "acme", (("activity", "pay"),)),
+        "deliveries": Newest(DELIVERY, "acme", (("subscription", "wh"),)),
+        "by key": Newest(USAGE, "acme", (("key", "k"),)),
+        "counts": CountUnder(RESULT, (KEY[:2], KEY[:2])),
+        "counts by status": CountBy(RUN, "acme", "status"),
+        "census": Census(RUN, ("workflow", "status"), filled="attention"),
+        "owned": Owned("w"),
+        "queued": Queued("acme", 9),
+        "queued of all": Queued(STORE, 9),
+        "moving": Moving("acme", 1, 9),
+        "next due": NextDue(("a@1", "b@1")),
+        "owing": Owing("acme", "wh", 9),
+    }
+    for kind in KINDS:
+        key = _key(kind)
+        found[f"{kind.name} by key"] = Load(kind, key)
+        found[f"{kind.name}s by key"] = LoadMany(kind, (key, key))
+        found[f"{kind.name}s of a prefix"] = Under(kind, key[: min(2, kind.key - 1)])
+        found[f"{kind.name}s after"] = Under(kind, key[:1], key)
+    return found
+
+
+def test_every_query_is_here() -> None:
+    assert {type(query).__name__ for query in queries().values()} == {kind.__name__ for kind in Query.__subclasses__()}
+
+
+def finds_by_index(plan: str) -> bool:
+    """Return True if each step of SQLite's plan uses an index, and scans at most a small one."""
+    steps = [step for step in plan.split("; ") if step.startswith(("SCAN", "SEARCH"))]
+    return all(" USING " in step and (step.startswith("SEARCH") or step.endswith(SMALL)) for step in steps)
+
+
+def _sqlite_plan(db: Any, query: Query[Any]) -> str:
+    found = [db.execute(f"EXPLAIN QUERY PLAN {text}", values) for text, values in query.statements()]
+    return "; ".join(str(row[3]) for rows in found for row in rows)
+
+
+@pytest.mark.parametrize("name", queries())
+def test_sqlite_scans_no_table(name: str, tmp_path: Path) -> None:
+    database, query = Database(tmp_path / "s.db", synchronous=OFF), queries()[name]
+    database.migrate()
+    db = database.connect()
+    found = _sqlite_plan(db, query)
+    db.close()
+    assert query.scans or finds_by_index(found), found
+    assert query.scans or "TEMP B-TREE" not in found or name in SORTS, found
+    assert name != "by id" or "approval_id" in found, found
+
+
+@pytest.fixture(scope="module")
+def plans() -> dict[str, str]:
+    """PostgreSQL's plan of each query. Our connections disable sequential scans, so one means: no index serves."""
+    schema = f"test_{token_hex(6)}"
+    url = f"{server.url()}?schema={schema}"
+
+    async def ask() -> dict[str, str]:
+        await (await open_postgres(url, writer="w")).close()
+        db = await connect(Address.parse(url), writes=True)
+        try:
+            return {name: await _postgres_plan(db, query) for name, query in queries().items()}
+        finally:
+            await db.close()
+            await server.drop(schema)
+
+    return asyncio.run(ask())
+
+
+async def _postgres_plan(db: Any, query: Query[Any]) -> str:
+    one = ONE_TRIP.get(type(query))
+    texts = [one.select(query).text] if one else [numbered(text) for text, _ in query.statements()]
+    plan = []
+    for text in texts:
+        await db.execute(f"PREPARE probe AS {text}")
+        count = await db.fetchval(
+            "SELECT cardinality(parameter_types) FROM pg_prepared_statements WHERE name = 'probe'"
+        )
+        given = f"({', '.join(['NULL'] * count)})" if count else ""
+        plan += [record[0] for record in await db.fetch(f"EXPLAIN EXECUTE probe{given}")]
+        await db.execute("DEALLOCATE probe")
+    return "\n".join(plan)
+
+
+@pytest.mark.parametrize("name", queries())
+def test_postgres_scans_no_table(name: str, plans: dict[str, str]) -> None:
+    assert queries()[name].scans or "Seq Scan" not in plans[name], plans[name]
+    assert name not in ("by id", "next due") or "Index" in plans[name], plans[name]
+
+
+def test_the_plan_test_can_fail(tmp_path: Path) -> None:
+    database = Database(tmp_path / "s.db", synchronous=OFF)
+    database.migrate()
+    db = database.connect()
+    assert not finds_by_index(_sqlite_plan(db, Census(RUN, ("status",))))
+    assert "TEMP B-TREE" in _sqlite_plan(db, Newest(MEMO, "acme", (("activity", "a"),)))
+    db.execute("DROP INDEX run_due")
+    assert not finds_by_index(_sqlite_plan(db, NextDue(("a@1",))))
+    db.execute("DROP INDEX cursor_due")
+    assert "TEMP B-TREE" in _sqlite_plan(db, Owing("acme", "wh", 1))
+    db.close()
