@@ -53,6 +53,7 @@ AUTHORS_ROOM = "outlast.testing"
 LATE_IMPORTS = {
     "outlast/__init__.py": "the front door opens a store only when asked, so importing it loads no driver",
     "outlast/client/__init__.py": "a client of a store loads no HTTP, a client of a service no store",
+    "outlast/runtime/operations.py": "a handle that only reads loads neither a worker nor a driver",
     "outlast/runtime/stores.py": "opening one kind of store loads no driver of another",
     "outlast/runtime/webhooks.py": "what deliveries are signed with is an extra, so only sending loads it",
     "outlast/testing/__init__.py": "pytest loads the plugin in every session, so naming one tool loads no other",

@@ -4,8 +4,8 @@ import asyncio
 import json
 import os
 import socket
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 from importlib.metadata import PackageNotFoundError, version
 from types import TracebackType
 from typing import Any, Self
@@ -142,6 +142,32 @@ class Serving:
         return (
             self._stopping
         )  # a method, because a type checker assumes that an attribute does not change during an await
+
+
+@asynccontextmanager
+async def serving(
+    store: Store,
+    workflows: Sequence[Workflow[Any]],
+    *,
+    live: Liveness | None = None,
+    concurrency: int = 100,
+    name: str = "",
+) -> AsyncIterator[None]:
+    """Serve workflows while the block runs, then give back the runs that the worker holds.
+
+    Raises DefinitionError, StoreError if the store is unreachable at the start, StoreReplaced at the end.
+    """
+    process = Serving(store, lambda: worker_of(store, workflows, live=live, concurrency=concurrency, name=name))
+    await process.open()
+    work = asyncio.create_task(process.run())
+    try:
+        yield
+    except BaseException:  # a cancelled block drains, too
+        process.drain()
+        await asyncio.gather(work, return_exceptions=True)  # because the error of the block is raised
+        raise
+    process.drain()
+    await work
 
 
 class StoreFileWatch:

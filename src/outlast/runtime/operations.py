@@ -2,12 +2,13 @@
 
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from datetime import datetime, timedelta
 from typing import Any, Literal, TypeVar
 
 from outlast.core import compensation
 from outlast.core.commit import Expect
-from outlast.core.durations import RUN_CEILING, Duration, ms_of, timedelta_of
+from outlast.core.durations import RUN_CEILING, Duration, Liveness, ms_of, timedelta_of
 from outlast.core.machine import Choice, Reason
 from outlast.core.rows import EFFECT, RUN, STORE, Approval, Effect, Event, Run, is_over, key_of
 from outlast.core.run_columns import Attention
@@ -58,6 +59,20 @@ class Operations:
         from outlast.runtime.stores import until  # imported here, because it loads a driver
 
         return await until(self.store, read, within_s=within_s)
+
+    def worker(
+        self,
+        workflows: Sequence[Workflow[Any, Any, Any]],
+        *,
+        concurrency: int = 100,
+        name: str = "",
+        live: Liveness | None = None,
+    ) -> AbstractAsyncContextManager[None]:
+        from outlast.runtime.in_process import serving  # imported here, because most callers serve nothing
+
+        newest = {each.name: each for each in sorted(workflows, key=lambda each: each.version)}
+        self._workflows = {**newest, **self._workflows}
+        return serving(self.store, workflows, concurrency=concurrency, name=name, live=live)
 
     # --- start and act on runs --------------------------------------------------------------------
     async def start_run(
