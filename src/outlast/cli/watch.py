@@ -10,6 +10,7 @@ from typing import Final
 from outlast.cli.exit_codes import OK
 from outlast.cli.run_page import short_json
 from outlast.cli.screen import Screen, json_of_model
+from outlast.cli.text import inert
 from outlast.core.machine import TERMINAL
 from outlast.models.runs import ResultRow, RunList
 from outlast.runtime.client import Client
@@ -57,7 +58,7 @@ def _redrawn(screen: Screen) -> Iterator[Callable[[Frame], None] | None]:
 
         def draw(frame: Frame) -> None:
             columns, rows, notes = frame
-            lines = [Text(note, style="dim") for note in notes if not screen.quiet]
+            lines = [Text(inert(note), style="dim") for note in notes if not screen.quiet]
             live.update(Group(*([screen.rich_table(columns, rows)] if rows else []), *lines), refresh=True)
 
         yield draw

@@ -370,7 +370,7 @@ class Operations:
         attention: bool = False,
         waiting_for: str = "",
         q: str = "",
-        since: timedelta | None = None,
+        since: Duration | None = None,
         cursor: str = "",
         limit: int = 50,
     ) -> RunList:
