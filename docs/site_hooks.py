@@ -20,7 +20,7 @@ OUTSIDE: Final = "checkout/"
 LINK: Final = re.compile(
     r"^(?P<fence> *`{3,})\w.*?^(?P=fence)$|(?<=\]\()(?P<path>[^)\s#:]+)(?=(?:#[^)\s]*)?\))", re.MULTILINE | re.DOTALL
 )
-FENCE: Final = re.compile(r"^( *```\w+) (?:title=([\w.-]+)|\w+)$", re.MULTILINE)
+FENCE: Final = re.compile(r"^( *```\w+) (?:title=([\w./-]+)|\w+)$", re.MULTILINE)
 
 
 def on_config(config: MkDocsConfig) -> None:

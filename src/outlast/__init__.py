@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from outlast.client import connect
-    from outlast.client.sync import connect_sync
+    from outlast.client.sync import SyncClient, connect_sync
     from outlast.flow import (
         Allow,
         Cancel,
@@ -55,6 +55,7 @@ __all__ = [
     "Retry",
     "RetryLater",
     "RunHandle",
+    "SyncClient",
     "Unknown",
     "Workflow",
     "activity",
@@ -71,6 +72,7 @@ __all__ = [
 _HOMES: Final = {
     "Client": "outlast.runtime.client",
     "RunHandle": "outlast.runtime.run_handle",
+    "SyncClient": "outlast.client.sync",
     "connect": "outlast.client",
     "connect_sync": "outlast.client.sync",
 }

@@ -160,7 +160,7 @@ def with_its_own_code(page: Path, folder: Path, store: Path, approvals: dict[str
     (folder / "flows.py").write_text(program(page), encoding="utf-8")
     for block in blocks(page):
         if block.title:
-            (folder / block.title).write_text(block.body, encoding="utf-8")
+            (folder / Path(block.title).name).write_text(block.body, encoding="utf-8")
     return words
 
 
@@ -179,5 +179,9 @@ def flows() -> str:
 
 
 Stage = Callable[[Path, Path, Path, dict[str, str]], Words]
-PREPARED_BY: dict[str, Stage] = {"policy.md": with_its_own_code, "deploys.md": with_a_new_version}
+PREPARED_BY: dict[str, Stage] = {
+    "policy.md": with_its_own_code,
+    "deploys.md": with_a_new_version,
+    "applications.md": with_its_own_code,
+}
 """Pages that need another folder than `with_sample_store` makes."""

@@ -1,5 +1,9 @@
-"""Read the pages of the documentation: fenced blocks, links and anchors."""
+"""Read the pages of the documentation: fenced blocks, links and anchors.
 
+`python -m tests.docs.pages` updates the blocks that are titled as a file of the checkout.
+"""
+
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +26,16 @@ class Block(NamedTuple):
     def title(self) -> str:
         """Return the file name that the block declares, or an empty string."""
         return self.rest.removeprefix("title=") if self.rest.startswith("title=") else ""
+
+    @property
+    def copied(self) -> Path | None:
+        """Return the file of the checkout that the block shows whole, or None."""
+        return ROOT / self.title if "/" in self.title else None
+
+    @property
+    def foreign(self) -> bool:
+        """True if the block is a program for another engine, which is not run here."""
+        return self.rest == "peer"
 
     @property
     def where(self) -> str:
@@ -62,7 +76,7 @@ def program(page: Path) -> str:
     """Join the untitled Python blocks of a page; each keeps its line number."""
     lines: list[str] = []
     for block in blocks(page):
-        if block.language == "python" and not block.title:
+        if block.language == "python" and not block.title and not block.foreign:
             lines += [""] * (block.line - len(lines))
             lines += block.body.splitlines()
     return "\n".join(lines) + "\n" if lines else ""
@@ -76,7 +90,32 @@ def programs() -> dict[str, str]:
             name = "_".join(page.relative_to(ROOT).with_suffix("").parts).removeprefix("docs_")
             found[f"page_{name.lower().replace('-', '_')}.py"] = text
         for block in blocks(page):
-            if block.title and block.language == "python":
+            if block.title and block.language == "python" and block.copied is None:
                 assert block.title not in found, f"{block.where}: a second {block.title}"
                 found[block.title] = block.body
     return found
+
+
+def code(file: Path) -> str:
+    """Return the text of a program: of a notebook, its code cells."""
+    text = file.read_text(encoding="utf-8")
+    if file.suffix != ".ipynb":
+        return text
+    cells = [cell["source"] for cell in json.loads(text)["cells"] if cell["cell_type"] == "code"]
+    return "\n\n".join("".join(cell) for cell in cells) + "\n"
+
+
+def with_copies(page: Path) -> str:
+    """Return the text of a page with every copied block as its file is now."""
+
+    def current(found: re.Match[str]) -> str:
+        language, _, rest = found["info"].strip().partition(" ")
+        file = Block(page, 0, language, rest.strip(), found["body"]).copied
+        return found[0] if file is None else f"```{found['info']}\n{code(file)}```"
+
+    return _FENCE.sub(current, page.read_text(encoding="utf-8"))
+
+
+if __name__ == "__main__":
+    for each in pages():
+        each.write_text(with_copies(each), encoding="utf-8")

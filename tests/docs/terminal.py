@@ -131,7 +131,7 @@ def run_page(page: Path, folder: Path, prepare: Callable[[Path], dict[str, str]]
     with terminals() as named:
         for block in blocks(page):
             if block.title:
-                (folder / block.title).write_text(block.body, encoding="utf-8")
+                (folder / Path(block.title).name).write_text(block.body, encoding="utf-8")
             if block.language != "console":
                 continue
             if block.rest:

@@ -10,7 +10,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from tests.docs.pages import ROOT, Block, blocks, pages, program, programs
+from tests.docs.pages import ROOT, Block, blocks, code, pages, program, programs
 
 PYTHON = [block for page in pages() for block in blocks(page) if block.language == "python"]
 WITH_DEFINITIONS = [page for page in pages() if program(page)]
@@ -25,6 +25,12 @@ def test_every_block_names_its_language() -> None:
 @pytest.mark.parametrize("block", PYTHON, ids=lambda block: block.where)
 def test_a_block_compiles(block: Block) -> None:
     ast.parse(block.body, block.where)
+
+
+@pytest.mark.parametrize("block", [each for each in PYTHON if each.copied], ids=lambda block: block.where)
+def test_a_block_that_shows_a_file_is_that_file(block: Block) -> None:
+    assert block.copied is not None
+    assert block.body == code(block.copied), "run: python -m tests.docs.pages"
 
 
 @pytest.mark.parametrize("page", WITH_DEFINITIONS, ids=lambda page: page.name)

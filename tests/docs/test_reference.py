@@ -55,7 +55,7 @@ def found(path: str) -> Any:
     each = package()[path.removeprefix("outlast.")]
     each = each.final_target if each.is_alias else each
     module, _, name = path.rpartition(".")
-    if each.is_module and inspect.isfunction(function := getattr(import_module(module), name)):
+    if each.is_module and inspect.isfunction(function := getattr(import_module(module), name, None)):
         return package()[f"{function.__module__}.{function.__name__}".removeprefix("outlast.")]
     return each  # `flow` has modules named `activity` and `workflow`, which the functions of these names hide
 
@@ -114,6 +114,8 @@ def parameters(each: Any) -> set[str]:
 def undescribed(each: Any) -> list[str]:
     """Return the parameters that neither the docstring nor the list of its class names in backticks."""
     text = text_of(each)
+    if re.search(r"\bParameters and errors are those of `", text):
+        return []
     if each.is_function and each.parent and each.parent.is_class:
         text += text_of(each.parent).partition("Parameters of the methods:")[2]
     return [n for n in sorted(parameters(each) - OF_THE_CALLEE) if not re.search(rf"`{n}(?!\w)", text)]

@@ -118,7 +118,10 @@ class Blocking(Generic[P, R]):
 
 
 class SyncRunHandle(Generic[T]):
-    """One run. `T` is the type of its outcome. The methods are those of `RunHandle`, without `await`."""
+    """One run. `T` is the type of its outcome. Made by `SyncClient.start` and `SyncClient.get`.
+
+    The methods are those of `RunHandle`, without `await`.
+    """
 
     def __init__(self, loop: LoopThread, handle: RunHandle[T]) -> None:
         """Call `client.start` or `client.get` instead."""
@@ -168,7 +171,9 @@ class SyncWebhookClient:
 
 
 class SyncClient:
-    """Reads and actions of one caller in one tenant. The methods are those of `Client`, without `await`.
+    """Reads and actions of one caller in one tenant. Made by `connect_sync`.
+
+    The methods are those of `Client`, without `await`.
 
     Any thread may use it, also several at once. Its connections live in one event loop in a thread of its own. A call
     from a running event loop blocks that loop; use `outlast.connect` there. A process that forks connects after the
@@ -258,7 +263,7 @@ class SyncClient:
         return SyncRunHandle(self._loop, handle)
 
     def follow(self, run: str, *, after: int = 0) -> Iterator[str]:
-        """Yield the stored text of each event after a number, as it is written, until the run has ended."""
+        """Yield the stored text of each event of a `run` `after` a number, as it is written, until it has ended."""
         stream = self._target.follow(run, after=after)
         return _iterate(self._loop, lambda: anext(stream, None), getattr(stream, "aclose", _nothing))
 
