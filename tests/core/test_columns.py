@@ -7,9 +7,13 @@ from typing import Any
 import pytest
 
 from outlast.core.columns import CACHED_CHARS_MAX, Column
+from outlast.core.commit import Instant
+from outlast.core.deliveries import subscribe
+from outlast.core.durations import Liveness
 from outlast.core.effect_columns import ANSWER, EvidenceAnswer
 from outlast.core.machine import WaitStatus
 from outlast.core.rows import COLUMNS, KINDS, Evidence, Memo, Row, Wait
+from outlast.engine.lease import opened
 from outlast.errors import Corrupt
 from tests.core.drive import Drive
 
@@ -20,6 +24,21 @@ ROWS: dict[str, Row] = {
     "effect": Drive().start().claim().intend().effect,
     "memo": Memo("t", "r", 1, "m", "look", "d", b"1", "", 1),
     "evidence": Evidence("t", "r", 1, "k", 1, ANSWER.encode(EvidenceAnswer("done")), 1),
+    "worker": opened("w", name="", lanes="a@1", now_real=1, now_business=1, live=Liveness()),
+    "subscription": subscribe(
+        "t",
+        "wh_1",
+        url="https://example.com/",
+        secret="whsec_a",
+        name="",
+        types=(),
+        workflows=(),
+        headers={"x-a": "b"},
+        from_start=True,
+        since=0,
+        by="ann",
+        now=Instant(1, 1, 0),
+    ),
     "wait": Wait("t", "r", 1, "bid", 1, WaitStatus.OPEN, "receive", "bid", 50, 0, "", 1),
 }
 BROKEN = ("{", '[{"reason": "none of ours"}]', "[[1]]", "7", "[7]", "[" * 100_000)
@@ -40,6 +59,8 @@ def structured() -> list[tuple[str, str]]:
 def test_an_unreadable_text_is_corrupt(kind: str, column: str, text: str) -> None:
     if (kind, text) == ("wait", "[7]"):
         return  # a binding to message 7
+    if column == "secret":
+        text = f"whsec_a\n{text}"
     row = ROWS[kind]._replace(**{f"{column}_text": text})
     with pytest.raises(Corrupt) as raised:
         getattr(row, column)

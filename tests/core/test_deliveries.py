@@ -42,7 +42,7 @@ def every_move() -> None:
     on = deliveries.enable(off, by="ann", now=NOW)
     assert (on.status, on.swept, row.swept) == (SubscriptionStatus.ACTIVE, "", SWEPT)
     for each in (row, off):
-        assert deliveries.remove(each, by="ann", now=NOW).secret == ""
+        assert deliveries.remove(each, by="ann", now=NOW).secret_text == ""
     first = deliveries.send("wh_1", EVENT, None, NO, 0.5, NOW)
     again = deliveries.send("wh_1", EVENT, first, NO, 0.5, NOW)
     assert (first.status, first.attempts, again.attempts, again.version) == (DeliveryStatus.OWED, 1, 2, 2)
@@ -106,9 +106,9 @@ def test_the_wait_grows_is_capped_and_heeds_the_receiver(chance: float, asked: i
     ],
 )
 def test_the_filters_select_events(types: str, type_: str, wanted: bool) -> None:
-    assert deliveries.wants_type(subscription(types=types), type_) is wanted
-    assert deliveries.wants_workflow(subscription(types=types), "w")
-    assert not deliveries.wants_workflow(subscription(workflows='["other"]'), "w")
+    assert deliveries.wants_type(subscription(types_text=types), type_) is wanted
+    assert deliveries.wants_workflow(subscription(types_text=types), "w")
+    assert not deliveries.wants_workflow(subscription(workflows_text='["other"]'), "w")
 
 
 @pytest.mark.req("OUT-2")

@@ -141,7 +141,7 @@ async def test_an_answer_that_comes_after_the_run_was_taken_is_kept_as_evidence(
     first.thaw()
     await world.pass_(MINUTE)
     (late,) = world.evidence()
-    assert "did order/a" in late.answer
+    assert "did order/a" in late.answer_text
     assert world.effect("order/a").status.value == "uncertain"
 
 

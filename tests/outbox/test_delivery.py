@@ -16,7 +16,7 @@ def test_every_event_is_delivered_in_order(url: str) -> None:
     async def live() -> None:
         async with a_store(url) as ops, Receiver().listening() as receiver:
             made = await ops.webhooks.add(receiver.url)
-            assert made.subscription.secret == "" and made.subscription.swept == SWEPT
+            assert made.subscription.secret_text == "" and made.subscription.swept == SWEPT
             async with working(ops.store), dispatching(ops.store):
                 runs = [f"r{n}" for n in range(5)]
                 for run in runs:

@@ -53,7 +53,7 @@ def worker(name: str, *, left: int = 12 * SECOND, renewed: int = 3 * SECOND, lan
 
 
 W1, W2 = worker("w-1"), worker("w-2")
-BLOCKED = W1._replace(health='{"loop_late_ms": 1, "loop_ticked_ms": 14000}')
+BLOCKED = W1._replace(health_text='{"loop_late_ms": 1, "loop_ticked_ms": 14000}')
 
 
 def waits(kind: WaitingKind, what: str, who: str = "", *, until: int = 0, then: str = "", **more: Any) -> Run:

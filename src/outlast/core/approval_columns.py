@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from json import dumps, loads
 from typing import Any, Final, NamedTuple
 
-from outlast.core.columns import Column, decoded
+from outlast.core.columns import Column, decoded, load_names
 
 
 class PlanChange(NamedTuple):
@@ -96,16 +96,7 @@ def _dump_editable(names: Iterable[str]) -> str:
     return dumps(names) if names else ""
 
 
-def _load_names(text: str) -> tuple[str, ...]:
-    if not text:
-        return ()
-    names = loads(text)
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise ValueError("no list of names")
-    return tuple(names)
-
-
 PLANS: Final = Column("plans", _dump_plans, _load_plans)
 VOTES: Final = Column("votes", _dump_votes, _load_votes)
-CLAIMS: Final = Column("claims", _dump_claims, _load_names)
-EDITABLE: Final = Column("editable", _dump_editable, _load_names)
+CLAIMS: Final = Column("claims", _dump_claims, load_names)
+EDITABLE: Final = Column("editable", _dump_editable, load_names)

@@ -1,13 +1,14 @@
 """Columns of rows that hold structured values as text. The row keeps the text, its property answers the value.
 
 Stores bind and return the text unchanged. Encode and decode of each column stand side by side: those of runs in
-`core/run_columns.py`, those of approvals in `core/approval_columns.py`, those of effects in `core/effect_columns.py`.
+`core/run_columns.py`, those of approvals in `core/approval_columns.py`, those of effects in `core/effect_columns.py`,
+those of workers and subscriptions here.
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from outlast.errors import Corrupt
 
@@ -29,11 +30,14 @@ class Column(Generic[Given, Value]):
 
     __slots__ = ("_cached", "_decode", "encode", "name")
 
-    def __init__(self, name: str, encode: Callable[[Given], str], decode: Callable[[str], Value]) -> None:
+    def __init__(
+        self, name: str, encode: Callable[[Given], str], decode: Callable[[str], Value], *, cached: bool = True
+    ) -> None:
+        """Create a column. `cached` is False for secrets, which must not stay in memory."""
         self.name = name
         self.encode = encode
         self._decode = decode
-        self._cached: Callable[[str], Value] = lru_cache(CACHED_TEXTS)(decode)
+        self._cached: Callable[[str], Value] = lru_cache(CACHED_TEXTS)(decode) if cached else decode
 
     def decode(self, text: str) -> Value:
         """Return the value of a text. Raises Corrupt if Outlast has not written the text."""
@@ -43,9 +47,70 @@ class Column(Generic[Given, Value]):
             raise Corrupt(f"its column {self.name} cannot be read: {error!r}") from error
 
 
+def load_names(text: str) -> tuple[str, ...]:
+    """Return the names in a JSON list; () for ''."""
+    names = json.loads(text) if text else []
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise ValueError("it is no list of names")
+    return tuple(names)
+
+
 def decoded(data: str | bytes, name: str) -> Any:
     """Return data of an author's own, decoded anew because it is mutable. Raises Corrupt that names it."""
     try:
         return json.loads(data)
     except _UNREADABLE as error:
         raise Corrupt(f"{name} cannot be read: {error!r}") from error
+
+
+# --- workers -------------------------------------------------------------------------------
+class WorkerHealth(NamedTuple):
+    """Facts of a worker process at its last heartbeat; None = not known."""
+
+    pid: int | None = None
+    host: str | None = None
+    version: str | None = None  # of Outlast
+    holds: int | None = None  # runs
+    of: int | None = None  # maximum number of runs
+    draining: bool | None = None
+    loop_late_ms: int | None = None  # delay of the event loop when it was last measured
+    loop_ticked_ms: int | None = None  # time since the event loop last ran
+
+
+def _dump_health(health: WorkerHealth) -> str:
+    return json.dumps({name: fact for name, fact in health._asdict().items() if fact is not None})
+
+
+def _load_health(text: str) -> WorkerHealth:
+    facts = json.loads(text) if text else {}
+    return WorkerHealth(*(facts.get(name) for name in WorkerHealth._fields))  # a newer worker may write more
+
+
+HEALTH: Final = Column("health", _dump_health, _load_health)
+
+
+# --- subscriptions -------------------------------------------------------------------------
+class WebhookSecret(NamedTuple):
+    """Signing key of a subscription, and the custom headers of its deliveries, which are secrets, too."""
+
+    key: str  # whsec_…
+    headers: tuple[tuple[str, str], ...] = ()  # by lower-case name
+
+
+def _dump_filter(names: Iterable[str]) -> str:
+    names = sorted(set(names))
+    return json.dumps(names) if names else ""
+
+
+def _dump_secret(secret: WebhookSecret) -> str:
+    return f"{secret.key}\n{json.dumps(dict(secret.headers))}" if secret.headers else secret.key
+
+
+def _load_secret(text: str) -> WebhookSecret:
+    key, _, headers = text.partition("\n")
+    return WebhookSecret(key, tuple(dict(json.loads(headers)).items()) if headers else ())
+
+
+TYPES: Final = Column("types", _dump_filter, load_names)
+WORKFLOWS: Final = Column("workflows", _dump_filter, load_names)
+SECRET: Final = Column("secret", _dump_secret, _load_secret, cached=False)

@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
+from outlast.core.columns import SECRET, TYPES, WORKFLOWS, WebhookSecret, decoded
 from outlast.core.commit import Instant
 from outlast.core.durations import (
     DELIVERY_ATTEMPTS_MAX,
@@ -44,19 +45,18 @@ def wants_type(subscription: Subscription, type_: str) -> bool:
     if not subscription.types or type_ == ANY:
         return True
     return any(
-        type_.startswith(wanted[:-1]) if wanted.endswith("*") else type_ == wanted
-        for wanted in json.loads(subscription.types)
+        type_.startswith(wanted[:-1]) if wanted.endswith("*") else type_ == wanted for wanted in subscription.types
     )
 
 
 def wants_workflow(subscription: Subscription, workflow: str) -> bool:
     """True if the subscription includes runs of this workflow."""
-    return not subscription.workflows or workflow in json.loads(subscription.workflows)
+    return not subscription.workflows or workflow in subscription.workflows
 
 
 def tenants_of(row: Meta | None) -> frozenset[str]:
     """Return the tenants listed in the row of SUBSCRIBED_TENANTS."""
-    return frozenset() if row is None else frozenset(json.loads(row.value))
+    return frozenset() if row is None else frozenset(decoded(row.value, f"meta row {row.key}"))
 
 
 def subscribed_tenants_row(old: Meta | None, tenants: Iterable[str]) -> Meta:
@@ -68,7 +68,7 @@ def sign_of(row: Meta | None) -> tuple[str, int]:
     """Return the dispatcher of the last heartbeat and its time (real); ('', 0) if there was none."""
     if row is None:
         return "", 0
-    name, at = json.loads(row.value)
+    name, at = decoded(row.value, f"meta row {row.key}")
     return str(name), int(at)
 
 
@@ -98,7 +98,6 @@ def subscribe(
     `since` is a business instant after the commit that creates it, so a dispatcher that finds an event of that time
     also finds this row.
     """
-    wanted, flows = sorted(set(types)), sorted(set(workflows))
     return Subscription(
         tenant=tenant,
         subscription=subscription,
@@ -106,9 +105,9 @@ def subscribe(
         status=subscription_target("subscribe", None),
         url=url,
         name=name,
-        types=json.dumps(wanted) if wanted else "",
-        workflows=json.dumps(flows) if flows else "",
-        secret=_sealed(secret, headers),
+        types_text=TYPES.encode(types),
+        workflows_text=WORKFLOWS.encode(workflows),
+        secret_text=SECRET.encode(WebhookSecret(secret, tuple(headers.items()))),
         former="",
         former_until=0,
         since=0 if from_start else since,
@@ -132,8 +131,8 @@ def rotate(row: Subscription, secret: str, keep_ms: int, *, by: str, now: Instan
     changed = _changed(row, by, now)
     return changed._replace(
         status=status,
-        secret=_sealed(secret, headers_of(row)),
-        former=_key(row.secret) if keep_ms else "",
+        secret_text=SECRET.encode(row.secret._replace(key=secret)),
+        former=row.secret.key if keep_ms else "",
         former_until=until,
     )
 
@@ -153,7 +152,7 @@ def enable(row: Subscription, *, by: str, now: Instant) -> Subscription:
 def remove(row: Subscription, *, by: str, now: Instant) -> Subscription:
     """Remove the subscription and its secrets permanently."""
     status = subscription_target("remove", row.status)
-    return _changed(row, by, now)._replace(status=status, secret="", former="", former_until=0)
+    return _changed(row, by, now)._replace(status=status, secret_text="", former="", former_until=0)
 
 
 def is_active(row: Subscription) -> bool:
@@ -163,32 +162,24 @@ def is_active(row: Subscription) -> bool:
 
 def secrets_of(row: Subscription, real: int) -> tuple[str, ...]:
     """Return the secrets that sign deliveries now, newest first."""
-    key = _key(row.secret)
+    key = row.secret.key
     return (key, row.former) if row.former and real < row.former_until else (key,)
 
 
 def secrets_in(row: Subscription) -> tuple[str, ...]:
     """Return the text that must not be shown, without the headers."""
-    return tuple(each for each in (_key(row.secret), row.former) if each)
+    return tuple(each for each in (row.secret.key, row.former) if each)
 
 
 def headers_of(row: Subscription) -> dict[str, str]:
     """Return the custom headers of each delivery, by lower-case name."""
-    _, _, text = row.secret.partition("\n")
-    return dict(json.loads(text)) if text else {}
+    return dict(row.secret.headers)
 
 
 def shown(row: Subscription) -> Subscription:
     """Return the row without its secrets; of custom headers only the names remain."""
-    return row._replace(secret=_sealed("", dict.fromkeys(headers_of(row), "")), former="")
-
-
-def _sealed(key: str, headers: Mapping[str, str]) -> str:
-    return f"{key}\n{json.dumps(dict(headers))}" if headers else key
-
-
-def _key(secret: str) -> str:
-    return secret.partition("\n")[0]
+    names = WebhookSecret("", tuple((name, "") for name, _ in row.secret.headers))
+    return row._replace(secret_text=SECRET.encode(names), former="")
 
 
 def swept(row: Subscription, run: str) -> Subscription:

@@ -10,7 +10,18 @@ from collections.abc import Mapping
 from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from outlast.core.approval_columns import CLAIMS, EDITABLE, PLANS, VOTES, OfferedCall, Vote
-from outlast.core.columns import SUFFIX, Column, Value, decoded
+from outlast.core.columns import (
+    HEALTH,
+    SECRET,
+    SUFFIX,
+    TYPES,
+    WORKFLOWS,
+    Column,
+    Value,
+    WebhookSecret,
+    WorkerHealth,
+    decoded,
+)
 from outlast.core.effect_columns import ANSWER, BINDING, ERROR, NO_ERROR, EffectError, EvidenceAnswer
 from outlast.core.machine import (
     ENDED,
@@ -49,9 +60,9 @@ class Subscription(NamedTuple):
     status: SubscriptionStatus
     url: str
     name: str  # display name
-    types: str  # JSON list of event types, `…*` = all that begin so; '' = all
-    workflows: str  # JSON list of workflows; '' = all
-    secret: str  # whsec_…; then a newline and its extra headers as JSON, which are secrets, too
+    types_text: str
+    workflows_text: str
+    secret_text: str
     former: str  # the secret before the last rotation, '' none
     former_until: int  # real; until then both sign
     since: int  # business; first instant of its events; 0 = from the start
@@ -61,6 +72,21 @@ class Subscription(NamedTuple):
     created_by: str
     changed_at: int
     changed_by: str
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        """Return the types of events that it includes, `…*` for all that begin so; () = all."""
+        return _decode(TYPES, self.types_text, self)
+
+    @property
+    def workflows(self) -> tuple[str, ...]:
+        """Return the workflows whose events it includes; () = all."""
+        return _decode(WORKFLOWS, self.workflows_text, self)
+
+    @property
+    def secret(self) -> WebhookSecret:
+        """Return the signing key and the custom headers."""
+        return _decode(SECRET, self.secret_text, self)
 
 
 class Cursor(NamedTuple):
@@ -503,8 +529,13 @@ class Worker(NamedTuple):
     name: str
     started_at: int
     renewed_at: int
-    health: str
+    health_text: str
     died_holding: int = 0  # number of runs it owned when it died; 0 = alive or drained
+
+    @property
+    def health(self) -> WorkerHealth:
+        """Return the facts of the process at its last heartbeat."""
+        return _decode(HEALTH, self.health_text, self)
 
 
 class Writer(NamedTuple):

@@ -5,15 +5,15 @@ A thread renews the row while the event loop is alive.
 
 import asyncio
 import faulthandler
-import json
 import logging
 import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from outlast.core.clock import Clock
+from outlast.core.columns import HEALTH, WorkerHealth
 from outlast.core.commit import Commit, Done, Put
 from outlast.core.durations import CLOCK_DISAGREEMENT_MAX, SECOND, Liveness
 from outlast.core.machine import LeaseStatus, lease_target
@@ -88,7 +88,14 @@ CLOSINGS = 3  # tries: one for a renewal that is in flight, one for a close by a
 
 
 def opened(
-    worker: str, *, name: str, lanes: str, now_real: int, now_business: int, live: Liveness, health: str = ""
+    worker: str,
+    *,
+    name: str,
+    lanes: str,
+    now_real: int,
+    now_business: int,
+    live: Liveness,
+    health: WorkerHealth | None = None,
 ) -> Worker:
     """Return the first row of a worker."""
     return Worker(
@@ -101,7 +108,7 @@ def opened(
         name=name,
         started_at=now_business,
         renewed_at=now_real,
-        health=health,
+        health_text=HEALTH.encode(health) if health is not None else "",
     )
 
 
@@ -130,7 +137,7 @@ class Heartbeat:
         lost: Callable[[], None],
         *,
         outage: Outage | None = None,
-        health: Callable[[], dict[str, Any]] = dict,
+        health: Callable[[], WorkerHealth] = WorkerHealth,
     ) -> None:
         """Create a heartbeat; `open` writes the row.
 
@@ -213,7 +220,7 @@ class Heartbeat:
             status=lease_target("renew", row.status),
             lease_until=real + self._live.heartbeat_window,
             renewed_at=real,
-            health=self._seen(),
+            health_text=HEALTH.encode(self._seen()),
         )
         try:
             done = self._store.urgent_sync(Commit((Put(WORKER, after, row.version),), label=f"renew {row.id}"))
@@ -227,9 +234,9 @@ class Heartbeat:
         self._outage.landed()
         return True
 
-    def _seen(self) -> str:
+    def _seen(self) -> WorkerHealth:
         ticked = max(0, self._clock.mono() - self._loop_ticked)
-        return json.dumps({**self._health(), "loop_late_ms": self._loop_late, "loop_ticked_ms": ticked})
+        return self._health()._replace(loop_late_ms=self._loop_late, loop_ticked_ms=ticked)
 
     def _accepted(self, submitted: ClockReading, row: Worker, done: Done) -> None:
         self._row = row

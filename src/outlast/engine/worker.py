@@ -3,11 +3,11 @@
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from collections.abc import Mapping as Facts
 from typing import Any, Final
 
 from outlast.core import effect_verbs
 from outlast.core.clock import Clock
+from outlast.core.columns import WorkerHealth
 from outlast.core.durations import (
     CHANGE_POLL,
     CLOCK_STEP,
@@ -215,7 +215,7 @@ class WorkerProcess:
         name: str = "",
         threads: bool = True,
         notifier: Notifier | None = None,
-        about: Facts[str, str | int] | None = None,
+        about: WorkerHealth | None = None,
         watch: Observer | None = None,
     ) -> None:
         """Create a worker; nothing is written before `open`.
@@ -241,7 +241,7 @@ class WorkerProcess:
         self._threads = threads
         self._pool = DaemonPool(concurrency)
         self._lease = Lease(worker)
-        self._about = dict(about or {})
+        self._about = about or WorkerHealth()
         self._outage = Outage(f"worker {worker}", clock)
         self._heartbeat = Heartbeat(
             store, clock, self.live, self._lease, self._on_lost, outage=self._outage, health=self._health
@@ -335,8 +335,8 @@ class WorkerProcess:
         """Return the number of runs that it executes now."""
         return len(self._executors)
 
-    def _health(self) -> dict[str, Any]:
-        return {**self._about, "holds": len(self._executors), "of": self._concurrency, "draining": self._draining}
+    def _health(self) -> WorkerHealth:
+        return self._about._replace(holds=len(self._executors), of=self._concurrency, draining=self._draining)
 
     def _on_lost(self) -> None:
         log.error("worker %s was silent for too long and was closed by another process, which takes its runs", self.id)

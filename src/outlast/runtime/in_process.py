@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from outlast.core.clock import Clock
+from outlast.core.columns import WorkerHealth
 from outlast.core.durations import FILE_CHECK, SECOND, STORE_RETRY, Liveness
 from outlast.core.events import ENDINGS
 from outlast.core.generation import GENERATION
@@ -77,11 +78,11 @@ def observability(counters: Counters | None = None) -> Observer | None:
     return Observer(counters, traces, journal)
 
 
-def process_info() -> dict[str, str | int]:
+def process_info() -> WorkerHealth:
     """Return process id, host and version, for the list of workers."""
-    found: dict[str, str | int] = {"pid": os.getpid(), "host": socket.gethostname()}
+    found = WorkerHealth(pid=os.getpid(), host=socket.gethostname())
     with suppress(PackageNotFoundError):  # run from a tree that is not installed
-        found["version"] = version("outlast")
+        found = found._replace(version=version("outlast"))
     return found
 
 

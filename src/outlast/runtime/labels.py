@@ -82,12 +82,12 @@ def worker_label(worker: Worker, now: Instant) -> str:
         return "gone"
     if not is_alive(worker, now):
         return "silent: its runs are taken over"
-    return "draining" if worker.health and json.loads(worker.health).get("draining") else "serving"
+    return "draining" if worker.health.draining else "serving"
 
 
 def blocked_ms(worker: Worker, now: Instant) -> int:
     """Return for how long the worker's event loop has been blocked at its last heartbeat; 0 if it runs."""
-    ticked = int(json.loads(worker.health).get("loop_ticked_ms", 0)) if worker.health else 0
+    ticked = worker.health.loop_ticked_ms or 0
     return ticked + max(0, now.real - worker.renewed_at) if ticked > STALLED else 0
 
 

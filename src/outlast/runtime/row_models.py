@@ -272,8 +272,8 @@ def late_evidence(evidence: Evidence) -> LateEvidence:
 # --- the store -------------------------------------------------------------------------------------
 def worker_status(worker: Worker, now: Instant, held: int) -> WorkerStatus:
     """Return a worker: its lanes, lease, and health at its last heartbeat."""
-    health = json.loads(worker.health) if worker.health else {}
-    concurrency = health.get("of")
+    health = worker.health
+    concurrency = health.of
     return WorkerStatus(
         worker=worker.id,
         name=worker.name,
@@ -284,11 +284,11 @@ def worker_status(worker: Worker, now: Instant, held: int) -> WorkerStatus:
         holds=held,
         concurrency=concurrency,
         free=None if concurrency is None else max(0, concurrency - held),
-        pid=health.get("pid"),
-        host=health.get("host"),
-        version=health.get("version"),
-        loop_late_ms=health.get("loop_late_ms"),
-        loop_ticked_ms=health.get("loop_ticked_ms"),
+        pid=health.pid,
+        host=health.host,
+        version=health.version,
+        loop_late_ms=health.loop_late_ms,
+        loop_ticked_ms=health.loop_ticked_ms,
         lease_left_ms=max(0, worker.lease_until - now.real) if worker.status is LeaseStatus.ALIVE else 0,
         heartbeat_ago_ms=max(0, now.real - worker.renewed_at),
         started_at=instant(worker.started_at),

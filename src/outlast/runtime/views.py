@@ -4,7 +4,6 @@ Instants are RFC 3339 text of business time, except in names that end in `_real`
 code that prints on a terminal escapes first.
 """
 
-import json
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
@@ -135,7 +134,7 @@ def approval_view(approval: Approval) -> dict[str, Any]:
 
 def worker_view(worker: Worker, now: Instant, held: int) -> dict[str, Any]:
     """Return a worker: its lanes, lease, and health at its last heartbeat."""
-    health = json.loads(worker.health) if worker.health else {}
+    health = worker.health
     return {
         "worker": worker.id,
         "name": worker.name,
@@ -144,13 +143,13 @@ def worker_view(worker: Worker, now: Instant, held: int) -> dict[str, Any]:
         "state": worker_label(worker, now),
         "serves": worker.lanes.split(),
         "holds": held,
-        "concurrency": health.get("of"),
-        "free": None if health.get("of") is None else max(0, health["of"] - held),
-        "pid": health.get("pid"),
-        "host": health.get("host"),
-        "version": health.get("version"),
-        "loop_late_ms": health.get("loop_late_ms"),
-        "loop_ticked_ms": health.get("loop_ticked_ms"),
+        "concurrency": health.of,
+        "free": None if health.of is None else max(0, health.of - held),
+        "pid": health.pid,
+        "host": health.host,
+        "version": health.version,
+        "loop_late_ms": health.loop_late_ms,
+        "loop_ticked_ms": health.loop_ticked_ms,
         "lease_left_ms": max(0, worker.lease_until - now.real) if worker.status is LeaseStatus.ALIVE else 0,
         "heartbeat_ago_ms": max(0, now.real - worker.renewed_at),
         "started_at": instant(worker.started_at),

@@ -3,7 +3,6 @@
 Rows leave this module without their secrets. Only `add` and `rotate` return a secret, once.
 """
 
-import json
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from importlib import import_module
@@ -444,8 +443,8 @@ def webhook_view(row: Subscription) -> dict[str, Any]:
         "status": row.status.value,
         "url": redact(row.url),
         "name": row.name,
-        "types": json.loads(row.types) if row.types else [],
-        "workflows": json.loads(row.workflows) if row.workflows else [],
+        "types": list(row.types),
+        "workflows": list(row.workflows),
         "headers": sorted(headers_of(row)),
         "since": instant(row.since),
         "why": row.why,
