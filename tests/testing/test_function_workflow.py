@@ -7,6 +7,7 @@ from pydantic import BaseModel
 
 from outlast import Cancel, Context, Fail, Refused, activity, resend, role, workflow
 from outlast.errors import Conflict, InvalidInput
+from outlast.runtime.deploy_check import check
 from outlast.testing import PendingQuestion, approve, every_crash, node
 from outlast.testing.answers import ScriptedAnswer
 from outlast.testing.app import App, AppFactory, AppRun
@@ -123,6 +124,27 @@ def test_a_second_start_with_a_key_is_the_same_run(app: App) -> None:
         app.start(trip, {"traveller": "bea"}, key="k")
     with pytest.raises(InvalidInput, match="traveler: is not known"):
         app.start(trip, {"traveler": "bea"})
+
+
+@workflow
+async def ask(ctx: Context, what: str) -> str:
+    await ctx.receive("answer", Offer)
+    return "not a node"
+
+
+def test_a_waiting_run_fits_its_code_and_misses_a_removed_parameter(outlast_app: AppFactory) -> None:
+    app = outlast_app(ask)
+    app.start(ask, ask.arguments("why"))
+    report = app.do(check(app.store, [ask]))
+    assert (report.looked_at, report.verdicts) == (1, ()), "the returned text names no node"
+
+    @workflow(name="ask")
+    async def shorter(ctx: Context) -> str:
+        await ctx.receive("answer", Offer)
+        return ""
+
+    (verdict,) = app.do(check(app.store, [shorter])).verdicts
+    assert "its state holds what" in verdict.why
 
 
 def test_one_visit_can_be_tested_alone() -> None:
