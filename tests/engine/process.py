@@ -106,6 +106,8 @@ class Wire:
 
     def __init__(self, inner: Store, clock: ProcessClock) -> None:
         self._inner: Any = inner
+        self.purge, self.forget = self._inner.purge, self._inner.forget  # attributes, so that it has Maintenance
+        self.set_mapping, self.facts = self._inner.set_mapping, self._inner.facts
         self._clock = clock
         self.dead = False
         self.labels: list[str] = []

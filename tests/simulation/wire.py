@@ -36,7 +36,6 @@ class Wire:
         self.mapping = self._inner.mapping
         self.facts = self._inner.facts
         self.on_change = self._inner.on_change
-        self.migrate = self._inner.migrate
         self.close = self._inner.close
         self.purge = self._inner.purge
         self.forget = self._inner.forget

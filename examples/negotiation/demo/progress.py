@@ -12,6 +12,7 @@ from outlast.core.rows import Approval, Event, Run
 from outlast.core.run_transition import rearmed
 from outlast.runtime.clocks import SystemClock
 from outlast.runtime.operations import Operations
+from outlast.store.port import maintenance
 
 from .. import record
 from .output import Output
@@ -43,7 +44,7 @@ class Demo:
         """Move the business time of the store ahead and save the new mapping."""
         now = await self.ops.store.now()
         wanted = Mapping(0, now.real, now.business + ahead_ms, REAL_RATE)
-        self.state.add_clock(await self.ops.store.set_mapping(wanted, rearmed))
+        self.state.add_clock(await maintenance(self.ops.store).set_mapping(wanted, rearmed))
         self.state.save(self.processes.folder)
 
     async def pass_time(self, run: Run, speed: float) -> None:

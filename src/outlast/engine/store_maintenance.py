@@ -12,7 +12,7 @@ from outlast.core.recovery import EFFECTS_PER_RESTORE_MAX, may_have_changed, res
 from outlast.core.rows import META, RUN, STORE, WORKER, WRITER, Effect, Key, Meta, Run, is_over
 from outlast.engine.lease import closed
 from outlast.errors import Corrupt, Ended, Stale
-from outlast.store.port import RunRows, Store
+from outlast.store.port import Maintenance, RunRows, Store
 
 PAGE = 200
 
@@ -152,7 +152,6 @@ def purge_of(row: Meta | None) -> DailyPurge | None:
     """Return the purge in a meta row, or None before the first one. Raises Corrupt."""
     if row is None:
         return None
-    assert row is not None
     try:
         value = json.loads(row.value)
         return DailyPurge(int(value["at"]), str(value["by"]), int(value["runs"]))
@@ -179,21 +178,23 @@ class Retention:
 
     async def look(self) -> None:
         """Delete expired rows. Raises StoreError; the next heartbeat tries again."""
+        if not isinstance(self._store, Maintenance):
+            return
         if self._clock.mono() >= self._next:
             n = await self._store.forget(AT_ONCE)
             if n < AT_ONCE:
                 self._next = self._clock.mono() + FORGET_EVERY
         if self._runs_kept and self._clock.mono() >= self._next_purge:
-            await self._purge_some()
+            await self._purge_some(self._store)
 
-    async def _purge_some(self) -> None:
+    async def _purge_some(self, store: Maintenance) -> None:
         """Claim the daily purge if it is due, and delete a few runs in one transaction."""
         purge = self._purge or await self._take_purge()
         if purge is None:
             self._next_purge = self._clock.mono() + FORGET_EVERY
             return
         row, before = purge
-        n = await self._store.purge(before, PURGED_AT_ONCE)
+        n = await store.purge(before, PURGED_AT_ONCE)
         done = purge_of(row)
         assert done is not None
         written = await self._write(done._replace(runs=done.runs + n), row) if n else row

@@ -33,7 +33,7 @@ from outlast.errors import Corrupt
 from outlast.runtime import fsck_checks, fsck_history
 from outlast.runtime.fsck_checks import Check, CheckedRun, Finding, Violations
 from outlast.store.migrations import SCHEMA
-from outlast.store.port import RunRows, Store
+from outlast.store.port import RunRows, Store, maintenance
 from outlast.store.queries import ByOrdinal
 
 OF_A_RUN: Final[tuple[Check, ...]] = (
@@ -309,7 +309,7 @@ class Fsck:
             self._generation = found.n if found else 1
         for worker in workers:
             self._report(_named("worker_lease", fsck_checks.worker_lease(worker)))
-        for text in fsck_checks.settings_safe(self._store.facts(), SCHEMA):
+        for text in fsck_checks.settings_safe(maintenance(self._store).facts(), SCHEMA):
             self._report([Finding("settings_safe", META.name, (STORE, "settings"), text)])
 
     async def _run(self, key: tuple[str, str]) -> tuple[Run | None, bool]:

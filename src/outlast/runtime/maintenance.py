@@ -23,7 +23,7 @@ from outlast.runtime.stores import file_of, open_store
 from outlast.runtime.views import worker_view
 from outlast.runtime.webhooks import dispatcher_heartbeat, lag_of, unattended_ms
 from outlast.store import backup as files
-from outlast.store.port import AnchoredClock, OnFile
+from outlast.store.port import AnchoredClock, OnFile, maintenance
 
 PAGE = 500
 PAUSE_PER_WORK = 1.0  # the pause after a batch lasts as long as the batch, so that others can write
@@ -65,14 +65,15 @@ async def purge(ops: Operations, *, older_ms: int = RUNS_KEPT) -> Purged:
 
     Unfinished runs are never deleted. Shared effects (`once_per="tenant"`) and start keys are kept.
     """
+    store = maintenance(ops.store)
     before = (await ops.store.now()).business - older_ms
     runs = 0
     loop = asyncio.get_running_loop()
     begun = loop.time()
     while True:
-        n = await ops.store.purge(before, PURGED_AT_ONCE)
+        n = await store.purge(before, PURGED_AT_ONCE)
         runs += n
-        if not n and not await ops.store.forget(AT_ONCE):
+        if not n and not await store.forget(AT_ONCE):
             break
         await asyncio.sleep((loop.time() - begun) * PAUSE_PER_WORK)
         begun = loop.time()
@@ -151,7 +152,7 @@ class Diagnosis(NamedTuple):
 
 async def examine(ops: Operations) -> list[Diagnosis]:
     """Return every diagnosis for the store of these operations; a `fix` asks for action. Raises StoreError."""
-    return [*_store(ops.store.facts()), await _clock(ops), *await _workers(ops), *await _webhooks(ops),
+    return [*_store(maintenance(ops.store).facts()), await _clock(ops), *await _workers(ops), *await _webhooks(ops),
             *await _purge(ops), await _people(ops), *_here()]  # fmt: skip
 
 

@@ -37,7 +37,7 @@ from outlast.store.batch import Batch
 from outlast.store.bounds import check
 from outlast.store.clock import MAPPING_ROW, StoreClock, mapping_of, mapping_row, successor
 from outlast.store.fair_queueing import NONE_HELD, FairQueue, HeldCounts, chosen
-from outlast.store.port import HOLDER_KINDS, RUN_KINDS, RunRows, Step, Store, gather_rows
+from outlast.store.port import HOLDER_KINDS, RUN_KINDS, Maintenance, RunRows, Step, Store, gather_rows
 from outlast.store.queries import Query, T
 from outlast.store.rows_in_memory import RowsInMemory
 from outlast.store.threads import WakeSubscribers
@@ -72,7 +72,7 @@ class MemoryCore:
             self.wakes.fire()
 
 
-class MemoryStore(Store):
+class MemoryStore(Store, Maintenance):
     """One writer on a MemoryCore. Keeps every promise of `Store`, except to survive the process."""
 
     def __init__(self, core: MemoryCore, writer: str) -> None:
@@ -280,10 +280,6 @@ class MemoryStore(Store):
     @override
     def on_change(self, wake: Callable[[], None]) -> Callable[[], None]:
         return self._core.wakes.subscribe(wake)
-
-    @override
-    async def migrate(self) -> None:
-        pass
 
     @override
     async def close(self) -> None:

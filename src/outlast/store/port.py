@@ -34,7 +34,7 @@ from outlast.core.rows import (
     Run,
     Wait,
 )
-from outlast.errors import Corrupt, StoreReplaced
+from outlast.errors import Conflict, Corrupt, StoreReplaced
 from outlast.store.fair_queueing import NONE_HELD, HeldCounts
 from outlast.store.queries import ROWS_MAX, Load, LoadMany, Newest, Page, Query, Under
 
@@ -62,7 +62,11 @@ class RunRows(NamedTuple):
 
 
 class Store(Protocol):
-    """Protocol of all stores. The conformance suite is in `tests/conformance` of the source repository."""
+    """Protocol of all stores. `Maintenance` and the protocols below it are capabilities that a store may add.
+
+    `commit`, `load`, `load_many`, `rows` and `page` are written here. A store implements the others. The conformance
+    suite is in `tests/conformance` of the source repository.
+    """
 
     url: str
     writer: str  # unique per opened store
@@ -76,10 +80,6 @@ class Store(Protocol):
         The future raises Stale, Ended, Rejected, Unavailable or Uncertain, and nothing else. The `reason` of Stale is
         version, epoch, inbox_seq, mapping, chain, missing, or the `why` of a condition.
         """
-
-    async def commit(self, commit: Commit, *, chain: Chain | None = None) -> Done:
-        """Submit a commit and wait for its result."""
-        return await self.submit(commit, chain=chain)
 
     def hasten(self) -> None:
         """Land lingering commits of this event loop without further delay."""
@@ -108,6 +108,29 @@ class Store(Protocol):
         Raises InvalidInput for an unknown column or a cursor of another list, Corrupt, Unavailable.
         """
 
+    async def run_rows(self, runs: Sequence[tuple[str, str]]) -> tuple[RunRows | None, ...]:
+        """Return all rows of each run, each run in one snapshot."""
+
+    async def now(self) -> Instant:
+        """Return the store's present real and business time."""
+
+    def mapping(self) -> Mapping:
+        """Return the clock mapping that this process saw last."""
+
+    def on_change(self, wake: Callable[[], None]) -> Callable[[], None]:
+        """Call `wake` in the current event loop when a run may have become due. Return the function that unsubscribes.
+
+        Changes by other processes count, too. SQLite notices them within 20 ms.
+        """
+
+    async def close(self) -> None:
+        """Land all submitted commits, then release every resource."""
+
+    # --- in terms of the methods above ---------------------------------------------------
+    async def commit(self, commit: Commit, *, chain: Chain | None = None) -> Done:
+        """Submit a commit and wait for its result."""
+        return await self.submit(commit, chain=chain)
+
     async def load(self, kind: Kind[R], key: Key) -> R | None:
         """Return one row, or None."""
         return await self.query(Load(kind, key))
@@ -128,52 +151,6 @@ class Store(Protocol):
         The order is by the time column of the kind, for example created_at or asked_at.
         """
         return await self.query(Newest(kind, tenant, tuple(where.items()), cursor, limit))
-
-    async def run_rows(self, runs: Sequence[tuple[str, str]]) -> tuple[RunRows | None, ...]:
-        """Return all rows of each run, each run in one snapshot."""
-
-    async def now(self) -> Instant:
-        """Return the store's present real and business time."""
-
-    async def set_mapping(self, mapping: Mapping, rearm: Callable[[Run, Mapping], int | None]) -> Mapping:
-        """Replace the clock mapping and return it with its new version.
-
-        In the same transaction, set the due_at of every unowned, unfinished run to `rearm(run, mapping)` without a new
-        version. Runs that are due already stay due. Raises Rejected if business time would go backwards.
-        """
-
-    def mapping(self) -> Mapping:
-        """Return the clock mapping that this process saw last."""
-
-    def facts(self) -> dict[str, str | int]:
-        """Return versions and durability settings for `outlast doctor`."""
-
-    def on_change(self, wake: Callable[[], None]) -> Callable[[], None]:
-        """Call `wake` in the current event loop when a run may have become due. Return the function that unsubscribes.
-
-        Changes by other processes count, too. SQLite notices them within 20 ms.
-        """
-
-    async def purge(self, before: int, n: int) -> int:
-        """Delete at most `n` runs that ended before a business instant, and return how many.
-
-        All rows of the runs go, except tokens. At most `n` effects shared by a tenant go as well, if `keep_ms` have
-        passed since they were settled and no run names them (S-18). Receipts of closed writers that began before the
-        instant go: a missing receipt proves nothing (S-9).
-        """
-
-    async def forget(self, n: int) -> int:
-        """Delete stored answers and rows of workers whose retention is over, and return how many.
-
-        Answers to requests are kept for ANSWERS_KEPT, and the oldest go first. A closed worker is kept for WORKERS_KEPT
-        after its lease, and longer if it owns a run. At most `n` rows of each kind go.
-        """
-
-    async def migrate(self) -> None:
-        """Bring the schema to this version, one numbered migration at a time."""
-
-    async def close(self) -> None:
-        """Land all submitted commits, then release every resource."""
 
 
 class TransactionEnded(Exception):
@@ -204,6 +181,36 @@ class Transaction(Protocol):
 
     def is_passing(self, error: BaseException) -> bool:
         """Return True if the same transaction may succeed when it is repeated after this error."""
+
+
+@runtime_checkable
+class Maintenance(Protocol):
+    """Capability: change the clock mapping, delete expired rows, and report the settings."""
+
+    async def set_mapping(self, mapping: Mapping, rearm: Callable[[Run, Mapping], int | None]) -> Mapping:
+        """Replace the clock mapping and return it with its new version.
+
+        In the same transaction, set the due_at of every unowned, unfinished run to `rearm(run, mapping)` without a new
+        version. Runs that are due already stay due. Raises Rejected if business time would go backwards.
+        """
+
+    async def purge(self, before: int, n: int) -> int:
+        """Delete at most `n` runs that ended before a business instant, and return how many.
+
+        All rows of the runs go, except tokens. At most `n` effects shared by a tenant go as well, if `keep_ms` have
+        passed since they were settled and no run names them (S-18). Receipts of closed writers that began before the
+        instant go: a missing receipt proves nothing (S-9).
+        """
+
+    async def forget(self, n: int) -> int:
+        """Delete stored answers and rows of workers whose retention is over, and return how many.
+
+        Answers to requests are kept for ANSWERS_KEPT, and the oldest go first. A closed worker is kept for WORKERS_KEPT
+        after its lease, and longer if it owns a run. At most `n` rows of each kind go.
+        """
+
+    def facts(self) -> dict[str, str | int]:
+        """Return versions and durability settings for `outlast doctor`."""
 
 
 @runtime_checkable
@@ -256,6 +263,13 @@ class AnchoredClock(Protocol):
         """
 
 
+def maintenance(store: Store) -> Maintenance:
+    """Return the store as one that can be maintained. Raises Conflict."""
+    if not isinstance(store, Maintenance):
+        raise Conflict(f"the store {store.url} cannot be maintained", "it has no method for it")
+    return store
+
+
 async def clock_step(store: Store) -> int:
     """Return how far the wall clock is off business time, or 0 if a server tells the store's time."""
     return await store.clock_step() if isinstance(store, AnchoredClock) else 0
@@ -273,14 +287,8 @@ RunCallback = Callable[[str, str, int], None]
 RUN_KINDS: Final[tuple[Kind[Row], ...]] = tuple(
     kind for kind in KINDS if kind is RUN or (kind.columns[1] == "run" and kind is not TOKEN)
 )
-HOLDER_KINDS: Final[tuple[Kind[Row], ...]] = (
-    EFFECT,
-    MEMO,
-    WAIT,
-    APPROVAL,
-    MESSAGE,
-    EVIDENCE,
-)  # in the order of RunRows
+# In the order of RunRows.
+HOLDER_KINDS: Final[tuple[Kind[Row], ...]] = (EFFECT, MEMO, WAIT, APPROVAL, MESSAGE, EVIDENCE)
 
 
 def gather_rows(

@@ -22,7 +22,7 @@ from outlast.store.batching_store import BatchingStore
 from outlast.store.clock import ANCHOR_ROW, StoreClock, anchor_of, mapping_row, successor
 from outlast.store.database import FULL, OFF, Database, copied, unusable
 from outlast.store.migrations import SCHEMA
-from outlast.store.port import RUN_KINDS, AnchoredClock, OnFile, RunRows
+from outlast.store.port import RUN_KINDS, AnchoredClock, Maintenance, OnFile, RunRows
 from outlast.store.queries import Query
 from outlast.store.readers import Readers, present, rows_of_run, select_all
 from outlast.store.session import SqliteSession
@@ -96,7 +96,7 @@ T = TypeVar("T")
 SAVED_S: Final = 10.0  # enough to save a deleted log of any size
 
 
-class SqliteStore(BatchingStore, OnFile, AnchoredClock):
+class SqliteStore(BatchingStore, Maintenance, OnFile, AnchoredClock):
     """Store in one SQLite file. Opened with `open_sqlite`, usable only in the process that opened it."""
 
     not_inherited = "SQLite's locks do not pass to a child"
@@ -254,10 +254,6 @@ class SqliteStore(BatchingStore, OnFile, AnchoredClock):
                 "use that one; or make this one a store: outlast recover --after-restore",
             )
         await self._transact(lambda session, _: session.name_file(adopt=True), "name the file")
-
-    @override
-    async def migrate(self) -> None:
-        await run_in_thread(self._database.migrate)
 
     @override
     async def close(self) -> None:

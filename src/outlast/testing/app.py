@@ -27,7 +27,7 @@ from outlast.runtime.clocks import SystemClock, VirtualClock
 from outlast.runtime.in_process import InProcessRuntime
 from outlast.runtime.port import WorkflowState
 from outlast.runtime.stores import open_store
-from outlast.store.port import RunRows, Store
+from outlast.store.port import RunRows, Store, maintenance
 from outlast.testing.answers import to_json
 from outlast.testing.crash_points import CheckFailed
 
@@ -56,7 +56,7 @@ async def skip(
     skipped = commit.Mapping(
         0, now.real, now.business + round(span), store.mapping().rate
     )  # the store gives the version
-    await store.set_mapping(skipped, rearmed)
+    await maintenance(store).set_mapping(skipped, rearmed)
 
 
 T = TypeVar("T")

@@ -10,7 +10,7 @@ from typing_extensions import override
 from outlast.core.commit import Chain, Commit, Done
 from outlast.errors import Stale, StoreError, Unavailable, Uncertain
 from outlast.store.batch import CHAIN
-from outlast.store.port import Store
+from outlast.store.port import Maintenance, Store
 from outlast.store.queries import Query
 
 T = TypeVar("T")
@@ -55,7 +55,7 @@ def forwarding(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate
     return call
 
 
-class FaultyStore(Store):
+class FaultyStore(Store, Maintenance):
     """A store around `inner` that asks `schedule(method, commit)` before each call which fault to inject, if any.
 
     `late` is awaited before a late result. `method` is the name of the port's method, or for a query the name of its
@@ -161,15 +161,14 @@ class FaultyStore(Store):
     take = failing(Store.take)
     run_rows = failing(Store.run_rows)
     now = failing(Store.now)
-    set_mapping = failing(Store.set_mapping)
-    purge = failing(Store.purge)
-    forget = failing(Store.forget)
+    set_mapping = failing(Maintenance.set_mapping)
+    purge = failing(Maintenance.purge)
+    forget = failing(Maintenance.forget)
 
     hasten = forwarding(Store.hasten)
     mapping = forwarding(Store.mapping)
-    facts = forwarding(Store.facts)
+    facts = forwarding(Maintenance.facts)
     on_change = forwarding(Store.on_change)
-    migrate = forwarding(Store.migrate)
     close = forwarding(Store.close)
 
 

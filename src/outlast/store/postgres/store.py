@@ -19,7 +19,7 @@ from outlast.errors import OutlastError, Unavailable
 from outlast.store.batch import Batch
 from outlast.store.batching_store import URGENT_WAIT_S, BatchingStore
 from outlast.store.clock import StoreClock
-from outlast.store.port import RunRows, Transactions
+from outlast.store.port import Maintenance, RunRows, Transactions
 from outlast.store.postgres import maintenance
 from outlast.store.postgres.connection import AWAY, Address, check_durability, connect, unusable
 from outlast.store.postgres.maintenance import migrate
@@ -96,7 +96,7 @@ T = TypeVar("T")
 RENEWAL_S: Final = 4.0  # below the heartbeat interval: after an unanswered renewal there is time for two more
 
 
-class PostgresStore(BatchingStore, Transactions):
+class PostgresStore(BatchingStore, Maintenance, Transactions):
     """Store in one PostgreSQL schema. Opened with `open_postgres`, usable only in the process that opened it."""
 
     not_inherited = "a connection does not pass to a child"
@@ -276,10 +276,6 @@ class PostgresStore(BatchingStore, Transactions):
         end = self._wakes.subscribe(wake)
         self._loop.call_soon_threadsafe(self._listener.begin)
         return end
-
-    @override
-    async def migrate(self) -> None:
-        await self._in_loop(self._migrate())
 
 
 def _refuse_closed(tickets: list[Ticket]) -> None:
