@@ -12,7 +12,7 @@ from outlast.core.deliveries import subscribe
 from outlast.core.durations import Liveness
 from outlast.core.effect_columns import ANSWER, EvidenceAnswer
 from outlast.core.machine import WaitStatus
-from outlast.core.rows import COLUMNS, KINDS, Evidence, Memo, Row, Wait
+from outlast.core.rows import COLUMNS, KINDS, Event, Evidence, Memo, Message, Request, Row, Wait
 from outlast.engine.lease import opened
 from outlast.errors import Corrupt
 from tests.core.drive import Drive
@@ -39,6 +39,7 @@ ROWS: dict[str, Row] = {
         by="ann",
         now=Instant(1, 1, 0),
     ),
+    "request": Request("t", "key", 1, "ana", "hold", "digest", 201, '{"location": "/runs/r"}', b"", 1),
     "wait": Wait("t", "r", 1, "bid", 1, WaitStatus.OPEN, "receive", "bid", 50, 0, "", 1),
 }
 BROKEN = ("{", '[{"reason": "none of ours"}]', "[[1]]", "7", "[7]", "[" * 100_000)
@@ -97,3 +98,17 @@ def test_unreadable_data_of_an_author_is_corrupt(row: str, read: str) -> None:
     broken = ROWS[row]._replace(**{"args" if read == "arguments" else "response": b"{"})
     with pytest.raises(Corrupt, match=f"{row} t/r/1/.*its (args|response) cannot be read"):
         getattr(broken, read)()
+
+
+@pytest.mark.parametrize("text", BROKEN, ids=lambda text: text[:30])
+@pytest.mark.parametrize("read", ["reason", "answer"])
+def test_an_unreadable_message_of_a_person_is_corrupt(read: str, text: str) -> None:
+    message = Message("t", "r", 3, "answer", "exception", text.encode(), "", "ana", 1)
+    with pytest.raises(Corrupt, match="message t/r/3: its payload cannot be read"):
+        getattr(message, read)
+
+
+@pytest.mark.parametrize("body", [b"{", b"[]", b"\xff", b"{}"])
+def test_an_event_without_data_is_corrupt(body: bytes) -> None:
+    with pytest.raises(Corrupt, match="event t/r/1: its body cannot be read"):
+        Event("t", "r", 1, "dev.outlast.workflow.completed", 1, "n", 1, body, "", None).data()

@@ -2,7 +2,7 @@
 
 Stores bind and return the text unchanged. Encode and decode of each column stand side by side: those of runs in
 `core/run_columns.py`, those of approvals in `core/approval_columns.py`, those of effects in `core/effect_columns.py`,
-those of workers and subscriptions here.
+those of workers, subscriptions and stored answers here.
 """
 
 import json
@@ -44,7 +44,7 @@ class Column(Generic[Given, Value]):
         try:
             return self._cached(text) if len(text) <= CACHED_CHARS_MAX else self._decode(text)
         except _UNREADABLE as error:
-            raise Corrupt(f"its column {self.name} cannot be read: {error!r}") from error
+            raise Corrupt(f"its {self.name} cannot be read: {error!r}") from error
 
 
 def load_names(text: str) -> tuple[str, ...]:
@@ -55,10 +55,13 @@ def load_names(text: str) -> tuple[str, ...]:
     return tuple(names)
 
 
-def decoded(data: str | bytes, name: str) -> Any:
-    """Return data of an author's own, decoded anew because it is mutable. Raises Corrupt that names it."""
+def decoded(data: str | bytes, name: str, *members: str) -> Any:
+    """Return JSON data, or a member of it, decoded anew because it is mutable. Raises Corrupt that names it."""
     try:
-        return json.loads(data)
+        value = json.loads(data)
+        for member in members:
+            value = value[member]
+        return value
     except _UNREADABLE as error:
         raise Corrupt(f"{name} cannot be read: {error!r}") from error
 
@@ -103,14 +106,23 @@ def _dump_filter(names: Iterable[str]) -> str:
 
 
 def _dump_secret(secret: WebhookSecret) -> str:
-    return f"{secret.key}\n{json.dumps(dict(secret.headers))}" if secret.headers else secret.key
+    return f"{secret.key}\n{_dump_headers(secret.headers)}" if secret.headers else secret.key
+
+
+def _dump_headers(headers: Iterable[tuple[str, str]]) -> str:
+    return json.dumps(dict(headers))
+
+
+def _load_headers(text: str) -> tuple[tuple[str, str], ...]:
+    return tuple(dict(json.loads(text)).items()) if text else ()
 
 
 def _load_secret(text: str) -> WebhookSecret:
     key, _, headers = text.partition("\n")
-    return WebhookSecret(key, tuple(dict(json.loads(headers)).items()) if headers else ())
+    return WebhookSecret(key, _load_headers(headers))
 
 
 TYPES: Final = Column("types", _dump_filter, load_names)
 WORKFLOWS: Final = Column("workflows", _dump_filter, load_names)
+HEADERS: Final = Column("headers", _dump_headers, _load_headers)
 SECRET: Final = Column("secret", _dump_secret, _load_secret, cached=False)

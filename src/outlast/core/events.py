@@ -7,11 +7,12 @@ import hashlib
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 from outlast.core.codec import compact
 from outlast.core.limits import NAME
 from outlast.core.rows import Event, Run
+from outlast.errors import Corrupt
 
 GENESIS: Final = ""
 
@@ -98,6 +99,25 @@ def event(run: Run, type_: EventType, at: int, data: dict[str, object], snapshot
         hash=chain_hash(run.event_hash, body),
         snapshot=snapshot,
     )
+
+
+class EndData(NamedTuple):
+    """Data of the event that ended a run."""
+
+    outcome: Any  # JSON
+    reason: str
+    not_undone: tuple[str, ...]  # effects that stay in force
+
+
+def end_of(event: Event) -> EndData | None:
+    """Return the end that an event records; None if the event ends no run. Raises Corrupt."""
+    if event.type not in ENDINGS:
+        return None
+    data = event.data()
+    try:
+        return EndData(data["outcome"], data["reason"], tuple(data["not_undone"]))
+    except (KeyError, TypeError) as error:
+        raise Corrupt(f"event {event.run}/{event.seq}: its data records no end: {error!r}") from error
 
 
 def chain_hash(predecessor: str, body: bytes) -> str:

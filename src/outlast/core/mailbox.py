@@ -14,6 +14,7 @@ from outlast.core.machine import (
     effect_target,
 )
 from outlast.core.rows import EFFECT, TOKEN, Approval, Effect, Run, Token, check_effect
+from outlast.core.run_columns import PERSON_ANSWER, REASON, PersonAnswer
 
 
 def append_message(
@@ -42,7 +43,7 @@ def cancel(run: Run, approvals: Sequence[Approval], *, actor: str, reason: str, 
     `approvals` was read, before it reports that the cancel was accepted.
     """
     withdrawn = tuple(put for a in approvals if (put := withdraw(a, now)) is not None)
-    message = append_to_inbox(run.tenant, run.run, "cancel", "cancel", actor, json.dumps({"reason": reason}).encode())
+    message = append_to_inbox(run.tenant, run.run, "cancel", "cancel", actor, REASON.encode(reason).encode())
     return Commit((message, *withdrawn), label=f"{run.run} post cancel")
 
 
@@ -101,7 +102,7 @@ REOPENED = "did_not_happen"
 
 def go_on(run: Run, refused: Sequence[Effect], *, actor: str, reason: str, now: Instant) -> Commit:
     """Record the operator's `continue` of a run in attention; refused effects without attempts left are reopened."""
-    payload = json.dumps({"reason": reason}).encode()
+    payload = REASON.encode(reason).encode()
     message = append_to_inbox(run.tenant, run.run, Choice.CONTINUE.value, Choice.CONTINUE.value, actor, payload)
     return Commit((message, *_reopened(refused, REOPENED, reason)), label=f"{run.run} post continue")
 
@@ -135,10 +136,8 @@ def answer(
     lists (visit, key, digest) of each call that `use_recorded` answers from its row for the rest of the run.
     """
     assert choice in CHOICES[reason]
-    said: dict[str, object] = {"choice": choice.value, "key": key, "reason": text, "by_ms": by_ms}
-    if recorded:
-        said["recorded"] = recorded
-    message = append_to_inbox(run.tenant, run.run, "answer", reason.value, actor, json.dumps(said).encode())
+    payload = PERSON_ANSWER.encode(PersonAnswer(choice, key, text, by_ms, tuple(recorded)))
+    message = append_to_inbox(run.tenant, run.run, "answer", reason.value, actor, payload.encode())
     reopened = _reopened(refused, GIVEN_UP if choice is Choice.GIVE_UP else REOPENED, text)
     withdrawn = tuple(put for a in approvals if (put := withdraw(a, now)) is not None)
     return Commit((message, *reopened, *withdrawn), label=f"{run.run} post answer")

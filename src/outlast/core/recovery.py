@@ -1,6 +1,5 @@
 """Recovery of a run: its checkpoint and history (CKP-6), effects that were cut off, and restored backups."""
 
-import json
 from collections.abc import Sequence
 from typing import Final
 
@@ -90,7 +89,7 @@ def contradiction(run: Run, checkpoint: Event, newest: Event | None) -> str:
         return f"the row says that its history ends with event {run.seq}, which is not there"
     if newest.hash != run.event_hash:
         return f"event {run.seq}, the last of its history, is not the one its row was written with"
-    version = json.loads(newest.body)["data"]["version"]
+    version = newest.data()["version"]
     if version != run.version:
         return f"its row has version {run.version}, but the last event of its history has {version}"
     if checkpoint.seq > run.seq or (checkpoint.visit, checkpoint.node) != (run.visit, run.node):

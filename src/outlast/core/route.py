@@ -1,6 +1,5 @@
 """Decision what a holder does with a claimed run: a pure function of the run's rows and the store's time."""
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
@@ -93,7 +92,7 @@ def cancel_of(messages: Iterable[Message]) -> EndCancelled | None:
     """Return the first cancel in the inbox, or None."""
     for message in messages:
         if message.kind == "cancel":
-            return EndCancelled(message.actor, json.loads(message.payload).get("reason", ""))
+            return EndCancelled(message.actor, message.reason)
     return None
 
 
@@ -160,10 +159,10 @@ def _answer_to(a: Attention, messages: Sequence[Message], effects: Mapping[tuple
         if message.n <= a.seen:
             continue
         if message.kind == Choice.CONTINUE and a.reason in ANSWERED_BY_CONTINUE:
-            text = json.loads(message.payload).get("reason", "")
+            text = message.reason
             return Answer(a, ANSWERED_BY_CONTINUE[a.reason], message.actor, text, 0)
         if message.kind == "answer" and message.name == a.reason:
-            payload = json.loads(message.payload)
-            if payload["key"] in ("", a.key):
-                return Answer(a, Choice(payload["choice"]), message.actor, payload["reason"], payload["by_ms"])
+            said = message.answer
+            if said.key in ("", a.key):
+                return Answer(a, said.choice, message.actor, said.reason, said.by_ms)
     return None

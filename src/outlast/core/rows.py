@@ -11,6 +11,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from outlast.core.approval_columns import CLAIMS, EDITABLE, PLANS, VOTES, OfferedCall, Vote
 from outlast.core.columns import (
+    HEADERS,
     HEALTH,
     SECRET,
     SUFFIX,
@@ -38,12 +39,15 @@ from outlast.core.machine import (
 from outlast.core.run_columns import (
     ATTENTION,
     ENDING,
+    PERSON_ANSWER,
+    REASON,
     SLOTS,
     TIMERS,
     VISITS,
     WAITING_FOR,
     Attention,
     Ending,
+    PersonAnswer,
     SlotName,
     Timer,
     WaitingFor,
@@ -226,6 +230,15 @@ class Event(NamedTuple):
     body: bytes  # the exact CloudEvents bytes
     hash: str  # over the previous event's hash and `body`
     snapshot: bytes | None  # state after `node`, JSON; not part of the hash chain
+
+    def cloud_event(self) -> dict[str, Any]:
+        """Return the CloudEvent, decoded anew."""
+        return dict(_decode_data("body", self.body, self))
+
+    def data(self) -> dict[str, Any]:
+        """Return the data of the CloudEvent, decoded anew."""
+        data = _decode_data("body", self.body, self, "data")
+        return data if isinstance(data, dict) else {}
 
 
 class Effect(NamedTuple):
@@ -417,6 +430,16 @@ class Message(NamedTuple):
     actor: str
     at: int
 
+    @property
+    def reason(self) -> str:
+        """Return the reason that the person gave; for messages of the kinds cancel and continue."""
+        return _decode(REASON, self.payload.decode(errors="replace"), self)
+
+    @property
+    def answer(self) -> PersonAnswer:
+        """Return the choice of the person; for messages of the kind answer."""
+        return _decode(PERSON_ANSWER, self.payload.decode(errors="replace"), self)
+
 
 class Token(NamedTuple):
     """Token of something that may happen once: a start with an idempotency key, a signal with an id."""
@@ -473,6 +496,10 @@ class Topology(NamedTuple):
     body: str  # JSON: nodes, edges, key templates, schema of the state
     at: int
 
+    def structure(self) -> dict[str, Any]:
+        """Return the nodes, edges, key templates and schema of the state, decoded anew."""
+        return dict(_decode_data("body", self.body, self))
+
 
 class StateChunk(NamedTuple):
     """Large part of a run's state, stored once. Snapshots refer to it by hash (CKP-3)."""
@@ -512,9 +539,14 @@ class Request(NamedTuple):
     operation: str
     digest: str  # of the request
     status: int  # HTTP status; 0 = in flight, -1 = refused, so the key may be used again
-    headers: str  # JSON
+    headers_text: str
     body: bytes
     at: int
+
+    @property
+    def headers(self) -> tuple[tuple[str, str], ...]:
+        """Return the headers of the stored answer."""
+        return _decode(HEADERS, self.headers_text, self)
 
 
 class Worker(NamedTuple):
@@ -671,10 +703,10 @@ def _decode(column: Column[Any, Value], text: str, row: Row) -> Value:
         raise _corrupt(row, error) from error
 
 
-def _decode_data(column: str, data: bytes, row: Row) -> Any:
-    """Return an author's JSON data of `row`, decoded anew because it is mutable. Raises as `_decode`."""
+def _decode_data(column: str, data: str | bytes, row: Row, *members: str) -> Any:
+    """Return JSON data of `row`, or its member, decoded anew because it is mutable. Raises as `_decode`."""
     try:
-        return decoded(data, f"its {column}")
+        return decoded(data, f"its {column}", *members)
     except Corrupt as error:
         raise _corrupt(row, error) from error
 

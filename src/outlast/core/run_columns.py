@@ -1,4 +1,4 @@
-"""Structured values of a run row's columns: reasons for waiting, timers, and attention."""
+"""Structured values of a run row's columns, such as waits and attention, and of people's answers to attention."""
 
 from collections.abc import Iterable, Mapping
 from json import JSONEncoder, dumps, loads
@@ -60,6 +60,47 @@ class Attention(NamedTuple):
     def choices(self) -> tuple[Choice, ...]:
         """Return the choices of the reason that apply to this entry."""
         return tuple(c for c in CHOICES[self.reason] if c is not Choice.USE_RECORDED or self.digest)
+
+
+class PersonAnswer(NamedTuple):
+    """Choice of a person for one reason of attention: payload of a message of the kind `answer`."""
+
+    choice: Choice
+    key: str  # key of the effect; '' = every entry of the reason
+    reason: str  # of the choice, as the person gave it
+    by_ms: int = 0  # extend: duration
+    recorded: tuple[tuple[int, str, str], ...] = ()  # visit, key and digest of calls that use their recorded answer
+    to: tuple[int, str] | None = None  # move: version and node
+    at: tuple[str, str, int] | None = None  # move: lane, node and visit of the run at the request
+
+
+def _dump_answer(answer: PersonAnswer) -> str:
+    plain: dict[str, object] = {
+        "choice": answer.choice.value, "key": answer.key, "reason": answer.reason, "by_ms": answer.by_ms,
+    }  # fmt: skip
+    if answer.recorded:
+        plain["recorded"] = answer.recorded
+    if answer.to is not None:
+        plain |= {"to": {"version": answer.to[0], "node": answer.to[1]}, "from": answer.at}
+    return dumps(plain)
+
+
+def _load_answer(text: str) -> PersonAnswer:
+    plain = loads(text)
+    recorded = tuple((visit, key, digest) for visit, key, digest in plain.get("recorded", ()))
+    answer = PersonAnswer(Choice(plain["choice"]), plain["key"], plain["reason"], plain["by_ms"], recorded)
+    if "to" not in plain:
+        return answer
+    lane, node, visit = plain["from"]
+    return answer._replace(to=(plain["to"]["version"], plain["to"]["node"]), at=(lane, node, visit))
+
+
+def _dump_reason(reason: str) -> str:
+    return dumps({"reason": reason})
+
+
+def _load_reason(text: str) -> str:
+    return str(loads(text).get("reason", ""))
 
 
 def _dump_attention(items: Iterable[Attention]) -> str:
@@ -125,6 +166,8 @@ WAITING_FOR: Final = Column("waiting_for", _dump_waiting, _load_waiting)
 TIMERS: Final = Column("timers", _dump_timers, _load_timers)
 VISITS: Final = Column[dict[str, int], Mapping[str, int]]("visits", _encode, _load_visits)
 SLOTS: Final = Column("slots", _dump_slots, _load_slots)
+PERSON_ANSWER: Final = Column("payload", _dump_answer, _load_answer)
+REASON: Final = Column("payload", _dump_reason, _load_reason)
 ENDING: Final = Column("ending", _dump_ending, _load_ending)
 
 

@@ -1,17 +1,14 @@
 """Move of a run to another version or node: requested by a person, carried out by the holder."""
 
-import json
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from outlast.core.commit import AppendMessage, Commit, Instant
 from outlast.core.events import EventType
 from outlast.core.machine import Choice, Reason
 from outlast.core.rows import Message, Run
-from outlast.core.run_columns import placed_visits
+from outlast.core.run_columns import PERSON_ANSWER, PersonAnswer, placed_visits
 from outlast.core.run_transition import LogEntry, fence, transition
-
-TO: Final = "to"  # member of the payload with the target
 
 
 class MoveRequest(NamedTuple):
@@ -50,11 +47,9 @@ def request_move(run: Run, reason: Reason, version: int, node: str, *, actor: st
 
     The request counts only while the run is at the position of the request, so it never acts twice.
     """
-    payload = {
-        "choice": Choice.MOVE.value, "key": "", "reason": text, "by_ms": 0,
-        TO: {"version": version, "node": node}, "from": [run.lane, run.node, run.visit],
-    }  # fmt: skip
-    message = Message(run.tenant, run.run, 0, "answer", reason.value, json.dumps(payload).encode(), "", actor, 0)
+    request = PersonAnswer(Choice.MOVE, "", text, to=(version, node), at=(run.lane, run.node, run.visit))
+    payload = PERSON_ANSWER.encode(request).encode()
+    message = Message(run.tenant, run.run, 0, "answer", reason.value, payload, "", actor, 0)
     return Commit((AppendMessage(message),), label=f"{run.run} post move")
 
 
@@ -65,10 +60,10 @@ def move_request_of(run: Run, messages: Sequence[Message]) -> MoveRequest | None
             return None
         if message.kind != "answer" or message.name not in (Reason.NODE_GONE, Reason.STRANDED_VERSION):
             continue
-        payload = json.loads(message.payload)
-        if TO not in payload or payload["from"] != [run.lane, run.node, run.visit]:
+        said = message.answer
+        if said.to is None or said.at != (run.lane, run.node, run.visit):
             return None  # a later answer: continue at the current position
-        return MoveRequest(payload[TO]["version"], payload[TO]["node"], message.actor, payload["reason"])
+        return MoveRequest(*said.to, message.actor, said.reason)
     return None
 
 

@@ -99,7 +99,7 @@ def _asked_again(execution: NodeExecution, approval: Approval) -> bool:
     if approval.status is not ApprovalStatus.EXPIRED:
         return False
     since = [n for n in execution.session.messages if n.kind == "answer" and n.name == Reason.APPROVAL_TIMEOUT]
-    return any(n.at >= approval.within_until and json.loads(n.payload)["choice"] == Choice.ASK_AGAIN for n in since)
+    return any(n.at >= approval.within_until and n.answer.choice is Choice.ASK_AGAIN for n in since)
 
 
 async def _current_answer(execution: NodeExecution, approval: Approval) -> Approval | None:

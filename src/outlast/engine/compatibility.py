@@ -129,7 +129,7 @@ def accepted(run: Run, messages: Iterable[Message]) -> bool:
         if message.kind == Choice.CONTINUE:
             return True
         is_answer = message.kind == "answer" and message.name == Reason.CONTRADICTION
-        if is_answer and json.loads(message.payload)["choice"] == Choice.CONTINUE:
+        if is_answer and message.answer.choice is Choice.CONTINUE:
             return True
     return False
 

@@ -3,7 +3,6 @@
 A result comes from the state of the execution, never from what the body returns or raises after it has closed.
 """
 
-import json
 import logging
 import traceback
 from collections.abc import Collection, Sequence
@@ -155,11 +154,9 @@ def under_way(session: RunSession, callee: Callee, call: BoundCall, ident: Effec
 
 def uses_recorded(session: RunSession, ident: EffectKey, digest: str) -> bool:
     """Return True if a person chose the recorded answer of this key for exactly this call."""
-    named = [*ident, digest]
+    named = (*ident, digest)
     return any(
-        message.kind == "answer"
-        and message.name == Reason.CONTRADICTION
-        and named in json.loads(message.payload).get("recorded", ())
+        message.kind == "answer" and message.name == Reason.CONTRADICTION and named in message.answer.recorded
         for message in session.messages
     )
 

@@ -5,7 +5,6 @@ waits, approvals, undo and reconcile. `before` is the topology of the run's own 
 checks that need it are skipped otherwise.
 """
 
-import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
@@ -244,7 +243,7 @@ async def _verdicts(
         state = await state_of_rows(store, rows)
     except Corrupt as error:
         return [StrandedRun(run.tenant, run.run, run.workflow, run.lane, run.node, "state", error.what)]
-    found = misfits(rows, lanes, json.loads(before.body) if before is not None else None, state)
+    found = misfits(rows, lanes, before.structure() if before is not None else None, state)
     return [StrandedRun(run.tenant, run.run, run.workflow, run.lane, run.node, m.kind, m.why) for m in found]
 
 

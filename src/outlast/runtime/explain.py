@@ -1,10 +1,9 @@
 """Explanation of a run's present state in one sentence, computed from its rows alone (RUN-9)."""
 
-import json
 from collections.abc import Sequence
 
 from outlast.core.compensation import owed, undone
-from outlast.core.events import ENDINGS, TAKEN
+from outlast.core.events import TAKEN, end_of
 from outlast.core.machine import (
     OVERLAY_ONLY,
     TERMINAL,
@@ -313,9 +312,8 @@ assert set(_ENDED) == set(TERMINAL)
 
 def _over(rows: RunFacts) -> ExplanationPart:
     run = rows.run
-    last = rows.events[-1] if rows.events else None
-    data = json.loads(last.body)["data"] if last is not None and last.type in ENDINGS else {}
-    reason, left = first_line(data.get("reason", "")), data.get("not_undone", [])
+    end = end_of(rows.events[-1]) if rows.events else None
+    reason, left = (first_line(end.reason), end.not_undone) if end is not None else ("", ())
     said = f": {reason}" if reason else ""
     for by in ("cancelled by ", "failed by "):
         if reason.startswith(by):

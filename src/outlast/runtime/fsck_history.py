@@ -1,6 +1,5 @@
 """Checks of a run's history and results: numbers, bytes, hash chain, and whether its moves are in the table."""
 
-import json
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, Final
@@ -43,10 +42,9 @@ def _is_whole(one: CheckedRun) -> bool:
 def data_of(event: Event) -> dict[str, Any]:
     """Return the data of an event; {} if its bytes cannot be parsed."""
     try:
-        data = json.loads(event.body)["data"]
-    except (ValueError, KeyError, TypeError):
+        return event.data()
+    except Corrupt:
         return {}
-    return data if isinstance(data, dict) else {}
 
 
 def history_numbers(one: CheckedRun) -> Violations:
@@ -89,7 +87,7 @@ def history_bytes(one: CheckedRun) -> Violations:
 
 def _disagrees(run: Run, event: Event) -> str:
     try:
-        body = json.loads(event.body)
+        body = event.cloud_event()
         data = body["data"]
         pairs = {
             "specversion": (body["specversion"], "1.0"),
@@ -105,7 +103,7 @@ def _disagrees(run: Run, event: Event) -> str:
         }
         if not (isinstance(data["version"], int) and isinstance(data["epoch"], int)):
             return "its version and epoch are not numbers"
-    except (ValueError, KeyError, TypeError) as error:
+    except (Corrupt, KeyError, TypeError) as error:
         return f"its bytes are not a CloudEvent: {error!r}"
     wrong = next((name for name, (said, meant) in pairs.items() if said != meant), "")
     return f"its bytes say {wrong} {pairs[wrong][0]!r}, its columns {pairs[wrong][1]!r}" if wrong else ""
@@ -234,15 +232,12 @@ def results_counted(history: Sequence[Event], rows: Sequence[Result]) -> Violati
             break
     for row in rows:
         try:
-            json.loads(row.data)
-        except ValueError:
+            row.value()
+        except Corrupt:
             yield violation(RESULT, row, "its data is not JSON")
     for event in history:
         if b'"results":' not in event.body:
             continue
-        try:
-            counted = json.loads(event.body)["data"].get("results")
-        except (ValueError, KeyError, TypeError, AttributeError):
-            continue  # reported by history_bytes
+        counted = data_of(event).get("results")  # history_bytes reports an event that cannot be read
         if isinstance(counted, dict) and counted.get("count", 0) > len(rows):
             yield violation(EVENT, event, f"it counts {counted['count']} results, and {len(rows)} exist")

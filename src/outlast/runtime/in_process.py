@@ -13,7 +13,7 @@ from typing import Any, Self
 from outlast.core.clock import Clock
 from outlast.core.columns import WorkerHealth
 from outlast.core.durations import FILE_CHECK, SECOND, STORE_RETRY, Liveness
-from outlast.core.events import ENDINGS
+from outlast.core.events import end_of
 from outlast.core.generation import GENERATION
 from outlast.core.rows import EVENT, META, Run, is_over
 from outlast.core.run_columns import attention_for_people
@@ -315,6 +315,6 @@ async def _end_of(store: Store, run: Run) -> tuple[Any, str]:
     if not is_over(run):
         return None, ""
     last = await store.load(EVENT, (run.tenant, run.run, run.seq))
-    assert last is not None and last.type in ENDINGS
-    data = json.loads(last.body)["data"]
-    return data["outcome"], data["reason"]
+    end = end_of(last) if last is not None else None
+    assert end is not None, "the last event of an ended run"
+    return end.outcome, end.reason

@@ -3,13 +3,12 @@
 Texts are complete and not escaped here; code that prints on a terminal escapes first.
 """
 
-import json
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 from outlast.core.commit import Instant
 from outlast.core.effect_columns import NO_ERROR
-from outlast.core.events import ENDINGS, EventType, trace_of
+from outlast.core.events import EventType, end_of, trace_of
 from outlast.core.keys import OncePer
 from outlast.core.machine import EffectStatus, LeaseStatus, if_ignored
 from outlast.core.mailbox import REOPENED
@@ -103,8 +102,7 @@ def run_detail(
 
 def pending_request(message: Message) -> PendingRequest:
     """Return a request that no worker has acted on yet."""
-    reason = json.loads(message.payload).get("reason", "")
-    return PendingRequest(verb=message.kind, by=message.actor, at=exact_instant(message.at), reason=reason)
+    return PendingRequest(verb=message.kind, by=message.actor, at=exact_instant(message.at), reason=message.reason)
 
 
 def visits_of(run: Run, events: Sequence[Event]) -> list[Visit]:
@@ -133,7 +131,7 @@ def takeovers_of(events: Iterable[Event], workers: Sequence[Worker], real: Calla
     found: list[Takeover] = []
     for event in events:
         if event.type == EventType.TAKEN_OVER:
-            data = json.loads(event.body)["data"]
+            data = event.data()
             seen = last_sign.get(data["from"])
             found.append(
                 Takeover(
@@ -172,11 +170,8 @@ def _done(effects: Sequence[Effect]) -> int:
 
 def ending_of(events: Sequence[Event]) -> dict[str, Any]:
     """Return the fields outcome, reason and not_undone of an ended run; {} if it has not ended."""
-    last = events[-1] if events else None
-    if last is None or last.type not in ENDINGS:
-        return {}
-    data = json.loads(last.body)["data"]
-    return {name: data[name] for name in ("outcome", "reason", "not_undone")}
+    end = end_of(events[-1]) if events else None
+    return {} if end is None else {**end._asdict(), "not_undone": list(end.not_undone)}
 
 
 def effect_counts(effects: Iterable[Effect]) -> dict[str, int]:
@@ -191,7 +186,7 @@ def effect_counts(effects: Iterable[Effect]) -> dict[str, int]:
 
 def cloud_event(event: Event) -> CloudEvent:
     """Return a history event: the CloudEvent as stored, and its hash."""
-    return CloudEvent.model_validate({**json.loads(event.body), "hash": event.hash})
+    return CloudEvent.model_validate({**event.cloud_event(), "hash": event.hash})
 
 
 def result_row(result: Result) -> ResultRow:

@@ -261,7 +261,7 @@ def _node_result(
 ) -> NodeResult[S]:
     rows, now = app.rows(run.id), run.now
     arguments = {e.key: e.arguments() for e in rows.effects}
-    told = [json.loads(e.body)["data"]["text"] for e in app.events(run.id) if e.type == EventType.LOGGED]
+    told = [e.data()["text"] for e in app.events(run.id) if e.type == EventType.LOGGED]
     gone = now.visit > 1
     return NodeResult(
         next=now.node if gone else None,

@@ -429,7 +429,7 @@ class LocalClient(Client):
     @override
     async def topology(self, workflow: str, lane: str) -> Mapping[str, Any] | None:
         row = await self.ops.store.load(TOPOLOGY, (STORE, lane))
-        return json.loads(row.body) if row is not None else None
+        return row.structure() if row is not None else None
 
     @override
     async def versions(self) -> Sequence[VersionStatus]:

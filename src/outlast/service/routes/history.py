@@ -1,7 +1,6 @@
 """Routes for the history of runs: events as pages or streams, checkpoints, timeline, effects, results."""
 
 import asyncio
-import json
 from collections.abc import AsyncIterator
 from typing import Annotated, Any, Final
 
@@ -181,7 +180,7 @@ async def list_checkpoints(ops: Ops, run: RunId) -> CheckpointList:
     found = []
     for event in await ops.rows.full_history(run):
         if event.type == EventType.CHECKPOINT:
-            data = json.loads(event.body)["data"]
+            data = event.data()
             found.append(
                 Checkpoint(
                     seq=event.seq,
