@@ -274,7 +274,7 @@ def _not_an_export(why: str) -> InvalidInput:
 def _row(name: str, kind: AnyKind, n: int, written: Any) -> Any:
     hints = get_type_hints(kind.row)
     try:
-        fields = zip(kind.columns, kind.columns, strict=True)
+        fields = zip(kind.row._fields, kind.columns, strict=True)
         return kind.row(**{name: _value(hints[name], written[column]) for name, column in fields if column in written})
     except (ValueError, KeyError, TypeError) as error:
         raise InvalidInput(f"{name}[{n}] of this export cannot be read", repr(error), "export the run again") from error
