@@ -39,6 +39,7 @@ LONG = (
     "scale",
     "purge",
     "steps_told",
+    "steps_logged",
     "fairness",
     "sending",
     "service",

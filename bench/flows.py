@@ -64,6 +64,8 @@ effectful = Workflow("bench-effectful", state=Count)
 readonly = Workflow("bench-readonly", state=Count)
 long_effectful = Workflow("bench-long-effectful", state=Count)
 long_readonly = Workflow("bench-long-readonly", state=Count)
+silent = Workflow("bench-silent", state=Count)
+logging = Workflow("bench-logging", state=Count)
 asking = Workflow("bench-asking", state=Count)
 waiting = Workflow("bench-waiting", state=Count)
 holding = Workflow("bench-holding", state=Count)
@@ -71,7 +73,7 @@ short = Workflow("bench-short", state=Count)
 calling = Workflow("bench-calling", state=Count)
 sending = Workflow("bench-sending", state=Count)
 cargo = Workflow("bench-cargo", state=Cargo, outcome=lambda state: state.n)
-WARMED = (effectful, readonly, long_effectful, long_readonly)
+WARMED = (effectful, readonly, long_effectful, long_readonly, silent, logging)
 """Workflows that a worker may run in memory before it is measured: their runs end by themselves."""
 
 
@@ -198,6 +200,21 @@ async def write_on(ctx: Context[Count]) -> Literal["write_on"] | None:
     """Make one effect per visit until the state has enough."""
     ctx.state.n += await ctx.do(write, 1)
     return "write_on" if ctx.state.n < ctx.state.loops else None
+
+
+@silent.node(start=True, max_visits=STEPS)
+async def act_silently(ctx: Context[Count]) -> Literal["act_silently"] | None:
+    """Make one effect per visit, in ten visits."""
+    ctx.state.n += await ctx.do(write, 1)
+    return "act_silently" if ctx.state.n < STEPS else None
+
+
+@logging.node(start=True, max_visits=STEPS)
+async def act_and_log(ctx: Context[Count]) -> Literal["act_and_log"] | None:
+    """Write a log entry before the same effect."""
+    ctx.log("writes", "a line of a log that says what follows", n=ctx.state.n)
+    ctx.state.n += await ctx.do(write, 1)
+    return "act_and_log" if ctx.state.n < STEPS else None
 
 
 @long_readonly.node(start=True, max_visits=10_000)

@@ -22,6 +22,8 @@ def workflow_of(work: str) -> Workflow[Any]:
         "effectful": flows.effectful,
         "readonly": flows.readonly,
         "long-effectful": flows.long_effectful,
+        "silent": flows.silent,
+        "logging": flows.logging,
         "long-readonly": flows.long_readonly,
         "cargo": flows.cargo,
     }[work]

@@ -21,7 +21,7 @@ from typing import NamedTuple, Protocol
 
 from bench.usage import Usage
 
-WORKS = ("effectful", "readonly", "long-effectful", "long-readonly", "cargo")
+WORKS = ("effectful", "readonly", "long-effectful", "long-readonly", "silent", "logging", "cargo")
 
 
 class Place(NamedTuple):

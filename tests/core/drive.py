@@ -96,6 +96,10 @@ class Drive:
         self.rows = (*(row for row in self.rows if not isinstance(row, Slot)), slot)
         return self.speak(run_transition.admit(self.run, [slot], now=at(self.t)))
 
+    def log(self) -> "Drive":
+        entry = run_transition.LogEntry("line", "a line", {"n": 1})
+        return self.speak(run_transition.write_log(self.run, [entry], now=at(self.t)))
+
     def advance(self, **changes: Any) -> "Drive":
         return self.speak(
             verbs.advance(

@@ -41,6 +41,7 @@ def holding(make: Callable[[], Drive]) -> None:
     for outcome in ENDS.values():
         make().finish(outcome)
     make().advance()
+    make().log()
     make().admit()
     make().move_version()
     make().take_over()

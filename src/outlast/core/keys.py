@@ -30,6 +30,16 @@ def check_name(kind: str, value: object) -> str:
     )
 
 
+def check_key(what: str, key: str, example: str) -> None:
+    """Raise InvalidInput, which says `what` the key is of, unless it is printable text that a row can have as key."""
+    if not key.isprintable() or not 0 < len(key.encode(errors="replace")) <= KEY_BYTES_MAX:
+        raise InvalidInput(
+            f"{what} cannot have the key {key!r}"[:200],
+            f"a key is printable text of 1 to {KEY_BYTES_MAX} bytes",
+            example,
+        )
+
+
 class KeyTemplate:
     """Key template over the parameters of an activity or the fields of an input: `invite/{supplier_id}/{round}`.
 

@@ -144,6 +144,8 @@ TABLE: Final[tuple[Transition, ...]] = (
     *_transitions("admit", R.RUNNING, R.RUNNING, R.RECOVERING),  # RECOVERING: its holder died before the admission
     *_transitions("queue", R.QUEUED, R.RUNNING, R.RECOVERING),  # no slot is free
     *_transitions("advance", R.RUNNING, R.RUNNING, R.RECOVERING),
+    *_transitions("log", R.RUNNING, R.RUNNING),  # its node wrote a line and goes on
+    *_transitions("log", R.RECOVERING, R.RECOVERING),
     *_transitions("move", R.RUNNING, R.RUNNING),  # to another version or node; the visit stays
     *_transitions("move", R.RECOVERING, R.RECOVERING),
     *_transitions("park", R.WAITING, R.RUNNING, R.RECOVERING),

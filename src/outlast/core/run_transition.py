@@ -11,7 +11,7 @@ from outlast.core.run_columns import ATTENTION, SLOTS, TIMERS, WAITING_FOR, Atte
 
 
 class LogEntry(NamedTuple):
-    """Entry made with ctx.log, written with the next transition of the run, once per key and visit."""
+    """Entry of a run's history, once per key and visit: of `ctx.log`, or of the engine with its next transition."""
 
     key: str
     text: str
@@ -36,14 +36,7 @@ def transition(
     **changes: object,
 ) -> tuple[Put, ...]:
     """Return the changed run row and its events: log entries first, then the event of the transition."""
-    puts: list[Put] = []
-    before = run
-    for word in log_entries:
-        before = before._replace(seq=before.seq + 1)
-        row = event(before, word.type, now.business, {"key": word.key, "text": word.text, **word.data})
-        before = before._replace(event_hash=row.hash)
-        memo = Memo(run.tenant, run.run, run.visit, log_key(word.key), "", "", None, "", now.business)
-        puts += [Put(EVENT, row, 0), Put(MEMO, memo, 0)]
+    before, puts = _logged(run, log_entries, now)
     after = before._replace(
         version=run.version + 1,
         status=run_target(verb, run.status),
@@ -54,6 +47,27 @@ def transition(
     after = after._replace(event_hash=row.hash)
     check_run(after)
     return (Put(RUN, after, run.version), *puts, Put(EVENT, row, 0))
+
+
+def write_log(run: Run, log_entries: Sequence[LogEntry], *, now: Instant) -> Commit:
+    """Add entries to the history of a run whose node goes on. Status, visit and checkpoint stay."""
+    moved = run._replace(version=run.version + 1, status=run_target("log", run.status))
+    after, puts = _logged(moved, log_entries, now)
+    check_run(after)
+    label = f"{run.run} log {log_entries[0].key}"
+    return Commit((Put(RUN, after, run.version), *puts), fence(run), label=label)
+
+
+def _logged(run: Run, log_entries: Sequence[LogEntry], now: Instant) -> tuple[Run, list[Put]]:
+    """Return the run row after the events of these entries, and the events, each with its memo."""
+    puts: list[Put] = []
+    for entry in log_entries:
+        run = run._replace(seq=run.seq + 1)
+        row = event(run, entry.type, now.business, {"key": entry.key, "text": entry.text, **entry.data})
+        run = run._replace(event_hash=row.hash)
+        memo = Memo(run.tenant, run.run, run.visit, log_key(entry.key), "", "", None, "", now.business)
+        puts += [Put(EVENT, row, 0), Put(MEMO, memo, 0)]
+    return run, puts
 
 
 def fence(run: Run, *, inbox_seq: int | None = None, mapping: int | None = None) -> Fence:

@@ -5,7 +5,7 @@ import inspect
 import json
 import logging
 import sys
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import wraps
 from typing import Any, Concatenate, Final, Literal, NamedTuple, ParamSpec, TypeVar
@@ -18,7 +18,7 @@ from outlast.core import effect_verbs
 from outlast.core.approvals import votes_of
 from outlast.core.codec import Codec, canonical, digest
 from outlast.core.durations import SECOND, Duration, ms_of
-from outlast.core.keys import check_name
+from outlast.core.keys import check_key, check_name
 from outlast.core.limits import LOG_ENTRY_BYTES_MAX, TEXT_CHARS_MAX
 from outlast.core.machine import ApprovalStatus, Reason, WaitStatus, wait_target
 from outlast.core.rows import Message, Wait
@@ -188,6 +188,8 @@ def _instant(name: str, given: datetime) -> int:
 
 
 LOG_ENTRIES_MAX = 30
+OF_EVERY_ENTRY: Final = frozenset({"version", "epoch", "node", "visit", "key", "text"})
+"""Fields of the event of a log entry."""
 ASKED_MAX: Final = 64  # number of calls from which finished ones are dropped
 
 P = ParamSpec("P")
@@ -231,8 +233,12 @@ def _seen(
 class NodeContext(Context[Any]):
     """Context of one execution of a node."""
 
-    def __init__(self, execution: NodeExecution, state: BaseModel) -> None:
+    def __init__(
+        self, execution: NodeExecution, state: BaseModel, write_log: Callable[[Iterable[LogEntry]], None]
+    ) -> None:
         run = execution.session.run
+        self._write_log = write_log
+        self._log_scheduled = False
         self._execution = execution
         self.state = state
         self.tenant = run.tenant
@@ -244,6 +250,7 @@ class NodeContext(Context[Any]):
         self._asked: list[ContextCall] = []
         self._asked_max = ASKED_MAX
         self._unawaited: list[ContextCall] = []
+        self._returned = False
         self._concluded = False
 
     # --- calls that are never awaited --------------------------------------------------------
@@ -261,6 +268,7 @@ class NodeContext(Context[Any]):
         try:
             return await fn(self)
         finally:
+            self._returned = True
             left = [each for each in self._asked if each.coroutine.cr_frame is not None]  # the others have finished
             self._unawaited = [each for each in left if each.state == inspect.CORO_CREATED]
 
@@ -494,13 +502,39 @@ class NodeContext(Context[Any]):
     # --- logging ---------------------------------------------------------------------------
     @override
     def log(self, key: str, text: str, /, **data: JsonValue) -> None:
+        check_key("a log entry", key, 'name what it says once per visit, e.g. ctx.log(f"round {n}", …)')
+        if taken := sorted(OF_EVERY_ENTRY & data.keys()):
+            raise InvalidInput(
+                f"a log entry cannot have the field {taken[0]}",
+                "each entry has one of this name",
+                "choose another name",
+            )
         line = canonical({"key": key, "text": text, "data": data})  # raises in the author's line
         if len(self.log_entries) >= LOG_ENTRIES_MAX or len(line) > LOG_ENTRY_BYTES_MAX:
             raise LimitExceeded(
                 "too many log entries of one node",
                 f"at most {LOG_ENTRIES_MAX} lines of {LOG_ENTRY_BYTES_MAX} bytes",
             )
-        self.log_entries.setdefault(key, LogEntry(**json.loads(line)))
+        if self._concluded:
+            log.warning("run %s: ctx.log(%r) was called after its node had ended and is ignored", self.run_id, key)
+        elif key not in self.log_entries:
+            self.log_entries[key] = LogEntry(**json.loads(line))
+            self._schedule_log()
+
+    def _schedule_log(self) -> None:
+        """Write the entries when the node next awaits something; those of a node that returns first go with its end."""
+        if self._log_scheduled:
+            return
+        try:
+            asyncio.get_running_loop().call_soon(self._flush_log)
+        except RuntimeError:  # in a thread: the next entry, or the end of the node, writes this one
+            return
+        self._log_scheduled = True
+
+    def _flush_log(self) -> None:
+        self._log_scheduled = False
+        if not self._returned:
+            self._write_log(self.log_entries.values())
 
     # --- producing -------------------------------------------------------------------------
     @override

@@ -13,7 +13,8 @@ from pydantic import BaseModel, JsonValue
 
 from outlast.core.codec import canonical
 from outlast.core.effect_verbs import UNANSWERED
-from outlast.core.limits import KEY_BYTES_MAX, NAME, RESULT_BYTES_MAX, RESULTS_PER_VISIT_MAX
+from outlast.core.keys import check_key
+from outlast.core.limits import NAME, RESULT_BYTES_MAX, RESULTS_PER_VISIT_MAX
 from outlast.core.machine import EffectStatus
 from outlast.core.rows import RESULT, Memo, Result
 from outlast.core.verbs import CHUNK_BYTES, CHUNK_ROWS, emit
@@ -133,12 +134,7 @@ def _stamp(kind: str, data: bytes) -> bytes:
 
 def produced(result: BaseModel | JsonValue, key: str, kind: str) -> Produced:
     """Return a result in its stored form. Raises InvalidInput, NotStorable, LimitExceeded."""
-    if not key.isprintable() or not 0 < len(key.encode(errors="replace")) <= KEY_BYTES_MAX:
-        raise InvalidInput(
-            f"a result cannot have the key {key!r}"[:200],
-            f"a key is printable text of 1 to {KEY_BYTES_MAX} bytes",
-            'name what it is, e.g. ctx.emit(lead, key=f"lead/{lead.company_id}")',
-        )
+    check_key("a result", key, 'name what it is, e.g. ctx.emit(lead, key=f"lead/{lead.company_id}")')
     is_model = isinstance(result, BaseModel)
     kind = kind or (type(result).__name__ if is_model else "")
     if kind and not NAME.fullmatch(kind):

@@ -20,7 +20,7 @@ from outlast.core.recovery import contradiction
 from outlast.core.route import ENGINE, Answer, EndCancelled, EndFailed, Rest, Undo, WalkOn, route
 from outlast.core.rows import EVENT
 from outlast.core.run_columns import Attention, Ending, Timer, WaitingFor, stale_timer
-from outlast.core.run_transition import LogEntry, SlotChange, admit, queue
+from outlast.core.run_transition import LogEntry, SlotChange, admit, queue, write_log
 from outlast.core.verbs import advance, hand_back, park
 from outlast.core.version_move import move_to_version
 from outlast.engine import admission
@@ -240,7 +240,7 @@ class RunExecutor:
         ):
             return await self._flag_for(Reason.CONTRADICTION, misfits)
         self._fits = True
-        context = NodeContext(execution, state)
+        context = NodeContext(execution, state, self._write_log)
         title = f'node "{node.name}" of {self._workflow.name}'
         result = await execution.run(lambda: context.run(node.fn), title, lambda: left_open(execution, ending=False))
         log_entries = self._new_log_entries([*execution.log_entries.values(), *context.log_entries.values()])
@@ -423,6 +423,14 @@ class RunExecutor:
         if reasons := exhausted_in(self.session, error):
             return await self._flag(reasons, log_entries)
         return await self._exception(error, log_entries)
+
+    def _write_log(self, log_entries: Iterable[LogEntry]) -> None:
+        """Write the author's new entries while the node goes on, without waiting for the commit.
+
+        An entry of the engine explains a change of the run row that its next move writes. Then all entries wait for it.
+        """
+        if not self._pending and (new := self.session.unwritten(log_entries)):
+            self.session.submit(write_log(self.session.run, new, now=self.session.now))
 
     def _new_log_entries(self, log_entries: Iterable[LogEntry] = ()) -> LogEntries:
         """Return the log entries for the next move: the engine's, then the author's."""

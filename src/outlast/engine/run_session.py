@@ -335,6 +335,8 @@ class RunSession:
                     refused = True
                 elif refused and _enters(commit):
                     break
+                elif refused and _logs(commit):
+                    continue  # the next execution writes it again; its version of the run row is taken
                 else:
                     again.append(commit)
                     away = away or not isinstance(error, Stale)
@@ -480,6 +482,16 @@ def _landed(future: asyncio.Future[Done]) -> bool:
 
 
 def _enters(commit: Commit) -> bool:
-    """Return True if the commit is an advance: it moves the run row."""
+    """Return True if the commit is an advance: it moves the run row to another visit."""
+    return _moves(commit) and not _logs(commit)
+
+
+def _logs(commit: Commit) -> bool:
+    """Return True if the commit adds entries of `ctx.log`: it moves the run row and stays in the visit."""
+    row = commit.writes[0].row if isinstance(commit.writes[0], Put) else None
+    return isinstance(row, Run) and commit.fence is not None and row.visit == commit.fence.visit
+
+
+def _moves(commit: Commit) -> bool:
     first = commit.writes[0]
     return isinstance(first, Put) and first.kind is RUN

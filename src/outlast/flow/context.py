@@ -189,9 +189,11 @@ class Context(Generic[S]):
 
     # --- logging ---------------------------------------------------------------------------
     def log(self, key: str, text: str, /, **data: JsonValue) -> None:
-        """Add a line to the run's history: `text` and `data`, once per `key` and visit.
+        """Add an entry to the run's history: `text` and `data`, once per `key` and visit.
 
-        The node's next wait or its return stores it.
+        The entry is durable about 10 ms after the node next awaits something, while the node goes on. Of a node that
+        returns first it lands with the checkpoint. A crash loses entries that are not durable yet; the re-run writes
+        them again if it comes to their lines. Raises InvalidInput, NotStorable, LimitExceeded.
         """
         raise NotImplementedError
 

@@ -19,6 +19,7 @@ SPOKEN: Final[dict[EventType, tuple[str, ...]]] = {
     EventType.ADMITTED: ("admit",),
     EventType.QUEUED: ("queue",),
     EventType.CHECKPOINT: ("advance",),
+    EventType.LOGGED: ("log",),
     EventType.PARKED: ("park", "retry", "await_settle"),
     EventType.HANDED_BACK: ("hand_back",),
     EventType.REQUEUED: ("requeue",),
@@ -143,7 +144,7 @@ def history_moves(one: CheckedRun) -> Violations:
         if version is None:
             return  # reported by history_bytes
         if version == before:
-            continue  # written by the node with the next move, and no move itself
+            continue  # written with the next move, and no move itself
         before = version
         verbs = known.get(event.type)
         if verbs is None:
