@@ -10,6 +10,7 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from operator import itemgetter
 from typing import Any, ClassVar, Final, Generic, NamedTuple, TypeVar, get_type_hints
 
@@ -107,7 +108,7 @@ class Load(Query[R | None]):
 
     @override
     def answer(self, found: Sequence[Sequence[Values]]) -> R | None:
-        return next(iter(rows_of(self.kind, found[0])), None)
+        return rows_of(self.kind, found[0])[0] if found[0] else None
 
     @override
     def find(self, rows: RowsInMemory) -> R | None:
@@ -127,7 +128,7 @@ class LoadMany(Query[tuple[R | None, ...]]):
 
     @override
     def answer(self, found: Sequence[Sequence[Values]]) -> tuple[R | None, ...]:
-        return tuple([next(iter(rows_of(self.kind, values)), None) for values in found])
+        return tuple([rows_of(self.kind, values)[0] if values else None for values in found])
 
     @override
     def find(self, rows: RowsInMemory) -> tuple[R | None, ...]:
@@ -152,15 +153,7 @@ class Under(Query[tuple[R, ...]]):
     def statements(self) -> Sequence[Select]:
         prefix, after = self.prefix, self.after
         assert not after or after[: len(prefix)] == prefix, "the key after which to begin lies under the prefix"
-        names = self.kind.columns[: self.kind.key]
-        rest = names[len(prefix) : len(after)]
-        where = [f"{name} = {MARK}" for name in names[: len(prefix)]]
-        if rest:
-            where.append(f"({', '.join(rest)}) > ({', '.join(MARK for _ in rest)})")
-        text = (
-            f"{_select(self.kind)}{' WHERE ' + ' AND '.join(where) if where else ''} "
-            f"ORDER BY {', '.join(names[len(prefix) :] or names)} LIMIT {MARK}"
-        )
+        text = _under(self.kind, len(prefix), len(after))
         return (Select(text, (*prefix, *after[len(prefix) :], self.limit)),)
 
     @override
@@ -519,6 +512,19 @@ class Owing(Query[tuple[Cursor, ...]]):
         of_tenant = rows.under(CURSOR, (self.tenant,))
         found = [row for row in of_tenant if row.subscription == self.subscription and row.due_at is not None]
         return tuple(sorted(found, key=lambda row: (row.due_at or 0, row.run))[: self.limit])
+
+
+@cache
+def _under(kind: AnyKind, width: int, after: int) -> str:
+    names = kind.columns[: kind.key]
+    rest = names[width:after]
+    where = [f"{name} = {MARK}" for name in names[:width]]
+    if rest:
+        where.append(f"({', '.join(rest)}) > ({', '.join(MARK for _ in rest)})")
+    return (
+        f"{_select(kind)}{' WHERE ' + ' AND '.join(where) if where else ''} "
+        f"ORDER BY {', '.join(names[width:] or names)} LIMIT {MARK}"
+    )
 
 
 def _select(kind: AnyKind) -> str:
