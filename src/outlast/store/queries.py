@@ -259,7 +259,8 @@ class Newest(Query[Page[R]]):
 
     @override
     def answer(self, found: Sequence[Sequence[Values]]) -> Page[R]:
-        return self._page(rows_of(self.kind, found[0]))
+        rows = rows_of(self.kind, found[0][: self._rows_max()])
+        return self._page(rows, more=len(found[0]) > len(rows))
 
     @override
     def find(self, rows: RowsInMemory) -> Page[R]:
@@ -272,15 +273,14 @@ class Newest(Query[Page[R]]):
             and (after is None or place_of(self.kind, row) < after)
         ]  # fmt: skip
         found.sort(key=lambda row: place_of(self.kind, row), reverse=True)
-        return self._page(tuple(found))
+        return self._page(tuple(found[: self._rows_max()]), more=len(found) > self._rows_max())
 
     def _rows_max(self) -> int:
+        """Return the number of rows on a page. The statement asks for one more, which tells if a page follows."""
         return min(self.limit, PAGE_MAX)
 
-    def _page(self, found: tuple[R, ...]) -> Page[R]:
-        """Return the page of these rows. A row more than fits tells that another page follows."""
-        rows = found[: self._rows_max()]
-        return Page(rows, cursor_of(self.kind, rows[-1]) if len(found) > len(rows) else "")
+    def _page(self, rows: tuple[R, ...], *, more: bool) -> Page[R]:
+        return Page(rows, cursor_of(self.kind, rows[-1]) if more else "")
 
 
 # --- counts ------------------------------------------------------------------------------
