@@ -1,0 +1,361 @@
+"""One surface, three ways: every method of the client against a store, and a service on SQLite and on PostgreSQL."""
+
+import asyncio
+import re
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from outlast import Client, RunHandle
+from outlast.core.machine import Choice, EffectStatus, Reason, RunStatus
+from outlast.errors import (
+    Conflict,
+    InvalidInput,
+    NotFound,
+    NotStorable,
+    OutlastError,
+    RunCancelled,
+    RunFailed,
+    WaitTimeout,
+)
+from outlast.models.attention import RunAttention
+from outlast.runtime.client import WebhookClient
+from tests.client import flows
+from tests.client.conftest import PATIENCE, Place
+
+HERE = Path(__file__).parent
+
+
+async def waits(client: Client, run: str, kind: str) -> None:
+    """Wait until a run waits for this kind of thing."""
+
+    async def found() -> bool | None:
+        return any(wait.kind == kind for wait in (await client.run_summary(run)).waiting_for) or None
+
+    assert await client.until(found, within_s=20), await client.run(run)
+
+
+async def flagged(client: Client, kind: str, reason: Reason) -> RunHandle[flows.Trouble]:
+    """Start a run and return it once it needs a person for this reason."""
+    run = await client.start(flows.troubles, flows.Trouble(kind=kind))
+    await needs(client, run.id, reason)
+    return run
+
+
+async def needs(client: Client, run: str, reason: Reason) -> None:
+    """Wait until a run needs a person for this reason."""
+
+    async def found() -> bool | None:
+        return any(each.reason == reason for each in (await client.run_summary(run)).attention) or None
+
+    assert await client.until(found, within_s=20), await client.run(run)
+
+
+async def asked(client: Client, supplier: str) -> tuple[RunHandle[flows.Order], str]:
+    """Start an order and return it with its pending approval."""
+    run = await client.start(flows.orders, flows.Order(supplier=supplier))
+    await run.signal("offer", flows.Offer(cents=4200))
+    await waits(client, run.id, "approval")
+    (approval,) = (await client.approvals(run=run.id)).approvals
+    return run, approval.approval
+
+
+@pytest.mark.req("RUN-1", "RUN-4")
+def test_a_start_is_durable_typed_and_happens_once_per_key(place: Place) -> None:
+    async def test(client: Client) -> None:
+        run = await client.start(flows.greet, "ana", times=2)
+        done = await run.result(PATIENCE)
+        assert done == flows.Greeting(text="hello ana hello ana ", letters=20)
+        assert (run.workflow, run.created) == ("greet", True)
+        first = await client.start(flows.orders, flows.Order(supplier="acme"), key="Ä 7", correlation_id="c-1")
+        again = await client.start("order", {"supplier": "acme"}, key="Ä 7", correlation_id="c-2", trace_id="t")
+        assert (again.id, again.created, first.created) == (first.id, False, True)
+        assert (await first.status()).correlation_id == "c-1"
+        other = await client.start(flows.greet, flows.greet.arguments("bo"), key="Ä 7")
+        assert other.created, "a key belongs to one workflow"
+        with pytest.raises(Conflict, match="another input"):
+            await client.start(flows.orders, {"supplier": "blix"}, key="Ä 7")
+        named = await client.start(flows.greet, {"name": "cy"}, run_id=f"named-{first.id}")
+        assert named.id == f"named-{first.id}"
+        assert (await client.start_run("greet", b'{"name": "cy"}', run_id=named.id)).created is False
+
+    place.play(test)
+
+
+def test_a_start_is_refused_with_every_problem(place: Place) -> None:
+    async def test(client: Client) -> None:
+        with pytest.raises(NotFound, match="no workflow loan"):
+            await client.start("loan", {})
+        with pytest.raises(InvalidInput) as refused:
+            await client.start("greet", {"times": "x"})
+        assert [path for path, _ in refused.value.problems] == ["name", "times"]
+        with pytest.raises(InvalidInput, match="not valid"):
+            await client.start(flows.orders, flows.Offer(cents=1))  # type: ignore[call-overload]
+        with pytest.raises(InvalidInput, match="too long"):
+            await client.start("greet", {"name": "x"}, key="x" * 1_000)
+        with pytest.raises(NotStorable):
+            await client.start("greet", {"name": object()})
+
+    place.play(test)
+
+
+def test_a_handle_reads_follows_and_ends(place: Place) -> None:
+    async def test(client: Client) -> None:
+        run = await client.start(flows.orders, flows.Order(supplier="acme"))
+        numbers: list[int] = []
+
+        async def follow() -> None:
+            numbers.extend([event.number async for event in run.events()])
+
+        following = asyncio.create_task(follow())
+        await waits(client, run.id, "signal")
+        assert (await run.status()).status == RunStatus.WAITING
+        assert (await client.run_input(run.id))["supplier"] == "acme"
+        assert (await run.detail()).visits[0].node == "wait_for_offer"
+        assert await run.signal("offer", {"cents": 99}, signal_id="o-1")
+        assert not await run.signal("offer", flows.Offer(cents=99), signal_id="o-1")
+        await waits(client, run.id, "approval")
+        await run.cancel("too dear")
+        with pytest.raises(RunCancelled, match="too dear") as ended:
+            await run.result(PATIENCE)
+        assert ended.value.run == run.id and "too dear" in ended.value.reason
+        await asyncio.wait_for(following, 60)
+        assert numbers == list(range(1, len(numbers) + 1))
+        page = await client.events(run.id, limit=2)
+        assert [event.number for event in page.events] == [1, 2] and page.next_cursor and not page.ended
+        assert [event.number async for event in run.events(after=2)] == numbers[2:], "also after its end"
+        texts = [text async for text in client.follow(run.id, after=len(numbers) - 1)]
+        assert len(texts) == 1 and texts[0].startswith('{"specversion"')
+        for act in (run.cancel("again"), run.signal("offer", {"cents": 1})):
+            with pytest.raises(Conflict, match="has ended"):
+                await act
+        with pytest.raises(InvalidInput, match="no fields"):
+            await run.signal("offer", 7)
+        assert await client.ended(run.id, within_s=20)
+
+    place.play(test)
+
+
+def test_an_unknown_run_is_not_found(place: Place) -> None:
+    async def test(client: Client) -> None:
+        run = client.get("r9")
+        reads = (run.status(), run.detail(), run.result(1), run.signal("x", {}), run.cancel("x"), client.explain("r9"))
+        for act in reads:
+            with pytest.raises(NotFound, match="no run r9"):
+                await act
+        with pytest.raises(NotFound):
+            _ = [event async for event in run.events()]
+
+    place.play(test)
+
+
+def test_a_result_that_does_not_come(place: Place) -> None:
+    async def test(client: Client) -> None:
+        failed = await client.start(flows.troubles, flows.Trouble(kind="fails"))
+        with pytest.raises(RunFailed, match="the supplier is gone"):
+            await client.get(flows.troubles, failed.id).result(PATIENCE)
+        run = await client.start(flows.orders, {"supplier": "acme"})
+        await waits(client, run.id, "signal")
+        for timeout in ("50ms", timedelta(milliseconds=50), 0.05):
+            with pytest.raises(WaitTimeout, match=r"has not ended after 0\.1s\n.*signal offer") as late:
+                await run.result(timeout)
+            assert isinstance(late.value, TimeoutError)
+        assert not await client.ended(run.id, within_s=0.01)
+        with pytest.raises(InvalidInput, match="timeout is 'soon'"):
+            await run.result("soon")
+
+    place.play(test)
+
+
+def test_runs_are_listed_and_explained(place: Place) -> None:
+    async def test(client: Client) -> None:
+        run = await client.start(flows.greet, "lists", times=1)
+        await run.result(PATIENCE)
+        listed = await client.runs(workflow="greet", status=RunStatus.COMPLETED, q=run.id, since="1h", limit=5)
+        assert [each.run for each in listed.runs] == [run.id] and not listed.next_cursor
+        assert not (await client.runs(q=run.id, attention=True)).runs
+        assert not (await client.runs(q=run.id, waiting_for="signal")).runs
+        results = await client.results(run.id, limit=1)
+        assert (results.count, results.results[0].data) == (1, {"text": "hello lists "})
+        assert not (await client.results(run.id, after=1)).results
+        explained = await client.explain(run.id)
+        assert "complete" in explained.sentence.lower()
+        one, two = (await client.runs(limit=1)), (await client.runs(limit=1))
+        assert one == two and one.next_cursor
+        assert (await client.runs(limit=1, cursor=one.next_cursor)).runs[0].run != one.runs[0].run
+
+    place.play(test)
+
+
+@pytest.mark.req("GATE-2")
+def test_approvals_are_read_and_decided(place: Place) -> None:
+    async def test(client: Client) -> None:
+        run, name = await asked(client, "acme")
+        shown = await client.approval(name)
+        assert shown.you_may_decide and shown.plans[0].arguments == {"supplier": "acme", "cents": 4200}
+        assert name in [each.approval for each in (await client.approvals(status="pending", mine=True)).approvals]
+        assert name not in [each.approval for each in (await client.approvals(overdue=True)).approvals]
+        claimed = await client.claim_approval(name, version=shown.version)
+        assert claimed.claimed_by
+        with pytest.raises(Conflict, match="has changed since") as moved:
+            await client.approve(name, reason="fine", version=shown.version)
+        assert moved.value.refusal == "moved"
+        passed = await client.reassign(name, "lead|buyer", reason="on leave", version=claimed.version)
+        assert passed.who == "buyer | lead"
+        with pytest.raises(NotFound, match="no alternative 5"):
+            await client.approve(name, reason="fine", alternative=5)
+        decided = await client.approve(name, reason="fine", changes={"cents": 4000})
+        assert (decided.status, decided.reason) == ("approved", "fine")
+        done = await run.result(PATIENCE)
+        assert isinstance(done, flows.Order) and done.receipt == "acme confirms 4000"
+        with pytest.raises(Conflict, match="cannot be decided"):
+            await client.reject(name, reason="changed my mind")
+        other, name = await asked(client, "blix")
+        assert (await client.reject(name, reason="too dear")).status == "rejected"
+        with pytest.raises(RunCancelled, match="too dear"):
+            await other.result(PATIENCE)
+        with pytest.raises(NotFound):
+            await client.approval("ap_9")
+
+    place.play(test)
+
+
+def test_attention_is_listed_and_answered(place: Place) -> None:
+    async def test(client: Client) -> None:
+        flows.broken["on"] = True
+        run, two = await flagged(client, "error", Reason.EXCEPTION), await flagged(client, "error", Reason.EXCEPTION)
+        more, last = await flagged(client, "error", Reason.EXCEPTION), await flagged(client, "error", Reason.EXCEPTION)
+        page = await client.attention(reason=Reason.EXCEPTION, workflow="trouble")
+        assert {run.id, two.id} <= {item.run for item in page.attention if isinstance(item, RunAttention)}
+        (item,) = await client.attention_of(run.id)
+        assert (item.reason, item.node) == ("exception", "trouble") and "no line" in item.detail
+        assert await client.attention_of((await client.start(flows.greet, "x")).id) == []
+        with pytest.raises(OutlastError):
+            await client.answer(run.id, Choice.EXTEND, text="no", by=timedelta(hours=1))
+        flows.broken["on"] = False
+        assert await client.answer(run.id, Choice.CONTINUE, text="mended") is Reason.EXCEPTION
+        await client.continue_run(two.id, reason="mended")
+        assert (await run.result(PATIENCE)).kind == (await two.result(PATIENCE)).kind == "error"
+        answered = await client.answer_all(Reason.EXCEPTION, Choice.CONTINUE, text="mended", workflow="trouble")
+        assert {more.id, last.id} <= set(answered.done) and not answered.failed
+        assert (await more.result(PATIENCE)).kind == "error"
+
+    place.play(test)
+
+
+@pytest.mark.req("EFF-3")
+def test_effects_are_read_and_settled(place: Place) -> None:
+    async def test(client: Client) -> None:
+        run = await flagged(client, "uncertain", Reason.EFFECT_UNCERTAIN)
+        key = "client-ring/uncertain"
+        (effect,) = await client.effects(run.id)
+        assert (effect.key, effect.status, effect.run) == (key, "uncertain", run.id)
+        assert (await client.effect(run.id, key)).id == (await client.effect(run.id, key, visit=effect.visit)).id
+        with pytest.raises(NotFound, match="no effect nothing"):
+            await client.effect(run.id, "nothing")
+        ledger = await client.ledger(status=EffectStatus.UNCERTAIN, activity="ring", run=run.id, since="1h", limit=5)
+        assert [each.key for each in ledger.effects] == [key]
+        await client.resolve_effect(run.id, key, "happened", reason="they say so", external_id="x-1", response="rang")
+        assert (await run.result(PATIENCE)).kind == "uncertain"
+        assert (await client.effect(run.id, key)).external_id == "x-1"
+        with pytest.raises(Conflict):
+            await client.resolve_effect(run.id, key, "give_up", reason="again")
+        order, approval = await asked(client, "undo")
+        assert await client.to_undo(order.id) == ["client_reserve client-reserve/undo"]
+        assert await client.not_undone(order.id) == []
+        await client.reject(approval, reason="no")
+
+    place.play(test)
+
+
+def test_a_run_beyond_its_ceiling_is_extended(place: Place) -> None:
+    async def test(client: Client) -> None:
+        run = await client.start(flows.delays, {})
+        await needs(client, run.id, Reason.TOTAL_TIMEOUT)
+        await client.extend(run.id, by="1h", reason="they are slow")
+        await run.signal("arrived", {})
+        assert await run.result(PATIENCE) == flows.Slow()
+
+    place.play(test)
+
+
+def test_the_store_is_described(place: Place) -> None:
+    async def test(client: Client) -> None:
+        me = await client.whoami()
+        assert me.tenant == "default" and me.person and me.name.startswith("local:")
+        assert client.me in ("you", me.name) and client.has_code is place.in_process
+        assert abs(await client.now() - datetime.now(UTC)) < timedelta(minutes=5)
+        (worker,) = [each for each in await client.workers() if each.serving]
+        assert "greet@1" in worker.serves
+        assert (await client.input_schema("greet"))["required"] == ["name"]
+        assert await client.input_schema("nothing") == {}
+        topology = await client.topology("order", "order@1")
+        assert topology is not None and "decide" in str(topology)
+        assert await client.topology("order", "order@9") is None
+        run = await client.start(flows.orders, flows.Order(supplier="acme"))
+        await waits(client, run.id, "signal")
+        (version,) = [each for each in await client.versions() if each.lane == "order@1"]
+        assert version.runs >= 1 and version.served_by
+        assert run.id in await client.unfinished("order", "order@1")
+        with pytest.raises(OutlastError, match="order"):
+            await client.move_runs("order", 7, [run.id], reason="a new version")
+        failed = (await client.move_runs("order", 1, ["r9"], reason="it stays")).failed
+        assert [name for name, _ in failed] == ["r9"]
+
+    place.play(test)
+
+
+def test_pauses_begin_and_end(place: Place) -> None:
+    async def test(client: Client) -> None:
+        paused = await client.pause("activity", "place", reason="the supplier is away")
+        assert (paused.paused, paused.reason) == ("activity place", "the supplier is away")
+        assert [each.paused for each in await client.pauses()] == ["activity place"]
+        assert (await client.resume("activity", "place")).runs == 0
+        assert not await client.pauses()
+        with pytest.raises(NotFound):
+            await client.resume("activity", "place")
+
+    place.play(test)
+
+
+def test_webhooks_are_kept(place: Place) -> None:
+    async def test(client: Client) -> None:
+        hooks: WebhookClient = client.webhooks
+        made = await hooks.add(
+            "http://127.0.0.1:1/hook", name="desk", types=["dev.outlast.run.*"], workflows=["order"],
+            headers={"X-Api-Key": "secret"}, from_start=True,
+        )  # fmt: skip
+        assert made.secret.startswith("whsec_") and made.headers == ["x-api-key"]
+        one = await hooks.get(made.webhook)
+        assert (one.name, one.status, await hooks.list()) == ("desk", "active", [one])
+        attempt = await hooks.test(made.webhook)
+        assert not attempt.accepted and attempt.error
+        assert (await hooks.rotate(made.webhook, keep=timedelta(hours=1))).secret not in ("", made.secret)
+        assert (await hooks.disable(made.webhook, reason="moved")).why == "moved"
+        assert (await hooks.enable(made.webhook)).status == "active"
+        assert (await hooks.deliveries(made.webhook, limit=1)).deliveries == []
+        assert (await hooks.deliveries()).next_cursor == ""
+        assert await hooks.redeliver(made.webhook) == 0
+        assert await hooks.unsent_ms() >= 0
+        with pytest.raises(NotFound):
+            await hooks.redeliver(f"{made.webhook}:r9:1")
+        assert (await hooks.remove(made.webhook)).webhook == made.webhook
+        with pytest.raises(NotFound):
+            await hooks.get(made.webhook)
+        with pytest.raises(InvalidInput):
+            await hooks.add("ftp://example.com")
+
+    place.play(test)
+
+
+def public(kind: type[Any]) -> set[str]:
+    """Return the public methods of a class."""
+    return {name for name in vars(kind) if not name.startswith("_") and callable(getattr(kind, name))}
+
+
+def test_no_method_is_left_out() -> None:
+    text = "".join(path.read_text(encoding="utf-8") for path in HERE.glob("test_*.py"))
+    called = set(re.findall(r"\.(\w+)\(", text))
+    assert (public(Client) | public(RunHandle) | public(WebhookClient)) - called == set()
