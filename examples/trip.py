@@ -138,7 +138,7 @@ async def travel(runtime: InProcessRuntime, traveller: str, ends: str, refuses: 
     if state.shown == "REQUIRES_ATTENTION":
         print(f"  a person is called, {state.status}: {refuses} was refused")
         answer = runtime.operations.answer
-        await answer(begun.workflow_id, Reason.UNDO_FAILED, Choice.DONE_BY_HAND, text="phoned them")
+        await answer(begun.workflow_id, Choice.DONE_BY_HAND, reason=Reason.UNDO_FAILED, text="phoned them")
         while state.shown == "REQUIRES_ATTENTION":
             await asyncio.sleep(0.01)
             state = await runtime.finished(begun.workflow_id)

@@ -126,7 +126,7 @@ class Client:
 
     async def _retry(self, run: Run, choice: Choice, key: str) -> None:
         (reason,) = [a.reason for a in run.attention if a.key == key][:1]
-        await self._ops.answer(run.run, reason, choice, text="try again", key=key)
+        await self._ops.answer(run.run, choice, reason=reason, text="try again", key=key)
 
     async def _settle(self, run: Run, key: str, about: dict[str, Any]) -> None:
         """Resolve an effect as "happened" or "did not happen", as a person with access to the receivers would."""

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from outlast.core.rows import Run, is_over
-from outlast.runtime import versions
 from outlast.runtime.operations import Operations
 from tests import forked
 from tests.deploys import letters_v1
@@ -113,9 +112,9 @@ def test_a_roll_back_strands_a_run_until_a_person_moves_it(fleet: Fleet) -> None
     assert (row.lane, row.node, row.visit) == ("letters@2", "post", 1)
 
     def move(node: str) -> Any:
-        return fleet.do(lambda ops: versions.move_runs(ops, "letters", 1, ["r1"], node=node, reason="rolled back"))
+        return fleet.do(lambda ops: ops.move_runs("letters", 1, ["r1"], node=node, reason="rolled back"))
 
-    assert move("nowhere").runs == ("r1",)
+    assert move("nowhere").done == ("r1",)
     when(
         lambda: (
             "no node nowhere" in fleet.run("r1").attention_text or "no field for team" in fleet.run("r1").attention_text

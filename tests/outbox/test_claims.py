@@ -85,7 +85,7 @@ def test_events_during_an_attempt_are_delivered_too(url: str) -> None:
         receiver = Receiver(script=[answer(500), held_until(gate)])
         async with a_store(url) as ops, receiver.listening():
             made = await ops.webhooks.add(receiver.url)
-            name = made.subscription.subscription
+            name = made.webhook
             await ops.start_run("rounds", {"left": 4}, run_id="r")
             async with dispatching(ops.store):
                 await until(lambda: len(receiver.got) == 2)
@@ -110,7 +110,7 @@ def test_accepted_events_are_committed_before_a_crash_could_repeat_many(url: str
 
     async def live() -> None:
         async with a_store(url) as ops, Receiver().listening() as receiver:
-            name = (await ops.webhooks.add(receiver.url)).subscription.subscription
+            name = (await ops.webhooks.add(receiver.url)).webhook
 
             async def looking(got: Got, writer: asyncio.StreamWriter) -> None:
                 cursor = await cursor_of(ops, "r", name)
@@ -184,7 +184,7 @@ def test_a_dispatcher_that_lost_its_claim_sends_and_writes_nothing_more(
         second: list[int] = []
         async with a_store(url) as ops, receiver.listening():
             made = await ops.webhooks.add(receiver.url, from_start=True)
-            name = made.subscription.subscription
+            name = made.webhook
             await ended(ops, "r", 5)
             slow = noting(ops.store, "d-1", first)
             task = asyncio.create_task(slow.run())
@@ -221,7 +221,7 @@ def test_a_claim_is_kept_for_as_long_as_there_is_something_to_send(url: str, mon
             await ended(ops, "r", 10)
             both = [noting(ops.store, f"d-{n}", mine) for n, mine in enumerate(sent)]
             tasks = [asyncio.create_task(each.run()) for each in both]
-            await until(lambda: settled(ops, made.subscription.subscription))
+            await until(lambda: settled(ops, made.webhook))
             for each in both:
                 each.drain()
             await asyncio.gather(*tasks)
@@ -241,7 +241,7 @@ def test_cursors_of_a_dead_dispatcher_are_taken_over_when_its_claim_ends(
     async def live() -> None:
         async with a_store(url) as ops, Receiver().listening() as receiver:
             made = await ops.webhooks.add(receiver.url, from_start=True)
-            name = made.subscription.subscription
+            name = made.webhook
             await ended(ops, "r", 2)
             upto = (await ops.rows.run("r")).seq
             row = await ops.store.load(SUBSCRIPTION, (TENANT, name))
@@ -300,7 +300,7 @@ def test_a_drained_dispatcher_sends_nothing_new_and_releases_its_cursors(url: st
         first: list[int] = []
         async with a_store(url) as ops, receiver.listening():
             made = await ops.webhooks.add(receiver.url, from_start=True)
-            name = made.subscription.subscription
+            name = made.webhook
             await ended(ops, "r", 4)
             stopped = noting(ops.store, "d-1", first)
             task = asyncio.create_task(stopped.run())
@@ -324,7 +324,7 @@ def test_purged_events_are_not_owed(url: str) -> None:
 
     async def live() -> None:
         async with a_store(url) as ops, Receiver().listening() as receiver:
-            name = (await ops.webhooks.add(receiver.url, from_start=True)).subscription.subscription
+            name = (await ops.webhooks.add(receiver.url, from_start=True)).webhook
             await ended(ops, "r", 1)
             upto = (await ops.rows.run("r")).seq
             row = await ops.store.load(SUBSCRIPTION, (TENANT, name))
@@ -346,7 +346,7 @@ def test_nothing_is_forgotten_before_a_cursor_knows_of_it(url: str, monkeypatch:
 
     async def live() -> None:
         async with a_store(url) as ops, Receiver().listening() as receiver:
-            name = (await ops.webhooks.add(receiver.url)).subscription.subscription
+            name = (await ops.webhooks.add(receiver.url)).webhook
             land = ops.store.commit
 
             async def watched(commit: Commit, *args: Any, **more: Any) -> Any:

@@ -53,7 +53,7 @@ def test_nothing_is_lost_wherever_a_dispatcher_dies(place: str, url: str) -> Non
                     return all([len(have.get(run, ())) == (await ops.rows.run(run)).seq for run in runs])
 
                 async def quiet() -> bool:
-                    owing = await ops.store.query(Owing("acme", made.subscription.subscription, 10))
+                    owing = await ops.store.query(Owing("acme", made.webhook, 10))
                     return not owing and not await ops.store.rows(UNPUBLISHED, ())
 
                 await until(delivered, within=30)

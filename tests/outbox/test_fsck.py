@@ -44,7 +44,7 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Path:
                     return bool(row.ended_at) and len(firsts(receiver.got).get("r", ())) == row.seq
 
                 await until(delivered)
-                await until(lambda: settled(ops, made.subscription.subscription))
+                await until(lambda: settled(ops, made.webhook))
             assert (await Fsck(ops.store).look()).findings == ()
 
     asyncio.run(live())

@@ -7,9 +7,9 @@ import logging
 import pytest
 
 from outlast.core.limits import ANSWER_CHARS_MAX, HEADERS_MAX
+from outlast.core.rows import DELIVERY
 from outlast.errors import InvalidInput
 from outlast.outbox.subscriptions import checked_headers
-from outlast.runtime.webhooks import WebhookBacklog, delivery_view, new_webhook_view, webhook_detail_view
 from outlast.telemetry.redact import GONE
 from tests.outbox.helpers import Got, Receiver, a_store, answer, dispatching, settled, until, working
 
@@ -67,8 +67,8 @@ def test_headers_are_sent_with_every_delivery_and_never_shown(url: str, caplog: 
         nonlocal secret
         async with a_store(url) as ops, receiver.listening():
             made = await ops.webhooks.add(receiver.url, headers={"X-Api-Key": VALUE})
-            name, secret = made.subscription.subscription, made.secret
-            shown: list[object] = [{**new_webhook_view(made), "secret": ""}, repr(made.subscription)]
+            name, secret = made.webhook, made.secret
+            shown: list[object] = [made, repr(await ops.webhooks.row(name))]
             async with working(ops.store), dispatching(ops.store):
                 await ops.start_run("rounds", {"left": 1}, run_id="r")
                 await until(lambda: settled(ops, name))
@@ -77,13 +77,10 @@ def test_headers_are_sent_with_every_delivery_and_never_shown(url: str, caplog: 
                 await until(lambda: settled(ops, name))
             test = await ops.webhooks.test(name)
             assert (test.code, test.error) == (200, "") and receiver.got[-1].verified(rotated.secret)
-            rows, _ = await ops.webhooks.deliveries(name)
-            views = [delivery_view(row, ops.store.mapping().business) for row in rows]
-            shown += [test, views, repr(rows), {**new_webhook_view(rotated), "secret": ""}]
-            shown.append(webhook_detail_view(await ops.webhooks.get(name), await ops.webhooks.backlog(name)))
-            shown += [await ops.webhooks.list(), await ops.webhooks.attention()]
-            removed = await ops.webhooks.remove(name)
-            assert webhook_detail_view(removed, WebhookBacklog(0, 0, 0, False, None))["headers"] == []
+            rows = await ops.store.rows(DELIVERY, ())
+            shown += [test, await ops.webhooks.deliveries(name), repr(rows), rotated]
+            shown += [await ops.webhooks.get(name), await ops.webhooks.list(), await ops.webhooks.attention()]
+            assert (await ops.webhooks.remove(name)).headers == []
             return shown
 
     shown = asyncio.run(live())
@@ -106,17 +103,17 @@ def test_an_error_made_of_the_answer_repeats_no_secret(url: str) -> None:
         nonlocal secret
         async with a_store(url) as ops, Receiver(echo).listening() as receiver:
             made = await ops.webhooks.add(receiver.url, headers={"X-Api-Key": VALUE})
-            name, secret = made.subscription.subscription, made.secret
+            name, secret = made.webhook, made.secret
             async with working(ops.store), dispatching(ops.store):
                 await ops.start_run("rounds", {"left": 1}, run_id="r")
 
                 async def failed() -> bool:
-                    return bool((await ops.webhooks.deliveries(name))[0])
+                    return bool((await ops.webhooks.deliveries(name)).deliveries)
 
                 await until(failed)
             tried = await ops.webhooks.test(name)
-            rows, _ = await ops.webhooks.deliveries(name)
-            return [tried.error, *(row.error for row in rows)]
+            known = await ops.webhooks.deliveries(name)
+            return [tried.error, *(each.error for each in known.deliveries)]
 
     for error in asyncio.run(live()):
         assert "RemoteProtocolError" in error and GONE in error, error
@@ -133,7 +130,7 @@ def test_an_answer_that_is_cut_within_a_secret_keeps_no_piece_of_it(url: str) ->
     async def live() -> str:
         async with a_store(url) as ops, Receiver(echo).listening() as receiver:
             made = await ops.webhooks.add(receiver.url, headers={"X-Api-Key": VALUE})
-            return (await ops.webhooks.test(made.subscription.subscription)).answer
+            return (await ops.webhooks.test(made.webhook)).answer
 
     said = asyncio.run(live())
     assert said.startswith("xxx") and said.endswith(GONE) and VALUE[:6] not in said
@@ -145,7 +142,7 @@ def test_a_secret_in_the_address_is_not_shown(url: str) -> None:
     async def live() -> list[object]:
         async with a_store(url) as ops, Receiver(answer(422)).listening() as receiver:
             made = await ops.webhooks.add(f"{receiver.url}?token={VALUE}")
-            name = made.subscription.subscription
+            name = made.webhook
             async with working(ops.store), dispatching(ops.store):
                 await ops.start_run("rounds", {"left": 1}, run_id="r")
 
@@ -153,8 +150,7 @@ def test_a_secret_in_the_address_is_not_shown(url: str) -> None:
                     return bool(await ops.webhooks.attention())
 
                 await until(flagged)
-            whole = webhook_detail_view(await ops.webhooks.get(name), await ops.webhooks.backlog(name))
-            return [new_webhook_view(made), whole, *await ops.webhooks.attention()]
+            return [made, await ops.webhooks.get(name), *await ops.webhooks.attention()]
 
     for shown in asyncio.run(live()):
         assert VALUE not in str(shown) and GONE in str(shown), shown
@@ -164,6 +160,6 @@ def test_a_short_common_value_is_not_redacted(url: str) -> None:
     async def live() -> str:
         async with a_store(url) as ops, Receiver(answer(422, b"a bad band")).listening() as receiver:
             made = await ops.webhooks.add(receiver.url, headers={"X-Kind": "a"})
-            return (await ops.webhooks.test(made.subscription.subscription)).answer
+            return (await ops.webhooks.test(made.webhook)).answer
 
     assert asyncio.run(live()) == "a bad band"

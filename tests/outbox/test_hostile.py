@@ -11,7 +11,7 @@ from outlast.core.deliveries import SUBSCRIBED_TENANTS, tenants_of
 from outlast.core.machine import DeliveryStatus, SubscriptionStatus
 from outlast.core.rows import CURSOR, META, UNPUBLISHED, Cursor
 from outlast.outbox import client, dispatcher
-from outlast.runtime.webhooks import DeliveryLag, id_of, lag_of
+from outlast.runtime.webhooks import DeliveryLag, lag_of
 from outlast.testing.faults import FaultKind, FaultyStore
 from tests.outbox.helpers import (
     TENANT,
@@ -102,8 +102,8 @@ def test_refused_events_are_retried_in_order(url: str, behaviour: Behaviour) -> 
             assert len({got.headers["webhook-id"] for got in receiver.got}) == len(events)
             for got in receiver.got:
                 got.verified(made.secret)
-            rows, _ = await ops.webhooks.deliveries(made.subscription.subscription)
-            assert [(row.seq, row.status, row.attempts) for row in rows] == [(3, DeliveryStatus.DELIVERED, 3)]
+            (row,) = (await ops.webhooks.deliveries(made.webhook)).deliveries
+            assert (row.sequence, row.status, row.attempts) == (3, DeliveryStatus.DELIVERED, 3)
 
     asyncio.run(live())
 
@@ -125,7 +125,7 @@ def test_an_accepted_answer_is_not_read_to_the_end(url: str, behaviour: Behaviou
 
                 await until(delivered)
             assert len(receiver.got) == (await ops.rows.run("r")).seq, "none of them twice"
-            assert (await ops.webhooks.backlog(made.subscription.subscription)).dead == 0
+            assert (await ops.webhooks.get(made.webhook)).dead == 0
 
     asyncio.run(live())
 
@@ -138,7 +138,7 @@ def test_a_definite_refusal_is_dead_lettered_and_later_events_are_sent(url: str)
         script = [answer(), answer(422, b"<b>no</b>")]
         async with a_store(url) as ops, Receiver(script=script).listening() as receiver:
             made = await ops.webhooks.add(receiver.url)
-            name = made.subscription.subscription
+            name = made.webhook
             async with working(ops.store), dispatching(ops.store):
                 await ops.start_run("rounds", {"left": 2}, run_id="r")
 
@@ -147,18 +147,18 @@ def test_a_definite_refusal_is_dead_lettered_and_later_events_are_sent(url: str)
                     return bool(row.ended_at) and len(receiver.got) == row.seq
 
                 await until(delivered)
-                (dead,), _ = await ops.webhooks.deliveries(name, status=DeliveryStatus.DEAD)
-                assert (dead.seq, dead.attempts, dead.code, dead.answer) == (2, 1, 422, "<b>no</b>")
-                assert (await ops.webhooks.backlog(name)).dead == 1
+                (dead,) = (await ops.webhooks.deliveries(name, status=DeliveryStatus.DEAD)).deliveries
+                assert (dead.sequence, dead.attempts, dead.code, dead.answer) == (2, 1, 422, "<b>no</b>")
+                assert (await ops.webhooks.get(name)).dead == 1
                 sent = len(receiver.got)
-                await ops.webhooks.redeliver(id_of(dead))
+                await ops.webhooks.redeliver(dead.delivery)
                 await until(lambda: len(receiver.got) == sent + 1)
-                assert receiver.got[-1].headers["webhook-id"] == dead.event
+                assert receiver.got[-1].headers["webhook-id"] == dead.webhook_id
                 assert receiver.got[-1].headers["outlast-previous"] == "1"
 
                 async def closed() -> bool:
-                    (row,), _ = await ops.webhooks.deliveries(name)
-                    return row.status is DeliveryStatus.DELIVERED
+                    (row,) = (await ops.webhooks.deliveries(name)).deliveries
+                    return row.status == DeliveryStatus.DELIVERED
 
                 await until(closed)
 
@@ -176,11 +176,11 @@ def test_at_the_ceiling_it_is_dead(url: str, monkeypatch: pytest.MonkeyPatch) ->
                 await ops.start_run("rounds", {"left": 2}, run_id="r")
 
                 async def dead() -> bool:
-                    return (await ops.webhooks.backlog(made.subscription.subscription)).dead == 1
+                    return (await ops.webhooks.get(made.webhook)).dead == 1
 
                 await until(dead)
                 receiver.behaviour = answer()
-                assert await ops.webhooks.redeliver_dead(made.subscription.subscription) == 1
+                assert await ops.webhooks.redeliver_dead(made.webhook) == 1
                 await until(lambda: len(receiver.got) == 4)
             assert {got.event["type"] for got in receiver.got} == {"dev.outlast.workflow.completed"}
             assert len({got.headers["webhook-id"] for got in receiver.got}) == 1
@@ -192,13 +192,13 @@ def test_at_the_ceiling_it_is_dead(url: str, monkeypatch: pytest.MonkeyPatch) ->
 def test_410_disables_and_enabling_continues_at_the_cursor(url: str) -> None:
     async def live() -> None:
         async with a_store(url) as ops, Receiver(script=[answer(), answer(410)]).listening() as receiver:
-            name = (await ops.webhooks.add(receiver.url)).subscription.subscription
+            name = (await ops.webhooks.add(receiver.url)).webhook
             async with working(ops.store), dispatching(ops.store) as sender:
                 await ops.start_run("rounds", {"left": 2}, run_id="r")
 
                 async def off() -> bool:
                     row = await ops.webhooks.get(name)
-                    return row.status is SubscriptionStatus.DISABLED and "410" in row.why
+                    return row.status == SubscriptionStatus.DISABLED and "410" in row.why
 
                 await until(off)
                 await until(lambda: not sender._senders)  # its remaining events are not sent
@@ -226,7 +226,7 @@ def test_after_410_no_requested_redelivery_is_sent(url: str) -> None:
 
     async def live() -> None:
         async with a_store(url) as ops, Receiver().listening() as receiver:
-            name = (await ops.webhooks.add(receiver.url)).subscription.subscription
+            name = (await ops.webhooks.add(receiver.url)).webhook
             async with working(ops.store):
                 await ops.start_run("rounds", {"left": 3}, run_id="r")
 
@@ -250,7 +250,7 @@ def test_after_410_no_requested_redelivery_is_sent(url: str) -> None:
             async with dispatching(ops.store):
 
                 async def off() -> bool:
-                    return (await ops.webhooks.get(name)).status is SubscriptionStatus.DISABLED
+                    return (await ops.webhooks.get(name)).status == SubscriptionStatus.DISABLED
 
                 await until(off)
             assert len(receiver.got) == sent + 1
@@ -265,7 +265,7 @@ def test_each_sender_that_gets_410_releases_its_cursor(url: str) -> None:
 
     async def live() -> None:
         async with a_store(url) as ops, Receiver().listening() as receiver:
-            name = (await ops.webhooks.add(receiver.url)).subscription.subscription
+            name = (await ops.webhooks.add(receiver.url)).webhook
 
             async def all_here(got: Got, writer: asyncio.StreamWriter) -> None:
                 await until(lambda: len(receiver.got) == len(runs))
@@ -277,7 +277,7 @@ def test_each_sender_that_gets_410_releases_its_cursor(url: str) -> None:
             async with dispatching(ops.store) as sender:
 
                 async def off() -> bool:
-                    return (await ops.webhooks.get(name)).status is SubscriptionStatus.DISABLED
+                    return (await ops.webhooks.get(name)).status == SubscriptionStatus.DISABLED
 
                 await until(off)
                 await until(lambda: not sender._senders)
@@ -295,7 +295,7 @@ def test_changes_of_a_webhook_apply_from_the_next_event_on(url: str) -> None:
     async def live() -> None:
         async with a_store(url) as ops, Receiver().listening() as receiver:
             made = await ops.webhooks.add(receiver.url)
-            name, secret = made.subscription.subscription, made.secret
+            name, secret = made.webhook, made.secret
             async with working(ops.store):
                 await ops.start_run("rounds", {"left": 30}, run_id="r")
 
@@ -315,11 +315,11 @@ def test_changes_of_a_webhook_apply_from_the_next_event_on(url: str) -> None:
                 async def meanwhile(got: Got, writer: asyncio.StreamWriter) -> None:
                     nonlocal fresh
                     if len(receiver.got) == 3:
-                        after = await ops.webhooks.rotate(name, keep=timedelta(0))
-                        fresh = after.secret
-                        await heard(after.subscription.version)
+                        fresh = (await ops.webhooks.rotate(name, keep=timedelta(0))).secret
+                        await heard((await ops.webhooks.row(name)).version)
                     elif len(receiver.got) == 6:
-                        await heard((await ops.webhooks.disable(name, reason="enough")).version)
+                        await ops.webhooks.disable(name, reason="enough")
+                        await heard((await ops.webhooks.row(name)).version)
                     await answer()(got, writer)
 
                 receiver.behaviour = meanwhile
@@ -347,7 +347,7 @@ def test_an_outage_of_the_store_is_logged_once_and_its_end_once(url: str, caplog
     async def live() -> None:
         nonlocal away
         async with a_store(url) as ops, Receiver().listening() as receiver:
-            name = (await ops.webhooks.add(receiver.url)).subscription.subscription
+            name = (await ops.webhooks.add(receiver.url)).webhook
             async with dispatching(FaultyStore(ops.store, schedule)) as sender:
                 await until(lambda: (TENANT, name) in sender._senders)
                 away = True
@@ -366,7 +366,7 @@ def test_events_without_a_subscriber_do_not_count_as_lag(url: str) -> None:
 
     async def live() -> None:
         async with a_store(url) as ops:
-            name = (await ops.webhooks.add("http://127.0.0.1:9/")).subscription.subscription
+            name = (await ops.webhooks.add("http://127.0.0.1:9/")).webhook
             await ops.start_run("rounds", {"left": 1}, run_id="r")
             before = (await ops.store.now()).real
 
@@ -463,7 +463,7 @@ def test_from_the_start_and_rotation(url: str) -> None:
 
                 await until(over)
             made = await ops.webhooks.add(receiver.url, from_start=True)
-            rotated = await ops.webhooks.rotate(made.subscription.subscription)
+            rotated = await ops.webhooks.rotate(made.webhook)
             async with dispatching(ops.store):
 
                 async def delivered() -> bool:
@@ -473,7 +473,7 @@ def test_from_the_start_and_rotation(url: str) -> None:
             for got in receiver.got:
                 assert got.verified(made.secret) == got.verified(rotated.secret)
                 assert len(got.headers["webhook-signature"].split()) == 2
-            test = await ops.webhooks.test(made.subscription.subscription)
+            test = await ops.webhooks.test(made.webhook)
             assert (test.code, test.error) == (204, "")
             assert receiver.got[-1].verified(rotated.secret)["type"] == "dev.outlast.webhook.test"
 

@@ -13,7 +13,7 @@ def test_two_callers_may_redeliver_at_once(url: str) -> None:
 
     async def live() -> None:
         async with a_store(url) as ops, Receiver(answer(422)).listening() as receiver:
-            name = (await ops.webhooks.add(receiver.url)).subscription.subscription
+            name = (await ops.webhooks.add(receiver.url)).webhook
             async with working(ops.store), dispatching(ops.store):
                 await ops.start_run("rounds", {"left": 3}, run_id="r")
 
@@ -21,10 +21,10 @@ def test_two_callers_may_redeliver_at_once(url: str) -> None:
                     return bool((await ops.rows.run("r")).ended_at) and await settled(ops, name)
 
                 await until(dead)
-            given_up = (await ops.webhooks.backlog(name)).dead
+            given_up = (await ops.webhooks.get(name)).dead
             assert await ops.webhooks.redeliver_dead(name, limit=1) == 1
             again = await asyncio.gather(ops.webhooks.redeliver_dead(name), ops.webhooks.redeliver_dead(name))
             assert sum(again) == given_up - 1 > 3
-            assert (await ops.webhooks.backlog(name)).dead == 0
+            assert (await ops.webhooks.get(name)).dead == 0
 
     asyncio.run(live())

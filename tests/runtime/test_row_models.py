@@ -11,7 +11,7 @@ from outlast.core.mailbox import REOPENED
 from outlast.core.rows import ENDED, Effect, Event, Run, Worker
 from outlast.core.run_columns import ATTENTION, WAITING_FOR, Attention, WaitingFor, WaitingKind
 from outlast.models import exact_instant
-from outlast.runtime import row_models, views
+from outlast.runtime import row_models
 from outlast.runtime.labels import shown_status, waiting_text
 
 NOW = Instant(10_000, 10_000, 0)
@@ -118,20 +118,22 @@ def error(code: str) -> str:
     ],
 )
 def test_the_outcome_of_an_effect(changes: dict[str, object], words: str) -> None:
-    assert views.effect_view(EFFECT._replace(**changes), NOW)["outcome"] == words  # type: ignore[arg-type]
+    assert row_models.effect_record(EFFECT._replace(**changes), NOW).outcome == words  # type: ignore[arg-type]
 
 
 def test_an_open_effect_of_a_run_that_no_worker_holds_is_not_in_progress() -> None:
     left = EFFECT._replace(status=EffectStatus.INTENDED, attempts=2)
-    said = {held: views.effect_view(left, NOW, held={left.run} if held else set())["outcome"] for held in (True, False)}
+    said = {
+        held: row_models.effect_record(left, NOW, held={left.run} if held else set()).outcome for held in (True, False)
+    }
     assert said == {True: "in progress, called again ×1", False: "left open, called again ×1: it may have happened"}
 
 
 def test_the_time_until_did_not_happen_is_accepted() -> None:
     doubtful = EFFECT._replace(status=EffectStatus.UNCERTAIN, error_text=error("timeout"))
-    assert views.effect_view(doubtful, NOW)["settles_in_ms"] == 2_000
-    assert views.effect_view(doubtful, Instant(12_000, 0, 0))["settles_in_ms"] == 0
-    assert views.effect_view(EFFECT, NOW)["settles_in_ms"] == 0
+    assert row_models.effect_record(doubtful, NOW).settles_in_ms == 2_000
+    assert row_models.effect_record(doubtful, Instant(12_000, 0, 0)).settles_in_ms == 0
+    assert row_models.effect_record(EFFECT, NOW).settles_in_ms == 0
 
 
 def history(*moves: tuple[EventType, str, int, int, dict[str, object]]) -> list[Event]:

@@ -78,7 +78,7 @@ def test_operations_refuse_decisions_of_programs_too(service: Service) -> None:
     for call in (
         lambda: ops.approve(approval), lambda: ops.reject(approval, reason="x"), lambda: ops.claim_approval(approval),
         lambda: ops.reassign(approval, role("agent"), reason="x"),
-        lambda: ops.answer(run, Reason.EXCEPTION, Choice.CANCEL, text="x"),
+        lambda: ops.answer(run, Choice.CANCEL, reason=Reason.EXCEPTION, text="x"),
         lambda: ops.extend(run, by=timedelta(hours=1), reason="x"),
         lambda: ops.resolve_effect(run, "k", "give_up", reason="x"),
     ):  # fmt: skip

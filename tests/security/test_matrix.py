@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from fastapi.routing import APIRoute
 
+from outlast.models.effects import effect_id
 from outlast.service.identity import permissions
-from outlast.service.requests import effect_id
 from outlast.service.secured_route import SecuredRoute
 from tests.security.server import ROLES, Service
 

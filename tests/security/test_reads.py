@@ -10,11 +10,11 @@ import pytest
 import outlast
 from outlast.core.machine import ApprovalStatus
 from outlast.core.rows import KINDS
+from outlast.models.effects import effect_id
 from outlast.runtime.in_process import InProcessRuntime
 from outlast.runtime.operations import Operations
 from outlast.runtime.port import Actor
 from outlast.runtime.stores import open_store, until
-from outlast.service.requests import effect_id
 from tests.security.flows import payments
 from tests.security.test_matrix import TABLE, UNKNOWN_IDS, address
 
@@ -37,7 +37,7 @@ def test_no_read_writes_anything(tmp_path: Path) -> None:
                 return next((row.id for row in await ops.rows.approvals_of(run)), None)
 
             approval = str(await until(store, asked, within_s=60))
-        hook = (await ops.webhooks.add("https://93.184.216.34/hook")).subscription.subscription
+        hook = (await ops.webhooks.add("https://93.184.216.34/hook")).webhook
         ids = {**UNKNOWN_IDS, "run": run, "approval": approval, "name": "payment", "webhook": hook,
                "effect": effect_id(run, 1, "x")}  # fmt: skip
         written: list[Any] = []

@@ -12,12 +12,12 @@ import httpx2
 import pytest
 
 import outlast
+from outlast.models.effects import effect_id
 from outlast.runtime.in_process import InProcessRuntime
 from outlast.runtime.operations import Operations
 from outlast.runtime.port import Actor
 from outlast.runtime.stores import open_store, until
 from outlast.service.identity import Anonymous
-from outlast.service.requests import effect_id
 from outlast.store.port import Store
 from tests.security.flows import payments
 from tests.security.test_matrix import BODIES, TABLE, UNKNOWN_IDS, address, without_ids
@@ -62,7 +62,7 @@ async def theirs(store: Store) -> dict[str, str]:
             return next((row.id for row in await ops.rows.approvals_of(run)), None)
 
         approval = str(await until(store, asked, within_s=60))
-    hook = (await ops.webhooks.add("https://93.184.216.34/hook")).subscription.subscription
+    hook = (await ops.webhooks.add("https://93.184.216.34/hook")).webhook
     return {"run": run, "approval": approval, "name": "said", "effect": effect_id(run, 1, "pay"), "webhook": hook,
             "delivery": f"{hook}:{run}:1"}  # fmt: skip
 

@@ -8,7 +8,6 @@ from typing import Any, Concatenate, ParamSpec
 
 import click
 
-from outlast.cli.client.local import LocalClient
 from outlast.cli.exit_codes import OK, USAGE
 from outlast.cli.screen import Screen
 from outlast.cli.settings import CliSettings, one_place
@@ -18,8 +17,10 @@ from outlast.runtime.client import Client
 from outlast.runtime.clocks import SystemClock
 from outlast.runtime.operations import Operations
 from outlast.runtime.port import local_actor
+from outlast.runtime.settings import load
 from outlast.runtime.stores import Use, is_there, open_store
 from outlast.runtime.versions import workflows_by_name
+from outlast.runtime.webhooks import reach_of
 from outlast.telemetry.traces import configure_traces
 
 P = ParamSpec("P")
@@ -93,7 +94,8 @@ async def client(
     """Open the named service, else the store; give the client and a screen. Raises as `operations`."""
     if not settings.url:
         async with operations(settings, make=make, workflows=workflows, use=use) as bound:
-            yield LocalClient(bound, workflows_by_name(list(workflows))), await screen_of(bound, settings)
+            bound.webhooks.reach = reach_of(load())
+            yield bound, await screen_of(bound, settings)
         return
     from outlast.client.connection import ServiceConnection, base_of, is_here
     from outlast.client.service import ServiceClient

@@ -8,9 +8,10 @@ service are ignored.
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, PlainSerializer
+from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, StringConstraints
 
 from outlast.core.events import iso
+from outlast.core.limits import TEXT_CHARS_MAX
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -46,6 +47,15 @@ class Model(BaseModel):
         validate_by_alias=True,
         json_schema_serialization_defaults_required=True,
     )
+
+
+class RequestBody(BaseModel):
+    """Base of request bodies. Unknown fields are refused (S18)."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+Text = Annotated[str, StringConstraints(min_length=1, max_length=TEXT_CHARS_MAX, pattern=r"\S")]
 
 
 class PagedList(Model):

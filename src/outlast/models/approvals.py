@@ -1,10 +1,10 @@
 """Approvals, their offers, votes and decisions."""
 
-from typing import Any
+from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
-from outlast.models import Instant, Json, Model, PagedList
+from outlast.models import Instant, Json, Model, PagedList, RequestBody, Text
 from outlast.models.runs import RunSummary
 
 
@@ -90,10 +90,25 @@ class ApprovalDetail(ApprovalSummary):
     """Approval with the information for a decision."""
 
     version: int = Field(description="Version for ETag and If-Match.")
-    schema_: dict[str, Any] = Field(alias="schema", description="JSON Schema of the body of the decision.")
+    schema_: dict[str, Any] = Field(
+        validation_alias="schema", serialization_alias="schema", description="JSON Schema of the body of the decision."
+    )
     evidence: list[PriorEffect]
     changed_since_asked: list[ApprovalChange]
     run_shown: str
+
+
+class DecideApproval(RequestBody):
+    """Decision about an approval. The credential identifies the approver, never the body (S5)."""
+
+    model_config = ConfigDict(
+        extra="forbid", json_schema_extra={"examples": [{"decision": "approve", "reason": "4 % under budget"}]}
+    )
+
+    decision: Literal["approve", "reject", "again"]
+    reason: Text
+    alternative: int = Field(0, ge=0, le=1_000, description="Number of the chosen plan. 0 is the requested one.")
+    changes: dict[str, Any] | None = Field(None, description="New values of editable arguments.")
 
 
 class DecisionRecorded(Model):

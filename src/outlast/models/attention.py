@@ -52,7 +52,10 @@ class WebhookAttention(AttentionItem):
     more: bool
 
 
+AnyAttention = RunAttention | ProviderAttention | WebhookAttention
+
+
 class AttentionList(PagedList):
     """Page of items that require attention."""
 
-    attention: list[RunAttention | ProviderAttention | WebhookAttention]
+    attention: list[AnyAttention]

@@ -34,7 +34,7 @@ class WebhookList(Model):
 class WebhookWithSecret(WebhookSummary):
     """Webhook with its new secret, which is shown only once."""
 
-    secret: str = Field(examples=["whsec_…"], description="Signing secret. '' in a replayed answer.")
+    secret: str = Field(repr=False, examples=["whsec_…"], description="Signing secret. '' in a replayed answer.")
 
 
 class WebhookDetail(WebhookSummary):

@@ -1,18 +1,31 @@
 """Approvals for an approver: filtered lists, details, changes since the request, and the schema of a decision."""
 
+from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any, Final
 
 from outlast.core.approvals import votes_of
-from outlast.core.events import iso
 from outlast.core.machine import ApprovalStatus, EffectStatus
 from outlast.core.rows import APPROVAL, Approval, Run
+from outlast.engine.approvals import ChosenPlan, changed_plan
+from outlast.errors import Forbidden, InvalidInput, NotFound
 from outlast.flow.approval_rule import Rule
 from outlast.flow.workflow import Workflow
+from outlast.models import exact_instant, instant
+from outlast.models.approvals import (
+    ApprovalChange,
+    ApprovalDetail,
+    ApprovalSummary,
+    DecideApproval,
+    OfferedPlan,
+    PriorEffect,
+    Vote,
+)
+from outlast.runtime.confusables import confusable_texts
 from outlast.runtime.labels import effect_label, shown_status
-from outlast.runtime.operations import Operations
+from outlast.runtime.port import Actor
 from outlast.runtime.run_facts import messages_of
-from outlast.runtime.tenant_rows import PAGES_PER_CALL
-from outlast.runtime.views import approval_view
+from outlast.runtime.tenant_rows import PAGES_PER_CALL, TenantRows
 from outlast.store.queries import cursor_of
 
 EVIDENCE_MAX: Final = 100
@@ -20,10 +33,11 @@ DECISION_KIND: Final = "decision"
 """Kind of message that is no news to the approver: the decision itself."""
 
 
-async def approvals(
-    ops: Operations,
+async def approval_page(
+    rows: TenantRows,
+    actor: Actor,
     *,
-    status: ApprovalStatus | None = None,
+    status: str = "",
     mine: bool = False,
     role: str = "",
     overdue: bool = False,
@@ -34,20 +48,20 @@ async def approvals(
     """Return matching approvals, newest first, and the cursor of the next page. `mine`: those the actor may decide;
     `role`: those whose rule names it; `overdue`: those past their deadline.
     """
-    now = (await ops.store.now()).business
+    now = (await rows.store.now()).business
     found: list[Approval] = []
     for _ in range(PAGES_PER_CALL):
-        rows, further = await ops.rows.approvals(
-            status=status.value if status else "", run=run, cursor=cursor, limit=limit
-        )
-        for row in rows:
-            if mine and not (row.status is ApprovalStatus.PENDING and ops.may_decide(row) and not _requested(ops, row)):
+        page, further = await rows.approvals(status=status, run=run, cursor=cursor, limit=limit)
+        for row in page:
+            if mine and not (row.status is ApprovalStatus.PENDING and may_decide(actor, row)):
+                continue
+            if mine and row.not_requester and row.requested_by == actor.name:
                 continue
             if (role and not _names(row, role)) or (overdue and not _is_overdue(row, now)):
                 continue
             found.append(row)
             if len(found) == limit:
-                at_the_end = row is rows[-1] and not further
+                at_the_end = row is page[-1] and not further
                 return tuple(found), "" if at_the_end else cursor_of(APPROVAL, row)
         cursor = further
         if not cursor:
@@ -55,24 +69,54 @@ async def approvals(
     return tuple(found), cursor
 
 
-async def approval_detail_view(ops: Operations, row: Approval, run: Run) -> dict[str, Any]:
-    """Return an approval with everything its approver needs."""
-    return {
-        **listed_approval(ops, row),
-        "version": row.version,
-        "evidence": await evidence_of(ops, run),
-        "changed_since_asked": await changed_since(ops, row, run),
-        "run_shown": shown_status(run),
-    }
+def may_decide(actor: Actor, approval: Approval) -> bool:
+    """Return True if the actor holds the roles that the approval's rule requires."""
+    return Rule.parse(approval.who).allows(actor.roles)
 
 
-def listed_approval(ops: Operations, row: Approval) -> dict[str, Any]:
-    """Return an approval as lists show it to this caller."""
-    return {**approval_view(row), "you_may_decide": ops.may_decide(row)}
+def check_may_decide(actor: Actor, approval: Approval) -> None:
+    """Raise Forbidden unless the actor is a person who may decide this approval."""
+    actor.check_person()
+    if not may_decide(actor, approval):
+        raise Forbidden(
+            f"{actor.name} may not decide {approval.id}",
+            f"this approval requires the role {approval.who}",
+            "ask an approver who holds this role",
+            refusal="role",
+        )
 
 
-def _requested(ops: Operations, row: Approval) -> bool:
-    return bool(row.not_requester) and row.requested_by == ops.actor.name
+async def chosen_plan(
+    rows: TenantRows,
+    row: Approval,
+    alternative: int,
+    changes: Mapping[str, Any],
+    *,
+    by: str,
+    code_of: Callable[[Run], Workflow[Any] | None],
+) -> ChosenPlan:
+    """Return the plan of an alternative (0: the requested one), with changed arguments if there are any.
+
+    They are checked against the activity's types and the workflow's policy, so the code must be loaded. Raises
+    NotFound, Forbidden, InvalidInput.
+    """
+    if not 0 <= alternative < len(row.plans):
+        raise NotFound(
+            f"approval {row.id} has no alternative {alternative}",
+            f"it offers {len(row.plans) - 1} beside the requested plan",
+            f"list them with: outlast approvals show {row.id}",
+        )
+    if not changes:
+        return ChosenPlan(row.plans[alternative].digest)
+    run = await rows.run(row.run)
+    workflow = code_of(run)
+    if workflow is None:
+        raise InvalidInput(
+            f"the code of {run.lane} is not loaded here",
+            "changed arguments are checked with the activity's types and the workflow's policy",
+            "load the module: outlast approvals approve … --module flows.py",
+        )
+    return await changed_plan(rows.store, workflow, run, row, alternative, changes, by=by)
 
 
 def _names(row: Approval, role: str) -> bool:
@@ -83,16 +127,84 @@ def _is_overdue(row: Approval, now: int) -> bool:
     return row.status is ApprovalStatus.EXPIRED or (row.status is ApprovalStatus.PENDING and now >= row.within_until)
 
 
-async def evidence_of(ops: Operations, run: Run) -> list[dict[str, Any]]:
+def approval_summary(row: Approval, actor: Actor) -> ApprovalSummary:
+    """Return an approval with the exact calls it allows, as lists show it to this actor. The first is requested."""
+    return ApprovalSummary(
+        approval=row.id,
+        run=row.run,
+        status=row.status.value,
+        asks=row.summary,
+        risk=row.risk,
+        who=row.who,
+        requested_by=row.requested_by,
+        asked_at=instant(row.asked_at),
+        within_until=instant(row.within_until),
+        valid_ms=row.valid_ms,
+        plans=[
+            OfferedPlan(
+                alternative=n,
+                effect=plan.activity,
+                key=plan.key,
+                digest=plan.digest,
+                arguments=plan.arguments(),
+                chosen=plan.digest == row.chosen,
+                changed_by=plan.change.by if plan.change else "",
+                changes=plan.change.values() if plan.change else {},
+                warnings=confusable_texts(plan.arguments()),
+            )
+            for n, plan in enumerate(row.plans)
+        ],
+        decided_at=instant(row.decided_at),
+        decided_by=row.decided_by,
+        roles=list(row.claims),
+        reason=row.reason,
+        valid_until=instant(row.valid_until),
+        consumed_by=row.consumed_by,
+        another_round=bool(row.again),
+        quorum=row.quorum,
+        votes=[
+            Vote(
+                by=vote.by,
+                who=vote.who,
+                claims=list(vote.claims),
+                chosen=vote.chosen,
+                reason=vote.reason,
+                at=instant(vote.at),
+            )
+            for vote in votes_of(row)
+        ],
+        not_requester=bool(row.not_requester),
+        editable=list(row.editable),
+        claimed_by=row.claimed_by,
+        warnings=confusable_texts([row.summary, row.risk]),
+        you_may_decide=may_decide(actor, row),
+    )
+
+
+async def approval_detail(
+    rows: TenantRows, row: Approval, run: Run, actor: Actor, workflow: Workflow[Any] | None
+) -> ApprovalDetail:
+    """Return an approval with everything its approver needs. `workflow`: the code of the run, None if not loaded."""
+    return ApprovalDetail(
+        **vars(approval_summary(row, actor)),
+        version=row.version,
+        schema_=decision_schema(workflow, row),
+        evidence=await prior_effects(rows, run),
+        changed_since_asked=await changed_since(rows, row, run),
+        run_shown=shown_status(run),
+    )
+
+
+async def prior_effects(rows: TenantRows, run: Run) -> list[PriorEffect]:
     """Return the effects that the run has done before it asks, latest first."""
-    done = [e for e in await ops.rows.effects_of(run) if e.status is EffectStatus.DONE]
+    done = [e for e in await rows.effects_of(run) if e.status is EffectStatus.DONE]
     return [
-        {"effect": e.activity, "key": e.key, "outcome": effect_label(e, ""), "external_id": e.external_id}
+        PriorEffect(effect=e.activity, key=e.key, outcome=effect_label(e, ""), external_id=e.external_id)
         for e in reversed(done[-EVIDENCE_MAX:])
     ]
 
 
-async def changed_since(ops: Operations, row: Approval, run: Run) -> list[dict[str, Any]]:
+async def changed_since(rows: TenantRows, row: Approval, run: Run) -> list[ApprovalChange]:
     """Return votes, changed plans and messages since the approval was requested."""
     found = [(vote.at, f"approved «{vote.reason}»", vote.by) for vote in votes_of(row)]
     found += [
@@ -102,31 +214,34 @@ async def changed_since(ops: Operations, row: Approval, run: Run) -> list[dict[s
     ]
     found += [
         (message.at, f"{message.kind} {message.name}".strip(), message.actor)
-        for message in (await messages_of(ops.store, run) if run.inbox_seq else ())
+        for message in (await messages_of(rows.store, run) if run.inbox_seq else ())
         if message.at >= row.asked_at and message.kind != DECISION_KIND
     ]
-    return [{"at": iso(at), "what": what, "by": by} for at, what, by in sorted(found)]
+    return [ApprovalChange(at=exact_instant(at), what=what, by=by) for at, what, by in sorted(found)]
 
 
-def decision_schema(workflow: Workflow[Any] | None, row: Approval, schema: dict[str, Any]) -> dict[str, Any]:
-    """Return the JSON schema of a decision about this approval, with its offers and the types of editable arguments.
-
-    `schema`: of any decision; `workflow`: the code of the run's version, None if it is not loaded.
-    """
+def decision_schema(workflow: Workflow[Any] | None, row: Approval) -> dict[str, Any]:
+    """Return the JSON schema of a decision about this approval, with its offers and the types of editable arguments."""
+    schema = _any_decision()
     properties = dict(schema["properties"])
     offered = ["approve", "reject", *(["again"] if row.again else [])]
     properties["decision"] = {**properties["decision"], "enum": offered}
-    plans = row.plans
-    properties["alternative"] = {**properties["alternative"], "maximum": len(plans) - 1}
+    properties["alternative"] = {**properties["alternative"], "maximum": len(row.plans) - 1}
     if not row.editable:
         properties.pop("changes", None)
     else:
-        known = workflow.activity(plans[0].activity).arguments_schema() if workflow is not None else {}
+        known = workflow.activity(row.plans[0].activity).arguments_schema() if workflow is not None else {}
         fields = {name: known.get("properties", {}).get(name, {}) for name in row.editable}
         properties["changes"] = {
             "type": "object", "properties": fields, "additionalProperties": False, **_definitions(known)
         }  # fmt: skip
     return {**schema, "properties": properties}
+
+
+@cache
+def _any_decision() -> dict[str, Any]:
+    """Return the JSON schema of any decision; cached, because generating it costs more than a decision."""
+    return DecideApproval.model_json_schema()
 
 
 def _definitions(schema: dict[str, Any]) -> dict[str, Any]:

@@ -1,13 +1,15 @@
 """Runs that need a person: list them page by page and answer many at once."""
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from outlast.core.machine import CHOICES, Choice, Reason
 from outlast.core.route import meant
-from outlast.core.rows import Run
+from outlast.core.rows import Effect, Run
 from outlast.errors import Conflict, OutlastError
+from outlast.flow.workflow import Workflow
 from outlast.runtime.tenant_rows import TenantRows
 
 PAGE = 500  # runs per read
@@ -71,3 +73,12 @@ async def answer_page(
     for i in range(0, len(rows), AT_ONCE):
         await asyncio.gather(*(answer(row) for row in rows[i : i + AT_ONCE]))
     return AnsweredRuns(tuple(done), tuple(failed), further)
+
+
+def encoded_response(workflow: Workflow[Any] | None, effect: Effect, response: Any) -> bytes:
+    """Encode a response with the activity's type if its code is loaded, else as plain JSON."""
+    plain = json.dumps(response)
+    if workflow is None:
+        return plain.encode()
+    codec = workflow.activity(effect.activity).response_codec
+    return bytes(codec.dump(codec.admit(plain)))  # from JSON, so that a string is a value and not a document

@@ -1,18 +1,22 @@
 """Choices that each reason of attention offers, as commands, and the selection of the entry that is answered."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from outlast.core.commit import Instant
 from outlast.core.durations import APPROVAL_STALE_AFTER, HOUR, RUN_CEILING
-from outlast.core.events import iso
 from outlast.core.machine import CHOICES, Choice, Reason, if_ignored
 from outlast.core.route import meant
 from outlast.core.rows import Effect, Pause, Run
 from outlast.core.run_columns import Attention
 from outlast.errors import Conflict, InvalidInput
-from outlast.runtime.tenant_rows import EffectEvidence
-from outlast.runtime.views import evidence_view
+from outlast.models import exact_instant, instant
+from outlast.models.attention import AnyAttention, AttentionChoice, ProviderAttention, RunAttention
+from outlast.runtime.row_models import late_evidence
+from outlast.runtime.tenant_rows import EffectEvidence, TenantRows
+
+if TYPE_CHECKING:
+    from outlast.runtime.webhooks import Webhooks
 
 WHY = "--reason …"
 AWAY = "provider_away"
@@ -99,55 +103,74 @@ def until_of(entry: Attention) -> int:
     return entry.since + APPROVAL_STALE_AFTER if entry.reason is Reason.APPROVAL_TIMEOUT else 0
 
 
-def choice_view(choice: str, command: str, from_real: int = 0, now_real: int = 0) -> dict[str, Any]:
-    """Return one choice as JSON data."""
-    return {
-        "choice": choice,
-        "command": command,
-        "from_real": iso(from_real) if from_real else None,
-        "accepted_in_ms": max(0, from_real - now_real),
-    }
+def offered_choice(choice: str, command: str, from_real: int = 0, now_real: int = 0) -> AttentionChoice:
+    """Return one choice with its command. `from_real`: from when it is accepted; 0 = now."""
+    return AttentionChoice(
+        choice=choice,
+        command=command,
+        from_real=instant(from_real),
+        accepted_in_ms=max(0, from_real - now_real),
+    )
 
 
-def entry_view(run: Run, entry: Attention, evidence: EffectEvidence | None, now: Instant) -> dict[str, Any]:
-    """Return one reason of a run's attention as JSON data, with its choices as commands.
+async def general_attention(of: TenantRows, webhooks: "Webhooks", reason: Reason | None) -> list[AnyAttention]:
+    """Return open circuit breakers and webhooks that need a person, of one reason or any."""
+    items: list[AnyAttention] = []
+    if reason is None:
+        items += [breaker_item(pause, n) for pause, n in await of.breakers()]
+    if reason in (None, Reason.WEBHOOK_DEAD):
+        items += await webhooks.attention()
+    return items
+
+
+async def run_attention(of: TenantRows, runs: Sequence[Run]) -> list[RunAttention]:
+    """Return the reasons of these runs' attention, with the choices as commands."""
+    uncertain, now = await of.uncertain_evidence(runs), await of.store.now()
+    return [
+        _run_attention(run, entry, uncertain.get((run.run, entry.visit, entry.key)), now)
+        for run in runs
+        for entry in run.attention
+    ]
+
+
+def _run_attention(run: Run, entry: Attention, evidence: EffectEvidence | None, now: Instant) -> RunAttention:
+    """Return one reason of a run's attention, with its choices as commands.
 
     `evidence`: the uncertain effect. `accepted_in_ms` of a choice: time for which it is still refused, because a call
     that was sent may arrive until then.
     """
-    until = until_of(entry)
     ways = choice_commands(run, entry, evidence.effect if evidence else None)
-    return {
-        "run": run.run,
-        "workflow": run.workflow,
-        "node": run.node,
-        "visit": run.visit,
-        "reason": entry.reason.value,
-        "trigger": entry.trigger,
-        "key": entry.key,
-        "detail": entry.detail,
-        "since": iso(entry.since),
-        "until": iso(until) if until else None,
-        "if_ignored": if_ignored(entry.reason),
-        "evidence": [evidence_view(each) for each in evidence.evidence] if evidence else [],
-        "choices": [choice_view(way.choice.value, way.command, way.from_real, now.real) for way in ways],
-    }
+    return RunAttention(
+        run=run.run,
+        reason=entry.reason.value,
+        detail=entry.detail,
+        since=exact_instant(entry.since),
+        until=instant(until_of(entry)),
+        if_ignored=if_ignored(entry.reason),
+        choices=[offered_choice(way.choice.value, way.command, way.from_real, now.real) for way in ways],
+        workflow=run.workflow,
+        node=run.node,
+        visit=run.visit,
+        trigger=entry.trigger,
+        key=entry.key,
+        evidence=[late_evidence(each) for each in evidence.evidence] if evidence else [],
+    )
 
 
-def breaker_item(pause: Pause, runs: int) -> dict[str, Any]:
+def breaker_item(pause: Pause, runs: int) -> ProviderAttention:
     """Return an open circuit breaker as an item of the attention list, with its number of waiting runs."""
     provider = pause.key.partition("/")[2]
-    return {
-        "run": "",
-        "reason": AWAY,
-        "provider": provider,
-        "runs": runs,
-        "detail": pause.reason,
-        "since": iso(pause.since),
-        "until": None,
-        "if_ignored": "one run at a time tries the provider; when it answers, all continue",
-        "choices": [
-            choice_view("release", f"outlast resume provider {provider}"),
-            choice_view("pause", f"outlast pause provider {provider} {WHY}"),
+    return ProviderAttention(
+        run="",
+        reason=AWAY,
+        detail=pause.reason,
+        since=exact_instant(pause.since),
+        until=None,
+        if_ignored="one run at a time tries the provider; when it answers, all continue",
+        choices=[
+            offered_choice("release", f"outlast resume provider {provider}"),
+            offered_choice("pause", f"outlast pause provider {provider} {WHY}"),
         ],
-    }
+        provider=provider,
+        runs=runs,
+    )

@@ -21,12 +21,12 @@ from outlast.core.rows import Approval, Effect, Run, Slot, Worker, is_over
 from outlast.core.run_columns import Attention, Ending, WaitingFor
 from outlast.engine.pauses import BREAKER
 from outlast.flow.context import SLEEP
+from outlast.models.runs import RunExplanation
 from outlast.runtime.attention_answers import ChoiceCommand, choice_commands, until_of
 from outlast.runtime.labels import blocked_ms, is_alive, is_held, late_answer_label
 from outlast.runtime.row_models import late_evidence
 from outlast.runtime.run_facts import (
     START_WORKER,
-    Explanation,
     ExplanationPart,
     RunFacts,
     blocked_text,
@@ -231,7 +231,7 @@ BLOCKING = "write a call that blocks as an activity with def, which runs in a th
 OPEN = (EffectStatus.INTENDED, EffectStatus.UNCERTAIN)
 
 
-def explain(rows: RunFacts) -> Explanation:
+def explain(rows: RunFacts) -> RunExplanation:
     """Explain where the run is, why and since when, who holds it, and its next step."""
     run = rows.run
     part = _part(rows)
@@ -251,7 +251,12 @@ def explain(rows: RunFacts) -> Explanation:
         facts.append(("since", rows.instant(part.since)))
     if part.until:
         facts.append(("until", rows.instant(part.until)))
-    return Explanation(f"{run.run} {clause}.", (*facts, *part.facts), part.next, tuple(dict.fromkeys(unblock)))
+    return RunExplanation(
+        sentence=f"{run.run} {clause}.",
+        facts=dict([*facts, *part.facts]),
+        next=part.next,
+        unblock=list(dict.fromkeys(unblock)),
+    )
 
 
 def _route(rows: RunFacts) -> Route:

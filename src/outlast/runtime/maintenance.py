@@ -16,11 +16,11 @@ from outlast.errors import Conflict, StoreUnusable
 from outlast.runtime.clocks import SystemClock, new_id
 from outlast.runtime.fsck import Fsck
 from outlast.runtime.fsck_checks import Finding
+from outlast.runtime.labels import is_alive
 from outlast.runtime.operations import Operations
 from outlast.runtime.run_facts import clock_step_text
 from outlast.runtime.settings import unknown_variables
 from outlast.runtime.stores import file_of, open_store
-from outlast.runtime.views import worker_view
 from outlast.runtime.webhooks import dispatcher_heartbeat, lag_of, unattended_ms
 from outlast.store import backup as files
 from outlast.store.port import AnchoredClock, OnFile, maintenance
@@ -190,7 +190,7 @@ async def _clock(ops: Operations) -> Diagnosis:
 
 async def _workers(ops: Operations) -> list[Diagnosis]:
     now = await ops.store.now()
-    alive = [view for row in await ops.rows.workers() if (view := worker_view(row, now, 0))["serving"]]
+    alive = [row for row in await ops.rows.workers() if is_alive(row, now)]
     queued, _ = await ops.rows.runs(status=RunStatus.QUEUED, limit=1_000)
     lanes = sorted({run.lane for run in queued} - await ops.rows.serving())
     findings = [Diagnosis("workers", str(len(alive)), "" if alive else "start one: outlast worker MODULE")]
@@ -199,7 +199,7 @@ async def _workers(ops: Operations) -> list[Diagnosis]:
 
 
 async def _webhooks(ops: Operations) -> list[Diagnosis]:
-    active = [row for row in await ops.webhooks.list() if is_active(row)]
+    active = [row for row in await ops.webhooks.rows() if is_active(row)]
     if not active:
         return []
     lag, sender = await lag_of(ops.store, [ops.tenant]), await dispatcher_heartbeat(ops.store)

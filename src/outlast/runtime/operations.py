@@ -1,33 +1,63 @@
-"""Actions and queries on runs, bound to one tenant and one actor."""
+"""The client in this process: actions and queries over a store, bound to one tenant and one actor."""
 
-import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime, timedelta
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
+
+from typing_extensions import override
 
 from outlast.core import compensation
 from outlast.core.commit import Expect
 from outlast.core.durations import RUN_CEILING, Duration, Liveness, ms_of, timedelta_of
-from outlast.core.machine import Choice, Reason
-from outlast.core.rows import EFFECT, RUN, STORE, Approval, Effect, Event, Run, is_over, key_of
-from outlast.core.run_columns import Attention
+from outlast.core.machine import Choice, EffectStatus, Reason
+from outlast.core.rows import EFFECT, RUN, STORE, TOPOLOGY, Approval, Event, Run, is_over, key_of
 from outlast.engine import approvals, commands, pauses
 from outlast.engine.admission import set_slots
-from outlast.errors import Conflict, Forbidden, InvalidInput, NotFound
+from outlast.engine.approvals import ChosenPlan, DecisionVerb
+from outlast.engine.pauses import What
+from outlast.errors import Conflict, NotFound
 from outlast.flow.approval_rule import Rule
 from outlast.flow.workflow import Workflow
 from outlast.models import exact_instant
-from outlast.models.runs import EventList, ResultList, RunDetail, RunList, RunStarted, RunSummary
-from outlast.runtime import attention
-from outlast.runtime.attention_answers import choice_commands
+from outlast.models.approvals import ApprovalDetail, ApprovalList
+from outlast.models.attention import AttentionList, RunAttention
+from outlast.models.effects import EffectList, EffectRecord
+from outlast.models.runs import EventList, ResultList, RunDetail, RunExplanation, RunList, RunStarted, RunSummary
+from outlast.models.service import ActivePause, CallerInfo, PauseCreated, PauseEnded, VersionStatus, WorkerStatus
+from outlast.runtime import attention, versions
+from outlast.runtime.approvals import (
+    approval_detail,
+    approval_page,
+    approval_summary,
+    check_may_decide,
+    chosen_plan,
+)
+from outlast.runtime.attention import AnsweredRuns, Verb, encoded_response
+from outlast.runtime.attention_answers import choice_commands, entry_of, general_attention, run_attention
+from outlast.runtime.client import Client
 from outlast.runtime.clocks import new_id
 from outlast.runtime.explain import explain
 from outlast.runtime.labels import lanes_served
 from outlast.runtime.port import Actor
-from outlast.runtime.row_models import cloud_event, list_item, result_row, run_detail, run_summary, takeovers_of
-from outlast.runtime.run_facts import Explanation, in_order, may_have_pending_requests, messages_of, pending_requests_of
-from outlast.runtime.tenant_rows import EVENTS_PER_READ, RESULTS_PER_READ, TenantRows
+from outlast.runtime.row_models import (
+    active_pause,
+    caller_info,
+    cloud_event,
+    effect_record,
+    list_item,
+    result_row,
+    run_detail,
+    run_summary,
+    takeovers_of,
+    worker_status,
+)
+from outlast.runtime.run_facts import (
+    in_order,
+    pending_requests_of,
+    unread_requests,
+)
+from outlast.runtime.tenant_rows import EVENTS_PER_READ, RESULTS_PER_READ, RUNS_PER_READ, TenantRows, after_commit
 from outlast.runtime.webhooks import Webhooks
 from outlast.store.port import Store
 
@@ -36,30 +66,36 @@ ADMIN = "admin"  # the role that may reassign any approval
 T = TypeVar("T")
 
 
-class Operations:
-    """Actions and queries of one actor in one tenant. No call reaches another tenant's rows (RUN-5)."""
+class Operations(Client):
+    """Client in this process: one actor in one tenant of a store. No call reaches another tenant's rows (RUN-5)."""
 
-    def __init__(self, store: Store, *, tenant: str, actor: Actor, workflows: Mapping[str, Workflow[Any]]) -> None:
-        """`workflows`: workflows that can be started here, by name."""
+    has_code = True
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        tenant: str,
+        actor: Actor,
+        workflows: Mapping[str, Workflow[Any]],
+        versions: Sequence[Workflow[Any]] = (),
+    ) -> None:
+        """`workflows`: workflows that can be started here, by name; `versions`: further versions that are loaded."""
         self.store = store
         self.tenant = tenant
         self.actor = actor
         self.rows = TenantRows(store, tenant)
-        self.webhooks = Webhooks(store, tenant, actor)
         self.me = actor.name
+        self._webhooks = Webhooks(store, tenant, actor)
         self._workflows = workflows
+        self._versions = versions
 
-    async def close(self) -> None:
-        await self.store.close()
+    @property
+    @override
+    def webhooks(self) -> Webhooks:
+        return self._webhooks
 
-    async def now(self) -> datetime:
-        return exact_instant((await self.store.now()).real)
-
-    async def until(self, read: Callable[[], Awaitable[T | None]], *, within_s: float | None = None) -> T | None:
-        from outlast.runtime.stores import until  # imported here, because it loads a driver
-
-        return await until(self.store, read, within_s=within_s)
-
+    @override
     def worker(
         self,
         workflows: Sequence[Workflow[Any, Any, Any]],
@@ -74,7 +110,26 @@ class Operations:
         self._workflows = {**newest, **self._workflows}
         return serving(self.store, workflows, concurrency=concurrency, name=name, live=live)
 
+    def _code_of(self, run: Run) -> Workflow[Any] | None:
+        """Return the workflow of a run in the run's own version, or None if it is not loaded."""
+        return next((each for each in (*self._workflows.values(), *self._versions) if each.lane == run.lane), None)
+
+    @override
+    async def close(self) -> None:
+        await self.store.close()
+
+    @override
+    async def now(self) -> datetime:
+        return exact_instant((await self.store.now()).real)
+
+    @override
+    async def until(self, read: Callable[[], Awaitable[T | None]], *, within_s: float | None = None) -> T | None:
+        from outlast.runtime.stores import until  # imported here, because it loads a driver
+
+        return await until(self.store, read, within_s=within_s)
+
     # --- start and act on runs --------------------------------------------------------------------
+    @override
     async def start_run(
         self,
         workflow: Workflow[Any, Any, Any] | str,
@@ -88,60 +143,103 @@ class Operations:
         found = workflow if isinstance(workflow, Workflow) else self._workflows.get(workflow)
         if found is None:
             known = ", ".join(sorted(self._workflows)) or "none"
-            raise NotFound(
-                f"no workflow {workflow}",
-                f"loaded here: {known}",
-                "choose one of these, or load the module that declares it",
-            )
+            fix = "choose one of these, or load the module that declares it"
+            raise NotFound(f"no workflow {workflow}", f"loaded here: {known}", fix)
         started = await commands.start(
             self.store,
             found,
             given,
             tenant=self.tenant,
-            actor=self.actor.name,
+            actor=self.me,
             run=run_id or new_id(f"{found.name[:4]}_"),
             key=key,
             correlation_id=correlation_id,
             trace_id=trace_id,
         )
-        (summary,) = await self._summaries([await self.rows.run(started.run)])
+        summary = await after_commit(self.run_summary(started.run))
         return RunStarted(**vars(summary), created=started.created)
 
     def shown(self, run: str, version: int) -> Expect | None:
         """Return the condition that the run still has this version of its row; None for 0 (not checked)."""
         return Expect(RUN, (self.tenant, run), version) if version else None
 
+    @override
     async def signal(
-        self, run: str, name: str, payload: dict[str, Any], *, signal_id: str = "", version: int = 0
+        self, run: str, name: str, payload: Mapping[str, Any], *, signal_id: str = "", version: int = 0
     ) -> bool:
-        """Send a signal. Return False if a signal of this id was sent before.
-
-        `version`, here and below: of the run's row as it was shown. If the row has changed since, the transaction of
-        the action refuses it (Conflict, `moved`). Raises NotFound, Conflict (ended), NotStorable.
-        """
         return await commands.signal(
             self.store,
             tenant=self.tenant,
             run=run,
             name=name,
-            payload=payload,
-            actor=self.actor.name,
+            payload=dict(payload),
+            actor=self.me,
             signal_id=signal_id,
             seen=self.shown(run, version),
         )
 
+    @override
     async def cancel(self, run: str, *, reason: str, version: int = 0) -> None:
-        """Request that the run end. Raises NotFound, Conflict (ended), InvalidInput (no reason)."""
         seen = self.shown(run, version)
-        await commands.cancel(self.store, tenant=self.tenant, run=run, actor=self.actor.name, reason=reason, seen=seen)
+        await commands.cancel(self.store, tenant=self.tenant, run=run, actor=self.me, reason=reason, seen=seen)
 
+    @override
     async def continue_run(self, run: str, *, reason: str = "", version: int = 0) -> None:
-        """Answer the run's attention with "continue". Raises NotFound, Conflict."""
         seen = self.shown(run, version)
-        await commands.continue_run(
-            self.store, tenant=self.tenant, run=run, actor=self.actor.name, reason=reason, seen=seen
-        )
+        await commands.continue_run(self.store, tenant=self.tenant, run=run, actor=self.me, reason=reason, seen=seen)
 
+    @override
+    async def extend(self, run: str, *, by: Duration, reason: str, version: int = 0) -> None:
+        await self._answer(run, Reason.TOTAL_TIMEOUT, Choice.EXTEND, text=reason, by=by, version=version)
+
+    async def move_run(
+        self, run: str, workflow: str, to: int, *, node: str = "", reason: str = "", version: int = 0
+    ) -> None:
+        """Request that a run continue in another version. Raises NotFound, Conflict. See `versions.request_version`."""
+        shown = self.shown(run, version)
+        await versions.request_version(self.rows, self.me, run, workflow, to, node=node, reason=reason, shown=shown)
+
+    @override
+    async def move_runs(
+        self, workflow: str, version: int, runs: Sequence[str], *, node: str = "", reason: str
+    ) -> AnsweredRuns:
+        return await versions.move_runs(self.rows, self.me, workflow, version, runs, node=node, reason=reason)
+
+    # --- approvals ---------------------------------------------------------------------------------
+    @override
+    async def approvals(
+        self,
+        *,
+        status: str = "",
+        run: str = "",
+        mine: bool = False,
+        role: str = "",
+        overdue: bool = False,
+        cursor: str = "",
+        limit: int = 50,
+    ) -> ApprovalList:
+        rows, further = await approval_page(
+            self.rows,
+            self.actor,
+            status=status,
+            run=run,
+            mine=mine,
+            role=role,
+            overdue=overdue,
+            cursor=cursor,
+            limit=limit,
+        )
+        return ApprovalList(approvals=[approval_summary(row, self.actor) for row in rows], next_cursor=further)
+
+    @override
+    async def approval(self, approval: str) -> ApprovalDetail:
+        return await self._detail_of(await self.rows.approval(approval))
+
+    async def _detail_of(self, row: Approval) -> ApprovalDetail:
+        run = await self.rows.run(row.run)
+        return await approval_detail(self.rows, row, run, self.actor, self._code_of(run))
+
+    @override
     async def approve(
         self,
         approval: str,
@@ -150,64 +248,95 @@ class Operations:
         alternative: int = 0,
         changes: Mapping[str, Any] | None = None,
         version: int = 0,
-    ) -> Approval:
-        """Approve the requested plan or an alternative (1, 2, …). If a quorum is required, vote for it.
-
-        `version`: of the approval as it was shown; if it has changed since, the decision is refused (`moved`).
-        `changes`: new values of arguments that the approval declares editable. They are checked against the activity's
-        types and the workflow's policy, so the code must be loaded. Raises NotFound, Forbidden, Conflict (each with its
-        `refusal`), InvalidInput.
-        """
+    ) -> ApprovalDetail:
         row = await self._may_decide(approval)
-        plans = row.plans
-        if not 0 <= alternative < len(plans):
-            raise NotFound(
-                f"approval {approval} has no alternative {alternative}",
-                f"it offers {len(plans) - 1} beside the requested plan",
-                f"list them with: outlast approvals show {approval}",
-            )
-        choice = approvals.ChosenPlan(plans[alternative].digest)
-        if changes:
-            choice = await self._changed(row, alternative, changes)
+        choice = await chosen_plan(self.rows, row, alternative, changes or {}, by=self.me, code_of=self._code_of)
         return await self._decide(row, "approve", choice, reason=reason, version=version)
 
-    async def _changed(self, row: Approval, alternative: int, changes: Mapping[str, Any]) -> approvals.ChosenPlan:
-        run = await self.rows.run(row.run)
-        workflow = self._workflows.get(run.workflow)
-        if workflow is None or workflow.lane != run.lane:
-            raise InvalidInput(
-                f"the code of {run.lane} is not loaded here",
-                "changed arguments are checked with the activity's types and the workflow's policy",
-                "load the module: outlast approvals approve … --module flows.py",
-            )
-        return await approvals.changed_plan(self.store, workflow, run, row, alternative, changes, by=self.actor.name)
+    @override
+    async def reject(self, approval: str, *, reason: str, again: bool = False, version: int = 0) -> ApprovalDetail:
+        row = await self._may_decide(approval)
+        verb: DecisionVerb = "again" if again else "reject"
+        return await self._decide(row, verb, ChosenPlan(""), reason=reason, version=version)
 
-    async def claim_approval(self, approval: str, *, version: int = 0) -> Approval:
-        """Record that the actor is reviewing an approval; others may still decide. Raises as `approve`."""
-        return await approvals.acknowledge(
-            self.store, await self._may_decide(approval), by=self.actor.name, version=version
-        )
+    @override
+    async def claim_approval(self, approval: str, *, version: int = 0) -> ApprovalDetail:
+        row = await approvals.acknowledge(self.store, await self._may_decide(approval), by=self.me, version=version)
+        return await after_commit(self._detail_of(row))
 
-    async def reassign(self, approval: str, who: Rule, *, reason: str, version: int = 0) -> Approval:
-        """Assign an approval to another rule of approvers. Raises NotFound, Forbidden.
-
-        Allowed for actors who may decide it and for the role `admin`.
-        """
+    @override
+    async def reassign(self, approval: str, who: Rule | str, *, reason: str, version: int = 0) -> ApprovalDetail:
+        rule = str(Rule.parse(who) if isinstance(who, str) else who)
         self.actor.check_person()
         row = await self.rows.approval(approval)
         if ADMIN not in self.actor.roles:
             row = await self._may_decide(approval)
-        return await approvals.reassign(
-            self.store, row, who=str(who), by=self.actor.name, reason=reason, version=version
+        row = await approvals.reassign(self.store, row, who=rule, by=self.me, reason=reason, version=version)
+        return await after_commit(self._detail_of(row))
+
+    async def _may_decide(self, approval: str) -> Approval:
+        row = await self.rows.approval(approval)
+        check_may_decide(self.actor, row)
+        return row
+
+    async def _decide(
+        self, row: Approval, verb: DecisionVerb, choice: ChosenPlan, *, reason: str, version: int
+    ) -> ApprovalDetail:
+        decided = await approvals.decide_approval(
+            self.store,
+            row,
+            verb=verb,
+            chosen=choice.digest,
+            changed=choice.changed,
+            verdict=choice.verdict,
+            by=self.me,
+            claims=list(self.actor.claims),
+            reason=reason,
+            version=version,
         )
+        return await after_commit(self._detail_of(decided))
 
-    async def reject(self, approval: str, *, reason: str, again: bool = False, version: int = 0) -> Approval:
-        """Reject; `again` requests another round if offered. Raises NotFound, Forbidden, Conflict."""
-        row = await self._may_decide(approval)
-        verb: approvals.DecisionVerb = "again" if again else "reject"
-        return await self._decide(row, verb, approvals.ChosenPlan(""), reason=reason, version=version)
+    # --- attention ---------------------------------------------------------------------------------
+    @override
+    async def attention(
+        self, *, reason: Reason | None = None, workflow: str = "", cursor: str = "", limit: int = RUNS_PER_READ
+    ) -> AttentionList:
+        rows, further = await self.rows.flagged(reason=reason, workflow=workflow, cursor=cursor, limit=limit)
+        items = await general_attention(self.rows, self.webhooks, reason) if not cursor else []
+        items += [item for item in await run_attention(self.rows, rows) if reason in (None, item.reason)]
+        return AttentionList(attention=items, next_cursor=further)
 
+    @override
+    async def attention_of(self, run: str) -> Sequence[RunAttention]:
+        return await run_attention(self.rows, [await self.rows.run(run)])
+
+    @override
     async def answer(
+        self,
+        run: str,
+        choice: Choice,
+        *,
+        reason: Reason | None = None,
+        key: str = "",
+        text: str,
+        by: Duration | None = None,
+        version: int = 0,
+    ) -> Reason:
+        self.actor.check_person()
+        longer = None if by is None else timedelta_of("by", by)
+        await commands.check_seen(self.store, self.shown(run, version))
+        row = await self.rows.run(run)
+        entry = entry_of(row, choice, reason, key)
+        if entry.reason is not Reason.EFFECT_UNCERTAIN:
+            await self._answer(run, entry.reason, choice, text=text, key=entry.key, by=longer, version=version)
+        elif choice is Choice.HAPPENED:
+            command = next(each.command for each in choice_commands(row, entry) if each.choice is choice)
+            raise Conflict(f"{entry.key} needs the receiver's id", "a call that happened has one", f"run: {command}")
+        else:
+            await self.resolve_effect(run, entry.key, attention.verb_of(choice), reason=text, run_version=version)
+        return entry.reason
+
+    async def _answer(
         self,
         run: str,
         reason: Reason,
@@ -218,7 +347,6 @@ class Operations:
         by: Duration | None = None,
         version: int = 0,
     ) -> None:
-        """Answer one reason of a run's attention; `by` belongs to "extend". Raises NotFound, Conflict, Forbidden."""
         self.actor.check_person()
         await commands.resolve_attention(
             self.store,
@@ -226,43 +354,14 @@ class Operations:
             run=run,
             reason=reason,
             choice=choice,
-            actor=self.actor.name,
+            actor=self.me,
             text=text,
             key=key,
             by_ms=ms_of("by", EXTENSION if by is None else by) if choice is Choice.EXTEND else 0,
             seen=self.shown(run, version),
         )
 
-    async def answer_entry(
-        self, run: Run, entry: Attention, choice: Choice, *, text: str, by: Duration | None = None, version: int = 0
-    ) -> None:
-        """Answer one entry of a run's attention. Raises as `answer` and `resolve_effect` do.
-
-        `version`: of the run as it was shown.
-        """
-        if entry.reason is not Reason.EFFECT_UNCERTAIN:
-            await self.answer(run.run, entry.reason, choice, text=text, key=entry.key, by=by, version=version)
-            return
-        if choice is Choice.HAPPENED:
-            command = next(each.command for each in choice_commands(run, entry) if each.choice is choice)
-            raise Conflict(f"{entry.key} needs the receiver's id", "a call that happened has one", f"run: {command}")
-        await self.resolve_effect(run.run, entry.key, attention.verb_of(choice), reason=text, run_version=version)
-
-    async def extend(self, run: str, *, by: Duration, reason: str, version: int = 0) -> None:
-        """Extend the ceiling of a run that has passed it. Raises NotFound, Conflict."""
-        await self.answer(run, Reason.TOTAL_TIMEOUT, Choice.EXTEND, text=reason, by=by, version=version)
-
-    async def pause(self, what: pauses.What, name: str = "", *, reason: str) -> None:
-        """Stop new intents of an activity, a provider, a workflow or the tenant. Raises InvalidInput, Conflict.
-
-        An open circuit breaker of the same name becomes a pause of this actor, which the engine does not end.
-        """
-        await pauses.pause(self.store, self.tenant, pauses.pause_key(what, name), actor=self.actor.name, reason=reason)
-
-    async def resume(self, what: pauses.What, name: str = "") -> int:
-        """End a pause and make its waiting runs due; return their number. Raises NotFound."""
-        return await pauses.resume(self.store, self.tenant, pauses.pause_key(what, name), actor=self.actor.name)
-
+    @override
     async def answer_all(
         self,
         reason: Reason,
@@ -272,55 +371,56 @@ class Operations:
         workflow: str = "",
         by: Duration | None = None,
         cursor: str = "",
-    ) -> attention.AnsweredRuns:
-        """Answer each flagged run on one page of runs once; failures are listed.
-
-        Pass the returned cursor to continue. Raises InvalidInput.
-        """
+    ) -> AnsweredRuns:
         longer = None if by is None else timedelta_of("by", by)  # before the first run is answered
 
         async def one(run: str, key: str) -> None:
             if reason is Reason.EFFECT_UNCERTAIN:
                 await self.resolve_effect(run, key, attention.verb_of(choice), reason=text)
             else:
-                await self.answer(run, reason, choice, text=text, by=longer)
+                await self._answer(run, reason, choice, text=text, by=longer)
 
         attention.check_for_all(reason, choice)
         return await attention.answer_page(self.rows, reason, workflow, cursor, one)
 
-    async def _may_decide(self, approval: str) -> Approval:
-        self.actor.check_person()
-        row = await self.rows.approval(approval)
-        if not self.may_decide(row):
-            raise Forbidden(
-                f"{self.actor.name} may not decide {approval}",
-                f"this approval requires the role {row.who}",
-                "ask an approver who holds this role",
-                refusal="role",
-            )
-        return row
+    # --- effects -----------------------------------------------------------------------------------
+    @override
+    async def effects(self, run: str) -> Sequence[EffectRecord]:
+        rows, known = await self.rows.effects(run), await self.rows.evidence(run)
+        now, held = await self.store.now(), await self.rows.held_runs(rows)
+        return [
+            effect_record(e, now, [k for k in known if (k.visit, k.key) == (e.visit, e.key)], held=held) for e in rows
+        ]
 
-    async def _decide(
-        self, row: Approval, verb: approvals.DecisionVerb, choice: approvals.ChosenPlan, *, reason: str, version: int
-    ) -> Approval:
-        return await approvals.decide_approval(
-            self.store,
-            row,
-            verb=verb,
-            chosen=choice.digest,
-            changed=choice.changed,
-            verdict=choice.verdict,
-            by=self.actor.name,
-            claims=list(self.actor.claims),
-            reason=reason,
-            version=version,
+    @override
+    async def ledger(
+        self,
+        *,
+        status: EffectStatus | None = None,
+        activity: str = "",
+        run: str = "",
+        since: Duration | None = None,
+        cursor: str = "",
+        limit: int = 50,
+    ) -> EffectList:
+        rows, further = await self.rows.ledger(
+            status=status, activity=activity, run=run, since=since, cursor=cursor, limit=limit
         )
+        now, held = await self.store.now(), await self.rows.held_runs(rows)
+        return EffectList(effects=[effect_record(row, now, held=held) for row in rows], next_cursor=further)
 
+    @override
+    async def effect(self, run: str, key: str, *, visit: int | None = None) -> EffectRecord:
+        found = await self.rows.effect(run, key, visit=visit)
+        held = await self.rows.held_runs([found.effect])
+        return effect_record(found.effect, await self.store.now(), found.evidence, held=held)
+
+    @override
     async def resolve_effect(
         self,
         run: str,
         key: str,
-        verb: Literal["happened", "did_not_happen", "give_up"],
+        answer: Verb,
         *,
         reason: str,
         external_id: str = "",
@@ -328,40 +428,67 @@ class Operations:
         version: int = 0,
         run_version: int = 0,
     ) -> None:
-        """Record a person's answer about an uncertain effect. Raises NotFound, Conflict (settled, too early),
-        Forbidden.
-
-        `version`: of the effect as it was shown; `run_version`: of its run, if that was shown.
-        """
         self.actor.check_person()
         effect = await commands.find_effect(self.store, self.tenant, run, key)
         seen = Expect(EFFECT, key_of(EFFECT, effect), version) if version else self.shown(run, run_version)
-        answer = None
-        if verb == "happened":
-            answer = self._response_of(effect, await self.rows.run(run), response)
+        encoded = None
+        if answer == "happened":
+            workflow = self._workflows.get((await self.rows.run(run)).workflow)
+            encoded = encoded_response(workflow, effect, response)
         await commands.resolve_effect(
-            self.store, effect, verb, actor=self.actor.name, reason=reason, response=answer, external_id=external_id,
+            self.store, effect, answer, actor=self.me, reason=reason, response=encoded, external_id=external_id,
             seen=seen,
         )  # fmt: skip
 
-    def _response_of(self, effect: Effect, run: Run, response: Any) -> bytes:
-        """Encode a response with the activity's type if its code is loaded, else as plain JSON."""
-        workflow = self._workflows.get(run.workflow)
-        if workflow is None:
-            return json.dumps(response).encode()
-        codec = workflow.activity(effect.activity).response_codec
-        return bytes(
-            codec.dump(codec.admit(json.dumps(response)))
-        )  # from JSON, so that a string is a value and not a document
+    # --- the store ---------------------------------------------------------------------------------
+    @override
+    async def whoami(self) -> CallerInfo:
+        return caller_info(self.actor, self.tenant)
+
+    @override
+    async def workers(self) -> Sequence[WorkerStatus]:
+        now = await self.store.now()
+        return [worker_status(row, now, await self.rows.held(row.id)) for row in await self.rows.workers()]
+
+    @override
+    async def input_schema(self, workflow: str) -> Mapping[str, Any]:
+        found = self._workflows.get(workflow)
+        return found.input_schema() if found is not None else {}
+
+    @override
+    async def topology(self, workflow: str, lane: str) -> Mapping[str, Any] | None:
+        row = await self.store.load(TOPOLOGY, (STORE, lane))
+        return row.structure() if row is not None else None
+
+    @override
+    async def versions(self) -> Sequence[VersionStatus]:
+        return await versions.versions(self.rows)
+
+    @override
+    async def unfinished(self, workflow: str, lane: str) -> Sequence[str]:
+        return [row.run for row in await versions.unfinished(self.store, self.tenant, workflow) if row.lane == lane]
+
+    @override
+    async def pauses(self) -> Sequence[ActivePause]:
+        waiting, business = await self.rows.held_up(), self.store.mapping().business
+        return [active_pause(each, waiting.get(each.key, 0), business) for each in await self.rows.pauses()]
+
+    @override
+    async def pause(self, what: What, name: str = "", *, reason: str) -> PauseCreated:
+        await pauses.pause(self.store, self.tenant, pauses.pause_key(what, name), actor=self.me, reason=reason)
+        return PauseCreated(paused=f"{what} {name}".strip(), by=self.me, reason=reason)
+
+    @override
+    async def resume(self, what: What, name: str = "") -> PauseEnded:
+        woken = await pauses.resume(self.store, self.tenant, pauses.pause_key(what, name), actor=self.me)
+        return PauseEnded(resumed=f"{what} {name}".strip(), by=self.me, runs=woken)
 
     async def set_slots(self, n: int, *, everywhere: bool = False) -> None:
-        """Set the maximum of admitted runs of this tenant, or of all tenants together (1 to 10,000).
-
-        The number can be raised, not lowered. Raises InvalidInput, Conflict.
-        """
+        """Raise the maximum of admitted runs of this tenant, or of all (1 to 10,000). Raises InvalidInput, Conflict."""
         await set_slots(self.store, STORE if everywhere else self.tenant, n)
 
     # --- runs -------------------------------------------------------------------------------------
+    @override
     async def runs(
         self,
         *,
@@ -386,19 +513,21 @@ class Operations:
         )
         now = await self.store.now()
         found = []
-        for row, summary in zip(rows, await self._summaries(rows), strict=True):
-            unread = may_have_pending_requests(row, now)
-            asked = pending_requests_of(row, await messages_of(self.store, row)) if unread else ()
-            found.append(list_item(summary, asked))
+        for row, summary in zip(rows, await self.summaries(rows), strict=True):
+            found.append(list_item(summary, await unread_requests(self.store, row, now)))
         return RunList(runs=found, next_cursor=further)
 
-    async def _summaries(self, rows: Sequence[Run]) -> list[RunSummary]:
-        counts, serving = await self.rows.counts_of_results(rows), await self.rows.serving()
+    async def summaries(self, rows: Sequence[Run], serving: frozenset[str] | None = None) -> list[RunSummary]:
+        """Return runs as lists show them. `serving`: the lanes with a live worker, if they are known."""
+        counts = await self.rows.counts_of_results(rows)
+        serving = await self.rows.serving() if serving is None else serving
         return [run_summary(row, serving, counts[row.run]) for row in rows]
 
+    @override
     async def run_summary(self, run: str) -> RunSummary:
-        return (await self._summaries([await self.rows.run(run)]))[0]
+        return (await self.summaries([await self.rows.run(run)]))[0]
 
+    @override
     async def run(self, run: str) -> RunDetail:
         facts = await self.rows.run_facts(run)
         row, events = facts.run, facts.events
@@ -415,9 +544,11 @@ class Operations:
             explain(facts).sentence,
         )
 
+    @override
     async def run_input(self, run: str) -> Any:
         return await self.rows.input(run)
 
+    @override
     async def results(self, run: str, *, after: int = 0, limit: int = RESULTS_PER_READ) -> ResultList:
         rows = await self.rows.results(run, after=after, limit=limit)
         count = await self.rows.count_results(run)  # after the rows, so a reader of all pages gets as many as it says
@@ -425,6 +556,7 @@ class Operations:
         further = str(last) if last < count else ""
         return ResultList(results=[result_row(row) for row in rows], count=count, next_cursor=further)
 
+    @override
     async def events(self, run: str, *, after: int = 0, limit: int = 200) -> EventList:
         row = await self.rows.run(run)  # read before the events, which then include the end
         rows = await self.rows.history(run, after=after, limit=limit)
@@ -436,6 +568,7 @@ class Operations:
             next_cursor=str(last) if len(rows) == limit else "",
         )
 
+    @override
     async def follow(self, run: str, *, after: int = 0) -> AsyncIterator[str]:
 
         async def look() -> tuple[Sequence[Event], Run] | None:
@@ -452,19 +585,15 @@ class Operations:
                 after = event.seq
                 yield event.body.decode()
 
-    async def explain(self, run: str) -> Explanation:
-        """Explain in one sentence, with facts, why a run is where it is. Raises NotFound."""
+    @override
+    async def explain(self, run: str) -> RunExplanation:
         return explain(await self.rows.run_facts(run))
 
-    async def not_undone(self, run: str) -> list[str]:
-        """Name the effects of a run that no undo can revert, with reasons, latest first. Raises NotFound."""
+    @override
+    async def not_undone(self, run: str) -> Sequence[str]:
         row, effects = await self.rows.run(run), await self.rows.effects(run)
         return compensation.names([e for e in compensation.not_undone(row, effects) if not compensation.can_undo(e)])
 
-    async def to_undo(self, run: str) -> list[str]:
-        """Name the effects that ending the run now would undo, in undo order. Raises NotFound."""
+    @override
+    async def to_undo(self, run: str) -> Sequence[str]:
         return compensation.names(compensation.owed(await self.rows.run(run), await self.rows.effects(run)))
-
-    def may_decide(self, approval: Approval) -> bool:
-        """Return True if this actor holds the roles that the approval's rule requires."""
-        return Rule.parse(approval.who).allows(self.actor.roles)

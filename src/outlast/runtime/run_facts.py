@@ -1,7 +1,7 @@
 """Rows that explain one run, read at one moment, and the clauses that several explanations share."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from outlast.core.commit import Instant
 from outlast.core.durations import CLOCK_STEP, DEATHS_ALONE_MAX, span
@@ -91,24 +91,6 @@ class ExplanationPart(NamedTuple):
     facts: tuple[tuple[str, str], ...] = ()
 
 
-class Explanation(NamedTuple):
-    """Explanation of a run: a sentence, named facts, the next step and commands that would unblock it."""
-
-    sentence: str
-    facts: tuple[tuple[str, str], ...]
-    next: str
-    unblock: tuple[str, ...]
-
-    def view(self) -> dict[str, Any]:
-        """Return the explanation as JSON data."""
-        return {
-            "sentence": self.sentence,
-            "facts": dict(self.facts),
-            "next": self.next,
-            "unblock": list(self.unblock),
-        }
-
-
 def in_order(run: str, effects: Iterable[Effect]) -> tuple[Effect, ...]:
     """Return a run's own effects in the order of their intents, then the shared effects of other runs."""
     return tuple(sorted(effects, key=lambda e: (e.by_run not in ("", run), e.ordinal)))
@@ -195,6 +177,13 @@ async def messages_of(store: Store, run: Run) -> list[Message]:
         if len(page) < MESSAGES_PER_READ:
             return found
         after = found[-1].n
+
+
+async def unread_requests(store: Store, run: Run, now: Instant) -> list[PendingRequest]:
+    """Return the requests to a run that no worker may have read yet."""
+    if not may_have_pending_requests(run, now):
+        return []
+    return pending_requests_of(run, await messages_of(store, run))
 
 
 def pending_requests_of(run: Run, messages: Iterable[Message]) -> list[PendingRequest]:

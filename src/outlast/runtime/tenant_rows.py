@@ -2,8 +2,8 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Awaitable, Iterable, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 from outlast.core.durations import Duration, ms_of
 from outlast.core.machine import EffectStatus, Reason
@@ -32,7 +32,7 @@ from outlast.core.rows import (
 from outlast.engine import commands, pauses
 from outlast.engine.commands import no_run
 from outlast.engine.snapshots import joined
-from outlast.errors import NotFound
+from outlast.errors import NotFound, StoreReplaced, Unavailable, Uncertain
 from outlast.runtime.labels import is_held, lanes_served
 from outlast.runtime.run_facts import RunFacts, in_order
 from outlast.store.port import Store, clock_step
@@ -53,6 +53,19 @@ class EffectEvidence(NamedTuple):
 
     effect: Effect
     evidence: tuple[Evidence, ...]
+
+
+T = TypeVar("T")
+
+
+async def after_commit(read: Awaitable[T]) -> T:
+    """Return what is read after a commit has landed. Raises Uncertain if the store has become unavailable."""
+    try:
+        return await read
+    except StoreReplaced:
+        raise
+    except Unavailable as error:  # whose message says that nothing was written
+        raise Uncertain("it is done, but the result cannot be read", error.reason) from error
 
 
 class TenantRows:

@@ -2,8 +2,9 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
+from outlast.core.commit import Expect
 from outlast.core.machine import OVERLAY_ONLY, TERMINAL, Reason, RunStatus
 from outlast.core.rows import RUN, STORE, TOPOLOGY, Run, is_over
 from outlast.core.run_columns import Attention
@@ -11,9 +12,12 @@ from outlast.core.version_move import lane_of, request_move, version_in
 from outlast.engine.commands import RACES_MAX, as_seen, busy, check_reason, check_seen, find_run, over
 from outlast.errors import Conflict, Ended, NotFound, OutlastError, Stale
 from outlast.flow.workflow import Workflow
+from outlast.models import instant
+from outlast.models.service import VersionStatus
+from outlast.runtime.attention import AnsweredRuns
 from outlast.runtime.labels import is_alive
-from outlast.runtime.operations import Operations
 from outlast.runtime.run_facts import first_line
+from outlast.runtime.tenant_rows import TenantRows
 from outlast.store.port import Store
 
 PAGE = 200
@@ -21,46 +25,33 @@ UNSERVED = "unserved"
 ANSWERED_BY_MOVE = (Reason.NODE_GONE, Reason.STRANDED_VERSION)
 
 
-class WorkflowVersion(NamedTuple):
-    """One version of a workflow, with its runs and workers."""
-
-    workflow: str
-    version: int
-    lane: str
-    runs: int  # unfinished ones of the tenant
-    flagged: int  # runs that need a person because of their version
-    served_by: tuple[str, ...]
-    topology: str  # start of its last topology's digest; '' if no worker ever served it
-    since: int  # business; first time of that topology; 0 = never
-
-
-async def versions(ops: Operations) -> tuple[WorkflowVersion, ...]:
+async def versions(of: TenantRows) -> list[VersionStatus]:
     """Return every version that has been served or that has unfinished runs of this tenant."""
     runs: Counter[str] = Counter()
     flagged: Counter[str] = Counter()
-    for run in await unfinished(ops.store, ops.tenant):
+    for run in await unfinished(of.store, of.tenant):
         runs[run.lane] += 1
         flagged[run.lane] += any(a.reason in ANSWERED_BY_MOVE for a in run.attention)
-    now = await ops.store.now()
-    alive = [worker for worker in await ops.rows.workers() if is_alive(worker, now)]
-    rows = {r.lane: r for r in await ops.store.rows(TOPOLOGY, (STORE,))}
+    now = await of.store.now()
+    alive = [worker for worker in await of.workers() if is_alive(worker, now)]
+    rows = {r.lane: r for r in await of.store.rows(TOPOLOGY, (STORE,))}
     lanes = {*rows, *runs, *(lane for worker in alive for lane in worker.lanes.split())}
     found = []
     for lane in sorted(lanes, key=lambda each: (each.rpartition("@")[0], version_in(each))):
         row = rows.get(lane)
         found.append(
-            WorkflowVersion(
-                lane.rpartition("@")[0],
-                version_in(lane),
-                lane,
-                runs[lane],
-                flagged[lane],
-                tuple(w.id for w in alive if lane in w.lanes.split()),
-                row.digest[:12] if row else "",
-                row.at if row else 0,
+            VersionStatus(
+                workflow=lane.rpartition("@")[0],
+                version=version_in(lane),
+                lane=lane,
+                runs=runs[lane],
+                flagged=flagged[lane],
+                served_by=[w.id for w in alive if lane in w.lanes.split()],
+                topology=row.digest[:12] if row else "",
+                since=instant(row.at) if row else None,
             )
         )
-    return tuple(found)
+    return found
 
 
 async def unfinished(store: Store, tenant: str, workflow: str = "") -> list[Run]:
@@ -82,31 +73,24 @@ async def unfinished(store: Store, tenant: str, workflow: str = "") -> list[Run]
     return list({run.run: run for run in found}.values())
 
 
-class MoveRequests(NamedTuple):
-    """Runs whose move was requested, and failed ones with the reason."""
-
-    runs: tuple[str, ...]
-    failed: tuple[tuple[str, str], ...]
-
-
 async def move_runs(
-    ops: Operations, workflow: str, version: int, runs: Sequence[str], *, node: str = "", reason: str = ""
-) -> MoveRequests:
+    of: TenantRows, actor: str, workflow: str, version: int, runs: Sequence[str], *, node: str = "", reason: str = ""
+) -> AnsweredRuns:
     """Request that runs continue in another version, at a node or in their present one.
 
     Each run is requested separately; failures are listed. Raises NotFound if no live worker serves that version.
     """
     check_reason(reason)
-    check_served(lane_of(workflow, version), await ops.rows.serving())
+    check_served(lane_of(workflow, version), await of.serving())
     done: list[str] = []
     failed: list[tuple[str, str]] = []
     for run in dict.fromkeys(runs):
         try:
-            await request_version(ops, run, workflow, version, node=node, reason=reason)
+            await request_version(of, actor, run, workflow, version, node=node, reason=reason)
             done.append(run)
         except OutlastError as error:
             failed.append((run, why_not(error)))
-    return MoveRequests(tuple(done), tuple(failed))
+    return AnsweredRuns(tuple(done), tuple(failed), "")
 
 
 def why_not(error: OutlastError) -> str:
@@ -126,27 +110,34 @@ def check_served(lane: str, serving: frozenset[str]) -> None:
 
 
 async def request_version(
-    ops: Operations, run: str, workflow: str, version: int, *, node: str = "", reason: str = "", seen: int = 0
+    of: TenantRows,
+    actor: str,
+    run: str,
+    workflow: str,
+    version: int,
+    *,
+    node: str = "",
+    reason: str = "",
+    shown: Expect | None = None,
 ) -> None:
     """Request that a run continue in another version, at a node or in its present one. Raises NotFound, Conflict.
 
-    `seen`: version of the run's row as it was shown; if it has changed since, the request is refused (`moved`). Only
-    the holder moves a run: this stores the request, and a worker of that version carries it out.
+    `shown`: the run's row as it was shown; if it has changed since, the request is refused (`moved`). Only the holder
+    moves a run: this stores the request, and a worker of that version carries it out.
     """
     check_reason(reason)
-    shown = ops.shown(run, seen)
-    await check_seen(ops.store, shown)
-    serving = await ops.rows.serving()
+    await check_seen(of.store, shown)
+    serving = await of.serving()
     check_served(lane_of(workflow, version), serving)
     for _ in range(RACES_MAX):
-        await check_seen(ops.store, shown)
-        row = await find_run(ops.store, ops.tenant, run)
+        await check_seen(of.store, shown)
+        row = await find_run(of.store, of.tenant, run)
         if is_over(row):
             raise over(run)
         why = _reason(row, workflow, version, node, serving)
         try:
-            commit = request_move(row, why, version, node, actor=ops.actor.name, text=reason)
-            await ops.store.commit(as_seen(commit, shown))
+            commit = request_move(row, why, version, node, actor=actor, text=reason)
+            await of.store.commit(as_seen(commit, shown))
             return
         except Ended:
             raise over(run) from None

@@ -3,10 +3,12 @@
 Rows leave this module without their secrets. Only `add` and `rotate` return a secret, once.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from typing_extensions import override
 
 from outlast.core import deliveries
 from outlast.core.clock import Clock
@@ -21,7 +23,7 @@ from outlast.core.deliveries import (
     tenants_of,
 )
 from outlast.core.durations import DELIVERY_ALIVE, SECOND, SECRET_KEPT, Duration, ms_of
-from outlast.core.events import EventType, iso
+from outlast.core.events import EventType
 from outlast.core.limits import NAME, TEXT_CHARS_MAX
 from outlast.core.machine import Choice, DeliveryStatus, Reason, if_ignored
 from outlast.core.rows import (
@@ -35,6 +37,16 @@ from outlast.core.rows import (
     Subscription,
 )
 from outlast.errors import Conflict, InvalidInput, NotFound, Stale, to_install
+from outlast.models import exact_instant, instant
+from outlast.models.attention import WebhookAttention
+from outlast.models.webhooks import (
+    DeliveryList,
+    WebhookAttempt,
+    WebhookDelivery,
+    WebhookDetail,
+    WebhookSummary,
+    WebhookWithSecret,
+)
 from outlast.outbox import subscriptions
 from outlast.outbox.address import (
     PUBLIC,
@@ -46,10 +58,10 @@ from outlast.outbox.address import (
     checked_url,
 )
 from outlast.outbox.subscriptions import checked_headers
-from outlast.runtime.attention_answers import choice_view
+from outlast.runtime.attention_answers import offered_choice
+from outlast.runtime.client import WebhookClient
 from outlast.runtime.clocks import SystemClock, chance, new_id, new_secret, process_id
 from outlast.runtime.port import Actor
-from outlast.runtime.views import instant
 from outlast.store.port import Store
 from outlast.store.queries import Owing
 from outlast.telemetry import Counters
@@ -63,23 +75,6 @@ KEPT: Final = timedelta(milliseconds=SECRET_KEPT)
 PAGE: Final = 100
 TRIES: Final = 20
 TYPES: Final = frozenset(each.value for each in EventType)
-
-
-class NewWebhook(NamedTuple):
-    """A subscription and its new secret, which is shown only once."""
-
-    subscription: Subscription
-    secret: str
-
-
-class WebhookBacklog(NamedTuple):
-    """Failed and pending deliveries of a subscription, computed from its rows."""
-
-    dead: int  # events that were given up
-    owed: int  # events that failed and will be retried
-    behind: int  # runs with undelivered events; a lower bound if `more`
-    more: bool
-    oldest_at: int | None  # real; since when the oldest of them has waited
 
 
 def id_of(delivery: Delivery) -> str:
@@ -98,8 +93,8 @@ def parts_of(delivery: str) -> tuple[str, str, int]:
     return subscription, run, int(seq)
 
 
-class Webhooks:
-    """Subscriptions of one tenant, changed on behalf of one actor."""
+class Webhooks(WebhookClient):
+    """Webhooks of one tenant in a store, changed on behalf of one actor."""
 
     def __init__(
         self, store: Store, tenant: str, actor: Actor, reach: AddressPolicy = PUBLIC, resolve: Resolver | None = None
@@ -111,6 +106,7 @@ class Webhooks:
         self._tenant = tenant
         self._actor = actor
 
+    @override
     async def add(
         self,
         url: str,
@@ -120,12 +116,9 @@ class Webhooks:
         workflows: Iterable[str] = (),
         headers: Mapping[str, str] | None = None,
         from_start: bool = False,
-    ) -> NewWebhook:
-        """Send events to this URL from now on or, with `from_start`, all events that are stored.
-
-        `types`: event types; `dev.outlast.workflow.*` selects a prefix. `workflows`: names of workflows. Empty selects
-        all. `headers`: additional headers of each delivery (see `checked_headers`); their values are secrets. The form
-        of the URL and every address of its host are checked. Raises InvalidInput, LimitExceeded.
+    ) -> WebhookWithSecret:
+        """`dev.outlast.workflow.*` selects types by prefix. The form of the URL and every address of its host are
+        checked. For the headers, see `checked_headers`; their values are secrets.
         """
         wanted, flows, further = _types(types), _names(workflows), checked_headers(headers or {})
         if len(name) > TEXT_CHARS_MAX:
@@ -150,19 +143,31 @@ class Webhooks:
                 now=now,
             )
 
-        return NewWebhook(deliveries.shown(await subscriptions.add(self._store, make, self._tenant)), secret)
+        row = await subscriptions.add(self._store, make, self._tenant)
+        return WebhookWithSecret(**vars(webhook_summary(row)), secret=secret)
 
-    async def list(self) -> tuple[Subscription, ...]:
-        """Return every subscription that is not removed."""
+    async def rows(self) -> tuple[Subscription, ...]:
+        """Return the row of every webhook that is not removed, without its secret."""
         return tuple(deliveries.shown(row) for row in await subscriptions.of_tenant(self._store, self._tenant))
 
-    async def get(self, subscription: str) -> Subscription:
-        """Return one subscription. Raises NotFound."""
-        return deliveries.shown(await subscriptions.get(self._store, self._tenant, subscription))
+    async def row(self, webhook: str) -> Subscription:
+        """Return the row of a webhook without its secret. Raises NotFound."""
+        return deliveries.shown(await subscriptions.get(self._store, self._tenant, webhook))
 
-    async def backlog(self, subscription: str) -> WebhookBacklog:
-        """Return the failed and pending deliveries of a subscription. Raises NotFound."""
-        await self.get(subscription)
+    async def summaries(self) -> Sequence[WebhookSummary]:
+        """Return every webhook without its delivery counts."""
+        return [webhook_summary(row) for row in await self.rows()]
+
+    @override
+    async def list(self) -> Sequence[WebhookDetail]:
+        return [await self._detail(row) for row in await self.rows()]
+
+    @override
+    async def get(self, webhook: str) -> WebhookDetail:
+        return await self._detail(await self.row(webhook))
+
+    async def _detail(self, row: Subscription) -> WebhookDetail:
+        subscription = row.subscription
         counts = dict.fromkeys((DeliveryStatus.DEAD, DeliveryStatus.OWED), 0)
         for status in counts:
             cursor = ""
@@ -174,17 +179,26 @@ class Webhooks:
                     break
         owing = await self._store.query(Owing(self._tenant, subscription, PAGE))
         oldest = min((row.owed_since for row in owing if row.owed_since), default=None)
-        return WebhookBacklog(
-            counts[DeliveryStatus.DEAD], counts[DeliveryStatus.OWED], len(owing), len(owing) == PAGE, oldest
+        return WebhookDetail(
+            **vars(webhook_summary(row)),
+            dead=counts[DeliveryStatus.DEAD],
+            owed=counts[DeliveryStatus.OWED],
+            behind=len(owing),
+            more=len(owing) == PAGE,
+            oldest_at_real=instant(oldest or 0),
         )
 
-    async def attention(self) -> tuple[dict[str, Any], ...]:
+    @override
+    async def unsent_ms(self) -> int:
+        return await unattended_ms(self._store, self._tenant)
+
+    async def attention(self) -> Sequence[WebhookAttention]:
         """Return webhooks that need a person, as attention items: with failed deliveries, or disabled by the
         dispatcher.
         """
         items = []
-        for row in await self.list():
-            dead, _ = await self.deliveries(row.subscription, status=DeliveryStatus.DEAD, limit=PAGE)
+        for row in await self.rows():
+            dead, _ = await self._page(row.subscription, DeliveryStatus.DEAD, limit=PAGE)
             by_itself = not deliveries.is_active(row) and row.why == GONE
             if not dead and not by_itself:
                 continue
@@ -193,50 +207,62 @@ class Webhooks:
             commands = {Choice.REDELIVER: again, Choice.DISABLE: off}
             if by_itself:
                 commands = {Choice.REDELIVER: f"outlast webhooks enable {name}"}
-            items.append({
-                "run": "",
-                "reason": Reason.WEBHOOK_DEAD.value,
-                "webhook": name,
-                "url": redact(row.url),
-                "events": len(dead),
-                "more": len(dead) == PAGE,
-                "detail": row.why if by_itself else dead[0].error,
-                "since": iso(min((each.first_at for each in dead), default=row.changed_at)),
-                "until": None,
-                "if_ignored": if_ignored(Reason.WEBHOOK_DEAD),
-                "choices": [choice_view(choice.value, text) for choice, text in commands.items()],
-            })  # fmt: skip
-        return tuple(items)
+            items.append(
+                WebhookAttention(
+                    run="",
+                    reason=Reason.WEBHOOK_DEAD.value,
+                    detail=row.why if by_itself else dead[0].error,
+                    since=exact_instant(min((each.first_at for each in dead), default=row.changed_at)),
+                    until=None,
+                    if_ignored=if_ignored(Reason.WEBHOOK_DEAD),
+                    choices=[offered_choice(choice.value, text) for choice, text in commands.items()],
+                    webhook=name,
+                    url=redact(row.url),
+                    events=len(dead),
+                    more=len(dead) == PAGE,
+                )
+            )
+        return items
 
-    async def test(self, subscription: str) -> Attempt:
-        """Send a signed event of type `dev.outlast.webhook.test` now, and return the receiver's answer.
-
-        Raises NotFound, Conflict (not active).
-        """
-        row = await subscriptions.get(self._store, self._tenant, subscription)
+    @override
+    async def test(self, webhook: str) -> WebhookAttempt:
+        """The event has the type `dev.outlast.webhook.test`. Raises Conflict if the webhook is not active."""
+        row = await subscriptions.get(self._store, self._tenant, webhook)
         if not deliveries.is_active(row):
-            raise Conflict(f"webhook {subscription} is {row.status.value}", row.why, "enable it first")
+            raise Conflict(f"webhook {webhook} is {row.status.value}", row.why, "enable it first")
         attempt: Attempt = await load_sender().send_test(
             row, new_id("evt_test_"), clock=SystemClock(), reach=self.reach, resolve=self._resolve
         )
-        return attempt
+        return WebhookAttempt(webhook=webhook, accepted=not attempt.error, **attempt._asdict())
 
+    @override
     async def deliveries(
-        self, subscription: str = "", *, status: DeliveryStatus | None = None, cursor: str = "", limit: int = 50
-    ) -> tuple[tuple[Delivery, ...], str]:
-        """Return deliveries that were not accepted at the first attempt, newest first, and the next cursor.
+        self, webhook: str = "", *, status: DeliveryStatus | None = None, cursor: str = "", limit: int = 50
+    ) -> DeliveryList:
+        rows, further = await self._page(webhook, status, cursor=cursor, limit=limit)
+        business = self._store.mapping().business
+        return DeliveryList(deliveries=[webhook_delivery(row, business) for row in rows], next_cursor=further)
 
-        Other deliveries have no row. Raises NotFound.
-        """
+    async def _page(
+        self, webhook: str, status: DeliveryStatus | None, *, cursor: str = "", limit: int
+    ) -> tuple[tuple[Delivery, ...], str]:
+        """Return deliveries that were not accepted at the first attempt, newest first; others have no row."""
         where: dict[str, str | int] = {}
-        if subscription:
-            where["subscription"] = (await self.get(subscription)).subscription
+        if webhook:
+            where["subscription"] = (await self.row(webhook)).subscription
         if status is not None:
             where["status"] = status.value
         page = await self._store.page(DELIVERY, self._tenant, where, cursor=cursor, limit=limit)
         return page.rows, page.cursor
 
-    async def redeliver(self, delivery: str) -> Delivery:
+    @override
+    async def redeliver(self, delivery: str) -> int:
+        if ":" not in delivery:
+            return await self.redeliver_dead(delivery)
+        await self.redeliver_one(delivery)
+        return 1
+
+    async def redeliver_one(self, delivery: str) -> WebhookDelivery:
         """Send an event again that was delivered or given up: the same bytes and webhook-id, outside the order of its
         run.
 
@@ -266,7 +292,7 @@ class Webhooks:
                 )
             except Stale:
                 continue  # a dispatcher was faster
-            return row
+            return webhook_delivery(row, self._store.mapping().business)
         raise Conflict(f"{delivery} keeps changing", fix="try again")
 
     async def redeliver_dead(self, subscription: str, *, limit: int = 10_000) -> int:
@@ -276,12 +302,12 @@ class Webhooks:
         """
         done, cursor = 0, ""
         while done < limit:
-            dead, cursor = await self.deliveries(
-                subscription, status=DeliveryStatus.DEAD, cursor=cursor, limit=min(PAGE, limit - done)
+            dead, cursor = await self._page(
+                subscription, DeliveryStatus.DEAD, cursor=cursor, limit=min(PAGE, limit - done)
             )
             for row in dead:
                 try:
-                    await self.redeliver(id_of(row))
+                    await self.redeliver_one(id_of(row))
                 except (Conflict, NotFound):
                     continue
                 done += 1
@@ -289,44 +315,42 @@ class Webhooks:
                 break
         return done
 
-    async def rotate(self, subscription: str, *, keep: Duration = KEPT) -> NewWebhook:
-        """Create a new secret; the old one also signs for `keep`. Raises NotFound, Conflict (not active)."""
+    @override
+    async def rotate(self, webhook: str, *, keep: Duration | None = None) -> WebhookWithSecret:
+        """Raises NotFound, Conflict (not active), InvalidInput."""
         secret = new_secret()
-        keep_ms = ms_of("keep", keep)
+        keep_ms = ms_of("keep", KEPT if keep is None else keep)
         if keep_ms < 0:
             raise InvalidInput("the old secret cannot be kept for a negative time")
         by = self._actor.name
         row = await self._change(
-            subscription, "rotate", lambda row, now: deliveries.rotate(row, secret, keep_ms, by=by, now=now)
+            webhook, "rotate", lambda row, now: deliveries.rotate(row, secret, keep_ms, by=by, now=now)
         )
-        return NewWebhook(row, secret)
+        return WebhookWithSecret(**vars(row), secret=secret)
 
-    async def disable(self, subscription: str, *, reason: str) -> Subscription:
-        """Stop deliveries until re-enabled. Raises NotFound, Conflict (already disabled)."""
+    @override
+    async def disable(self, webhook: str, *, reason: str) -> WebhookSummary:
         return await self._change(
-            subscription, "disable", lambda row, now: deliveries.disable(row, reason, by=self._actor.name, now=now)
-        )
-
-    async def enable(self, subscription: str) -> Subscription:
-        """Resume deliveries where they stopped, events since then included.
-
-        Raises NotFound, Conflict, InvalidInput (its address is no longer allowed).
-        """
-        await self._check((await self.get(subscription)).url)
-        return await self._change(
-            subscription, "enable", lambda row, now: deliveries.enable(row, by=self._actor.name, now=now)
+            webhook, "disable", lambda row, now: deliveries.disable(row, reason, by=self._actor.name, now=now)
         )
 
-    async def remove(self, subscription: str) -> Subscription:
-        """Remove the subscription permanently. Raises NotFound."""
+    @override
+    async def enable(self, webhook: str) -> WebhookSummary:
+        await self._check((await self.row(webhook)).url)
         return await self._change(
-            subscription, "remove", lambda row, now: deliveries.remove(row, by=self._actor.name, now=now)
+            webhook, "enable", lambda row, now: deliveries.enable(row, by=self._actor.name, now=now)
+        )
+
+    @override
+    async def remove(self, webhook: str) -> WebhookSummary:
+        return await self._change(
+            webhook, "remove", lambda row, now: deliveries.remove(row, by=self._actor.name, now=now)
         )
 
     async def _change(
-        self, subscription: str, verb: str, move: Callable[[Subscription, Instant], Subscription]
-    ) -> Subscription:
-        return deliveries.shown(await subscriptions.change(self._store, self._tenant, subscription, move, verb))
+        self, webhook: str, verb: str, move: Callable[[Subscription, Instant], Subscription]
+    ) -> WebhookSummary:
+        return webhook_summary(await subscriptions.change(self._store, self._tenant, webhook, move, verb))
 
     async def _check(self, url: str) -> None:
         """Check the form of the URL and every address of its host. Raises InvalidInput."""
@@ -436,71 +460,50 @@ def _not_sent(subscription: Subscription, event: Event) -> Conflict:
     )
 
 
-def webhook_view(row: Subscription) -> dict[str, Any]:
-    """Return a subscription as JSON data. `former_until_real`: until when the previous secret also signs."""
-    return {
-        "webhook": row.subscription,
-        "status": row.status.value,
-        "url": redact(row.url),
-        "name": row.name,
-        "types": list(row.types),
-        "workflows": list(row.workflows),
-        "headers": sorted(headers_of(row)),
-        "since": instant(row.since),
-        "why": row.why,
-        "created_at": instant(row.created_at),
-        "created_by": row.created_by,
-        "changed_at": instant(row.changed_at),
-        "changed_by": row.changed_by,
-        "former_until_real": instant(row.former_until),
-    }
+def webhook_summary(row: Subscription) -> WebhookSummary:
+    """Return a subscription without its secrets. `former_until_real`: until when the previous secret also signs."""
+    row = deliveries.shown(row)
+    return WebhookSummary(
+        webhook=row.subscription,
+        status=row.status.value,
+        url=redact(row.url),
+        name=row.name,
+        types=list(row.types),
+        workflows=list(row.workflows),
+        since=instant(row.since),
+        headers=sorted(headers_of(row)),
+        why=row.why,
+        created_at=instant(row.created_at),
+        created_by=row.created_by,
+        changed_at=instant(row.changed_at),
+        changed_by=row.changed_by,
+        former_until_real=instant(row.former_until),
+    )
 
 
-def new_webhook_view(made: NewWebhook) -> dict[str, Any]:
-    """Return a new subscription with its secret."""
-    return {**webhook_view(made.subscription), "secret": made.secret}
-
-
-def webhook_detail_view(row: Subscription, backlog: WebhookBacklog) -> dict[str, Any]:
-    """Return a subscription with its numbers of failed, retried and pending deliveries."""
-    return {
-        **webhook_view(row),
-        DeliveryStatus.DEAD.value: backlog.dead,
-        DeliveryStatus.OWED.value: backlog.owed,
-        "behind": backlog.behind,
-        "more": backlog.more,
-        "oldest_at_real": instant(backlog.oldest_at or 0),
-    }
-
-
-def delivery_view(row: Delivery, business: Callable[[int], int]) -> dict[str, Any]:
+def webhook_delivery(row: Delivery, business: Callable[[int], int]) -> WebhookDelivery:
     """Return an event that was not accepted at once. `answer` is the receiver's text, redacted before it was stored.
 
     `business`: converts a real instant to business time.
     """
-    return {
-        "delivery": id_of(row),
-        "webhook": row.subscription,
-        "run": row.run,
-        "sequence": row.seq,
-        "type": row.type,
-        "webhook_id": row.event,
-        "status": row.status.value,
-        "attempts": row.attempts,
-        "code": row.code,
-        "error": row.error,
-        "answer": row.answer,
-        "took_ms": row.took_ms,
-        "first_at": instant(row.first_at),
-        "last_at": instant(row.last_at),
-        "next_at": instant(business(row.due_at)) if row.due_at else None,
-        "asked_by": row.by,
-    }
-
-
-def attempt_view(webhook: str, attempt: Attempt) -> dict[str, Any]:
-    """Return the result of one attempt; `answer` is the receiver's text."""
-    return {"webhook": webhook, "accepted": not attempt.error, **attempt._asdict()}
+    return WebhookDelivery(
+        delivery=id_of(row),
+        webhook=row.subscription,
+        run=row.run,
+        sequence=row.seq,
+        type=row.type,
+        webhook_id=row.event,
+        status=row.status.value,
+        attempts=row.attempts,
+        code=row.code,
+        error=row.error,
+        answer=row.answer,
+        took_ms=row.took_ms,
+        first_at=instant(row.first_at),
+        last_at=instant(row.last_at),
+        next_at=instant(business(row.due_at)) if row.due_at else None,
+        asked_by=row.by,
+    )
 
 
 LOOKED_MAX: Final = 10_000  # unpublished events per tenant and cursors per webhook; beyond it the age is a lower bound

@@ -14,6 +14,7 @@ from outlast.models.approvals import ApprovalDetail
 from outlast.models.effects import EffectRecord
 from outlast.models.runs import RequestRecorded, RunSummary
 from outlast.runtime.operations import Operations
+from outlast.runtime.tenant_rows import after_commit
 from outlast.service.problems import ProblemError
 from outlast.service.requests import IdempotencyKey, RunId
 from outlast.service.service_state import Ops
@@ -96,7 +97,7 @@ class RunAction:
         """
         async with self.unchanged() as seen:
             await act(seen)
-        run = await self.ops.run_summary(self.run)
+        run = await after_commit(self.ops.run_summary(self.run))
         self._response.headers["ETag"] = etag(run.version)
         return RequestRecorded(run=run)
 

@@ -2,12 +2,12 @@
 
 import json
 import re
-from base64 import urlsafe_b64decode, urlsafe_b64encode
+from base64 import urlsafe_b64decode
 from datetime import timedelta
 from typing import Annotated, Any, Final, Literal
 
 from fastapi import Header, Path, Query
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import ConfigDict, Field, StringConstraints
 
 from outlast.core.limits import (
     IDEMPOTENCY_KEY_CHARS_MAX,
@@ -20,10 +20,10 @@ from outlast.core.limits import (
 from outlast.core.machine import Choice, Reason
 from outlast.engine.pauses import What
 from outlast.errors import NotFound
+from outlast.models import RequestBody, Text
 
 _NAME = rf"^({NAME_PATTERN})$"
 Name = Annotated[str, StringConstraints(pattern=_NAME)]
-Text = Annotated[str, StringConstraints(min_length=1, max_length=TEXT_CHARS_MAX, pattern=r"\S")]
 Word = Annotated[str, StringConstraints(max_length=NAME_CHARS_MAX)]
 Key = Annotated[str, StringConstraints(max_length=KEY_BYTES_MAX)]
 SignalId = Annotated[str, StringConstraints(max_length=IDEMPOTENCY_KEY_CHARS_MAX, pattern=r"^[\x21-\x7e]*$")]
@@ -52,12 +52,6 @@ IdempotencyKey = Annotated[
     ),
 ]
 PauseName = Annotated[str, StringConstraints(max_length=KEY_BYTES_MAX, pattern=r"^[!-~]*$")]
-
-
-class RequestBody(BaseModel):
-    """Base of request bodies. Unknown fields are refused (S18)."""
-
-    model_config = ConfigDict(extra="forbid")
 
 
 class StartRun(RequestBody):
@@ -137,19 +131,6 @@ class SendSignal(RequestBody):
     )
 
 
-class DecideApproval(RequestBody):
-    """Decision about an approval. The credential identifies the approver, never the body (S5)."""
-
-    model_config = ConfigDict(
-        extra="forbid", json_schema_extra={"examples": [{"decision": "approve", "reason": "4 % under budget"}]}
-    )
-
-    decision: Literal["approve", "reject", "again"]
-    reason: Text
-    alternative: int = Field(0, ge=0, le=1_000, description="Number of the chosen plan. 0 is the requested one.")
-    changes: dict[str, Any] | None = Field(None, description="New values of editable arguments.")
-
-
 class ReassignApproval(ReasonBody):
     """Let other roles decide an approval."""
 
@@ -176,16 +157,6 @@ class ResolveEffect(ReasonBody):
 
 
 KEY: Final = re.compile(rf"[\x21-\x7e]{{1,{KEY_BYTES_MAX}}}")  # values are percent-encoded in keys
-
-
-def effect_id(run: str, visit: int, key: str) -> str:
-    """Return the id of an effect, which is safe in a URL."""
-    return urlsafe_b64encode(json.dumps([run, visit, key], separators=(",", ":")).encode()).decode()
-
-
-def with_id(view: dict[str, Any]) -> dict[str, Any]:
-    """Return the view of an effect with its id."""
-    return {"id": effect_id(view["run"], view["visit"], view["key"]), **view}
 
 
 def parse_effect_id(id_: str) -> tuple[str, int, str]:

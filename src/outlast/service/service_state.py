@@ -12,7 +12,6 @@ from starlette.responses import Response
 
 from outlast.core.clock import Clock
 from outlast.core.limits import KIB, STREAMS_MAX
-from outlast.core.rows import Run
 from outlast.errors import Busy
 from outlast.flow.workflow import Workflow
 from outlast.models import PagedList
@@ -137,10 +136,6 @@ class ServiceState:
         self.stopping = True
         self.broadcaster.close()
 
-    def code_of(self, run: Run) -> Workflow[Any] | None:
-        """Return the workflow of a run in the run's own version, or None if it is not loaded."""
-        return next((each for each in self.workflows if each.lane == run.lane), None)
-
     async def serving(self, ops: Operations) -> frozenset[str]:
         """Return the lanes that a live worker serves, at most SERVING_S old. Tenants share the cached value."""
         now = asyncio.get_running_loop().time()
@@ -150,7 +145,13 @@ class ServiceState:
 
     def operations(self, principal: Principal) -> Operations:
         """Return the operations bound to the tenant and the name of this caller."""
-        bound = Operations(self.store, tenant=principal.tenant, actor=principal.actor(), workflows=self.by_name)
+        bound = Operations(
+            self.store,
+            tenant=principal.tenant,
+            actor=principal.actor(),
+            workflows=self.by_name,
+            versions=self.workflows,
+        )
         bound.webhooks.reach = self.reach
         return bound
 
@@ -194,11 +195,6 @@ class PageRequest:
         """Return a page with a signed cursor. Set the header `Link` if there is a next page."""
         further = await self._state.cursors.seal(self._request, self._response, self._tenant, found.next_cursor)
         return found.model_copy(update={"next_cursor": further})
-
-    async def page(self, name: str, items: Sequence[Any], further: str) -> dict[str, Any]:
-        """Return the body of the answer. Set the header `Link` if `further` names a next page."""
-        sealed = await self._state.cursors.seal(self._request, self._response, self._tenant, further)
-        return {name: items, "next_cursor": sealed}
 
 
 async def _page_request(

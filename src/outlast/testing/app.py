@@ -157,7 +157,7 @@ class AppRun:
 
     def answer(self, reason: str, choice: str, *, text: str = "looked at it") -> None:
         """Answer a `reason` for attention with one of its choices: `choice`, and a `text` for the history."""
-        self._act(self._app.runtime.operations.answer(self.id, Reason(reason), Choice(choice), text=text))
+        self._act(self._app.runtime.operations.answer(self.id, Choice(choice), reason=Reason(reason), text=text))
 
     def resolve(self, key: str, verb: Literal["happened", "did_not_happen", "give_up"], response: Any = None) -> None:
         """Resolve the uncertain effect of this `key` with a `verb`, as a person would. `response`: if it happened."""

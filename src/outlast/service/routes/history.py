@@ -17,11 +17,10 @@ from outlast.models.effects import EffectList
 from outlast.models.runs import Checkpoint, CheckpointList, EventList, ResultList, Timeline
 from outlast.runtime.operations import Operations
 from outlast.runtime.row_models import takeovers_of, visits_of
-from outlast.runtime.views import effect_view
 from outlast.service.cursors import link_to_next
 from outlast.service.event_stream import EventListener, EventStream, frame, notice, wants_stream
 from outlast.service.identity import Principal, permit
-from outlast.service.requests import Limit, RunId, with_id
+from outlast.service.requests import Limit, RunId
 from outlast.service.secured_route import SecuredRoute
 from outlast.service.service_state import ListModel, Ops, ServiceState, State
 
@@ -215,12 +214,6 @@ async def list_results(
 
 
 @router.get("/runs/{run}/effects", operation_id="list_effects", response_model=EffectList, summary="Effects of a run")
-async def list_effects(ops: Ops, run: RunId) -> dict[str, Any]:
+async def list_effects(ops: Ops, run: RunId) -> EffectList:
     """List the effects of the run in the order of their intents, with late answers of replaced workers."""
-    effects, evidence = await ops.rows.effects(run), await ops.rows.evidence(run)
-    now, held = await ops.store.now(), await ops.rows.held_runs(effects)
-    views = []
-    for effect in effects:
-        known = [each for each in evidence if (each.visit, each.key) == (effect.visit, effect.key)]
-        views.append(with_id(effect_view(effect, now, known, held=held)))
-    return {"effects": views}
+    return EffectList(effects=list(await ops.effects(run)))

@@ -20,8 +20,7 @@ from outlast.models.runs import (
     RunStarted,
     SignalRecorded,
 )
-from outlast.models.service import WorkflowDetail, WorkflowList
-from outlast.runtime.versions import request_version
+from outlast.models.service import WorkflowDetail, WorkflowList, WorkflowSummary
 from outlast.service.conditional import OnRun, etag
 from outlast.service.requests import (
     CancelRun,
@@ -119,9 +118,9 @@ async def get_input(ops: Ops, run: RunId) -> RunInput:
 
 
 @router.get("/runs/{run}/explain", operation_id="explain_run", response_model=RunExplanation, summary="Explain a run")
-async def explain_run(ops: Ops, run: RunId) -> dict[str, Any]:
+async def explain_run(ops: Ops, run: RunId) -> RunExplanation:
     """Explain the state of the run in one sentence with its facts, as `outlast explain` does."""
-    return (await ops.explain(run)).view()
+    return await ops.explain(run)
 
 
 @router.post("/runs/{run}/cancel", operation_id="cancel_run", response_model=RequestRecorded, summary="Cancel a run")
@@ -151,9 +150,7 @@ async def extend_run(on: OnRun, ask: ExtendRun) -> RequestRecorded:
 async def move_run(on: OnRun, ask: MoveRun) -> RequestRecorded:
     """Move a run to another version, because no worker serves its own or its node no longer exists."""
     return await on.apply(
-        lambda seen: request_version(
-            on.ops, on.run, ask.workflow, ask.version, node=ask.node, reason=ask.reason, seen=seen
-        )
+        lambda seen: on.ops.move_run(on.run, ask.workflow, ask.version, node=ask.node, reason=ask.reason, version=seen)
     )
 
 
@@ -178,10 +175,10 @@ workflows = APIRouter(prefix="/v1", tags=["workflows"], route_class=SecuredRoute
     response_model=WorkflowList,
     summary="List workflows",
 )
-async def list_workflows(state: State, ops: Ops) -> dict[str, Any]:
+async def list_workflows(state: State, ops: Ops) -> WorkflowList:
     """List the newest version of each workflow that is loaded here."""
     serving = await ops.rows.serving()
-    return {"workflows": [_view(state, each, serving) for _, each in sorted(state.by_name.items())]}
+    return WorkflowList(workflows=[_summary(state, each, serving) for _, each in sorted(state.by_name.items())])
 
 
 @workflows.get(
@@ -190,25 +187,25 @@ async def list_workflows(state: State, ops: Ops) -> dict[str, Any]:
     response_model=WorkflowDetail,
     summary="Show a workflow",
 )
-async def get_workflow(state: State, ops: Ops, name: PathName) -> dict[str, Any]:
+async def get_workflow(state: State, ops: Ops, name: PathName) -> WorkflowDetail:
     """Return its graph, its versions, and the JSON Schema of its input."""
     found = state.by_name.get(name)
     if found is None:
         known = ", ".join(sorted(state.by_name)) or "none"
         raise NotFound(f"no workflow {name}", f"loaded here: {known}", "use one of these names")
-    return {
-        **_view(state, found, await ops.rows.serving()),
-        "input_schema": found.input_schema(),
-        "topology": topology_of(found),
-        "start": found.start.name,
-    }
+    return WorkflowDetail(
+        **vars(_summary(state, found, await ops.rows.serving())),
+        input_schema=found.input_schema(),
+        topology=topology_of(found),
+        start=found.start.name,
+    )
 
 
-def _view(state: ServiceState, workflow: Workflow[Any], serving: frozenset[str]) -> dict[str, Any]:
-    return {
-        "workflow": workflow.name,
-        "version": workflow.version,
-        "lane": workflow.lane,
-        "served": workflow.lane in serving,
-        "versions": sorted({each.version for each in state.workflows if each.name == workflow.name}),
-    }
+def _summary(state: ServiceState, workflow: Workflow[Any], serving: frozenset[str]) -> WorkflowSummary:
+    return WorkflowSummary(
+        workflow=workflow.name,
+        version=workflow.version,
+        lane=workflow.lane,
+        served=workflow.lane in serving,
+        versions=sorted({each.version for each in state.workflows if each.name == workflow.name}),
+    )

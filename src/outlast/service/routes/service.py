@@ -10,7 +10,7 @@ from starlette.responses import JSONResponse, Response
 from outlast.errors import OutlastError
 from outlast.models.service import CallerInfo
 from outlast.runtime.metrics import MEDIA_TYPE
-from outlast.runtime.views import caller_view
+from outlast.runtime.row_models import caller_info
 from outlast.service.responses import Health
 from outlast.service.secured_route import SecuredRoute
 from outlast.service.service_state import Ops, State
@@ -19,9 +19,9 @@ me = APIRouter(prefix="/v1", tags=["me"], route_class=SecuredRoute)
 
 
 @me.get("/me", operation_id="get_me", response_model=CallerInfo, summary="Show the caller")
-async def get_me(ops: Ops, request: Request) -> dict[str, Any]:
+async def get_me(ops: Ops, request: Request) -> CallerInfo:
     """Return the authenticated caller with its roles."""
-    return caller_view(ops.actor, ops.tenant, request.state.principal.until_ms)
+    return caller_info(ops.actor, ops.tenant, request.state.principal.until_ms)
 
 
 probes = APIRouter(tags=["health"])

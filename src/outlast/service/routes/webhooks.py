@@ -1,7 +1,7 @@
 """Routes for webhooks and their deliveries."""
 
 from datetime import timedelta
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
 from pydantic import Field
@@ -10,6 +10,7 @@ from starlette.responses import Response
 
 from outlast.core.limits import HEADERS_MAX
 from outlast.core.machine import DeliveryStatus
+from outlast.models import RequestBody
 from outlast.models.webhooks import (
     DeliveryList,
     RedeliveryRecorded,
@@ -21,16 +22,8 @@ from outlast.models.webhooks import (
     WebhookWithSecret,
 )
 from outlast.runtime.operations import Operations
-from outlast.runtime.webhooks import (
-    attempt_view,
-    delivery_view,
-    new_webhook_view,
-    unattended_ms,
-    webhook_detail_view,
-    webhook_view,
-)
 from outlast.service.idempotency import NO_STORE
-from outlast.service.requests import IdempotencyKey, ReasonBody, RequestBody, WebhookId, Word
+from outlast.service.requests import IdempotencyKey, ReasonBody, WebhookId, Word
 from outlast.service.secured_route import SecuredRoute
 from outlast.service.service_state import Ops, PageRequest, Pages, root_of
 
@@ -68,12 +61,9 @@ class RotateSecret(RequestBody):
 
 
 @router.get("/webhooks", operation_id="list_webhooks", response_model=WebhookList, summary="List webhooks")
-async def list_webhooks(ops: Ops) -> dict[str, Any]:
+async def list_webhooks(ops: Ops) -> WebhookList:
     """List the webhooks of the tenant, without their secrets."""
-    return {
-        "webhooks": [webhook_view(row) for row in await ops.webhooks.list()],
-        "unsent_ms": await unattended_ms(ops.store, ops.tenant),
-    }
+    return WebhookList(webhooks=list(await ops.webhooks.summaries()), unsent_ms=await ops.webhooks.unsent_ms())
 
 
 @router.post(
@@ -85,7 +75,7 @@ async def list_webhooks(ops: Ops) -> dict[str, Any]:
 )
 async def add_webhook(
     ops: Ops, ask: AddWebhook, request: Request, response: Response, key: IdempotencyKey = None
-) -> dict[str, Any]:
+) -> WebhookWithSecret:
     """Add a webhook. Only this answer contains the secret, not even a replay of it.
 
     The URL is checked now and before each delivery.
@@ -98,9 +88,9 @@ async def add_webhook(
         headers=ask.headers,
         from_start=ask.from_start,
     )
-    response.headers["Location"] = f"{root_of(request)}/v1/webhooks/{made.subscription.subscription}"
+    response.headers["Location"] = f"{root_of(request)}/v1/webhooks/{made.webhook}"
     response.headers["Cache-Control"] = NO_STORE
-    return new_webhook_view(made)
+    return made
 
 
 @router.get(
@@ -109,9 +99,9 @@ async def add_webhook(
     response_model=WebhookDetail,
     summary="Show a webhook",
 )
-async def get_webhook(ops: Ops, webhook: WebhookId) -> dict[str, Any]:
+async def get_webhook(ops: Ops, webhook: WebhookId) -> WebhookDetail:
     """Return the webhook with the state of its deliveries, counted from rows."""
-    return webhook_detail_view(await ops.webhooks.get(webhook), await ops.webhooks.backlog(webhook))
+    return await ops.webhooks.get(webhook)
 
 
 @router.post(
@@ -120,9 +110,9 @@ async def get_webhook(ops: Ops, webhook: WebhookId) -> dict[str, Any]:
     response_model=WebhookAttempt,
     summary="Test a webhook",
 )
-async def send_test(ops: Ops, webhook: WebhookId, key: IdempotencyKey = None) -> dict[str, Any]:
+async def send_test(ops: Ops, webhook: WebhookId, key: IdempotencyKey = None) -> WebhookAttempt:
     """Send a signed test event now, and return the answer of the receiver."""
-    return attempt_view(webhook, await ops.webhooks.test(webhook))
+    return await ops.webhooks.test(webhook)
 
 
 @router.post(
@@ -133,11 +123,10 @@ async def send_test(ops: Ops, webhook: WebhookId, key: IdempotencyKey = None) ->
 )
 async def rotate_webhook(
     ops: Ops, webhook: WebhookId, ask: RotateSecret, response: Response, key: IdempotencyKey = None
-) -> dict[str, Any]:
+) -> WebhookWithSecret:
     """Replace the secret. For a while both secrets sign, so that the receiver can switch."""
     response.headers["Cache-Control"] = NO_STORE
-    more = {} if ask.keep is None else {"keep": ask.keep}
-    return new_webhook_view(await ops.webhooks.rotate(webhook, **more))
+    return await ops.webhooks.rotate(webhook, keep=ask.keep)
 
 
 @router.post(
@@ -146,9 +135,9 @@ async def rotate_webhook(
     response_model=WebhookSummary,
     summary="Disable a webhook",
 )
-async def disable_webhook(ops: Ops, webhook: WebhookId, ask: ReasonBody, key: IdempotencyKey = None) -> dict[str, Any]:
+async def disable_webhook(ops: Ops, webhook: WebhookId, ask: ReasonBody, key: IdempotencyKey = None) -> WebhookSummary:
     """Stop deliveries until the webhook is enabled again."""
-    return webhook_view(await ops.webhooks.disable(webhook, reason=ask.reason))
+    return await ops.webhooks.disable(webhook, reason=ask.reason)
 
 
 @router.post(
@@ -157,9 +146,9 @@ async def disable_webhook(ops: Ops, webhook: WebhookId, ask: ReasonBody, key: Id
     response_model=WebhookSummary,
     summary="Enable a webhook",
 )
-async def enable_webhook(ops: Ops, webhook: WebhookId, key: IdempotencyKey = None) -> dict[str, Any]:
+async def enable_webhook(ops: Ops, webhook: WebhookId, key: IdempotencyKey = None) -> WebhookSummary:
     """Resume deliveries after the last delivered event."""
-    return webhook_view(await ops.webhooks.enable(webhook))
+    return await ops.webhooks.enable(webhook)
 
 
 @router.delete(
@@ -168,16 +157,16 @@ async def enable_webhook(ops: Ops, webhook: WebhookId, key: IdempotencyKey = Non
     response_model=WebhookSummary,
     summary="Remove a webhook",
 )
-async def remove_webhook(ops: Ops, webhook: WebhookId) -> dict[str, Any]:
+async def remove_webhook(ops: Ops, webhook: WebhookId) -> WebhookSummary:
     """Remove the webhook permanently. It cannot be enabled again."""
-    return webhook_view(await ops.webhooks.remove(webhook))
+    return await ops.webhooks.remove(webhook)
 
 
 @router.get(
     "/webhooks/{webhook}/deliveries", operation_id="list_deliveries", response_model=DeliveryList,
     summary="List deliveries of a webhook",
 )  # fmt: skip
-async def list_deliveries(ops: Ops, pages: Pages, webhook: WebhookId, status: Settled = None) -> dict[str, Any]:
+async def list_deliveries(ops: Ops, pages: Pages, webhook: WebhookId, status: Settled = None) -> DeliveryList:
     """List its deliveries, newest first. Those accepted at the first attempt are not recorded."""
     return await _deliveries(ops, pages, webhook, status)
 
@@ -186,27 +175,24 @@ async def list_deliveries(ops: Ops, pages: Pages, webhook: WebhookId, status: Se
     "/deliveries", operation_id="list_all_deliveries", response_model=DeliveryList,
     summary="List deliveries",
 )  # fmt: skip
-async def list_all_deliveries(ops: Ops, pages: Pages, status: Settled = None) -> dict[str, Any]:
+async def list_all_deliveries(ops: Ops, pages: Pages, status: Settled = None) -> DeliveryList:
     """List the deliveries of all webhooks, newest first."""
     return await _deliveries(ops, pages, "", status)
 
 
-async def _deliveries(
-    ops: Operations, pages: PageRequest, webhook: str, status: DeliveryStatus | None
-) -> dict[str, Any]:
-    rows, further = await ops.webhooks.deliveries(webhook, status=status, cursor=pages.after, limit=pages.limit)
-    business = ops.store.mapping().business
-    return await pages.page("deliveries", [delivery_view(row, business) for row in rows], further)
+async def _deliveries(ops: Operations, pages: PageRequest, webhook: str, status: DeliveryStatus | None) -> DeliveryList:
+    found = await ops.webhooks.deliveries(webhook, status=status, cursor=pages.after, limit=pages.limit)
+    return await pages.sealed(found)
 
 
 @router.post(
     "/webhooks/{webhook}/redeliver", operation_id="redeliver_dead", response_model=RedeliveryRecorded,
     summary="Redeliver undeliverable events",
 )  # fmt: skip
-async def redeliver_dead(ops: Ops, webhook: WebhookId, key: IdempotencyKey = None) -> dict[str, Any]:
+async def redeliver_dead(ops: Ops, webhook: WebhookId, key: IdempotencyKey = None) -> RedeliveryRecorded:
     """Send up to 1,000 undeliverable events again, with the same bytes and ids. If `more` is true, repeat this."""
     n = await ops.webhooks.redeliver_dead(webhook, limit=AT_ONCE)
-    return {"redelivered": webhook, "events": n, "more": n >= AT_ONCE}
+    return RedeliveryRecorded(redelivered=webhook, events=n, more=n >= AT_ONCE)
 
 
 @router.post(
@@ -215,6 +201,6 @@ async def redeliver_dead(ops: Ops, webhook: WebhookId, key: IdempotencyKey = Non
     response_model=WebhookDelivery,
     summary="Redeliver an event",
 )
-async def redeliver(ops: Ops, delivery: DeliveryId, key: IdempotencyKey = None) -> dict[str, Any]:
+async def redeliver(ops: Ops, delivery: DeliveryId, key: IdempotencyKey = None) -> WebhookDelivery:
     """Send the event again, with the same bytes and id, regardless of the order of its run."""
-    return delivery_view(await ops.webhooks.redeliver(delivery), ops.store.mapping().business)
+    return await ops.webhooks.redeliver_one(delivery)

@@ -1,1 +1,0 @@
-"""The clients of commands: over a store opened here, and over HTTP."""
