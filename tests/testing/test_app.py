@@ -119,5 +119,5 @@ async def only(ctx: Context[Order]) -> None:
 
 def test_an_activity_in_a_thread_calls_a_real_receiver(outlast_app: AppFactory, receivers: FakeReceivers) -> None:
     run = outlast_app(calls).start(calls, {"supplier": "acme"})
-    assert run.state["number"] == run.outcome["number"] != ""
+    assert isinstance(run.state, Order) and run.state.number == run.outcome["number"] != ""
     assert receivers.executed("call/acme") == 1

@@ -1,6 +1,7 @@
 """Workflows of one function over a real store: waits, approvals, results, undo, and a crash at every point."""
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from pydantic import BaseModel
@@ -79,7 +80,7 @@ def app(outlast_app: AppFactory) -> App:
     return outlast_app(trip, store="sqlite")
 
 
-def with_offer(app: App, cents: int = 42) -> AppRun:
+def with_offer(app: App, cents: int = 42) -> AppRun[Any]:
     """A run that has its offer and waits for a person."""
     run = app.start(trip, {"traveller": "ana", "notes": []})
     app.clock.skip("12h")

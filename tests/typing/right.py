@@ -36,6 +36,7 @@ from outlast import (
 )
 from outlast.flow import Activity, FunctionWorkflow, PolicyRequest, Verdict
 from outlast.runtime.run_handle import RunHandle
+from outlast.testing import AppFactory
 
 
 class Ticket(BaseModel):
@@ -147,6 +148,9 @@ async def asking(ctx: Context[Purchase]) -> Literal["deciding"]:
     asked = await ctx.do_all({name: ask.plan(name, 1) for name in s.suppliers}, refused="return")
     assert_type(asked, dict[str, Ticket | Refusal])
     assert_type(await ctx.do_all({n: ask.plan("a", n) for n in (2, 3)}), dict[int, Ticket])
+    assert_type(await ctx.do_all([ask.plan("a", n) for n in (4, 5)], at_most=3), list[Ticket])
+    tickets = await ctx.do_all([ask.plan("a", n) for n in (6, 7)], at_most=3, refused="return")
+    assert_type(tickets, list[Ticket | Refusal])
     s.declined |= {name: answer.detail for name, answer in asked.items() if isinstance(answer, Refusal)}
     s.offers += assert_type(
         await ctx.collect("offer", Offer, until=ctx.entered_at + timedelta(days=1), limit=3), list[Offer]
@@ -213,6 +217,13 @@ class Desk(BaseModel):
 
 
 desk = Workflow("desk", state=Desk)
+
+
+def test_desk(outlast_app: AppFactory) -> None:
+    run = outlast_app(desk).start(desk, {})
+    assert_type(run.state, Desk)
+
+
 assert_type(desk, Workflow[Desk])
 desk_of_goals = Workflow("desk-of-goals", state=Desk, outcome=lambda state: len(state.goal))
 assert_type(desk_of_goals, Workflow[Desk, Desk, int])

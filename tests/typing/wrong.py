@@ -110,3 +110,12 @@ async def without_context(order: str) -> str:
 
 @workflow(when_empty="ignore")  # E 37: no such choice
 async def unknown_choice(ctx: Context) -> None: ...
+
+
+@purchase.node(within=96)  # E 38: a number where a duration belongs
+async def within_what(ctx: Context[Purchase]) -> None:
+    orders: list[Order] = await ctx.do_all([ask.plan("a", 1)], at_most=3)  # E 39: a list of tickets
+    del orders
+
+
+Workflow("keyed", state=Desk, input=Order, key=5)  # E 40: a key is text or a function

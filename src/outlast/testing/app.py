@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Final, Generic, Literal, TypeVar, cast
 
 from pydantic import BaseModel
 
@@ -60,6 +60,7 @@ async def skip(
 
 
 T = TypeVar("T")
+S = TypeVar("S", bound=BaseModel)
 TURN_MS: Final = 20  # virtual time that passes while the loop has work to do
 SETTLE_S: Final = 20.0
 REAL: Final = SystemClock()
@@ -90,11 +91,12 @@ class AppClock:
         self._app.settle()
 
 
-class AppRun:
-    """One run of an app. Made by `App.start`."""
+class AppRun(Generic[S]):
+    """One run of an app. Made by `App.start`. `S` is the state of its workflow."""
 
-    def __init__(self, app: "App", run_id: str) -> None:
+    def __init__(self, app: "App", workflow: Workflow[S, Any, Any], run_id: str) -> None:
         self._app = app
+        self._workflow = workflow
         self.id: Final = run_id
 
     @property
@@ -118,9 +120,12 @@ class AppRun:
         return self.now.outcome
 
     @property
-    def state(self) -> dict[str, Any]:
-        """The state at the last checkpoint."""
-        return self.now.state
+    def state(self) -> S:
+        """The state at the last checkpoint; changes of it reach nothing. `now.state` is the same as plain data.
+
+        Raises NotStorable if the state no longer fits the model.
+        """
+        return self._app.state_of(self.id, self._workflow)
 
     @property
     def waiting_for(self) -> list[str]:
@@ -199,20 +204,20 @@ class App:
         """Await `work`, a coroutine of `app.runtime.operations` for example."""
         return self._runner.run(work)
 
-    def start(self, workflow: Workflow[Any], given: BaseModel | dict[str, Any], *, key: str = "") -> AppRun:
+    def start(self, workflow: Workflow[S, Any, Any], given: BaseModel | dict[str, Any], *, key: str = "") -> AppRun[S]:
         """Start a run of a `workflow` with the input `given`, and let it go as far as it can without time or answers.
 
-        A second start with the same `key` is the same run.
+        A second start with the same `key` is the same run; without one, that with the key which the workflow derives.
         """
         self._started += 1
-        name = key or f"start-{self._started}"
+        name = key or ("" if workflow.key is not None else f"start-{self._started}")
         handle = self.do(
             self.runtime.start(
                 workflow_name=workflow.name, input=to_json(given), idempotency_key=name, correlation_id=name
             )
         )
         self.settle()
-        return AppRun(self, handle.workflow_id)
+        return AppRun(self, workflow, handle.workflow_id)
 
     def settle(self) -> None:
         """Let everything run that can run now. Raises CheckFailed if that takes more than 20 s."""
@@ -252,6 +257,12 @@ class App:
     def state(self, rows: RunRows) -> Any:
         """Return the newest state in the `rows` of a run."""
         return json.loads(self.do(state_of_rows(self.store, rows)))
+
+    def state_of(self, run_id: str, workflow: Workflow[S, Any, Any]) -> S:
+        """Return the newest state of the run `run_id` as the model of its version of the `workflow`."""
+        rows = self.rows(run_id)
+        home = next((each for each in self._workflows if each.lane == rows.run.lane), workflow)
+        return cast(S, home.state_codec.load(self.do(state_of_rows(self.store, rows))))
 
     def events(self, run_id: str) -> list[Event]:
         """Return the events of the run `run_id`."""

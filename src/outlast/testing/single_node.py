@@ -205,7 +205,7 @@ class _Answering(ActivityCaller):
         return answer(*attempt.args, **attempt.kwargs) if callable(answer) else answer
 
 
-def _to_its_end(app: App, run: AppRun, decide: Decide, caller: _Answering) -> tuple[PendingQuestion, ...]:
+def _to_its_end(app: App, run: AppRun[Any], decide: Decide, caller: _Answering) -> tuple[PendingQuestion, ...]:
     """Answer questions and let time pass until nothing more can happen."""
     asked: dict[tuple[str, str], PendingQuestion] = {}
     for _ in range(ROUNDS_MAX):
@@ -221,7 +221,7 @@ def _to_its_end(app: App, run: AppRun, decide: Decide, caller: _Answering) -> tu
     raise CheckFailed(f"the node still goes on after {ROUNDS_MAX} answers")
 
 
-def _answer_one(app: App, run: AppRun, decide: Decide, asked: dict[tuple[str, str], PendingQuestion]) -> bool:
+def _answer_one(app: App, run: AppRun[Any], decide: Decide, asked: dict[tuple[str, str], PendingQuestion]) -> bool:
     rows = app.rows(run.id)
     for question in _questions(rows, app.state(rows)):
         said = answer_of(decide, question)
@@ -246,7 +246,7 @@ def _open_signal(wait: Wait) -> bool:
     return wait.kind != "sleep" and not wait.binding_text and wait.name != ELSEWHERE
 
 
-def _act(run: AppRun, question: PendingQuestion, said: ScriptedAnswer) -> None:
+def _act(run: AppRun[Any], question: PendingQuestion, said: ScriptedAnswer) -> None:
     if question.kind == "signal":
         for payload in said.given["payloads"]:
             run.signal(question.name, payload)
@@ -257,7 +257,7 @@ def _act(run: AppRun, question: PendingQuestion, said: ScriptedAnswer) -> None:
 
 
 def _node_result(
-    app: App, run: AppRun, home: Workflow[S, Any, Any], caller: _Answering, asked: tuple[PendingQuestion, ...]
+    app: App, run: AppRun[Any], home: Workflow[S, Any, Any], caller: _Answering, asked: tuple[PendingQuestion, ...]
 ) -> NodeResult[S]:
     rows, now = app.rows(run.id), run.now
     arguments = {e.key: e.arguments() for e in rows.effects}
