@@ -123,6 +123,7 @@ ACTS: list[tuple[str, int]] = [
     ("attention resolve {x}-stay extend --reason more", 4),
     ("attention resolve {x}-stay continue --reason-name poisoned --reason more", 4),
     ("attention resolve none continue --reason x", 3),
+    ("attention resolve none cancel --reason x", 3),
     ("attention resolve {x}-stay continue --reason mended", 0),
     ("effects resolve {x}-happened refund/o-{x}-happened --happened R-1 --response {answer} --reason seen", 0),
     ("effects resolve {x}-happened refund/o-{x}-happened --give-up --reason again", 4),

@@ -267,8 +267,10 @@ async def resolve(
     if workflow:
         raise click.UsageError("--workflow needs --all")
     run, named = words[0], Reason(reason_name) if reason_name else None
-    if choice in ENDS_IT and not yes and (code := await unsure(screen, f"{choice.value} {run}?")) is not None:
-        return code
+    if choice in ENDS_IT and not yes:
+        await client.run_summary(run)  # an unknown run is refused before the question
+        if (code := await unsure(screen, f"{choice.value} {run}?")) is not None:
+            return code
     about = await client.answer(run, choice, reason=named, key=key, text=reason, by=more)
     if not screen.data({"run": run, "reason": about.value, "choice": choice.value, "by": (await client.whoami()).name}):
         screen.line(f"{run} {about.value}: {choice.value.replace('_', ' ')}{await says(client)}")
