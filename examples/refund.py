@@ -1,90 +1,79 @@
-"""A refund above a limit needs an approval. One process starts the runs, executes them and decides.
+"""A refund above a limit needs two people of finance. One process starts the runs, executes them and decides.
 
 Run it with `python examples/refund.py`. The store is a file in a temporary folder and the worker runs in this process.
-In production, start `outlast worker examples/refund.py` and decide through the CLI, the web page or the HTTP API.
+In production, start `outlast worker examples/refund.py`; people decide through the CLI, the HTTP API or a program.
 """
 
 import asyncio
 import tempfile
-from datetime import timedelta
-from typing import Literal
 
-from pydantic import BaseModel
-
-from outlast import Cancel, Context, Workflow, activity, role, this_call
-from outlast.runtime import InProcessRuntime, Operations, open_store
+import outlast
+from outlast import Cancel, Context, activity, role, this_call, workflow
+from outlast.errors import RunCancelled
+from outlast.models.approvals import ApprovalSummary
+from outlast.runtime import Actor
 
 LIMIT_CENTS = 10_000
 
 
-class Refund(BaseModel):
-    order_id: str
-    cents: int
-    receipt: str = ""
-
-
-refunds = Workflow("refund", state=Refund, outcome=lambda state: state.receipt)
-
-
-@activity(key="refund/{order_id}", once_per="run", no_undo="the customer keeps the money")
-async def issue_refund(order_id: str, cents: int) -> str:
+@activity(key="refund/{order}", once_per="run", no_undo="the customer keeps the money")
+async def issue_refund(order: str, cents: int) -> str:
     print(f"  the bank is called: {cents} cents, Idempotency-Key {this_call().idempotency_key}")
-    return f"receipt-{order_id}"
+    return f"receipt-{order}"
 
 
-@refunds.node(start=True)
-async def review(ctx: Context[Refund]) -> Literal["pay"]:
-    s = ctx.state
-    if s.cents > LIMIT_CENTS:
+@workflow(key="refund/{order}")
+async def refund(ctx: Context, order: str, cents: int) -> str:
+    """Call the bank. Above the limit, two different people must have approved exactly this call."""
+    plan = issue_refund.plan(order, cents)
+    if cents > LIMIT_CENTS:
         decision = await ctx.approval(
-            issue_refund.plan(s.order_id, s.cents),
-            summary=f"Refund {s.cents} cents for {s.order_id}",
-            by=role("finance"),
-            within=timedelta(hours=96),
+            plan, summary=f"Refund {cents} cents for {order}", by=role("finance"), within="96h", quorum=2
         )
         if not decision.approved:
             raise Cancel(f"{decision.by}: {decision.reason}")
-    return "pay"
+        ctx.log("approved", f"approved by {' and '.join(decision.approvers)}")
+    return await ctx.do(plan)
 
 
-@refunds.node
-async def pay(ctx: Context[Refund]) -> None:
-    ctx.state.receipt = await ctx.do(issue_refund, ctx.state.order_id, ctx.state.cents)
+async def decide(store: str, person: str, approve: bool) -> None:
+    """Answer the next approval that waits for this person of finance."""
+    async with outlast.connect(store, actor=Actor(person, {"finance"})) as client:
+
+        async def asked() -> ApprovalSummary | None:
+            return next(iter((await client.approvals(status="pending", mine=True)).approvals), None)
+
+        approval = await client.until(asked)
+        assert approval is not None
+        print(f"  {person} is asked: {approval.asks}")
+        if approve:
+            await client.approve(approval.approval, reason="in order")
+        else:
+            await client.reject(approval.approval, reason="no invoice")
 
 
-async def asked(operations: Operations) -> str:
-    """Wait for a pending approval and return its id."""
-    while True:
-        rows, _ = await operations.rows.approvals(status="pending")
-        if rows:
-            print(f"  a person is asked: {rows[0].summary}")
-            return rows[0].id
-        await asyncio.sleep(0.01)
-
-
-async def refund(runtime: InProcessRuntime, order_id: str, cents: int, answer: str = "") -> None:
-    """Start a refund and wait for its end. `answer` is the approver's decision, "yes" or "no", if one is needed."""
-    print(f"{order_id}, {cents} cents")
-    given = {"order_id": order_id, "cents": cents}
-    run = await runtime.start(workflow_name="refund", input=given, idempotency_key=order_id, correlation_id=order_id)
-    again = await runtime.start(workflow_name="refund", input=given, idempotency_key=order_id, correlation_id=order_id)
-    assert (again.workflow_id, again.created) == (run.workflow_id, False), "the same key is the same run"
-    if answer:
-        decide = runtime.operations.approve if answer == "yes" else runtime.operations.reject
-        await decide(await asked(runtime.operations), reason=f"finance says {answer}")
-    done = await runtime.finished(run.workflow_id)
-    print(f"  {done.status}: {done.outcome or done.reason}")
+async def order(client: outlast.Client, store: str, order: str, cents: int, **people: bool) -> None:
+    """Start a refund, let people decide, and wait for its end."""
+    print(f"{order}, {cents} cents")
+    run = await client.start(refund, order, cents)
+    again = await client.start(refund, order, cents)
+    assert (again.id, again.created) == (run.id, False), "the same order is the same run"
+    for person, approve in people.items():
+        await decide(store, person, approve)
+    try:
+        print(f"  completed: {await run.result('1m')}")
+    except RunCancelled as error:
+        print(f"  cancelled: {error.reason}")
 
 
 async def main() -> None:
-    """Run three refunds: one below the limit, one approved, one rejected."""
+    """Run three refunds: one below the limit, one approved by two people, one rejected by the second."""
     with tempfile.TemporaryDirectory() as folder:
-        store = await open_store(f"sqlite:{folder}/refunds.db")
-        async with InProcessRuntime(store, [refunds]) as runtime:
-            await refund(runtime, "A-1", 900)
-            await refund(runtime, "A-2", 42_000, "yes")
-            await refund(runtime, "A-3", 99_000, "no")
-        await store.close()
+        store = f"sqlite:{folder}/refunds.db"
+        async with outlast.connect(store, actor="shop") as client, client.worker([refund]):
+            await order(client, store, "A-1", 900)
+            await order(client, store, "A-2", 42_000, ana=True, bob=True)
+            await order(client, store, "A-3", 99_000, ana=True, bob=False)
 
 
 if __name__ == "__main__":
