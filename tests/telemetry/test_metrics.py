@@ -111,7 +111,7 @@ def test_an_unavailable_store_is_exported_and_old_gauges_are_not() -> None:
         async def away(*args: Any, **options: Any) -> Any:
             raise Unavailable("away")
 
-        world.store.census = away  # type: ignore[method-assign]
+        world.store.query = away  # type: ignore[method-assign]
         found = samples(await metrics.text())
         assert found["outlast_store_up", ()] == 0
         assert not [name for name, _ in found if name == "outlast_runs"]
