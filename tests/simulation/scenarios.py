@@ -160,7 +160,9 @@ def scenario(*reasons: Reason, **options: Any) -> Callable[[Callable[[], Workflo
 async def attempt(ctx: Ctx, call: Activity[Any, str], *args: Any) -> None:
     """Make a call; treat a refusal as an answer, used-up attempts as an error."""
     try:
+        ctx.log(f"asks {call.name} {args[0]}", "an entry before the call")
         ctx.state.said.append(await ctx.do(call, *args))
+        ctx.log(f"asked {call.name} {args[0]}", "an entry after it")
     except Refused as error:
         if error.code == Reason.RETRIES_EXHAUSTED.value:
             raise
@@ -233,6 +235,7 @@ def fan() -> Workflow[State]:
 
     @flow.node(start=True)
     async def all_at_once(ctx: Ctx) -> Literal["rest"]:
+        ctx.log("fans out", "an entry beside many calls")
         cost = await ctx.do(price, "x", 1)
         got = await ctx.do_all(
             {
