@@ -61,12 +61,12 @@ class FunctionWorkflow(Workflow[Any, FunctionState, R], Generic[P, R]):
         parameters = list(inspect.signature(fn).parameters.values())
         self._parameters: Final = inspect.Signature(parameters[1:])
         hints = self._hints(parameters, names)
-        self._returns: Final = hints["return"]
         fields = {each.name: self._field(each, hints[each.name]) for each in parameters[1:]}
         state = create_model(fn.__name__, __base__=FunctionState, __module__=fn.__module__, **cast(Any, fields))
         named = options._replace(name=options.name or fn.__name__)
         super().__init__(state=state, outcome=_returned, **named._asdict())
         functools.update_wrapper(self, fn, updated=())
+        self._outcome_type = hints["return"]
         self._answer_codec  # noqa: B018 - refuses a return type that cannot be stored
         self._add(Node(self._body(state), NodeOptions(True, None, None, None, None, None), self.title, state, {}))
 
@@ -86,7 +86,7 @@ class FunctionWorkflow(Workflow[Any, FunctionState, R], Generic[P, R]):
 
     # --- for clients -----------------------------------------------------------------------
     def arguments(self, *args: P.args, **kwargs: P.kwargs) -> FunctionState:
-        """Return arguments of the function as the input of a run: for tests, and for a start with a key of its own.
+        """Return arguments of the function as the input of a run: for tests, and for a start with an explicit key.
 
         Raises InvalidInput with every problem at once.
         """
@@ -120,10 +120,6 @@ class FunctionWorkflow(Workflow[Any, FunctionState, R], Generic[P, R]):
         context = inspect.Parameter("ctx", inspect.Parameter.POSITIONAL_ONLY, annotation=Context[state])  # type: ignore[valid-type]
         vars(body)["__signature__"] = inspect.Signature([context], return_annotation=None)
         return body
-
-    @override
-    def _outcome_type(self) -> Any:
-        return self._returns
 
     @override
     def _declared_at(self) -> str:

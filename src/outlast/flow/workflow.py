@@ -53,8 +53,8 @@ class Workflow(Generic[S, In, Out]):
     - `input`: model of the run's input; its fields become fields of the state. Without it, the input is a state: its
       required fields are given, the others may be.
     - `key`: derives the start key from the input: a template over its fields ("rfq/{category}/{deadline}"), or a
-      function of the validated input that returns the same text for the same input. A start without a key of its own
-      uses it, so that a second start with the same key is the same run; with another input it is refused (Conflict).
+      function of the validated input that returns the same text for the same input. A start without a key uses it, so
+      that a second start with the same key is the same run; with another input it is refused (Conflict).
     - `slot_while_waiting`: False returns the admission slot of a run while it waits.
     - `when_empty`: what happens to a run that is about to complete without a result (`ctx.emit`) although calls of it
       failed: "complete", "ask_person" (attention `results_missing`) or "fail". The default is "fail" if a node or one
@@ -159,7 +159,7 @@ class Workflow(Generic[S, In, Out]):
             if_large=ELSEWHERE if outcome is not None else _OUTCOME_IS_STATE,
         )
         self._outcome_codec: Final[Codec[Any]] = self._outcome_codec_of(Any)
-        self._outcome_names = locals_of_caller(1) if outcome is not None else {}
+        self._outcome_type: Any = _returned_type(outcome, locals_of_caller(1)) if outcome is not None else state
         self._input_codec: Final[Codec[Any]] = Codec(
             input or state, named=f"the input of {self.title}", bytes_max=INPUT_BYTES_MAX, where=self.where
         )
@@ -375,23 +375,17 @@ class Workflow(Generic[S, In, Out]):
     @cached_property
     def _answer_codec(self) -> Codec[Any]:
         """The codec of the outcome as clients see it."""
-        return self._outcome_codec_of(self._outcome_type())
-
-    def _outcome_type(self) -> Any:
-        if self.outcome is None:
-            return self.state
-        try:
-            hints = hints_of(self.outcome, self._outcome_names)
-        except (NameError, AttributeError) as error:
+        if isinstance(self._outcome_type, NameError | AttributeError):  # perhaps a type that is declared further down
+            assert self.outcome is not None
+            self._outcome_type = _returned_type(self.outcome, {})
+        if isinstance(self._outcome_type, NameError | AttributeError):
             raise DefinitionError(
                 f"outcome of {self.title} has an annotation that cannot be read",
-                str(error),
+                str(self._outcome_type),
                 "import the type at module level",
                 where=self.where,
-            ) from error
-        except TypeError:  # a callable object: it has no annotations of its own
-            hints = {}
-        return hints.get("return", Any)
+            )
+        return self._outcome_codec_of(self._outcome_type)
 
     def _outcome_codec_of(self, type_: Any) -> Codec[Any]:
         return Codec(type_, named=f"the outcome of {self.title}", bytes_max=OUTCOME_BYTES_MAX, where=self.where)
@@ -462,6 +456,16 @@ class Workflow(Generic[S, In, Out]):
         except InvalidInput as error:
             return list(error.problems)
         return []
+
+
+def _returned_type(fn: Callable[..., Any], names: Mapping[str, Any]) -> Any:
+    """Return the annotated return type, Any without one, or the error of an annotation that cannot be read."""
+    try:
+        return hints_of(fn, names).get("return", Any)
+    except (NameError, AttributeError) as error:
+        return error
+    except TypeError:  # a callable object without annotations
+        return Any
 
 
 def _names_of(name: str, field: FieldInfo, by_name: bool) -> set[str]:
