@@ -135,14 +135,14 @@ ASKS = "tenant = 'default' AND run = 'r-asks'"
 WORD = "tenant = 'default' AND run = 'r-word'"
 CANARIES: dict[str, Canary] = {
     "run_row": Canary(f"UPDATE run SET owner = '' WHERE {DONE}", RUN_DONE),
-    "run_words": Canary(f"UPDATE run SET attention = '[{{' WHERE {ASKS}", RUN_ASKS),
+    "row_columns": Canary(f"UPDATE run SET attention = '[{{' WHERE {ASKS}", RUN_ASKS),
     "run_visits": Canary(f"UPDATE run SET visits = '{{\"review\":3}}' WHERE {ASKS}", RUN_ASKS),
     "run_clocks": Canary(f"UPDATE run SET due_at = NULL WHERE {ASKS}", RUN_ASKS),
     "run_mail": Canary(f"DELETE FROM message WHERE {DONE} AND n = 1", (*RUN_DONE, 1), "message"),
     "wait_bound": Canary(f"UPDATE wait SET binding = '[9]' WHERE {DONE} AND name = 'word'", None, "wait"),
     "wait_visit": Canary(f"UPDATE wait SET visit = 9 WHERE {WORD} AND name = 'word'", None, "wait"),
     "evidence_of_effect": Canary(
-        "INSERT INTO evidence VALUES ('default', 'r-done', 1, 'order/nothing', 1, '{}', 1)",
+        "INSERT INTO evidence VALUES ('default', 'r-done', 1, 'order/nothing', 1, '{\"status\":\"done\"}', 1)",
         (*RUN_DONE, 1, "order/nothing", 1),
         "evidence",
     ),
@@ -289,6 +289,21 @@ async def _rows(path: Path, run: str) -> tuple[RunRows, tuple[Event, ...]]:
 
 def checks(rows: RunRows, history: tuple[Event, ...] | None = None) -> list[tuple[str, str]]:
     return [(f.check, str(f.key[-1])) for f in violations(rows, history)]
+
+
+STRUCTURED = [
+    *(("run", name) for name in ("attention", "waiting_for", "timers", "visits", "slots", "ending")),
+    *(("approval", name) for name in ("plans", "votes", "claims", "editable")),
+    ("effect", "error"),
+    ("wait", "binding"),
+]
+
+
+@pytest.mark.req("TEST-4")
+@pytest.mark.parametrize(("table", "column"), STRUCTURED)
+def test_each_unreadable_column_is_reported(table: str, column: str, found: Any) -> None:
+    told = found(f"UPDATE {table} SET {column} = '[{{'")
+    assert {kind for check, kind, _ in told if check == "row_columns"} == {table}
 
 
 @pytest.mark.req("TEST-4", "EFF-7")

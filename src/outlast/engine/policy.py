@@ -7,7 +7,7 @@ judged again at each intent, so no call relies on an old answer.
 import json
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from outlast.core import effect_verbs
 from outlast.core.approvals import votes_of
@@ -19,6 +19,7 @@ from outlast.core.rows import Approval, Memo, Run
 from outlast.core.run_transition import LogEntry
 from outlast.engine.node_execution import NodeExecution
 from outlast.engine.user_code import as_exception
+from outlast.errors import Corrupt
 from outlast.flow.activity import Activity
 from outlast.flow.approval_rule import Rule
 from outlast.flow.calls import Plan
@@ -205,20 +206,39 @@ def _log_denial(
     execution.log_entries.setdefault(key, LogEntry(key, text, data, EventType.DENIED))
 
 
+class RecordedDecision(NamedTuple):
+    """Verdict of the policy on one plan, as a memo of the run keeps it."""
+
+    occasion: Occasion
+    activity: str
+    key: str
+    arguments: dict[str, Any]
+    node: str
+    proposed_by: str
+    policy_version: str
+    verdict: Verdict
+
+
+_PLAIN: Final = RecordedDecision._fields[:-1]
+
+
 def _memo(execution: NodeExecution, key: str, plan: Plan[Any], verdict: Verdict, occasion: Occasion, by: str) -> Memo:
     run = execution.session.run
-    body: dict[str, Any] = {
-        "occasion": occasion,
-        "activity": plan.activity,
-        "key": plan.key,
-        "arguments": json.loads(plan.arguments),
-        "node": run.node,
-        "proposed_by": by,
-        "policy_version": policy_version(execution.workflow.policy),
-        **dump(verdict),
-    }
-    response = json.dumps(body, ensure_ascii=False).encode()
+    arguments, policy = json.loads(plan.arguments), policy_version(execution.workflow.policy)
+    decision = RecordedDecision(occasion, plan.activity, plan.key, arguments, run.node, by, policy, verdict)
+    plain = decision._asdict()
+    del plain["verdict"]
+    response = json.dumps({**plain, **dump(verdict)}, ensure_ascii=False).encode()
     return Memo(run.tenant, run.run, run.visit, key, plan.activity, "", response, "", execution.session.now.business)
+
+
+def decision_of(memo: Memo) -> RecordedDecision:
+    """Return the decision in a memo, decoded anew. Raises Corrupt."""
+    body = memo.answer()
+    try:
+        return RecordedDecision(**{**{name: body[name] for name in _PLAIN}, "verdict": _verdict_of(body)})
+    except (KeyError, TypeError, ValueError) as error:
+        raise Corrupt(f"memo {memo.run}/{memo.key}: it records no verdict: {error!r}") from error
 
 
 def dump(verdict: Verdict) -> dict[str, Any]:
@@ -238,8 +258,7 @@ def dump(verdict: Verdict) -> dict[str, Any]:
     }
 
 
-def _recall(execution: NodeExecution, key: str) -> Verdict:
-    body = execution.session.memos[execution.session.run.visit, key].answer()
+def _verdict_of(body: dict[str, Any]) -> Verdict:
     if body["verdict"] == "allow":
         return Allow(body["rule"])
     if body["verdict"] == "deny":
@@ -252,6 +271,10 @@ def _recall(execution: NodeExecution, key: str) -> Verdict:
         body["quorum"],
         body["not_requester"],
     )
+
+
+def _recall(execution: NodeExecution, key: str) -> Verdict:
+    return decision_of(execution.session.memos[execution.session.run.visit, key]).verdict
 
 
 def _utc(at_ms: int) -> datetime:

@@ -38,7 +38,7 @@ from outlast.store.queries import ByOrdinal
 
 OF_A_RUN: Final[tuple[Check, ...]] = (
     fsck_checks.run_row,
-    fsck_checks.run_words,
+    fsck_checks.row_columns,
     fsck_checks.run_visits,
     fsck_checks.run_clocks,
     fsck_checks.run_mail,

@@ -2,12 +2,13 @@
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence, Set
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Final, NamedTuple, TypeAlias
 
 from outlast.core import deliveries
 from outlast.core.approvals import is_exact
 from outlast.core.codec import digest
+from outlast.core.columns import SUFFIX
 from outlast.core.commit import Mapping
 from outlast.core.machine import OPEN_EFFECT, SWEPT, ApprovalStatus, DeliveryStatus, EffectStatus, WaitStatus
 from outlast.core.rows import (
@@ -17,6 +18,7 @@ from outlast.core.rows import (
     EFFECT,
     EVENT,
     EVIDENCE,
+    MEMO,
     MESSAGE,
     RUN,
     SLOT,
@@ -203,13 +205,20 @@ def run_row(one: CheckedRun) -> Violations:
         yield violation(RUN, one.run, error.what)
 
 
-def run_words(one: CheckedRun) -> Violations:
-    """Check that the structured columns of the row can be decoded."""
-    for column in ("waiting_for", "timers", "attention", "visits", "slots", "ending"):
-        try:
-            getattr(one.run, column)
-        except Corrupt as error:
-            yield violation(RUN, one.run, error.what)
+def row_columns(one: CheckedRun) -> Violations:
+    """Check that the structured columns of the run's rows can be decoded."""
+    rows = one.rows
+    found: list[tuple[AnyKind, Sequence[Row]]] = [
+        (RUN, (one.run,)), (EFFECT, rows.effects), (MEMO, rows.memos), (WAIT, rows.waits),
+        (APPROVAL, rows.approvals), (EVIDENCE, rows.evidence),
+    ]  # fmt: skip
+    for kind, those in found:
+        columns = [name.removesuffix(SUFFIX) for name in kind.row._fields if name.endswith(SUFFIX)]
+        for row, column in product(those, columns):
+            try:
+                getattr(row, column)
+            except Corrupt as error:
+                yield violation(kind, row, error.what)
 
 
 def run_visits(one: CheckedRun) -> Violations:
@@ -218,7 +227,7 @@ def run_visits(one: CheckedRun) -> Violations:
     try:
         visits = run.visits
     except Corrupt:
-        return  # reported by run_words
+        return  # reported by row_columns
     if sum(visits.values()) != run.visit or not visits.get(run.node):
         yield violation(RUN, run, f"visit {run.visit} at node {run.node}, but it was entered {dict(visits)}")
 
@@ -231,7 +240,7 @@ def run_clocks(one: CheckedRun) -> Violations:
     try:
         timers = run.timers
     except Corrupt:
-        return  # reported by run_words
+        return  # reported by row_columns
     asleep = run.due_at is None or run.due_at > one.rows.now.real
     if asleep and run.ceiling_at and all(c.what != "ceiling" or c.at != run.ceiling_at for c in timers):
         yield violation(RUN, run, f"it sleeps, and its ceiling at {run.ceiling_at} is not among its timers")
@@ -261,9 +270,8 @@ def wait_bound(one: CheckedRun) -> Violations:
     for wait in one.rows.waits:
         try:
             numbers = set(wait.binding or ())
-        except Corrupt as error:
-            yield violation(WAIT, wait, error.what)
-            continue
+        except Corrupt:
+            continue  # reported by row_columns
         if (wait.status is WaitStatus.BOUND) != bool(wait.binding_text):
             yield violation(WAIT, wait, f"it is {wait.status} with the binding {wait.binding_text!r}")
         elif never := sorted(n for n in numbers if not 1 <= n <= one.run.inbox_seq):
@@ -314,8 +322,8 @@ def _wrong_decision(a: Approval) -> str:
     if a.status is ApprovalStatus.APPROVED and a.quorum > 1:
         try:
             voters = {vote.by for vote in a.votes} | {a.decided_by}
-        except Corrupt as error:
-            return error.what
+        except Corrupt:
+            return ""  # reported by row_columns
         if len(voters) < a.quorum:
             return f"{len(voters)} people approved it; {a.quorum} are required"
     return ""
@@ -327,9 +335,8 @@ def approval_plans(one: CheckedRun) -> Violations:
     for approval in one.rows.approvals:
         try:
             plans, editable = approval.plans, approval.editable
-        except Corrupt as error:
-            yield violation(APPROVAL, approval, error.what)
-            continue
+        except Corrupt:
+            continue  # reported by row_columns
         if not plans:
             yield violation(APPROVAL, approval, "it offers no plan")
         elif one.chain and (wrong := next((p for p in plans if not is_exact(run.tenant, run.run, p)), None)):
@@ -402,7 +409,7 @@ def slot_named(run: Run, slots: dict[tuple[str, int], Slot]) -> Violations:
     try:
         names = run.slots
     except Corrupt:
-        return  # reported by run_words
+        return  # reported by row_columns
     for name in names:
         slot = slots.get(name)
         if slot is None or (slot.holder_tenant, slot.holder) != (run.tenant, run.run):

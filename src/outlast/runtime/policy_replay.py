@@ -6,7 +6,7 @@ from typing import Any, Literal, NamedTuple
 
 from outlast.core.durations import SECOND
 from outlast.core.rows import MEMO, Approval, Effect, Memo, Run
-from outlast.engine.policy import MEMOS, approved_by, call_policy, dump, satisfies
+from outlast.engine.policy import MEMOS, RecordedDecision, approved_by, call_policy, decision_of, dump, satisfies
 from outlast.engine.user_code import text_of
 from outlast.flow.policy import Deny, NeedsApproval, Occasion, Policy, PolicyRequest, Verdict, policy_version
 from outlast.runtime.operations import Operations
@@ -60,9 +60,9 @@ async def replay(ops: Operations, policy: Policy, *, since_ms: int, workflow: st
                 at = mapping.business(effect.first_at)
                 found += _of_effect(policy, run, effect, approvals.get(effect.approval), at)
         for memo in await ops.store.rows(MEMO, (run.tenant, run.run)):
-            if (body := _denied(memo)) and mapping.real(memo.at) >= earliest:
+            if (denied := _denied(memo)) and mapping.real(memo.at) >= earliest:
                 denials += 1
-                found += _of_denial(policy, run, memo, body)
+                found += _of_denial(policy, run, memo, denied)
     return PolicyReplay(policy_version(policy), effects, denials, tuple(found))
 
 
@@ -97,22 +97,21 @@ def _of_effect(policy: Policy, run: Run, effect: Effect, approval: Approval | No
     return [found]
 
 
-def _denied(memo: Memo) -> dict[str, Any] | None:
-    """Return the body of a recorded denial of a call, else None. A plan that was not offered is no denial."""
+def _denied(memo: Memo) -> RecordedDecision | None:
+    """Return a recorded denial of a call, else None. A plan that was not offered is no denial."""
     if not memo.key.startswith(MEMOS) or not memo.response:
         return None
-    body: dict[str, Any] = memo.answer()
-    return body if body["verdict"] == "deny" and body["occasion"] != "offer" else None
+    decision = decision_of(memo)
+    return decision if isinstance(decision.verdict, Deny) and decision.occasion != "offer" else None
 
 
-def _of_denial(policy: Policy, run: Run, memo: Memo, body: dict[str, Any]) -> list[ChangedVerdict]:
-    occasion: Occasion = body["occasion"]
-    verdict = _ask(policy, run, body["activity"], body["key"], body["arguments"], body["node"], memo.visit, memo.at,
-                   occasion, None, body["proposed_by"])  # fmt: skip
+def _of_denial(policy: Policy, run: Run, memo: Memo, was: RecordedDecision) -> list[ChangedVerdict]:
+    verdict = _ask(policy, run, was.activity, was.key, was.arguments, was.node, memo.visit, memo.at,
+                   was.occasion, None, was.proposed_by)  # fmt: skip
     if isinstance(verdict, Deny):
         return []
-    was = f"policy: deny {body['rule']} @{body['policy_version']}"
-    return [ChangedVerdict("allows", run.run, body["node"], body["activity"], body["key"], memo.at, was, dump(verdict))]
+    said = f"policy: deny {was.verdict.rule} @{was.policy_version}"
+    return [ChangedVerdict("allows", run.run, was.node, was.activity, was.key, memo.at, said, dump(verdict))]
 
 
 def _ask(
