@@ -16,7 +16,7 @@ class PlanChange(NamedTuple):
     values_text: str  # JSON {argument: new value}
 
     def values(self) -> dict[str, Any]:
-        """Return the new values of the changed arguments, decoded anew."""
+        """Return the new values of the changed arguments, decoded at each call."""
         return dict(decoded(self.values_text, "a change of the arguments"))
 
 
@@ -30,11 +30,11 @@ class OfferedCall(NamedTuple):
     change: PlanChange | None = None
 
     def arguments(self) -> dict[str, Any]:
-        """Return the arguments, decoded anew."""
+        """Return the arguments, decoded at each call."""
         return dict(decoded(self.arguments_text, f"the arguments of {self.key}"))
 
 
-class Vote(NamedTuple):
+class ApprovalVote(NamedTuple):
     """Approval by one person of one offered call."""
 
     by: str
@@ -78,13 +78,13 @@ def _plan_of(
     return OfferedCall(activity, key, digest, arguments, change)
 
 
-def _dump_votes(votes: Iterable[Vote]) -> str:
+def _dump_votes(votes: Iterable[ApprovalVote]) -> str:
     plain = [vote._asdict() for vote in votes]
     return dumps(plain, ensure_ascii=False) if plain else ""
 
 
-def _load_votes(text: str) -> tuple[Vote, ...]:
-    return tuple(Vote(**{**vote, "claims": tuple(vote["claims"])}) for vote in loads(text)) if text else ()
+def _load_votes(text: str) -> tuple[ApprovalVote, ...]:
+    return tuple(ApprovalVote(**{**vote, "claims": tuple(vote["claims"])}) for vote in loads(text)) if text else ()
 
 
 def _dump_claims(claims: Iterable[str]) -> str:

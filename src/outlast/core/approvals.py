@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from typing import Literal
 
-from outlast.core.approval_columns import CLAIMS, PLANS, VOTES, OfferedCall, Vote
+from outlast.core.approval_columns import CLAIMS, PLANS, VOTES, ApprovalVote, OfferedCall
 from outlast.core.codec import digest
 from outlast.core.commit import Commit, Fence, Instant, Put, When, append_to_inbox
 from outlast.core.machine import (
@@ -44,7 +44,7 @@ def decide(
     votes = votes_of(approval)
     assert all(vote.by != by and (verb != "approve" or vote.chosen == chosen) for vote in votes)
     if verb == "approve" and approval.quorum > 1:
-        votes = (*votes, Vote(by, tuple(sorted(claims)), chosen, reason, now.business, approval.who))
+        votes = (*votes, ApprovalVote(by, tuple(sorted(claims)), chosen, reason, now.business, approval.who))
     row = approval._replace(version=approval.version + 1, votes_text=VOTES.encode(votes))
     if changed is not None and all(plan.digest != changed.digest for plan in approval.plans):
         row = row._replace(plans_text=PLANS.encode((*approval.plans, changed)))
@@ -75,12 +75,12 @@ def decide(
     )
 
 
-def votes_of(approval: Approval) -> tuple[Vote, ...]:
+def votes_of(approval: Approval) -> tuple[ApprovalVote, ...]:
     """Return each approval in order; without a quorum, the one decision."""
     if approval.votes_text or not approval.chosen:
         return approval.votes
     a = approval
-    return (Vote(a.decided_by, a.claims, a.chosen, a.reason, a.decided_at, a.who),)
+    return (ApprovalVote(a.decided_by, a.claims, a.chosen, a.reason, a.decided_at, a.who),)
 
 
 def altered_plan(approval: Approval) -> str:

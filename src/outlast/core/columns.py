@@ -1,6 +1,6 @@
 """Columns of rows that hold structured values as text. The row keeps the text, its property answers the value.
 
-Stores bind and return the text unchanged. Encode and decode of each column stand side by side: those of runs in
+Stores bind and return the text unchanged. Encode and decode of each column are side by side: those of runs in
 `core/run_columns.py`, those of approvals in `core/approval_columns.py`, those of effects in `core/effect_columns.py`,
 those of workers, subscriptions and stored answers here.
 """
@@ -56,7 +56,7 @@ def load_names(text: str) -> tuple[str, ...]:
 
 
 def decoded(data: str | bytes, name: str, *members: str) -> Any:
-    """Return JSON data, or a member of it, decoded anew because it is mutable. Raises Corrupt that names it."""
+    """Return JSON data, or a member of it, decoded at each call because it is mutable. Raises Corrupt that names it."""
     try:
         value = json.loads(data)
         for member in members:

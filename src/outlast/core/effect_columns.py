@@ -27,7 +27,7 @@ class EvidenceAnswer(NamedTuple):
     attempt: int | None = None  # NOT_SENT: number of the attempt
 
     def response(self) -> Any:
-        """Return the response, decoded anew; None if there was none."""
+        """Return the response, decoded at each call; None if there was none."""
         return None if self.response_text is None else decoded(self.response_text, "the response of a late answer")
 
 

@@ -9,7 +9,7 @@ liveness (due_at, lease_until, not_after, settle_after) are *real* store time, a
 from collections.abc import Mapping
 from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
-from outlast.core.approval_columns import CLAIMS, EDITABLE, PLANS, VOTES, OfferedCall, Vote
+from outlast.core.approval_columns import CLAIMS, EDITABLE, PLANS, VOTES, ApprovalVote, OfferedCall
 from outlast.core.columns import (
     HEADERS,
     HEALTH,
@@ -232,11 +232,11 @@ class Event(NamedTuple):
     snapshot: bytes | None  # state after `node`, JSON; not part of the hash chain
 
     def cloud_event(self) -> dict[str, Any]:
-        """Return the CloudEvent, decoded anew."""
+        """Return the CloudEvent, decoded at each call."""
         return dict(_decode_data("body", self.body, self))
 
     def data(self) -> dict[str, Any]:
-        """Return the data of the CloudEvent, decoded anew."""
+        """Return the data of the CloudEvent, decoded at each call."""
         data = _decode_data("body", self.body, self, "data")
         return data if isinstance(data, dict) else {}
 
@@ -285,20 +285,20 @@ class Effect(NamedTuple):
 
     @property
     def error(self) -> EffectError | None:
-        """Return the refusal or the error of the last failed attempt; None if there is none."""
+        """Return the refusal or the error of the last failed attempt; None without an error."""
         return _decode(ERROR, self.error_text, self)
 
     @property
     def code(self) -> str:
-        """Return the code of the error; '' if there is none."""
+        """Return the code of the error; '' without an error."""
         return (self.error or NO_ERROR).code
 
     def arguments(self) -> dict[str, Any]:
-        """Return the arguments of the call, decoded anew."""
+        """Return the arguments of the call, decoded at each call."""
         return dict(_decode_data("args", self.args, self))
 
     def answer(self) -> Any:
-        """Return the response of the call, decoded anew; None if there is none."""
+        """Return the response of the call, decoded at each call; None without a response."""
         return None if self.response is None else _decode_data("response", self.response, self)
 
 
@@ -321,7 +321,7 @@ class Memo(NamedTuple):
         return _decode(ERROR, self.error_text, self)
 
     def answer(self) -> Any:
-        """Return the recorded value, decoded anew; None if the lookup was refused."""
+        """Return the recorded value, decoded at each call; None if the lookup was refused."""
         return None if self.response is None else _decode_data("response", self.response, self)
 
 
@@ -338,7 +338,7 @@ class Evidence(NamedTuple):
 
     @property
     def answer(self) -> EvidenceAnswer:
-        """Return the late answer, or the proof that none was sent."""
+        """Return the late answer, or the proof that no attempt was sent."""
         return _decode(ANSWER, self.answer_text, self)
 
 
@@ -407,7 +407,7 @@ class Approval(NamedTuple):
         return _decode(CLAIMS, self.claims_text, self)
 
     @property
-    def votes(self) -> tuple[Vote, ...]:
+    def votes(self) -> tuple[ApprovalVote, ...]:
         """Return the votes so far; () if the approval has no quorum."""
         return _decode(VOTES, self.votes_text, self)
 
@@ -497,7 +497,7 @@ class Topology(NamedTuple):
     at: int
 
     def structure(self) -> dict[str, Any]:
-        """Return the nodes, edges, key templates and schema of the state, decoded anew."""
+        """Return the nodes, edges, key templates and schema of the state, decoded at each call."""
         return dict(_decode_data("body", self.body, self))
 
 
@@ -525,7 +525,7 @@ class Result(NamedTuple):
     at: int
 
     def value(self) -> Any:
-        """Return the data of the result, decoded anew."""
+        """Return the data of the result, decoded at each call."""
         return _decode_data("data", self.data, self)
 
 
@@ -704,7 +704,7 @@ def _decode(column: Column[Any, Value], text: str, row: Row) -> Value:
 
 
 def _decode_data(column: str, data: str | bytes, row: Row, *members: str) -> Any:
-    """Return JSON data of `row`, or its member, decoded anew because it is mutable. Raises as `_decode`."""
+    """Return JSON data of `row`, or its member, decoded at each call because it is mutable. Raises as `_decode`."""
     try:
         return decoded(data, f"its {column}", *members)
     except Corrupt as error:

@@ -233,7 +233,7 @@ def _memo(execution: NodeExecution, key: str, plan: Plan[Any], verdict: Verdict,
 
 
 def decision_of(memo: Memo) -> RecordedDecision:
-    """Return the decision in a memo, decoded anew. Raises Corrupt."""
+    """Return the decision in a memo, decoded at each call. Raises Corrupt."""
     body = memo.answer()
     try:
         return RecordedDecision(**{**{name: body[name] for name in _PLAIN}, "verdict": _verdict_of(body)})
