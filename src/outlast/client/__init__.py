@@ -74,10 +74,9 @@ class PendingClient:
         actor = Actor(self._actor) if isinstance(self._actor, str) else self._actor or local_actor(())
         code, reach = workflows_by_name(list(self._workflows)), reach_of(settings)
         store = await open_store(target)
-        opened: Any = Operations(store, tenant=self._tenant or settings.tenant, actor=actor, workflows=code)
+        opened = Operations(store, tenant=self._tenant or settings.tenant, actor=actor, workflows=code)
         opened.webhooks.reach = reach
-        client: Client = opened
-        return client
+        return opened
 
     def _service(self, target: str, token: str) -> "Client":
         from outlast.client.connection import ServiceConnection, base_of, is_here

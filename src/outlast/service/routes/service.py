@@ -30,23 +30,23 @@ READY_WITHIN_S: Final = 2.0
 
 
 @probes.get("/healthz", operation_id="healthz", response_model=Health, summary="Liveness")
-async def healthz() -> dict[str, Any]:
+async def healthz() -> Health:
     """Answer if the process and its event loop run. Does not access the store."""
-    return {"status": "ok", "checks": {}}
+    return Health(status="ok")
 
 
 @probes.get(
     "/readyz", operation_id="readyz", response_model=Health, summary="Readiness",
     responses={503: {"model": Health, "description": "Not ready."}},
 )  # fmt: skip
-async def readyz(state: State, response: Response) -> dict[str, Any]:
+async def readyz(state: State, response: Response) -> Health:
     """Answer 200 if the store responds within 2 s and this process is not stopping, else 503."""
     checks = {"store": await _store(state)}
     if state.stopping:
         checks["process"] = "stopping"
     ready = checks == {"store": "ok"}
     response.status_code = 200 if ready else 503
-    return {"status": "ok" if ready else "not ready", "checks": checks}
+    return Health(status="ok" if ready else "not ready", checks=checks)
 
 
 @metrics.get(
