@@ -13,12 +13,13 @@ from pydantic import BaseModel
 
 from outlast import Cancel, Context, Fail, Workflow, activity, role
 from outlast.core.durations import Liveness
-from outlast.errors import Conflict, Forbidden, InvalidInput, NotFound
+from outlast.errors import Conflict, Forbidden, InvalidInput, NotFound, Unavailable, Uncertain
 from outlast.runtime.approvals import may_decide
 from outlast.runtime.in_process import InProcessRuntime, Serving, worker_of
 from outlast.runtime.operations import Operations
 from outlast.runtime.port import Actor, ExecutionRuntime
 from outlast.runtime.stores import open_store, until
+from outlast.runtime.tenant_rows import TenantRows
 from outlast.runtime.versions import workflows_by_name
 from outlast.store.port import Store
 
@@ -350,5 +351,24 @@ def test_leaving_gives_back_what_was_held(opened: Opened) -> None:
             assert (await first.get(run)).status == "waiting"
             async with InProcessRuntime(store, [claims], live=LIVE) as second:
                 assert (await second.finished(run)).status == "completed"
+
+    asyncio.run(go())
+
+
+def test_a_read_that_fails_after_a_commit_does_not_say_that_nothing_was_written(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A caller that repeated the action because of OUT-504 would do it twice."""
+
+    async def away(self: TenantRows) -> Any:
+        raise Unavailable("the store does not answer")
+
+    async def go() -> None:
+        async with opened() as store:
+            ops = Operations(store, tenant="default", actor=Actor("ana"), workflows={"order": orders})
+            monkeypatch.setattr(TenantRows, "serving", away)
+            with pytest.raises(Uncertain, match="it is done, but"):
+                await ops.start_run("order", {"shop": "acme", "number": "1", "cents": 5}, run_id="r1")
+            assert (await ops.rows.run("r1")).run == "r1"
 
     asyncio.run(go())
