@@ -127,13 +127,13 @@ async def run_attention(of: TenantRows, runs: Sequence[Run]) -> list[RunAttentio
     """Return the reasons of these runs' attention, with the choices as commands."""
     uncertain, now = await of.uncertain_evidence(runs), await of.store.now()
     return [
-        _run_attention(run, entry, uncertain.get((run.run, entry.visit, entry.key)), now)
+        attention_item(run, entry, uncertain.get((run.run, entry.visit, entry.key)), now)
         for run in runs
         for entry in run.attention
     ]
 
 
-def _run_attention(run: Run, entry: Attention, evidence: EffectEvidence | None, now: Instant) -> RunAttention:
+def attention_item(run: Run, entry: Attention, evidence: EffectEvidence | None, now: Instant) -> RunAttention:
     """Return one reason of a run's attention, with its choices as commands.
 
     `evidence`: the uncertain effect. `accepted_in_ms` of a choice: time for which it is still refused, because a call
