@@ -43,7 +43,7 @@ def test_there_are_two_purchases_per_quadrant() -> None:
 @pytest.mark.req("RUN-4")
 def test_the_start_key_depends_on_category_items_and_deadline() -> None:
     def key(**changes: Any) -> str:
-        return negotiation.begin(sample("spot") | changes)[1]
+        return negotiation.begin(sample("spot") | changes).key
 
     assert key() == key(reference="RFQ-9")
     items = [item | {"unit": "box"} for item in sample("spot")["items"]]

@@ -131,7 +131,7 @@ def keyed(key: Any, **options: Any) -> Workflow[Progress]:
     ids=["template", "function", "any text", "none"],
 )
 def test_the_start_key_is_derived_from_the_validated_input(key: Any, expected: str) -> None:
-    assert keyed(key, input=Wanted).begin({"category": "a b", "items": ["x", "y"]})[1] == expected
+    assert keyed(key, input=Wanted).begin({"category": "a b", "items": ["x", "y"]}).key == expected
 
 
 @pytest.mark.req("RUN-4")

@@ -253,6 +253,30 @@ def test_a_start_without_a_key_uses_the_one_that_the_workflow_derives(opened: Op
     asyncio.run(go())
 
 
+class Placed(Order):
+    receipt: str = "a field that a later release adds"
+
+
+@pytest.mark.req("RUN-4")
+def test_a_new_field_of_the_state_makes_no_other_input_of_the_same_one(opened: Opened) -> None:
+    """The next release of the workflow keeps the input. A start that is repeated after the deploy is the same run."""
+    later = Workflow("order", state=Placed, input=Order, key="order/{shop}/{number}", version=2)
+
+    @later.node(start=True)
+    async def place_later(ctx: Context[Placed]) -> None: ...
+
+    async def go() -> None:
+        async with opened() as store:
+            given = {"shop": "acme", "number": "1"}
+            before, after = (
+                Operations(store, tenant="t", actor=Actor("ana"), workflows={"order": each}) for each in (orders, later)
+            )
+            first, again = await before.start_run("order", given), await after.start_run("order", given)
+            assert (again.run, again.created) == (first.run, False)
+
+    asyncio.run(go())
+
+
 @pytest.mark.req("RUN-4")
 def test_a_signal_with_an_id_arrives_once(opened: Opened) -> None:
     async def test(runtime: InProcessRuntime) -> None:

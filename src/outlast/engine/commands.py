@@ -3,7 +3,7 @@
 from typing import Any, Literal, NamedTuple
 
 from outlast.core import approvals, compensation, mailbox
-from outlast.core.codec import canonical, digest
+from outlast.core.codec import canonical
 from outlast.core.commit import Commit, Expect
 from outlast.core.durations import SECOND
 from outlast.core.effect_columns import NO_ERROR
@@ -65,11 +65,10 @@ async def start(
     check_name("tenant", tenant)
     check_name("run", run)
     workflow.activities  # noqa: B018 - checks the definition, once
-    first, derived = workflow.begin(given)
-    state = workflow.state_codec.canonical(first)
-    stamp = digest(workflow.name, state)
+    beginning = workflow.begin(given)
+    state, derived = workflow.state_codec.canonical(beginning.state), beginning.key
     now = await store.now()
-    token = Token(tenant, "", _start_key(workflow, key or derived or run), stamp, run, now.business)
+    token = Token(tenant, "", _start_key(workflow, key or derived or run), beginning.digest, run, now.business)
     snapshot, values = first_snapshot(tenant, run, state, now.business)
     node = workflow.start
     traces = Traces.wanted()

@@ -1,6 +1,7 @@
 """Workflows: named nodes, the exits between them, and the state they share."""
 
 from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from types import ModuleType
 from typing import Any, Final, Generic, Literal, Protocol, cast, overload
@@ -9,7 +10,7 @@ from pydantic import AliasChoices, AliasPath, BaseModel
 from pydantic.fields import FieldInfo
 from typing_extensions import TypeVar  # its defaults are in typing from Python 3.13 on
 
-from outlast.core.codec import ELSEWHERE, Codec, canonical
+from outlast.core.codec import ELSEWHERE, Codec, canonical, digest
 from outlast.core.durations import Duration
 from outlast.core.limits import INPUT_BYTES_MAX, NAME, NODES_MAX, OUTCOME_BYTES_MAX, STATE_BYTES_MAX
 from outlast.errors import DefinitionError, InvalidInput
@@ -39,6 +40,18 @@ class _DecoratesNode(Protocol[S_inv]):
     def __call__(
         self, fn: Callable[[Context[S_inv]], Coroutine[Any, Any, NextT]], /
     ) -> Callable[[Context[S_inv]], Coroutine[Any, Any, NextT]]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning(Generic[S]):
+    """First state of a run, the start key derived from its input ('' without `key`), and a digest of the input.
+
+    The digest is of the input and not of the state: a new field of the state makes no other input of the same one.
+    """
+
+    state: S
+    key: str
+    digest: str
 
 
 class Workflow(Generic[S, In, Out]):
@@ -295,10 +308,10 @@ class Workflow(Generic[S, In, Out]):
 
     def first_state(self, given: bytes | str | dict[str, Any]) -> S:
         """Return the first state of a run with this input. Raises InvalidInput with every problem at once."""
-        return self.begin(given)[0]
+        return self.begin(given).state
 
-    def begin(self, given: bytes | str | dict[str, Any]) -> tuple[S, str]:
-        """Return the first state of a run with this input, and the start key derived from it ('' without `key`).
+    def begin(self, given: bytes | str | dict[str, Any]) -> "Beginning[S]":
+        """Return the first state of a run with this input, and what identifies the start.
 
         Raises InvalidInput with every problem at once, LimitExceeded for a key that is too long, DefinitionError.
         """
@@ -310,7 +323,8 @@ class Workflow(Generic[S, In, Out]):
             if error.fix or not error.problems:
                 raise
             raise InvalidInput(error.what, problems=error.problems, fix=f"it takes {self._taken}") from error
-        return self._state_of(admitted), self.key.of(admitted) if self.key is not None else ""
+        key = self.key.of(admitted) if self.key is not None else ""
+        return Beginning(self._state_of(admitted), key, digest(self.name, self._input_codec.canonical(admitted)))
 
     @cached_property
     def _taken(self) -> str:

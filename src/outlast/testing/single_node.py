@@ -22,7 +22,7 @@ from outlast.flow.activity import Activity
 from outlast.flow.context import Context
 from outlast.flow.function_workflow import FunctionWorkflow
 from outlast.flow.node import Node
-from outlast.flow.workflow import Workflow
+from outlast.flow.workflow import Beginning, Workflow
 from outlast.store.port import RunRows
 from outlast.testing.answers import Decide, PendingQuestion, ScriptedAnswer, answer_of, asked_plans, no_answer
 from outlast.testing.app import App, AppRun
@@ -157,8 +157,8 @@ class _Alone(Workflow[Any]):
     def validate(self) -> "_Alone":
         return self
 
-    def begin(self, given: Any) -> tuple[Any, str]:
-        return self.given, ""
+    def begin(self, given: Any) -> Beginning[Any]:
+        return Beginning(self.given, "", "")
 
     @property
     def start(self) -> Node:
