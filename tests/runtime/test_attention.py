@@ -10,6 +10,7 @@ from outlast.core.machine import Choice, Reason, RunStatus
 from outlast.core.rows import MESSAGE, RUN, Run
 from outlast.core.run_columns import ATTENTION, WAITING_FOR, Attention, WaitingFor
 from outlast.errors import Conflict
+from outlast.models.attention import AnsweredRuns
 from outlast.runtime import attention
 from outlast.runtime.operations import Operations
 from outlast.runtime.port import Actor
@@ -104,7 +105,7 @@ def test_no_board_shows_another_tenants_runs() -> None:
         other = Operations(ops.store, tenant="other", actor=Actor("mallory"), workflows={})
         assert await other.rows.flagged() == ((), "") and await other.rows.held_up() == {}
         answered = await other.answer_all(Reason.EXCEPTION, Choice.CONTINUE, text="x")
-        assert answered == attention.AnsweredRuns((), (), "")
+        assert answered == AnsweredRuns((), (), "")
         await ops.store.close()
 
     asyncio.run(go())

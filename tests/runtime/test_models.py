@@ -17,7 +17,7 @@ from outlast.core.machine import (
 from outlast.core.rows import Approval, Delivery, Effect, Evidence, Pause, Result, Run, Subscription, Worker
 from outlast.core.run_columns import ATTENTION, WAITING_FOR, Attention, WaitingFor
 from outlast.runtime.approvals import approval_summary
-from outlast.runtime.attention_answers import attention_item, breaker_item
+from outlast.runtime.attention import attention_item, breaker_item
 from outlast.runtime.port import Actor
 from outlast.runtime.row_models import (
     active_pause,

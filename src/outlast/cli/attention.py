@@ -13,12 +13,12 @@ from outlast.cli.session import on_client, reads_client, says, unsure, warn_unse
 from outlast.cli.settings import Group
 from outlast.cli.text import duration
 from outlast.cli.webhooks import warn_unsent
+from outlast.core.attention import check_for_all
 from outlast.core.durations import span
 from outlast.core.machine import Choice, Reason
 from outlast.errors import InvalidInput
 from outlast.models.attention import AttentionChoice, ProviderAttention, RunAttention, WebhookAttention
-from outlast.runtime.attention import check_for_all
-from outlast.runtime.attention_answers import choice_commands_for_all
+from outlast.runtime.attention import choice_commands_for_all
 from outlast.runtime.client import Client
 from outlast.runtime.labels import late_answer_label
 

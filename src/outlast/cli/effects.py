@@ -22,8 +22,8 @@ from outlast.core.machine import EffectStatus
 from outlast.errors import InvalidInput
 from outlast.models import milliseconds
 from outlast.models.approvals import ApprovalDetail
+from outlast.models.attention import Verb
 from outlast.models.effects import EffectRecord
-from outlast.runtime.attention import Verb
 from outlast.runtime.client import Client
 from outlast.runtime.labels import late_answer_label
 

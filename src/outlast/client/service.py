@@ -13,6 +13,7 @@ from typing_extensions import override
 
 from outlast.client.connection import ServiceConnection, frames, iso, part, tag
 from outlast.client.webhooks import ServiceWebhooks
+from outlast.core.attention import check_for_all
 from outlast.core.compensation import NO_UNDO
 from outlast.core.durations import Duration, Liveness, timedelta_of
 from outlast.core.events import ENDINGS
@@ -22,7 +23,7 @@ from outlast.errors import Busy, InvalidInput, NotFound, OutlastError, Unavailab
 from outlast.flow.workflow import Workflow
 from outlast.models import exact_instant
 from outlast.models.approvals import ApprovalDetail, ApprovalList, DecisionRecorded
-from outlast.models.attention import AttentionList, RunAttention
+from outlast.models.attention import AnsweredRuns, AttentionList, RunAttention, Verb
 from outlast.models.effects import EffectList, EffectRecord
 from outlast.models.runs import (
     CloudEvent,
@@ -49,7 +50,7 @@ from outlast.models.service import (
     WorkerStatus,
     WorkflowDetail,
 )
-from outlast.runtime.attention import AnsweredRuns, Verb, check_for_all, verb_of
+from outlast.runtime.attention import verb_of
 from outlast.runtime.client import Client
 from outlast.runtime.clocks import SystemClock, new_id
 from outlast.runtime.versions import UNSERVED, why_not

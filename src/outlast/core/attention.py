@@ -6,11 +6,12 @@ from typing import Final
 from outlast.core.codec import digest
 from outlast.core.commit import Commit, Instant, Mapping
 from outlast.core.events import EventType
-from outlast.core.machine import OVERLAY_ONLY, Choice, Reason
-from outlast.core.route import Answer
+from outlast.core.machine import CHOICES, OVERLAY_ONLY, Choice, Reason
+from outlast.core.route import Answer, meant
 from outlast.core.rows import Run
 from outlast.core.run_columns import ATTENTION, Attention, Timer, WaitingFor, stale_timer
 from outlast.core.run_transition import LogEntry, SlotChange, fence, give_back, hand_over
+from outlast.errors import Conflict
 
 KEPT: Final = frozenset({(Reason.VISITS_EXHAUSTED, Choice.ONE_MORE), (Reason.RESULTS_MISSING, Choice.CONTINUE)})
 """Answers kept in the set until the transition that they allow, so that a crash or a park before it loses none."""
@@ -100,3 +101,16 @@ def waiting_for(reasons: Iterable[Attention]) -> list[WaitingFor]:
         for a in reasons
         if a.reason not in OVERLAY_ONLY
     ]
+
+
+def check_for_all(reason: Reason, choice: Choice) -> None:
+    """Raise Conflict unless this choice can be made for many runs at once."""
+    if meant(reason, choice) not in CHOICES[reason]:
+        offered = ", ".join(c.value for c in CHOICES[reason])
+        raise Conflict(f"{reason.value} does not offer {choice.value}", f"it offers {offered}", "choose one of these")
+    if choice is Choice.HAPPENED:
+        raise Conflict(
+            "«happened» cannot be recorded for many effects at once",
+            "each effect has its own id at the receiver",
+            "record each one: outlast effects resolve RUN KEY --happened ID",
+        )

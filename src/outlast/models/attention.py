@@ -1,5 +1,7 @@
 """Items that require a person, and the possible answers."""
 
+from typing import Literal, NamedTuple
+
 from outlast.models import Instant, Model, PagedList
 from outlast.models.effects import LateEvidence
 
@@ -59,3 +61,14 @@ class AttentionList(PagedList):
     """Page of items that require attention."""
 
     attention: list[AnyAttention]
+
+
+Verb = Literal["happened", "did_not_happen", "give_up"]
+
+
+class AnsweredRuns(NamedTuple):
+    """Result of answering one page of runs: answered runs, failed runs with the error, and the next cursor."""
+
+    done: tuple[str, ...]
+    failed: tuple[tuple[str, str], ...]
+    cursor: str

@@ -74,8 +74,8 @@ def may_decide(actor: Actor, approval: Approval) -> bool:
     return Rule.parse(approval.who).allows(actor.roles)
 
 
-def check_may_decide(actor: Actor, approval: Approval) -> None:
-    """Raise Forbidden unless the actor is a person who may decide this approval."""
+def check_may_decide(actor: Actor, approval: Approval) -> Approval:
+    """Return the approval. Raises Forbidden unless the actor is a person who may decide it."""
     actor.check_person()
     if not may_decide(actor, approval):
         raise Forbidden(
@@ -84,6 +84,7 @@ def check_may_decide(actor: Actor, approval: Approval) -> None:
             "ask an approver who holds this role",
             refusal="role",
         )
+    return approval
 
 
 async def chosen_plan(

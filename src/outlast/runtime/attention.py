@@ -1,43 +1,184 @@
-"""Runs that need a person: list them page by page and answer many at once."""
+"""Attention of runs: its items with their choices as commands, and the answers of people."""
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
-from typing import Any, Literal, NamedTuple
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from outlast.core.machine import CHOICES, Choice, Reason
+from outlast.core.commit import Instant
+from outlast.core.durations import APPROVAL_STALE_AFTER, HOUR, RUN_CEILING
+from outlast.core.machine import CHOICES, Choice, Reason, if_ignored
 from outlast.core.route import meant
-from outlast.core.rows import Effect, Run
-from outlast.errors import Conflict, OutlastError
+from outlast.core.rows import Effect, Pause, Run
+from outlast.core.run_columns import Attention
+from outlast.errors import Conflict, InvalidInput, OutlastError
 from outlast.flow.workflow import Workflow
-from outlast.runtime.tenant_rows import TenantRows
+from outlast.models import exact_instant, instant
+from outlast.models.attention import AnsweredRuns, AnyAttention, AttentionChoice, ProviderAttention, RunAttention, Verb
+from outlast.runtime.row_models import late_evidence
+from outlast.runtime.tenant_rows import EffectEvidence, TenantRows
+
+if TYPE_CHECKING:
+    from outlast.runtime.webhooks import Webhooks
 
 PAGE = 500  # runs per read
 AT_ONCE = 50  # concurrent answers, because they share the store's batches
-EVENTS = 50  # newest events of a run that an explanation uses
-
-Verb = Literal["happened", "did_not_happen", "give_up"]
-
-
-class AnsweredRuns(NamedTuple):
-    """Result of answering one page of runs: answered runs, failed runs with the error, and the next cursor."""
-
-    done: tuple[str, ...]
-    failed: tuple[tuple[str, str], ...]
-    cursor: str
+WHY = "--reason …"
+AWAY = "provider_away"
+"""Reason of an item that belongs to no run: an open circuit breaker."""
+MORE_TIME = f"{RUN_CEILING // HOUR}h"
 
 
-def check_for_all(reason: Reason, choice: Choice) -> None:
-    """Raise Conflict unless this choice can be made for many runs at once."""
-    if meant(reason, choice) not in CHOICES[reason]:
-        offered = ", ".join(c.value for c in CHOICES[reason])
-        raise Conflict(f"{reason.value} does not offer {choice.value}", f"it offers {offered}", "choose one of these")
-    if choice is Choice.HAPPENED:
-        raise Conflict(
-            "«happened» cannot be recorded for many effects at once",
-            "each effect has its own id at the receiver",
-            "record each one: outlast effects resolve RUN KEY --happened ID",
+class ChoiceCommand(NamedTuple):
+    """One choice, its command, and the real instant from which it is accepted (0: now)."""
+
+    choice: Choice
+    command: str
+    from_real: int = 0
+
+
+def choice_commands(run: Run, entry: Attention, effect: Effect | None = None) -> tuple[ChoiceCommand, ...]:
+    """Return the choices that an entry of the run's attention offers; `effect`: the effect it concerns."""
+    if entry.reason is Reason.EFFECT_UNCERTAIN:
+        resolve = f"outlast effects resolve {run.run} {entry.key}"
+        return (
+            ChoiceCommand(Choice.HAPPENED, f"{resolve} --happened ID"),
+            ChoiceCommand(
+                Choice.DID_NOT_HAPPEN, f"{resolve} --did-not-happen", effect.settle_after if effect is not None else 0
+            ),
+            ChoiceCommand(Choice.GIVE_UP, f"{resolve} --give-up {WHY}"),
         )
+    named = _named(run.attention, entry)
+    return tuple(
+        ChoiceCommand(choice, f"outlast attention resolve {run.run} {choice.value}{named}{_more(choice)} {WHY}")
+        for choice in entry.choices()
+    )
+
+
+def entry_of(run: Run, choice: Choice, reason: Reason | None, key: str) -> Attention:
+    """Select the one entry that is answered.
+
+    Raises Conflict if no entry matches or the choice is not offered, InvalidInput if several entries match.
+    """
+    entries = run.attention
+    look = f"outlast attention show {run.run}"
+    if not entries:
+        raise Conflict(f"run {run.run} needs no attention", "no answer is pending", f"outlast explain {run.run}")
+    found = [a for a in entries if reason in (None, a.reason) and key in ("", a.key)]
+    if not found:
+        named = ", ".join(f"{a.reason.value} {a.key}".strip() for a in entries)
+        raise Conflict(f"run {run.run} has no such reason", f"its reasons: {named}", look)
+    if len({a.reason for a in found}) > 1:
+        names = ", ".join(dict.fromkeys(a.reason.value for a in found))
+        raise InvalidInput(f"run {run.run} has several open reasons", names, f"choose one with --reason-name; {look}")
+    entry = found[0]
+    if meant(entry.reason, choice) not in CHOICES[entry.reason]:
+        offered = ", ".join(c.value for c in CHOICES[entry.reason])
+        raise Conflict(f"{entry.reason.value} does not offer {choice.value}", f"it offers {offered}", look)
+    if entry.reason is Reason.EFFECT_UNCERTAIN and len(found) > 1:
+        keys = ", ".join(a.key for a in found)
+        raise InvalidInput(f"run {run.run} has several uncertain effects", keys, f"choose one with --key; {look}")
+    return entry._replace(key=key or entry.key) if entry.reason is Reason.EFFECT_UNCERTAIN else entry._replace(key=key)
+
+
+def choice_commands_for_all(reason: Reason) -> tuple[ChoiceCommand, ...]:
+    """Return the choices that can be made for all runs flagged with this reason at once."""
+    alike = [choice for choice in CHOICES[reason] if choice is not Choice.HAPPENED]
+    return tuple(
+        ChoiceCommand(choice, f"outlast attention resolve --all {reason.value} {choice.value}{_more(choice)} {WHY}")
+        for choice in alike
+    )
+
+
+def _named(entries: Sequence[Attention], entry: Attention) -> str:
+    """Return the options that distinguish the entry from the run's other entries."""
+    if len(entries) < 2:
+        return ""
+    named = f" --reason-name {entry.reason.value}"
+    alike = [a for a in entries if a.reason is entry.reason]
+    return f"{named} --key {entry.key}" if len(alike) > 1 and entry.key else named
+
+
+def _more(choice: Choice) -> str:
+    return f" --by {MORE_TIME}" if choice is Choice.EXTEND else ""
+
+
+def until_of(entry: Attention) -> int:
+    """Return the business time at which the engine acts without an answer; 0 = never."""
+    return entry.since + APPROVAL_STALE_AFTER if entry.reason is Reason.APPROVAL_TIMEOUT else 0
+
+
+def offered_choice(choice: str, command: str, from_real: int = 0, now_real: int = 0) -> AttentionChoice:
+    """Return one choice with its command. `from_real`: from when it is accepted; 0 = now."""
+    return AttentionChoice(
+        choice=choice,
+        command=command,
+        from_real=instant(from_real),
+        accepted_in_ms=max(0, from_real - now_real),
+    )
+
+
+async def general_attention(of: TenantRows, webhooks: "Webhooks", reason: Reason | None) -> list[AnyAttention]:
+    """Return open circuit breakers and webhooks that need a person, of one reason or any."""
+    items: list[AnyAttention] = []
+    if reason is None:
+        items += [breaker_item(pause, n) for pause, n in await of.breakers()]
+    if reason in (None, Reason.WEBHOOK_DEAD):
+        items += await webhooks.attention()
+    return items
+
+
+async def run_attention(of: TenantRows, runs: Sequence[Run]) -> list[RunAttention]:
+    """Return the reasons of these runs' attention, with the choices as commands."""
+    uncertain, now = await of.uncertain_evidence(runs), await of.store.now()
+    return [
+        attention_item(run, entry, uncertain.get((run.run, entry.visit, entry.key)), now)
+        for run in runs
+        for entry in run.attention
+    ]
+
+
+def attention_item(run: Run, entry: Attention, evidence: EffectEvidence | None, now: Instant) -> RunAttention:
+    """Return one reason of a run's attention, with its choices as commands.
+
+    `evidence`: the uncertain effect. `accepted_in_ms` of a choice: time for which it is still refused, because a call
+    that was sent may arrive until then.
+    """
+    ways = choice_commands(run, entry, evidence.effect if evidence else None)
+    return RunAttention(
+        run=run.run,
+        reason=entry.reason.value,
+        detail=entry.detail,
+        since=exact_instant(entry.since),
+        until=instant(until_of(entry)),
+        if_ignored=if_ignored(entry.reason),
+        choices=[offered_choice(way.choice.value, way.command, way.from_real, now.real) for way in ways],
+        workflow=run.workflow,
+        node=run.node,
+        visit=run.visit,
+        trigger=entry.trigger,
+        key=entry.key,
+        evidence=[late_evidence(each) for each in evidence.evidence] if evidence else [],
+    )
+
+
+def breaker_item(pause: Pause, runs: int) -> ProviderAttention:
+    """Return an open circuit breaker as an item of the attention list, with its number of waiting runs."""
+    provider = pause.key.partition("/")[2]
+    return ProviderAttention(
+        run="",
+        reason=AWAY,
+        detail=pause.reason,
+        since=exact_instant(pause.since),
+        until=None,
+        if_ignored="one run at a time tries the provider; when it answers, all continue",
+        choices=[
+            offered_choice("release", f"outlast resume provider {provider}"),
+            offered_choice("pause", f"outlast pause provider {provider} {WHY}"),
+        ],
+        provider=provider,
+        runs=runs,
+    )
 
 
 def verb_of(choice: Choice) -> Verb:

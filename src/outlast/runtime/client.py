@@ -18,12 +18,11 @@ from outlast.errors import InvalidInput
 from outlast.flow.function_workflow import FunctionWorkflow
 from outlast.flow.workflow import Workflow
 from outlast.models.approvals import ApprovalDetail, ApprovalList
-from outlast.models.attention import AttentionList, RunAttention
+from outlast.models.attention import AnsweredRuns, AttentionList, RunAttention, Verb
 from outlast.models.effects import EffectList, EffectRecord
 from outlast.models.runs import EventList, ResultList, RunDetail, RunExplanation, RunList, RunStarted, RunSummary
 from outlast.models.service import ActivePause, CallerInfo, PauseCreated, PauseEnded, VersionStatus, WorkerStatus
 from outlast.models.webhooks import DeliveryList, WebhookAttempt, WebhookDetail, WebhookSummary, WebhookWithSecret
-from outlast.runtime.attention import AnsweredRuns, Verb
 from outlast.runtime.run_handle import RunHandle
 
 P = ParamSpec("P")

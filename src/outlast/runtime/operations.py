@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from typing_extensions import override
 
 from outlast.core import compensation
+from outlast.core.attention import check_for_all
 from outlast.core.commit import Expect
 from outlast.core.durations import RUN_CEILING, Duration, Liveness, ms_of, timedelta_of
 from outlast.core.machine import Choice, EffectStatus, Reason
@@ -21,11 +22,11 @@ from outlast.flow.approval_rule import Rule
 from outlast.flow.workflow import Workflow
 from outlast.models import exact_instant
 from outlast.models.approvals import ApprovalDetail, ApprovalList
-from outlast.models.attention import AttentionList, RunAttention
+from outlast.models.attention import AnsweredRuns, AttentionList, RunAttention, Verb
 from outlast.models.effects import EffectList, EffectRecord
 from outlast.models.runs import EventList, ResultList, RunDetail, RunExplanation, RunList, RunStarted, RunSummary
 from outlast.models.service import ActivePause, CallerInfo, PauseCreated, PauseEnded, VersionStatus, WorkerStatus
-from outlast.runtime import attention, versions
+from outlast.runtime import versions
 from outlast.runtime.approvals import (
     approval_detail,
     approval_page,
@@ -33,8 +34,15 @@ from outlast.runtime.approvals import (
     check_may_decide,
     chosen_plan,
 )
-from outlast.runtime.attention import AnsweredRuns, Verb, encoded_response
-from outlast.runtime.attention_answers import choice_commands, entry_of, general_attention, run_attention
+from outlast.runtime.attention import (
+    answer_page,
+    choice_commands,
+    encoded_response,
+    entry_of,
+    general_attention,
+    run_attention,
+    verb_of,
+)
 from outlast.runtime.client import Client
 from outlast.runtime.clocks import new_id
 from outlast.runtime.explain import explain
@@ -43,8 +51,8 @@ from outlast.runtime.port import Actor
 from outlast.runtime.row_models import (
     active_pause,
     caller_info,
-    cloud_event,
     effect_record,
+    event_list,
     list_item,
     result_row,
     run_detail,
@@ -275,9 +283,7 @@ class Operations(Client):
         return await after_commit(self._detail_of(row))
 
     async def _may_decide(self, approval: str) -> Approval:
-        row = await self.rows.approval(approval)
-        check_may_decide(self.actor, row)
-        return row
+        return check_may_decide(self.actor, await self.rows.approval(approval))
 
     async def _decide(
         self, row: Approval, verb: DecisionVerb, choice: ChosenPlan, *, reason: str, version: int
@@ -333,7 +339,7 @@ class Operations(Client):
             command = next(each.command for each in choice_commands(row, entry) if each.choice is choice)
             raise Conflict(f"{entry.key} needs the receiver's id", "a call that happened has one", f"run: {command}")
         else:
-            await self.resolve_effect(run, entry.key, attention.verb_of(choice), reason=text, run_version=version)
+            await self.resolve_effect(run, entry.key, verb_of(choice), reason=text, run_version=version)
         return entry.reason
 
     async def _answer(
@@ -376,12 +382,12 @@ class Operations(Client):
 
         async def one(run: str, key: str) -> None:
             if reason is Reason.EFFECT_UNCERTAIN:
-                await self.resolve_effect(run, key, attention.verb_of(choice), reason=text)
+                await self.resolve_effect(run, key, verb_of(choice), reason=text)
             else:
                 await self._answer(run, reason, choice, text=text, by=longer)
 
-        attention.check_for_all(reason, choice)
-        return await attention.answer_page(self.rows, reason, workflow, cursor, one)
+        check_for_all(reason, choice)
+        return await answer_page(self.rows, reason, workflow, cursor, one)
 
     # --- effects -----------------------------------------------------------------------------------
     @override
@@ -560,13 +566,7 @@ class Operations(Client):
     async def events(self, run: str, *, after: int = 0, limit: int = 200) -> EventList:
         row = await self.rows.run(run)  # read before the events, which then include the end
         rows = await self.rows.history(run, after=after, limit=limit)
-        last = rows[-1].seq if rows else after
-        return EventList(
-            events=[cloud_event(event) for event in rows],
-            last=last,
-            ended=is_over(row) and last >= row.seq,
-            next_cursor=str(last) if len(rows) == limit else "",
-        )
+        return event_list(row, rows, after, full=len(rows) == limit)
 
     @override
     async def follow(self, run: str, *, after: int = 0) -> AsyncIterator[str]:

@@ -19,6 +19,7 @@ from outlast.models.effects import EffectRecord, LateEvidence, effect_id
 from outlast.models.runs import (
     AttentionReason,
     CloudEvent,
+    EventList,
     PendingRequest,
     Progress,
     ResultRow,
@@ -187,6 +188,17 @@ def effect_counts(effects: Iterable[Effect]) -> dict[str, int]:
 def cloud_event(event: Event) -> CloudEvent:
     """Return a history event: the CloudEvent as stored, and its hash."""
     return CloudEvent.model_validate({**event.cloud_event(), "hash": event.hash})
+
+
+def event_list(run: Run, rows: Sequence[Event], after: int, *, full: bool) -> EventList:
+    """Return a page of a run's events after a number. `full`: the page holds as many rows as were asked for."""
+    last = rows[-1].seq if rows else after
+    return EventList(
+        events=[cloud_event(event) for event in rows],
+        last=last,
+        ended=is_over(run) and last >= run.seq,
+        next_cursor=str(last) if full else "",
+    )
 
 
 def result_row(result: Result) -> ResultRow:

@@ -13,8 +13,8 @@ from outlast.engine.commands import RACES_MAX, as_seen, busy, check_reason, chec
 from outlast.errors import Conflict, Ended, NotFound, OutlastError, Stale
 from outlast.flow.workflow import Workflow
 from outlast.models import instant
+from outlast.models.attention import AnsweredRuns
 from outlast.models.service import VersionStatus
-from outlast.runtime.attention import AnsweredRuns
 from outlast.runtime.labels import is_alive
 from outlast.runtime.run_facts import first_line
 from outlast.runtime.tenant_rows import TenantRows

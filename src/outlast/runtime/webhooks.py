@@ -58,7 +58,7 @@ from outlast.outbox.address import (
     checked_url,
 )
 from outlast.outbox.subscriptions import checked_headers
-from outlast.runtime.attention_answers import offered_choice
+from outlast.runtime.attention import offered_choice
 from outlast.runtime.client import WebhookClient
 from outlast.runtime.clocks import SystemClock, chance, new_id, new_secret, process_id
 from outlast.runtime.port import Actor
