@@ -134,14 +134,14 @@ async def travel(runtime: InProcessRuntime, traveller: str, ends: str, refuses: 
     agency.refuses = {refuses} if refuses else set()
     given = {"traveller": traveller, "ends": ends}
     begun = await runtime.start(workflow_name="trip", input=given, idempotency_key=traveller, correlation_id=traveller)
-    state = await runtime.finished(begun.workflow_id)
+    state = await runtime.finished(begun.id)
     if state.shown == "REQUIRES_ATTENTION":
         print(f"  a person is called, {state.status}: {refuses} was refused")
         answer = runtime.operations.answer
-        await answer(begun.workflow_id, Choice.DONE_BY_HAND, reason=Reason.UNDO_FAILED, text="phoned them")
+        await answer(begun.id, Choice.DONE_BY_HAND, reason=Reason.UNDO_FAILED, text="phoned them")
         while state.shown == "REQUIRES_ATTENTION":
             await asyncio.sleep(0.01)
-            state = await runtime.finished(begun.workflow_id)
+            state = await runtime.finished(begun.id)
     print(f"  {state.status}" + (f": {state.reason}" if state.reason else ""))
 
 

@@ -159,8 +159,8 @@ class Route:
         assert died == -signal.SIGKILL, f"it was to die by SIGKILL and ended with {died}"
 
     async def _told(self, seconds: float) -> RouteResult:
-        state = await state_of(self._ops, self._run)
-        s = Negotiation.model_validate(state.state)
+        state = await self._ops.run(self._run)
+        s = Negotiation.model_validate(await state_of(self._ops, self._run))
         counts = record.summary(self._m.entries(self._run), self._run)
         effects = await self._ops.rows.effects(self._run)
         done = [e for e in effects if e.status is EffectStatus.DONE]

@@ -88,8 +88,8 @@ class Trial(NamedTuple):
             workflow_name=mode, input={"path": path}, idempotency_key=run or f"{mode}{path}", correlation_id="c"
         )
         async with asyncio.timeout(PATIENCE_S):
-            await self.runtime.finished(handle.workflow_id)
-        (effect,) = await self.effects(handle.workflow_id)
+            await self.runtime.finished(handle.id)
+        (effect,) = await self.effects(handle.id)
         return effect
 
     async def effects(self, run: str) -> list[Effect]:

@@ -23,9 +23,9 @@ from outlast.core.durations import Liveness
 from outlast.core.machine import ApprovalStatus
 from outlast.core.rows import Approval, Effect, Run, is_over
 from outlast.core.run_transition import rearmed
-from outlast.runtime.in_process import InProcessRuntime
+from outlast.models.runs import RunDetail
+from outlast.runtime.in_process import InProcessRuntime, state_of
 from outlast.runtime.operations import Operations
-from outlast.runtime.port import WorkflowState
 from outlast.runtime.stores import open_store
 from tests.examples.helpers import GIVE_UP_S, ROOT, Market, market
 
@@ -37,7 +37,8 @@ SCENARIOS = ROOT / "examples" / "negotiation" / "scenarios"
 class Ended:
     """Result of a negotiation: state, approvals, effects, requests, slots, duration and bids."""
 
-    state: WorkflowState
+    state: RunDetail
+    s: Negotiation
     approvals: list[Approval]
     effects: tuple[Effect, ...]
     counts: dict[str, record.Count]
@@ -45,10 +46,6 @@ class Ended:
     passed: float
     """Duration in days of business time."""
     bids: list[Any] = field(default_factory=list)
-
-    @property
-    def s(self) -> Negotiation:
-        return Negotiation.model_validate(self.state.state)
 
 
 def prompt(name: str, change: Callable[[dict[str, Any]], None] = lambda suppliers: None) -> dict[str, Any]:
@@ -103,6 +100,7 @@ async def _negotiate(setup: Setup, monkeypatch: pytest.MonkeyPatch, name: str, c
             found, _ = await ops.rows.approvals()
             return Ended(
                 state=state,
+                s=Negotiation.model_validate(await state_of(ops, started.run)),
                 approvals=sorted(found, key=lambda a: a.asked_at),
                 effects=await ops.rows.effects(started.run),
                 counts=dict(record.summary(record.read(m.record), started.run)),

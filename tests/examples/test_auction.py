@@ -17,15 +17,17 @@ from examples.negotiation.workflow import negotiation
 from outlast.core.durations import Liveness
 from outlast.core.machine import ApprovalStatus
 from outlast.core.rows import is_over
-from outlast.runtime.in_process import InProcessRuntime
-from outlast.runtime.port import WorkflowState
+from outlast.models.runs import RunDetail
+from outlast.runtime.in_process import InProcessRuntime, state_of
 from outlast.runtime.stores import open_store
 from tests.examples.helpers import GIVE_UP_S, Market, market
 
 NODES = ["ingest", "classify", "route", "auction", "evaluate", "approve", "award"]
 
 
-async def auction(m: Market, store_url: str, monkeypatch: pytest.MonkeyPatch, *, reject: str = "") -> WorkflowState:
+async def auction(
+    m: Market, store_url: str, monkeypatch: pytest.MonkeyPatch, *, reject: str = ""
+) -> tuple[RunDetail, Negotiation]:
     """Run one leverage purchase and decide its approval as soon as it is requested."""
     store = await open_store(store_url)
     runtime = InProcessRuntime(store, [negotiation], live=Liveness(attempt_timeout=10_000))
@@ -42,20 +44,18 @@ async def auction(m: Market, store_url: str, monkeypatch: pytest.MonkeyPatch, *,
                 correlation_id="c-1",
             )
             while not (pending := (await ops.rows.approvals(status=ApprovalStatus.PENDING.value))[0]):
-                run = await ops.rows.run(handle.workflow_id)
+                run = await ops.rows.run(handle.id)
                 assert not run.attention and not is_over(run), await runtime.get(run.run)
                 await asyncio.sleep(0.02)
-            assert [slot.holder for slot in await ops.rows.slots()] == [handle.workflow_id]
+            assert [slot.holder for slot in await ops.rows.slots()] == [handle.id]
             if reject:
                 await ops.reject(pending[0].id, reason=reject)
             else:
                 await ops.approve(pending[0].id, reason="under budget")
-            state = await runtime.finished(handle.workflow_id)
+            state = await runtime.finished(handle.id)
             assert [slot.holder for slot in await ops.rows.slots()] == [""]
-            assert len({e.key for e in await ops.rows.effects(handle.workflow_id)}) == len(
-                await ops.rows.effects(handle.workflow_id)
-            )
-            return state
+            assert len({e.key for e in await ops.rows.effects(handle.id)}) == len(await ops.rows.effects(handle.id))
+            return state, Negotiation.model_validate(await state_of(ops, handle.id))
     finally:
         await store.close()
 
@@ -63,10 +63,9 @@ async def auction(m: Market, store_url: str, monkeypatch: pytest.MonkeyPatch, *,
 @pytest.mark.req("RUN-1", "RUN-2", "RUN-6", "GATE-1", "RT-1", "RT-2", "EFF-1")
 def test_a_purchase_is_auctioned_approved_and_awarded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with market(tmp_path, "calm") as m:
-        state = asyncio.run(auction(m, f"sqlite:{tmp_path / 'outlast.db'}", monkeypatch))
-        counts = record.summary(record.read(m.record), state.workflow_id)
+        state, s = asyncio.run(auction(m, f"sqlite:{tmp_path / 'outlast.db'}", monkeypatch))
+        counts = record.summary(record.read(m.record), state.run)
     assert state.shown == "AWARDED"
-    s = Negotiation.model_validate(state.state)
     assert (s.quadrant, s.rounds_held, s.cycle) == ("LEVERAGE", 5, 1)
     assert s.suppliers == ["acme", "baltica", "cordoba", "dunlin", "elmtree"]
     assert [d.supplier_id for d in s.discarded] == ["farrow"]
@@ -94,8 +93,8 @@ def test_a_rejected_award_ends_cancelled_with_the_reason_and_no_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with market(tmp_path, "calm") as m:
-        state = asyncio.run(auction(m, "memory:", monkeypatch, reject="buy less"))
-        counts = record.summary(record.read(m.record), state.workflow_id)
+        state, _ = asyncio.run(auction(m, "memory:", monkeypatch, reject="buy less"))
+        counts = record.summary(record.read(m.record), state.run)
     assert state.shown == "CANCELLED"
     assert state.reason == "rejected by local: buy less"
     assert state.outcome is None

@@ -14,6 +14,7 @@ from pydantic import BaseModel
 from outlast import Cancel, Context, Fail, Workflow, activity, role
 from outlast.core.durations import Liveness
 from outlast.errors import Conflict, Forbidden, InvalidInput, NotFound, Unavailable, Uncertain
+from outlast.models.runs import Waiting
 from outlast.runtime.approvals import may_decide
 from outlast.runtime.in_process import InProcessRuntime, Serving, worker_of
 from outlast.runtime.operations import Operations
@@ -102,15 +103,15 @@ async def begin(runtime: ExecutionRuntime, number: str = "7", cents: int = 5, ke
     handle = await runtime.start(
         workflow_name="claim", input={"number": number, "cents": cents}, idempotency_key=key, correlation_id="c-1"
     )
-    return handle.workflow_id
+    return handle.id
 
 
-async def waits(runtime: InProcessRuntime, run: str) -> dict[str, Any]:
+async def waits(runtime: InProcessRuntime, run: str) -> Waiting:
     """Return the run's waits once it waits for more than a worker."""
 
-    async def found() -> dict[str, Any] | None:
+    async def found() -> Waiting | None:
         state = await runtime.get(run)
-        return next((w for w in state.waiting_for if w["kind"] != "worker"), None)
+        return next((w for w in state.waiting_for if w.kind != "worker"), None)
 
     waiting = await until(runtime.store, found, within_s=PATIENCE_S)
     assert waiting is not None, await runtime.get(run)
@@ -119,14 +120,14 @@ async def waits(runtime: InProcessRuntime, run: str) -> dict[str, Any]:
 
 async def asked(runtime: InProcessRuntime, run: str) -> str:
     """The id of the approval the run waits for."""
-    return str((await waits(runtime, run))["what"]).partition(" ")[0]
+    return str((await waits(runtime, run)).what).partition(" ")[0]
 
 
 @pytest.mark.req("RT-1", "RT-2", "RUN-1")
 def test_a_run_through_the_interface_alone(opened: Opened) -> None:
     async def test(runtime: InProcessRuntime) -> None:
         run = await begin(runtime, "ask-1")
-        assert (await waits(runtime, run))["kind"] == "signal"
+        assert (await waits(runtime, run)).kind == "signal"
         standing = await runtime.get(run)
         assert (standing.status, standing.shown, standing.node) == ("waiting", "ON_THE_DESK", "decide")
         await runtime.signal(run, "answer", {"words": "yes"})
@@ -179,7 +180,7 @@ def test_one_key_one_run(opened: Opened) -> None:
         handle = await runtime.start(
             workflow_name="claim", input={"cents": 5, "number": "7"}, idempotency_key="k", correlation_id="other"
         )
-        assert handle.workflow_id == same[0] and not handle.created
+        assert handle.id == same[0] and not handle.created
         with pytest.raises(Conflict, match="another input"):
             await begin(runtime, cents=6)
         assert await begin(runtime, key="k2") != same[0]

@@ -35,15 +35,15 @@ def test_days_pass_at_once(kind: str, tmp_path: Path) -> None:
                 run = await runtime.start(workflow_name="night", input={}, idempotency_key="1", correlation_id="1")
 
                 async def sleeps() -> bool | None:
-                    waits = (await runtime.get(run.workflow_id)).waiting_for
-                    return True if any(wait["kind"] == "timer" for wait in waits) else None
+                    waits = (await runtime.get(run.id)).waiting_for
+                    return True if any(wait.kind == "timer" for wait in waits) else None
 
                 await until(store, sleeps)
                 before = await store.now()
                 await skip(store, days=3, hours=23)
-                assert (await runtime.get(run.workflow_id)).status == "waiting"
+                assert (await runtime.get(run.id)).status == "waiting"
                 await skip(store, minutes=60)
-                done = await runtime.finished(run.workflow_id)
+                done = await runtime.finished(run.id)
                 assert (done.status, done.outcome) == ("completed", {"woken": True})
                 after = await store.now()
                 assert after.business - before.business - (after.real - before.real) == 96 * 3_600_000

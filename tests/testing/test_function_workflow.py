@@ -99,7 +99,9 @@ def test_a_run_waits_asks_pays_and_returns_its_value(app: App) -> None:
     assert run.status == "completed"
     assert trip.decode_outcome(run.outcome) == Booking(seat="seat of ana", receipt="receipt of ana for 42", by="local")
     assert (booked, paid, run.now.results) == (["ana"], ["ana"], 2)
-    assert run.now.state == {"traveller": "ana", "nights": 2, "notes": ["seen"]}, "the arguments; no return value"
+    assert run.state.model_dump() == {"traveller": "ana", "nights": 2, "notes": ["seen"]}, (
+        "the arguments; no return value"
+    )
 
 
 @pytest.mark.req("EFF-6")

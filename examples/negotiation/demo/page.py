@@ -21,15 +21,15 @@ FILE: Final = "report.html"
 
 async def report(operations: Operations, run: str, proof: Proof) -> Report:
     """Return the report of a run."""
-    state = await state_of(operations, run)
+    detail = await operations.run(run)
     approvals, _ = await operations.rows.approvals()
     mine = [approval for approval in approvals if approval.run == run]
     history = await operations.rows.full_history(run)
     return Report(
         run=run,
-        ended=state.shown,
-        reason=state.reason,
-        s=Negotiation.model_validate(state.state),
+        ended=detail.shown,
+        reason=detail.reason,
+        s=Negotiation.model_validate(await state_of(operations, run)),
         moments=tuple(moments(history, mine)),
         proof=tuple(f"{claim.text}{'' if claim.holds else ' (does not hold)'}" for claim in proof.claims),
     )

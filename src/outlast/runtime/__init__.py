@@ -10,18 +10,17 @@ if TYPE_CHECKING:
     from outlast.core.machine import Choice, Reason
     from outlast.runtime.in_process import InProcessRuntime
     from outlast.runtime.operations import Operations
-    from outlast.runtime.port import Actor, ExecutionRuntime, WorkflowHandle, WorkflowState
+    from outlast.runtime.port import Actor, ClientRuntime, ExecutionRuntime
     from outlast.runtime.stores import open_store
 
 __all__ = [
     "Actor",
     "Choice",
+    "ClientRuntime",
     "ExecutionRuntime",
     "InProcessRuntime",
     "Operations",
     "Reason",
-    "WorkflowHandle",
-    "WorkflowState",
     "open_store",
 ]
 _HOMES: Final = {

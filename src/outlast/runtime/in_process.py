@@ -13,19 +13,17 @@ from typing import Any, Self
 from outlast.core.clock import Clock
 from outlast.core.columns import WorkerHealth
 from outlast.core.durations import FILE_CHECK, SECOND, STORE_RETRY, Liveness
-from outlast.core.events import end_of
 from outlast.core.generation import GENERATION
-from outlast.core.rows import EVENT, META, Run, is_over
-from outlast.core.run_columns import attention_for_people
+from outlast.core.rows import META, is_over
 from outlast.engine.alerts import Notifier
 from outlast.engine.snapshots import state_of_rows
 from outlast.engine.worker import WorkerProcess, budget_of
 from outlast.errors import NotFound, StoreError, StoreReplaced, restored
 from outlast.flow.workflow import Workflow
+from outlast.models.runs import RunDetail
 from outlast.runtime.clocks import SystemClock, chance, process_id
-from outlast.runtime.labels import shown_status
 from outlast.runtime.operations import Operations
-from outlast.runtime.port import Actor, WorkflowHandle, WorkflowState
+from outlast.runtime.port import Actor, ClientRuntime
 from outlast.runtime.stores import until
 from outlast.runtime.versions import workflows_by_name
 from outlast.store.port import Store, lost
@@ -210,8 +208,8 @@ def lease_view(workflows: Sequence[Workflow[Any]], live: Liveness) -> dict[str, 
     }
 
 
-class InProcessRuntime:
-    """An ExecutionRuntime over a store. `async with` serves while the block runs, then drains."""
+class InProcessRuntime(ClientRuntime):
+    """The interface over a store, with its worker. `async with` serves while the block runs, then drains."""
 
     def __init__(
         self,
@@ -231,6 +229,7 @@ class InProcessRuntime:
         self.operations = Operations(
             store, tenant=tenant, actor=actor or Actor("local"), workflows=workflows_by_name(list(workflows))
         )
+        super().__init__(self.operations)
         self._serving: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
@@ -247,34 +246,7 @@ class InProcessRuntime:
         if self._worker.store_replaced is not None and error is None:
             raise self._worker.store_replaced
 
-    async def start(
-        self,
-        *,
-        workflow_name: str,
-        input: dict[str, Any],  # noqa: A002 - the name in the interface
-        idempotency_key: str,
-        correlation_id: str,
-        trace_id: str | None = None,
-    ) -> WorkflowHandle:
-        started = await self.operations.start_run(
-            workflow_name,
-            input,
-            key=idempotency_key,
-            correlation_id=correlation_id,
-            trace_id=trace_id or "",
-        )
-        return WorkflowHandle(started.run, workflow_name, started.created)
-
-    async def signal(self, workflow_id: str, name: str, payload: dict[str, Any], signal_id: str | None = None) -> None:
-        await self.operations.signal(workflow_id, name, payload, signal_id=signal_id or "")
-
-    async def cancel(self, workflow_id: str, reason: str) -> None:
-        await self.operations.cancel(workflow_id, reason=reason)
-
-    async def get(self, workflow_id: str) -> WorkflowState:
-        return await state_of(self.operations, workflow_id)
-
-    async def finished(self, workflow_id: str) -> WorkflowState:
+    async def finished(self, workflow_id: str) -> RunDetail:
         """Wait until the run has ended or needs a person. Raises NotFound, StoreReplaced."""
 
         async def ended() -> bool | None:
@@ -287,34 +259,11 @@ class InProcessRuntime:
         return await self.get(workflow_id)
 
 
-async def state_of(operations: Operations, run_id: str) -> WorkflowState:
-    """Return the state of a run from its row and its newest snapshot. Raises NotFound."""
+async def state_of(operations: Operations, run_id: str) -> dict[str, Any]:
+    """Return the state of a run at its last checkpoint. Raises NotFound."""
     run = await operations.rows.run(run_id)
     (rows,) = await operations.store.run_rows([(run.tenant, run.run)])
     if rows is None:
         raise NotFound(f"no run {run_id}")
-    outcome, reason = await _end_of(operations.store, rows.run)
-    return WorkflowState(
-        workflow_id=run_id,
-        workflow_name=rows.run.workflow,
-        status=rows.run.status.value,
-        shown=shown_status(rows.run),
-        node=rows.run.node,
-        visit=rows.run.visit,
-        version=rows.run.version,
-        waiting_for=tuple(w._asdict() for w in rows.run.waiting_for),
-        attention=tuple(attention_for_people(rows.run.attention)),
-        state=json.loads(await state_of_rows(operations.store, rows)),
-        outcome=outcome,
-        reason=reason,
-        results=(await operations.rows.counts_of_results([rows.run]))[run_id],
-    )
-
-
-async def _end_of(store: Store, run: Run) -> tuple[Any, str]:
-    if not is_over(run):
-        return None, ""
-    last = await store.load(EVENT, (run.tenant, run.run, run.seq))
-    end = end_of(last) if last is not None else None
-    assert end is not None, "the last event of an ended run"
-    return end.outcome, end.reason
+    state: dict[str, Any] = json.loads(await state_of_rows(operations.store, rows))
+    return state

@@ -1,13 +1,20 @@
-"""Interface that every runtime offers to programs, and the values it returns: start, signal, cancel, get (RT-1)."""
+"""Interface that every runtime offers to programs: start, signal, cancel, get (RT-1). Actors of local clients."""
 
 import os
 import pwd
 from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+from typing_extensions import override
 
 from outlast.errors import Forbidden
 from outlast.flow.approval_rule import EVERY_ROLE
+from outlast.models.runs import RunDetail
+
+if TYPE_CHECKING:
+    from outlast.runtime.client import Client
+    from outlast.runtime.run_handle import RunHandle
 
 
 @dataclass(frozen=True)
@@ -47,35 +54,6 @@ def local_actor(roles: Sequence[str]) -> Actor:
     return Actor(f"local:{name}", frozenset(roles), tuple(sorted(set(roles))))
 
 
-@dataclass(frozen=True)
-class WorkflowHandle:
-    """A started run. `created` is False if an earlier call with the same idempotency key started it."""
-
-    workflow_id: str
-    workflow_name: str
-    created: bool = True
-
-
-@dataclass(frozen=True)
-class WorkflowState:
-    """State of a run. `status` is the engine's; `shown` is attention, else the node's status label."""
-
-    workflow_id: str
-    workflow_name: str
-    status: str
-    shown: str
-    node: str
-    visit: int
-    version: int
-    waiting_for: tuple[dict[str, Any], ...]
-    attention: tuple[dict[str, Any], ...]
-    state: dict[str, Any]
-    outcome: Any
-    reason: str
-    results: int
-    """Number of result rows, counted with the other reads."""
-
-
 class ExecutionRuntime(Protocol):
     """Interface of a runtime. Callers and workflow code do not depend on which runtime it is."""
 
@@ -87,7 +65,7 @@ class ExecutionRuntime(Protocol):
         idempotency_key: str,
         correlation_id: str,
         trace_id: str | None = None,
-    ) -> WorkflowHandle:
+    ) -> "RunHandle[Any]":
         """Start a run and return once it is durable.
 
         The same key returns the same run; with another input it raises Conflict.
@@ -99,5 +77,39 @@ class ExecutionRuntime(Protocol):
     async def cancel(self, workflow_id: str, reason: str) -> None:
         """Request that the run end. Raises NotFound, Conflict (the run has ended)."""
 
-    async def get(self, workflow_id: str) -> WorkflowState:
-        """Return the state of the run. Raises NotFound."""
+    async def get(self, workflow_id: str) -> RunDetail:
+        """Return the run; with outcome and reason, once it has ended. Raises NotFound."""
+
+
+class ClientRuntime(ExecutionRuntime):
+    """The interface over a client, of a store or of a service."""
+
+    def __init__(self, client: "Client") -> None:
+        """`client`: as `outlast.connect` opens it. The caller closes it."""
+        self.client = client
+
+    @override
+    async def start(
+        self,
+        *,
+        workflow_name: str,
+        input: dict[str, Any],
+        idempotency_key: str,
+        correlation_id: str,
+        trace_id: str | None = None,
+    ) -> "RunHandle[Any]":
+        return await self.client.start(
+            workflow_name, input, key=idempotency_key, correlation_id=correlation_id, trace_id=trace_id or ""
+        )
+
+    @override
+    async def signal(self, workflow_id: str, name: str, payload: dict[str, Any], signal_id: str | None = None) -> None:
+        await self.client.signal(workflow_id, name, payload, signal_id=signal_id or "")
+
+    @override
+    async def cancel(self, workflow_id: str, reason: str) -> None:
+        await self.client.cancel(workflow_id, reason=reason)
+
+    @override
+    async def get(self, workflow_id: str) -> RunDetail:
+        return await self.client.run(workflow_id)

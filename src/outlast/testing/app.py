@@ -23,9 +23,9 @@ from outlast.engine.attempts import ActivityCaller
 from outlast.engine.snapshots import state_of_rows
 from outlast.errors import NotFound
 from outlast.flow.workflow import Workflow
+from outlast.models.runs import RunDetail
 from outlast.runtime.clocks import SystemClock, VirtualClock
 from outlast.runtime.in_process import InProcessRuntime
-from outlast.runtime.port import WorkflowState
 from outlast.runtime.stores import open_store
 from outlast.store.port import RunRows, Store, maintenance
 from outlast.testing.answers import to_json
@@ -100,7 +100,7 @@ class AppRun(Generic[S]):
         self.id: Final = run_id
 
     @property
-    def now(self) -> WorkflowState:
+    def now(self) -> RunDetail:
         """The current state of the run."""
         return self._app.do(self._app.runtime.get(self.id))
 
@@ -121,7 +121,7 @@ class AppRun(Generic[S]):
 
     @property
     def state(self) -> S:
-        """The state at the last checkpoint; changes of it reach nothing. `now.state` is the same as plain data.
+        """The state at the last checkpoint; changes of it reach nothing.
 
         Raises NotStorable if the state no longer fits the model.
         """
@@ -130,12 +130,12 @@ class AppRun(Generic[S]):
     @property
     def waiting_for(self) -> list[str]:
         """Items that the run waits for, each as «kind what»."""
-        return [f"{w['kind']} {w['what']}" for w in self.now.waiting_for]
+        return [f"{w.kind} {w.what}" for w in self.now.waiting_for]
 
     @property
     def attention(self) -> list[str]:
         """Reasons why the run requires attention."""
-        return [str(a["reason"]) for a in self.now.attention]
+        return [a.reason for a in self.now.attention]
 
     def approve(self, reason: str = "in order", *, alternative: int = 0) -> None:
         """Approve the pending approval, or its `alternative` with this number, for this `reason`.
@@ -217,7 +217,7 @@ class App:
             )
         )
         self.settle()
-        return AppRun(self, workflow, handle.workflow_id)
+        return AppRun(self, workflow, handle.id)
 
     def settle(self) -> None:
         """Let everything run that can run now. Raises CheckFailed if that takes more than 20 s."""

@@ -5,7 +5,6 @@ with a caller that answers instead of calling, so every misuse is rejected as in
 """
 
 import copy
-import json
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
@@ -23,6 +22,7 @@ from outlast.flow.context import Context
 from outlast.flow.function_workflow import FunctionWorkflow
 from outlast.flow.node import Node
 from outlast.flow.workflow import Beginning, Workflow
+from outlast.models import milliseconds
 from outlast.store.port import RunRows
 from outlast.testing.answers import Decide, PendingQuestion, ScriptedAnswer, answer_of, asked_plans, no_answer
 from outlast.testing.app import App, AppRun
@@ -214,10 +214,10 @@ def _to_its_end(app: App, run: AppRun[Any], decide: Decide, caller: _Answering) 
             return tuple(asked.values())
         if _answer_one(app, run, decide, asked):
             continue
-        left = [w for w in now.waiting_for if w["kind"] in ("timer", "signal", "retry") and w["until"]]
+        left = [w.until for w in now.waiting_for if w.kind in ("timer", "signal", "retry") and w.until is not None]
         if now.attention or not left or len(left) < len(now.waiting_for):
             return tuple(asked.values())
-        app.pass_until(min(w["until"] for w in left))
+        app.pass_until(milliseconds(min(left)))
     raise CheckFailed(f"the node still goes on after {ROUNDS_MAX} answers")
 
 
@@ -265,7 +265,7 @@ def _node_result(
     gone = now.visit > 1
     return NodeResult(
         next=now.node if gone else None,
-        state=home.state_codec.load(json.dumps(now.state).encode()),
+        state=app.state_of(run.id, home),
         status=now.status,
         reason=now.reason or "",
         called=tuple(ActivityCall(name, key, arguments.get(key, {})) for name, key in caller.called),
