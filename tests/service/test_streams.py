@@ -10,7 +10,9 @@ from typing import Any
 
 import httpx2
 import pytest
+from pydantic import BaseModel
 
+from outlast import Context, Workflow, activity
 from outlast.core.events import EventType
 from outlast.errors import Unavailable
 from outlast.service.event_stream import BUFFER, BUFFER_BYTES, EventListener
@@ -18,6 +20,26 @@ from tests.service.conftest import ALL, PATIENCE_S, Running, Service
 from tests.service.test_serve import eventually
 
 STREAM = {"Accept": "text/event-stream"}
+answered = threading.Event()
+
+
+class Question(BaseModel):
+    words: str
+
+
+questions = Workflow("question", state=Question)
+
+
+@activity(key="service-model/{words}", no_undo="said is said")
+def model(words: str) -> str:
+    answered.wait(PATIENCE_S)
+    return f"{words}!"
+
+
+@questions.node(start=True)
+async def ask_model(ctx: Context[Question]) -> None:
+    ctx.log("asks", "asks the model", words=ctx.state.words)
+    ctx.state.words = await ctx.do(model, ctx.state.words)
 
 
 @contextmanager
@@ -257,6 +279,20 @@ def _counted(service: Service) -> list[int]:
 
     store.load_many = counting  # type: ignore[method-assign]  # the store's own, counted
     return counts
+
+
+@pytest.mark.req("RUN-7")
+def test_a_log_entry_is_streamed_while_its_node_waits_for_a_call(folder_url: str) -> None:
+    answered.clear()
+    with Running(folder_url, [questions]) as own:
+        run = own.start("question", words="why")
+        with stream(own, f"/v1/runs/{run}/events") as events:
+            bodies = (json.loads(each["data"]) for each in events if "data" in each)
+            entry = next(body for body in bodies if body["type"] == EventType.LOGGED)
+            assert (entry["data"]["text"], entry["data"]["words"]) == ("asks the model", "why")
+            assert own.get(f"/v1/runs/{run}").json()["status"] == "running"
+            answered.set()
+            assert next(body for body in bodies if body["type"] == EventType.FINISHED_WELL)
 
 
 @pytest.mark.req("RUN-7")
