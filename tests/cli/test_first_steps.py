@@ -49,6 +49,29 @@ def test_help_loads_no_command_no_engine_and_no_table() -> None:
     assert found.stdout.splitlines()[-1] == "[]"
 
 
+HEAVY = ("outlast.engine", "outlast.store", "outlast.runtime.operations", "sqlite3", "httpx2", "rich", "fastapi")
+
+
+@pytest.mark.parametrize(
+    ("place", "loaded"),
+    [
+        ("--url=http://127.0.0.1:1", ["httpx2"]),
+        ("--store=sqlite:none.db", ["outlast.engine", "outlast.store", "outlast.runtime.operations", "sqlite3"]),
+    ],
+)
+@pytest.mark.parametrize("command", ["runs ls", "runs show r1", "approvals ls", "signal r1 paid", "effects ls"])
+def test_a_command_loads_only_its_side(place: str, loaded: list[str], command: str, tmp_path: Path) -> None:
+    code = f"""
+import sys
+sys.argv = ["outlast", {place!r}, *{command!r}.split()]
+from outlast.cli import main
+try: main()
+except SystemExit as end: print(end.code, [name for name in {HEAVY!r} if name in sys.modules])
+"""
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert found.stdout.splitlines()[-1] == f"7 {loaded}"
+
+
 def test_version(outlast: Terminal) -> None:
     assert outlast("--version").out.startswith("outlast ")
 

@@ -14,6 +14,7 @@ from pydantic import BaseModel
 from outlast import Cancel, Context, Fail, Workflow, activity, role
 from outlast.core.durations import Liveness
 from outlast.errors import Conflict, Forbidden, InvalidInput, NotFound, Unavailable, Uncertain
+from outlast.flow.workflow import workflows_by_name
 from outlast.models.runs import Waiting
 from outlast.runtime.approvals import may_decide
 from outlast.runtime.in_process import InProcessRuntime, Serving, worker_of
@@ -21,7 +22,6 @@ from outlast.runtime.operations import Operations
 from outlast.runtime.port import Actor, ExecutionRuntime
 from outlast.runtime.stores import open_store, until
 from outlast.runtime.tenant_rows import TenantRows
-from outlast.runtime.versions import workflows_by_name
 from outlast.store.port import Store
 
 PATIENCE_S = 60.0

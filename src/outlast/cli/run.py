@@ -20,9 +20,8 @@ from outlast.cli.tail import print_event, shown
 from outlast.core.events import EventType
 from outlast.core.machine import TERMINAL, RunStatus
 from outlast.errors import InvalidInput
-from outlast.flow.workflow import Workflow
+from outlast.flow.workflow import Workflow, workflows_by_name
 from outlast.runtime.client import Client
-from outlast.runtime.versions import workflows_by_name
 
 # Waits that need an external action: --wait ends there.
 FROM_OUTSIDE = frozenset({"approval", "signal", "attention", "pause"})

@@ -4,7 +4,7 @@ import asyncio
 import functools
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, Concatenate, ParamSpec
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
 
 import click
 
@@ -15,13 +15,13 @@ from outlast.errors import InvalidInput
 from outlast.flow.workflow import Workflow
 from outlast.runtime.client import Client
 from outlast.runtime.clocks import SystemClock
-from outlast.runtime.operations import Operations
 from outlast.runtime.port import local_actor
 from outlast.runtime.settings import load
-from outlast.runtime.stores import Use, is_there, open_store
-from outlast.runtime.versions import workflows_by_name
-from outlast.runtime.webhooks import reach_of
 from outlast.telemetry.traces import configure_traces
+
+if TYPE_CHECKING:  # a command over a service imports neither the engine nor a store
+    from outlast.runtime.operations import Operations
+    from outlast.runtime.stores import Use
 
 P = ParamSpec("P")
 
@@ -45,13 +45,17 @@ def the_store_itself(settings: CliSettings) -> None:
 
 @asynccontextmanager
 async def operations(
-    settings: CliSettings, *, make: bool = False, workflows: Sequence[Workflow[Any]] = (), use: Use = "write"
-) -> AsyncIterator[Operations]:
+    settings: CliSettings, *, make: bool = False, workflows: Sequence[Workflow[Any]] = (), use: "Use" = "write"
+) -> "AsyncIterator[Operations]":
     """Open the store and give its operations, bound to tenant and caller.
 
     `make`: create a missing store, and say so. `use`: see `open_store`. Raises StoreUnusable, for example if the store
     is missing, and InvalidInput if the settings name a service.
     """
+    from outlast.flow.workflow import workflows_by_name
+    from outlast.runtime.operations import Operations
+    from outlast.runtime.stores import is_there, open_store
+
     the_store_itself(settings)
     configure_traces()
     new = not is_there(settings.store)
@@ -66,7 +70,7 @@ async def operations(
 
 
 def on_store(
-    command: Callable[Concatenate[Operations, Screen, P], Coroutine[Any, Any, int | None]], use: Use = "write"
+    command: "Callable[Concatenate[Operations, Screen, P], Coroutine[Any, Any, int | None]]", use: "Use" = "write"
 ) -> Callable[P, None]:
     """Turn a coroutine function over the operations of a store into a command body; it returns the exit code."""
 
@@ -89,10 +93,12 @@ reads_store = functools.partial(on_store, use="read")
 
 @asynccontextmanager
 async def client(
-    settings: CliSettings, *, make: bool = False, workflows: Sequence[Workflow[Any]] = (), use: Use = "write"
+    settings: CliSettings, *, make: bool = False, workflows: Sequence[Workflow[Any]] = (), use: "Use" = "write"
 ) -> AsyncIterator[tuple[Client, Screen]]:
     """Open the named service, else the store; give the client and a screen. Raises as `operations`."""
     if not settings.url:
+        from outlast.runtime.webhooks import reach_of
+
         async with operations(settings, make=make, workflows=workflows, use=use) as bound:
             bound.webhooks.reach = reach_of(load())
             yield bound, await screen_of(bound, settings)
@@ -113,7 +119,7 @@ async def client(
 
 
 def on_client(
-    command: Callable[Concatenate[Client, Screen, P], Coroutine[Any, Any, int | None]], use: Use = "write"
+    command: Callable[Concatenate[Client, Screen, P], Coroutine[Any, Any, int | None]], use: "Use" = "write"
 ) -> Callable[P, None]:
     """As `on_store`, for commands that also work with a service."""
 
@@ -134,7 +140,7 @@ reads_client = functools.partial(on_client, use="read")
 """As `on_client`, for a command that only reads."""
 
 
-async def screen_of(bound: Operations, settings: CliSettings) -> Screen:
+async def screen_of(bound: "Operations", settings: CliSettings) -> Screen:
     """Return a screen that knows the store's time."""
     return Screen(settings, (await bound.store.now()).business)
 

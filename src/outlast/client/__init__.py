@@ -66,9 +66,9 @@ class PendingClient:
             raise InvalidInput(
                 "a store takes no token", f"{target} is a store, opened in this process", "leave `token` out"
             )
+        from outlast.flow.workflow import workflows_by_name
         from outlast.runtime.operations import Operations
         from outlast.runtime.stores import open_store
-        from outlast.runtime.versions import workflows_by_name
         from outlast.runtime.webhooks import reach_of
 
         actor = Actor(self._actor) if isinstance(self._actor, str) else self._actor or local_actor(())

@@ -18,12 +18,13 @@ from outlast.core.compensation import NO_UNDO
 from outlast.core.durations import Duration, Liveness, timedelta_of
 from outlast.core.events import ENDINGS
 from outlast.core.machine import TERMINAL, Choice, EffectStatus, Reason, RunStatus
-from outlast.engine.pauses import What
+from outlast.core.run_columns import What
+from outlast.core.version_move import UNSERVED
 from outlast.errors import Busy, InvalidInput, NotFound, OutlastError, Unavailable
 from outlast.flow.workflow import Workflow
 from outlast.models import exact_instant
 from outlast.models.approvals import ApprovalDetail, ApprovalList, DecisionRecorded
-from outlast.models.attention import AnsweredRuns, AttentionList, RunAttention, Verb
+from outlast.models.attention import AnsweredRuns, AttentionList, RunAttention, Verb, verb_of, why_not
 from outlast.models.effects import EffectList, EffectRecord
 from outlast.models.runs import (
     CloudEvent,
@@ -50,10 +51,8 @@ from outlast.models.service import (
     WorkerStatus,
     WorkflowDetail,
 )
-from outlast.runtime.attention import verb_of
 from outlast.runtime.client import Client
 from outlast.runtime.clocks import SystemClock, new_id
-from outlast.runtime.versions import UNSERVED, why_not
 
 T = TypeVar("T")
 POLL_S: Final = (0.1, 1.0)
@@ -430,7 +429,7 @@ class ServiceClient(Client):
                 else:
                     await self.answer(item.run, choice, reason=reason, text=text, by=by)
             except OutlastError as error:
-                failed.append((item.run, f"{error.what}: {error.why}" if error.why else error.what))
+                failed.append((item.run, why_not(error)))
                 continue
             done[item.run] = None
         return AnsweredRuns(tuple(done), tuple(failed), page.next_cursor)

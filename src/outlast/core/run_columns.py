@@ -13,6 +13,8 @@ _encode: Final = JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 SlotName: TypeAlias = tuple[str, int]
 """Key of a slot row: the tenant of the limit, '*' for the global one, and the number."""
+What = Literal["activity", "provider", "workflow", "tenant"]
+"""Kind of thing that an operator pauses."""
 WaitingKind = Literal[
     "timer", "signal", "approval", "effect", "retry", "settle", "slot", "worker", "pause", "limit", "attention"
 ]

@@ -10,6 +10,9 @@ from outlast.core.rows import Message, Run
 from outlast.core.run_columns import PERSON_ANSWER, PersonAnswer, placed_visits
 from outlast.core.run_transition import LogEntry, fence, transition
 
+UNSERVED = "unserved"
+"""Refusal of a move to a version that no live worker serves."""
+
 
 class MoveRequest(NamedTuple):
     """Version and node requested by a person; node '' = the current node."""

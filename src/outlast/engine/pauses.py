@@ -7,7 +7,7 @@ one run at a time try it. A worker knows of a change within one heartbeat.
 import asyncio
 import logging
 from collections.abc import Sequence
-from typing import Final, Literal, NamedTuple
+from typing import Final, NamedTuple
 
 from outlast.core.commit import Commit, Put, Wake, When
 from outlast.core.durations import INLINE_WAIT_MAX, Liveness
@@ -19,7 +19,6 @@ from outlast.errors import Conflict, InvalidInput, NotFound, Stale, StoreError
 from outlast.store.port import Store
 
 TENANT = "tenant"
-What = Literal["activity", "provider", "workflow", "tenant"]
 OPERATOR, BREAKER = "operator", "breaker"
 WAKES_AT_ONCE = 90
 PAGE = 500

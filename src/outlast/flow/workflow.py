@@ -1,6 +1,6 @@
 """Workflows: named nodes, the exits between them, and the state they share."""
 
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from types import ModuleType
@@ -13,7 +13,7 @@ from typing_extensions import TypeVar  # its defaults are in typing from Python 
 from outlast.core.codec import ELSEWHERE, Codec, canonical, digest
 from outlast.core.durations import Duration
 from outlast.core.limits import INPUT_BYTES_MAX, NAME, NODES_MAX, OUTCOME_BYTES_MAX, STATE_BYTES_MAX
-from outlast.errors import DefinitionError, InvalidInput
+from outlast.errors import Conflict, DefinitionError, InvalidInput
 from outlast.flow.activity import Activity
 from outlast.flow.context import Context
 from outlast.flow.graph import mistakes
@@ -525,3 +525,22 @@ def _collect(found: list[DefinitionError], check: Callable[[], object]) -> None:
         check()
     except DefinitionError as error:
         found.append(error)
+
+
+def workflows_by_name(workflows: Sequence[Workflow[Any]]) -> dict[str, Workflow[Any]]:
+    """Return the newest version of each workflow by name.
+
+    Raises Conflict if two workflows share name and version.
+    """
+    found: dict[str, Workflow[Any]] = {}
+    for workflow in workflows:
+        other = found.get(workflow.name)
+        if other is not None and other.version == workflow.version and other is not workflow:
+            raise Conflict(
+                f"workflow {workflow.name} is declared twice",
+                "name and version are the same",
+                "increment the version of one",
+            )
+        if other is None or other.version < workflow.version:
+            found[workflow.name] = workflow
+    return found

@@ -2,6 +2,8 @@
 
 from typing import Literal, NamedTuple
 
+from outlast.core.machine import Choice
+from outlast.errors import OutlastError
 from outlast.models import Instant, Model, PagedList
 from outlast.models.effects import LateEvidence
 
@@ -72,3 +74,15 @@ class AnsweredRuns(NamedTuple):
     done: tuple[str, ...]
     failed: tuple[tuple[str, str], ...]
     cursor: str
+
+
+def verb_of(choice: Choice) -> Verb:
+    """Return the ledger's verb for a choice about an uncertain effect."""
+    if choice is Choice.HAPPENED:
+        return "happened"
+    return "did_not_happen" if choice is Choice.DID_NOT_HAPPEN else "give_up"
+
+
+def why_not(error: OutlastError) -> str:
+    """Return an error on one line, as a failed run has it."""
+    return f"{error.what}: {error.why}" if error.why else error.what

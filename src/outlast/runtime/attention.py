@@ -14,7 +14,14 @@ from outlast.core.run_columns import Attention
 from outlast.errors import Conflict, InvalidInput, OutlastError
 from outlast.flow.workflow import Workflow
 from outlast.models import exact_instant, instant
-from outlast.models.attention import AnsweredRuns, AnyAttention, AttentionChoice, ProviderAttention, RunAttention, Verb
+from outlast.models.attention import (
+    AnsweredRuns,
+    AnyAttention,
+    AttentionChoice,
+    ProviderAttention,
+    RunAttention,
+    why_not,
+)
 from outlast.runtime.row_models import late_evidence
 from outlast.runtime.tenant_rows import EffectEvidence, TenantRows
 
@@ -181,13 +188,6 @@ def breaker_item(pause: Pause, runs: int) -> ProviderAttention:
     )
 
 
-def verb_of(choice: Choice) -> Verb:
-    """Return the ledger's verb for a choice about an uncertain effect."""
-    if choice is Choice.HAPPENED:
-        return "happened"
-    return "did_not_happen" if choice is Choice.DID_NOT_HAPPEN else "give_up"
-
-
 async def answer_page(
     rows_of: TenantRows,
     reason: Reason,
@@ -207,7 +207,7 @@ async def answer_page(
             for key in keys:
                 await one(row.run, key)
         except OutlastError as error:
-            failed.append((row.run, f"{error.what}: {error.why}" if error.why else error.what))
+            failed.append((row.run, why_not(error)))
             return
         done.append(row.run)
 

@@ -13,7 +13,7 @@ from outlast.core.codec import Codec
 from outlast.core.durations import Duration, Liveness
 from outlast.core.limits import IDEMPOTENCY_KEY_CHARS_MAX, INPUT_BYTES_MAX
 from outlast.core.machine import TERMINAL, Choice, DeliveryStatus, EffectStatus, Reason
-from outlast.engine.pauses import What
+from outlast.core.run_columns import What
 from outlast.errors import InvalidInput
 from outlast.flow.function_workflow import FunctionWorkflow
 from outlast.flow.workflow import Workflow

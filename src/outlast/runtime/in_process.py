@@ -19,13 +19,12 @@ from outlast.engine.alerts import Notifier
 from outlast.engine.snapshots import state_of_rows
 from outlast.engine.worker import WorkerProcess, budget_of
 from outlast.errors import NotFound, StoreError, StoreReplaced, restored
-from outlast.flow.workflow import Workflow
+from outlast.flow.workflow import Workflow, workflows_by_name
 from outlast.models.runs import RunDetail
 from outlast.runtime.clocks import SystemClock, chance, process_id
 from outlast.runtime.operations import Operations
 from outlast.runtime.port import Actor, ClientRuntime
 from outlast.runtime.stores import until
-from outlast.runtime.versions import workflows_by_name
 from outlast.store.port import Store, lost
 from outlast.telemetry import Counters, Observer
 from outlast.telemetry.logs import Outage, RunLog

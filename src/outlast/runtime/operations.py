@@ -13,16 +13,16 @@ from outlast.core.commit import Expect
 from outlast.core.durations import RUN_CEILING, Duration, Liveness, ms_of, timedelta_of
 from outlast.core.machine import Choice, EffectStatus, Reason
 from outlast.core.rows import EFFECT, RUN, STORE, TOPOLOGY, Approval, Event, Run, is_over, key_of
+from outlast.core.run_columns import What
 from outlast.engine import approvals, commands, pauses
 from outlast.engine.admission import set_slots
 from outlast.engine.approvals import ChosenPlan, DecisionVerb
-from outlast.engine.pauses import What
 from outlast.errors import Conflict, NotFound
 from outlast.flow.approval_rule import Rule
 from outlast.flow.workflow import Workflow
 from outlast.models import exact_instant
 from outlast.models.approvals import ApprovalDetail, ApprovalList
-from outlast.models.attention import AnsweredRuns, AttentionList, RunAttention, Verb
+from outlast.models.attention import AnsweredRuns, AttentionList, RunAttention, Verb, verb_of
 from outlast.models.effects import EffectList, EffectRecord
 from outlast.models.runs import EventList, ResultList, RunDetail, RunExplanation, RunList, RunStarted, RunSummary
 from outlast.models.service import ActivePause, CallerInfo, PauseCreated, PauseEnded, VersionStatus, WorkerStatus
@@ -41,7 +41,6 @@ from outlast.runtime.attention import (
     entry_of,
     general_attention,
     run_attention,
-    verb_of,
 )
 from outlast.runtime.client import Client
 from outlast.runtime.clocks import new_id

@@ -2,18 +2,16 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
 
 from outlast.core.commit import Expect
 from outlast.core.machine import OVERLAY_ONLY, TERMINAL, Reason, RunStatus
 from outlast.core.rows import RUN, STORE, TOPOLOGY, Run, is_over
 from outlast.core.run_columns import Attention
-from outlast.core.version_move import lane_of, request_move, version_in
+from outlast.core.version_move import UNSERVED, lane_of, request_move, version_in
 from outlast.engine.commands import RACES_MAX, as_seen, busy, check_reason, check_seen, find_run, over
 from outlast.errors import Conflict, Ended, NotFound, OutlastError, Stale
-from outlast.flow.workflow import Workflow
 from outlast.models import instant
-from outlast.models.attention import AnsweredRuns
+from outlast.models.attention import AnsweredRuns, why_not
 from outlast.models.service import VersionStatus
 from outlast.runtime.labels import is_alive
 from outlast.runtime.run_facts import first_line
@@ -21,7 +19,6 @@ from outlast.runtime.tenant_rows import TenantRows
 from outlast.store.port import Store
 
 PAGE = 200
-UNSERVED = "unserved"
 ANSWERED_BY_MOVE = (Reason.NODE_GONE, Reason.STRANDED_VERSION)
 
 
@@ -93,11 +90,6 @@ async def move_runs(
     return AnsweredRuns(tuple(done), tuple(failed), "")
 
 
-def why_not(error: OutlastError) -> str:
-    """Return an error on one line."""
-    return f"{error.what}: {error.why}"
-
-
 def check_served(lane: str, serving: frozenset[str]) -> None:
     """Raise NotFound if no live worker serves the lane."""
     if lane not in serving:
@@ -162,22 +154,3 @@ def _reason(run: Run, workflow: str, version: int, node: str, serving: frozenset
             f"{run.run} continues in {run.lane}", "a live worker serves it", "stop the workers of that version first"
         )
     return Reason.STRANDED_VERSION
-
-
-def workflows_by_name(workflows: Sequence[Workflow[Any]]) -> dict[str, Workflow[Any]]:
-    """Return the newest version of each workflow by name.
-
-    Raises Conflict if two workflows share name and version.
-    """
-    found: dict[str, Workflow[Any]] = {}
-    for workflow in workflows:
-        other = found.get(workflow.name)
-        if other is not None and other.version == workflow.version and other is not workflow:
-            raise Conflict(
-                f"workflow {workflow.name} is declared twice",
-                "name and version are the same",
-                "increment the version of one",
-            )
-        if other is None or other.version < workflow.version:
-            found[workflow.name] = workflow
-    return found

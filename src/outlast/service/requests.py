@@ -18,7 +18,7 @@ from outlast.core.limits import (
     TEXT_CHARS_MAX,
 )
 from outlast.core.machine import Choice, Reason
-from outlast.engine.pauses import What
+from outlast.core.run_columns import What
 from outlast.errors import NotFound
 from outlast.models import RequestBody, Text
 

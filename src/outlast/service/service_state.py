@@ -13,13 +13,12 @@ from starlette.responses import Response
 from outlast.core.clock import Clock
 from outlast.core.limits import KIB, STREAMS_MAX
 from outlast.errors import Busy
-from outlast.flow.workflow import Workflow
+from outlast.flow.workflow import Workflow, workflows_by_name
 from outlast.models import PagedList
 from outlast.outbox.address import PUBLIC, AddressPolicy
 from outlast.runtime.clocks import SystemClock
 from outlast.runtime.metrics import Metrics
 from outlast.runtime.operations import Operations
-from outlast.runtime.versions import workflows_by_name
 from outlast.service.connections import Connections, connections_max
 from outlast.service.cursors import Cursors
 from outlast.service.event_broadcaster import EventBroadcaster
