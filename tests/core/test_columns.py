@@ -12,7 +12,7 @@ from outlast.core.deliveries import subscribe
 from outlast.core.durations import Liveness
 from outlast.core.effect_columns import ANSWER, EvidenceAnswer
 from outlast.core.machine import WaitStatus
-from outlast.core.rows import COLUMNS, KINDS, Event, Evidence, Memo, Message, Request, Row, Wait
+from outlast.core.rows import COLUMNS, KINDS, Event, Evidence, Memo, Message, Row, Wait
 from outlast.engine.lease import opened
 from outlast.errors import Corrupt
 from tests.core.drive import Drive
@@ -39,7 +39,6 @@ ROWS: dict[str, Row] = {
         by="ann",
         now=Instant(1, 1, 0),
     ),
-    "request": Request("t", "key", 1, "ana", "hold", "digest", 201, '{"location": "/runs/r"}', b"", 1),
     "wait": Wait("t", "r", 1, "bid", 1, WaitStatus.OPEN, "receive", "bid", 50, 0, "", 1),
 }
 BROKEN = ("{", '[{"reason": "none of ours"}]', "[[1]]", "7", "[7]", "[" * 100_000)
@@ -93,7 +92,7 @@ def test_a_text_is_decoded_once() -> None:
     assert decoded == ["[1]", "[2]", long, long]
 
 
-@pytest.mark.parametrize(("row", "read"), [("effect", "arguments"), ("effect", "answer"), ("memo", "answer")])
+@pytest.mark.parametrize(("row", "read"), [("effect", "arguments"), ("effect", "answer")])
 def test_unreadable_data_of_an_author_is_corrupt(row: str, read: str) -> None:
     broken = ROWS[row]._replace(**{"args" if read == "arguments" else "response": b"{"})
     with pytest.raises(Corrupt, match=f"{row} t/r/1/.*its (args|response) cannot be read"):

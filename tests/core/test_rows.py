@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
+from outlast.core.commit import check_effect, check_run
 from outlast.core.machine import ENDED, EffectStatus, RunStatus
-from outlast.core.rows import KINDS, RUN, Effect, Run, check_effect, check_run, key_of, version_of
+from outlast.core.rows import KINDS, RUN, Effect, Run, key_of, version_of
 from outlast.errors import Corrupt
 from tests.core.drive import Drive
 

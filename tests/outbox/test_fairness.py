@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from outlast.core.rows import CURSOR, UNPUBLISHED, Cursor
+from outlast.core.outbox_rows import Cursor
+from outlast.core.rows import CURSOR, UNPUBLISHED
 from outlast.outbox import unpublished
 from outlast.runtime.operations import Operations
 from outlast.runtime.port import Actor

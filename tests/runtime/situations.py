@@ -8,6 +8,7 @@ from outlast.core.commit import Instant
 from outlast.core.durations import HOUR, MINUTE, SECOND
 from outlast.core.events import EventType, event
 from outlast.core.machine import (
+    ENDED,
     ApprovalStatus,
     EffectStatus,
     LeaseStatus,
@@ -15,7 +16,7 @@ from outlast.core.machine import (
     RunStatus,
     WaitStatus,
 )
-from outlast.core.rows import ENDED, Approval, Effect, Event, Message, Pause, Run, Slot, Wait, Worker
+from outlast.core.rows import Approval, Effect, Event, Message, Pause, Run, Slot, Wait, Worker
 from outlast.core.run_columns import ATTENTION, WAITING_FOR, Attention, WaitingFor, WaitingKind
 from outlast.runtime.run_facts import RunFacts
 

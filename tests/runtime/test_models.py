@@ -14,7 +14,8 @@ from outlast.core.machine import (
     RunStatus,
     SubscriptionStatus,
 )
-from outlast.core.rows import Approval, Delivery, Effect, Evidence, Pause, Result, Run, Subscription, Worker
+from outlast.core.outbox_rows import Delivery
+from outlast.core.rows import Approval, Effect, Evidence, Pause, Result, Run, Subscription, Worker
 from outlast.core.run_columns import ATTENTION, WAITING_FOR, Attention, WaitingFor
 from outlast.runtime.approvals import approval_summary
 from outlast.runtime.attention import attention_item, breaker_item

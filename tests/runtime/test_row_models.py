@@ -6,9 +6,9 @@ import pytest
 
 from outlast.core.commit import Instant
 from outlast.core.events import EventType, event
-from outlast.core.machine import EffectStatus, LeaseStatus, Reason, RunStatus
+from outlast.core.machine import ENDED, EffectStatus, LeaseStatus, Reason, RunStatus
 from outlast.core.mailbox import REOPENED
-from outlast.core.rows import ENDED, Effect, Event, Run, Worker
+from outlast.core.rows import Effect, Event, Run, Worker
 from outlast.core.run_columns import ATTENTION, WAITING_FOR, Attention, WaitingFor, WaitingKind
 from outlast.models import exact_instant
 from outlast.runtime import row_models

@@ -2,7 +2,7 @@
 
 Stores bind and return the text unchanged. Encode and decode of each column are side by side: those of runs in
 `core/run_columns.py`, those of approvals in `core/approval_columns.py`, those of effects in `core/effect_columns.py`,
-those of workers, subscriptions and stored answers here.
+those of workers and subscriptions here.
 """
 
 import json
@@ -124,5 +124,4 @@ def _load_secret(text: str) -> WebhookSecret:
 
 TYPES: Final = Column("types", _dump_filter, load_names)
 WORKFLOWS: Final = Column("workflows", _dump_filter, load_names)
-HEADERS: Final = Column("headers", _dump_headers, _load_headers)
 SECRET: Final = Column("secret", _dump_secret, _load_secret, cached=False)

@@ -7,7 +7,7 @@ holder cannot write.
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
-from outlast.core.commit import Commit, Expect, Instant, Put, When
+from outlast.core.commit import Commit, Expect, Instant, Put, When, check_effect
 from outlast.core.effect_columns import ANSWER, BINDING, ERROR, NO_ERROR, EffectError, EvidenceAnswer
 from outlast.core.machine import EffectStatus, WaitStatus, approval_target, effect_target, wait_target
 from outlast.core.rows import (
@@ -26,7 +26,6 @@ from outlast.core.rows import (
     Run,
     Usage,
     Wait,
-    check_effect,
     key_of,
 )
 from outlast.core.run_transition import fence

@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 
 from outlast.core.approvals import withdraw
-from outlast.core.commit import EMPTY, Commit, Instant, Put, When, append_to_inbox
+from outlast.core.commit import EMPTY, Commit, Instant, Put, When, append_to_inbox, check_effect
 from outlast.core.effect_columns import ERROR, EffectError
 from outlast.core.machine import (
     CHOICES,
@@ -13,7 +13,7 @@ from outlast.core.machine import (
     Reason,
     effect_target,
 )
-from outlast.core.rows import EFFECT, TOKEN, Approval, Effect, Run, Token, check_effect
+from outlast.core.rows import EFFECT, TOKEN, Approval, Effect, Run, Token
 from outlast.core.run_columns import PERSON_ANSWER, REASON, PersonAnswer
 
 

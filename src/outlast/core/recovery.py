@@ -4,14 +4,14 @@ from collections.abc import Sequence
 from typing import Final
 
 from outlast.core.attention import joined
-from outlast.core.commit import WRITES_MAX, Commit, Instant, Mapping, Put
+from outlast.core.commit import WRITES_MAX, Commit, Instant, Mapping, Put, check_effect
 from outlast.core.durations import ATTEMPT_TIMEOUT, SETTLE_MARGIN, START_BUDGET
 from outlast.core.effect_columns import ERROR, EffectError
 from outlast.core.effect_verbs import tries
 from outlast.core.events import EventType
 from outlast.core.machine import EffectStatus, Reason, effect_target
 from outlast.core.mailbox import REOPENED
-from outlast.core.rows import EFFECT, Effect, Event, Run, check_effect, is_over
+from outlast.core.rows import EFFECT, Effect, Event, Run, is_over
 from outlast.core.run_columns import Attention, WaitingFor, stale_timer
 from outlast.core.run_transition import give_back
 

@@ -1,4 +1,4 @@
-"""Immutable rows, their keys, and the checks made before a row is written and after it is read.
+"""Immutable rows, their columns and their keys.
 
 A row is a tuple of plain values in column order, so a store can bind it unchanged. A field `…_text` holds a structured
 value as the text of its column; the property without the suffix decodes it, and raises Corrupt if the text cannot be
@@ -9,49 +9,9 @@ liveness (due_at, lease_until, not_after, settle_after) are *real* store time, a
 from collections.abc import Mapping
 from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
-from outlast.core.approval_columns import CLAIMS, EDITABLE, PLANS, VOTES, ApprovalVote, OfferedCall
-from outlast.core.columns import (
-    HEADERS,
-    HEALTH,
-    SECRET,
-    SUFFIX,
-    TYPES,
-    WORKFLOWS,
-    Column,
-    Value,
-    WebhookSecret,
-    WorkerHealth,
-    decoded,
-)
-from outlast.core.effect_columns import ANSWER, BINDING, ERROR, NO_ERROR, EffectError, EvidenceAnswer
-from outlast.core.machine import (
-    ENDED,
-    HELD,
-    TERMINAL,
-    ApprovalStatus,
-    DeliveryStatus,
-    EffectStatus,
-    LeaseStatus,
-    RunStatus,
-    SubscriptionStatus,
-    WaitStatus,
-)
-from outlast.core.run_columns import (
-    ATTENTION,
-    ENDING,
-    PERSON_ANSWER,
-    REASON,
-    SLOTS,
-    TIMERS,
-    VISITS,
-    WAITING_FOR,
-    Attention,
-    Ending,
-    PersonAnswer,
-    SlotName,
-    Timer,
-    WaitingFor,
-)
+from outlast.core import approval_columns, columns, effect_columns, machine, run_columns
+from outlast.core.columns import SUFFIX, Column, Value, decoded
+from outlast.core.outbox_rows import Cursor, Delivery, Unpublished
 from outlast.errors import Corrupt
 
 
@@ -61,7 +21,7 @@ class Subscription(NamedTuple):
     tenant: str
     subscription: str
     version: int
-    status: SubscriptionStatus
+    status: machine.SubscriptionStatus
     url: str
     name: str  # display name
     types_text: str
@@ -80,67 +40,17 @@ class Subscription(NamedTuple):
     @property
     def types(self) -> tuple[str, ...]:
         """Return the types of events that it includes, `…*` for all that begin so; () = all."""
-        return _decode(TYPES, self.types_text, self)
+        return _decode(columns.TYPES, self.types_text, self)
 
     @property
     def workflows(self) -> tuple[str, ...]:
         """Return the workflows whose events it includes; () = all."""
-        return _decode(WORKFLOWS, self.workflows_text, self)
+        return _decode(columns.WORKFLOWS, self.workflows_text, self)
 
     @property
-    def secret(self) -> WebhookSecret:
+    def secret(self) -> columns.WebhookSecret:
         """Return the signing key and the custom headers."""
-        return _decode(SECRET, self.secret_text, self)
-
-
-class Cursor(NamedTuple):
-    """Progress of the deliveries of one run to one subscription. It has pending events while `due_at` is set."""
-
-    tenant: str
-    run: str
-    subscription: str
-    version: int
-    epoch: int  # of the claim
-    owner: str  # the dispatcher that sends; '' = none
-    due_at: int | None  # real; next attempt; owned: when another dispatcher may take it over
-    seq: int  # all events up to here were accepted, given up or filtered out
-    upto: int  # events are known up to here
-    last: int  # the last event that was sent and settled: `previous` of the next one; 0 none
-    again: int  # deliveries of earlier events that a person wants repeated
-    owed_since: int  # real; since when something is owed, 0 = nothing
-    at: int  # business; when it last moved
-
-
-class Delivery(NamedTuple):
-    """An event that a subscription did not accept at the first attempt."""
-
-    tenant: str
-    run: str
-    subscription: str
-    seq: int
-    version: int
-    status: DeliveryStatus
-    event: str  # the webhook-id: the same at each attempt
-    type: str
-    attempts: int
-    first_at: int  # business; the first attempt that failed
-    last_at: int  # business
-    due_at: int  # real; next attempt, 0 = none
-    code: int  # HTTP status of the last answer, 0 = there was none
-    answer: str  # the beginning of its body: a stranger's text
-    error: str  # the error as text
-    took_ms: int
-    by: str  # who asked for it to be sent again
-
-
-class Unpublished(NamedTuple):
-    """An event of a tenant that has subscriptions, from its commit until every cursor that it concerns knows of it."""
-
-    tenant: str
-    run: str
-    seq: int
-    type: str
-    at: int
+        return _decode(columns.SECRET, self.secret_text, self)
 
 
 STORE: Final = "*"  # tenant of rows that belong to the store itself
@@ -162,7 +72,7 @@ class Run(NamedTuple):
     due_at: int | None  # real; if owned, the end of the execution budget
     lane: str  # workflow@version
     queue: str  # tenant's name while the run waits for a slot, else ''; the order is that of `created_at`
-    status: RunStatus
+    status: machine.RunStatus
     workflow: str
     node: str
     status_label: str  # the node's business status, of an ended run that of its end; '' if it names none
@@ -187,34 +97,34 @@ class Run(NamedTuple):
     group_max: int = 0  # maximum number of runs its worker may hold, including this one; 0 = no limit (S-5)
 
     @property
-    def attention(self) -> tuple[Attention, ...]:
+    def attention(self) -> tuple[run_columns.Attention, ...]:
         """Return the reasons why a person must decide; () when nothing is wrong."""
-        return _decode(ATTENTION, self.attention_text, self)
+        return _decode(run_columns.ATTENTION, self.attention_text, self)
 
     @property
-    def waiting_for(self) -> tuple[WaitingFor, ...]:
+    def waiting_for(self) -> tuple[run_columns.WaitingFor, ...]:
         """Return the waits of the run; () while a worker executes it."""
-        return _decode(WAITING_FOR, self.waiting_for_text, self)
+        return _decode(run_columns.WAITING_FOR, self.waiting_for_text, self)
 
     @property
-    def timers(self) -> tuple[Timer, ...]:
+    def timers(self) -> tuple[run_columns.Timer, ...]:
         """Return the armed timers; () while the run is not parked."""
-        return _decode(TIMERS, self.timers_text, self)
+        return _decode(run_columns.TIMERS, self.timers_text, self)
 
     @property
     def visits(self) -> Mapping[str, int]:
         """Return the number of visits of each node that was entered."""
-        return _decode(VISITS, self.visits_text, self)
+        return _decode(run_columns.VISITS, self.visits_text, self)
 
     @property
-    def slots(self) -> tuple[SlotName, ...]:
+    def slots(self) -> tuple[run_columns.SlotName, ...]:
         """Return the keys of the slot rows that name this run."""
-        return _decode(SLOTS, self.slots_text, self)
+        return _decode(run_columns.SLOTS, self.slots_text, self)
 
     @property
-    def ending(self) -> Ending | None:
+    def ending(self) -> run_columns.Ending | None:
         """Return the decided end while effects are undone before the run ends; None before."""
-        return _decode(ENDING, self.ending_text, self)
+        return _decode(run_columns.ENDING, self.ending_text, self)
 
 
 class Event(NamedTuple):
@@ -253,7 +163,7 @@ class Effect(NamedTuple):
     visit: int
     key: str
     version: int
-    status: EffectStatus
+    status: machine.EffectStatus
     activity: str
     digest: str
     node: str
@@ -274,9 +184,7 @@ class Effect(NamedTuple):
     undo: str  # name of the activity's undo; 'no: ' and the reason; '' = undeclared
     settled_at: int  # business; 0 = open
     settled_by: str  # 'call', 'reconcile', or who decided
-    interrupted: int = (
-        0  # attempts cut off by a crash or by the last-instant check; not counted against the retry limit
-    )
+    interrupted: int = 0  # attempts cut off by a crash or the last-instant check; not counted against the limit
     undoes: str = ""  # 'visit:key' of the effect that this one undoes; '' for other effects
     by_run: str = ""  # once per tenant: the owning run, the only one that settles it; else ''
     shared: int = 0  # once per tenant: USED after another run used its answer, UNDO_RESERVED after its undo started
@@ -284,14 +192,14 @@ class Effect(NamedTuple):
     redone: int = 0  # once per tenant: calls repeated after an undo; part of the idempotency key
 
     @property
-    def error(self) -> EffectError | None:
+    def error(self) -> effect_columns.EffectError | None:
         """Return the refusal or the error of the last failed attempt; None without an error."""
-        return _decode(ERROR, self.error_text, self)
+        return _decode(effect_columns.ERROR, self.error_text, self)
 
     @property
     def code(self) -> str:
         """Return the code of the error; '' without an error."""
-        return (self.error or NO_ERROR).code
+        return (self.error or effect_columns.NO_ERROR).code
 
     def arguments(self) -> dict[str, Any]:
         """Return the arguments of the call, decoded at each call."""
@@ -316,13 +224,9 @@ class Memo(NamedTuple):
     at: int
 
     @property
-    def error(self) -> EffectError | None:
+    def error(self) -> effect_columns.EffectError | None:
         """Return the refusal of the lookup; None if it was answered."""
-        return _decode(ERROR, self.error_text, self)
-
-    def answer(self) -> Any:
-        """Return the recorded value, decoded at each call; None if the lookup was refused."""
-        return None if self.response is None else _decode_data("response", self.response, self)
+        return _decode(effect_columns.ERROR, self.error_text, self)
 
 
 class Evidence(NamedTuple):
@@ -337,9 +241,9 @@ class Evidence(NamedTuple):
     at: int
 
     @property
-    def answer(self) -> EvidenceAnswer:
+    def answer(self) -> effect_columns.EvidenceAnswer:
         """Return the late answer, or the proof that no attempt was sent."""
-        return _decode(ANSWER, self.answer_text, self)
+        return _decode(effect_columns.ANSWER, self.answer_text, self)
 
 
 class Wait(NamedTuple):
@@ -350,7 +254,7 @@ class Wait(NamedTuple):
     visit: int
     key: str
     version: int
-    status: WaitStatus
+    status: machine.WaitStatus
     kind: str  # sleep, receive, collect, approval
     name: str
     deadline: int  # business; 0 = none
@@ -361,7 +265,7 @@ class Wait(NamedTuple):
     @property
     def binding(self) -> tuple[int, ...] | None:
         """Return the messages that ended the wait; () while it is open, None if its deadline ended it."""
-        return _decode(BINDING, self.binding_text, self)
+        return _decode(effect_columns.BINDING, self.binding_text, self)
 
 
 class Approval(NamedTuple):
@@ -371,7 +275,7 @@ class Approval(NamedTuple):
     run: str
     id: str
     version: int
-    status: ApprovalStatus
+    status: machine.ApprovalStatus
     visit: int
     wait: str  # key of the wait that it answers
     plans_text: str
@@ -397,24 +301,24 @@ class Approval(NamedTuple):
     claimed_by: str = ""  # person who acknowledged it; informative only
 
     @property
-    def plans(self) -> tuple[OfferedCall, ...]:
+    def plans(self) -> tuple[approval_columns.OfferedCall, ...]:
         """Return the offered calls, the requested one first; after them those that approvers changed."""
-        return _decode(PLANS, self.plans_text, self)
+        return _decode(approval_columns.PLANS, self.plans_text, self)
 
     @property
     def claims(self) -> tuple[str, ...]:
         """Return the roles of the person who decided."""
-        return _decode(CLAIMS, self.claims_text, self)
+        return _decode(approval_columns.CLAIMS, self.claims_text, self)
 
     @property
-    def votes(self) -> tuple[ApprovalVote, ...]:
+    def votes(self) -> tuple[approval_columns.ApprovalVote, ...]:
         """Return the votes so far; () if the approval has no quorum."""
-        return _decode(VOTES, self.votes_text, self)
+        return _decode(approval_columns.VOTES, self.votes_text, self)
 
     @property
     def editable(self) -> tuple[str, ...]:
         """Return the arguments that the approver may change."""
-        return _decode(EDITABLE, self.editable_text, self)
+        return _decode(approval_columns.EDITABLE, self.editable_text, self)
 
 
 class Message(NamedTuple):
@@ -433,12 +337,12 @@ class Message(NamedTuple):
     @property
     def reason(self) -> str:
         """Return the reason that the person gave; for messages of the kinds cancel and continue."""
-        return _decode(REASON, self.payload.decode(errors="replace"), self)
+        return _decode(run_columns.REASON, self.payload.decode(errors="replace"), self)
 
     @property
-    def answer(self) -> PersonAnswer:
+    def answer(self) -> run_columns.PersonAnswer:
         """Return the choice of the person; for messages of the kind answer."""
-        return _decode(PERSON_ANSWER, self.payload.decode(errors="replace"), self)
+        return _decode(run_columns.PERSON_ANSWER, self.payload.decode(errors="replace"), self)
 
 
 class Token(NamedTuple):
@@ -539,14 +443,9 @@ class Request(NamedTuple):
     operation: str
     digest: str  # of the request
     status: int  # HTTP status; 0 = in flight, -1 = refused, so the key may be used again
-    headers_text: str
+    headers: str  # JSON
     body: bytes
     at: int
-
-    @property
-    def headers(self) -> tuple[tuple[str, str], ...]:
-        """Return the headers of the stored answer."""
-        return _decode(HEADERS, self.headers_text, self)
 
 
 class Worker(NamedTuple):
@@ -555,7 +454,7 @@ class Worker(NamedTuple):
     tenant: str
     id: str
     version: int
-    status: LeaseStatus
+    status: machine.LeaseStatus
     lease_until: int
     lanes: str
     name: str
@@ -565,9 +464,9 @@ class Worker(NamedTuple):
     died_holding: int = 0  # number of runs it owned when it died; 0 = alive or drained
 
     @property
-    def health(self) -> WorkerHealth:
+    def health(self) -> columns.WorkerHealth:
         """Return the facts of the process at its last heartbeat."""
-        return _decode(HEALTH, self.health_text, self)
+        return _decode(columns.HEALTH, self.health_text, self)
 
 
 class Writer(NamedTuple):
@@ -576,7 +475,7 @@ class Writer(NamedTuple):
     tenant: str
     id: str
     version: int
-    status: LeaseStatus
+    status: machine.LeaseStatus
     batch: int
     started_at: int
 
@@ -591,33 +490,10 @@ class Meta(NamedTuple):
 
 
 Row: TypeAlias = (
-    Run
-    | Event
-    | Effect
-    | Memo
-    | Evidence
-    | Wait
-    | Approval
-    | Message
-    | Token
-    | Slot
-    | Pause
-    | Usage
-    | Topology
-    | StateChunk
-    | Result
-    | Request
-    | Subscription
-    | Cursor
-    | Delivery
-    | Unpublished
-    | Worker
-    | Writer
-    | Meta
-)
+    Run | Event | Effect | Memo | Evidence | Wait | Approval | Message | Token | Slot | Pause | Usage | Topology
+    | StateChunk | Result | Request | Subscription | Cursor | Delivery | Unpublished | Worker | Writer | Meta
+)  # fmt: skip
 Key: TypeAlias = tuple[str | int, ...]
-
-
 R = TypeVar("R", bound=Row)
 R_co = TypeVar("R_co", bound=Row, covariant=True)
 
@@ -664,31 +540,9 @@ WORKER: Final = Kind("worker", Worker, 2, True, True)
 WRITER: Final = Kind("writer", Writer, 2, True, True)
 META: Final = Kind("meta", Meta, 2, True, True)
 KINDS: Final[tuple[Kind[Row], ...]] = (
-    RUN,
-    EVENT,
-    EFFECT,
-    MEMO,
-    EVIDENCE,
-    WAIT,
-    APPROVAL,
-    MESSAGE,
-    TOKEN,
-    SLOT,
-    PAUSE,
-    USAGE,
-    TOPOLOGY,
-    STATE_CHUNK,
-    RESULT,
-    REQUEST,
-    SUBSCRIPTION,
-    CURSOR,
-    DELIVERY,
-    UNPUBLISHED,
-    WORKER,
-    WRITER,
-    META,
-)
-
+    RUN, EVENT, EFFECT, MEMO, EVIDENCE, WAIT, APPROVAL, MESSAGE, TOKEN, SLOT, PAUSE, USAGE, TOPOLOGY, STATE_CHUNK,
+    RESULT, REQUEST, SUBSCRIPTION, CURSOR, DELIVERY, UNPUBLISHED, WORKER, WRITER, META,
+)  # fmt: skip
 COLUMNS: Final[dict[type[Any], tuple[str, ...]]] = {
     kind.row: tuple([name.removesuffix(SUFFIX) for name in kind.row._fields]) for kind in KINDS
 }
@@ -737,42 +591,9 @@ for _kind in KINDS:
 
 def is_over(run: Run) -> bool:
     """True if the run has ended. A terminal run never changes again."""
-    return run.status in TERMINAL
+    return run.status in machine.TERMINAL
 
 
 def is_due(run: Run, real: int) -> bool:
     """True if a worker should claim the run now."""
     return run.due_at is not None and run.due_at <= real
-
-
-def check_run(run: Run) -> None:
-    """Raise Corrupt unless the run row keeps its invariants. Called before a write and after a read."""
-    over = run.status in TERMINAL
-    owned = run.owner not in ("", ENDED)
-    if over != (run.owner == ENDED) or over != (run.ended_at > 0):
-        raise Corrupt(f"run {run.run}: status {run.status}, owner {run.owner!r}, ended_at {run.ended_at}")
-    if over and (run.due_at is not None or run.waiting_for_text or run.slots_text or run.queue):
-        raise Corrupt(f"run {run.run}: it has ended but still waits or holds a slot")
-    if owned and (run.status not in HELD or run.due_at is None):
-        raise Corrupt(f"run {run.run}: owned by {run.owner} but {run.status} with due_at {run.due_at}")
-    if not over and not owned and run.due_at is None and not run.waiting_for_text:
-        raise Corrupt(f"run {run.run}: neither due, owned nor waiting")
-    if run.version < 1 or run.seq < 1 or run.visit < 1 or run.inbox_seq < 0 or run.epoch < 0:
-        raise Corrupt(f"run {run.run}: a counter below its first value")
-
-
-def check_effect(effect: Effect) -> None:
-    """Raise Corrupt unless the effect row keeps its invariants."""
-    is_open = effect.status in (EffectStatus.INTENDED, EffectStatus.UNCERTAIN)
-    if is_open == (effect.settled_at > 0):
-        raise Corrupt(f"effect {effect.key}: {effect.status} with settled_at {effect.settled_at}")
-    if effect.attempts < 1 or effect.ordinal < 1 or effect.not_after < effect.first_at:
-        raise Corrupt(f"effect {effect.key}: attempts, ordinal or not_after below the first intent")
-    if effect.status is EffectStatus.DONE and effect.response is None:
-        raise Corrupt(f"effect {effect.key}: done without a response")
-    if bool(effect.run) == bool(effect.by_run):
-        raise Corrupt(f"effect {effect.key}: of run {effect.run!r} and shared by run {effect.by_run!r}")
-    if effect.run and (effect.shared or effect.keep_ms or effect.redone):
-        raise Corrupt(f"effect {effect.key}: of one run but shared, kept or redone")
-    if effect.shared and effect.status not in (EffectStatus.DONE, EffectStatus.UNDONE):
-        raise Corrupt(f"effect {effect.key}: {effect.status} but its answer was used or taken back")

@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from outlast.core.commit import Commit, Expect, Fence, Instant, Mapping, Put, Wake
+from outlast.core.commit import Commit, Expect, Fence, Instant, Mapping, Put, Wake, check_run
 from outlast.core.events import EventType, event
 from outlast.core.machine import run_target
-from outlast.core.rows import EVENT, MEMO, RUN, SLOT, Memo, Run, Slot, check_run
+from outlast.core.rows import EVENT, MEMO, RUN, SLOT, Memo, Run, Slot
 from outlast.core.run_columns import ATTENTION, SLOTS, TIMERS, WAITING_FOR, Attention, SlotName, Timer, WaitingFor
 
 

@@ -10,12 +10,12 @@ from types import MappingProxyType
 from typing import Final
 
 from outlast.core.approvals import withdraw
-from outlast.core.commit import WRITES_MAX, Commit, Expect, Instant, Mapping, Put
+from outlast.core.commit import WRITES_MAX, Commit, Expect, Instant, Mapping, Put, check_run
 from outlast.core.events import EventType, event
 from outlast.core.limits import COMMIT_BYTES_MAX, RESULT_BYTES_MAX
 from outlast.core.machine import ENDED, Reason, RunStatus, run_target
 from outlast.core.quarantine import after_death
-from outlast.core.rows import EVENT, RESULT, RUN, SLOT, TOKEN, Approval, Result, Run, Slot, Token, check_run, is_due
+from outlast.core.rows import EVENT, RESULT, RUN, SLOT, TOKEN, Approval, Result, Run, Slot, Token, is_due
 from outlast.core.run_columns import ATTENTION, VISITS, WAITING_FOR, Timer, WaitingFor, placed_visits
 from outlast.core.run_transition import LogEntry, SlotChange, fence, give_back, hand_over, transition
 

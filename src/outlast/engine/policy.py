@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 from outlast.core import effect_verbs
 from outlast.core.approvals import votes_of
 from outlast.core.codec import digest
+from outlast.core.columns import decoded
 from outlast.core.commit import Instant
 from outlast.core.durations import SECOND
 from outlast.core.events import EventType
@@ -234,7 +235,7 @@ def _memo(execution: NodeExecution, key: str, plan: Plan[Any], verdict: Verdict,
 
 def decision_of(memo: Memo) -> RecordedDecision:
     """Return the decision in a memo, decoded at each call. Raises Corrupt."""
-    body = memo.answer()
+    body = decoded(memo.response or b"", f"the verdict in memo {memo.key}")
     try:
         return RecordedDecision(**{**{name: body[name] for name in _PLAIN}, "verdict": _verdict_of(body)})
     except (KeyError, TypeError, ValueError) as error:

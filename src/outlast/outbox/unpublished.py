@@ -13,18 +13,8 @@ from outlast.core import deliveries
 from outlast.core.commit import WRITES_MAX, Commit, Drop, Instant, Put
 from outlast.core.crash_points import point
 from outlast.core.machine import SWEPT
-from outlast.core.rows import (
-    CURSOR,
-    EVENT,
-    RUN,
-    SUBSCRIPTION,
-    UNPUBLISHED,
-    Cursor,
-    Key,
-    Run,
-    Subscription,
-    Unpublished,
-)
+from outlast.core.outbox_rows import Cursor, Unpublished
+from outlast.core.rows import CURSOR, EVENT, RUN, SUBSCRIPTION, UNPUBLISHED, Key, Run, Subscription
 from outlast.errors import Stale
 from outlast.outbox import subscriptions
 from outlast.store.port import Store

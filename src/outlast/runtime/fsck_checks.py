@@ -9,8 +9,9 @@ from outlast.core import deliveries
 from outlast.core.approvals import is_exact
 from outlast.core.codec import digest
 from outlast.core.columns import SUFFIX
-from outlast.core.commit import Mapping
+from outlast.core.commit import Mapping, check_effect, check_run
 from outlast.core.machine import OPEN_EFFECT, SWEPT, ApprovalStatus, DeliveryStatus, EffectStatus, WaitStatus
+from outlast.core.outbox_rows import Cursor, Delivery
 from outlast.core.rows import (
     APPROVAL,
     CURSOR,
@@ -28,8 +29,6 @@ from outlast.core.rows import (
     WORKER,
     AnyKind,
     Approval,
-    Cursor,
-    Delivery,
     Effect,
     Event,
     Key,
@@ -41,8 +40,6 @@ from outlast.core.rows import (
     Token,
     Usage,
     Worker,
-    check_effect,
-    check_run,
     is_over,
     key_of,
 )

@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from outlast.core.codec import canonical, digest
-from outlast.core.columns import HEADERS
+from outlast.core.columns import decoded
 from outlast.core.commit import Commit, Put
 from outlast.core.durations import SECOND
 from outlast.core.limits import IDEMPOTENCY_KEY_CHARS_MAX, ROW_BYTES_MAX
@@ -87,7 +87,7 @@ async def _do(store: Store, row: Row, request: Request, inner: Inner) -> Respons
     if len(body) > BODY_BYTES_MAX:
         body = b""  # a replay only has the headers, such as Location
         kept.pop("content-type", None)
-    done = row._replace(status=response.status_code, headers_text=HEADERS.encode(kept.items()), body=body)
+    done = row._replace(status=response.status_code, headers=json.dumps(kept), body=body)
     await _leave(store, done)
     return response
 
@@ -122,7 +122,11 @@ def _stored(before: Row, stamp: str, now: int) -> Response | None:
             raise _in_flight()
         return None
     body = zlib.decompress(before.body) if before.body else b""
-    return Response(body, before.status, {**dict(before.headers), "Idempotent-Replayed": "true"})
+    return Response(
+        body,
+        before.status,
+        {**decoded(before.headers, "the headers of a stored answer"), "Idempotent-Replayed": "true"},
+    )
 
 
 def _in_flight() -> KeyRefused:

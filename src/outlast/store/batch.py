@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from outlast.core.commit import AppendMessage, Chain, Commit, Done, Drop, Fence, Instant, Put, Wake, When
 from outlast.core.machine import ENDED
+from outlast.core.outbox_rows import Unpublished
 from outlast.core.rows import (
     KINDS,
     MESSAGE,
@@ -21,7 +22,6 @@ from outlast.core.rows import (
     Kind,
     R,
     Run,
-    Unpublished,
     Writer,
     key_of,
     version_of,

@@ -4,24 +4,9 @@ from collections.abc import Callable
 from operator import itemgetter
 from typing import Any, Final, NamedTuple, get_type_hints
 
-from outlast.core.commit import WRITES_MAX, AppendMessage, Commit, Put
+from outlast.core.commit import WRITES_MAX, AppendMessage, Commit, Put, check_effect, check_run
 from outlast.core.limits import COMMIT_BYTES_MAX, ROW_BYTES_MAX
-from outlast.core.rows import (
-    EFFECT,
-    KINDS,
-    MESSAGE,
-    META,
-    RUN,
-    STORE,
-    AnyKind,
-    Effect,
-    Key,
-    Row,
-    Run,
-    check_effect,
-    check_run,
-    key_of,
-)
+from outlast.core.rows import EFFECT, KINDS, MESSAGE, META, RUN, STORE, AnyKind, Effect, Key, Row, Run, key_of
 from outlast.errors import Corrupt, Rejected
 
 ANCHOR_KEY: Final = "anchor"  # meta row of the clock's anchor

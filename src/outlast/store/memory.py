@@ -8,7 +8,7 @@ from typing import Any
 from typing_extensions import override
 
 from outlast.core.clock import Clock
-from outlast.core.commit import Chain, Commit, Done, Instant, Mapping
+from outlast.core.commit import Chain, Commit, Done, Instant, Mapping, check_effect, check_run
 from outlast.core.crash_points import point
 from outlast.core.deliveries import SUBSCRIBED_TENANTS, tenants_of
 from outlast.core.durations import ANSWERS_KEPT, WORKERS_KEPT
@@ -27,8 +27,6 @@ from outlast.core.rows import (
     WRITER,
     Run,
     Writer,
-    check_effect,
-    check_run,
     is_due,
     key_of,
 )

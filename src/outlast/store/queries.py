@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Final, Generic, NamedTuple, TypeVar, get_type_
 
 from typing_extensions import override
 
+from outlast.core.outbox_rows import Cursor
 from outlast.core.rows import (
     APPROVAL,
     CURSOR,
@@ -41,7 +42,6 @@ from outlast.core.rows import (
     WORKER,
     WRITER,
     AnyKind,
-    Cursor,
     Key,
     Kind,
     R,
