@@ -62,6 +62,7 @@ LATE_IMPORTS = {
 # Packages whose names are loaded at their first use, from a constant table in the same file.
 LAZY_EXPORTS = {
     "outlast/__init__.py": "importing the front door takes 10 ms",
+    "outlast/cli/session.py": "a command over a service loads neither the engine nor a store",
     "outlast/client/__init__.py": "as in LATE_IMPORTS",
     "outlast/runtime/__init__.py": "commands that only read need no worker",
 }
