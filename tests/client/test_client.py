@@ -176,6 +176,11 @@ def test_runs_are_listed_and_explained(place: Place) -> None:
         listed = await client.runs(workflow="greet", status=RunStatus.COMPLETED, q=run.id, since="1h", limit=5)
         assert [each.run for each in listed.runs] == [run.id] and not listed.next_cursor
         assert not (await client.runs(q=run.id, attention=True)).runs
+        for wrong in ({"status": "WAITING"}, {"waiting_for": "godot"}, {"limit": 1_001}, {"since": "-1h"}):
+            with pytest.raises(InvalidInput):
+                await client.runs(**wrong)  # type: ignore[arg-type]
+        with pytest.raises(InvalidInput):
+            await client.approvals(status="maybe")
         assert not (await client.runs(q=run.id, waiting_for="signal")).runs
         results = await client.results(run.id, limit=1)
         assert (results.count, results.results[0].data) == (1, {"text": "hello lists "})

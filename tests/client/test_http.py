@@ -87,6 +87,7 @@ def test_a_start_whose_answer_is_lost_happens_once(service: Service) -> None:
         run = await client.start(flows.orders, {"supplier": "once"})
         assert run.created and len(forwarded) == 3
         assert len({request.key for request in forwarded}) == 1, "one key for all repetitions"
+        assert {json.loads(request.body)["id"] for request in forwarded} == {run.id}, "and one run, without a key"
         assert await run.signal("offer", {"cents": 1})
         assert len(forwarded) == 5
         (listed,) = [each for each in (await client.runs(workflow="order")).runs if each.run == run.id]
@@ -214,7 +215,7 @@ async def _only_opened(target: str, **options: Any) -> None:
 
 def test_a_worker_needs_a_store(service: Service) -> None:
     async def test() -> None:
-        async with outlast.connect(service.url) as client:
+        async with await outlast.connect(service.url) as client:
             with pytest.raises(InvalidInput, match="a worker needs the store itself"):
                 async with client.worker(flows.ALL):
                     pass

@@ -71,7 +71,7 @@ async def all_events(client: Client, run: str, *, after: int = 0) -> list[CloudE
 async def last_event(client: Client, run: str) -> int:
     """Return the number of a run's last event. Raises NotFound."""
     events = await all_events(client, run)
-    return number_of(events[-1]) if events else 0
+    return events[-1].number if events else 0
 
 
 async def all_approvals(client: Client, run: str) -> list[ApprovalSummary]:
@@ -84,11 +84,6 @@ async def all_approvals(client: Client, run: str) -> list[ApprovalSummary]:
         cursor = page.next_cursor
         if not cursor:
             return found
-
-
-def number_of(event: CloudEvent) -> int:
-    """Return the number of an event in its run."""
-    return int((event.model_extra or {})["sequence"])
 
 
 def data_of(event: CloudEvent) -> Mapping[str, Any]:
@@ -359,7 +354,7 @@ def history(
     first event of the run; otherwise older effects and decisions are left out.
     """
     of_events = [
-        HistoryEntry(e.time, number_of(e), e.type.rpartition(".")[2], _place(data_of(e)), data_of(e)) for e in events
+        HistoryEntry(e.time, e.number, e.type.rpartition(".")[2], _place(data_of(e)), data_of(e)) for e in events
     ]
     found = [_of_effect(each) for each in effects] + [entry for each in approvals for entry in _of_approval(each)]
     begin = "" if from_start else of_events[0].time if of_events else "~"

@@ -5,7 +5,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from inspect import signature
-from typing import Any, Final, ParamSpec, TypeVar, overload
+from types import TracebackType
+from typing import Any, Final, ParamSpec, Self, TypeVar, overload
 
 from pydantic import BaseModel
 
@@ -126,6 +127,14 @@ class Client(ABC):
     """Name of the caller in sentences: "you" at a service."""
     has_code: bool
     """True if inputs and answers are checked by code loaded in this process; False if the service checks them."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
 
     @property
     @abstractmethod

@@ -3,10 +3,10 @@
 import json
 from collections import Counter
 from collections.abc import Awaitable, Iterable, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, get_args
 
 from outlast.core.durations import Duration, ms_of
-from outlast.core.machine import EffectStatus, Reason
+from outlast.core.machine import ApprovalStatus, EffectStatus, Reason, RunStatus
 from outlast.core.rows import (
     APPROVAL,
     EFFECT,
@@ -29,15 +29,17 @@ from outlast.core.rows import (
     Slot,
     Worker,
 )
+from outlast.core.run_columns import WaitingKind
 from outlast.engine import commands, pauses
 from outlast.engine.commands import no_run
 from outlast.engine.snapshots import joined
-from outlast.errors import NotFound, StoreReplaced, Unavailable, Uncertain
+from outlast.errors import InvalidInput, NotFound, StoreReplaced, Unavailable, Uncertain
 from outlast.runtime.labels import is_held, lanes_served
 from outlast.runtime.run_facts import RunFacts, in_order
 from outlast.store.port import Store, clock_step
 from outlast.store.queries import ByOrdinal, CountBy, CountUnder, Owned, cursor_of
 
+PAGE_ROWS_MAX = 1_000
 EVENTS_PER_READ = 1_000
 RESULTS_PER_READ = 1_000
 PAGES_PER_CALL = 100  # bounds one call whose filter matches few rows
@@ -66,6 +68,15 @@ async def after_commit(read: Awaitable[T]) -> T:
         raise
     except Unavailable as error:  # whose message says that nothing was written
         raise Uncertain("it is done, but the result cannot be read", error.reason) from error
+
+
+def _check_page(limit: int, **chosen: tuple[str, Iterable[str]]) -> None:
+    """Raise InvalidInput for a size of a page, or a value of a filter, that does not exist. '' does not filter."""
+    if not 1 <= limit <= PAGE_ROWS_MAX:
+        raise InvalidInput(f"limit is {limit}", f"a page has 1 to {PAGE_ROWS_MAX:,} rows", "use the cursor for more")
+    for name, (value, allowed) in chosen.items():
+        if value and value not in tuple(allowed):
+            raise InvalidInput(f"{name} is {value!r}", f"it is one of {', '.join(allowed)}", "choose one of these")
 
 
 class TenantRows:
@@ -97,6 +108,7 @@ class TenantRows:
         `attention`, `waiting_for` and `q` are applied page by page, so a page may hold fewer than `limit` runs and
         still have a cursor.
         """
+        _check_page(limit, status=(status, RunStatus), waiting_for=(waiting_for, get_args(WaitingKind)))
         earliest = (await self.store.now()).business - ms_of("since", since) if since is not None else 0
         where = {k: v for k, v in (("status", status), ("workflow", workflow)) if v}
         found: list[Run] = []
@@ -224,6 +236,7 @@ class TenantRows:
         limit: int = 50,
     ) -> tuple[tuple[Effect, ...], str]:
         """Return effects of all runs by first intent, newest first, and the next cursor; `since` limits their age."""
+        _check_page(limit)
         since_real = (await self.store.now()).real - ms_of("since", since) if since is not None else 0
         if run:
             of_run = await self.store.rows(EFFECT, (self.tenant, run))
@@ -286,6 +299,7 @@ class TenantRows:
         self, *, status: str = "", run: str = "", cursor: str = "", limit: int = 50
     ) -> tuple[tuple[Approval, ...], str]:
         """Return approvals, newest first, and the cursor of the next page."""
+        _check_page(limit, status=(status, ApprovalStatus))
         where: dict[str, str | int] = {k: v for k, v in (("status", status), ("run", run)) if v}
         page = await self.store.page(APPROVAL, self.tenant, where, cursor=cursor, limit=limit)
         return page.rows, page.cursor
