@@ -222,7 +222,12 @@ class InProcessRuntime(ClientRuntime):
         concurrency: int = 100,
         threads: bool = True,
     ) -> None:
-        """The caller closes the store. Raises DefinitionError for a mistake in a workflow."""
+        """Serve `workflows` over a `store`, which the caller closes.
+
+        `actor` acts in the `tenant`. `concurrency` is the maximum of concurrent runs, `live` the durations after which
+        the worker counts as dead. `clock` and `threads` are for tests. Raises DefinitionError for a mistake in a
+        workflow.
+        """
         self.store = store
         self._worker = worker_of(store, workflows, live=live, concurrency=concurrency, clock=clock, threads=threads)
         self.operations = Operations(
@@ -246,7 +251,7 @@ class InProcessRuntime(ClientRuntime):
             raise self._worker.store_replaced
 
     async def finished(self, workflow_id: str) -> RunDetail:
-        """Wait until the run has ended or needs a person. Raises NotFound, StoreReplaced."""
+        """Wait until the run `workflow_id` has ended or needs a person. Raises NotFound, StoreReplaced."""
 
         async def ended() -> bool | None:
             if self._worker.store_replaced is not None:

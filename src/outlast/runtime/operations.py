@@ -87,7 +87,7 @@ class Operations(Client):
         workflows: Mapping[str, Workflow[Any]],
         versions: Sequence[Workflow[Any]] = (),
     ) -> None:
-        """`workflows`: workflows that can be started here, by name; `versions`: further versions that are loaded."""
+        """Act as `actor` in a `tenant` of a `store`. `workflows`: by name; `versions`: further versions, loaded here."""
         self.store = store
         self.tenant = tenant
         self.actor = actor

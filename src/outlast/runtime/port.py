@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Actor:
-    """The person or program that acts, as recorded in history, with its roles."""
+    """The person or program that acts: `name` is recorded in history, `roles` say what it may decide."""
 
     name: str
     roles: Container[str] = field(default=EVERY_ROLE)
@@ -55,7 +55,13 @@ def local_actor(roles: Sequence[str]) -> Actor:
 
 
 class ExecutionRuntime(Protocol):
-    """Interface of a runtime. Callers and workflow code do not depend on which runtime it is."""
+    """Interface of a runtime. Callers and workflow code do not depend on which runtime it is.
+
+    Parameters of the methods:
+
+    - `workflow_name`: name of a workflow; `workflow_id`: id of a run.
+    - `reason`: text for the history, shown to people.
+    """
 
     async def start(
         self,
@@ -66,13 +72,14 @@ class ExecutionRuntime(Protocol):
         correlation_id: str,
         trace_id: str | None = None,
     ) -> "RunHandle[Any]":
-        """Start a run and return once it is durable.
+        """Start a run with this `input` and return once it is durable.
 
-        The same key returns the same run; with another input it raises Conflict.
+        The same `idempotency_key` returns the same run; with another input it raises Conflict. `correlation_id` and
+        `trace_id` are shown with the run and sent with its events.
         """
 
     async def signal(self, workflow_id: str, name: str, payload: dict[str, Any], signal_id: str | None = None) -> None:
-        """Send a signal, once for each `signal_id`. Raises NotFound, Conflict (the run has ended)."""
+        """Send the signal `name` with a `payload`, once for each `signal_id`. Raises NotFound, Conflict (ended)."""
 
     async def cancel(self, workflow_id: str, reason: str) -> None:
         """Request that the run end. Raises NotFound, Conflict (the run has ended)."""

@@ -22,10 +22,11 @@ POSTGRES = ("postgresql://", "postgres://")
 
 
 async def open_store(url: str, *, clock: Clock | None = None, make: bool = True, use: Use = "write") -> Store:
-    """Open the store at a URL and migrate it to the current schema.
+    """Open the store at `url` and migrate it to the current schema.
 
-    URLs: `sqlite:PATH`, `sqlite:///PATH`, `postgresql://USER@HOST/DATABASE?schema=outlast`, `memory:`. A plain path
-    that ends in .db is a SQLite file too. A store without a generation gets its first.
+    `clock` is for tests (default: the clock of the system). URLs: `sqlite:PATH`, `sqlite:///PATH`,
+    `postgresql://USER@HOST/DATABASE?schema=outlast`, `memory:`. A plain path that ends in .db is a SQLite file too. A
+    store without a generation gets its first.
 
     `make=False`: raise if the store does not exist, because its name may be mistyped. `use="read"`: write nothing, so
     that backups, copies and stores on a full disk can be opened; commits raise Rejected. `use="recover"`: open a backup
