@@ -87,7 +87,7 @@ class Operations(Client):
         workflows: Mapping[str, Workflow[Any]],
         versions: Sequence[Workflow[Any]] = (),
     ) -> None:
-        """Act as `actor` in a `tenant` of a `store`. `workflows`: by name; `versions`: further versions, loaded here."""
+        """Act as `actor` in a `tenant` of a `store`. `workflows`: by name; `versions`: further loaded versions."""
         self.store = store
         self.tenant = tenant
         self.actor = actor
