@@ -103,6 +103,12 @@ OF_THE_ENGINE: Final = (
     _row(
         engine.no_too_early, "A person's «did not happen» is accepted only after the settle time.", SIMULATION, ENGINE
     ),
+    _row(
+        engine.log_before_engine,
+        "A log entry does not write a change of the run row before the engine's entry about it.",
+        ENGINE,
+    ),
+    _row(engine.log_counts_as_advance, "A refused log entry takes no later record with it.", ENGINE),
     _row(engine.no_window, "A call is sent again only while the receiver remembers its key.", SIMULATION, ENGINE),
     _row(
         engine.blind_retry, "An open effect of a predecessor is settled as declared, not sent again.", SIMULATION, CHAOS

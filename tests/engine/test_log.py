@@ -1,7 +1,6 @@
 """ctx.log: entries are in the history while the node still runs, once per key and visit."""
 
 import json
-from datetime import timedelta
 from typing import Any, Literal
 
 import pytest
@@ -9,7 +8,7 @@ import pytest
 from outlast.core.rows import Run
 from outlast.errors import InvalidInput, OutlastError
 from outlast.flow import Context, Workflow
-from tests.engine.world import HOUR, MINUTE, QUIET, Receiver, Slow, State, World, one_node, write
+from tests.engine.world import MINUTE, QUIET, Receiver, Slow, State, World, one_node, write
 
 Ctx = Context[State]
 
@@ -96,30 +95,6 @@ async def test_entries_of_one_turn_land_together_and_those_before_the_return_wit
         versions[name] = run.version
         assert len(texts(world, name)) == (0 if name == "no" else 9)
     assert versions["a"] == versions["no"] and versions["b"] == versions["no"] + 1
-
-
-@pytest.mark.req("GATE-4")
-async def test_an_entry_waits_for_the_engine_s_entry_about_the_run_row(world: World) -> None:
-    """The ceiling changes the row together with its event. An entry of the author must not write the row before."""
-    slow = Slow()
-    order = write(Receiver("ok", slow, "ok"))
-    flow = Workflow("limited", state=State, ceiling=timedelta(hours=2))
-
-    @flow.node(start=True)
-    async def one(ctx: Ctx) -> None:
-        await ctx.do(order, "a")
-        await ctx.sleep("3h")
-        ctx.log("woke", "it woke up")
-        await ctx.do(order, "b")
-
-    world.worker(flow.validate())
-    await world.start(flow)
-    await world.nights(flow, until=world.time.wall() + 4 * HOUR)
-    assert slow.begun.is_set() and texts(world) == [] and world.run().attention == ()
-    slow.go.set()
-    await world.pass_(MINUTE)
-    types = [e.type.rpartition(".")[2] for e in world.events()]
-    assert texts(world) == ["it woke up"] and types.index("attention") < types.index("logged")
 
 
 @pytest.mark.parametrize(

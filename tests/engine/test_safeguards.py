@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from outlast.engine import commands
-from outlast.flow import Context, Perhaps, resend, role
+from outlast.flow import Context, Perhaps, Workflow, resend, role
 from tests.engine.world import (
     HOUR,
     MINUTE,
@@ -20,6 +20,7 @@ from tests.engine.world import (
     World,
     one_node,
     ordering,
+    reading,
     write,
 )
 from tests.mutants import remove
@@ -305,3 +306,61 @@ async def test_without_the_inbox_number_in_bind_a_message_before_the_deadline_lo
     await world.signal("go", word="in time")  # the walk read its mailbox at its start
     await world.pass_(5 * MINUTE)
     assert world.outcome()["said"] == ["in time" if guarded else "deadline"]
+
+
+@pytest.mark.req("GATE-4")
+@pytest.mark.parametrize("guarded", [True, False])
+async def test_without_the_order_an_entry_of_the_author_writes_the_row_before_the_engine_explains_it(
+    world: World, monkeypatch: Patch, guarded: bool
+) -> None:
+    """The ceiling changes the row together with its event. A crash in between would lose the event."""
+    if not guarded:
+        remove("log_before_engine", monkeypatch)
+    slow = Slow()
+    order = write(Receiver("ok", slow, "ok"))
+    flow = Workflow("limited", state=State, ceiling="2h")
+
+    @flow.node(start=True)
+    async def one(ctx: Ctx) -> None:
+        await ctx.do(order, "a")
+        await ctx.sleep("3h")
+        ctx.log("woke", "it woke up")
+        await ctx.do(order, "b")
+
+    world.worker(flow.validate())
+    await world.start(flow)
+    await world.nights(flow, until=world.time.wall() + 4 * HOUR)
+    assert slow.begun.is_set() and bool(world.run().attention) is not guarded
+    slow.go.set()
+    await world.pass_(MINUTE)
+    verbs = world.verbs()
+    assert (verbs.index("attention") < verbs.index("logged")) is guarded
+
+
+@pytest.mark.req("EFF-1", "CKP-2")
+@pytest.mark.parametrize("guarded", [True, False])
+async def test_without_a_difference_to_an_advance_an_entry_after_a_refused_commit_loses_an_answer(
+    world: World, monkeypatch: Patch, guarded: bool
+) -> None:
+    """Two lookups collide under one key. The answer of the effect beside them comes after the entry."""
+    if not guarded:
+        remove("log_counts_as_advance", monkeypatch)
+    slow = Slow()
+    order = write(Receiver(slow))
+    one, two = reading(lambda: 1, name="one", key="same/{what}"), reading(lambda: 2, name="two", key="same/{what}")
+
+    async def body(ctx: Ctx) -> None:
+        task = asyncio.ensure_future(ctx.do(order, "x"))
+        await slow.begun.wait()
+        collision = asyncio.gather(ctx.do(one, "a"), ctx.do(two, "a"), return_exceptions=True)
+        await asyncio.sleep(0)
+        ctx.log("line", "between")
+        slow.go.set()
+        await asyncio.gather(task, collision)
+
+    flow = one_node(body)
+    world.worker(flow)
+    await world.start(flow)
+    await world.pass_(MINUTE)
+    assert (world.effect("order/x").status.value == "done") is guarded
+    assert ("effect_uncertain" in world.reasons()) is not guarded

@@ -143,33 +143,6 @@ async def test_a_refused_memo_loses_no_answer_of_an_effect(world: World) -> None
     assert len(shop.attempts) == 1
 
 
-@pytest.mark.req("EFF-1", "CKP-2")
-async def test_a_log_entry_after_a_refused_commit_loses_no_answer_of_an_effect(world: World) -> None:
-    """As above, with an entry between the refused commit and the record of the answer."""
-    slow, logged = Slow(), asyncio.Event()
-    shop = Receiver(slow)
-    order = write(shop)
-    one, two = reading(lambda: 1, name="one", key="same/{what}"), reading(lambda: 2, name="two", key="same/{what}")
-
-    async def body(ctx: Ctx) -> None:
-        task = asyncio.ensure_future(ctx.do(order, "x"))
-        await slow.begun.wait()
-        collision = asyncio.gather(ctx.do(one, "a"), ctx.do(two, "a"), return_exceptions=True)
-        await asyncio.sleep(0)
-        ctx.log("line", "between")
-        logged.set()
-        slow.go.set()
-        await asyncio.gather(task, collision)
-
-    flow = one_node(body)
-    world.worker(flow)
-    await world.start(flow)
-    await world.pass_(MINUTE)
-    assert logged.is_set() and world.reasons() == ["contradiction"]
-    assert world.effect("order/x").status.value == "done"
-    assert len(shop.attempts) == 1
-
-
 @pytest.mark.req("RUN-2")
 async def test_a_state_too_large_to_be_stored_calls_a_person(world: World) -> None:
     """The node did its work, but its state cannot be stored. A person is called; the effects stay."""

@@ -6,9 +6,19 @@ from outlast.core import compensation, effect_verbs, mailbox, run_transition, ve
 from outlast.core.commit import Commit, Done, Fence
 from outlast.core.machine import ApprovalStatus, EffectStatus
 from outlast.core.rows import APPROVAL, RUN, AnyKind, Effect, Row, Run, version_of
-from outlast.engine import activity_calls, admission, context, effect_executor, lease, node_execution, permission
+from outlast.engine import (
+    activity_calls,
+    admission,
+    context,
+    effect_executor,
+    lease,
+    node_execution,
+    permission,
+    run_session,
+)
 from outlast.engine.alerts import Alerts
 from outlast.engine.effect_executor import EffectExecutor
+from outlast.engine.run_executor import RunExecutor
 from outlast.engine.run_session import RunSession
 from outlast.errors import Ended, Stale
 from outlast.flow import Allow
@@ -315,3 +325,19 @@ def _without_condition(patch: Patch, why: str) -> None:
     """Do not judge the conditions on time that give this reason."""
     kept = Batch._when
     replace(patch, kept, lambda self, when: None if when.why == why else kept(self, when))
+
+
+# --- log entries -----------------------------------------------------------------------------
+def log_before_engine(patch: Patch) -> None:
+    kept = RunExecutor._write_log
+
+    def write(self: RunExecutor, log_entries: Any) -> None:
+        pending, self._pending = self._pending, []
+        kept(self, log_entries)
+        self._pending = pending
+
+    replace(patch, kept, write)
+
+
+def log_counts_as_advance(patch: Patch) -> None:
+    replace(patch, run_session._logs, lambda commit: False)
