@@ -27,13 +27,7 @@ from outlast.models.effects import EffectList, EffectRecord
 from outlast.models.runs import EventList, ResultList, RunDetail, RunExplanation, RunList, RunStarted, RunSummary
 from outlast.models.service import ActivePause, CallerInfo, PauseCreated, PauseEnded, VersionStatus, WorkerStatus
 from outlast.runtime import versions
-from outlast.runtime.approvals import (
-    approval_detail,
-    approval_page,
-    approval_summary,
-    check_may_decide,
-    chosen_plan,
-)
+from outlast.runtime.approvals import approval_detail, approval_page, approval_summary, check_may_decide, chosen_plan
 from outlast.runtime.attention import (
     answer_page,
     choice_commands,
@@ -59,11 +53,7 @@ from outlast.runtime.row_models import (
     takeovers_of,
     worker_status,
 )
-from outlast.runtime.run_facts import (
-    in_order,
-    pending_requests_of,
-    unread_requests,
-)
+from outlast.runtime.run_facts import in_order, pending_requests_of, unread_requests
 from outlast.runtime.tenant_rows import EVENTS_PER_READ, RESULTS_PER_READ, RUNS_PER_READ, TenantRows, after_commit
 from outlast.runtime.webhooks import Webhooks
 from outlast.store.port import Store
