@@ -26,13 +26,12 @@ def programs_decide(patch: Patch) -> None:
 
 
 def no_current_state(patch: Patch) -> None:
-    from outlast.service import problems
-    from outlast.service.routes import approvals
+    from outlast.service import conditional, problems
 
-    async def bare(state: Any, ops: Any, row: Any, error: Any) -> problems.ProblemError:
+    def bare(error: Any, current: Any) -> problems.ProblemError:
         return problems.ProblemError(error, more={}, headers={})
 
-    replace(patch, approvals._problem_with, bare)
+    replace(patch, conditional.conflict_with, bare)
 
 
 def no_request_digest(patch: Patch) -> None:
