@@ -1,6 +1,5 @@
 """The report page of a run, written beside the store."""
 
-import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
@@ -48,7 +47,7 @@ def moments(history: tuple[Event, ...], approvals: list[Approval]) -> list[Momen
     entered, node = (history[0].at, history[0].node) if history else (0, "")
     waited = False
     for event in history:
-        data = json.loads(event.body)["data"]
+        data = event.data()
         match event.type:
             case EventType.CHECKPOINT.value:
                 text = "mostly waiting, no process held it" if waited else "executed"

@@ -48,7 +48,7 @@ async def prove(operations: Operations, state: DemoState, entries: list[Any], en
     invitations = {name: sum(getattr(count, name) for count in approaches) for name in ("sent", "distinct", "repeated")}
     taken = [event for event in history if event.type == EventType.TAKEN_OVER.value]
     killed = {kill.worker for kill in state.kills}
-    crashed = [event for event in taken if json.loads(event.body)["data"]["from"] in killed]
+    crashed = [event for event in taken if event.data()["from"] in killed]
     slots = [slot for slot in await operations.rows.slots() if slot.holder]
     end = json.loads(history[-1].body)["data"]
     facts = {
