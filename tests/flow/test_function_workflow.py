@@ -210,7 +210,7 @@ def test_the_start_key_comes_from_the_parameters() -> None:
     @workflow(key="refund/{order}")
     async def keyed(ctx: Context, order: str, cents: int = 5) -> None: ...
 
-    assert keyed.begin({"order": "A-1"})[1] == "refund/A-1"
+    assert keyed.begin({"order": "A-1"}).key == "refund/A-1"
     with pytest.raises(DefinitionError, match="nowhere"):
         workflow(key="refund/{nowhere}")(keyed.fn)
 

@@ -62,7 +62,7 @@ async def trip(ctx: Context, traveller: str, *, nights: int = 2, notes: list[str
     if offer is None:
         raise Cancel("no offer")
     decision = await ctx.approval(
-        pay.plan(traveller, offer.cents), summary=f"Pay for {traveller}", by=role("lead"), within=timedelta(hours=96)
+        pay.plan(traveller, offer.cents), summary=f"Pay for {traveller}", by=role("lead"), within="96h", quorum=2
     )
     if decision.chosen is None:
         raise Fail(decision.reason)
@@ -70,7 +70,7 @@ async def trip(ctx: Context, traveller: str, *, nights: int = 2, notes: list[str
     for day in range(nights):
         await ctx.emit(Night(day=day), key=f"night/{day}")
     assert len(notes) == 1, "each execution begins with the arguments of the start"
-    return Booking(seat=seat, receipt=receipt, by=decision.by)
+    return Booking(seat=seat, receipt=receipt, by=" and ".join(decision.approvers))
 
 
 @pytest.fixture
@@ -95,9 +95,14 @@ def test_a_run_waits_asks_pays_and_returns_its_value(app: App) -> None:
     app.clock.skip("12h")
     assert run.waiting_for == ["signal offer"] and paid == []
     run.signal("offer", Offer(cents=42))
+    run.approve(by="bea")
+    with pytest.raises(Conflict, match="bea"):
+        run.approve(by="bea")
+    assert paid == [], "two different people have to approve"
     run.approve()
     assert run.status == "completed"
-    assert trip.decode_outcome(run.outcome) == Booking(seat="seat of ana", receipt="receipt of ana for 42", by="local")
+    done = Booking(seat="seat of ana", receipt="receipt of ana for 42", by="bea and local-2")
+    assert trip.decode_outcome(run.outcome) == done
     assert (booked, paid, run.now.results) == (["ana"], ["ana"], 2)
     assert run.state.model_dump() == {"traveller": "ana", "nights": 2, "notes": ["seen"]}, (
         "the arguments; no return value"
@@ -116,6 +121,7 @@ def test_a_run_that_ends_itself_is_undone(app: App) -> None:
 
 def test_a_refused_call_calls_a_person(app: App) -> None:
     run = with_offer(app, 2_000_000)
+    run.approve()
     run.approve()
     assert run.attention == ["exception"] and paid == []
 
@@ -152,7 +158,7 @@ def test_a_waiting_run_fits_its_code_and_misses_a_removed_parameter(outlast_app:
 
 def test_one_visit_can_be_tested_alone() -> None:
     result = node(trip, trip.arguments("ana", notes=[]), answers={book: "s", pay: "r"}, decide=answers)
-    assert (result.status, result.outcome) == ("completed", {"seat": "s", "receipt": "r", "by": "local"})
+    assert (result.status, result.outcome) == ("completed", {"seat": "s", "receipt": "r", "by": "local and local-2"})
     assert [call.key for call in result.called] == ["seat/ana", "pay/ana"]
 
 
@@ -163,4 +169,4 @@ def answers(asked: PendingQuestion) -> ScriptedAnswer | Offer:
 @pytest.mark.req("TEST-1", "RUN-1")
 @every_crash(trip, trip.arguments("ana", notes=[]), decide=answers)
 def test_no_crash_repeats_a_call_or_changes_the_outcome(end: RunEnd) -> None:
-    assert end.outcome == {"seat": "seat of ana", "receipt": "receipt of ana for 42", "by": "ann"}
+    assert end.outcome == {"seat": "seat of ana", "receipt": "receipt of ana for 42", "by": "ann and ann-2"}

@@ -79,6 +79,11 @@ def did_not_happen() -> ScriptedAnswer:
     return ScriptedAnswer("did_not_happen")
 
 
+def nth_person(name: str, votes: int) -> str:
+    """Return the name of a person who has not voted: `name`, then «name-2», because a person votes once."""
+    return f"{name}-{votes + 1}" if votes else name
+
+
 def approve_all(asked: PendingQuestion) -> ScriptedAnswer | None:
     """Approve if `asked` is an approval, and answer nothing else."""
     return approve() if asked.kind == "approval" else None

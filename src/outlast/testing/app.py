@@ -26,9 +26,11 @@ from outlast.flow.workflow import Workflow
 from outlast.models.runs import RunDetail
 from outlast.runtime.clocks import SystemClock, VirtualClock
 from outlast.runtime.in_process import InProcessRuntime
+from outlast.runtime.operations import Operations
+from outlast.runtime.port import Actor
 from outlast.runtime.stores import open_store
 from outlast.store.port import RunRows, Store, maintenance
-from outlast.testing.answers import to_json
+from outlast.testing.answers import nth_person, to_json
 from outlast.testing.crash_points import CheckFailed
 
 
@@ -137,20 +139,22 @@ class AppRun(Generic[S]):
         """Reasons why the run requires attention."""
         return [a.reason for a in self.now.attention]
 
-    def approve(self, reason: str = "in order", *, alternative: int = 0) -> None:
+    def approve(self, reason: str = "in order", *, alternative: int = 0, by: str = "") -> None:
         """Approve the pending approval, or its `alternative` with this number, for this `reason`.
 
+        `by` names the person. By default each vote of a quorum is that of another person. Raises NotFound if none is
+        pending.
+        """
+        person, approval = self._person(by)
+        self._act(person.approve(approval, reason=reason, alternative=alternative))
+
+    def reject(self, reason: str = "too much", *, again: bool = False, by: str = "") -> None:
+        """Reject the pending approval for this `reason`. `again` asks for another round, `by` is that of `approve`.
+
         Raises NotFound if none is pending.
         """
-        approval = self._pending()
-        self._act(self._app.runtime.operations.approve(approval, reason=reason, alternative=alternative))
-
-    def reject(self, reason: str = "too much", *, again: bool = False) -> None:
-        """Reject the pending approval for this `reason`. `again` asks for another round.
-
-        Raises NotFound if none is pending.
-        """
-        self._act(self._app.runtime.operations.reject(self._pending(), reason=reason, again=again))
+        person, approval = self._person(by)
+        self._act(person.reject(approval, reason=reason, again=again))
 
     def signal(self, name: str, payload: BaseModel | Mapping[str, Any], *, signal_id: str = "") -> None:
         """Send the signal `name` with a `payload` to the run. A second one of the same `signal_id` is ignored."""
@@ -169,12 +173,15 @@ class AppRun(Generic[S]):
         operations = self._app.runtime.operations
         self._act(operations.resolve_effect(self.id, key, verb, reason="looked", response=response))
 
-    def _pending(self) -> str:
-        rows, _ = self._app.do(self._app.runtime.operations.rows.approvals(status=ApprovalStatus.PENDING))
-        mine = [row.id for row in rows if row.run == self.id]
-        if not mine:
+    def _person(self, by: str) -> tuple[Operations, str]:
+        """Return the client of a person who has not voted, and the id of the pending approval."""
+        own = self._app.runtime.operations
+        rows, _ = self._app.do(own.rows.approvals(status=ApprovalStatus.PENDING))
+        mine = next((row for row in rows if row.run == self.id), None)
+        if mine is None:
             raise NotFound(f"no approval of {self.id} waits", f"it waits for {self.waiting_for or 'nothing'}")
-        return mine[0]
+        actor = Actor(by or nth_person(own.actor.name, len(mine.votes)))
+        return Operations(own.store, tenant=own.tenant, actor=actor, workflows=own._workflows), mine.id
 
     def _act(self, work: Coroutine[Any, Any, Any]) -> None:
         self._app.do(work)

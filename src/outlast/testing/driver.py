@@ -9,10 +9,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
-from outlast.core.approval_columns import PLANS
+from outlast.core.approval_columns import PLANS, VOTES
 from outlast.core.machine import ApprovalStatus, EffectStatus, Reason, WaitStatus
 from outlast.runtime.clocks import SystemClock
-from outlast.testing.answers import Decide, PendingQuestion, ScriptedAnswer, answer_of, asked_plans, no_answer
+from outlast.testing.answers import (
+    Decide,
+    PendingQuestion,
+    ScriptedAnswer,
+    answer_of,
+    asked_plans,
+    no_answer,
+    nth_person,
+)
 from outlast.testing.crash_points import Action, CheckFailed, CrashPoint, PointNotReached, ProcessResult, ScenarioState
 from outlast.testing.fork_server import ForkServer
 from outlast.testing.run_snapshot import RunSnapshot, read_run
@@ -163,7 +171,8 @@ class Driver:
             if approval["status"] == ApprovalStatus.PENDING:
                 said = answer_of(self.scenario.decide, _approval(seen, approval))
                 if said is not None:
-                    return Action(said.verb, {"approval": approval["id"], **said.given})
+                    person = nth_person("ann", len(VOTES.decode(approval["votes"])))
+                    return Action(said.verb, {"approval": approval["id"], "actor": person, **said.given})
         signals = [s for s in (self.scenario.signals or self._decided)(seen, state) if s[2] not in seen.signals]
         return Action("post", {"signals": signals}) if signals else None
 
