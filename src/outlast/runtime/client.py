@@ -231,16 +231,20 @@ class Client(ABC):
         if len(key) > IDEMPOTENCY_KEY_CHARS_MAX:
             why = f"it has {len(key)} characters, the limit is {IDEMPOTENCY_KEY_CHARS_MAX}"
             raise InvalidInput("the start key is too long", why, "use a hash of it")
-        started = await self.start_run(
-            workflow,
-            encoded_input(workflow, input),
-            run_id=run_id,
-            key=key,
-            correlation_id=correlation_id,
-            trace_id=trace_id,
+        given = encoded_input(workflow, input)
+        run, created = await self._begin(
+            workflow, given, run_id=run_id, key=key, correlation_id=correlation_id, trace_id=trace_id
         )
-        decode = workflow.decode_outcome if isinstance(workflow, Workflow) else None
-        return RunHandle(self, started.run, workflow=started.workflow, created=started.created, decode=decode)
+        if isinstance(workflow, Workflow):
+            return RunHandle(self, run, workflow=workflow.name, created=created, decode=workflow.decode_outcome)
+        return RunHandle(self, run, workflow=workflow, created=created)
+
+    async def _begin(
+        self, workflow: Workflow[Any, Any, Any] | str, given: bytes, *, run_id: str, **options: str
+    ) -> tuple[str, bool]:
+        """Start a run and return its id, and True if it is new. A store overrides this, to read no summary."""
+        started = await self.start_run(workflow, given, run_id=run_id, **options)
+        return started.run, started.created
 
     @overload
     def get(self, workflow: Workflow[Any, Any, Out], run: str, /) -> RunHandle[Out]: ...

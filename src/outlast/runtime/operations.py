@@ -137,24 +137,27 @@ class Operations(Client):
         correlation_id: str = "",
         trace_id: str = "",
     ) -> RunStarted:
+        started, created = await self._begin(
+            workflow, given, run_id=run_id, key=key, correlation_id=correlation_id, trace_id=trace_id
+        )
+        return RunStarted(**vars(await after_commit(self.run_summary(started))), created=created)
+
+    @override
+    async def _begin(
+        self,
+        workflow: Workflow[Any, Any, Any] | str,
+        given: bytes | str | dict[str, Any],
+        *,
+        run_id: str,
+        **options: str,
+    ) -> tuple[str, bool]:
         found = workflow if isinstance(workflow, Workflow) else self._workflows.get(workflow)
         if found is None:
             known = ", ".join(sorted(self._workflows)) or "none"
             fix = "choose one of these, or load the module that declares it"
             raise NotFound(f"no workflow {workflow}", f"loaded here: {known}", fix)
-        started = await commands.start(
-            self.store,
-            found,
-            given,
-            tenant=self.tenant,
-            actor=self.me,
-            run=run_id or new_id(f"{found.name[:4]}_"),
-            key=key,
-            correlation_id=correlation_id,
-            trace_id=trace_id,
-        )
-        summary = await after_commit(self.run_summary(started.run))
-        return RunStarted(**vars(summary), created=started.created)
+        run = run_id or new_id(f"{found.name[:4]}_")
+        return await commands.start(self.store, found, given, tenant=self.tenant, actor=self.me, run=run, **options)
 
     def shown(self, run: str, version: int) -> Expect | None:
         """Return the condition that the run still has this version of its row; None for 0 (not checked)."""
