@@ -21,6 +21,7 @@ from outlast.core.events import EventType
 from outlast.core.machine import TERMINAL, RunStatus
 from outlast.errors import InvalidInput
 from outlast.flow.workflow import Workflow, workflows_by_name
+from outlast.models.runs import CloudEvent
 from outlast.runtime.client import Client
 
 # Waits that need an external action: --wait ends there.
@@ -112,7 +113,7 @@ async def _wait(client: Client, screen: Screen, run_id: str) -> int:
                 moved()
             elif screen.for_people:
                 print_event(screen, text, err=True)
-            if json.loads(text)["type"] in RESTS and await _rests(client, run_id):
+            if CloudEvent.model_validate_json(text).type in RESTS and await _rests(client, run_id):
                 break
     view = await client.run(run_id)
     ended = view.status in TERMINAL

@@ -1,7 +1,6 @@
 """`outlast runs tail`: follow a run until it has ended, on a terminal or in a pipe (RUN-7)."""
 
 import asyncio
-import json
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -11,7 +10,7 @@ from typing import Any, Final
 import click
 
 from outlast.cli.exit_codes import OK, RUN_FAILED
-from outlast.cli.run_page import is_held, way
+from outlast.cli.run_page import data_of, is_held, way
 from outlast.cli.screen import Screen
 from outlast.cli.session import reads_client
 from outlast.cli.settings import Command
@@ -19,7 +18,7 @@ from outlast.cli.text import inert, json_escaped
 from outlast.core.events import ENDINGS, EventType, iso
 from outlast.core.machine import TERMINAL, RunStatus
 from outlast.models.effects import EffectRecord
-from outlast.models.runs import RunDetail, Waiting
+from outlast.models.runs import CloudEvent, RunDetail, Waiting
 from outlast.runtime.client import Client
 
 EVERY_S: Final = 1.0
@@ -156,7 +155,7 @@ async def tail(client: Client, screen: Screen, run: str, after: int) -> int:
     try:
         async with shown(client, screen, run) as moved:
             async for text in client.follow(run, after=after):
-                seen = int(json.loads(text)["sequence"])
+                seen = CloudEvent.model_validate_json(text).number
                 if moved is not None:
                     moved()
                 else:
@@ -176,10 +175,10 @@ def print_event(screen: Screen, text: str, *, err: bool = False) -> None:
     if not screen.for_people:
         click.echo(json_escaped(text) if sys.stdout.isatty() else text)
         return
-    event = json.loads(text)
-    data, kind = event["data"], event["type"].rpartition(".")[2]
+    event = CloudEvent.model_validate_json(text)
+    data, kind = data_of(event), event.type.rpartition(".")[2]
     place = f"{data['node']}#{data['visit']}"
-    line = f"{event['time']}  {int(event['sequence']):>3}  {kind:<11} {place:<16} {words(event['type'], data)}".rstrip()
+    line = f"{event.time}  {event.number:>3}  {kind:<11} {place:<16} {words(event.type, data)}".rstrip()
     if err:
         screen.advice(line)
     else:
@@ -187,28 +186,28 @@ def print_event(screen: Screen, text: str, *, err: bool = False) -> None:
 
 
 # --- what an event says -----------------------------------------------------------------------------
-def _parked(data: dict[str, Any]) -> str:
+def _parked(data: Mapping[str, Any]) -> str:
     waits = data.get("waiting_for", [])
     each = [f"{w['kind']} {w['what']}" + (f" until {iso(w['until'])}" if w["until"] else "") for w in waits]
     return "waits for " + " and ".join(each)
 
 
-def _flagged(data: dict[str, Any]) -> str:
+def _flagged(data: Mapping[str, Any]) -> str:
     return f"needs a person: {', '.join(data['reasons'])}: {(data['detail'].splitlines() or [''])[0]}"
 
 
-def _requeued(data: dict[str, Any]) -> str:
+def _requeued(data: Mapping[str, Any]) -> str:
     if not data["held"]:
         return f"{data['from']} is gone"
     group = f"; from now on at most {data['group_max']} together" if data["group_max"] else ""
     return f"{data['from']} died, which held {data['held']} runs{group}"
 
 
-def _answers(data: dict[str, Any]) -> str:
+def _answers(data: Mapping[str, Any]) -> str:
     return ", ".join(f"{a['reason']}: {a['choice']} by {a['by']}" for a in data["answers"])
 
 
-WORDS: dict[str, Callable[[dict[str, Any]], str]] = {
+WORDS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     EventType.STARTED: lambda data: f"by {data['by']}",
     EventType.CLAIMED: lambda data: f"by {data['worker']}",
     EventType.TAKEN_OVER: lambda data: f"by {data['worker']} from {data['from']}",
@@ -225,7 +224,7 @@ WORDS: dict[str, Callable[[dict[str, Any]], str]] = {
 }
 
 
-def words(type_: str, data: dict[str, Any]) -> str:
+def words(type_: str, data: Mapping[str, Any]) -> str:
     """Return the data of an event as words, in one line."""
     say = WORDS.get(type_)
     return say(data) if say is not None else ""
