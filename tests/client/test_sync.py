@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -133,10 +134,15 @@ def test_a_closed_client_is_refused(tmp_path: Path) -> None:
         client.runs()
 
 
-def run_python(code: str, url: str) -> subprocess.Popen[str]:
-    """Start a program that uses a client of this store."""
+@contextmanager
+def program(code: str, url: str) -> Iterator[subprocess.Popen[str]]:
+    """Run a program that uses a client of this store. It is killed if it has not ended by itself."""
     env = {**os.environ, "PYTHONPATH": str(ROOT), "OUTLAST_STORE": url}
-    return subprocess.Popen([sys.executable, "-c", code], env=env, stdout=subprocess.PIPE, text=True)
+    with subprocess.Popen([sys.executable, "-c", code], env=env, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 FORK = """
@@ -156,14 +162,18 @@ if os.fork() == 0:
 print(os.waitstatus_to_exitcode(os.wait()[1]))
 """
 INTERRUPT = """
-import outlast
+import asyncio, outlast
 from tests.client import flows
+async def alone():
+    while len(asyncio.all_tasks()) > 2:  # itself, and the one that keeps the loop open
+        await asyncio.sleep(0)
 with outlast.connect_sync() as client:
     run = client.start(flows.orders, {"supplier": "acme"})
-    print("waiting", flush=True)
     try:
+        print("waiting", flush=True)
         run.result()
     except KeyboardInterrupt:
+        client._loop.run(alone)  # the wait is cancelled
         print("interrupted", run.status().status, flush=True)
 """
 UNCLOSED = """
@@ -174,18 +184,19 @@ print(len(client.runs().runs))
 
 
 def test_a_forked_client_is_refused(tmp_path: Path) -> None:
-    out, _ = run_python(FORK, f"sqlite:{tmp_path / 'x.db'}").communicate(timeout=60)
+    with program(FORK, f"sqlite:{tmp_path / 'x.db'}") as process:
+        out, _ = process.communicate(timeout=60)
     assert out.splitlines() == ["this client was made in another process", "0"]
 
 
 def test_ctrl_c_ends_a_wait(tmp_path: Path) -> None:
-    process = run_python(INTERRUPT, f"sqlite:{tmp_path / 'x.db'}")
-    assert process.stdout is not None and process.stdout.readline() == "waiting\n"
-    process.send_signal(signal.SIGINT)
-    out, _ = process.communicate(timeout=60)
+    with program(INTERRUPT, f"sqlite:{tmp_path / 'x.db'}") as process:
+        assert process.stdout is not None and process.stdout.readline() == "waiting\n"
+        process.send_signal(signal.SIGINT)
+        out, _ = process.communicate(timeout=60)
     assert (out, process.returncode) == ("interrupted queued\n", 0)
 
 
 def test_a_program_ends_without_closing(tmp_path: Path) -> None:
-    process = run_python(UNCLOSED, f"sqlite:{tmp_path / 'x.db'}")
-    assert process.communicate(timeout=60)[0] == "0\n" and process.returncode == 0
+    with program(UNCLOSED, f"sqlite:{tmp_path / 'x.db'}") as process:
+        assert process.communicate(timeout=60)[0] == "0\n" and process.returncode == 0
