@@ -24,15 +24,7 @@ from outlast.core.run_transition import LogEntry, SlotChange, admit, queue, writ
 from outlast.core.verbs import advance, hand_back, park
 from outlast.core.version_move import move_to_version
 from outlast.engine import admission
-from outlast.engine.compatibility import (
-    Stranded,
-    command,
-    effect_misfits,
-    misfits_of,
-    next_place,
-    reader_of,
-    wanted,
-)
+from outlast.engine.compatibility import Stranded, command, effect_misfits, misfits_of, next_place, reader_of, wanted
 from outlast.engine.compensation import end, left_open, unwind
 from outlast.engine.context import NodeContext
 from outlast.engine.node_execution import NodeExecution, WorkerServices
