@@ -437,7 +437,8 @@ async def test_of_many_who_vote_at_once_each_counts_once_and_the_quorum_decides(
 async def test_exactly_the_changed_plan_runs(world: World) -> None:
     """Key and digest are computed again; the policy sees the plan at the decision and at its use."""
     s = await scene(world, editable=("amount",))
-    row = await s.settled(s.as_("ana").approve(s.id, changes={"amount": 90}))
+    await s.settled(s.as_("ana").approve(s.id, changes={"amount": 90}))
+    row = s.row
     entry = row.plans[2]
     assert entry.change is not None and (entry.change.by, entry.change.of, entry.key) == ("ana", 0, "order/a/90")
     assert entry.change.values() == {"amount": 90} and row.chosen == entry.digest
