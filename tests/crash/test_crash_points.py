@@ -53,7 +53,7 @@ def test_every_kind_of_crash_point_is_reached(refund: tuple[Driver, Reference]) 
     verbs = {place.point.label.split()[1] for place in refund[1].cases if place.point.label.startswith("r1 ")}
     assert verbs == {
         *("start", "claim", "admit", "lookup", "remember", "intend", "call", "record", "open_wait", "bind"),
-        *("park", "advance", "ask", "decide", "post", "complete"),
+        *("park", "advance", "ask", "decide", "post", "complete", "log"),
     }
 
 
