@@ -9,7 +9,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -138,11 +138,13 @@ def test_a_closed_client_is_refused(tmp_path: Path) -> None:
 def program(code: str, url: str) -> Iterator[subprocess.Popen[str]]:
     """Run a program that uses a client of this store. It is killed if it has not ended by itself."""
     env = {**os.environ, "PYTHONPATH": str(ROOT), "OUTLAST_STORE": url}
-    with subprocess.Popen([sys.executable, "-c", code], env=env, stdout=subprocess.PIPE, text=True) as process:
+    command = [sys.executable, "-c", code]
+    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
         try:
             yield process
         finally:
-            process.kill()
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
 
 
 FORK = """
@@ -162,18 +164,21 @@ if os.fork() == 0:
 print(os.waitstatus_to_exitcode(os.wait()[1]))
 """
 INTERRUPT = """
-import asyncio, outlast
+import asyncio, outlast, threading
 from tests.client import flows
-async def alone():
-    while len(asyncio.all_tasks()) > 2:  # itself, and the one that keeps the loop open
+async def until(tasks):  # besides itself and the one that keeps the loop open
+    while len(asyncio.all_tasks()) - 2 != tasks:
         await asyncio.sleep(0)
+def tell():
+    client._loop.run(lambda: until(1))
+    print("waiting", flush=True)
 with outlast.connect_sync() as client:
     run = client.start(flows.orders, {"supplier": "acme"})
     try:
-        print("waiting", flush=True)
+        threading.Thread(target=tell).start()
         run.result()
     except KeyboardInterrupt:
-        client._loop.run(alone)  # the wait is cancelled
+        client._loop.run(lambda: until(0))  # the wait is cancelled
         print("interrupted", run.status().status, flush=True)
 """
 UNCLOSED = """

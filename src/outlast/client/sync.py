@@ -50,11 +50,13 @@ class LoopThread:
     def run(self, work: Callable[[], Coroutine[Any, Any, R]]) -> R:
         """Run a coroutine in the loop and return its result. Ctrl-C cancels it. Raises Misplaced."""
         self._check()
-        future = asyncio.run_coroutine_threadsafe(work(), self._loop)
+        future: Future[R] | None = None
         try:
+            future = asyncio.run_coroutine_threadsafe(work(), self._loop)
             return future.result()
         except BaseException:  # Ctrl-C in this thread; without effect if the coroutine raised it
-            future.cancel()
+            if future is not None:
+                future.cancel()
             raise
 
     def stop(self) -> None:
