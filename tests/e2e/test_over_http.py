@@ -166,7 +166,7 @@ def test_a_missing_parent_is_shown_in_the_tree() -> None:
 
 @pytest.mark.req("APP-2", "OUT-1")
 def test_the_client_of_the_examples_uses_only_http(result: DemoResult) -> None:
-    assert result.bought[0].startswith("run nego_") and result.bought[-1].startswith("COMPLETED: {")
+    assert result.bought[0].startswith("run nego_") and result.bought[-1].startswith("AWARDED: {")
     assert any(line.endswith("approved by ana") for line in result.bought)
     assert sum("checkpoint" in line for line in result.bought) == 6
     assert (result.late.status_code, result.late.json()["refusal"]) == (410, "ended")

@@ -9,7 +9,6 @@ import pytest
 
 from examples.negotiation.report import Moment, Report, text
 from examples.negotiation.report_page import page
-from examples.negotiation.state import Negotiation
 from tests.examples.play import Ended, negotiate, prompt
 
 HOSTILE = '<script>alert("x")</script> & "Söhne" \'OR\' http://evil.example/a'
@@ -42,7 +41,7 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> Ended:
 
 def test_the_text_contains_bids_reasons_costs_risks_and_times(ended: Ended) -> None:
     shown = text(report_of(ended))
-    s = ended.s
+    s = ended.s.model_copy(deep=True)
     bid = s.bid(s.winner)
     for fact in (
         "RFQ-2041 · corrugated packaging · AWARDED",
@@ -95,7 +94,7 @@ def test_the_page_holds_its_charts_and_fetches_nothing(ended: Ended) -> None:
 
 
 def test_text_from_outside_is_escaped(ended: Ended) -> None:
-    s = Negotiation.model_validate(ended.state.state)
+    s = ended.s.model_copy(deep=True)
     for candidate in s.purchase.candidates:
         candidate.name = HOSTILE
     s.declined = {"dunlin": HOSTILE}

@@ -49,7 +49,7 @@ def test_a_bottleneck_asks_for_full_then_substitute_then_partial_delivery(
         "elmtree": ({"seal-88": 700}, {}),
     }
     assert 13.9 < end.passed < 14.1, "baltica never answers, so each step lasts its full time"
-    assert end.state.attention == ()
+    assert end.state.attention == []
     assert end.state.outcome["supplier_id"] == "dunlin"
     assert end.state.outcome["substitutes"] == {"seal-88": "seal-88x"}
     assert s.advice[0].startswith("keep 158 pieces of seal-88 as safety stock: 48 of the 90 days of lead time")

@@ -17,8 +17,7 @@ from outlast.core.durations import RUN_CEILING, span
 from outlast.core.machine import TERMINAL, Choice, RunStatus
 from outlast.core.run_columns import WaitingKind
 from outlast.errors import NotFound
-from outlast.models import milliseconds
-from outlast.models.runs import RunDetail, RunList, RunListItem, RunSummary
+from outlast.models.runs import RunDetail, RunList, RunListItem
 from outlast.runtime.client import Client
 from outlast.runtime.labels import ATTENTION
 
@@ -123,16 +122,10 @@ def _footer(screen: Screen, views: Sequence[RunListItem]) -> list[str]:
     if asked:
         parts.append(f"{asked} approval{'s' if asked > 1 else ''} → outlast approvals ls")
     lines = [" · ".join(parts)]
-    stranded = Counter(view.lane for view in views if not view.served and _is_due(screen, view))
+    waiting = [view for view in views if view.due or any(wait.kind == "worker" for wait in view.waiting_for)]
+    stranded = Counter(view.lane for view in waiting if not view.served)
     lines += [f"no worker serves {lane} ({n}) → outlast worker MODULE" for lane, n in stranded.items()]
     return lines
-
-
-def _is_due(screen: Screen, view: RunSummary) -> bool:
-    """True if a worker may take the run now: it waits for nothing else, or a wait is over."""
-    if view.owner or not view.waiting_for:
-        return not view.owner
-    return any(w.kind == "worker" or (w.until and milliseconds(w.until) <= screen.now_ms) for w in view.waiting_for)
 
 
 @runs.command("show")

@@ -68,6 +68,7 @@ class RunListItem(RunSummary):
     """Run in a list, with its pending requests."""
 
     asked: list[PendingRequest]
+    due: bool = Field(description="True if a worker may take it now.")
 
 
 class RunList(PagedList):

@@ -512,7 +512,7 @@ class Operations(Client):
         now = await self.store.now()
         found = []
         for row, summary in zip(rows, await self.summaries(rows), strict=True):
-            found.append(list_item(summary, await unread_requests(self.store, row, now)))
+            found.append(list_item(row, summary, await unread_requests(self.store, row, now), now))
         return RunList(runs=found, next_cursor=further)
 
     async def summaries(self, rows: Sequence[Run], serving: frozenset[str] | None = None) -> list[RunSummary]:
@@ -534,7 +534,7 @@ class Operations(Client):
         results = (await self.rows.counts_of_results([row]))[run]
         asked = [] if is_over(row) or not row.inbox_seq else pending_requests_of(row, facts.messages)
         return run_detail(
-            list_item(run_summary(row, lanes_served(facts.workers, facts.now), results), asked),
+            list_item(row, run_summary(row, lanes_served(facts.workers, facts.now), results), asked, facts.now),
             row,
             events,
             in_order(run, (*facts.effects, *facts.used)),

@@ -12,7 +12,7 @@ from outlast.core.events import EventType, end_of, trace_of
 from outlast.core.keys import OncePer
 from outlast.core.machine import EffectStatus, LeaseStatus, if_ignored
 from outlast.core.mailbox import REOPENED
-from outlast.core.rows import Effect, Event, Evidence, Message, Pause, Result, Run, Worker, is_over
+from outlast.core.rows import Effect, Event, Evidence, Message, Pause, Result, Run, Worker, is_due, is_over
 from outlast.flow.approval_rule import EVERY_ROLE
 from outlast.models import exact_instant, instant
 from outlast.models.effects import EffectRecord, LateEvidence, effect_id
@@ -76,9 +76,9 @@ def run_summary(run: Run, serving: Collection[str], results: int) -> RunSummary:
     )
 
 
-def list_item(summary: RunSummary, asked: Sequence[PendingRequest]) -> RunListItem:
-    """Return a run with its pending requests."""
-    return RunListItem(**vars(summary), asked=list(asked))
+def list_item(row: Run, summary: RunSummary, asked: Sequence[PendingRequest], now: Instant) -> RunListItem:
+    """Return a run with its pending requests. `summary`: of the same row."""
+    return RunListItem(**vars(summary), asked=list(asked), due=not row.owner and is_due(row, now.real))
 
 
 def run_detail(
