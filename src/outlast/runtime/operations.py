@@ -526,6 +526,13 @@ class Operations(Client):
         return (await self.summaries([await self.rows.run(run)]))[0]
 
     @override
+    async def ended(self, run: str, *, within_s: float | None = None) -> bool:
+        async def has_ended() -> bool | None:
+            return is_over(await self.rows.run(run)) or None  # one row: the summary takes four reads
+
+        return await self.until(has_ended, within_s=within_s) is not None
+
+    @override
     async def run(self, run: str) -> RunDetail:
         facts = await self.rows.run_facts(run)
         row, events = facts.run, facts.events
