@@ -13,7 +13,7 @@ class Greeting(BaseModel):
     letters: int
 
 
-@workflow
+@workflow(end="GREETED")
 async def greet(ctx: Context, name: str, times: int = 1) -> Greeting:
     text = f"hello {name} " * times
     await ctx.emit({"text": text}, key=name)

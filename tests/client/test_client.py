@@ -174,6 +174,7 @@ def test_runs_are_listed_and_explained(place: Place) -> None:
         run = await client.start(flows.greet, "lists", times=1)
         await run.result(PATIENCE)
         listed = await client.runs(workflow="greet", status=RunStatus.COMPLETED, q=run.id, since="1h", limit=5)
+        assert [one.shown for one in listed.runs] == ["GREETED"], "the workflow names its end"
         assert [each.run for each in listed.runs] == [run.id] and not listed.next_cursor
         assert not (await client.runs(q=run.id, attention=True)).runs
         for wrong in ({"status": "WAITING"}, {"waiting_for": "godot"}, {"limit": 1_001}, {"since": "-1h"}):

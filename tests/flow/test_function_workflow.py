@@ -32,7 +32,7 @@ async def refund(ctx: Context, order: str, cents: int = 5, *, why: list[str] = [
     return Receipt(number=await issue(order, cents))
 
 
-@workflow(name="mail.later", version=3, ceiling=timedelta(hours=1), slot_while_waiting=False, when_empty="ask_person")
+@workflow(name="mail.later", version=3, end="SENT", ceiling="1h", slot_while_waiting=False, when_empty="ask_person")
 async def later(ctx: Context[Any]) -> None: ...
 
 
@@ -45,6 +45,7 @@ def test_a_function_becomes_a_workflow_of_one_node() -> None:
     assert (refund.__doc__, refund.__name__) == ("Pay an order back.", "refund")
     assert str(inspect.signature(refund)).startswith("(ctx: outlast.flow.context.Context")
     assert (later.lane, later.ceiling, later.when_empty) == ("mail.later@3", timedelta(hours=1), "ask_person")
+    assert (later.start.end, refund.start.end) == ("SENT", None)
     assert list(later.nodes) == ["mail.later"], "the name in the store does not depend on that of the function"
 
 

@@ -54,6 +54,7 @@ class FunctionWorkflow(Workflow[Any, FunctionState, R], Generic[P, R]):
         fn: Callable[Concatenate[Context[Any], P], Coroutine[Any, Any, R]],
         names: Mapping[str, Any],
         options: "_FunctionOptions",
+        end: str | None,
     ) -> None:
         self.fn: Final = fn
         self._title = f'workflow "{options.name or getattr(fn, "__name__", fn)}"'
@@ -68,7 +69,7 @@ class FunctionWorkflow(Workflow[Any, FunctionState, R], Generic[P, R]):
         functools.update_wrapper(self, fn, updated=())
         self._outcome_type = hints["return"]
         self._answer_codec  # noqa: B018 - refuses a return type that cannot be stored
-        self._add(Node(self._body(state), NodeOptions(True, None, None, None, None, None), self.title, state, {}))
+        self._add(Node(self._body(state), NodeOptions(True, None, end, None, None, None), self.title, state, {}))
 
     # --- for authors -----------------------------------------------------------------------
     def __call__(self, ctx: Context[Any], /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
@@ -230,6 +231,7 @@ def workflow(
     name: str = ...,
     version: int = ...,
     key: str | Callable[[Any], str] | None = ...,
+    end: str | None = ...,
     ceiling: Duration = ...,
     policy: Policy | None = ...,
     slot_while_waiting: bool = ...,
@@ -242,6 +244,7 @@ def workflow(
     name: str = "",
     version: int = 1,
     key: str | Callable[[Any], str] | None = None,
+    end: str | None = None,
     ceiling: Duration = CEILING,
     policy: Policy | None = None,
     slot_while_waiting: bool = True,
@@ -255,10 +258,12 @@ def workflow(
     - `name`: the stored name (default: the function's). Keep it when the function is renamed.
     - `key`: derives the start key of a run: a template over the parameters ("refund/{order}"), or a function of the
       validated input.
+    - `end`: the business status of a run that completes, such as "REFUNDED" (default: COMPLETED).
     - `version`, `ceiling`, `policy`, `slot_while_waiting`, `when_empty`: those of `Workflow`.
 
     Raises DefinitionError.
     """
     names = locals_of_caller(1)
     options = _FunctionOptions(name, version, key, ceiling, policy, slot_while_waiting, when_empty)
-    return FunctionWorkflow(fn, names, options) if fn is not None else lambda fn: FunctionWorkflow(fn, names, options)
+    make = functools.partial(FunctionWorkflow, names=names, options=options, end=end)
+    return make if fn is None else make(fn)
