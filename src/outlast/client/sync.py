@@ -177,7 +177,7 @@ class SyncClient:
 
     The methods are those of `Client`, without `await`.
 
-    Any thread may use it, also several at once. Its connections live in one event loop in a thread of its own. A call
+    Any thread may use it, also several at once. Its connections live in one event loop in a separate thread. A call
     from a running event loop blocks that loop; use `outlast.connect` there. A process that forks connects after the
     fork: a call of a forked client raises Misplaced.
     """
