@@ -10,6 +10,7 @@ from typing_extensions import override
 
 from outlast.core import effect_verbs
 from outlast.core.commit import Commit, Instant, Put, When
+from outlast.core.conclude import Parked
 from outlast.core.durations import SHARED_LOOK_AGAIN, wait_before
 from outlast.core.effect_columns import ERROR, EffectError
 from outlast.core.effect_verbs import Intent
@@ -25,7 +26,6 @@ from outlast.engine.node_execution import NodeExecution, Unresolved
 from outlast.engine.node_result import (
     EXHAUSTED,
     EffectRefused,
-    Parked,
     contradiction,
     is_reopened,
     recorded_call,

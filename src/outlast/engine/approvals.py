@@ -13,6 +13,7 @@ from outlast.core.approval_columns import EDITABLE, PLANS, OfferedCall, PlanChan
 from outlast.core.approvals import altered_plan
 from outlast.core.codec import canonical, digest
 from outlast.core.commit import Commit, Fence, Put
+from outlast.core.conclude import Parked
 from outlast.core.limits import PLANS_PER_APPROVAL_MAX, QUORUM_MAX, TEXT_CHARS_MAX
 from outlast.core.machine import ApprovalStatus, Choice, Reason
 from outlast.core.mailbox import REOPENED
@@ -20,7 +21,6 @@ from outlast.core.rows import Approval, Run
 from outlast.core.run_columns import Attention, Timer, WaitingFor
 from outlast.engine.commands import RACES_MAX, busy, check_reason, find_approval, over
 from outlast.engine.node_execution import NodeExecution
-from outlast.engine.node_result import Parked
 from outlast.engine.policy import judge, satisfies
 from outlast.errors import Conflict, Ended, Forbidden, InvalidInput, LimitExceeded, NotStorable, OutlastError, Stale
 from outlast.flow.calls import Plan

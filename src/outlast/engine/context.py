@@ -17,6 +17,7 @@ from typing_extensions import override
 from outlast.core import effect_verbs
 from outlast.core.approvals import votes_of
 from outlast.core.codec import Codec, canonical, digest
+from outlast.core.conclude import Parked
 from outlast.core.durations import SECOND, Duration, ms_of
 from outlast.core.keys import check_key, check_name
 from outlast.core.limits import LOG_ENTRY_BYTES_MAX, TEXT_CHARS_MAX
@@ -27,7 +28,6 @@ from outlast.core.run_transition import LogEntry
 from outlast.engine.activity_calls import look_up, perform
 from outlast.engine.approvals import Question, changes_of, check_question, chosen_plan, request_approval
 from outlast.engine.node_execution import NodeExecution, Unresolved
-from outlast.engine.node_result import Parked
 from outlast.engine.policy import offered, proposed
 from outlast.engine.results import ResultBuffer, produced
 from outlast.errors import Conflict, InvalidInput, LimitExceeded, Misplaced

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from outlast.core import effect_verbs
 from outlast.core.commit import Commit, Instant
+from outlast.core.conclude import Parked
 from outlast.core.durations import INLINE_WAIT_MAX, SECOND, wait_before
 from outlast.core.effect_columns import EvidenceAnswer
 from outlast.core.machine import EffectStatus
@@ -18,15 +19,7 @@ from outlast.engine.attempts import Sending
 from outlast.engine.call_outcome import Answered, Maybe, No, Outcome, Unsent
 from outlast.engine.lease import permit, read
 from outlast.engine.node_execution import NodeExecution, Unresolved
-from outlast.engine.node_result import (
-    EXHAUSTED,
-    EffectRefused,
-    Parked,
-    paused_by,
-    paused_by_breaker,
-    refusal_of,
-    uncertain,
-)
+from outlast.engine.node_result import EXHAUSTED, EffectRefused, paused_by, paused_by_breaker, refusal_of, uncertain
 from outlast.engine.pauses import BREAKER, key_of_provider
 from outlast.engine.permission import Permission, permission
 from outlast.engine.rate_limit import CallSlot

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 from outlast.core.clock import Clock
+from outlast.core.conclude import Again, Flagged, HandBack, NodeResult, Parked, Raised, Resting, Returned
 from outlast.core.durations import FOREIGN_AWAIT_GRACE, SECOND, Liveness
 from outlast.core.limits import CALLS_PER_VISIT_MAX
 from outlast.core.machine import Reason
@@ -20,7 +21,6 @@ from outlast.core.run_columns import Attention, Timer
 from outlast.core.run_transition import LogEntry
 from outlast.engine.attempts import ActivityCaller, SendWindow
 from outlast.engine.lease import Lease
-from outlast.engine.node_result import Again, Flagged, HandBack, NodeResult, Parked, Raised, Resting, Returned
 from outlast.engine.pauses import Breakers
 from outlast.engine.rate_limit import CallSlot, RateLimiter, limit_name
 from outlast.engine.run_session import ConditionFailed, EffectKey, RunLost, RunSession, StoreAway

@@ -1,15 +1,13 @@
-"""Result of a node execution, and the reasons for which it stops (S-16).
-
-A result comes from the state of the execution, never from what the body returns or raises after it has closed.
-"""
+"""Reasons for which an execution of a node stops: requests to a person, waits and refusals (S-16)."""
 
 import logging
 import traceback
 from collections.abc import Collection, Sequence
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final
 
 from outlast.core.commit import Mapping
 from outlast.core.compensation import is_own
+from outlast.core.conclude import Parked, Raised, Returned
 from outlast.core.durations import HOLD_LOOK_AGAIN, HOUR
 from outlast.core.effect_columns import EffectError
 from outlast.core.effect_verbs import is_unsent
@@ -17,7 +15,6 @@ from outlast.core.limits import TEXT_CHARS_MAX
 from outlast.core.machine import EffectStatus, Reason, WaitStatus
 from outlast.core.mailbox import REOPENED
 from outlast.core.recovery import without_attempts
-from outlast.core.route import EndCancelled
 from outlast.core.rows import Effect, Memo, Pause
 from outlast.core.run_columns import Attention, Timer, WaitingFor
 from outlast.engine.compatibility import activity_of
@@ -35,54 +32,6 @@ log = logging.getLogger("outlast.engine")
 EXHAUSTED: Final = Reason.RETRIES_EXHAUSTED.value
 TRACEBACK_CHARS: Final = 4_000
 ARGUMENTS_SHOWN: Final = 200
-
-
-class Parked(NamedTuple):
-    """One wait of the execution: the verb, the description for operators, and its timer (None: no end)."""
-
-    verb: str
-    waiting: WaitingFor
-    armed: Timer | None
-
-
-class Flagged(NamedTuple):
-    """Result: a person must decide. `parked` are the other waits."""
-
-    reasons: tuple[Attention, ...]
-    parked: tuple[Parked, ...] = ()
-
-
-class Resting(NamedTuple):
-    """Result: the run waits, and no task of it can continue."""
-
-    parked: tuple[Parked, ...]
-
-
-class Again(NamedTuple):
-    """Result: execute the node again at once, with fresh rows."""
-
-    why: str
-
-
-class HandBack(NamedTuple):
-    """Result: release the run, because its time is too short for an attempt or the worker drains."""
-
-    why: str
-
-
-class Raised(NamedTuple):
-    """Result: the body raised."""
-
-    error: BaseException
-
-
-class Returned(NamedTuple):
-    """Result: the body returned the next node, or None for the end."""
-
-    value: Any
-
-
-NodeResult: TypeAlias = EndCancelled | Flagged | Resting | Again | HandBack | Raised | Returned
 
 
 class EffectRefused(Refused):

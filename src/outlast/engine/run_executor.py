@@ -11,6 +11,7 @@ from typing import Any
 from outlast.core.attention import answered, flag, tripped, waiting_for
 from outlast.core.commit import WRITES_MAX
 from outlast.core.compensation import compensate, compensated, must_undo
+from outlast.core.conclude import Again, Flagged, HandBack, NodeResult, Parked, Raised, Resting, Returned
 from outlast.core.durations import INLINE_WAIT_MAX, SECOND
 from outlast.core.effect_verbs import mark_uncertain
 from outlast.core.limits import TEXT_CHARS_MAX
@@ -29,14 +30,6 @@ from outlast.engine.compensation import end, left_open, unwind
 from outlast.engine.context import NodeContext
 from outlast.engine.node_execution import NodeExecution, WorkerServices
 from outlast.engine.node_result import (
-    Again,
-    Flagged,
-    HandBack,
-    NodeResult,
-    Parked,
-    Raised,
-    Resting,
-    Returned,
     attention,
     ceiling_passed,
     divergence,
