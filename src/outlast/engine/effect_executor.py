@@ -150,7 +150,7 @@ class EffectExecutor:
         session, services = self.session, self.execution.services
         self._probe = None
         keys = (f"activity/{self.callee.name}", key_of_provider(self.callee.provider))
-        pause = await services.pause_for(session.run.tenant, keys)
+        pause = await services.pauses.first(session.run.tenant, keys)
         if pause is None:
             return
         lease_ms = services.live.start_budget + self.times.timeout + self.times.settle_margin

@@ -16,12 +16,12 @@ from outlast.core.durations import FOREIGN_AWAIT_GRACE, SECOND, Liveness
 from outlast.core.limits import CALLS_PER_VISIT_MAX
 from outlast.core.machine import Reason
 from outlast.core.route import EndCancelled
-from outlast.core.rows import Pause, Run
+from outlast.core.rows import Run
 from outlast.core.run_columns import Attention, Timer
 from outlast.core.run_transition import LogEntry
 from outlast.engine.attempts import ActivityCaller, SendWindow
 from outlast.engine.lease import Lease
-from outlast.engine.pauses import Breakers
+from outlast.engine.pauses import Breakers, PauseCache
 from outlast.engine.rate_limit import CallSlot, RateLimiter, limit_name
 from outlast.engine.run_session import ConditionFailed, EffectKey, RunLost, RunSession, StoreAway
 from outlast.engine.user_code import RaisedByCode, as_exception, ends_process
@@ -44,8 +44,7 @@ class WorkerServices(NamedTuple):
     live: Liveness
     notify: Callable[[Run, Sequence[Attention]], None]
     """Notify operators after the run row records the attention. Never raises or waits (GATE-5)."""
-    pause_for: Callable[[str, Sequence[str]], Awaitable[Pause | None]]
-    """Return the first pause in effect for a tenant under one of these keys. Raises StoreError."""
+    pauses: PauseCache
     breakers: Breakers
     throttle: RateLimiter
     window: SendWindow

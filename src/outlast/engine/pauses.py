@@ -45,28 +45,28 @@ class PauseCache:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._up: dict[tuple[str, str], Pause] = {}
+        self.up: dict[tuple[str, str], Pause] = {}  # empty: no run needs to ask `first`
 
     async def refresh(self) -> None:
         """Read all pauses in effect. Raises StoreError."""
         rows = await self._store.rows(PAUSE, ())
-        self._up = {(h.tenant, h.key): h for h in rows if h.up}
+        self.up = {(h.tenant, h.key): h for h in rows if h.up}
 
     def update(self, pause: Pause) -> None:
         """Update one pause that this worker has written or read."""
         if pause.up:
-            self._up[pause.tenant, pause.key] = pause
+            self.up[pause.tenant, pause.key] = pause
         else:
-            self._up.pop((pause.tenant, pause.key), None)
+            self.up.pop((pause.tenant, pause.key), None)
 
     async def first(self, tenant: str, keys: Sequence[str]) -> Pause | None:
         """Return the first pause in effect under these keys, or None. Raises StoreError."""
-        for key in keys if self._up else ():
-            if (tenant, key) in self._up:
+        for key in keys if self.up else ():
+            if (tenant, key) in self.up:
                 row = await self._store.load(PAUSE, (tenant, key))
                 if row is not None and row.up:
                     return row
-                self._up.pop((tenant, key), None)  # resumed since the last refresh
+                self.up.pop((tenant, key), None)  # resumed since the last refresh
         return None
 
 

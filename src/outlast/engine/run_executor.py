@@ -243,7 +243,7 @@ class RunExecutor:
             if wrong := contradiction(run, session.last, newest):
                 return self._flag_for(Reason.CONTRADICTION, wrong)
             self._taken_over = False
-        pause = await self._services.pause_for(run.tenant, (f"workflow/{run.workflow}", TENANT))
+        pause = await self._services.pauses.first(run.tenant, (f"workflow/{run.workflow}", TENANT))
         if pause is not None:
             return self._park(Resting((paused_by(pause, session.now.real),)), self._new_log_entries())
         return None

@@ -279,7 +279,7 @@ class WorkerProcess:
             lease=self._lease,
             live=self.live,
             notify=self._alerts.send,
-            pause_for=self._pauses.first,
+            pauses=self._pauses,
             breakers=Breakers(self._store, self._pauses, self.live),
             throttle=RateLimiter(self._store, self._clock, self._lease, chance),
             window=SendWindow(),
