@@ -2,14 +2,16 @@
 
 import json
 import math
+import warnings
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, computed_field
 
+from outlast.core import codec as codec_module
 from outlast.core.codec import Codec, canonical, digest
 from outlast.errors import DefinitionError, InvalidInput, LimitExceeded, NotStorable
 
@@ -137,6 +139,39 @@ def test_a_value_of_another_type_than_declared_is_refused() -> None:
     line.cents = "no number"  # type: ignore[assignment]
     with pytest.raises(NotStorable, match="cents"):
         Codec[Line](Line).dump(line)
+
+
+@pytest.mark.parametrize("action", ["ignore", "always", "once", "error"])
+def test_a_changed_value_is_refused_whatever_warnings_the_process_shows(action: Any) -> None:
+    line = Line(sku="a", cents=1)
+    line.cents = "no number"  # type: ignore[assignment]
+    codec = Codec[list[Line]](list[Line], named="the state of shop")
+    with warnings.catch_warnings(record=True) as shown:
+        warnings.simplefilter(action)
+        before = list(warnings.filters)
+        for dump in (codec.dump, codec.canonical):
+            with pytest.raises(NotStorable, match="Expected `int`"):
+                dump([Line(sku="b", cents=2), line])
+        assert warnings.filters == before, "filters belong to the application"
+    assert not shown
+
+
+def test_a_serializer_may_warn_of_anything_else() -> None:
+    class Old(BaseModel):
+        @computed_field
+        def total(self) -> int:
+            warnings.warn("total is old", DeprecationWarning, stacklevel=2)  # in the frame of the codec
+            return 3
+
+    with pytest.warns(DeprecationWarning, match="total is old"):
+        assert Codec[Old](Old).dump(Old()) == b'{"total":3}'
+    with pytest.warns(DeprecationWarning, match="total is old"):
+        assert Codec[Old](Old).canonical(Old()) == b'{"total":3}'
+
+
+def test_an_interpreter_without_strict_frames_refuses_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(codec_module, "_call_strictly", codec_module._call_slowly)
+    test_a_changed_value_is_refused_whatever_warnings_the_process_shows("ignore")
 
 
 def test_bytes_that_no_longer_fit_are_refused_with_the_field() -> None:

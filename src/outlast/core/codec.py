@@ -5,14 +5,17 @@ Infinity. Stored values (state, arguments, responses, messages) are JSON in the 
 validates against that type and never executes stored data.
 """
 
+import builtins
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from hashlib import sha256
+from types import FunctionType
 from typing import Any, Final, Generic, Never, TypeAlias, TypeVar, cast
 
 from pydantic import BaseModel, JsonValue, PydanticUserError, TypeAdapter, ValidationError
-from pydantic_core import PydanticSerializationError, to_jsonable_python
+from pydantic_core import PydanticSerializationError, SchemaSerializer, core_schema, to_jsonable_python
 
 from outlast.core.limits import JSON_DEPTH_MAX, RESPONSE_BYTES_MAX
 from outlast.errors import DefinitionError, InvalidInput, LimitExceeded, NotStorable
@@ -104,13 +107,39 @@ def _is_unicode(text: str) -> bool:
 
 
 # --- declared types ------------------------------------------------------------------------
+def _call(dump: Callable[..., Any], value: object) -> Any:
+    return dump(value)
+
+
+def _call_slowly(dump: Callable[..., Any], value: object) -> Any:
+    return dump(value, warnings="error")
+
+
+def _make_strict_call() -> Callable[[Callable[..., Any], object], Any]:
+    """Return `_call` in a frame where each warning raises, or `_call_slowly` if this interpreter has no such frame.
+
+    pydantic warns of a value that does not fit its type. With `warnings="error"` it raises, but it reads this argument
+    by way of a raised and dropped error, which takes 20 µs of a step. A warnings filter would belong to the whole
+    process. Python refuses a warning of a frame whose registry is no dictionary, whatever filters are set.
+    """
+    names = {"__builtins__": builtins, "__name__": __name__, "__warningregistry__": False}
+    strict = FunctionType(_call.__code__, names)
+    try:
+        strict(SchemaSerializer(core_schema.int_schema()).to_json, "no number")
+    except TypeError:
+        return strict
+    return _call_slowly
+
+
+_call_strictly: Final = _make_strict_call()
+
+
 class Codec(Generic[T]):
     """Dump and load values of one declared type. Errors call the value `effect_name` ("the state of …")."""
 
     __slots__ = (
         "_dump",
         "_load",
-        "_scalar",
         "_schema",
         "_to_json",
         "_writes_floats",
@@ -138,7 +167,7 @@ class Codec(Generic[T]):
             adapter: TypeAdapter[T] = TypeAdapter(type_)
             self.validate: Callable[[object], T] = adapter.validator.validate_python
             self._load = adapter.validator.validate_json
-            self._dump = adapter.serializer.to_python
+            self._dump = partial(adapter.serializer.to_python, mode="json")
             self._to_json = adapter.serializer.to_json
         except (PydanticUserError, TypeError, NameError) as error:
             # PydanticUserError: no schema for the type; NameError: an unresolved forward reference.
@@ -156,7 +185,6 @@ class Codec(Generic[T]):
                 where=where,
             )
         self.type = type_
-        self._scalar = next((scalar for scalar in _SCALARS if type_ is scalar), None)
         self.named = named
         self.bytes_max = bytes_max
         self.if_large = if_large
@@ -166,12 +194,9 @@ class Codec(Generic[T]):
     def dump(self, value: T) -> bytes:
         """Return the JSON bytes of `value`. Raises NotStorable with the path of the offending part, LimitExceeded."""
         try:
-            if type(value) is self._scalar:  # exactly the declared type: the check for warnings would cost 6 µs a call
-                data = self._to_json(value)
-            else:
-                data = self._to_json(value, warnings="error")
-        except (PydanticSerializationError, ValueError) as error:
-            self._not_storable(value, error)
+            data: bytes = _call_strictly(self._to_json, value)
+        except Exception:  # a warning, or an error of a custom serializer: the slow call tells which
+            data = self._dump_or_refuse(value)
         if self._writes_floats and b"null" in data and (found := _find_nan(value, self._word(), 0)):
             self._not_storable(value, ValueError(found))  # pydantic writes NaN as null, silently
         if len(data) > self.bytes_max:
@@ -181,7 +206,11 @@ class Codec(Generic[T]):
     def canonical(self, value: T) -> bytes:
         """Return the JSON bytes of `value` in canonical form, for digests and comparisons."""
         try:
-            data = _encode(self._dump(value, mode="json", warnings="error")).encode()
+            try:
+                plain = _call_strictly(self._dump, value)
+            except Exception:  # as in `dump`
+                plain = _call_slowly(self._dump, value)
+            data = _encode(plain).encode()
         except (PydanticSerializationError, TypeError, ValueError, RecursionError) as error:
             self._not_storable(value, error)
         if self._writes_floats and b"null" in data and (found := _find_nan(value, self._word(), 0)):
@@ -193,13 +222,14 @@ class Codec(Generic[T]):
     def load(self, data: bytes | str) -> T:
         """Return the value stored as `data`. Raises NotStorable if the bytes no longer fit the type."""
         try:
-            return cast(T, self._load(data, by_alias=True, by_name=True))  # `dump` writes names, not aliases
+            value: T = self._load(data, by_alias=True, by_name=True)  # `dump` writes names, not aliases
         except ValidationError as error:
             raise NotStorable(
                 f"{self.named} does not fit its declared type any more",
                 "\n".join(f"{path}: {text}" for path, text in problems_of(error)),
                 "give new fields a default, or raise the workflow's version",
             ) from error
+        return value
 
     def admit(self, value: object) -> T:
         """Validate JSON bytes or data from outside. Raises InvalidInput with all problems at once."""
@@ -213,6 +243,12 @@ class Codec(Generic[T]):
     def schema(self) -> dict[str, Any]:
         """Return the JSON schema of the type, for forms and documentation."""
         return self._schema.json_schema()
+
+    def _dump_or_refuse(self, value: T) -> bytes:
+        try:
+            return cast(bytes, _call_slowly(self._to_json, value))
+        except (PydanticSerializationError, ValueError) as error:
+            self._not_storable(value, error)
 
     def _not_storable(self, value: object, error: Exception) -> Never:
         why = _find_unstorable(value, self._word(), 0) or " ".join(str(error).split())
