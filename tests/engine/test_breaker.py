@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from outlast.core.durations import BREAKER_AFTER, BREAKER_PAUSE, BREAKER_PAUSE_MAX, Liveness
+from outlast.core.effect_steps import Answered, Maybe, No, Unsent
 from outlast.core.rows import PAUSE, Pause
 from outlast.engine import pauses
-from outlast.engine.call_outcome import Answered, Maybe, No, Unsent
 from outlast.flow import Context, Refused, Retry, RetryLater, resend
 from tests.engine.world import MINUTE, SECOND, Receiver, Slow, State, World, one_node, ordering, write
 

@@ -29,7 +29,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from outlast.engine.call_outcome import Maybe, No, Unsent, is_transient, judge
+from outlast.core.effect_steps import Maybe, No, Unsent
+from outlast.engine.call_outcome import is_transient, judge
 from outlast.errors import DefinitionError
 from outlast.flow import NotSent, Perhaps, Refused, RetryLater, classify
 from outlast.flow.registry import CLASSIFIED

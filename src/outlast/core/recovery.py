@@ -98,9 +98,9 @@ def contradiction(run: Run, checkpoint: Event, newest: Event | None) -> str:
     return ""
 
 
-def cut_off(run: Run, effect: Effect) -> tuple[str, str]:
+def cut_off(effect: Effect, *, restored: bool) -> tuple[str, str]:
     """Return code and detail for an open effect whose call was cut off."""
-    if run.restored and effect.attempts == 1:
+    if restored and effect.attempts == 1:
         return RESTORED, WHY
     return "interrupted", "the process that called it died or was replaced before the answer was recorded"
 
@@ -117,4 +117,4 @@ def without_attempts(run: Run, effect: Effect, mode: str, attempts_max: int) -> 
         return None
     if mode == "resend":
         return used_up(effect) if tries(effect) >= attempts_max else None
-    return cut_off(run, effect) if mode == "ask_person" else None
+    return cut_off(effect, restored=run.restored > 0) if mode == "ask_person" else None

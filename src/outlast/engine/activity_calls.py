@@ -13,6 +13,7 @@ from outlast.core.commit import Commit, Instant, Put, When
 from outlast.core.conclude import Parked
 from outlast.core.durations import SHARED_LOOK_AGAIN, wait_before
 from outlast.core.effect_columns import ERROR, EffectError
+from outlast.core.effect_steps import Answered, Maybe, No, Outcome, Unsent
 from outlast.core.effect_verbs import Intent
 from outlast.core.limits import TEXT_CHARS_MAX
 from outlast.core.machine import EffectStatus
@@ -20,7 +21,7 @@ from outlast.core.route import cancel_of
 from outlast.core.rows import EFFECT, USED, Effect, Memo
 from outlast.core.run_columns import Timer, WaitingFor
 from outlast.engine.attempts import CallAttempt
-from outlast.engine.call_outcome import Answered, Maybe, No, Outcome, Unsent, asked_to_wait, is_transient, judge
+from outlast.engine.call_outcome import asked_to_wait, is_transient, judge
 from outlast.engine.effect_executor import EffectExecutor, Next
 from outlast.engine.node_execution import NodeExecution, Unresolved
 from outlast.engine.node_result import (

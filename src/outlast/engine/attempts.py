@@ -23,9 +23,10 @@ from pydantic_core import to_jsonable_python
 
 from outlast.core.clock import Clock
 from outlast.core.crash_points import point
+from outlast.core.effect_steps import Answered, Maybe, Outcome, Unsent
 from outlast.core.effect_verbs import TOO_LATE
 from outlast.core.limits import UNSENT_MAX
-from outlast.engine.call_outcome import Answered, Maybe, Outcome, Unsent, judge
+from outlast.engine.call_outcome import judge
 from outlast.engine.lease import Permit
 from outlast.engine.user_code import as_exception
 from outlast.flow.activity import Activity

@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterator, Mapping
 from enum import Enum, auto
 from traceback import walk_tb
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple
 
 from outlast.core.durations import RETRY_AFTER_MAX, SECOND, asked_wait
+from outlast.core.effect_steps import Maybe, No, Unsent
 from outlast.core.limits import NAME_CHARS_MAX, TEXT_CHARS_MAX
 from outlast.engine.user_code import text_of
 from outlast.flow.outcomes import Declared, NotSent, Perhaps, Refused, RetryLater
@@ -343,44 +344,6 @@ def _has_no_connection(error: BaseException) -> bool:
                 return False
     return False
 
-
-class Answered(NamedTuple):
-    """Outcome: the call happened and returned a value."""
-
-    value: Any
-    external_id: str = ""
-
-
-class No(NamedTuple):
-    """Outcome: refused for good. Nothing happened."""
-
-    code: str
-    detail: str
-
-
-class Unsent(NamedTuple):
-    """Outcome: not sent, or the receiver asked to retry later. Nothing happened, so another attempt is safe."""
-
-    code: str
-    detail: str
-    after_ms: int = 0
-
-
-class Maybe(NamedTuple):
-    """Outcome: sent, with an unknown result.
-
-    `abandoned`: a thread outlived its timeout and may still send. `external_id`: learned by the activity before it
-    failed.
-    """
-
-    code: str
-    detail: str
-    abandoned: bool = False
-    after_ms: int = 0
-    external_id: str = ""
-
-
-Outcome: TypeAlias = Answered | No | Unsent | Maybe
 
 # The only table of HTTP statuses. After any other status, 409 and 5xx included, the call may have happened: the
 # activity's `if_uncertain` decides.

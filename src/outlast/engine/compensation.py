@@ -17,6 +17,7 @@ from outlast.core import effect_verbs
 from outlast.core.codec import digest
 from outlast.core.commit import Commit, Instant, Put
 from outlast.core.compensation import names, not_undone
+from outlast.core.effect_steps import CANCELLED
 from outlast.core.machine import EffectStatus, Reason, RunStatus
 from outlast.core.recovery import used_up
 from outlast.core.rows import USED, Effect
@@ -25,7 +26,7 @@ from outlast.core.run_transition import LogEntry
 from outlast.core.verbs import finish
 from outlast.engine import admission
 from outlast.engine.activity_calls import TransactionalExecutor, executor_for
-from outlast.engine.effect_executor import CANCELLED, EffectExecutor, Next
+from outlast.engine.effect_executor import EffectExecutor, Next
 from outlast.engine.node_execution import LeftOpen, NodeExecution, Unresolved
 from outlast.engine.node_result import EffectRefused, attention, is_reopened, refusal_of, uncertain
 from outlast.engine.permission import Permission, covered

@@ -3,20 +3,20 @@
 import asyncio
 from contextlib import suppress
 from enum import Enum
-from typing import Any, Final
+from typing import Any
 
 from outlast.core import effect_verbs
 from outlast.core.commit import Commit, Instant
 from outlast.core.conclude import Parked
 from outlast.core.durations import INLINE_WAIT_MAX, SECOND, wait_before
 from outlast.core.effect_columns import EvidenceAnswer
+from outlast.core.effect_steps import CANCELLED, Answered, DidNotHappen, Happened, Maybe, No, Outcome, Unknown, Unsent
 from outlast.core.machine import EffectStatus
 from outlast.core.recovery import cut_off, used_up
 from outlast.core.route import cancel_of
 from outlast.core.rows import Effect, Pause
 from outlast.core.run_columns import Timer, WaitingFor
 from outlast.engine.attempts import Sending
-from outlast.engine.call_outcome import Answered, Maybe, No, Outcome, Unsent
 from outlast.engine.lease import permit, read
 from outlast.engine.node_execution import NodeExecution, Unresolved
 from outlast.engine.node_result import EXHAUSTED, EffectRefused, paused_by, paused_by_breaker, refusal_of, uncertain
@@ -29,9 +29,7 @@ from outlast.engine.user_code import as_exception, text_of
 from outlast.errors import LimitExceeded, NotStorable, StoreError
 from outlast.flow.activity import Activity, BoundCall
 from outlast.flow.options import Callee, Resend
-from outlast.flow.outcomes import DidNotHappen, Happened, Refusal, Unknown
-
-CANCELLED: Final = "run_cancelled"
+from outlast.flow.outcomes import Refusal
 
 
 class Next(Enum):
@@ -477,7 +475,7 @@ class EffectExecutor:
                 return self._mark_uncertain(effect, *used_up(effect))
             self._maybe_done = True
             return Next.CALL
-        return self._mark_uncertain(effect, *cut_off(self.session.run, effect))
+        return self._mark_uncertain(effect, *cut_off(effect, restored=self.session.run.restored > 0))
 
     def _exhausted_open(self, effect: Effect) -> Any:
         error = refusal_of(effect)

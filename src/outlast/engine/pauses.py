@@ -11,10 +11,11 @@ from typing import Final, NamedTuple
 
 from outlast.core.commit import Commit, Put, Wake, When
 from outlast.core.durations import INLINE_WAIT_MAX, Liveness
+from outlast.core.effect_steps import Answered, Maybe, No, Outcome, Unsent
 from outlast.core.limits import TEXT_CHARS_MAX
 from outlast.core.rows import PAUSE, RUN, Pause, Run, is_over
 from outlast.core.run_columns import WaitingFor
-from outlast.engine.call_outcome import TIMED_OUT, Answered, Maybe, No, Outcome, Unsent
+from outlast.engine.call_outcome import TIMED_OUT
 from outlast.errors import Conflict, InvalidInput, NotFound, Stale, StoreError
 from outlast.store.port import Store
 

@@ -5,6 +5,7 @@ from typing import Any, Final, NamedTuple
 
 from outlast.core.durations import SECOND
 from outlast.core.effect_columns import NO_ERROR
+from outlast.core.effect_steps import DidNotHappen, Happened, ReceiverAnswer, Unknown
 from outlast.core.keys import idempotency_key
 from outlast.core.rows import EVIDENCE, Effect, Evidence
 from outlast.engine.attempts import CallAttempt
@@ -12,7 +13,6 @@ from outlast.engine.node_execution import NodeExecution
 from outlast.engine.user_code import as_exception, text_of
 from outlast.flow.calls import LateAnswer
 from outlast.flow.options import Callee
-from outlast.flow.outcomes import DidNotHappen, Happened, Unknown
 
 RECONCILE_TRIES: Final = 3
 
@@ -59,7 +59,7 @@ def attempt_of(
 
 async def reconcile(
     execution: NodeExecution, callee: Callee, args: tuple[Any, ...], kwargs: dict[str, Any], effect: Effect
-) -> Happened[Any] | DidNotHappen | Unknown:
+) -> ReceiverAnswer:
     """Ask the receiver whether it has the effect.
 
     Three errors in a row mean Unknown.

@@ -3,6 +3,7 @@
 This package declares and checks; it executes nothing. The engine implements `Context`.
 """
 
+from outlast.core.effect_steps import DidNotHappen, Happened, Unknown
 from outlast.flow.activity import Activity, BoundCall, Effectful, activity, lookup
 from outlast.flow.approval_rule import Decision, Rule, role
 from outlast.flow.calls import Call, Plan, this_call
@@ -12,15 +13,12 @@ from outlast.flow.node import Node
 from outlast.flow.options import RateLimit, Resend, Retry, resend
 from outlast.flow.outcomes import (
     Cancel,
-    DidNotHappen,
     Fail,
-    Happened,
     NotSent,
     Perhaps,
     Refusal,
     Refused,
     RetryLater,
-    Unknown,
     classify,
 )
 from outlast.flow.policy import Allow, Approved, Deny, NeedsApproval, Occasion, Policy, PolicyRequest, Verdict

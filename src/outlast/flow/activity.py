@@ -7,6 +7,7 @@ from typing import Any, Concatenate, Final, Generic, Literal, NamedTuple, ParamS
 
 from outlast.core.compensation import NO_UNDO
 from outlast.core.durations import Duration
+from outlast.core.effect_steps import DidNotHappen, Happened, Unknown
 from outlast.core.keys import OncePer
 from outlast.core.limits import NAME, TEXT_CHARS_MAX
 from outlast.errors import DefinitionError
@@ -22,7 +23,6 @@ from outlast.flow.options import (
     positive,
     transaction_of,
 )
-from outlast.flow.outcomes import DidNotHappen, Happened, Unknown
 from outlast.flow.registry import ACTIVITIES, locals_of_caller, where_of
 from outlast.flow.signature import Signature
 from outlast.flow.undo import DecoratesUndo, UndoTerms

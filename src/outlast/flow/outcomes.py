@@ -2,34 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Generic, TypeVar
 
 from outlast.core.durations import Duration, timedelta_of
 from outlast.errors import DefinitionError
 from outlast.flow.registry import CLASSIFIED
-
-R_co = TypeVar("R_co", covariant=True)
-
-
-# --- answers of a reconcile function --------------------------------------------------------
-@dataclass(frozen=True)
-class Happened(Generic[R_co]):
-    """Answer of a reconcile function: the call happened, with its `response` and the receiver's own `external_id`."""
-
-    response: R_co
-    external_id: str | None = None
-
-
-@dataclass(frozen=True)
-class DidNotHappen:
-    """Answer of a reconcile function: the receiver has no such call. It is proof only after the settle time (S-17)."""
-
-
-@dataclass(frozen=True)
-class Unknown:
-    """Answer of a reconcile function: the receiver cannot tell, and `why`. The activity's `if_uncertain` decides."""
-
-    why: str
 
 
 # --- a refused call as a value -------------------------------------------------------------
