@@ -152,6 +152,8 @@ OF_THE_STORES: Final = (
     _row(store.batch_reads_stored_rows, "A commit sees the earlier commits of its batch.", STORES),
     _row(store.versions_not_checked_in_sql, "The SQL statements compare versions.", STORES),
     _row(store.row_cache_never_cleared, "The row cache is cleared when another process has written.", STORES),
+    _row(store.outdated_runs_believed, "A run cached before another process wrote is compared first.", STORES),
+    _row(store.outdated_runs_compared_without_inbox, "The comparison includes the inbox number.", STORES),
     # S-5, S-9: the writer
     _row(store.closed_writer_commits, "A closed writer commits nothing.", STORES),
     _row(store.subscribers_not_woken, "Subscribers are woken when work lands.", STORES),

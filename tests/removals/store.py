@@ -161,6 +161,15 @@ def row_cache_never_cleared(patch: Patch) -> None:
     replace(patch, RowCache.clear, lambda self: None)
 
 
+def outdated_runs_believed(patch: Patch) -> None:
+    replace(patch, SqliteSession._unchanged, lambda self, key: self._cache.outdated(key))
+
+
+def outdated_runs_compared_without_inbox(patch: Patch) -> None:
+    patch.setattr(sql, "CHANGING", "SELECT version FROM run WHERE tenant = ? AND run = ?")
+    patch.setattr(sql, "changing", lambda run: (run.version,))
+
+
 # --- S-5, S-9 -------------------------------------------------------------------------------
 def closed_writer_commits(patch: Patch) -> None:
     def receipt(self: SqliteSession, labels: Sequence[str]) -> None:

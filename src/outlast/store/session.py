@@ -46,11 +46,12 @@ ROWS_MAX = 2_000  # rows of any other kind: a service rarely reads the answers a
 class RowCache:
     """Rows as this writer's own batches left them, so that the hot path reads nothing.
 
-    Valid until another process writes: the session compares SQLite's data_version and calls `clear`.
+    Valid until another process writes: the session compares SQLite's data_version and calls `outdate`.
     """
 
     def __init__(self) -> None:
         self._rows: dict[str, dict[Key, Any]] = {kind.name: {} for kind in KINDS if kind.read_first}
+        self._outdated: dict[Key, Run] = {}  # runs as they were before another process wrote
 
     def get(self, kind: Kind[R], key: Key) -> R | None:
         """Return the row, or None if it is not cached."""
@@ -69,11 +70,25 @@ class RowCache:
     def drop(self, kind: AnyKind, key: Key) -> None:
         """Remove one row from the cache."""
         self._rows[kind.name].pop(key, None)
+        if kind is RUN:
+            self._outdated.pop(key, None)
 
     def clear(self) -> None:
         """Remove all rows from the cache."""
         for rows in self._rows.values():
             rows.clear()
+        self._outdated.clear()
+
+    def outdate(self) -> None:
+        """Remove all rows from the cache, and keep the runs for a comparison with the store."""
+        outdated = {**self._outdated, **self._rows[RUN.name]}
+        self.clear()
+        if len(outdated) <= RUNS_MAX:
+            self._outdated = outdated
+
+    def outdated(self, key: Key) -> Run | None:
+        """Return a run as it was before another process wrote, and forget it."""
+        return self._outdated.pop(key, None)
 
 
 T = TypeVar("T")
@@ -219,11 +234,11 @@ class SqliteSession:
         return Batch(self.read, now, optimistic=optimistic, subscribed_tenants=self.subscribed_tenants)
 
     def see_writes(self) -> bool:
-        """Return True if another process has written since the last call, and clear the cache then."""
+        """Return True if another process has written since the last call, and outdate the cache then."""
         seen = self.db.execute("PRAGMA data_version").fetchone()[0]
         if seen == self._seen:
             return False
-        self._cache.clear()
+        self._cache.outdate()
         self._seen = seen
         self.mapping = mapping_of(self.read(META, MAPPING_ROW))
         self.subscribed_tenants = tenants_of(self.read(META, SUBSCRIBED_TENANTS))
@@ -234,12 +249,27 @@ class SqliteSession:
         """Return a row as the transaction sees it."""
         row = self._cache.get(kind, key)
         if row is None:
+            if kind is RUN and (run := self._unchanged(key)) is not None:
+                self._cache.put(kind, key, run)
+                return run  # type: ignore[return-value]
             values = self.db.execute(SQL[kind.name].select, key).fetchone()
             if values is not None:
                 row = DECODE[kind.name](values)
                 if kind.read_first:
                     self._cache.put(kind, key, row)
         return row
+
+    def _unchanged(self, key: Key) -> Run | None:
+        """Return a run that was cached before another process wrote, if the stored row is still the same.
+
+        A batch of another process would otherwise cost a read of every run. Within the life of a run, each change
+        raises its version or its inbox_seq, or moves its due_at (S-1). A run that was purged and started
+        again under the same id has another created_at.
+        """
+        run = self._cache.outdated(key)
+        if run is None or self.db.execute(sql.CHANGING, key).fetchone() != sql.changing(run):
+            return None
+        return run
 
     # --- taking --------------------------------------------------------------------------
     def _take(self, take: Take, batch: Batch) -> object:

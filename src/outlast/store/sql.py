@@ -82,6 +82,11 @@ def move_values(run: Run, replaces: int) -> tuple[object, ...]:
     return (*_move_values(run), replaces)
 
 
+# Columns of which at least one differs after any change of a run. Parameters: tenant, run.
+_CHANGING: Final = ("version", "inbox_seq", "due_at", "created_at")
+changing: Final = itemgetter(*(RUN.columns.index(name) for name in _CHANGING))
+CHANGING: Final = f"SELECT {', '.join(_CHANGING)} FROM run WHERE {equal(RUN.columns[: RUN.key])}"
+
 _RUNS: Final = f"SELECT {SQL[RUN.name].columns} FROM run"
 # Parameters: lane, real time, limit.
 DUE: Final = f"{_RUNS} WHERE lane = {MARK} AND due_at <= {MARK} ORDER BY due_at, tenant, run LIMIT {MARK}"
