@@ -6,17 +6,19 @@ import sqlite3
 from datetime import UTC, datetime
 
 from bench.place import file_system
+from outlast.runtime.interpreter import build
 
 MEMORY_ONLY = frozenset({"tmpfs", "ramfs"})
 
 
 def facts() -> dict[str, str]:
-    """Return cores, versions, file system, load and date."""
+    """Return cores, versions, build of the interpreter, file system, load and date."""
     return {
         "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "cores": str(os.cpu_count()),
         "machine": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
+        "build": build().text,
         "sqlite": sqlite3.sqlite_version,
         "file_system": file_system() or "unknown",
         "load": load(),

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from outlast.cli.settings import CliSettings
+from outlast.runtime.interpreter import Build
 from tests.cli.conftest import Terminal
 
 
@@ -147,3 +148,12 @@ def test_doctor_passes_on_an_old_sqlite_with_a_note(outlast: Terminal, monkeypat
     outlast.worker()
     answer = outlast("doctor")
     assert answer.code == 0 and "! sqlite" in answer.out and "never check-point this file" in answer.out
+
+
+def test_doctor_passes_on_a_slow_interpreter_with_a_note(outlast: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("outlast.runtime.maintenance.build", lambda: Build(False, "without PGO"))
+    outlast.start()
+    outlast.worker()
+    answer = outlast("doctor")
+    assert answer.code == 0 and "! python" in answer.out and "without PGO" in answer.out
+    assert "--enable-optimizations" in answer.out

@@ -16,6 +16,7 @@ from outlast.errors import Conflict, StoreUnusable
 from outlast.runtime.clocks import SystemClock, new_id
 from outlast.runtime.fsck import Fsck
 from outlast.runtime.fsck_checks import Finding
+from outlast.runtime.interpreter import build
 from outlast.runtime.labels import is_alive
 from outlast.runtime.operations import Operations
 from outlast.runtime.run_facts import clock_step_text
@@ -226,6 +227,9 @@ async def _people(ops: Operations) -> Diagnosis:
 
 
 def _here() -> list[Diagnosis]:
-    findings = [Diagnosis("python", platform.python_version())]
+    here = build()
+    slow = "a step takes a quarter longer: use the system's or uv's Python, or build with --enable-optimizations"
+    note = slow if here.optimised is False else ""
+    findings = [Diagnosis("python", f"{platform.python_version()}, {here.text}", note=note)]
     findings += [Diagnosis("setting", name, "unknown setting: outlast config show") for name in unknown_variables()]
     return findings
