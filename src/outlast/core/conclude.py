@@ -1,11 +1,36 @@
-"""Results of an execution of a node (S-16)."""
+"""Decision what follows the result of an execution: one commit, and whether the holder keeps the run (S-16).
 
-from typing import Any, NamedTuple, TypeAlias
+`core/route.py` decides what a claimed run needs. The holder does it and gets a move, one of the values below.
+`conclude` decides what follows the move: a pure function of rows, move and time. If it needs rows that the holder does
+not keep in memory, it answers `Then.READ`. The holder reads them and asks again.
+"""
 
-from outlast.core.route import EndCancelled
-from outlast.core.run_columns import Attention, Timer, WaitingFor
+from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Mapping as Facts
+from enum import Enum
+from types import MappingProxyType
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
+
+from outlast.core.attention import flag, waiting_for
+from outlast.core.commit import WRITES_MAX, Commit, Instant, Mapping
+from outlast.core.compensation import compensate, compensated, must_undo, names, not_undone
+from outlast.core.durations import HOUR
+from outlast.core.effect_verbs import UNANSWERED, mark_uncertain
+from outlast.core.limits import TEXT_CHARS_MAX
+from outlast.core.machine import OVERLAY_ONLY, EffectStatus, Reason, RunStatus, WaitStatus
+from outlast.core.route import ENGINE, EndCancelled, EndFailed
+from outlast.core.rows import Approval, Effect, Memo, Run, Slot, StateChunk, Wait
+from outlast.core.run_columns import Attention, Ending, Timer, WaitingFor, stale_timer
+from outlast.core.run_transition import LogEntry, SlotChange, admit, queue
+from outlast.core.verbs import advance, finish, hand_back, park
+from outlast.core.version_move import MoveTarget, move_to_version
+
+BESIDE: Final = 10  # other rows of the commit that marks effects uncertain, without log entries
+NOTHING: Final[Facts[Any, Any]] = MappingProxyType({})
+EffectKey = tuple[int, str]
 
 
+# --- results of an execution -----------------------------------------------------------------------
 class Parked(NamedTuple):
     """One wait of the execution: the verb, the description for operators, and its timer (None: no end)."""
 
@@ -40,15 +65,409 @@ class HandBack(NamedTuple):
 
 
 class Raised(NamedTuple):
-    """Result: the body raised."""
+    """Result: the body raised. The holder translates the exception to `Flagged` or `Stopping`."""
 
     error: BaseException
 
 
 class Returned(NamedTuple):
-    """Result: the body returned the next node, or None for the end."""
+    """Result: the body returned the next node, or None for the end. The holder adds state and declarations."""
 
     value: Any
 
 
 NodeResult: TypeAlias = EndCancelled | Flagged | Resting | Again | HandBack | Raised | Returned
+
+
+# --- moves that the holder makes of a route or a result ----------------------------------------------
+class Entering(NamedTuple):
+    """The node has returned a node that it declares. `visits_max`: None without a limit, or if one more is allowed."""
+
+    node: str
+    state: bytes
+    status_label: str = ""
+    visits_max: int | None = None
+    ceiling_ms: int = 0
+    budget_ms: int = 0
+    results: dict[str, int] | None = None
+    chunks: tuple[StateChunk, ...] = ()
+
+
+class Completing(NamedTuple):
+    """The node has returned None, and may. `when_empty`: what follows if calls failed and no result was emitted."""
+
+    state: bytes
+    outcome: Any
+    label: str = ""
+    results: dict[str, int] | None = None
+    when_empty: Literal["complete", "ask_person", "fail"] = "complete"
+    chunks: tuple[StateChunk, ...] = ()
+
+
+class Stopping(NamedTuple):
+    """The run fails or is cancelled. `inbox_seq`: None if no further message may change that."""
+
+    ending: Ending
+    inbox_seq: int | None = None
+
+
+class Unwound(NamedTuple):
+    """No effect is open or must be undone, so the run may end."""
+
+    ending: Ending
+
+
+class StillFlagged(NamedTuple):
+    """A person has not answered yet. `parked`: waits of effects that settle meanwhile."""
+
+    left: tuple[Attention, ...]
+    parked: tuple[Parked, ...] = ()
+
+
+class Relocating(NamedTuple):
+    """The run moves to another version or node."""
+
+    to: MoveTarget
+    chunks: tuple[StateChunk, ...] = ()
+
+
+class Admitting(NamedTuple):
+    """A slot of each limit is free, or was handed to the run."""
+
+    slots: tuple[Slot, ...]
+
+
+class Queueing(NamedTuple):
+    """A limit has no free slot. `seen`: its slots as read."""
+
+    seen: tuple[Slot, ...]
+
+
+Move: TypeAlias = (
+    EndCancelled | Flagged | Resting | Again | HandBack
+    | Entering | Completing | Stopping | Unwound | StillFlagged | Relocating | Admitting | Queueing
+)  # fmt: skip
+
+
+# --- rows and answers ---------------------------------------------------------------------------------
+class StoreReads(NamedTuple):
+    """Rows that some conclusions need and the holder does not keep."""
+
+    freed: tuple[SlotChange, ...] = ()
+    """Slots of the run, each with the queued run that gets it."""
+    others: tuple[Slot, ...] = ()
+    """The other slots of its limits."""
+    exhausted: tuple[tuple[Effect, str, str], ...] = ()
+    """Open effects without a further attempt, each with a code and a detail."""
+    results: int = 0
+    """Number of results that the run has emitted."""
+
+
+class HeldRows(NamedTuple):
+    """Rows of a held run, and values of the holder, as they are when it asks for a conclusion."""
+
+    run: Run
+    inbox_read: int
+    mapping: Mapping
+    log_entries: tuple[LogEntry, ...] = ()
+    effects: Facts[EffectKey, Effect] = NOTHING
+    memos: Facts[EffectKey, Memo] = NOTHING
+    approvals: Facts[str, Approval] = NOTHING
+    snapshot: bytes = b"{}"
+    keeps_slots: bool = True
+    reads: StoreReads | None = None
+
+
+class Then(Enum):
+    """What the holder does once the commit, if there is one, has landed."""
+
+    KEEP = "keep"
+    RELEASE = "release"
+    RELOAD = "reload"
+    """Read all rows again and ask for the route."""
+    READ = "read"
+    """Read `StoreReads` and ask again."""
+    UNWIND = "unwind"
+    """Settle the open effects of a run that ends; nothing must be undone."""
+
+
+class Conclusion(NamedTuple):
+    """Commit that follows a move, and what the holder does then."""
+
+    then: Then
+    commit: Commit | None = None
+    called: tuple[Attention, ...] = ()
+    """Reasons to notify people of once the commit has landed."""
+    durable: bool = True
+    """False: the next node may begin before the commit has landed."""
+    chunks: tuple[StateChunk, ...] = ()
+    """Parts of the new state, to land with or before the commit."""
+    ending: Ending | None = None
+    """End of a run to unwind."""
+
+
+READ: Final = Conclusion(Then.READ)
+RELOAD: Final = Conclusion(Then.RELOAD)
+
+
+def conclude(rows: HeldRows, move: Move, now: Instant) -> Conclusion:
+    """Return the commit that follows a move, and what the holder does then."""
+    match move:
+        case Entering():
+            return _entering(rows, move, now)
+        case Resting(parked):
+            verb = next(v for v in ("await_settle", "retry", "park") if any(p.verb == v for p in parked))
+            return _park(rows, verb, [p.waiting for p in parked], _timers(parked), now)
+        case Completing():
+            return _completing(rows, move, now)
+        case Flagged(reasons, parked):
+            return _flag(rows, reasons, parked, now)
+        case StillFlagged(left, parked):
+            still = [a for a in left if a.reason not in OVERLAY_ONLY]
+            waiting = [*waiting_for(still), *(p.waiting for p in parked)]
+            return _park(rows, "park", waiting, [*stale_timer(still), *_timers(parked)], now)
+        case HandBack(why):
+            run, mapping, entries = rows.run, rows.mapping, rows.log_entries
+            released = hand_back(run, inbox_seq=None, now=now, mapping=mapping, why=why, log_entries=entries)
+            return Conclusion(Then.RELEASE, released)
+        case Stopping():
+            return _stopping(rows, move, now)
+        case Unwound(ending):
+            return _unwound(rows, ending, now)
+        case Relocating(to, chunks):
+            moved = move_to_version(rows.run, to, now=now, log_entries=rows.log_entries)
+            return Conclusion(Then.KEEP, moved, chunks=chunks)
+        case Admitting(slots):
+            return Conclusion(Then.KEEP, admit(rows.run, slots, now=now, log_entries=rows.log_entries))
+        case Queueing(seen):
+            queued = queue(rows.run, seen, now=now, mapping=rows.mapping, log_entries=rows.log_entries)
+            return Conclusion(Then.RELEASE, queued)
+        case EndCancelled() | Again():  # a cancel that came during the execution is routed like any other
+            return RELOAD
+
+
+def _entering(rows: HeldRows, move: Entering, now: Instant) -> Conclusion:
+    run, most = rows.run, move.visits_max
+    if most is not None and (n := run.visits.get(move.node, 0)) >= most:
+        detail = f"node {move.node} has been entered {n} times; max_visits is {most}"
+        return _flag(rows, (_attention(rows, Reason.VISITS_EXHAUSTED, detail, now),), (), now)
+    commit = advance(
+        run,
+        node=move.node,
+        status_label=move.status_label,
+        state=move.state,
+        now=now,
+        budget_ms=move.budget_ms,
+        ceiling_ms=move.ceiling_ms,
+        log_entries=rows.log_entries,
+        results=move.results,
+    )
+    # durable first with log entries, because those of the author may be refused for their size
+    return Conclusion(Then.KEEP, commit, durable=bool(rows.log_entries), chunks=move.chunks)
+
+
+# --- releasing -------------------------------------------------------------------------------------------
+def _flag(rows: HeldRows, reasons: Sequence[Attention], parked: Sequence[Parked], now: Instant) -> Conclusion:
+    """Call a person. The same commit marks open effects without a further attempt uncertain (EFF-2)."""
+    if rows.reads is None:
+        return READ
+    exhausted = rows.reads.exhausted[: WRITES_MAX - BESIDE - 2 * len(rows.log_entries)]
+    uncertain = (
+        _attention(rows, Reason.EFFECT_UNCERTAIN, f"{code}: {detail}", now)._replace(key=e.key, visit=e.visit)
+        for e, code, detail in exhausted
+    )
+    called = tuple(a._replace(detail=storable(a.detail)) for a in (*reasons, *uncertain))
+    commit = flag(
+        rows.run,
+        called,
+        inbox_seq=rows.inbox_read,
+        now=now,
+        mapping=rows.mapping,
+        log_entries=rows.log_entries,
+        freed=_freed(rows, rows.reads),
+        uncertain=[mark_uncertain(rows.run, e, code, detail, now=now) for e, code, detail in exhausted],
+        waiting=[p.waiting for p in parked],
+        timers=_timers(parked),
+    )
+    return Conclusion(Then.RELEASE, commit, called)
+
+
+def _park(
+    rows: HeldRows, verb: str, waiting: Sequence[WaitingFor], timers: Sequence[Timer], now: Instant
+) -> Conclusion:
+    reads = rows.reads
+    freed: tuple[SlotChange, ...] = ()
+    if verb == "park" and rows.run.slots and not rows.keeps_slots:
+        if reads is None:
+            return READ
+        freed = _freed(rows, reads)
+    commit = park(
+        rows.run,
+        verb,
+        inbox_seq=rows.inbox_read,
+        waiting=waiting,
+        timers=timers,
+        now=now,
+        mapping=rows.mapping,
+        log_entries=rows.log_entries,
+        freed=freed,
+    )
+    return Conclusion(Then.RELEASE, commit)
+
+
+def _freed(rows: HeldRows, reads: StoreReads) -> tuple[SlotChange, ...]:
+    """Return the slots that a run gives back when it waits (RUN-6)."""
+    return () if rows.keeps_slots or not rows.run.slots else reads.freed
+
+
+def _timers(parked: Iterable[Parked]) -> list[Timer]:
+    return [p.armed for p in parked if p.armed is not None]
+
+
+# --- ending -------------------------------------------------------------------------------------------------
+def _completing(rows: HeldRows, move: Completing, now: Instant) -> Conclusion:
+    if not move.results and move.when_empty != "complete" and failed_calls(rows):
+        if rows.reads is None:
+            return READ
+        if why := why_empty(rows, rows.reads.results):
+            if move.when_empty == "ask_person":
+                return _flag(rows, (_attention(rows, Reason.RESULTS_MISSING, why, now),), (), now)
+            return _stopping(rows, Stopping(Ending(RunStatus.FAILED, why, ""), rows.inbox_read), now)
+    ending = Ending(RunStatus.COMPLETED, "", "")
+    return _finish(rows, ending, move.state, now, move.outcome, move.results, move.label, move.chunks)
+
+
+def _stopping(rows: HeldRows, move: Stopping, now: Instant) -> Conclusion:
+    """Record the end before effects are undone; without such effects the run ends in one commit (S-19)."""
+    ending = _storable(move.ending)
+    effects = rows.effects.values()
+    if not must_undo(rows.run, effects):
+        return Conclusion(Then.UNWIND, ending=ending)
+    commit = compensate(
+        rows.run,
+        ending,
+        effects,
+        inbox_seq=move.inbox_seq,
+        approvals=rows.approvals.values(),
+        now=now,
+        log_entries=rows.log_entries,
+    )
+    return Conclusion(Then.KEEP, commit)
+
+
+def _unwound(rows: HeldRows, ending: Ending, now: Instant) -> Conclusion:
+    if rows.run.ending:
+        rows = rows._replace(log_entries=(*rows.log_entries, compensated(rows.run, tuple(rows.effects.values()))))
+    return _finish(rows, _storable(ending), rows.snapshot, now)
+
+
+def _finish(
+    rows: HeldRows,
+    ending: Ending,
+    state: bytes,
+    now: Instant,
+    outcome: Any = None,
+    results: dict[str, int] | None = None,
+    label: str = "",
+    chunks: tuple[StateChunk, ...] = (),
+) -> Conclusion:
+    run, reads = rows.run, rows.reads
+    if reads is None:
+        if run.slots or run.queue:
+            return READ
+        reads = StoreReads()
+    commit = finish(
+        run,
+        ending.outcome,
+        inbox_seq=rows.inbox_read,
+        state=state,
+        result=outcome,
+        reason=ending.reason,
+        not_undone=() if ending.outcome is RunStatus.COMPLETED else names(not_undone(run, rows.effects.values())),
+        approvals=rows.approvals.values(),
+        slots=reads.freed,
+        now=now,
+        log_entries=rows.log_entries,
+        seen=reads.others if run.queue else (),
+        results=results,
+        label=label,
+    )
+    return Conclusion(Then.RELEASE, commit, chunks=chunks)
+
+
+def _storable(ending: Ending) -> Ending:
+    return ending._replace(reason=storable(ending.reason)[:TEXT_CHARS_MAX])
+
+
+# --- decisions before a move ------------------------------------------------------------------------------
+def ended_by(way: EndCancelled | EndFailed) -> Stopping:
+    """Return the end that a person or the engine has decided."""
+    if isinstance(way, EndFailed):
+        return Stopping(Ending(RunStatus.FAILED, f"failed by {way.by}: {way.reason}", way.by))
+    reason = way.reason if way.by == ENGINE else f"cancelled by {way.by}: {way.reason}"
+    return Stopping(Ending(RunStatus.CANCELLED, reason, way.by))
+
+
+def ceiling_passed(run: Run, inbox_read: int, now: Instant) -> Attention | None:
+    """Return the reason to call an operator if the run has passed its total timeout, else None (GATE-4)."""
+    if not 0 < run.ceiling_at <= now.business:
+        return None
+    detail = f"{run.run} is {(now.business - run.created_at) / HOUR:.0f} h old and has not ended"
+    trigger = f"{run.workflow}_total_timeout"
+    return Attention(Reason.TOTAL_TIMEOUT, now.business, detail, seen=inbox_read, trigger=trigger)
+
+
+def divergence(
+    run: Run, effects: Facts[EffectKey, Effect], waits: Facts[EffectKey, Wait], node: str, asked: Collection[str]
+) -> str:
+    """Return why a node that has returned differs from an earlier execution of its visit; '' if it does not."""
+    visit = run.visit
+    if not effects and not waits:
+        return ""
+    if unsettled := [e for e in effects.values() if e.settled_at == 0 and e.visit in (0, visit)]:
+        called = ", ".join(f"{e.activity} {e.key}" for e in unsettled)
+        return f"node {node} returned, but did not ask for effects that an earlier execution began: {called}"
+    if not waits:
+        return ""
+    waited = [w for w in waits.values() if w.visit == visit and w.key not in asked]
+    if open_waits := [f"{w.kind} {w.name}" for w in waited if w.status is WaitStatus.OPEN]:
+        return f"node {node} returned, but did not ask for its open waits: {', '.join(open_waits)}"
+    return ""
+
+
+def effect_waits(parked: Iterable[Parked]) -> tuple[Parked, ...]:
+    """Return the waits for an effect that end by themselves: its settle time, or the next attempt."""
+    return tuple(each for each in parked if each.verb in ("await_settle", "retry"))
+
+
+def failed_calls(rows: HeldRows) -> int:
+    """Return how many calls of the run failed, counted from its rows (OUT-4)."""
+    memos = rows.memos
+    refused = sum(1 for e in rows.effects.values() if e.status is EffectStatus.REFUSED and not e.undoes)
+    return refused + sum(1 for at, memo in memos.items() if memo.error_text and not _answered_later(memos, at))
+
+
+def why_empty(rows: HeldRows, results: int) -> str:
+    """Return why a run without a result has failed; '' if it has one, or if none of its calls failed (OUT-4)."""
+    failed = failed_calls(rows)
+    if not failed or results:
+        return ""
+    made = failed + sum(1 for e in rows.effects.values() if e.status is EffectStatus.DONE)
+    made += sum(1 for memo in rows.memos.values() if memo.activity and not memo.error_text)
+    return f"it produced no result, and {failed} of its {made} calls failed"
+
+
+def _answered_later(memos: Facts[EffectKey, Memo], at: EffectKey) -> bool:
+    """Return True for a failed lookup that a later execution of its visit answered."""
+    visit, key = at
+    return not memos[at].activity and key.startswith(UNANSWERED) and (visit, key.removeprefix(UNANSWERED)) in memos
+
+
+def storable(text: str) -> str:
+    """Return text that every store can hold: halves of surrogate pairs are escaped."""
+    return text.encode(errors="backslashreplace").decode()
+
+
+def _attention(rows: HeldRows, reason: Reason, detail: str, now: Instant) -> Attention:
+    """Return an entry of the attention set. Only messages that this holder has not read can answer it."""
+    return Attention(reason, now.business, detail, seen=rows.inbox_read)

@@ -47,6 +47,9 @@ class WalkOn(NamedTuple):
         return any(a.attention.reason is reason and a.choice is choice for a in self.answers)
 
 
+WALK_ON: Final = WalkOn()
+
+
 class Undo(NamedTuple):
     """Undo the run's effects, because its end is decided. No other call is made (S-19)."""
 
@@ -106,6 +109,8 @@ def route(
     undecided approval ends the run seven days after its timeout (S-21). A decided end is final: no further cancel or
     failure changes it.
     """
+    if not messages and not run.attention_text and not run.ending_text:
+        return WALK_ON
     if (ending := run.ending) is not None:
         return _to_undo(run, ending, messages, effects)
     if (cancel := cancel_of(messages)) is not None:

@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 
 from outlast.core.clock import Clock
 from outlast.core.commit import Commit, Instant, Mapping, Put
+from outlast.core.conclude import Admitting, Again, Queueing, StoreReads
 from outlast.core.durations import GROUP_PATIENCE, MINUTE
 from outlast.core.machine import LeaseStatus
 from outlast.core.quarantine import RunGroup, group_of
@@ -85,11 +86,27 @@ async def needs_slot(store: Store, run: Run, *, keeps: bool) -> bool:
     return not keeps and not run.slots and bool(await limits_of(store, run.tenant))
 
 
-async def freed_slots(store: Store, run: Run, *, keeps: bool) -> tuple[SlotChange, ...]:
-    """Return the slots that a run gives back when it waits, each with its heir; () if it `keeps` them (RUN-6)."""
-    if keeps or not run.slots:
-        return ()
-    return await heirs(store, await held_by(store, run))
+async def admit(store: Store, run: Run, *, keeps: bool) -> Admitting | Queueing | Again | None:
+    """Find a slot of each limit for a run, before its node is executed; None if it needs none."""
+    if not await needs_slot(store, run, keeps=keeps):
+        return None
+    limits = await limits_of(store, run.tenant)
+    picked = [pick(run, limit) for limit in limits]
+    taken = tuple(slot for slot in picked if slot is not None)
+    for slot in taken:
+        if await left_to_older(store, slot, run):
+            return Again("the slot went to an older run")
+    if len(taken) < len(picked):
+        return Queueing(tuple(slot for limit in limits for slot in limit))
+    return Admitting(taken)
+
+
+async def read_slots(store: Store, run: Run) -> StoreReads:
+    """Return the slots of a run that waits or ends, each with its heir, and the other slots of its limits."""
+    if not run.slots and not run.queue:
+        return StoreReads()
+    mine, others = await held_and_not(store, run)
+    return StoreReads(await heirs(store, mine), others)
 
 
 async def left_to_older(store: Store, slot: Slot, run: Run) -> bool:
@@ -105,12 +122,6 @@ async def left_to_older(store: Store, slot: Slot, run: Run) -> bool:
     except Stale:
         pass  # the slot has changed; the caller reads it again in both cases
     return True
-
-
-async def held_by(store: Store, run: Run) -> tuple[Slot, ...]:
-    """Return the slot rows that name this run, admitted or not."""
-    mine, _ = await held_and_not(store, run)
-    return mine
 
 
 async def held_and_not(store: Store, run: Run) -> tuple[tuple[Slot, ...], tuple[Slot, ...]]:

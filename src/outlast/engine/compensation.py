@@ -16,21 +16,17 @@ from outlast.core import compensation as core
 from outlast.core import effect_verbs
 from outlast.core.codec import digest
 from outlast.core.commit import Commit, Instant, Put
-from outlast.core.compensation import names, not_undone
 from outlast.core.effect_steps import CANCELLED
-from outlast.core.machine import EffectStatus, Reason, RunStatus
+from outlast.core.machine import EffectStatus, Reason
 from outlast.core.recovery import used_up
 from outlast.core.rows import USED, Effect
 from outlast.core.run_columns import Attention
-from outlast.core.run_transition import LogEntry
-from outlast.core.verbs import finish
-from outlast.engine import admission
 from outlast.engine.activity_calls import TransactionalExecutor, executor_for
 from outlast.engine.effect_executor import EffectExecutor, Next
 from outlast.engine.node_execution import LeftOpen, NodeExecution, Unresolved
 from outlast.engine.node_result import EffectRefused, attention, is_reopened, refusal_of, uncertain
 from outlast.engine.permission import Permission, covered
-from outlast.engine.run_session import EffectKey, RunSession
+from outlast.engine.run_session import EffectKey
 from outlast.errors import DefinitionError, LimitExceeded, NotFound, NotStorable
 from outlast.flow.activity import BoundCall
 from outlast.flow.undo import UndoTerms
@@ -277,42 +273,3 @@ def undo_failed(execution: NodeExecution, undo: Effect) -> Attention:
 def _shown(effects: list[Effect]) -> str:
     more = f" and {len(effects) - SHOWN_MAX} more" if len(effects) > SHOWN_MAX else ""
     return (", ".join(f"{e.activity} {e.key}" for e in effects[:SHOWN_MAX]) or "nothing") + more
-
-
-async def end(
-    session: RunSession,
-    outcome: RunStatus,
-    *,
-    state: bytes | None,
-    result: Any,
-    reason: str,
-    log_entries: tuple[LogEntry, ...],
-    results: dict[str, int] | None = None,
-    label: str = "",
-) -> None:
-    """End the run in one commit, which frees its slots and withdraws its approvals.
-
-    `state`: None for the last checkpoint. `results`: counts of the last visit. `label`: as in `finish`. Raises
-    ConditionFailed, RunLost.
-    """
-    run = session.run
-    freed, others = await admission.held_and_not(session.store, run) if run.slots or run.queue else ((), ())
-    remaining = [] if outcome is RunStatus.COMPLETED else names(not_undone(run, session.effects.values()))
-    snapshot, values = (session.last.snapshot or b"{}", ()) if state is None else await session.snapshot_of(state)
-    commit = finish(
-        run,
-        outcome,
-        inbox_seq=session.inbox_read,
-        state=snapshot,
-        result=result,
-        reason=reason,
-        not_undone=remaining,
-        approvals=session.approvals.values(),
-        slots=await admission.heirs(session.store, freed),
-        now=session.now,
-        log_entries=log_entries,
-        seen=others if run.queue else (),
-        results=results,
-        label=label,
-    )
-    await session.land(await session.with_chunks(commit, values))

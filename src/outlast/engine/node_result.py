@@ -2,21 +2,20 @@
 
 import logging
 import traceback
-from collections.abc import Collection, Sequence
 from typing import Any, Final
 
 from outlast.core.commit import Mapping
 from outlast.core.compensation import is_own
-from outlast.core.conclude import Parked, Raised, Returned
-from outlast.core.durations import HOLD_LOOK_AGAIN, HOUR
+from outlast.core.conclude import Flagged, Parked, Raised, Returned, Stopping
+from outlast.core.durations import HOLD_LOOK_AGAIN
 from outlast.core.effect_columns import EffectError
 from outlast.core.effect_verbs import is_unsent
 from outlast.core.limits import TEXT_CHARS_MAX
-from outlast.core.machine import EffectStatus, Reason, WaitStatus
+from outlast.core.machine import EffectStatus, Reason, RunStatus
 from outlast.core.mailbox import REOPENED
 from outlast.core.recovery import without_attempts
 from outlast.core.rows import Effect, Memo, Pause
-from outlast.core.run_columns import Attention, Timer, WaitingFor
+from outlast.core.run_columns import Attention, Ending, Timer, WaitingFor
 from outlast.engine.compatibility import activity_of
 from outlast.engine.pauses import waiting_for
 from outlast.engine.run_session import EffectKey, RunSession
@@ -126,7 +125,7 @@ def exception_attention(session: RunSession, error: BaseException) -> Attention:
     return attention(session, Reason.EXCEPTION, f"{shown}\n{text}")
 
 
-def without_attempt(session: RunSession, workflow: Workflow[Any]) -> list[tuple[Effect, str, str]]:
+def without_attempt(session: RunSession, workflow: Workflow[Any]) -> tuple[tuple[Effect, str, str], ...]:
     """Return open effects that neither an attempt nor a reconcile can follow, each with a code and a detail."""
     found = []
     for effect in session.open_effects():
@@ -136,38 +135,7 @@ def without_attempt(session: RunSession, workflow: Workflow[Any]) -> list[tuple[
             continue
         if why := without_attempts(session.run, effect, activity.mode, activity.retry.attempts):
             found.append((effect, *why))
-    return found
-
-
-def effect_waits(parked: Sequence[Parked]) -> list[Parked]:
-    """Return the waits for an effect that end by themselves: its settle time, or the next attempt."""
-    return [each for each in parked if each.verb in ("await_settle", "retry")]
-
-
-def ceiling_passed(session: RunSession) -> Attention | None:
-    """Return the reason to call an operator if the run has passed its total timeout, else None."""
-    run, now = session.run, session.now.business
-    if not 0 < run.ceiling_at <= now:
-        return None
-    detail = f"{run.run} is {(now - run.created_at) / HOUR:.0f} h old and has not ended"
-    return attention(session, Reason.TOTAL_TIMEOUT, detail)._replace(trigger=f"{run.workflow}_total_timeout")
-
-
-def divergence(session: RunSession, node: str, asked: Collection[str]) -> str:
-    """Return why a node that has returned differs from an earlier execution of its visit; '' if it does not."""
-    visit = session.run.visit
-    if effects := [e for e in session.open_effects() if e.visit in (0, visit)]:
-        names = ", ".join(f"{e.activity} {e.key}" for e in effects)
-        return f"node {node} returned, but did not ask for effects that an earlier execution began: {names}"
-    waited = [w for w in session.waits.values() if w.visit == visit and w.key not in asked]
-    if waits := [f"{w.kind} {w.name}" for w in waited if w.status is WaitStatus.OPEN]:
-        return f"node {node} returned, but did not ask for its open waits: {', '.join(waits)}"
-    return ""
-
-
-def storable(text: str) -> str:
-    """Return text that every store can hold: halves of surrogate pairs are escaped."""
-    return text.encode(errors="backslashreplace").decode()
+    return tuple(found)
 
 
 def with_forgotten(verdict: Returned | Raised, forgotten: Misplaced) -> Raised:
@@ -176,6 +144,14 @@ def with_forgotten(verdict: Returned | Raised, forgotten: Misplaced) -> Raised:
         return Raised(forgotten)
     verdict.error.add_note(f"{forgotten.what}: {forgotten.why}")
     return verdict
+
+
+def raised(session: RunSession, error: BaseException) -> Flagged | Stopping:
+    """Return what follows an exception of the node: the end that it asks for, or a request to a person."""
+    if isinstance(error, Fail | Cancel):
+        outcome = RunStatus.FAILED if isinstance(error, Fail) else RunStatus.CANCELLED
+        return Stopping(Ending(outcome, error.reason, ""), session.inbox_read)
+    return Flagged(exhausted_in(session, error) or (exception_attention(session, error),))
 
 
 def exhausted_in(session: RunSession, error: BaseException) -> tuple[Attention, ...]:

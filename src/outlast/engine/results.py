@@ -5,20 +5,18 @@ next one. A chunk and the move after it are in one chain, so no event counts a r
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from hashlib import sha256
 from typing import NamedTuple
 
 from pydantic import BaseModel, JsonValue
 
 from outlast.core.codec import canonical
-from outlast.core.effect_verbs import UNANSWERED
 from outlast.core.keys import check_key
 from outlast.core.limits import NAME, RESULT_BYTES_MAX, RESULTS_PER_VISIT_MAX
-from outlast.core.machine import EffectStatus
-from outlast.core.rows import RESULT, Memo, Result
+from outlast.core.rows import RESULT, Result
 from outlast.core.verbs import CHUNK_BYTES, CHUNK_ROWS, emit
-from outlast.engine.run_session import EffectKey, RunSession
+from outlast.engine.run_session import RunSession
 from outlast.errors import InvalidInput, LimitExceeded
 from outlast.store.queries import CountUnder
 
@@ -149,22 +147,7 @@ def produced(result: BaseModel | JsonValue, key: str, kind: str) -> Produced:
     return Produced(key, kind, data)
 
 
-async def why_empty(session: RunSession) -> str:
-    """Return why a run without a result has failed; '' if it has one, or if none of its calls failed.
-
-    Failures are counted from the rows, at the end (OUT-4).
-    """
-    run, memos = session.run, session.memos
-    failed = sum(1 for e in session.effects.values() if e.status is EffectStatus.REFUSED and not e.undoes)
-    failed += sum(1 for ident, memo in memos.items() if memo.error_text and not _answered_later(memos, ident))
-    if not failed or any(await session.store.query(CountUnder(RESULT, ((run.tenant, run.run),)))):
-        return ""
-    made = failed + sum(1 for e in session.effects.values() if e.status is EffectStatus.DONE)
-    made += sum(1 for memo in memos.values() if memo.activity and not memo.error_text)
-    return f"it produced no result, and {failed} of its {made} calls failed"
-
-
-def _answered_later(memos: Mapping[EffectKey, Memo], ident: EffectKey) -> bool:
-    """Return True for a failed lookup that a later execution of its visit answered."""
-    visit, key = ident
-    return not memos[ident].activity and key.startswith(UNANSWERED) and (visit, key.removeprefix(UNANSWERED)) in memos
+async def count_results(session: RunSession) -> int:
+    """Return the number of results that the run has emitted. Raises StoreError."""
+    (count,) = await session.store.query(CountUnder(RESULT, ((session.run.tenant, session.run.run),)))
+    return count

@@ -6,7 +6,7 @@ write them (S-2). The result of an execution waits for all submitted commits.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Final
 
 from outlast.core import effect_verbs
@@ -216,6 +216,10 @@ class RunSession:
         seen = self._unseen.get(id(commit))
         if seen is not None:
             future.add_done_callback(lambda done: None if done.exception() else seen())
+
+    def state_in_memory(self) -> bytes | None:
+        """Return the state in the newest checkpoint, or None if `state` must read it."""
+        return self._snapshots.in_memory(self.last.snapshot)
 
     async def state(self) -> bytes:
         """Return the state in the newest checkpoint. Raises Corrupt if a chunk does not match its hash."""
@@ -459,10 +463,18 @@ class RunSession:
         from_ = (self.run.tenant, self.run.run)
         return await self.store.rows(MESSAGE, from_, after=(*from_, self.inbox_read))
 
-    def also_read(self, messages: tuple[Message, ...]) -> None:
-        """Count messages as read that concern no wait of this execution (S-1)."""
+    async def pass_over(self, asked: Collection[str]) -> bool:
+        """Read the new messages, and count them as read if they concern none of the `asked` waits (S-1).
+
+        Returns True if a commit that was refused because of them may be tried again.
+        """
+        messages = await self.new_messages()
+        if not messages or any(n.kind != "signal" or n.name in asked for n in messages):
+            return False
+        await self.go_on()
         self.messages += messages
         self.inbox_read = max(self.inbox_read, *(n.n for n in messages))
+        return True
 
     def bound_messages(self) -> frozenset[int]:
         """Return the numbers of messages that a wait of this run has bound, in any visit."""

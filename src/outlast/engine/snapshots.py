@@ -27,14 +27,21 @@ class SnapshotStore:
         self._run = (tenant, run)
         self._kept = Snapshot(EMPTY, EMPTY, ())
 
-    async def read(self, snapshot: bytes | None) -> bytes:
-        """Return the state of a snapshot. Raises Corrupt if a chunk is missing or altered, StoreError."""
+    def in_memory(self, snapshot: bytes | None) -> bytes | None:
+        """Return the state of a snapshot if no chunk of it must be read, else None."""
         snapshot = snapshot or EMPTY
         if snapshot[:1] != MARK:
             self._kept = Snapshot(snapshot, snapshot, ())
-        elif snapshot != self._kept.snapshot:  # the last write did not land, or an earlier holder wrote this snapshot
+        return self._kept.state if snapshot == self._kept.snapshot else None
+
+    async def read(self, snapshot: bytes | None) -> bytes:
+        """Return the state of a snapshot. Raises Corrupt if a chunk is missing or altered, StoreError."""
+        state = self.in_memory(snapshot)
+        if state is None:  # the last write did not land, or an earlier holder wrote this snapshot
+            assert snapshot is not None
             self._kept = await joined(self._store, self._run, snapshot)
-        return self._kept.state
+            state = self._kept.state
+        return state
 
     async def write(self, state: bytes, at: int) -> tuple[bytes, tuple[StateChunk, ...]]:
         """Return the snapshot of a state and the chunks that must land with or before it. Raises StoreError."""

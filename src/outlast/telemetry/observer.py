@@ -3,7 +3,7 @@
 Each commit of a holder is inspected once, and not at all in a process that is not observed.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from outlast.core.commit import Commit, Instant, Put
@@ -11,6 +11,7 @@ from outlast.core.durations import SECOND
 from outlast.core.events import EventType
 from outlast.core.limits import NAME
 from outlast.core.machine import ApprovalStatus, EffectStatus, WaitStatus
+from outlast.core.route import Answer
 from outlast.core.rows import Approval, Effect, Event, Run, Wait
 from outlast.telemetry.logs import RunLog
 from outlast.telemetry.metrics import (
@@ -81,6 +82,12 @@ class Observer:
         self.counters.observe(INTERRUPT_WAIT, (until - since) / SECOND, run.workflow, kind)
         if self.traces is not None:
             self.traces.waited(run, kind, what, since, until, about or {})
+
+    def answered(self, run: Run, answers: Sequence[Answer], now: Instant) -> None:
+        """Record the waits for people that these answers end."""
+        for a in answers:
+            about = {"choice": a.choice.value}
+            self.waited(run, "attention", a.attention.reason.value, a.attention.since, now.business, about)
 
     # --- commits -------------------------------------------------------------------------------
     def seen(self, rows: ObservedRows, commit: Commit) -> Callable[[], None] | None:
