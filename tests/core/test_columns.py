@@ -5,6 +5,8 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from outlast.core.columns import CACHED_CHARS_MAX, Column
 from outlast.core.commit import Instant
@@ -13,6 +15,7 @@ from outlast.core.durations import Liveness
 from outlast.core.effect_columns import ANSWER, EvidenceAnswer
 from outlast.core.machine import WaitStatus
 from outlast.core.rows import COLUMNS, KINDS, Event, Evidence, Memo, Message, Row, Wait
+from outlast.core.run_columns import VISITS, entered_visits, placed_visits
 from outlast.engine.lease import opened
 from outlast.errors import Corrupt
 from tests.core.drive import Drive
@@ -111,3 +114,20 @@ def test_an_unreadable_message_of_a_person_is_corrupt(read: str, text: str) -> N
 def test_an_event_without_data_is_corrupt(body: bytes) -> None:
     with pytest.raises(Corrupt, match="event t/r/1: its body cannot be read"):
         Event("t", "r", 1, "dev.outlast.workflow.completed", 1, "n", 1, body, "", None).data()
+
+
+def entered_as_first_written(text: str, node: str) -> str:
+    visits = json.loads(text) if text else {}
+    return json.dumps({**visits, node: visits.get(node, 0) + 1}, ensure_ascii=False, separators=(",", ":"))
+
+
+@given(st.dictionaries(st.text(max_size=5), st.integers(1, 10_000), max_size=5), st.text(max_size=5), st.booleans())
+def test_the_visits_after_a_node_is_entered_keep_their_bytes(visits: dict[str, int], node: str, placed: bool) -> None:
+    text = placed_visits(visits) if placed else VISITS.encode(visits)
+    assert entered_visits(text, node) == entered_as_first_written(text, node)
+    assert entered_visits("", node) == entered_as_first_written("", node)
+
+
+def test_unreadable_visits_are_corrupt_when_a_node_is_entered() -> None:
+    with pytest.raises(Corrupt, match="visits"):
+        entered_visits("{", "plan")

@@ -9,7 +9,8 @@ from cloudevents.core.v1.event import CloudEvent
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outlast.core.events import EventType, chain_hash, event, iso
+from outlast.core.events import EventType, chain_hash, event, iso, trace_of
+from outlast.core.rows import Run
 from tests.core.drive import Drive
 
 RUN = Drive().start().claim().run._replace(
@@ -36,6 +37,38 @@ def test_the_bytes_are_these_for_ever() -> None:
     row = event(RUN, EventType.CHECKPOINT, AT, {"completed": "größe", "next": "send"}, b"{}")
     assert (row.seq, row.at, row.node, row.visit, row.snapshot) == (5, AT, "award", 2, b"{}")
     assert row.hash == chain_hash("abc", GOLDEN)
+
+
+def as_first_written(run: Run, type_: EventType, at: int, data: dict[str, object]) -> bytes:
+    """Return the bytes by the code that first wrote them, with nothing prepared or cached."""
+
+    def text(value: str) -> str:
+        return json.dumps(value, ensure_ascii=False)
+
+    plain = json.dumps(data, ensure_ascii=False, separators=(",", ":"))[1:-1]
+    return (
+        f'{{"specversion":"1.0","id":"{run.run}/{run.seq}","source":"/{run.tenant}/{run.workflow}",'
+        f'"type":"{type_.value}","subject":"{run.run}","time":"{iso(at)}","datacontenttype":"application/json",'
+        f'"sequence":"{run.seq:010d}","previous":"{run.seq - 1:010d}",'
+        f'"correlationid":{text(run.correlation_id or run.run)},'
+        f'"traceid":{text(trace_of(run.trace_id) or "-")},'
+        f'"data":{{"version":{run.version},"epoch":{run.epoch},"node":"{run.node}","visit":{run.visit}'
+        f"{',' if data else ''}{plain}}}}}"
+    ).encode()
+
+
+WORD = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+TRACE = WORD | st.just("00-" + "a" * 32 + "-" + "b" * 16 + "-01")
+
+
+@given(WORD, TRACE, st.sampled_from(EventType), st.integers(0, 2**42), st.dictionaries(WORD, WORD | st.integers()))
+def test_prepared_parts_give_the_same_bytes(
+    correlation_id: str, trace_id: str, type_: EventType, at: int, data: dict[str, object]
+) -> None:
+    run = RUN._replace(correlation_id=correlation_id, trace_id=trace_id)
+    row = event(run, type_, at, data)
+    assert row.body == as_first_written(run, type_, at, data)
+    assert type(row.type) is str and row.type == type_
 
 
 def test_the_hash_is_sha256_over_predecessor_and_bytes() -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from outlast.core.commit import check_effect, check_run
+from outlast.core.commit import changed, check_effect, check_run
 from outlast.core.machine import ENDED, EffectStatus, RunStatus
 from outlast.core.rows import KINDS, RUN, Effect, Run, key_of, version_of
 from outlast.errors import Corrupt
@@ -73,3 +73,12 @@ def test_a_corrupt_effect_is_refused(row: Effect, planted: dict[str, Any]) -> No
 def test_the_tenant_leads_every_key() -> None:
     assert {kind.columns[0] for kind in KINDS} == {"tenant"}
     assert key_of(RUN, RUN_ROW) == ("t", "r") and version_of(RUN, RUN_ROW) == 1
+
+
+@pytest.mark.parametrize("row", [RUN_ROW, EFFECT_ROW])
+def test_a_changed_row_is_the_replaced_row(row: Run | Effect) -> None:
+    after = changed(row, version=7, node="other")
+    assert after == row._replace(version=7, node="other") and type(after) is type(row)
+    assert changed(row) == row
+    with pytest.raises(KeyError):
+        changed(row, unknown=1)

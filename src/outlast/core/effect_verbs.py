@@ -7,7 +7,7 @@ holder cannot write.
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
-from outlast.core.commit import Commit, Expect, Instant, Put, When, check_effect
+from outlast.core.commit import Commit, Expect, Instant, Put, When, changed, check_effect
 from outlast.core.effect_columns import ANSWER, BINDING, ERROR, NO_ERROR, EffectError, EvidenceAnswer
 from outlast.core.machine import EffectStatus, WaitStatus, approval_target, effect_target, wait_target
 from outlast.core.rows import (
@@ -72,7 +72,7 @@ def intend(
     if latest_real is not None:
         not_after = min(not_after, latest_real)
     assert not_after > now.real, "the budget has room for the attempt: the executor checks before it intends"
-    current, previous = previous, _carried(run, previous)
+    current, previous = previous, None if previous is None else _carried(run, previous)
     mine = previous if previous is not None and previous.by_run in ("", run.run) else None
     if mine is not None and mine.by_run:  # the owner of a shared effect does not change
         what = what._replace(shared=True, keep_ms=what.keep_ms or mine.keep_ms, noted=True)
@@ -130,10 +130,8 @@ def _consumed(approval: Approval, what: Intent) -> Put:
     return Put(APPROVAL, row, approval.version)
 
 
-def _carried(run: Run, previous: Effect | None) -> Effect | None:
+def _carried(run: Run, previous: Effect) -> Effect | None:
     """Return the row that an attempt continues; None after an undo. An open effect belongs to one run (S-18)."""
-    if previous is None:
-        return None
     foreign = previous.by_run not in ("", run.run)
     assert not (foreign and previous.settled_at == 0), "another run's open effect is waited for, never resolved"
     assert previous.by_run or previous.status is not EffectStatus.UNDONE, "only a shared effect may follow its undo"
@@ -167,7 +165,7 @@ def intended(commit: Commit) -> Effect:
 
 
 def _settle(run: Run, effect: Effect, verb: str, now: Instant, **changes: object) -> Commit:
-    row = effect._replace(version=effect.version + 1, status=effect_target(verb, effect.status), **changes)  # type: ignore[arg-type]
+    row = changed(effect, version=effect.version + 1, status=effect_target(verb, effect.status), **changes)
     check_effect(row)
     return Commit((Put(EFFECT, row, effect.version),), fence(run), label=f"{run.run} {verb} {effect.key}")
 

@@ -10,7 +10,6 @@ from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from outlast.core.codec import compact
-from outlast.core.limits import NAME
 from outlast.core.rows import Event, Run
 from outlast.errors import Corrupt
 
@@ -46,19 +45,21 @@ ENDINGS: Final = frozenset({EventType.FINISHED_WELL, EventType.FAILED, EventType
 TAKEN: Final = frozenset({EventType.CLAIMED, EventType.TAKEN_OVER})
 
 
+@lru_cache(maxsize=4_096)
 def _text(value: str) -> str:
-    """Return a string as JSON. Names of tenants, runs, workflows and nodes need no escape (limits.NAME)."""
-    return f'"{value}"' if NAME.fullmatch(value) else compact(value)
-
-
-def _more(data: dict[str, object]) -> str:
-    """Return further members for a JSON object that already has some."""
-    return f",{compact(data)[1:-1]}" if data else ""
+    """Return a string as JSON, cached because each event of a run repeats its correlation id."""
+    return compact(value)
 
 
 def iso(at_ms: int) -> str:
     """Return an instant as RFC 3339 in UTC, with milliseconds."""
     return f"{_second(at_ms // 1000)}.{at_ms % 1000:03d}Z"
+
+
+@lru_cache(maxsize=4_096)
+def _trace(trace_id: str) -> str:
+    """Return the trace id in a W3C traceparent as JSON, cached as `_text`."""
+    return compact(trace_of(trace_id) or "-")
 
 
 @lru_cache(maxsize=8)
@@ -77,21 +78,23 @@ def event(run: Run, type_: EventType, at: int, data: dict[str, object], snapshot
 
     `run.seq` is the number of the event; `run.event_hash` is still the hash of the previous event. CloudEvents
     attributes: id = RUN/SEQ, source = /TENANT/WORKFLOW, subject = RUN, and the extensions sequence and previous (ten
-    digits, so that they sort as text), correlationid, traceid.
+    digits, so that they sort as text), correlationid, traceid. Names need no escape in JSON (limits.NAME).
     """
+    more = f",{compact(data)[1:-1]}" if data else ""
     body = (
         f'{{"specversion":"1.0","id":"{run.run}/{run.seq}","source":"/{run.tenant}/{run.workflow}",'
-        f'"type":"{type_.value}","subject":"{run.run}","time":"{iso(at)}","datacontenttype":"application/json",'
+        f'"type":"{type_}","subject":"{run.run}","time":"{_second(at // 1000)}.{at % 1000:03d}Z",'
+        f'"datacontenttype":"application/json",'
         f'"sequence":"{run.seq:010d}","previous":"{run.seq - 1:010d}",'
         f'"correlationid":{_text(run.correlation_id or run.run)},'
-        f'"traceid":{_text(trace_of(run.trace_id) or "-")},'
-        f'"data":{{"version":{run.version},"epoch":{run.epoch},"node":"{run.node}","visit":{run.visit}{_more(data)}}}}}'
+        f'"traceid":{_trace(run.trace_id)},'
+        f'"data":{{"version":{run.version},"epoch":{run.epoch},"node":"{run.node}","visit":{run.visit}{more}}}}}'
     ).encode()
     return Event(
         tenant=run.tenant,
         run=run.run,
         seq=run.seq,
-        type=type_.value,
+        type=type_._value_,  # `value` is a property made of Python functions
         at=at,
         node=run.node,
         visit=run.visit,

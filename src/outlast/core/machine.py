@@ -230,37 +230,51 @@ def can(verb: str, source: Status | None) -> bool:
 
 def run_target(verb: str, source: RunStatus | None) -> RunStatus:
     """Return the status of a run after `verb`. Raises IllegalMove if the table has no such transition."""
-    return RunStatus(_look_up(verb, source))
+    target = _look_up(verb, source)
+    assert type(target) is RunStatus
+    return target
 
 
 def effect_target(verb: str, source: EffectStatus | None) -> EffectStatus:
     """Return the status of an effect after `verb`. Raises IllegalMove if the table has no such transition."""
-    return EffectStatus(_look_up(verb, source))
+    target = _look_up(verb, source)
+    assert type(target) is EffectStatus
+    return target
 
 
 def wait_target(verb: str, source: WaitStatus | None) -> WaitStatus:
     """Return the status of a wait after `verb`. Raises IllegalMove if the table has no such transition."""
-    return WaitStatus(_look_up(verb, source))
+    target = _look_up(verb, source)
+    assert type(target) is WaitStatus
+    return target
 
 
 def approval_target(verb: str, source: ApprovalStatus | None) -> ApprovalStatus:
     """Return the status of an approval after `verb`. Raises IllegalMove if the table has no such transition."""
-    return ApprovalStatus(_look_up(verb, source))
+    target = _look_up(verb, source)
+    assert type(target) is ApprovalStatus
+    return target
 
 
 def lease_target(verb: str, source: LeaseStatus | None) -> LeaseStatus:
     """Return the status of a lease after `verb`. Raises IllegalMove if the table has no such transition."""
-    return LeaseStatus(_look_up(verb, source))
+    target = _look_up(verb, source)
+    assert type(target) is LeaseStatus
+    return target
 
 
 def subscription_target(verb: str, source: SubscriptionStatus | None) -> SubscriptionStatus:
     """Return the status of a subscription after `verb`. Raises IllegalMove if it is not in the table."""
-    return SubscriptionStatus(_look_up(verb, source))
+    target = _look_up(verb, source)
+    assert type(target) is SubscriptionStatus
+    return target
 
 
 def delivery_target(verb: str, source: DeliveryStatus | None) -> DeliveryStatus:
     """Return the status of a delivery after `verb`. Raises IllegalMove if it is not in the table."""
-    return DeliveryStatus(_look_up(verb, source))
+    target = _look_up(verb, source)
+    assert type(target) is DeliveryStatus
+    return target
 
 
 def _look_up(verb: str, source: Status | None) -> Status:

@@ -1,15 +1,15 @@
 """Structured values of a run row's columns, such as waits and attention, and of people's answers to attention."""
 
 from collections.abc import Iterable, Mapping
-from json import JSONEncoder, dumps, loads
+from functools import lru_cache
+from json import dumps, loads
 from types import MappingProxyType
 from typing import Final, Literal, NamedTuple, TypeAlias
 
-from outlast.core.columns import Column
+from outlast.core.codec import compact
+from outlast.core.columns import CACHED_TEXTS, Column
 from outlast.core.durations import APPROVAL_STALE_AFTER
 from outlast.core.machine import CHOICES, Choice, Reason, RunStatus, if_ignored
-
-_encode: Final = JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 SlotName: TypeAlias = tuple[str, int]
 """Key of a slot row: the tenant of the limit, '*' for the global one, and the number."""
@@ -107,7 +107,7 @@ def _load_reason(text: str) -> str:
 
 def _dump_attention(items: Iterable[Attention]) -> str:
     plain = [{**a._asdict(), "reason": a.reason.value} for a in items]
-    return _encode(plain) if plain else ""
+    return compact(plain) if plain else ""
 
 
 def _load_attention(text: str) -> tuple[Attention, ...]:
@@ -118,7 +118,7 @@ def _load_attention(text: str) -> tuple[Attention, ...]:
 
 def _dump_waiting(waiting: Iterable[WaitingFor]) -> str:
     items = [w._asdict() for w in waiting]
-    return _encode(items) if items else ""
+    return compact(items) if items else ""
 
 
 def _load_waiting(text: str) -> tuple[WaitingFor, ...]:
@@ -127,7 +127,7 @@ def _load_waiting(text: str) -> tuple[WaitingFor, ...]:
 
 def _dump_timers(timers: Iterable[Timer]) -> str:
     items = [[c.what, c.at, int(c.real)] for c in timers]
-    return _encode(items) if items else ""
+    return compact(items) if items else ""
 
 
 def _load_timers(text: str) -> tuple[Timer, ...]:
@@ -166,11 +166,21 @@ def _load_ending(text: str) -> Ending | None:
 ATTENTION: Final = Column("attention", _dump_attention, _load_attention)
 WAITING_FOR: Final = Column("waiting_for", _dump_waiting, _load_waiting)
 TIMERS: Final = Column("timers", _dump_timers, _load_timers)
-VISITS: Final = Column[dict[str, int], Mapping[str, int]]("visits", _encode, _load_visits)
+VISITS: Final = Column[dict[str, int], Mapping[str, int]]("visits", compact, _load_visits)
 SLOTS: Final = Column("slots", _dump_slots, _load_slots)
 PERSON_ANSWER: Final = Column("payload", _dump_answer, _load_answer)
 REASON: Final = Column("payload", _dump_reason, _load_reason)
 ENDING: Final = Column("ending", _dump_ending, _load_ending)
+
+
+@lru_cache(CACHED_TEXTS)
+def entered_visits(text: str, node: str) -> str:
+    """Return the column `visits` after `node` is entered, cached because runs of a workflow take the same paths.
+
+    Raises Corrupt.
+    """
+    visits = VISITS.decode(text)
+    return VISITS.encode({**visits, node: visits.get(node, 0) + 1})
 
 
 def stale_timer(reasons: Iterable[Attention]) -> tuple[Timer, ...]:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from outlast.core.commit import Commit, Expect, Fence, Instant, Mapping, Put, Wake, check_run
+from outlast.core.commit import Commit, Expect, Fence, Instant, Mapping, Put, Wake, changed, check_run
 from outlast.core.events import EventType, event
 from outlast.core.machine import run_target
 from outlast.core.rows import EVENT, MEMO, RUN, SLOT, Memo, Run, Slot
@@ -36,15 +36,11 @@ def transition(
     **changes: object,
 ) -> tuple[Put, ...]:
     """Return the changed run row and its events: log entries first, then the event of the transition."""
-    before, puts = _logged(run, log_entries, now)
-    after = before._replace(
-        version=run.version + 1,
-        status=run_target(verb, run.status),
-        seq=before.seq + 1,
-        **changes,  # type: ignore[arg-type]
-    )
+    before, puts = _logged(run, log_entries, now) if log_entries else (run, ())
+    status = run_target(verb, run.status)
+    after = changed(before, version=run.version + 1, status=status, seq=before.seq + 1, **changes)
     row = event(after, type_, now.business, data, snapshot)
-    after = after._replace(event_hash=row.hash)
+    after = changed(after, event_hash=row.hash)
     check_run(after)
     return (Put(RUN, after, run.version), *puts, Put(EVENT, row, 0))
 

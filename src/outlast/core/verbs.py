@@ -16,7 +16,7 @@ from outlast.core.limits import COMMIT_BYTES_MAX, RESULT_BYTES_MAX
 from outlast.core.machine import ENDED, Reason, RunStatus, run_target
 from outlast.core.quarantine import after_death
 from outlast.core.rows import EVENT, RESULT, RUN, SLOT, TOKEN, Approval, Result, Run, Slot, Token, is_due
-from outlast.core.run_columns import ATTENTION, VISITS, WAITING_FOR, Timer, WaitingFor, placed_visits
+from outlast.core.run_columns import ATTENTION, WAITING_FOR, Timer, WaitingFor, entered_visits, placed_visits
 from outlast.core.run_transition import LogEntry, SlotChange, fence, give_back, hand_over, transition
 
 NONE_CLOSED: Final[Facts[str, int]] = MappingProxyType({})
@@ -164,8 +164,6 @@ def advance(
     `ceiling_ms`: ceiling of the next node, counted from the run's creation; it can only raise an armed ceiling.
     `results`: number of results of the visit by kind; their rows land before this commit (CKP-5).
     """
-    before = run.visits
-    visits = {**before, node: before.get(node, 0) + 1}
     data: dict[str, object] = {"completed": run.node, "next": node}
     if results:
         data["results"] = results
@@ -183,7 +181,7 @@ def advance(
             visit=run.visit + 1,
             entered_at=now.business,
             due_at=now.real + budget_ms,
-            visits_text=VISITS.encode(visits),
+            visits_text=entered_visits(run.visits_text, node),
             crash_count=0,
             group_max=0,
             attention_text=run.attention_text
