@@ -6,8 +6,9 @@ from typing import NamedTuple
 
 from bench.figures import Figures, Goal, percentile
 from bench.serving import ACTOR, TENANT
+from outlast.core.approvals import Actor, PersonDecision
 from outlast.core.rows import APPROVAL, Approval
-from outlast.engine import approvals
+from outlast.engine import commands
 from outlast.store.port import Store
 
 MS = 1_000_000
@@ -33,7 +34,7 @@ def goals(gate_ms: float) -> tuple[Goal, ...]:
 
 
 class Decider:
-    """Decides pending approvals and measures the latency. The approvals are read beforehand."""
+    """Decides pending approvals and measures the latency. Their ids are read beforehand."""
 
     def __init__(self, store: Store, approvals: dict[str, Approval]) -> None:
         self._store = store
@@ -50,23 +51,16 @@ class Decider:
 
     async def decide(self, run: str) -> None:
         """Approve the run's request. Returns when the decision is acknowledged."""
-        row = self._approvals[run]
+        row, actor = self._approvals[run], Actor(ACTOR, claims=("bench",))
         self._called[run] = time.monotonic_ns()
-        chosen = _offered(row)
-        await approvals.decide_approval(
-            self._store, row, verb="approve", chosen=chosen, by=ACTOR, claims=["bench"], reason=""
-        )
+        choice = PersonDecision("approve", "")
+        await commands.decide_approval(self._store, TENANT, row.id, actor, choice, lambda run: None)
         self._acknowledged[run] = time.monotonic_ns()
 
     def line(self, run: str, at_ns: int) -> None:
         """Record the first line of the next node. A run that is faster than the acknowledgement counts as 0."""
         from_ack = max(0, at_ns - self._acknowledged[run]) / MS
         self.samples.append(Sample(from_ack, (at_ns - self._called[run]) / MS))
-
-
-def _offered(row: Approval) -> str:
-    digest: str = row.plans[0].digest
-    return digest
 
 
 def figures(decider: Decider) -> Figures:

@@ -9,10 +9,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from bench.engines import Place
 from bench.load.stack import dispatching
 from bench.serving import ACTOR, TENANT, opened
-from outlast.flow.approval_rule import EVERY_ROLE
+from outlast.core.approvals import EVERY_ROLE, Actor
 from outlast.outbox.address import AddressPolicy
 from outlast.runtime.operations import Operations
-from outlast.runtime.port import Actor
 
 
 class Accepts(BaseHTTPRequestHandler):

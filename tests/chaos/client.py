@@ -19,12 +19,11 @@ from typing import Any
 
 import httpx2
 
+from outlast.core.approvals import EVERY_ROLE, Actor
 from outlast.core.machine import ApprovalStatus, Choice, Reason
 from outlast.core.rows import Approval, Run
 from outlast.errors import OutlastError, StoreError, Uncertain
-from outlast.flow.approval_rule import EVERY_ROLE
 from outlast.runtime.operations import Operations
-from outlast.runtime.port import Actor
 from outlast.runtime.stores import open_store
 from tests.chaos import flows
 

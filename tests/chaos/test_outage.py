@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from outlast.core.approvals import Actor
 from outlast.core.machine import ApprovalStatus
 from outlast.core.rows import STORE, WORKER
 from outlast.errors import OutlastError
 from outlast.runtime.operations import Operations
-from outlast.runtime.port import Actor
 from outlast.runtime.stores import open_store
 from tests.chaos import flows
 from tests.chaos.fleet import START_S, Fleet

@@ -210,7 +210,7 @@ class Drive:
         return self.speak(approvals.ask(row, fence=run_transition.fence(self.run, inbox_seq=self.run.inbox_seq)))
 
     def decide(self, verb: Literal["approve", "reject", "again"], by: str = "p") -> "Drive":
-        commit = approvals.decide(
+        move = approvals.decide(
             self.approval, verb=verb, chosen="d", by=by, claims=("finance",), reason="", now=at(self.t)
         )
-        return self.speak(commit)
+        return self.speak(move.commit)

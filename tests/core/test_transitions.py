@@ -90,8 +90,8 @@ def waits_and_approvals() -> None:
     asked().decide("approve").intend(approved=True).settle("record")
     asked().decide("approve").finish(RunStatus.CANCELLED)
     several = asked()
-    several.speak(approvals.acknowledge(several.approval, by="p"))
-    several.speak(approvals.reassign(several.approval, who="lead", by="p", reason="on holiday"))
+    several.speak(approvals.acknowledge(several.approval, by="p").commit)
+    several.speak(approvals.reassign(several.approval, who="lead", by="p", reason="on holiday").commit)
     several.rows = tuple(r._replace(quorum=2) if isinstance(r, Approval) else r for r in several.rows)
     assert several.decide("approve").approval.status is ApprovalStatus.PENDING
     assert several.decide("approve", "q").approval.status is ApprovalStatus.APPROVED

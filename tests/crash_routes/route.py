@@ -18,6 +18,7 @@ from examples.negotiation.loopback import serve
 from examples.negotiation.samples import sample
 from examples.negotiation.state import Negotiation
 from examples.negotiation.workflow import negotiation
+from outlast.core.approvals import Actor
 from outlast.core.commit import Mapping
 from outlast.core.machine import ApprovalStatus, EffectStatus
 from outlast.core.rows import Run, is_over
@@ -25,7 +26,6 @@ from outlast.core.run_transition import rearmed
 from outlast.errors import Conflict
 from outlast.runtime.in_process import state_of
 from outlast.runtime.operations import Operations
-from outlast.runtime.port import Actor
 from outlast.runtime.stores import open_store
 from tests.crash_routes.cases import Answer, Case
 from tests.examples.helpers import Market, market

@@ -114,8 +114,16 @@ async def woken(url: str, module: ModuleType, stranded: Sequence[str], answer: b
             ops = runtime.operations
             for run in ALL:
                 await ops.signal(run, "go" if run in ("plan", "lost") else "nudge", {})
-            lost = await commands.find_effect(store, "default", "lost", "reserve/lost")
-            await commands.resolve_effect(store, lost, "happened", actor="op", reason="asked", response=answer)
+            await commands.resolve_effect(
+                store,
+                tenant="default",
+                run="lost",
+                key="reserve/lost",
+                verb="happened",
+                actor="op",
+                reason="asked",
+                encode=lambda effect: answer,
+            )
 
             async def look() -> dict[str, Run] | None:
                 now = {run: await ops.rows.run(run) for run in ALL}

@@ -14,10 +14,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+from outlast.core.approvals import Actor
 from outlast.core.machine import LeaseStatus
 from outlast.core.rows import Event, Run
 from outlast.runtime.operations import Operations
-from outlast.runtime.port import Actor
 from outlast.runtime.stores import open_store
 from tests import forked
 from tests.e2e import flows

@@ -14,10 +14,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from outlast.core.approvals import Actor
 from outlast.core.rows import is_over
 from outlast.flow import Context, Workflow
 from outlast.runtime.operations import Operations
-from outlast.runtime.port import Actor
 from outlast.runtime.stores import open_store
 from tests import forked
 from tests.e2e.helpers import ROOT

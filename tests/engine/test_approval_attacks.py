@@ -2,22 +2,23 @@
 
 import asyncio
 import json
+import sys
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
+from types import FrameType
 from typing import Any, Literal
 
 import pytest
 
 from outlast.core.approval_columns import PLANS, PlanChange
-from outlast.core.approvals import votes_of
+from outlast.core.approvals import Actor, decide, votes_of
 from outlast.core.codec import digest
 from outlast.core.rows import APPROVAL, Approval
-from outlast.engine import approvals
+from outlast.engine.approvals import offered_call
 from outlast.errors import Conflict, Forbidden, InvalidInput, LimitExceeded, NotFound, OutlastError
 from outlast.flow import Allow, Context, Deny, NeedsApproval, PolicyRequest, Verdict, Workflow, role
 from outlast.runtime.operations import Operations
-from outlast.runtime.port import Actor
 from tests.engine.world import HOUR, MINUTE, Go, Receiver, State, World, one_node, write
 
 Ctx = Context[State]
@@ -139,14 +140,11 @@ async def _(s: Scene) -> None:
     await s.as_("ben").approve(s.id, alternative=1)
 
 
-@attack("a replayed vote: the row as read before it", Conflict, "voted", quorum=2)
+@attack("a replayed vote: the version as read before it", Conflict, "moved", quorum=2)
 async def _(s: Scene) -> None:
     old = s.row
-    digest = old.plans[0].digest
     for _ in range(2):
-        await approvals.decide_approval(
-            s.world.store, old, verb="approve", chosen=digest, by="ana", claims=["boss"], reason=""
-        )
+        await s.as_("ana").approve(s.id, version=old.version)
 
 
 @attack("an alternative beyond those offered", NotFound, "")
@@ -154,13 +152,11 @@ async def _(s: Scene) -> None:
     await s.as_("ana").approve(s.id, alternative=2)
 
 
-@attack("a digest that was not offered: drift of one byte", Conflict, "not_offered")
+@attack("a program with the role", Forbidden, "not_a_person")
 async def _(s: Scene) -> None:
-    digest = s.row.plans[0].digest
-    other = digest[:-1] + ("0" if digest[-1] != "0" else "1")
-    await approvals.decide_approval(
-        s.world.store, s.row, verb="approve", chosen=other, by="ana", claims=["boss"], reason=""
-    )
+    bot = s.as_("bot")
+    bot.actor = replace(bot.actor, person=False)
+    await bot.approve(s.id)
 
 
 def alter(s: Scene, index: int = 0) -> None:
@@ -234,10 +230,7 @@ async def _(s: Scene) -> None:
     old = s.row
     s.process.freeze()
     s.world.cancel_now()
-    digest = old.plans[0].digest
-    await approvals.decide_approval(
-        s.world.store, old, verb="approve", chosen=digest, by="ana", claims=["boss"], reason=""
-    )
+    await s.as_("ana").approve(s.id, version=old.version)
 
 
 @attack("decided when the run has ended", Conflict, "withdrawn")
@@ -311,27 +304,21 @@ async def _(s: Scene) -> None:
 async def _(s: Scene) -> None:
     old = s.row
     await s.as_("ana").reassign(s.id, role("cfo"), reason="too large for us")
-    digest = old.plans[0].digest
-    await approvals.decide_approval(
-        s.world.store, old, verb="approve", chosen=digest, by="ben", claims=["boss"], reason=""
-    )
+    await s.as_("ben", "boss", "cfo").approve(s.id, version=old.version)
 
 
 @attack("claimed with the row as it was before it was reassigned", Conflict, "moved")
 async def _(s: Scene) -> None:
     old = s.row
     await s.as_("ana").reassign(s.id, role("cfo"), reason="too large for us")
-    await approvals.acknowledge(s.world.store, old, by="ben")
+    await s.as_("ben", "boss", "cfo").claim_approval(s.id, version=old.version)
 
 
 @attack("decided after another person has decided", Conflict, "decided")
 async def _(s: Scene) -> None:
     old = s.row
     await s.as_("ana").reject(s.id, reason="no")
-    digest = old.plans[0].digest
-    await approvals.decide_approval(
-        s.world.store, old, verb="approve", chosen=digest, by="ben", claims=["boss"], reason="", version=old.version
-    )
+    await s.as_("ben").approve(s.id, version=old.version)
 
 
 @attack("claimed after it was decided", Conflict, "decided")
@@ -517,10 +504,12 @@ async def test_a_plan_written_into_the_row_does_not_run(world: World) -> None:
     old = s.row
     order = s.flow.activity("order")
     forged = order.plan("z", 100)
-    entry = approvals.offered_call(forged, s.world.run())._replace(change=PlanChange(0, "eve", 1, "{}"))
-    await approvals.decide_approval(
-        world.store, old, verb="approve", chosen=entry.digest, by="eve", claims=["boss"], reason="", changed=entry
+    entry = offered_call(forged, s.world.run())._replace(change=PlanChange(0, "eve", 1, "{}"))
+    now = await world.store.now()
+    move = decide(
+        old, verb="approve", chosen=entry.digest, by="eve", claims=["boss"], reason="", now=now, changed=entry
     )
+    await world.store.commit(move.commit)
     await world.settle()
     assert s.shop.attempts == [] and world.reasons() == ["exception"]
     assert "can no longer be made as it was approved" in world.attention()[0].detail
@@ -576,3 +565,31 @@ async def test_an_altered_approval_of_an_earlier_node_allows_nothing(world: Worl
     assert world.reasons() == ["policy_denied"]
     assert "does not match the approved digest" in world.attention()[0].detail
     assert shop.did == []
+
+
+async def test_a_decision_enters_each_module_once(world: World) -> None:
+    """Operations call the command, the command calls one function of core, and the written row is shown."""
+    s = await scene(world)
+    ana, approval = s.as_("ana"), s.id
+    names = ("runtime.operations", "engine.commands", "engine.approvals", "core.approvals", "runtime.approvals")
+    modules = {f"outlast.{name}": name for name in names}
+    calls: list[tuple[str, str]] = []
+
+    def record(frame: FrameType, event: str, _: object) -> None:
+        caller = frame.f_back
+        if event == "call" and caller is not None:
+            pair = [modules.get(each.f_globals.get("__name__", "")) for each in (caller, frame)]
+            if pair[0] and pair[1] and pair[0] != pair[1]:
+                calls.append((pair[0], f"{pair[1]}.{frame.f_code.co_name}"))
+
+    sys.setprofile(record)
+    try:
+        await ana.approve(approval)
+    finally:
+        sys.setprofile(None)
+    assert calls[:3] == [
+        ("runtime.operations", "engine.commands.decide_approval"),
+        ("engine.commands", "core.approvals.person_decides"),
+        ("runtime.operations", "runtime.approvals.approval_summary"),
+    ]
+    assert {caller for caller, _ in calls[3:]} == {"runtime.approvals"}, "the view of the row calls no command"

@@ -192,7 +192,7 @@ async def test_only_the_chosen_alternative_runs(world: World) -> None:
     world.worker(flow)
     await world.start(flow)
     approval = world.pending()
-    await world.decide(approval, chosen=approval.plans[1].digest)
+    await world.decide(approval, alternative=1)
     assert [k.rsplit(":", 1)[1] for k in shop.did] == ["order/b"]
     assert world.reasons() == ["policy_denied"]
 

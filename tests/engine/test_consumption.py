@@ -7,21 +7,21 @@ from typing import Any, Literal
 import pytest
 
 from outlast.core.approval_columns import VOTES
+from outlast.core.approvals import approvers_were_entitled, decide
 from outlast.core.machine import ApprovalStatus
 from outlast.core.rows import Approval
-from outlast.engine import approvals
-from outlast.engine.permission import approvers_were_entitled, usable_approvals
+from outlast.engine.permission import usable_approvals
 from outlast.flow import Allow, Context, Deny, NeedsApproval, NotSent, PolicyRequest, Workflow, role
 from tests.engine.test_approval_attacks import Scene, scene
 from tests.engine.world import MINUTE, Acts, Receiver, State, World, one_node, write
 
 
 async def decided(s: Scene, by: str, *claims: str) -> Approval:
-    """A decision that got past the door: the engine leaves it to its callers to check who may decide."""
-    chosen = s.row.plans[0].digest
-    return await approvals.decide_approval(
-        s.world.store, s.row, verb="approve", chosen=chosen, by=by, claims=claims, reason=""
-    )
+    """Write a decision whose right was not checked, as the verb of `core` makes it."""
+    chosen, now = s.row.plans[0].digest, await s.world.store.now()
+    move = decide(s.row, verb="approve", chosen=chosen, by=by, claims=claims, reason="", now=now)
+    await s.world.store.commit(move.commit)
+    return move.row
 
 
 @pytest.mark.req("GATE-2", "GATE-9")

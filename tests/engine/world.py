@@ -8,6 +8,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from outlast.core.approvals import Actor, PersonDecision
+from outlast.core.attention import AttentionAnswer
 from outlast.core.durations import Liveness
 from outlast.core.machine import Choice, Reason
 from outlast.core.rows import (
@@ -31,7 +33,7 @@ from outlast.core.rows import (
     Wait,
 )
 from outlast.core.run_columns import Attention
-from outlast.engine import approvals, commands, pauses
+from outlast.engine import commands, pauses
 from outlast.engine.alerts import Notifier
 from outlast.flow import Context, DidNotHappen, Happened, Unknown, Workflow, activity, lookup, this_call
 from tests.engine.ground import Ground, InMemory
@@ -142,12 +144,8 @@ class World:
             self.store,
             tenant="t",
             run=run,
-            reason=Reason(reason),
-            choice=Choice(choice),
+            answer=AttentionAnswer(Choice(choice), "looked into it", Reason(reason), key, by_ms),
             actor="op",
-            text="looked into it",
-            key=key,
-            by_ms=by_ms,
         )
         if settle:
             await self.settle()
@@ -162,17 +160,25 @@ class World:
         return woken
 
     async def resolve(self, key: str, verb: Any, run: str = "r1", response: bytes | None = None) -> None:
-        effect = await commands.find_effect(self.store, "t", run, key)
-        await commands.resolve_effect(self.store, effect, verb, actor="op", reason="asked them", response=response)
+        await commands.resolve_effect(
+            self.store,
+            tenant="t",
+            run=run,
+            key=key,
+            verb=verb,
+            actor="op",
+            reason="asked them",
+            encode=(lambda effect: response) if response is not None else None,
+        )
         await self.settle()
 
     async def decide(
-        self, approval: Approval, *, approve: bool = True, again: bool = False, chosen: str = "", by: str = "boss"
+        self, approval: Approval, *, approve: bool = True, again: bool = False, alternative: int = 0, by: str = "boss"
     ) -> Approval:
-        chosen = chosen or approval.plans[0].digest
         verb: Any = "again" if again else "approve" if approve else "reject"
-        decided = await approvals.decide_approval(
-            self.store, approval, verb=verb, chosen=chosen, by=by, claims=["boss"], reason="because"
+        choice = PersonDecision(verb, "because", alternative)
+        decided = await commands.decide_approval(
+            self.store, "t", approval.id, Actor(by, claims=("boss",)), choice, lambda run: None
         )
         await self.settle()
         return decided

@@ -16,9 +16,9 @@ from pydantic import AliasChoices, AliasPath, BaseModel, Field, computed_field
 
 import outlast
 from outlast import Context, Decision, Workflow, role
+from outlast.core.approvals import EVERY_ROLE
 from outlast.errors import DefinitionError, InvalidInput, LimitExceeded, NotStorable
 from outlast.flow import Rule, workflows_of
-from outlast.flow.approval_rule import EVERY_ROLE
 from outlast.flow.reach import reach_of
 
 

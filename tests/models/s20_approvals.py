@@ -139,7 +139,7 @@ class Approvals:
         for verb, chosen in self._answers(copy):
             who = "q" if approvals.votes_of(copy) else "p"
             asked = copy if self.counts else copy._replace(quorum=1)
-            commit = approvals.decide(asked, verb=verb, chosen=chosen, by=who, claims=(), reason="", now=at(s.t))
+            commit = approvals.decide(asked, verb=verb, chosen=chosen, by=who, claims=(), reason="", now=at(s.t)).commit
             commit = commit if self.decide_when else whenless(commit)
             commit = commit if self.decide == "compare and set" else _forced(commit, s.rows)
             left = land(s.rows, commit, s.t)

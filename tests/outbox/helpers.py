@@ -12,13 +12,13 @@ from typing import Any, Literal
 from pydantic import BaseModel
 from standardwebhooks import Webhook
 
+from outlast.core.approvals import Actor
 from outlast.core.rows import EVENT, UNPUBLISHED, Event
 from outlast.flow import Context, Workflow
 from outlast.outbox.address import AddressPolicy
 from outlast.outbox.dispatcher import Dispatcher
 from outlast.runtime.in_process import worker_of
 from outlast.runtime.operations import Operations
-from outlast.runtime.port import Actor
 from outlast.runtime.stores import open_store
 from outlast.runtime.webhooks import new_dispatcher
 from outlast.store.port import Store

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from outlast.core.approvals import Actor
 from outlast.core.outbox_rows import Cursor
 from outlast.core.rows import CURSOR, UNPUBLISHED
 from outlast.outbox import unpublished
 from outlast.runtime.operations import Operations
-from outlast.runtime.port import Actor
 from outlast.runtime.webhooks import new_dispatcher
 from tests.outbox.helpers import DEVELOPMENT, ROUNDS, TENANT, Receiver, a_store, dispatching, until, url_of
 

@@ -12,6 +12,7 @@ import asyncpg
 import pytest
 
 from outlast import Refused, RetryLater
+from outlast.core.approvals import Actor
 from outlast.core.durations import Liveness
 from outlast.core.machine import EffectStatus, LeaseStatus, RunStatus
 from outlast.core.rows import EFFECT, RUN, STORE, WORKER, Effect, Run, Worker
@@ -22,7 +23,6 @@ from outlast.flow import activity
 from outlast.runtime.fsck import Fsck
 from outlast.runtime.in_process import worker_of
 from outlast.runtime.operations import Operations
-from outlast.runtime.port import Actor
 from outlast.runtime.stores import open_store
 from outlast.store.postgres.store import PostgresStore
 from tests import forked

@@ -18,7 +18,7 @@ def no_if_match(patch: Patch) -> None:
 
 
 def programs_decide(patch: Patch) -> None:
-    from outlast.runtime.port import Actor
+    from outlast.core.approvals import Actor
     from outlast.service.identity.permissions import permissions
 
     replace(patch, type(permissions()).permit, lambda self, principal, operation: None)

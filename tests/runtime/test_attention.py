@@ -5,6 +5,7 @@ from collections import Counter
 
 import pytest
 
+from outlast.core.approvals import Actor
 from outlast.core.commit import Commit, Put
 from outlast.core.machine import Choice, Reason, RunStatus
 from outlast.core.rows import MESSAGE, RUN, Run
@@ -13,7 +14,6 @@ from outlast.errors import Conflict
 from outlast.models.attention import AnsweredRuns
 from outlast.runtime import attention
 from outlast.runtime.operations import Operations
-from outlast.runtime.port import Actor
 from outlast.runtime.stores import open_store
 from outlast.store.port import Store
 from tests.runtime.situations import RUN as ROW

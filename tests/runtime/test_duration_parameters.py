@@ -13,13 +13,13 @@ from pydantic import BaseModel
 import outlast
 import outlast.testing
 from outlast import Context, NeedsApproval, Retry, RetryLater, Workflow, activity, lookup, resend, role
+from outlast.core.approvals import Actor
 from outlast.core.durations import Duration, ms_of
 from outlast.core.machine import Choice, Reason
 from outlast.errors import DefinitionError, InvalidInput, NotFound
 from outlast.flow import Resend
 from outlast.runtime.client import Client
 from outlast.runtime.operations import Operations
-from outlast.runtime.port import Actor
 from outlast.runtime.run_handle import RunHandle, seconds_of
 from outlast.runtime.stores import open_store
 from outlast.runtime.webhooks import Webhooks

@@ -11,6 +11,7 @@ import pytest
 from pydantic import BaseModel
 
 from outlast import Context, DidNotHappen, Happened, Unknown, Workflow, activity
+from outlast.core.approvals import Actor
 from outlast.core.commit import Commit
 from outlast.core.durations import Liveness
 from outlast.core.machine import LeaseStatus
@@ -19,7 +20,6 @@ from outlast.engine.worker import WorkerProcess
 from outlast.errors import Unavailable, Uncertain
 from outlast.runtime.in_process import Serving, worker_of
 from outlast.runtime.operations import Operations
-from outlast.runtime.port import Actor
 from outlast.runtime.stores import open_store
 from outlast.store.port import Store
 from outlast.store.queries import CountBy

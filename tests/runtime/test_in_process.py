@@ -12,6 +12,7 @@ import pytest
 from pydantic import BaseModel
 
 from outlast import Cancel, Context, Fail, Workflow, activity, role
+from outlast.core.approvals import Actor
 from outlast.core.durations import Liveness
 from outlast.errors import Conflict, Forbidden, InvalidInput, NotFound, Unavailable, Uncertain
 from outlast.flow.workflow import workflows_by_name
@@ -19,7 +20,7 @@ from outlast.models.runs import Waiting
 from outlast.runtime.approvals import may_decide
 from outlast.runtime.in_process import InProcessRuntime, Serving, worker_of
 from outlast.runtime.operations import Operations
-from outlast.runtime.port import Actor, ExecutionRuntime
+from outlast.runtime.port import ExecutionRuntime
 from outlast.runtime.stores import open_store, until
 from outlast.runtime.tenant_rows import TenantRows
 from outlast.store.port import Store

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
+from outlast.core.approvals import Actor
 from outlast.core.commit import Instant
 from outlast.core.machine import (
     ApprovalStatus,
@@ -19,7 +20,6 @@ from outlast.core.rows import Approval, Effect, Evidence, Pause, Result, Run, Su
 from outlast.core.run_columns import ATTENTION, WAITING_FOR, Attention, WaitingFor
 from outlast.runtime.approvals import approval_summary
 from outlast.runtime.attention import attention_item, breaker_item
-from outlast.runtime.port import Actor
 from outlast.runtime.row_models import (
     active_pause,
     caller_info,

@@ -9,14 +9,13 @@ import pytest
 from pydantic import BaseModel
 
 from outlast import Context, Workflow
+from outlast.core.approvals import EVERY_ROLE, Actor
 from outlast.core.commit import Commit, Put
 from outlast.core.rows import RESULT, Result
 from outlast.errors import NotFound
-from outlast.flow.approval_rule import EVERY_ROLE
 from outlast.runtime import InProcessRuntime, open_store
 from outlast.runtime.fsck import Fsck, FsckReport
 from outlast.runtime.operations import Operations
-from outlast.runtime.port import Actor
 from outlast.store.queries import ByOrdinal, CountUnder, Query
 
 pytestmark = pytest.mark.req("OUT-5")

@@ -11,10 +11,10 @@ from typing import Any, TypeVar
 import httpx2
 import uvicorn
 
+from outlast.core.approvals import Actor
 from outlast.runtime.clocks import SystemClock
 from outlast.runtime.in_process import InProcessRuntime
 from outlast.runtime.operations import Operations
-from outlast.runtime.port import Actor
 from outlast.runtime.stores import open_store
 from outlast.service.app import asgi
 from outlast.service.identity import Anonymous, Authenticator, AuthSettings, authenticator, new_token, proxy_options

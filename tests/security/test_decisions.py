@@ -7,11 +7,11 @@ from typing import Any
 import httpx2
 import pytest
 
+from outlast.core.approvals import Actor
 from outlast.core.machine import Choice, Reason
 from outlast.errors import Forbidden
 from outlast.flow import role
 from outlast.runtime.operations import Operations
-from outlast.runtime.port import Actor
 from tests.security.flows import PAID
 from tests.security.server import Service
 

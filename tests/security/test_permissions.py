@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
+from outlast.core.approvals import EVERY_ROLE
 from outlast.errors import Forbidden
-from outlast.flow.approval_rule import EVERY_ROLE
 from outlast.service.identity import Anonymous, Permissions, Principal, permissions, permit
 
 

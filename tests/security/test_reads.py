@@ -8,12 +8,12 @@ import httpx2
 import pytest
 
 import outlast
+from outlast.core.approvals import Actor
 from outlast.core.machine import ApprovalStatus
 from outlast.core.rows import KINDS
 from outlast.models.effects import effect_id
 from outlast.runtime.in_process import InProcessRuntime
 from outlast.runtime.operations import Operations
-from outlast.runtime.port import Actor
 from outlast.runtime.stores import open_store, until
 from tests.security.flows import payments
 from tests.security.test_matrix import TABLE, UNKNOWN_IDS, address

@@ -12,10 +12,10 @@ import httpx2
 import pytest
 
 import outlast
+from outlast.core.approvals import Actor
 from outlast.models.effects import effect_id
 from outlast.runtime.in_process import InProcessRuntime
 from outlast.runtime.operations import Operations
-from outlast.runtime.port import Actor
 from outlast.runtime.stores import open_store, until
 from outlast.service.identity import Anonymous
 from outlast.store.port import Store

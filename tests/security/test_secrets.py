@@ -11,6 +11,7 @@ import pytest
 from pydantic import BaseModel, SecretBytes, SecretStr
 
 from outlast import Context, Workflow, activity
+from outlast.core.approvals import Actor
 from outlast.core.codec import Codec
 from outlast.core.rows import is_over
 from outlast.errors import DefinitionError
@@ -18,7 +19,6 @@ from outlast.flow import role
 from outlast.runtime.export import export, verify
 from outlast.runtime.in_process import InProcessRuntime
 from outlast.runtime.operations import Operations
-from outlast.runtime.port import Actor
 from outlast.runtime.stores import open_store, until
 from outlast.telemetry.redact import GONE, redact, redacted, secrets_in
 

@@ -18,12 +18,12 @@ import outlast
 from outlast import Context, Workflow, activity
 from outlast.cli import cli
 from outlast.cli.text import inert, json_escaped
+from outlast.core.approvals import Actor
 from outlast.core.rows import is_over
 from outlast.flow import role
 from outlast.runtime.confusables import confusable_texts
 from outlast.runtime.in_process import InProcessRuntime
 from outlast.runtime.operations import Operations
-from outlast.runtime.port import Actor
 from outlast.runtime.stores import open_store, until
 
 HOSTILE = {

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from outlast.core.approvals import Actor
 from outlast.runtime.export import export
 from outlast.runtime.fsck import Fsck
 from outlast.runtime.in_process import worker_of
 from outlast.runtime.operations import Operations
-from outlast.runtime.port import Actor
 from outlast.runtime.stores import open_store
 from tests.security.flows import listeners
 

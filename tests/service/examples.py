@@ -99,6 +99,7 @@ def record(service: Service, receiver: str) -> dict[str, Any]:
     for what in ("", "/input", "/explain", "/events"):
         ask("get", f"/v1/runs/{{run}}{what}", run=run)
     ask("get", "/v1/approvals?status=pending")
+    ask("get", "/v1/approvals/{approval}", approval=approval)
     ask("post", "/v1/approvals/{approval}/reassign", {"to": "finance", "reason": "finance decides"}, approval=approval)
     ask("post", "/v1/approvals/{approval}/claim", approval=approval)
     decide = {"decision": "approve", "reason": "under the limit", "alternative": 0, "changes": {"cents": 4000}}

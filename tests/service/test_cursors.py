@@ -9,12 +9,12 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import Response
 
+from outlast.core.approvals import Actor
 from outlast.core.generation import GENERATION
 from outlast.core.rows import META, Meta
 from outlast.errors import InvalidInput
 from outlast.runtime.export import export
 from outlast.runtime.operations import Operations
-from outlast.runtime.port import Actor
 from outlast.runtime.stores import open_store
 from outlast.service import cursors as module
 from outlast.service.cursors import Cursors

@@ -94,7 +94,9 @@ def test_an_approval_has_the_information_for_a_decision(service: Service) -> Non
     assert answer.status_code == 200, answer.text
     run = answer.json()["run"]["run"]
     assert service.ended(run)["outcome"] == "receipt-A-17-100"
-    assert [c["by"] for c in answer.json()["approval"]["changed_since_asked"]][:1] == ["local:ana"]
+    assert [plan["changed_by"] for plan in answer.json()["approval"]["plans"]][-1:] == ["local:ana"]
+    later = service.get(f"/v1/approvals/{approval}").json()
+    assert [change["by"] for change in later["changed_since_asked"]][:1] == ["local:ana"]
 
 
 def test_a_decision_cannot_change_fixed_arguments(service: Service) -> None:

@@ -4,12 +4,15 @@ import json
 from collections.abc import Coroutine
 from typing import Any
 
+from outlast.core.approvals import Actor, PersonDecision
+from outlast.core.attention import AttentionAnswer
 from outlast.core.keys import idempotency_key
 from outlast.core.machine import OVERLAY_ONLY, ApprovalStatus, Choice, EffectStatus, Reason, WaitStatus
+from outlast.core.mailbox import EffectAnswer
 from outlast.core.rows import APPROVAL, EFFECT, RUN, WAIT, Approval, Effect, Run, Wait, is_over
 from outlast.core.run_columns import Attention
 from outlast.core.run_transition import rearmed
-from outlast.engine import approvals, commands
+from outlast.engine import commands
 from outlast.errors import Conflict, NotFound, OutlastError, StoreError
 from tests.simulation.environment import QUIET, Environment
 from tests.simulation.loop import SECOND, Proc
@@ -70,10 +73,10 @@ class People:
         row = await commands.find_approval(self.store, TENANT, approval)
         draw = self.env.dice.rng.random()
         verb: Any = "again" if row.again and draw < 0.2 else "reject" if draw > 0.9 else "approve"
-        chosen = row.plans[0].digest
         self.env.say("%s: %s %s", by, verb, approval)
-        await approvals.decide_approval(
-            self.store, row, verb=verb, chosen=chosen, by=by, claims=["boss"], reason="because"
+        choice = PersonDecision(verb, "because", version=row.version)
+        await commands.decide_approval(
+            self.store, TENANT, approval, Actor(by, claims=("boss",)), choice, lambda run: None
         )
         self.env.say("%s got the answer that %s is decided", by, approval)
 
@@ -170,10 +173,8 @@ class People:
             await commands.continue_run(self.store, tenant=TENANT, run=name, actor="op", reason="looked into it")
             return
         by_ms = 600 * SECOND if choice is Choice.EXTEND else 0
-        await commands.resolve_attention(
-            self.store, tenant=TENANT, run=name, reason=each.reason, choice=choice, actor="op", text="looked into it",
-            by_ms=by_ms,
-        )  # fmt: skip
+        answer = AttentionAnswer(choice, "looked into it", each.reason, by_ms=by_ms)
+        await commands.resolve_attention(self.store, tenant=TENANT, run=name, answer=answer, actor="op")
 
     def _choice(self, reason: Reason, times: int) -> Choice:
         if times > 2 and reason is not Reason.TOTAL_TIMEOUT:
@@ -193,19 +194,24 @@ class People:
             return
         done = self.receivers.executed.get(idempotency_key(effect.tenant, effect.run, effect.visit, effect.key))
         if done:
-            verb, response = "happened", json.dumps(done[-1].response).encode()
+            verb: EffectAnswer = "happened"
+            response: bytes | None = json.dumps(done[-1].response).encode()
         elif self.env.now() < effect.settle_after and not no:
             return  # the next round
         else:
-            verb, response = "give_up" if self.env.dice.rng.random() < 0.2 and not no else "did_not_happen", None
+            verb = "give_up" if self.env.dice.rng.random() < 0.2 and not no else "did_not_happen"
+            response = None
         self.env.say("the operator: %s %s", effect.key, verb)
         await commands.resolve_effect(
             self.store,
-            effect,
-            verb,
+            tenant=TENANT,
+            run=run.run,
+            key=effect.key,
+            verb=verb,
             actor="op",
             reason="asked them",
-            response=response,  # type: ignore[arg-type]
+            encode=(lambda _: response) if response is not None else None,
+            version=effect.version,
         )
 
     async def _undo_failed(self, run: Run, each: Attention) -> None:
@@ -218,10 +224,8 @@ class People:
         by_hand = self.receivers.executed.get(key) or times > 3
         choice = Choice.DONE_BY_HAND if by_hand else Choice.RETRY
         self.env.say("the operator answers undo_failed of %s %s: %s", run.run, each.key, choice.value)
-        await commands.resolve_attention(
-            self.store, tenant=TENANT, run=run.run, reason=each.reason, choice=choice, actor="op", text="asked them",
-            key=each.key,
-        )  # fmt: skip
+        answer = AttentionAnswer(choice, "asked them", each.reason, each.key)
+        await commands.resolve_attention(self.store, tenant=TENANT, run=run.run, answer=answer, actor="op")
 
     # --- the round -------------------------------------------------------------------------------
     def _go_round(self) -> None:

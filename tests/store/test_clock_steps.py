@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from outlast.core.approvals import Actor
 from outlast.core.commit import Commit, Mapping, Put
 from outlast.core.durations import CLOCK_STEP, HOUR, MINUTE, SECOND
 from outlast.core.rows import META, RUN, WORKER, Meta, Run
@@ -18,7 +19,6 @@ from outlast.engine.worker import ClockStep
 from outlast.errors import Rejected
 from outlast.runtime.maintenance import examine
 from outlast.runtime.operations import Operations
-from outlast.runtime.port import Actor
 from outlast.store.clock import ANCHOR_ROW, Anchor, anchored
 from outlast.store.database import Database
 from outlast.store.port import AnchoredClock

@@ -5,11 +5,11 @@ import math
 from datetime import UTC, datetime
 from typing import Final
 
+from outlast.core.approvals import Actor
 from outlast.core.durations import HOUR, MINUTE, SECOND
 from outlast.core.machine import LeaseStatus
 from outlast.core.rows import STORE, WORKER, Approval, Run, is_over
 from outlast.runtime.operations import Operations
-from outlast.runtime.port import Actor
 from outlast.store.port import Store
 
 from .. import record

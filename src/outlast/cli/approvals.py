@@ -17,7 +17,7 @@ from outlast.cli.text import json_escaped
 from outlast.core.durations import span
 from outlast.core.events import ENDINGS, TAKEN, EventType
 from outlast.core.machine import TERMINAL, ApprovalStatus
-from outlast.models.approvals import ApprovalDetail, ApprovalSummary, OfferedPlan
+from outlast.models.approvals import ApprovalSummary, OfferedPlan
 from outlast.runtime.client import Client
 from outlast.runtime.clocks import SystemClock
 from outlast.runtime.labels import ATTENTION
@@ -218,7 +218,7 @@ async def _approve(
         view = await client.approve(approval, reason=reason, alternative=alternative, changes=changes or None)
         if view.status != ApprovalStatus.PENDING:
             return await _report(client, screen, view, seq)
-        if not screen.data(view, without=DECISION_SCHEMA):
+        if not screen.data(view):
             votes = view.votes
             so_far = f"{len(votes)} of {view.quorum}; {view.run} waits for the others"
             screen.line(f"vote of {votes[-1].by} · {so_far}")
@@ -241,7 +241,7 @@ def _assignment(text: str) -> tuple[str, Any]:
 async def claim(client: Client, screen: Screen, approval: str) -> int:
     """Record that you work on an approval; others may decide."""
     view = await client.claim_approval(approval)
-    if not screen.data(view, without=DECISION_SCHEMA):
+    if not screen.data(view):
         screen.line(f"{view.approval}: {view.claimed_by} works on it")
     return OK
 
@@ -257,7 +257,7 @@ async def reassign(client: Client, screen: Screen, approval: str, who: str, reas
     Allowed for its approvers and for the role admin.
     """
     view = await client.reassign(approval, who, reason=reason)
-    if not screen.data(view, without=DECISION_SCHEMA):
+    if not screen.data(view):
         screen.line(f"{view.approval}: {view.who} decides now")
     return OK
 
@@ -274,12 +274,12 @@ async def reject(client: Client, screen: Screen, approval: str, reason: str, aga
     return await _report(client, screen, view, seq)
 
 
-async def _report(client: Client, screen: Screen, view: ApprovalDetail, seq: int) -> int:
+async def _report(client: Client, screen: Screen, view: ApprovalSummary, seq: int) -> int:
     run = view.run
     said = f"{_verdict(ApprovalStatus(view.status))} by {view.decided_by}"
     after = await resumed(client, run, seq)
     went = {"resumed_ms": after.ms if after else None, "then": after.then if after else ""}
-    if screen.data({**json_of_model(view, DECISION_SCHEMA), **went}):
+    if screen.data({**json_of_model(view), **went}):
         return OK
     if after is None:
         screen.line(f"{said} · {run} has not continued yet")

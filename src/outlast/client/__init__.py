@@ -8,8 +8,9 @@ from collections.abc import Generator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
+from outlast.core.approvals import Actor
 from outlast.errors import InvalidInput
-from outlast.runtime.port import Actor, local_actor
+from outlast.runtime.port import local_actor
 
 if TYPE_CHECKING:
     from outlast.flow.workflow import Workflow

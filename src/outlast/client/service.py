@@ -23,7 +23,7 @@ from outlast.core.version_move import UNSERVED
 from outlast.errors import Busy, InvalidInput, NotFound, OutlastError, Unavailable
 from outlast.flow.workflow import Workflow
 from outlast.models import exact_instant
-from outlast.models.approvals import ApprovalDetail, ApprovalList, DecisionRecorded
+from outlast.models.approvals import ApprovalDetail, ApprovalList, ApprovalSummary, DecisionRecorded
 from outlast.models.attention import AnsweredRuns, AttentionList, RunAttention, Verb, verb_of, why_not
 from outlast.models.effects import EffectList, EffectRecord
 from outlast.models.runs import (
@@ -347,26 +347,26 @@ class ServiceClient(Client):
         alternative: int = 0,
         changes: Mapping[str, Any] | None = None,
         version: int = 0,
-    ) -> ApprovalDetail:
+    ) -> ApprovalSummary:
         body = {"decision": "approve", "reason": reason, "alternative": alternative}
         return await self._decide(approval, {**body, **({"changes": dict(changes)} if changes else {})}, version)
 
     @override
-    async def reject(self, approval: str, *, reason: str, again: bool = False, version: int = 0) -> ApprovalDetail:
+    async def reject(self, approval: str, *, reason: str, again: bool = False, version: int = 0) -> ApprovalSummary:
         return await self._decide(approval, {"decision": "again" if again else "reject", "reason": reason}, version)
 
-    async def _decide(self, approval: str, body: Mapping[str, Any], version: int) -> ApprovalDetail:
+    async def _decide(self, approval: str, body: Mapping[str, Any], version: int) -> ApprovalSummary:
         path, shown = f"/approvals/{part(approval)}/decision", version or (await self.approval(approval)).version
         return (await self.connection.post(DecisionRecorded, path, body, etag=tag(shown))).approval
 
     @override
-    async def claim_approval(self, approval: str, *, version: int = 0) -> ApprovalDetail:
-        return await self.connection.post(ApprovalDetail, f"/approvals/{part(approval)}/claim", etag=tag(version))
+    async def claim_approval(self, approval: str, *, version: int = 0) -> ApprovalSummary:
+        return await self.connection.post(ApprovalSummary, f"/approvals/{part(approval)}/claim", etag=tag(version))
 
     @override
-    async def reassign(self, approval: str, who: str, *, reason: str, version: int = 0) -> ApprovalDetail:
+    async def reassign(self, approval: str, who: str, *, reason: str, version: int = 0) -> ApprovalSummary:
         path, body = f"/approvals/{part(approval)}/reassign", {"to": who, "reason": reason}
-        return await self.connection.post(ApprovalDetail, path, body, etag=tag(version))
+        return await self.connection.post(ApprovalSummary, path, body, etag=tag(version))
 
     # --- attention -----------------------------------------------------------------------------
     @override

@@ -13,13 +13,13 @@ from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
 from pydantic import BaseModel
 
 from outlast.client import TIMEOUT, connect
+from outlast.core.approvals import Actor
 from outlast.core.durations import Liveness
 from outlast.errors import Misplaced
 from outlast.flow.function_workflow import FunctionWorkflow
 from outlast.flow.workflow import Workflow
 from outlast.models.runs import CloudEvent
 from outlast.runtime.client import Client, WebhookClient
-from outlast.runtime.port import Actor
 from outlast.runtime.run_handle import RunHandle, Timeout
 
 P = ParamSpec("P")

@@ -1,18 +1,156 @@
-"""The verbs of approvals: ask, vote, decide, reassign, expire, withdraw (S-20)."""
+"""Approvals: who may decide, the verbs, a person's decision as one step, and what an approval covers (S-20).
+
+A decision is a pure function. `person_decides` gets the row, the actor, the choice and the time. It returns the commit
+with the row that it writes, or raises the refusal. The store judges version and expiry again when the commit lands.
+"""
 
 import json
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, NamedTuple
 
-from outlast.core.approval_columns import CLAIMS, PLANS, VOTES, ApprovalVote, OfferedCall
+from outlast.core.approval_columns import CLAIMS, PLANS, VOTES, ApprovalVote, OfferedCall, PlanChange
 from outlast.core.codec import digest
 from outlast.core.commit import Commit, Fence, Instant, Put, When, append_to_inbox
-from outlast.core.machine import (
-    ApprovalStatus,
-    approval_target,
-)
+from outlast.core.keys import check_name, check_reason
+from outlast.core.limits import ROLES_PER_RULE_MAX
+from outlast.core.machine import ApprovalStatus, Reason, approval_target
 from outlast.core.rows import APPROVAL, Approval
-from outlast.errors import NotStorable
+from outlast.errors import Conflict, DefinitionError, Forbidden, InvalidInput, NotFound, NotStorable
+
+DecisionVerb = Literal["approve", "reject", "again"]
+
+
+# --- who may decide ---------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Rule:
+    """A rule over roles: sets of roles, of which an approver must hold one completely.
+
+    Written `role("a") | role("b") & role("c")`, which are the sets {a} and {b, c} in `any_of`. `str(rule)` is its
+    canonical text, `a | b & c` (& binds tighter), which `Rule.parse` reads.
+    """
+
+    any_of: frozenset[frozenset[str]]
+
+    def __post_init__(self) -> None:
+        if not self.any_of or not all(self.any_of):
+            raise DefinitionError("a rule without a role", "no one could decide", 'name one: role("finance")')
+        if sum(map(len, self.any_of)) > ROLES_PER_RULE_MAX:
+            raise DefinitionError(
+                "a rule of too many roles",
+                f"at most {ROLES_PER_RULE_MAX} roles in one rule",
+                "define one role for these people",
+            )
+
+    @classmethod
+    def parse(cls, text: str) -> "Rule":
+        """Return the rule written as `text`. Raises InvalidInput."""
+        sets = [[name.strip() for name in part.split("&")] for part in text.split("|")]
+        return cls(frozenset(frozenset(check_name("role", name) for name in names) for names in sets))
+
+    def allows(self, roles: Container[str]) -> bool:
+        """True if a person with these `roles` may decide."""
+        return any(all(name in roles for name in names) for names in self.any_of)
+
+    def __or__(self, other: "Rule") -> "Rule":
+        return Rule(self.any_of | other.any_of)
+
+    def __and__(self, other: "Rule") -> "Rule":
+        return Rule(frozenset(left | right for left in self.any_of for right in other.any_of))
+
+    def __str__(self) -> str:
+        return " | ".join(sorted(" & ".join(sorted(names)) for names in self.any_of))
+
+
+class _Everything:
+    def __contains__(self, name: object) -> bool:
+        return True
+
+
+EVERY_ROLE: Final[Container[str]] = _Everything()
+"""The roles of the local operator, who holds every role."""
+ADMIN: Final = "admin"
+"""The role that may reassign any approval."""
+
+
+@dataclass(frozen=True)
+class Actor:
+    """The person or program that acts: `name` is recorded in history, `roles` say what it may decide."""
+
+    name: str
+    roles: Container[str] = field(default=EVERY_ROLE)
+    claims: tuple[str, ...] = ()
+    """Names of the roles, for the record; () for the local operator, who has every role."""
+    person: bool = True
+    """False for agents and workers, which may not decide, whatever their roles."""
+
+    def check_person(self) -> None:
+        """Raise Forbidden if the actor is a program."""
+        if not self.person:
+            raise Forbidden(
+                f"{self.name} may not decide anything",
+                "it is a program, and only people may decide, whatever roles a program has",
+                "ask a person to decide",
+                refusal="not_a_person",
+            )
+
+
+def may_decide(actor: Actor, approval: Approval) -> bool:
+    """Return True if the actor holds the roles that the approval's rule requires."""
+    return Rule.parse(approval.who).allows(actor.roles)
+
+
+# --- what an approval covers ------------------------------------------------------------------
+def covers(approval: Approval, plan: str, now: int) -> bool:
+    """True if the approval approved the call of digest `plan`, is unused, and is valid at `now` (business)."""
+    return (
+        approval.status is ApprovalStatus.APPROVED
+        and approval.chosen == plan
+        and not approval.consumed_by
+        and now < approval.valid_until
+    )
+
+
+def approvers_were_entitled(approval: Approval) -> bool:
+    """Return True if the recorded roles of the approvers satisfy the rule when the approval is used (S10).
+
+    It takes enough different approvers, each entitled by the rule under which he or she voted, and not the requester if
+    the approval excludes the requester. A vote without roles is the local operator's, who holds all roles.
+    """
+    votes = votes_of(approval)
+    names = {vote.by for vote in votes}
+    entitled = all(not v.claims or Rule.parse(v.who).allows(v.claims) for v in votes)
+    alone = bool(approval.not_requester) and approval.requested_by in names
+    return entitled and not alone and len(names) == len(votes) >= approval.quorum
+
+
+class Demand(NamedTuple):
+    """Approval that a policy requires for a call: so many different people who satisfy the rule."""
+
+    rule: str
+    by: Rule
+    quorum: int
+    not_requester: bool
+
+
+def satisfies(approval: Approval, demand: Demand) -> bool:
+    """Return True if enough approvers voted and the policy's rule allows each of them.
+
+    A vote without roles is the local operator's, who holds all roles.
+    """
+    votes = votes_of(approval)
+    if demand.not_requester and any(vote.by == approval.requested_by for vote in votes):
+        return False
+    fit = {vote.by for vote in votes if not vote.claims or demand.by.allows(vote.claims)}
+    return len(fit) >= demand.quorum and len(fit) == len({vote.by for vote in votes})
+
+
+# --- verbs ------------------------------------------------------------------------------------
+class ApprovalMove(NamedTuple):
+    """Result of a person's verb: the commit, and the approval row that it writes."""
+
+    commit: Commit
+    row: Approval
 
 
 def ask(approval: Approval, *, fence: Fence) -> Commit:
@@ -26,14 +164,14 @@ def ask(approval: Approval, *, fence: Fence) -> Commit:
 def decide(
     approval: Approval,
     *,
-    verb: Literal["approve", "reject", "again"],
+    verb: DecisionVerb,
     chosen: str,
     by: str,
     claims: Sequence[str],
     reason: str,
     now: Instant,
     changed: OfferedCall | None = None,
-) -> Commit:
+) -> ApprovalMove:
     """Decide an approval once, before it expires by the store's clock, and make its run due (S-1, S-20).
 
     If a quorum is required, an approval below it is a vote: the request stays pending, and no run becomes due. All
@@ -48,12 +186,11 @@ def decide(
     row = approval._replace(version=approval.version + 1, votes_text=VOTES.encode(votes))
     if changed is not None and all(plan.digest != changed.digest for plan in approval.plans):
         row = row._replace(plans_text=PLANS.encode((*approval.plans, changed)))
-    in_time = (When(approval.within_until, False, "business", ApprovalStatus.EXPIRED),)
+    in_time = _in_time(approval)
     if verb == "approve" and len(votes) < approval.quorum and approval.quorum > 1:
         row = row._replace(status=approval_target("vote", approval.status))
-        return Commit(
-            (Put(APPROVAL, row, approval.version),), whens=in_time, label=f"{approval.run} vote {approval.wait}"
-        )
+        put = Put(APPROVAL, row, approval.version)
+        return ApprovalMove(Commit((put,), whens=in_time, label=f"{approval.run} vote {approval.wait}"), row)
     status = approval_target(verb, approval.status)
     approve = status is ApprovalStatus.APPROVED
     row = row._replace(
@@ -65,14 +202,13 @@ def decide(
         chosen=chosen if approve else "",
         valid_until=now.business + approval.valid_ms if approve else 0,
     )
-    return Commit(
-        (
-            Put(APPROVAL, row, approval.version),
-            append_to_inbox(approval.tenant, approval.run, "decision", approval.id, by),
-        ),
-        whens=in_time,
-        label=f"{approval.run} decide {approval.wait}",
-    )
+    message = append_to_inbox(approval.tenant, approval.run, "decision", approval.id, by)
+    writes = (Put(APPROVAL, row, approval.version), message)
+    return ApprovalMove(Commit(writes, whens=in_time, label=f"{approval.run} decide {approval.wait}"), row)
+
+
+def _in_time(approval: Approval) -> tuple[When, ...]:
+    return (When(approval.within_until, False, "business", ApprovalStatus.EXPIRED),)
 
 
 def votes_of(approval: Approval) -> tuple[ApprovalVote, ...]:
@@ -97,19 +233,16 @@ def is_exact(tenant: str, run: str, plan: OfferedCall) -> bool:
         return False
 
 
-def acknowledge(approval: Approval, *, by: str) -> Commit:
+def acknowledge(approval: Approval, *, by: str) -> ApprovalMove:
     """Record that a person is looking at the approval. It binds no one, and no run becomes due."""
     row = approval._replace(
         version=approval.version + 1, status=approval_target("acknowledge", approval.status), claimed_by=by
     )
-    return Commit(
-        (Put(APPROVAL, row, approval.version),),
-        whens=(When(approval.within_until, False, "business", ApprovalStatus.EXPIRED),),
-        label=f"{approval.run} acknowledge {approval.wait}",
-    )
+    put, label = Put(APPROVAL, row, approval.version), f"{approval.run} acknowledge {approval.wait}"
+    return ApprovalMove(Commit((put,), whens=_in_time(approval), label=label), row)
 
 
-def reassign(approval: Approval, *, who: str, by: str, reason: str) -> Commit:
+def reassign(approval: Approval, *, who: str, by: str, reason: str) -> ApprovalMove:
     """Change the rule of who may decide; votes stay.
 
     The message keeps the old and the new rule, the person and the reason (GATE-8).
@@ -118,14 +251,9 @@ def reassign(approval: Approval, *, who: str, by: str, reason: str) -> Commit:
         version=approval.version + 1, status=approval_target("reassign", approval.status), who=who, claimed_by=""
     )
     payload = json.dumps({"approval": approval.id, "from": approval.who, "to": who, "reason": reason}).encode()
-    return Commit(
-        (
-            Put(APPROVAL, row, approval.version),
-            append_to_inbox(approval.tenant, approval.run, "reassign", approval.id, by, payload),
-        ),
-        whens=(When(approval.within_until, False, "business", ApprovalStatus.EXPIRED),),
-        label=f"{approval.run} reassign {approval.wait}",
-    )
+    message = append_to_inbox(approval.tenant, approval.run, "reassign", approval.id, by, payload)
+    writes, label = (Put(APPROVAL, row, approval.version), message), f"{approval.run} reassign {approval.wait}"
+    return ApprovalMove(Commit(writes, whens=_in_time(approval), label=label), row)
 
 
 def expire(approval: Approval, now: Instant, *, fence: Fence) -> Commit:
@@ -147,3 +275,254 @@ def withdraw(approval: Approval, now: Instant) -> Put | None:
         return None
     row = approval._replace(version=approval.version + 1, status=approval_target("withdraw", approval.status))
     return Put(APPROVAL, row, approval.version)
+
+
+# --- a person's decision ----------------------------------------------------------------------
+class PersonDecision(NamedTuple):
+    """Decision as a person sent it. `version`: the row that the person saw; 0 = not checked."""
+
+    verb: DecisionVerb
+    reason: str
+    alternative: int = 0  # index of the offered call; 0 = the requested one
+    changes: Mapping[str, Any] = {}
+    version: int = 0
+
+
+class ChangedCall(NamedTuple):
+    """Offered call with changed arguments, as the author's code makes it, and the verdict of the policy on it."""
+
+    call: OfferedCall
+    denied: str = ""  # rule and detail
+    demand: Demand | None = None
+
+
+Remake = Callable[[OfferedCall, Mapping[str, Any]], ChangedCall]
+"""The author's code: makes an offered call again, with changed arguments."""
+
+
+def person_decides(
+    approval: Approval, actor: Actor, choice: PersonDecision, now: Instant, remake: Remake | None = None
+) -> ApprovalMove:
+    """Decide or vote for a person.
+
+    Raises Conflict and Forbidden, each with its `refusal`, NotFound, and the errors of `remake`. Changed arguments need
+    `remake`; it is called only if the person may decide.
+    """
+    check_may_decide(actor, approval)
+    check_reason(choice.reason)
+    _check_open(approval, choice.version, now)
+    _check_voter(approval, actor.name)
+    chosen, made = "", None
+    if choice.verb == "approve":
+        chosen, made = _chosen_call(approval, actor, choice, now, remake)
+    elif choice.verb == "again" and not approval.again:
+        raise Conflict(
+            f"approval {approval.id} does not offer another round",
+            "the workflow allows no further round here",
+            f"approve or reject it: outlast approvals show {approval.id}",
+            refusal="no_further_round",
+        )
+    move = decide(
+        approval,
+        verb=choice.verb,
+        chosen=chosen,
+        by=actor.name,
+        claims=actor.claims,
+        reason=choice.reason,
+        now=now,
+        changed=made.call if made else None,
+    )
+    if made is not None:
+        _check_policy(move.row, made)
+    return move
+
+
+def person_acknowledges(approval: Approval, actor: Actor, now: Instant, *, version: int = 0) -> ApprovalMove:
+    """Record that a person who may decide looks at the approval. Raises Conflict, Forbidden."""
+    check_may_decide(actor, approval)
+    _check_open(approval, version, now)
+    return acknowledge(approval, by=actor.name)
+
+
+def person_reassigns(
+    approval: Approval, actor: Actor, who: Rule, reason: str, now: Instant, *, version: int = 0
+) -> ApprovalMove:
+    """Let other approvers decide, for a person who may decide or an admin. Raises Conflict, Forbidden, InvalidInput."""
+    actor.check_person()
+    if ADMIN not in actor.roles:
+        check_may_decide(actor, approval)
+    if not reason.strip():
+        raise InvalidInput("a reassignment needs a reason", "the approvers will read it", "say why")
+    check_reason(reason)
+    _check_open(approval, version, now)
+    return reassign(approval, who=str(who), by=actor.name, reason=reason)
+
+
+def check_may_decide(actor: Actor, approval: Approval) -> None:
+    """Raise Forbidden unless the actor is a person whose roles the approval's rule allows."""
+    actor.check_person()
+    if not may_decide(actor, approval):
+        raise Forbidden(
+            f"{actor.name} may not decide {approval.id}",
+            f"this approval requires the role {approval.who}",
+            "ask an approver who holds this role",
+            refusal="role",
+        )
+
+
+def _check_open(approval: Approval, version: int, now: Instant) -> None:
+    """Raise Conflict unless the approval is pending, in time, and at the version that the person saw."""
+    if approval.status is not ApprovalStatus.PENDING:
+        raise _decided(approval)
+    if version not in (0, approval.version):
+        raise Conflict(
+            f"approval {approval.id} has changed since you saw it",
+            f"it is at version {approval.version} now",
+            f"look again: outlast approvals show {approval.id}",
+            refusal="moved",
+        )
+    if now.business >= approval.within_until:
+        raise _expired(approval)
+
+
+def _check_voter(approval: Approval, by: str) -> None:
+    """Raise Forbidden for the requester if excluded, Conflict for a second vote."""
+    if approval.not_requester and by == approval.requested_by:
+        raise Forbidden(
+            f"{by} may not decide {approval.id}",
+            f"{by} requested the run, and the requester may not decide here",
+            "another person with the role has to decide",
+            refusal="requester",
+        )
+    votes = votes_of(approval)
+    if any(vote.by == by for vote in votes):
+        raise Conflict(
+            f"{by} has voted on {approval.id} already",
+            f"it takes {approval.quorum} different people; {len(votes)} approved so far",
+            "another approver has to decide",
+            refusal="voted",
+        )
+
+
+def _chosen_call(
+    approval: Approval, actor: Actor, choice: PersonDecision, now: Instant, remake: Remake | None
+) -> tuple[str, ChangedCall | None]:
+    """Return the digest of the approved call, and the call if its arguments were changed. Raises NotFound, Conflict."""
+    if not 0 <= choice.alternative < len(approval.plans):
+        raise NotFound(
+            f"approval {approval.id} has no alternative {choice.alternative}",
+            f"it offers {len(approval.plans) - 1} beside the requested plan",
+            f"list them with: outlast approvals show {approval.id}",
+        )
+    _check_intact(approval)
+    made = None
+    if choice.changes:
+        assert remake is not None, "changed arguments are made by the author's code"
+        made = _changed_call(approval, actor, choice, now, remake)
+    chosen = made.call.digest if made else approval.plans[choice.alternative].digest
+    votes = votes_of(approval)
+    if votes and votes[0].chosen != chosen:
+        other = [plan.digest for plan in approval.plans].index(votes[0].chosen)
+        raise Conflict(
+            f"the votes on {approval.id} are for another plan",
+            f"{', '.join(vote.by for vote in votes)} approved alternative {other}, and "
+            "all votes have to be for the same plan",
+            f"approve that one (--alternative {other}), or reject it",
+            refusal="other_vote",
+        )
+    return chosen, made
+
+
+def _changed_call(
+    approval: Approval, actor: Actor, choice: PersonDecision, now: Instant, remake: Remake
+) -> ChangedCall:
+    """Return the call with the person's changes (GATE-9). Raises Conflict and the errors of `remake`."""
+    plan, editable = approval.plans[choice.alternative], approval.editable
+    if refused := [name for name in choice.changes if name not in editable]:
+        raise Conflict(
+            f"approval {approval.id} does not allow a change of {', '.join(refused)}",
+            f"it allows a change of {', '.join(editable) or 'nothing'}",
+            "approve what is offered, or reject it",
+            refusal="not_editable",
+        )
+    if plan.change is not None:
+        raise Conflict(
+            f"alternative {choice.alternative} of {approval.id} is itself a changed plan",
+            "a change is made to one of the plans that were offered",
+            f"change alternative {plan.change.of}, or approve it as it is",
+            refusal="not_offered",
+        )
+    if remake(plan, {}).call.digest != plan.digest:
+        raise Conflict(
+            f"{plan.activity} has changed since {approval.id} was requested",
+            "the same arguments make another call with the code that is loaded here",
+            "load the code of the run's version",
+            refusal="drift",
+        )
+    made = remake(plan, choice.changes)
+    if made.call.digest == plan.digest:
+        raise Conflict(
+            f"the changes to {approval.id} change nothing",
+            "the values are the offered ones",
+            "leave --set out",
+            refusal="unchanged",
+        )
+    arguments = made.call.arguments()
+    values = json.dumps({name: arguments[name] for name in choice.changes}, ensure_ascii=False)
+    change = PlanChange(choice.alternative, actor.name, now.business, values)
+    return made._replace(call=made.call._replace(change=change))
+
+
+def _check_intact(approval: Approval) -> None:
+    """Raise Conflict if a stored plan does not match its digest: approvers read the plan and approve the digest."""
+    if key := altered_plan(approval):
+        raise Conflict(
+            f"approval {approval.id} cannot be approved: the plan it shows is not the requested one",
+            f"activity, key and arguments stored for {key} do not give the digest stored beside them",
+            f"reject it, or start a new run; look for other altered rows: outlast fsck --chain (run {approval.run})",
+            refusal="altered",
+        )
+
+
+def _check_policy(decided: Approval, made: ChangedCall) -> None:
+    """Raise Conflict if the policy would not accept this decision on a changed plan."""
+    if made.denied:
+        raise Conflict(
+            f"policy denies the changed plan of {decided.id}",
+            made.denied,
+            "approve other values, the plan as it was offered, or reject it",
+            refusal=Reason.POLICY_DENIED.value,
+        )
+    demand = made.demand
+    if decided.status is ApprovalStatus.APPROVED and demand is not None and not satisfies(decided, demand):
+        raise Conflict(
+            f"policy requires more for the changed plan than {decided.id} does",
+            f"{demand.rule}: {demand.quorum} of {demand.by}",
+            "approve other values, the plan as it was offered, or reject it",
+            refusal="policy_asks",
+        )
+
+
+def _expired(approval: Approval) -> Conflict:
+    return Conflict(
+        f"approval {approval.id} has expired",
+        "the time to decide is over by the store's clock; nothing was approved or rejected",
+        f"see what the run waits for now: outlast runs show {approval.run}",
+        refusal=ApprovalStatus.EXPIRED.value,
+    )
+
+
+def _decided(approval: Approval) -> Conflict:
+    if approval.status is ApprovalStatus.EXPIRED:
+        return _expired(approval)
+    if approval.decided_by:
+        why = f"{approval.decided_by} {approval.status} it: {approval.reason or 'no reason given'}"
+    else:
+        why = f"it is {approval.status}"
+    withdrawn = approval.status is ApprovalStatus.WITHDRAWN
+    return Conflict(
+        f"approval {approval.id} cannot be decided any more",
+        why,
+        f"outlast runs show {approval.run}",
+        refusal=approval.status.value if withdrawn else "decided",
+    )

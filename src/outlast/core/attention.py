@@ -1,17 +1,21 @@
 """Attention: requests to people in a run row, their answers, and the ceiling (GATE-3, GATE-4, GATE-5, S-21)."""
 
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import Final, NamedTuple, cast
 
+from outlast.core import compensation, mailbox
 from outlast.core.codec import digest
 from outlast.core.commit import Commit, Instant, Mapping
+from outlast.core.effect_columns import NO_ERROR
 from outlast.core.events import EventType
-from outlast.core.machine import CHOICES, OVERLAY_ONLY, Choice, Reason
-from outlast.core.route import Answer, meant
-from outlast.core.rows import Run
+from outlast.core.keys import check_reason
+from outlast.core.machine import CHOICES, OVERLAY_ONLY, Choice, EffectStatus, Reason
+from outlast.core.mailbox import EffectAnswer
+from outlast.core.route import ANSWERED_BY_CONTINUE, Answer, meant
+from outlast.core.rows import Approval, Effect, Key, Run
 from outlast.core.run_columns import ATTENTION, Attention, Timer, WaitingFor, stale_timer
 from outlast.core.run_transition import LogEntry, SlotChange, fence, give_back, hand_over
-from outlast.errors import Conflict
+from outlast.errors import Conflict, InvalidInput, NotFound
 
 KEPT: Final = frozenset({(Reason.VISITS_EXHAUSTED, Choice.ONE_MORE), (Reason.RESULTS_MISSING, Choice.CONTINUE)})
 """Answers kept in the set until the transition that they allow, so that a crash or a park before it loses none."""
@@ -114,3 +118,202 @@ def check_for_all(reason: Reason, choice: Choice) -> None:
             "each effect has its own id at the receiver",
             "record each one: outlast effects resolve RUN KEY --happened ID",
         )
+
+
+# --- answers of people --------------------------------------------------------------------------
+ENDS: Final = (Choice.CANCEL, Choice.FAIL)
+"""Choices that end the run, so that its open approvals are withdrawn."""
+
+
+class AttentionRows(NamedTuple):
+    """Rows on which a person's answer is decided."""
+
+    run: Run
+    effects: tuple[Effect, ...] = ()  # those of `effects_named`, and those that they undo
+    approvals: tuple[Approval, ...] = ()  # for answers that end the run
+
+
+class AttentionAnswer(NamedTuple):
+    """Answer as a person sent it. `reason` None: the only open one; `key`: '' for every entry of the reason."""
+
+    choice: Choice
+    text: str
+    reason: Reason | None = None
+    key: str = ""
+    by_ms: int = 0  # length of an extension
+
+
+class DecidedAnswer(NamedTuple):
+    """Commit of an answer, the reason that it answers, and the effect that it resolves, if any."""
+
+    commit: Commit
+    reason: Reason
+    resolved: Effect | None = None
+
+
+def effects_named(run: Run) -> tuple[Key, ...]:
+    """Return the row keys of the effects that the run's attention names; with visit 0, shared ones, too."""
+    found = [(run.tenant, run.run, a.visit, a.key) for a in run.attention if a.key]
+    return (*found, *((run.tenant, "", 0, a.key) for a in run.attention if a.key and a.visit == 0))
+
+
+def effects_undone(run: Run, effects: Iterable[Effect]) -> tuple[Key, ...]:
+    """Return the row keys under which the effects may be that these undo: of the run, or shared in the tenant."""
+    names = [undo.undoes.partition(":") for undo in effects if undo.undoes]
+    return tuple((run.tenant, owner, int(visit), key) for visit, _, key in names for owner in (run.run, ""))
+
+
+def person_continues(rows: AttentionRows, *, actor: str, reason: str, now: Instant) -> Commit:
+    """Answer a run's attention with `continue`. Raises Conflict if that is no answer to its reasons."""
+    check_reason(reason)
+    mailbox.check_unfinished(rows.run)
+    run, entries = rows.run, rows.run.attention
+    if not entries:
+        raise Conflict(
+            f"run {run.run} needs no attention",
+            "continue answers a run that waits for an operator",
+            f"outlast runs show {run.run}",
+        )
+    stops = [a for a in entries if a.reason not in OVERLAY_ONLY] or list(entries)
+    other = next((a for a in stops if a.reason not in ANSWERED_BY_CONTINUE), None)
+    if other is not None:
+        raise Conflict(f"continue does not answer {other.reason}", other.detail, _answer_to(other.reason, run.run))
+    refused = _exhausted(rows, [a for a in entries if a.reason is Reason.RETRIES_EXHAUSTED])
+    return mailbox.go_on(run, refused, actor=actor, reason=reason, now=now)
+
+
+def person_answers(rows: AttentionRows, answer: AttentionAnswer, *, actor: str, now: Instant) -> DecidedAnswer:
+    """Answer one reason of a run's attention.
+
+    Raises Conflict if it is not open, not offered or answered before, InvalidInput if several match.
+    """
+    check_reason(answer.text)
+    mailbox.check_unfinished(rows.run)
+    run, entries = rows.run, entries_of(rows.run, answer)
+    reason = entries[0].reason
+    choice = meant(reason, answer.choice)
+    if choice is Choice.CANCEL:
+        text = answer.text.strip() or reason.value
+        return DecidedAnswer(mailbox.cancel(run, rows.approvals, actor=actor, reason=text, now=now), reason)
+    if reason is Reason.EFFECT_UNCERTAIN:
+        return _resolve(rows, entries, choice, actor=actor, text=answer.text, now=now)
+    if reason is Reason.UNDO_FAILED:
+        return DecidedAnswer(_answer_undo(rows, entries[0], choice, actor=actor, text=answer.text, now=now), reason)
+    if choice is Choice.EXTEND and answer.by_ms <= 0:
+        raise InvalidInput("an extension needs a length", f"{answer.by_ms} ms is none", "say by how much")
+    commit = mailbox.answer(
+        run,
+        reason,
+        choice,
+        key=answer.key,
+        actor=actor,
+        text=answer.text,
+        by_ms=answer.by_ms,
+        now=now,
+        refused=_exhausted(rows, entries) if reason is Reason.RETRIES_EXHAUSTED else (),
+        approvals=rows.approvals if choice in ENDS else (),
+        recorded=[(a.visit, a.key, a.digest) for a in entries] if choice is Choice.USE_RECORDED else (),
+    )
+    return DecidedAnswer(commit, reason)
+
+
+def entries_of(run: Run, answer: AttentionAnswer) -> list[Attention]:
+    """Return the entries that an answer is for, all of one reason.
+
+    Raises Conflict if none matches or the choice is not offered, InvalidInput if they have several reasons.
+    """
+    show = f"outlast attention show {run.run}"
+    if not run.attention and answer.reason is None:
+        raise Conflict(f"run {run.run} needs no attention", "no answer is pending", f"outlast explain {run.run}")
+    found = [a for a in run.attention if answer.reason in (None, a.reason) and answer.key in ("", a.key)]
+    if not found:
+        now = ", ".join(f"{a.reason.value} {a.key}".strip() for a in run.attention) or "none"
+        what = f"{answer.reason.value if answer.reason else ''} {answer.key}".strip()
+        raise Conflict(f"run {run.run} is not flagged {what}", f"its attention: {now}", show)
+    reason = found[0].reason
+    if any(a.reason is not reason for a in found):
+        names = ", ".join(dict.fromkeys(a.reason.value for a in found))
+        raise InvalidInput(f"run {run.run} has several open reasons", names, f"choose one with --reason-name; {show}")
+    choice = meant(reason, answer.choice)
+    if choice not in CHOICES[reason]:
+        offered = ", ".join(c.value for c in CHOICES[reason])
+        raise Conflict(f"{reason.value} does not offer {choice.value}", f"it offers {offered}", show)
+    if any(choice not in a.choices() for a in found):
+        why = "another activity made the record under this key"
+        raise Conflict(f"{reason.value} does not offer {choice.value} here", why, show)
+    return found
+
+
+def _resolve(
+    rows: AttentionRows, entries: list[Attention], choice: Choice, *, actor: str, text: str, now: Instant
+) -> DecidedAnswer:
+    """Resolve the uncertain effect of the only entry. Raises Conflict, NotFound, InvalidInput."""
+    run, entry = rows.run, entries[0]
+    if len(entries) > 1:
+        keys, show = ", ".join(a.key for a in entries), f"outlast attention show {run.run}"
+        raise InvalidInput(f"run {run.run} has several uncertain effects", keys, f"choose one with --key; {show}")
+    if choice is Choice.HAPPENED:
+        command = f"outlast effects resolve {run.run} {entry.key} --happened ID"
+        raise Conflict(f"{entry.key} needs the receiver's id", "a call that happened has one", f"run: {command}")
+    effect = _effect_of(rows, entry)
+    verb = cast("EffectAnswer", choice.value)
+    commit = mailbox.person_resolves(effect, verb, by=actor, reason=text, now=now)
+    return DecidedAnswer(commit, entry.reason, effect)
+
+
+def _answer_undo(
+    rows: AttentionRows, entry: Attention, choice: Choice, *, actor: str, text: str, now: Instant
+) -> Commit:
+    """Let a failed undo be called again, or record that it was done by hand, once. Raises Conflict, InvalidInput."""
+    if choice is Choice.DONE_BY_HAND and not text.strip():
+        raise InvalidInput("an undo by hand needs a reason", "it appears in the run's history", "say what was done")
+    undo = _effect_of(rows, entry)
+    visit, _, key = undo.undoes.partition(":")
+    original = _find(rows, int(visit), key)
+    if original is None:
+        raise NotFound(f"{undo.key} undoes {key}, which is gone", "", f"outlast runs effects {undo.run}")
+    failed = undo.status is EffectStatus.UNCERTAIN or compensation.is_refused(undo)
+    if not failed or original.status is not EffectStatus.DONE:
+        by = f", settled by {undo.settled_by}" if undo.settled_by else ""
+        why = f"it is {undo.status}{by}"
+        raise Conflict(f"{undo.key} was answered before", why, f"outlast runs effects {undo.run}")
+    if undo.status is EffectStatus.UNCERTAIN and choice is not Choice.DONE_BY_HAND:
+        mailbox.check_settled(undo, now, "to call it again")
+    return compensation.answer_undo(rows.run, undo, original, choice, actor=actor, text=text, now=now)
+
+
+def _find(rows: AttentionRows, visit: int, key: str) -> Effect | None:
+    """Return the run's effect of this name, or the one that it shares in the tenant."""
+    found = [e for e in rows.effects if (e.visit, e.key) == (visit, key) and e.by_run in ("", rows.run.run)]
+    return next((e for e in found if e.run), found[0] if found else None)
+
+
+def _effect_of(rows: AttentionRows, entry: Attention) -> Effect:
+    effect = _find(rows, entry.visit, entry.key)
+    if effect is None:
+        run = rows.run.run
+        raise NotFound(f"run {run} has no effect {entry.key}", "its attention names it", f"outlast runs effects {run}")
+    return effect
+
+
+def _exhausted(rows: AttentionRows, entries: Sequence[Attention]) -> list[Effect]:
+    """Return the effects without attempts left of these entries. Raises Conflict if one was answered before.
+
+    Among them are effects shared in the tenant, made by any run.
+    """
+    keys = {(a.visit, a.key) for a in entries}
+    refused = [e for e in rows.effects if (e.visit, e.key) in keys and e.status is EffectStatus.REFUSED]
+    answered = next((e for e in refused if e.code != Reason.RETRIES_EXHAUSTED), None)
+    if answered is not None:
+        error = answered.error or NO_ERROR
+        why = f"{error.code}: {error.detail}"
+        raise Conflict(f"{answered.key} was answered before", why, f"outlast runs show {rows.run.run}")
+    return refused
+
+
+def _answer_to(reason: Reason, run: str) -> str:
+    if reason in (Reason.APPROVAL_TIMEOUT, Reason.TOTAL_TIMEOUT):
+        return f"outlast attention resolve {run} {reason.value} {'|'.join(c.value for c in CHOICES[reason])}"
+    if reason is Reason.EFFECT_UNCERTAIN:
+        return f"outlast effects resolve {run} KEY --happened ID | --did-not-happen | --give-up"
+    return f"outlast runs cancel {run} --reason …"

@@ -9,7 +9,7 @@ from types import NoneType
 from typing import Annotated, Any, Final, Literal, NewType, TypeAlias, get_args, get_origin
 from urllib.parse import quote
 
-from outlast.core.limits import IDEMPOTENCY_KEY_CHARS_MAX, KEY_BYTES_MAX, NAME, NAME_CHARS_MAX
+from outlast.core.limits import IDEMPOTENCY_KEY_CHARS_MAX, KEY_BYTES_MAX, NAME, NAME_CHARS_MAX, TEXT_CHARS_MAX
 from outlast.errors import DefinitionError, InvalidInput, LimitExceeded
 
 OncePer: TypeAlias = Literal["visit", "run", "tenant"]
@@ -38,6 +38,17 @@ def check_key(what: str, key: str, example: str) -> None:
             f"a key is printable text of 1 to {KEY_BYTES_MAX} bytes",
             example,
         )
+
+
+def check_reason(reason: str) -> None:
+    """Raise LimitExceeded or InvalidInput if a reason cannot be stored."""
+    if len(reason) > TEXT_CHARS_MAX:
+        raise LimitExceeded("the reason is too long", f"at most {TEXT_CHARS_MAX:,} characters", "say it shorter")
+    if not reason.isascii():
+        try:
+            reason.encode()
+        except UnicodeEncodeError as error:
+            raise InvalidInput("the reason is not text that can be stored", str(error), "decode it properly") from None
 
 
 class KeyTemplate:

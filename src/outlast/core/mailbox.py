@@ -2,10 +2,14 @@
 
 import json
 from collections.abc import Sequence
+from typing import Literal
 
 from outlast.core.approvals import withdraw
 from outlast.core.commit import EMPTY, Commit, Instant, Put, When, append_to_inbox, check_effect
+from outlast.core.durations import SECOND
 from outlast.core.effect_columns import ERROR, EffectError
+from outlast.core.events import iso
+from outlast.core.keys import check_reason
 from outlast.core.machine import (
     CHOICES,
     Choice,
@@ -13,8 +17,27 @@ from outlast.core.machine import (
     Reason,
     effect_target,
 )
-from outlast.core.rows import EFFECT, TOKEN, Approval, Effect, Run, Token
+from outlast.core.rows import EFFECT, TOKEN, Approval, Effect, Run, Token, is_over
 from outlast.core.run_columns import PERSON_ANSWER, REASON, PersonAnswer
+from outlast.errors import Conflict
+
+EffectAnswer = Literal["happened", "did_not_happen", "give_up"]
+
+
+def over(run: str) -> Conflict:
+    """Return the error for a run that has ended."""
+    return Conflict(
+        f"run {run} has ended",
+        "a run that has ended takes no message and does not change",
+        f"look at it with: outlast runs show {run}",
+        refusal="ended",
+    )
+
+
+def check_unfinished(run: Run) -> None:
+    """Raise Conflict if the run has ended."""
+    if is_over(run):
+        raise over(run.run)
 
 
 def append_message(
@@ -83,6 +106,44 @@ def resolve_effect(
         whens=quiet,
         label=f"{run} {verb} {effect.key}",
     )
+
+
+def person_resolves(
+    effect: Effect,
+    verb: EffectAnswer,
+    *,
+    by: str,
+    reason: str,
+    now: Instant,
+    response: bytes | None = None,
+    external_id: str = "",
+) -> Commit:
+    """Record a person's answer on an effect. Raises Conflict if it is an undo, not uncertain, or too early."""
+    check_reason(reason)
+    if effect.undoes:
+        raise Conflict(
+            f"{effect.key} is the undo of another effect",
+            "answer the attention of the run instead",
+            f"outlast attention resolve {effect.run} {' | '.join(CHOICES[Reason.UNDO_FAILED])} --reason …",
+        )
+    if effect.status is not EffectStatus.UNCERTAIN:
+        settled = f", settled by {effect.settled_by}" if effect.settled_by else ""
+        why = f"it is {effect.status}{settled}"
+        raise Conflict(f"effect {effect.key} is not uncertain", why, f"outlast runs effects {effect.run}")
+    if verb == "did_not_happen":
+        check_settled(effect, now, "to say that it did not happen")
+    return resolve_effect(effect, verb, by=by, reason=reason, now=now, response=response, external_id=external_id)
+
+
+def check_settled(effect: Effect, now: Instant, what: str) -> None:
+    """Raise Conflict while a call that was sent may still arrive (S-17)."""
+    if now.real < effect.settle_after:
+        left = (effect.settle_after - now.real) / SECOND
+        raise Conflict(
+            f"{effect.key}: it is too early {what}",
+            f"a call in flight may still arrive for another {left:.0f} s, until {iso(effect.settle_after)}",
+            "check the receiver after that, then resolve it",
+        )
 
 
 def settled_elsewhere(effect: Effect, run: str) -> Commit:

@@ -1,32 +1,30 @@
-"""Approvals: requested by a run, decided by approvers, expired by the store's clock (S-20, GATE-2, GATE-9).
+"""Approvals of a run: requested, awaited, expired by the store's clock; changed plans made again (S-20, GATE-9).
 
-A run requests an approval once for each name and visit; the row holds the answer. Each decision is a compare-and-set of
-the row with its expiry as a condition. A refused decision names the rule (`refusal`), and nothing is written.
+A run requests an approval once for each name and visit; the row holds the answer. `core/approvals.py` decides what a
+person may answer, `commands.py` records it.
 """
 
 import json
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 from outlast.core import approvals
-from outlast.core.approval_columns import EDITABLE, PLANS, OfferedCall, PlanChange
-from outlast.core.approvals import altered_plan
+from outlast.core.approval_columns import EDITABLE, PLANS, OfferedCall
+from outlast.core.approvals import ChangedCall, Remake, altered_plan
 from outlast.core.codec import canonical, digest
-from outlast.core.commit import Commit, Fence, Put
+from outlast.core.commit import Commit, Fence, Instant
 from outlast.core.conclude import Parked
 from outlast.core.limits import PLANS_PER_APPROVAL_MAX, QUORUM_MAX, TEXT_CHARS_MAX
 from outlast.core.machine import ApprovalStatus, Choice, Reason
 from outlast.core.mailbox import REOPENED
 from outlast.core.rows import Approval, Run
 from outlast.core.run_columns import Attention, Timer, WaitingFor
-from outlast.engine.commands import RACES_MAX, busy, check_reason, find_approval, over
 from outlast.engine.node_execution import NodeExecution
-from outlast.engine.policy import judge, satisfies
-from outlast.errors import Conflict, Ended, Forbidden, InvalidInput, LimitExceeded, NotStorable, OutlastError, Stale
+from outlast.engine.policy import demand_of, judge
+from outlast.errors import Conflict, InvalidInput, LimitExceeded, NotStorable, OutlastError
 from outlast.flow.calls import Plan
-from outlast.flow.policy import Deny, NeedsApproval, Verdict
+from outlast.flow.policy import Deny, NeedsApproval
 from outlast.flow.workflow import Workflow
-from outlast.store.port import Store
 
 
 class Question(NamedTuple):
@@ -250,286 +248,42 @@ def _fence(execution: NodeExecution) -> Fence:
     return Fence(run.tenant, run.run, run.epoch, run.visit, execution.session.inbox_read)
 
 
-DecisionVerb = Literal["approve", "reject", "again"]
+# --- changed plans ----------------------------------------------------------------------------
+def remake_with(workflow: Workflow[Any] | None, run: Run, by: str, now: Instant) -> Remake:
+    """Return the function that makes an offered call again with the code of the run, and asks its policy.
 
-
-class ChosenPlan(NamedTuple):
-    """Digest of an approved plan, and the plan itself if an approver changed it."""
-
-    digest: str
-    changed: OfferedCall | None = None
-    verdict: Verdict | None = None  # verdict of the policy on a changed plan
-
-
-async def decide_approval(
-    store: Store,
-    approval: Approval,
-    *,
-    verb: DecisionVerb,
-    chosen: str,
-    by: str,
-    claims: Sequence[str],
-    reason: str,
-    changed: OfferedCall | None = None,
-    verdict: Verdict | None = None,
-    version: int = 0,
-) -> Approval:
-    """Decide or vote once.
-
-    Raises Conflict or Forbidden, each with its `refusal`.
-
-    The caller checks the right to decide `approval`. If that row has changed since in its approvers or its plans, the
-    decision is refused as `moved`. `version`: the row that the approver saw; any change since is refused.
+    `workflow`: the code; None if it is not loaded. The function raises InvalidInput.
     """
-    check_reason(reason)
-    row = approval
-    if version and version != row.version:
-        raise _moved(row) if row.status is ApprovalStatus.PENDING else _decided(row)
-    for _ in range(RACES_MAX):
-        _check(row, verb, chosen, by, changed)
-        commit = approvals.decide(
-            row, verb=verb, chosen=chosen, by=by, claims=claims, reason=reason, now=await store.now(), changed=changed
-        )
-        _check_policy(commit, verdict)
-        if (left := await _landed(store, row, commit)) is None:
-            return next(put.row for put in commit.writes if isinstance(put, Put) and isinstance(put.row, Approval))
-        if version:
-            raise _moved(left)
-        if left.who != row.who:
-            raise Conflict(
-                f"approval {row.id} was reassigned while you decided",
-                f"{left.who} decides now",
-                f"look again: outlast approvals show {row.id}",
-                refusal="moved",
+
+    def remake(offered: OfferedCall, changes: Mapping[str, Any]) -> ChangedCall:
+        if workflow is None:
+            raise InvalidInput(
+                f"the code of {run.lane} is not loaded here",
+                "changed arguments are checked with the activity's types and the workflow's policy",
+                "load the module: outlast approvals approve … --module flows.py",
             )
-        row = left
-    raise busy(row.run)
+        plan = _remade(workflow, offered, changes)
+        call = offered_call(plan, run)
+        if not changes:
+            return ChangedCall(call)
+        verdict = judge(workflow, run, plan, "decision", now, proposed_by=by)
+        if isinstance(verdict, Deny):
+            return ChangedCall(call, denied=f"{verdict.rule}: {verdict.detail}")
+        return ChangedCall(call, demand=demand_of(verdict) if isinstance(verdict, NeedsApproval) else None)
+
+    return remake
 
 
-async def acknowledge(store: Store, approval: Approval, *, by: str, version: int = 0) -> Approval:
-    """Record that an approver looks at it. Raises Conflict if it is decided, or not at the `version` seen."""
-    return await _update(store, approval, lambda row: approvals.acknowledge(row, by=by), version)
-
-
-async def reassign(store: Store, approval: Approval, *, who: str, by: str, reason: str, version: int = 0) -> Approval:
-    """Let other approvers decide, and record why. Raises Conflict, and InvalidInput without a reason."""
-    if not reason.strip():
-        raise InvalidInput("a reassignment needs a reason", "the approvers will read it", "say why")
-    check_reason(reason)
-    return await _update(store, approval, lambda row: approvals.reassign(row, who=who, by=by, reason=reason), version)
-
-
-async def _update(store: Store, approval: Approval, make: Any, version: int) -> Approval:
-    row = approval
-    if version not in (0, row.version):
-        raise _moved(row)
-    for _ in range(RACES_MAX):
-        if row.status is not ApprovalStatus.PENDING:
-            raise _decided(row)
-        if (left := await _landed(store, row, make(row))) is None:
-            return await find_approval(store, row.tenant, row.id)
-        if version:
-            raise _moved(left)
-        if left.who != row.who:
-            raise Conflict(f"approval {row.id} was reassigned", f"to {left.who}", refusal="moved")
-        row = left
-    raise busy(row.run)
-
-
-async def _landed(store: Store, row: Approval, commit: Commit) -> Approval | None:
-    """Commit; None if it landed, else the pending row as it is now. Raises Conflict if it is not pending."""
+def _remade(workflow: Workflow[Any], offered: OfferedCall, changes: Mapping[str, Any]) -> Plan[Any]:
+    activity = workflow.activity(offered.activity)
     try:
-        await store.commit(commit)
-    except Ended:
-        raise over(row.run) from None
-    except Stale as stale:
-        left = await find_approval(store, row.tenant, row.id)
-        if stale.reason == ApprovalStatus.EXPIRED:
-            raise _expired(row) from None
-        if left.status is not ApprovalStatus.PENDING:
-            raise _decided(left) from None
-        return left
-    return None
-
-
-def _check(row: Approval, verb: DecisionVerb, chosen: str, by: str, changed: OfferedCall | None) -> None:
-    """Raise Conflict or Forbidden as far as the row tells; the store judges version and time."""
-    if row.not_requester and by == row.requested_by:
-        raise Forbidden(
-            f"{by} may not decide {row.id}",
-            f"{by} requested the run, and the requester may not decide here",
-            "another person with the role has to decide",
-            refusal="requester",
-        )
-    if row.status is not ApprovalStatus.PENDING:
-        raise _decided(row)
-    if verb == "again" and not row.again:
-        raise Conflict(
-            f"approval {row.id} does not offer another round",
-            "the workflow allows no further round here",
-            f"approve or reject it: outlast approvals show {row.id}",
-            refusal="no_further_round",
-        )
-    votes = approvals.votes_of(row)
-    if any(vote.by == by for vote in votes):
-        raise Conflict(
-            f"{by} has voted on {row.id} already",
-            f"it takes {row.quorum} different people; {len(votes)} approved so far",
-            "another approver has to decide",
-            refusal="voted",
-        )
-    if verb != "approve":
-        return
-    _check_intact(row)
-    if all(plan.digest != chosen for plan in row.plans) and changed is None:
-        raise Conflict(
-            f"approval {row.id} does not offer this plan",
-            "only a plan that was requested can be approved",
-            f"see what it offers: outlast approvals show {row.id}",
-            refusal="not_offered",
-        )
-    if votes and votes[0].chosen != chosen:
-        offered = [plan.digest for plan in row.plans]
-        raise Conflict(
-            f"the votes on {row.id} are for another plan",
-            f"{', '.join(vote.by for vote in votes)} approved alternative {offered.index(votes[0].chosen)}, and "
-            "all votes have to be for the same plan",
-            f"approve that one (--alternative {offered.index(votes[0].chosen)}), or reject it",
-            refusal="other_vote",
-        )
-
-
-def _check_intact(row: Approval) -> None:
-    """Raise Conflict if a stored plan does not match its digest: approvers read the plan and approve the digest."""
-    if key := approvals.altered_plan(row):
-        raise Conflict(
-            f"approval {row.id} cannot be approved: the plan it shows is not the requested one",
-            f"activity, key and arguments stored for {key} do not give the digest stored beside them",
-            f"reject it, or start a new run; look for other altered rows: outlast fsck --chain (run {row.run})",
-            refusal="altered",
-        )
-
-
-def _check_policy(commit: Commit, verdict: Verdict | None) -> None:
-    """Raise Conflict if the policy would not accept this decision on a changed plan."""
-    put = commit.writes[0]
-    assert isinstance(put, Put) and isinstance(put.row, Approval)
-    if isinstance(verdict, Deny):
-        raise Conflict(
-            f"policy denies the changed plan of {put.row.id}",
-            f"{verdict.rule}: {verdict.detail}",
-            "approve other values, the plan as it was offered, or reject it",
-            refusal=Reason.POLICY_DENIED.value,
-        )
-    decided = put.row.status is ApprovalStatus.APPROVED
-    if decided and isinstance(verdict, NeedsApproval) and not satisfies(put.row, verdict):
-        raise Conflict(
-            f"policy requires more for the changed plan than {put.row.id} does",
-            f"{verdict.rule}: {verdict.quorum} of {verdict.by}",
-            "approve other values, the plan as it was offered, or reject it",
-            refusal="policy_asks",
-        )
-
-
-def _expired(approval: Approval) -> Conflict:
-    return Conflict(
-        f"approval {approval.id} has expired",
-        "the time to decide is over by the store's clock; nothing was approved or rejected",
-        f"see what the run waits for now: outlast runs show {approval.run}",
-        refusal=ApprovalStatus.EXPIRED.value,
-    )
-
-
-def _moved(approval: Approval) -> Conflict:
-    return Conflict(
-        f"approval {approval.id} has changed since you saw it",
-        f"it is at version {approval.version} now",
-        f"look again: outlast approvals show {approval.id}",
-        refusal="moved",
-    )
-
-
-def _decided(approval: Approval) -> Conflict:
-    if approval.status is ApprovalStatus.EXPIRED:
-        return _expired(approval)
-    if approval.decided_by:
-        why = f"{approval.decided_by} {approval.status} it: {approval.reason or 'no reason given'}"
-    else:
-        why = f"it is {approval.status}"
-    withdrawn = approval.status is ApprovalStatus.WITHDRAWN
-    return Conflict(
-        f"approval {approval.id} cannot be decided any more",
-        why,
-        f"outlast runs show {approval.run}",
-        refusal=approval.status.value if withdrawn else "decided",
-    )
-
-
-# --- decisions that change a plan -----------------------------------------------------------
-async def changed_plan(
-    store: Store,
-    workflow: Workflow[Any],
-    run: Run,
-    approval: Approval,
-    index: int,
-    changes: Mapping[str, Any],
-    *,
-    by: str,
-) -> ChosenPlan:
-    """Return the plan with these changes, checked by the activity's types and the policy (GATE-9).
-
-    Raises Conflict (`not_editable`, `unchanged`, `drift`) and InvalidInput.
-    """
-    _check_intact(approval)
-    plan, editable = approval.plans[index], approval.editable
-    if refused := [name for name in changes if name not in editable]:
-        raise Conflict(
-            f"approval {approval.id} does not allow a change of {', '.join(refused)}",
-            f"it allows a change of {', '.join(editable) or 'nothing'}",
-            "approve what is offered, or reject it",
-            refusal="not_editable",
-        )
-    if plan.change is not None:
-        raise Conflict(
-            f"alternative {index} of {approval.id} is itself a changed plan",
-            "a change is made to one of the plans that were offered",
-            f"change alternative {plan.change.of}, or approve it as it is",
-            refusal="not_offered",
-        )
-    made = _remade(workflow, plan, {}, approval)
-    if made.approval_digest(run.tenant, run.run) != plan.digest:
-        raise Conflict(
-            f"{plan.activity} has changed since {approval.id} was requested",
-            "the same arguments make another call with the code that is loaded here",
-            "load the code of the run's version",
-            refusal="drift",
-        )
-    made = _remade(workflow, plan, changes, approval)
-    digest = made.approval_digest(run.tenant, run.run)
-    if digest == plan.digest:
-        raise Conflict(
-            f"the changes to {approval.id} change nothing", "the values are the offered ones", "leave --set out",
-            refusal="unchanged",
-        )  # fmt: skip
-    now = await store.now()
-    arguments = json.loads(made.arguments)
-    values = json.dumps({name: arguments[name] for name in changes}, ensure_ascii=False)
-    offered = offered_call(made, run)._replace(change=PlanChange(index, by, now.business, values))
-    return ChosenPlan(digest, offered, judge(workflow, run, made, "decision", now, proposed_by=by))
-
-
-def _remade(workflow: Workflow[Any], plan: OfferedCall, changes: Mapping[str, Any], approval: Approval) -> Plan[Any]:
-    activity = workflow.activity(plan.activity)
-    try:
-        data = canonical({**plan.arguments(), **changes})
+        data = canonical({**offered.arguments(), **changes})
         args, kwargs = activity.load_args(data)
         made: Plan[Any] = activity.plan(*args, **kwargs)
     except (NotStorable, LimitExceeded) as error:
-        raise _does_not_fit(approval, error) from error
+        raise InvalidInput(
+            f"the changes to {offered.key} do not fit",
+            f"{error.what}: {error.why}",
+            "give values of the declared types",
+        ) from error
     return made
-
-
-def _does_not_fit(approval: Approval, error: OutlastError) -> InvalidInput:
-    return InvalidInput(
-        f"the changes to {approval.id} do not fit", f"{error.what}: {error.why}", "give values of the declared types"
-    )

@@ -1,17 +1,35 @@
 """Commands of operators and programs to a run: start, signal, cancel, continue, answer its attention."""
 
-from typing import Any, Literal, NamedTuple
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, NamedTuple, TypeVar
 
-from outlast.core import approvals, compensation, mailbox
+from outlast.core import approvals, mailbox
+from outlast.core.approvals import (
+    Actor,
+    ApprovalMove,
+    PersonDecision,
+    Rule,
+    person_acknowledges,
+    person_decides,
+    person_reassigns,
+)
+from outlast.core.attention import (
+    ENDS,
+    AttentionAnswer,
+    AttentionRows,
+    DecidedAnswer,
+    effects_named,
+    effects_undone,
+    person_answers,
+    person_continues,
+)
 from outlast.core.codec import canonical
-from outlast.core.commit import Commit, Expect
+from outlast.core.commit import Commit, Expect, Instant
 from outlast.core.durations import SECOND
-from outlast.core.effect_columns import NO_ERROR
-from outlast.core.events import iso
-from outlast.core.keys import check_name
-from outlast.core.limits import MESSAGE_BYTES_MAX, TEXT_CHARS_MAX
-from outlast.core.machine import CHOICES, OVERLAY_ONLY, Choice, EffectStatus, Reason
-from outlast.core.route import ANSWERED_BY_CONTINUE, meant
+from outlast.core.keys import check_name, check_reason
+from outlast.core.limits import MESSAGE_BYTES_MAX
+from outlast.core.machine import EffectStatus, Reason
+from outlast.core.mailbox import EffectAnswer, check_unfinished, over
 from outlast.core.rows import (
     APPROVAL,
     EFFECT,
@@ -21,14 +39,15 @@ from outlast.core.rows import (
     Approval,
     Effect,
     Key,
+    Row,
     Run,
     Token,
-    is_over,
+    key_of,
     version_of,
 )
-from outlast.core.run_columns import Attention
 from outlast.core.verbs import start as start_verb
 from outlast.engine.admission import limits_of
+from outlast.engine.approvals import remake_with
 from outlast.engine.run_session import notify_waiting
 from outlast.engine.snapshots import first_snapshot
 from outlast.errors import Conflict, Ended, InvalidInput, LimitExceeded, NotFound, Stale
@@ -37,6 +56,7 @@ from outlast.store.port import Store
 from outlast.telemetry.traces import Traces
 
 RACES_MAX = 50  # lost races in a row after which a command gives up
+T = TypeVar("T")
 
 
 class StartedRun(NamedTuple):
@@ -133,19 +153,9 @@ def no_run(tenant: str, run: str) -> NotFound:
     return NotFound(f"no run {run}", f"tenant {tenant} has no run of this id", "list them with: outlast runs ls")
 
 
-def over(run: str) -> Conflict:
-    """Return the error for a run that has ended."""
-    return Conflict(
-        f"run {run} has ended",
-        "a run that has ended takes no message and does not change",
-        f"look at it with: outlast runs show {run}",
-        refusal="ended",
-    )
-
-
-def busy(run: str) -> Conflict:
+def busy(what: str) -> Conflict:
     """Return the error of a command that lost every race."""
-    return Conflict(f"run {run} changed too often", "other commands were faster each time", "try again")
+    return Conflict(f"{what} changed too often", "other commands were faster each time", "try again")
 
 
 def moved(kind: AnyKind, key: Key, version: int) -> Conflict:
@@ -156,18 +166,33 @@ def moved(kind: AnyKind, key: Key, version: int) -> Conflict:
     )
 
 
-async def check_seen(store: Store, seen: Expect | None) -> None:
-    """Raise Conflict (`moved`) if a row is not at the version that the caller saw; None skips the check."""
-    if seen is None:
-        return
-    row = await store.load(seen.kind, seen.key)
-    if row is not None and (version := version_of(seen.kind, row)) != seen.version:
+def check_seen(seen: Expect | None, row: Row) -> None:
+    """Raise Conflict (`moved`) if this row is not at the version that the caller saw; None skips the check."""
+    if seen is not None and (version := version_of(seen.kind, row)) != seen.version:
         raise moved(seen.kind, seen.key, version)
 
 
 def as_seen(commit: Commit, seen: Expect | None) -> Commit:
     """Return the commit with the condition that a row has the version that the caller saw."""
     return commit if seen is None else commit._replace(expects=(*commit.expects, seen))
+
+
+async def land(
+    store: Store, what: str, decide: Callable[[Instant], Awaitable[tuple[Commit, T]]], *, seen: Expect | None = None
+) -> T:
+    """Read, decide and commit, again while other writers are faster. Return the result of the decision that landed.
+
+    `decide` reads rows and calls one pure function of `core` on them. It returns the commit with a result, or raises
+    the refusal. Raises Conflict if `what` changed too often.
+    """
+    for _ in range(RACES_MAX):
+        commit, result = await decide(await store.now())
+        try:
+            await store.commit(as_seen(commit, seen))
+        except Stale:  # the rows have changed, the run has ended or a time has passed: the next decision says which
+            continue
+        return result
+    raise busy(what)
 
 
 async def signal(
@@ -186,7 +211,8 @@ async def signal(
     Raises NotFound, Conflict (ended; moved: the run is not as `seen`), NotStorable.
     """
     check_name("signal", name)
-    await check_seen(store, seen)
+    if seen is not None:
+        check_seen(seen, await find_run(store, tenant, run))
     data = canonical(payload)
     if len(data) > MESSAGE_BYTES_MAX:
         raise LimitExceeded(
@@ -210,10 +236,9 @@ async def signal(
     except Ended:
         raise over(run) from None
     except Stale as stale:
-        if stale.reason == "missing" or seen is not None:
-            await find_run(store, tenant, run)
-        if not signal_id or await store.load(TOKEN, (tenant, run, f"signal/{signal_id}")) is None:
-            await check_seen(store, seen)
+        row = await find_run(store, tenant, run) if stale.reason == "missing" or seen is not None else None
+        if row and (not signal_id or await store.load(TOKEN, (tenant, run, f"signal/{signal_id}")) is None):
+            check_seen(seen, row)
         return False
     return True
 
@@ -228,32 +253,16 @@ async def cancel(store: Store, *, tenant: str, run: str, actor: str, reason: str
     if not reason.strip():
         raise InvalidInput("a cancel needs a reason", "it appears in the run's history", "say why")
     check_reason(reason)
-    for _ in range(RACES_MAX):
-        await check_seen(store, seen)
+
+    async def decide(now: Instant) -> tuple[Commit, None]:
         row = await find_run(store, tenant, run)
+        check_seen(seen, row)
+        check_unfinished(row)
         asked = await approvals_of(store, tenant, run)
-        try:
-            commit = mailbox.cancel(row, asked, actor=actor, reason=reason, now=await store.now())
-            await store.commit(as_seen(commit, seen))
-            break
-        except Ended:
-            raise over(run) from None
-        except Stale:
-            continue
-    else:
-        raise busy(run)
+        return mailbox.cancel(row, asked, actor=actor, reason=reason, now=now), None
+
+    await land(store, f"run {run}", decide, seen=seen)
     await withdraw_late(store, tenant, run)
-
-
-def check_reason(reason: str) -> None:
-    """Raise LimitExceeded or InvalidInput if a reason cannot be stored."""
-    if len(reason) > TEXT_CHARS_MAX:
-        raise LimitExceeded("the reason is too long", f"at most {TEXT_CHARS_MAX:,} characters", "say it shorter")
-    if not reason.isascii():
-        try:
-            reason.encode()
-        except UnicodeEncodeError as error:
-            raise InvalidInput("the reason is not text that can be stored", str(error), "decode it properly") from None
 
 
 async def withdraw_late(store: Store, tenant: str, run: str) -> None:
@@ -287,8 +296,68 @@ async def find_approval(store: Store, tenant: str, approval: str) -> Approval:
     )
 
 
-EXHAUSTED = Reason.RETRIES_EXHAUSTED
-ENDS = (Choice.CANCEL, Choice.FAIL)
+# --- decisions of people on approvals ---------------------------------------------------------
+async def decide_approval(
+    store: Store,
+    tenant: str,
+    approval: str,
+    actor: Actor,
+    choice: PersonDecision,
+    code_of: Callable[[Run], Workflow[Any] | None],
+) -> Approval:
+    """Decide or vote once, and return the row as written.
+
+    `code_of` returns the code of a run, or None; changed arguments need it. Raises NotFound, InvalidInput, Conflict and
+    Forbidden, the last two with their `refusal`.
+    """
+
+    async def decide(now: Instant) -> ApprovalMove:
+        row = await find_approval(store, tenant, approval)
+        if not choice.changes:
+            return person_decides(row, actor, choice, now)
+        run = await find_run(store, tenant, row.run)
+        return person_decides(row, actor, choice, now, remake_with(code_of(run), run, actor.name, now))
+
+    return await land(store, f"approval {approval}", decide)
+
+
+async def acknowledge(store: Store, tenant: str, approval: str, actor: Actor, *, version: int = 0) -> Approval:
+    """Record that an approver looks at it, and return the row as written. Raises as `decide_approval`."""
+
+    async def decide(now: Instant) -> ApprovalMove:
+        row = await find_approval(store, tenant, approval)
+        return person_acknowledges(row, actor, now, version=version)
+
+    return await land(store, f"approval {approval}", decide)
+
+
+async def reassign(
+    store: Store, tenant: str, approval: str, actor: Actor, who: Rule, reason: str, *, version: int = 0
+) -> Approval:
+    """Let other approvers decide, and return the row as written. Raises as `decide_approval`."""
+
+    async def decide(now: Instant) -> ApprovalMove:
+        row = await find_approval(store, tenant, approval)
+        return person_reassigns(row, actor, who, reason, now, version=version)
+
+    return await land(store, f"approval {approval}", decide)
+
+
+# --- answers to attention ---------------------------------------------------------------------
+async def _attention_rows(
+    store: Store, tenant: str, run: str, seen: Expect | None, *, ends: bool = False
+) -> AttentionRows:
+    """Read the run, the effects that its attention names, and, if the answer ends it, its approvals."""
+    row = await find_run(store, tenant, run)
+    check_seen(seen, row)
+    effects = await _effects(store, effects_named(row))
+    effects += await _effects(store, effects_undone(row, effects))
+    return AttentionRows(row, effects, await approvals_of(store, tenant, run) if ends else ())
+
+
+async def _effects(store: Store, keys: Sequence[Key]) -> tuple[Effect, ...]:
+    rows = await store.load_many(EFFECT, keys) if keys else ()
+    return tuple(row for row in rows if row is not None)
 
 
 async def continue_run(
@@ -298,205 +367,35 @@ async def continue_run(
 
     Raises Conflict if that is no answer to its reasons, or if the run is not as `seen` (moved).
     """
-    check_reason(reason)
-    for _ in range(RACES_MAX):
-        await check_seen(store, seen)
-        row = await _unfinished(store, tenant, run)
-        reasons = row.attention
-        if not reasons:
-            raise Conflict(
-                f"run {run} needs no attention",
-                "continue answers a run that waits for an operator",
-                f"outlast runs show {run}",
-            )
-        stops = [a for a in reasons if a.reason not in OVERLAY_ONLY] or list(reasons)
-        other = next((a for a in stops if a.reason not in ANSWERED_BY_CONTINUE), None)
-        if other is not None:
-            raise Conflict(f"continue does not answer {other.reason}", other.detail, _answer_to(other.reason, run))
-        refused = await _refused(store, row, [a for a in reasons if a.reason is EXHAUSTED])
-        commit = mailbox.go_on(row, refused, actor=actor, reason=reason, now=await store.now())
-        try:
-            await store.commit(as_seen(commit, seen))
-            return
-        except Ended:
-            raise over(run) from None
-        except Stale:
-            continue
-    raise busy(run)
+
+    async def decide(now: Instant) -> tuple[Commit, None]:
+        rows = await _attention_rows(store, tenant, run, seen)
+        return person_continues(rows, actor=actor, reason=reason, now=now), None
+
+    await land(store, f"run {run}", decide, seen=seen)
 
 
 async def resolve_attention(
-    store: Store,
-    *,
-    tenant: str,
-    run: str,
-    reason: Reason,
-    choice: Choice,
-    actor: str,
-    text: str,
-    key: str = "",
-    by_ms: int = 0,
-    seen: Expect | None = None,
-) -> None:
-    """Answer one reason of a run's attention.
+    store: Store, *, tenant: str, run: str, answer: AttentionAnswer, actor: str, seen: Expect | None = None
+) -> Reason:
+    """Answer one reason of a run's attention, and return it.
 
     Raises NotFound, InvalidInput, Conflict (ended, not flagged so, not offered, answered before; moved: the run is not
     as `seen`).
     """
-    check_reason(text)
-    choice = meant(reason, choice)
-    if choice is Choice.EXTEND and by_ms <= 0:
-        raise InvalidInput("an extension needs a length", f"{by_ms} ms is none", "say by how much")
-    for _ in range(RACES_MAX):
-        await check_seen(store, seen)
-        row = await _unfinished(store, tenant, run)
-        entries = _entries(row, reason, choice, key)
-        if choice is Choice.CANCEL:
-            await cancel(store, tenant=tenant, run=run, actor=actor, reason=text.strip() or reason.value, seen=seen)
-            return
-        if reason is Reason.UNDO_FAILED:
-            await _answer_undo(store, row, entries, choice, actor=actor, text=text, seen=seen)
-            return
-        commit = mailbox.answer(
-            row,
-            reason,
-            choice,
-            key=key,
-            actor=actor,
-            text=text,
-            by_ms=by_ms,
-            now=await store.now(),
-            refused=await _refused(store, row, entries) if reason is EXHAUSTED else (),
-            approvals=await approvals_of(store, tenant, run) if choice in ENDS else (),
-            recorded=[(a.visit, a.key, a.digest) for a in entries] if choice is Choice.USE_RECORDED else (),
-        )
-        try:
-            await store.commit(as_seen(commit, seen))
-            break
-        except Ended:
-            raise over(run) from None
-        except Stale:
-            continue
-    else:
-        raise busy(run)
-    if choice in ENDS:
+    ends = answer.choice in ENDS
+
+    async def decide(now: Instant) -> tuple[Commit, DecidedAnswer]:
+        rows = await _attention_rows(store, tenant, run, seen, ends=ends)
+        decided = person_answers(rows, answer, actor=actor, now=now)
+        return decided.commit, decided
+
+    decided = await land(store, f"run {run}", decide, seen=seen)
+    if ends:
         await withdraw_late(store, tenant, run)
-
-
-async def _answer_undo(
-    store: Store, run: Run, entries: list[Attention], choice: Choice, *, actor: str, text: str, seen: Expect | None
-) -> None:
-    """Let a failed undo be called again, or record that it was done by hand, once. Raises Conflict."""
-    if choice is Choice.DONE_BY_HAND and not text.strip():
-        raise InvalidInput("an undo by hand needs a reason", "it appears in the run's history", "say what was done")
-    (entry,) = entries  # only one, because undo stops at the first failure
-    undo = await store.load(EFFECT, (run.tenant, run.run, entry.visit, entry.key))
-    assert undo is not None, "the undo was written before the person was called"
-    failed = undo.status is EffectStatus.UNCERTAIN or compensation.is_refused(undo)
-    original = await _undone_by(store, undo)
-    if not failed or original.status is not EffectStatus.DONE:
-        raise _answered_before(undo)
-    now = await store.now()
-    try:
-        commit = compensation.answer_undo(run, undo, original, choice, actor=actor, text=text, now=now)
-        await store.commit(as_seen(commit, seen))
-    except Ended:
-        raise over(run.run) from None
-    except Stale as stale:
-        if stale.reason == "settle":
-            raise await _too_early(store, undo, "to call it again") from None
-        await check_seen(store, seen)
-        raise _answered_before(undo) from None
-
-
-async def _undone_by(store: Store, undo: Effect) -> Effect:
-    visit, _, key = undo.undoes.partition(":")
-    for owner in (undo.run, ""):  # '' for an effect shared by the tenant
-        row = await store.load(EFFECT, (undo.tenant, owner, int(visit), key))
-        if row is not None and row.by_run in ("", undo.run):
-            return row
-    raise NotFound(f"{undo.key} undoes {key}, which is gone", "", f"outlast runs effects {undo.run}")
-
-
-def _answered_before(undo: Effect) -> Conflict:
-    by = f", settled by {undo.settled_by}" if undo.settled_by else ""
-    return Conflict(f"{undo.key} was answered before", f"it is {undo.status}{by}", f"outlast runs effects {undo.run}")
-
-
-async def _too_early(store: Store, effect: Effect, what: str) -> Conflict:
-    left = (effect.settle_after - (await store.now()).real) / SECOND
-    return Conflict(
-        f"{effect.key}: it is too early {what}",
-        f"a call in flight may still arrive for another {max(left, 0):.0f} s, until {iso(effect.settle_after)}",
-        "check the receiver after that, then resolve it",
-    )
-
-
-async def extend(store: Store, *, tenant: str, run: str, by_ms: int, actor: str, text: str) -> None:
-    """Extend the total timeout of a run that has passed it. Raises NotFound, Conflict."""
-    await resolve_attention(
-        store,
-        tenant=tenant,
-        run=run,
-        reason=Reason.TOTAL_TIMEOUT,
-        choice=Choice.EXTEND,
-        actor=actor,
-        text=text,
-        by_ms=by_ms,
-    )
-
-
-async def _unfinished(store: Store, tenant: str, run: str) -> Run:
-    row = await find_run(store, tenant, run)
-    if is_over(row):
-        raise over(run)
-    return row
-
-
-def _entries(run: Run, reason: Reason, choice: Choice, key: str) -> list[Attention]:
-    """Return the entries that a choice answers. Raises Conflict."""
-    entries = [a for a in run.attention if a.reason is reason and key in ("", a.key)]
-    if not entries:
-        now = ", ".join(f"{a.reason.value} {a.key}".strip() for a in run.attention) or "none"
-        what = f"{reason.value} {key}".strip()
-        raise Conflict(f"run {run.run} is not flagged {what}", f"its attention: {now}", f"outlast runs show {run.run}")
-    if choice not in CHOICES[reason]:
-        offered = ", ".join(c.value for c in CHOICES[reason])
-        raise Conflict(f"{reason.value} does not offer {choice.value}", f"it offers {offered}", "choose one of these")
-    if any(choice not in a.choices() for a in entries):
-        raise Conflict(
-            f"{reason.value} does not offer {choice.value} here",
-            "another activity made the record under this key",
-            f"outlast attention show {run.run}",
-        )
-    if reason is Reason.EFFECT_UNCERTAIN:
-        fix = _answer_to(Reason.EFFECT_UNCERTAIN, run.run)
-        raise Conflict("an uncertain effect is resolved by its key", entries[0].detail, fix)
-    return entries
-
-
-async def _refused(store: Store, run: Run, entries: list[Attention]) -> list[Effect]:
-    """Return the exhausted effects of these entries. Raises Conflict if one was answered before."""
-    keys = {(a.visit, a.key) for a in entries}
-    owners = [(run.run, visit, key) for visit, key in sorted(keys)]
-    # effects shared by the tenant, made by any run
-    owners += [("", 0, key) for visit, key in sorted(keys) if visit == 0]
-    rows = [await store.load(EFFECT, (run.tenant, *name)) for name in owners]
-    refused = [row for row in rows if row is not None and row.status is EffectStatus.REFUSED]
-    answered = next((e for e in refused if e.code != EXHAUSTED), None)
-    if answered is not None:
-        error = answered.error or NO_ERROR
-        why = f"{error.code}: {error.detail}"
-        raise Conflict(f"{answered.key} was answered before", why, f"outlast runs show {run.run}")
-    return refused
-
-
-def _answer_to(reason: Reason, run: str) -> str:
-    if reason in (Reason.APPROVAL_TIMEOUT, Reason.TOTAL_TIMEOUT):
-        return f"outlast attention resolve {run} {reason.value} {'|'.join(c.value for c in CHOICES[reason])}"
-    if reason is Reason.EFFECT_UNCERTAIN:
-        return f"outlast effects resolve {run} KEY --happened ID | --did-not-happen | --give-up"
-    return f"outlast runs cancel {run} --reason …"
+    if decided.resolved is not None and decided.resolved.by_run:
+        await notify_waiting(store, decided.resolved)
+    return decided.reason
 
 
 async def find_effect(store: Store, tenant: str, run: str, key: str, *, visit: int | None = None) -> Effect:
@@ -518,47 +417,32 @@ async def find_effect(store: Store, tenant: str, run: str, key: str, *, visit: i
 
 async def resolve_effect(
     store: Store,
-    effect: Effect,
-    verb: Literal["happened", "did_not_happen", "give_up"],
     *,
+    tenant: str,
+    run: str,
+    key: str,
+    verb: EffectAnswer,
     actor: str,
     reason: str,
-    response: bytes | None = None,
+    encode: Callable[[Effect], bytes] | None = None,
     external_id: str = "",
-    seen: Expect | None = None,
+    version: int = 0,
 ) -> None:
-    """Record an operator's answer on an uncertain effect, once.
+    """Record an operator's answer on the effect of a key, once. `encode` returns the response of a call that happened.
 
-    Raises Conflict (settled, resolved before, too early; moved: the effect or its run is not as `seen`).
+    Raises NotFound, Conflict (settled, resolved before, too early; moved: the effect is not at `version`).
     """
-    check_reason(reason)
-    await check_seen(store, seen)
-    if effect.undoes:
-        raise Conflict(
-            f"{effect.key} is the undo of another effect",
-            "answer the attention of the run instead",
-            f"outlast attention resolve {effect.run} {' | '.join(CHOICES[Reason.UNDO_FAILED])} --reason …",
+
+    async def decide(now: Instant) -> tuple[Commit, Effect]:
+        effect = await find_effect(store, tenant, run, key)
+        if version not in (0, effect.version):
+            raise moved(EFFECT, key_of(EFFECT, effect), effect.version)
+        response = encode(effect) if encode is not None else None
+        commit = mailbox.person_resolves(
+            effect, verb, by=actor, reason=reason, now=now, response=response, external_id=external_id
         )
-    if effect.status is not EffectStatus.UNCERTAIN:
-        raise _resolved(effect)
-    commit = mailbox.resolve_effect(
-        effect, verb, by=actor, reason=reason, now=await store.now(), response=response, external_id=external_id
-    )
-    try:
-        await store.commit(as_seen(commit, seen))
-        if effect.by_run:
-            await notify_waiting(store, effect)
-    except Ended:
-        raise over(effect.by_run or effect.run) from None
-    except Stale as stale:
-        if stale.reason == "settle":
-            raise await _too_early(store, effect, "to say that it did not happen") from None
-        await check_seen(store, seen)
-        raise _resolved(await find_effect(store, effect.tenant, effect.run, effect.key)) from None
+        return commit, effect
 
-
-def _resolved(effect: Effect) -> Conflict:
-    by = f", settled by {effect.settled_by}" if effect.settled_by else ""
-    return Conflict(
-        f"effect {effect.key} is not uncertain", f"it is {effect.status}{by}", f"outlast runs effects {effect.run}"
-    )
+    effect = await land(store, f"effect {key}", decide)
+    if effect.by_run:
+        await notify_waiting(store, effect)

@@ -2,16 +2,15 @@
 
 from typing import Any, NamedTuple
 
-from outlast.core.approvals import altered_plan, votes_of
+from outlast.core.approvals import altered_plan, approvers_were_entitled, covers, satisfies, votes_of
 from outlast.core.durations import APPROVAL_VALID_FOR, SECOND
 from outlast.core.machine import ApprovalStatus, Reason
 from outlast.core.rows import Approval, Effect
 from outlast.core.run_columns import Attention
 from outlast.engine.approvals import Question, request_approval
 from outlast.engine.node_execution import NodeExecution
-from outlast.engine.policy import ask, occasion_of, record_denial, satisfies, verdict_text
+from outlast.engine.policy import ask, demand_of, occasion_of, record_denial, verdict_text
 from outlast.flow.activity import Activity, BoundCall
-from outlast.flow.approval_rule import Rule
 from outlast.flow.calls import Plan
 from outlast.flow.outcomes import Refused
 from outlast.flow.policy import Deny, NeedsApproval, Verdict
@@ -94,25 +93,6 @@ def usable_approvals(execution: NodeExecution, plan: Plan[Any]) -> list[Approval
     return [a for a in execution.session.approvals.values() if covers(a, digest, now)]
 
 
-def covers(approval: Approval, digest: str, now: int) -> bool:
-    """True if the approval is approved, unused and valid, and its digest is that of the call."""
-    approved = approval.status is ApprovalStatus.APPROVED and approval.chosen == digest
-    return approved and not approval.consumed_by and now < approval.valid_until
-
-
-def approvers_were_entitled(approval: Approval) -> bool:
-    """Return True if the recorded roles of the approvers satisfy the rule when the approval is used (S10).
-
-    It takes enough different approvers, each entitled by the rule under which he or she voted, and not the requester if
-    the approval excludes the requester. A vote without roles is the local operator's, who holds all roles.
-    """
-    votes = votes_of(approval)
-    names = {vote.by for vote in votes}
-    entitled = all(not v.claims or Rule.parse(v.who).allows(v.claims) for v in votes)
-    alone = bool(approval.not_requester) and approval.requested_by in names
-    return entitled and not alone and len(names) == len(votes) >= approval.quorum
-
-
 def _covering(execution: NodeExecution, previous: Effect | None) -> Approval | None:
     """Return the approval that an earlier attempt of this effect consumed, while it is valid."""
     if previous is None or not previous.approval or execution.session.now.business >= previous.covered_until:
@@ -121,7 +101,7 @@ def _covering(execution: NodeExecution, previous: Effect | None) -> Approval | N
 
 
 def _enough(approval: Approval, verdict: Verdict) -> bool:
-    return not isinstance(verdict, NeedsApproval) or satisfies(approval, verdict)
+    return not isinstance(verdict, NeedsApproval) or satisfies(approval, demand_of(verdict))
 
 
 def _by_approval(execution: NodeExecution, approval: Approval, policy: str) -> Permission:
@@ -146,7 +126,7 @@ async def _ask_person(execution: NodeExecution, verdict: NeedsApproval, plan: Pl
         return None
     if approval.status is not ApprovalStatus.APPROVED:
         raise Refused("approval_rejected", f"{approval.decided_by}: {approval.reason}")
-    if not satisfies(approval, verdict):  # it was reassigned to approvers outside the policy's rule
+    if not satisfies(approval, demand_of(verdict)):  # it was reassigned to approvers outside the policy's rule
         _deny(execution, f"{plan.activity} {plan.key}: {approval.id} was not approved as {verdict.rule} requires")
         return None
     return _by_approval(execution, approval, verdict_text(execution, verdict))

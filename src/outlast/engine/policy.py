@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
 
 from outlast.core import effect_verbs
-from outlast.core.approvals import votes_of
+from outlast.core.approvals import Demand, Rule, votes_of
 from outlast.core.codec import digest
 from outlast.core.columns import decoded
 from outlast.core.commit import Instant
@@ -22,7 +22,6 @@ from outlast.engine.node_execution import NodeExecution
 from outlast.engine.user_code import as_exception
 from outlast.errors import Corrupt
 from outlast.flow.activity import Activity
-from outlast.flow.approval_rule import Rule
 from outlast.flow.calls import Plan
 from outlast.flow.policy import (
     Allow,
@@ -122,16 +121,9 @@ def approved_by(approval: Approval) -> Approved:
     return Approved(approval.id, names, approval.claims, _utc(approval.decided_at))
 
 
-def satisfies(approval: Approval, demand: NeedsApproval) -> bool:
-    """Return True if enough approvers voted and the policy's rule allows each of them.
-
-    A vote without roles is the local operator's, who holds all roles.
-    """
-    votes = votes_of(approval)
-    if demand.not_requester and any(vote.by == approval.requested_by for vote in votes):
-        return False
-    fit = {vote.by for vote in votes if not vote.claims or demand.by.allows(vote.claims)}
-    return len(fit) >= demand.quorum and len(fit) == len({vote.by for vote in votes})
+def demand_of(verdict: NeedsApproval) -> Demand:
+    """Return the approval that a verdict requires."""
+    return Demand(verdict.rule, verdict.by, verdict.quorum, verdict.not_requester)
 
 
 def verdict_text(execution: NodeExecution, verdict: Verdict) -> str:

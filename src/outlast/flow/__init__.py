@@ -3,9 +3,10 @@
 This package declares and checks; it executes nothing. The engine implements `Context`.
 """
 
+from outlast.core.approvals import Rule
 from outlast.core.effect_steps import DidNotHappen, Happened, Unknown
 from outlast.flow.activity import Activity, BoundCall, Effectful, activity, lookup
-from outlast.flow.approval_rule import Decision, Rule, role
+from outlast.flow.approval_rule import Decision, role
 from outlast.flow.calls import Call, Plan, this_call
 from outlast.flow.context import Context
 from outlast.flow.function_workflow import FunctionWorkflow, workflow

@@ -11,9 +11,10 @@ from uuid import UUID
 from pydantic import BaseModel, JsonValue
 from typing_extensions import TypeVar  # its defaults are in typing from Python 3.13 on
 
+from outlast.core.approvals import Rule
 from outlast.core.durations import Duration
 from outlast.flow.activity import Activity
-from outlast.flow.approval_rule import Decision, Rule
+from outlast.flow.approval_rule import Decision
 from outlast.flow.calls import Plan
 from outlast.flow.outcomes import Refusal
 from outlast.flow.policy import Verdict

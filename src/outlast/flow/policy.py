@@ -9,8 +9,8 @@ from typing import Final, Literal, TypeAlias
 
 from pydantic import JsonValue
 
+from outlast.core.approvals import Rule
 from outlast.core.durations import Duration
-from outlast.flow.approval_rule import Rule
 from outlast.flow.options import positive
 
 Occasion: TypeAlias = Literal["offer", "proposal", "decision", "commit", "resume", "consume"]

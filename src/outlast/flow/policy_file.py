@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from outlast.core.approvals import Rule
 from outlast.core.durations import SECOND
 from outlast.errors import DefinitionError, InvalidInput, to_install
-from outlast.flow.approval_rule import Rule
 from outlast.flow.policy import VERSION_CHARS, Allow, Deny, NeedsApproval, PolicyRequest, Verdict
 
 NO_RULE: Final = "no-rule"  # nothing permits it

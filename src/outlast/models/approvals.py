@@ -37,6 +37,7 @@ class ApprovalSummary(Model):
     """Approval: the exact calls, the approvers, the deadline, and the decision."""
 
     approval: str
+    version: int = Field(description="Version for ETag and If-Match.")
     run: str
     status: str
     asks: str
@@ -89,7 +90,6 @@ class PriorEffect(Model):
 class ApprovalDetail(ApprovalSummary):
     """Approval with the information for a decision."""
 
-    version: int = Field(description="Version for ETag and If-Match.")
     schema_: dict[str, Any] = Field(
         validation_alias="schema", serialization_alias="schema", description="JSON Schema of the body of the decision."
     )
@@ -112,8 +112,8 @@ class DecideApproval(RequestBody):
 
 
 class DecisionRecorded(Model):
-    """Recorded decision or vote, with the current state of the approval and its run."""
+    """Recorded decision or vote: the approval as it was written, and the current state of its run."""
 
-    approval: ApprovalDetail
+    approval: ApprovalSummary
     run: RunSummary
     served: bool = Field(description="True if a live worker will continue the run.")

@@ -7,10 +7,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from outlast.core.approvals import Actor
     from outlast.core.machine import Choice, Reason
     from outlast.runtime.in_process import InProcessRuntime
     from outlast.runtime.operations import Operations
-    from outlast.runtime.port import Actor, ClientRuntime, ExecutionRuntime
+    from outlast.runtime.port import ClientRuntime, ExecutionRuntime
     from outlast.runtime.stores import open_store
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "open_store",
 ]
 _HOMES: Final = {
+    "Actor": "outlast.core.approvals",
     "Choice": "outlast.core.machine",
     "InProcessRuntime": "outlast.runtime.in_process",
     "Operations": "outlast.runtime.operations",

@@ -1,15 +1,11 @@
 """Approvals for an approver: filtered lists, details, changes since the request, and the schema of a decision."""
 
-from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any, Final
 
-from outlast.core.approvals import votes_of
+from outlast.core.approvals import Actor, Rule, may_decide, votes_of
 from outlast.core.machine import ApprovalStatus, EffectStatus
 from outlast.core.rows import APPROVAL, Approval, Run
-from outlast.engine.approvals import ChosenPlan, changed_plan
-from outlast.errors import Forbidden, InvalidInput, NotFound
-from outlast.flow.approval_rule import Rule
 from outlast.flow.workflow import Workflow
 from outlast.models import exact_instant, instant
 from outlast.models.approvals import (
@@ -23,7 +19,6 @@ from outlast.models.approvals import (
 )
 from outlast.runtime.confusables import confusable_texts
 from outlast.runtime.labels import effect_label, shown_status
-from outlast.runtime.port import Actor
 from outlast.runtime.run_facts import messages_of
 from outlast.runtime.tenant_rows import PAGES_PER_CALL, TenantRows
 from outlast.store.queries import cursor_of
@@ -69,57 +64,6 @@ async def approval_page(
     return tuple(found), cursor
 
 
-def may_decide(actor: Actor, approval: Approval) -> bool:
-    """Return True if the actor holds the roles that the approval's rule requires."""
-    return Rule.parse(approval.who).allows(actor.roles)
-
-
-def check_may_decide(actor: Actor, approval: Approval) -> Approval:
-    """Return the approval. Raises Forbidden unless the actor is a person who may decide it."""
-    actor.check_person()
-    if not may_decide(actor, approval):
-        raise Forbidden(
-            f"{actor.name} may not decide {approval.id}",
-            f"this approval requires the role {approval.who}",
-            "ask an approver who holds this role",
-            refusal="role",
-        )
-    return approval
-
-
-async def chosen_plan(
-    rows: TenantRows,
-    row: Approval,
-    alternative: int,
-    changes: Mapping[str, Any],
-    *,
-    by: str,
-    code_of: Callable[[Run], Workflow[Any] | None],
-) -> ChosenPlan:
-    """Return the plan of an alternative (0: the requested one), with changed arguments if there are any.
-
-    They are checked against the activity's types and the workflow's policy, so the code must be loaded. Raises
-    NotFound, Forbidden, InvalidInput.
-    """
-    if not 0 <= alternative < len(row.plans):
-        raise NotFound(
-            f"approval {row.id} has no alternative {alternative}",
-            f"it offers {len(row.plans) - 1} beside the requested plan",
-            f"list them with: outlast approvals show {row.id}",
-        )
-    if not changes:
-        return ChosenPlan(row.plans[alternative].digest)
-    run = await rows.run(row.run)
-    workflow = code_of(run)
-    if workflow is None:
-        raise InvalidInput(
-            f"the code of {run.lane} is not loaded here",
-            "changed arguments are checked with the activity's types and the workflow's policy",
-            "load the module: outlast approvals approve … --module flows.py",
-        )
-    return await changed_plan(rows.store, workflow, run, row, alternative, changes, by=by)
-
-
 def _names(row: Approval, role: str) -> bool:
     return any(role in roles for roles in Rule.parse(row.who).any_of)
 
@@ -132,6 +76,7 @@ def approval_summary(row: Approval, actor: Actor) -> ApprovalSummary:
     """Return an approval with the exact calls it allows, as lists show it to this actor. The first is requested."""
     return ApprovalSummary(
         approval=row.id,
+        version=row.version,
         run=row.run,
         status=row.status.value,
         asks=row.summary,
@@ -188,7 +133,6 @@ async def approval_detail(
     """Return an approval with everything its approver needs. `workflow`: the code of the run, None if not loaded."""
     return ApprovalDetail(
         **vars(approval_summary(row, actor)),
-        version=row.version,
         schema_=decision_schema(workflow, row),
         evidence=await prior_effects(rows, run),
         changed_since_asked=await changed_since(rows, row, run),

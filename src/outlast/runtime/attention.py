@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from outlast.core.commit import Instant
 from outlast.core.durations import APPROVAL_STALE_AFTER, HOUR, RUN_CEILING
 from outlast.core.machine import CHOICES, Choice, Reason, if_ignored
-from outlast.core.route import meant
 from outlast.core.rows import Effect, Pause, Run
 from outlast.core.run_columns import Attention
-from outlast.errors import Conflict, InvalidInput, OutlastError
+from outlast.errors import OutlastError
 from outlast.flow.workflow import Workflow
 from outlast.models import exact_instant, instant
 from outlast.models.attention import (
@@ -60,32 +59,6 @@ def choice_commands(run: Run, entry: Attention, effect: Effect | None = None) ->
         ChoiceCommand(choice, f"outlast attention resolve {run.run} {choice.value}{named}{_more(choice)} {WHY}")
         for choice in entry.choices()
     )
-
-
-def entry_of(run: Run, choice: Choice, reason: Reason | None, key: str) -> Attention:
-    """Select the one entry that is answered.
-
-    Raises Conflict if no entry matches or the choice is not offered, InvalidInput if several entries match.
-    """
-    entries = run.attention
-    look = f"outlast attention show {run.run}"
-    if not entries:
-        raise Conflict(f"run {run.run} needs no attention", "no answer is pending", f"outlast explain {run.run}")
-    found = [a for a in entries if reason in (None, a.reason) and key in ("", a.key)]
-    if not found:
-        named = ", ".join(f"{a.reason.value} {a.key}".strip() for a in entries)
-        raise Conflict(f"run {run.run} has no such reason", f"its reasons: {named}", look)
-    if len({a.reason for a in found}) > 1:
-        names = ", ".join(dict.fromkeys(a.reason.value for a in found))
-        raise InvalidInput(f"run {run.run} has several open reasons", names, f"choose one with --reason-name; {look}")
-    entry = found[0]
-    if meant(entry.reason, choice) not in CHOICES[entry.reason]:
-        offered = ", ".join(c.value for c in CHOICES[entry.reason])
-        raise Conflict(f"{entry.reason.value} does not offer {choice.value}", f"it offers {offered}", look)
-    if entry.reason is Reason.EFFECT_UNCERTAIN and len(found) > 1:
-        keys = ", ".join(a.key for a in found)
-        raise InvalidInput(f"run {run.run} has several uncertain effects", keys, f"choose one with --key; {look}")
-    return entry._replace(key=key or entry.key) if entry.reason is Reason.EFFECT_UNCERTAIN else entry._replace(key=key)
 
 
 def choice_commands_for_all(reason: Reason) -> tuple[ChoiceCommand, ...]:

@@ -18,7 +18,7 @@ from outlast.core.run_columns import What
 from outlast.errors import InvalidInput
 from outlast.flow.function_workflow import FunctionWorkflow
 from outlast.flow.workflow import Workflow
-from outlast.models.approvals import ApprovalDetail, ApprovalList
+from outlast.models.approvals import ApprovalDetail, ApprovalList, ApprovalSummary
 from outlast.models.attention import AnsweredRuns, AttentionList, RunAttention, Verb
 from outlast.models.effects import EffectList, EffectRecord
 from outlast.models.runs import EventList, ResultList, RunDetail, RunExplanation, RunList, RunStarted, RunSummary
@@ -442,22 +442,22 @@ class Client(ABC):
         alternative: int = 0,
         changes: Mapping[str, Any] | None = None,
         version: int = 0,
-    ) -> ApprovalDetail:
+    ) -> ApprovalSummary:
         """Approve the requested plan or an `alternative` (1, 2, …); vote for it if a quorum is required.
 
         `changes`: new values of arguments that the approval declares editable. Raises Forbidden, InvalidInput.
         """
 
     @abstractmethod
-    async def reject(self, approval: str, *, reason: str, again: bool = False, version: int = 0) -> ApprovalDetail:
+    async def reject(self, approval: str, *, reason: str, again: bool = False, version: int = 0) -> ApprovalSummary:
         """Reject an approval. `again`: request another round, if it is offered. Raises Forbidden."""
 
     @abstractmethod
-    async def claim_approval(self, approval: str, *, version: int = 0) -> ApprovalDetail:
+    async def claim_approval(self, approval: str, *, version: int = 0) -> ApprovalSummary:
         """Record that the caller reviews an approval. Others may still decide."""
 
     @abstractmethod
-    async def reassign(self, approval: str, who: str, *, reason: str, version: int = 0) -> ApprovalDetail:
+    async def reassign(self, approval: str, who: str, *, reason: str, version: int = 0) -> ApprovalSummary:
         """Let the holders of another rule decide: `who`, for example "finance|lead". Raises Forbidden."""
 
     # --- attention -----------------------------------------------------------------------------

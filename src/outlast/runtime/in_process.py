@@ -10,6 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 from types import TracebackType
 from typing import Any, Self
 
+from outlast.core.approvals import Actor
 from outlast.core.clock import Clock
 from outlast.core.columns import WorkerHealth
 from outlast.core.durations import FILE_CHECK, SECOND, STORE_RETRY, Liveness
@@ -23,7 +24,7 @@ from outlast.flow.workflow import Workflow, workflows_by_name
 from outlast.models.runs import RunDetail
 from outlast.runtime.clocks import SystemClock, chance, process_id
 from outlast.runtime.operations import Operations
-from outlast.runtime.port import Actor, ClientRuntime
+from outlast.runtime.port import ClientRuntime
 from outlast.runtime.stores import until
 from outlast.store.port import Store, lost
 from outlast.telemetry import Counters, Observer

@@ -8,31 +8,28 @@ from typing import Any, TypeVar
 from typing_extensions import override
 
 from outlast.core import compensation
-from outlast.core.attention import check_for_all
+from outlast.core.approvals import Actor, PersonDecision, Rule
+from outlast.core.attention import AttentionAnswer, check_for_all
 from outlast.core.commit import Expect
 from outlast.core.durations import RUN_CEILING, Duration, Liveness, ms_of, timedelta_of
 from outlast.core.machine import Choice, EffectStatus, Reason
-from outlast.core.rows import EFFECT, RUN, STORE, TOPOLOGY, Approval, Event, Run, is_over, key_of
+from outlast.core.rows import RUN, STORE, TOPOLOGY, Event, Run, is_over
 from outlast.core.run_columns import What
-from outlast.engine import approvals, commands, pauses
+from outlast.engine import commands, pauses
 from outlast.engine.admission import set_slots
-from outlast.engine.approvals import ChosenPlan, DecisionVerb
-from outlast.errors import Conflict, NotFound
-from outlast.flow.approval_rule import Rule
+from outlast.errors import NotFound
 from outlast.flow.workflow import Workflow
 from outlast.models import exact_instant
-from outlast.models.approvals import ApprovalDetail, ApprovalList
-from outlast.models.attention import AnsweredRuns, AttentionList, RunAttention, Verb, verb_of
+from outlast.models.approvals import ApprovalDetail, ApprovalList, ApprovalSummary
+from outlast.models.attention import AnsweredRuns, AttentionList, RunAttention, Verb
 from outlast.models.effects import EffectList, EffectRecord
 from outlast.models.runs import EventList, ResultList, RunDetail, RunExplanation, RunList, RunStarted, RunSummary
 from outlast.models.service import ActivePause, CallerInfo, PauseCreated, PauseEnded, VersionStatus, WorkerStatus
 from outlast.runtime import versions
-from outlast.runtime.approvals import approval_detail, approval_page, approval_summary, check_may_decide, chosen_plan
+from outlast.runtime.approvals import approval_detail, approval_page, approval_summary
 from outlast.runtime.attention import (
     answer_page,
-    choice_commands,
     encoded_response,
-    entry_of,
     general_attention,
     run_attention,
 )
@@ -40,7 +37,6 @@ from outlast.runtime.client import Client
 from outlast.runtime.clocks import new_id
 from outlast.runtime.explain import explain
 from outlast.runtime.labels import lanes_served
-from outlast.runtime.port import Actor
 from outlast.runtime.row_models import (
     active_pause,
     caller_info,
@@ -59,7 +55,6 @@ from outlast.runtime.webhooks import Webhooks
 from outlast.store.port import Store
 
 EXTENSION = timedelta(milliseconds=RUN_CEILING)  # default of "extend"
-ADMIN = "admin"  # the role that may reassign any approval
 T = TypeVar("T")
 
 
@@ -190,7 +185,7 @@ class Operations(Client):
 
     @override
     async def extend(self, run: str, *, by: Duration, reason: str, version: int = 0) -> None:
-        await self._answer(run, Reason.TOTAL_TIMEOUT, Choice.EXTEND, text=reason, by=by, version=version)
+        await self._answer(run, Choice.EXTEND, reason=Reason.TOTAL_TIMEOUT, text=reason, by=by, version=version)
 
     async def move_run(
         self, run: str, workflow: str, to: int, *, node: str = "", reason: str = "", version: int = 0
@@ -233,9 +228,7 @@ class Operations(Client):
 
     @override
     async def approval(self, approval: str) -> ApprovalDetail:
-        return await self._detail_of(await self.rows.approval(approval))
-
-    async def _detail_of(self, row: Approval) -> ApprovalDetail:
+        row = await self.rows.approval(approval)
         run = await self.rows.run(row.run)
         return await approval_detail(self.rows, row, run, self.actor, self._code_of(run))
 
@@ -248,51 +241,28 @@ class Operations(Client):
         alternative: int = 0,
         changes: Mapping[str, Any] | None = None,
         version: int = 0,
-    ) -> ApprovalDetail:
-        row = await self._may_decide(approval)
-        choice = await chosen_plan(self.rows, row, alternative, changes or {}, by=self.me, code_of=self._code_of)
-        return await self._decide(row, "approve", choice, reason=reason, version=version)
+    ) -> ApprovalSummary:
+        choice = PersonDecision("approve", reason, alternative, changes or {}, version)
+        return await self._decide(approval, choice)
 
     @override
-    async def reject(self, approval: str, *, reason: str, again: bool = False, version: int = 0) -> ApprovalDetail:
-        row = await self._may_decide(approval)
-        verb: DecisionVerb = "again" if again else "reject"
-        return await self._decide(row, verb, ChosenPlan(""), reason=reason, version=version)
+    async def reject(self, approval: str, *, reason: str, again: bool = False, version: int = 0) -> ApprovalSummary:
+        return await self._decide(approval, PersonDecision("again" if again else "reject", reason, version=version))
+
+    async def _decide(self, approval: str, choice: PersonDecision) -> ApprovalSummary:
+        row = await commands.decide_approval(self.store, self.tenant, approval, self.actor, choice, self._code_of)
+        return approval_summary(row, self.actor)
 
     @override
-    async def claim_approval(self, approval: str, *, version: int = 0) -> ApprovalDetail:
-        row = await approvals.acknowledge(self.store, await self._may_decide(approval), by=self.me, version=version)
-        return await after_commit(self._detail_of(row))
+    async def claim_approval(self, approval: str, *, version: int = 0) -> ApprovalSummary:
+        row = await commands.acknowledge(self.store, self.tenant, approval, self.actor, version=version)
+        return approval_summary(row, self.actor)
 
     @override
-    async def reassign(self, approval: str, who: Rule | str, *, reason: str, version: int = 0) -> ApprovalDetail:
-        rule = str(Rule.parse(who) if isinstance(who, str) else who)
-        self.actor.check_person()
-        row = await self.rows.approval(approval)
-        if ADMIN not in self.actor.roles:
-            row = await self._may_decide(approval)
-        row = await approvals.reassign(self.store, row, who=rule, by=self.me, reason=reason, version=version)
-        return await after_commit(self._detail_of(row))
-
-    async def _may_decide(self, approval: str) -> Approval:
-        return check_may_decide(self.actor, await self.rows.approval(approval))
-
-    async def _decide(
-        self, row: Approval, verb: DecisionVerb, choice: ChosenPlan, *, reason: str, version: int
-    ) -> ApprovalDetail:
-        decided = await approvals.decide_approval(
-            self.store,
-            row,
-            verb=verb,
-            chosen=choice.digest,
-            changed=choice.changed,
-            verdict=choice.verdict,
-            by=self.me,
-            claims=list(self.actor.claims),
-            reason=reason,
-            version=version,
-        )
-        return await after_commit(self._detail_of(decided))
+    async def reassign(self, approval: str, who: Rule | str, *, reason: str, version: int = 0) -> ApprovalSummary:
+        rule = Rule.parse(who) if isinstance(who, str) else who
+        row = await commands.reassign(self.store, self.tenant, approval, self.actor, rule, reason, version=version)
+        return approval_summary(row, self.actor)
 
     # --- attention ---------------------------------------------------------------------------------
     @override
@@ -320,43 +290,25 @@ class Operations(Client):
         by: Duration | None = None,
         version: int = 0,
     ) -> Reason:
-        self.actor.check_person()
-        longer = None if by is None else timedelta_of("by", by)
-        await commands.check_seen(self.store, self.shown(run, version))
-        row = await self.rows.run(run)
-        entry = entry_of(row, choice, reason, key)
-        if entry.reason is not Reason.EFFECT_UNCERTAIN:
-            await self._answer(run, entry.reason, choice, text=text, key=entry.key, by=longer, version=version)
-        elif choice is Choice.HAPPENED:
-            command = next(each.command for each in choice_commands(row, entry) if each.choice is choice)
-            raise Conflict(f"{entry.key} needs the receiver's id", "a call that happened has one", f"run: {command}")
-        else:
-            await self.resolve_effect(run, entry.key, verb_of(choice), reason=text, run_version=version)
-        return entry.reason
+        return await self._answer(run, choice, reason=reason, key=key, text=text, by=by, version=version)
 
     async def _answer(
         self,
         run: str,
-        reason: Reason,
         choice: Choice,
         *,
         text: str,
+        reason: Reason | None = None,
         key: str = "",
         by: Duration | None = None,
         version: int = 0,
-    ) -> None:
+    ) -> Reason:
         self.actor.check_person()
-        await commands.resolve_attention(
-            self.store,
-            tenant=self.tenant,
-            run=run,
-            reason=reason,
-            choice=choice,
-            actor=self.me,
-            text=text,
-            key=key,
-            by_ms=ms_of("by", EXTENSION if by is None else by) if choice is Choice.EXTEND else 0,
-            seen=self.shown(run, version),
+        by_ms = ms_of("by", EXTENSION if by is None else by)
+        answer = AttentionAnswer(choice, text, reason, key, by_ms if choice is Choice.EXTEND else 0)
+        seen = self.shown(run, version)
+        return await commands.resolve_attention(
+            self.store, tenant=self.tenant, run=run, answer=answer, actor=self.me, seen=seen
         )
 
     @override
@@ -373,10 +325,7 @@ class Operations(Client):
         longer = None if by is None else timedelta_of("by", by)  # before the first run is answered
 
         async def one(run: str, key: str) -> None:
-            if reason is Reason.EFFECT_UNCERTAIN:
-                await self.resolve_effect(run, key, verb_of(choice), reason=text)
-            else:
-                await self._answer(run, reason, choice, text=text, by=longer)
+            await self._answer(run, choice, reason=reason, key=key, text=text, by=longer)
 
         check_for_all(reason, choice)
         return await answer_page(self.rows, reason, workflow, cursor, one)
@@ -424,19 +373,21 @@ class Operations(Client):
         external_id: str = "",
         response: Any = None,
         version: int = 0,
-        run_version: int = 0,
     ) -> None:
         self.actor.check_person()
-        effect = await commands.find_effect(self.store, self.tenant, run, key)
-        seen = Expect(EFFECT, key_of(EFFECT, effect), version) if version else self.shown(run, run_version)
-        encoded = None
-        if answer == "happened":
-            workflow = self._workflows.get((await self.rows.run(run)).workflow)
-            encoded = encoded_response(workflow, effect, response)
+        workflow = self._workflows.get((await self.rows.run(run)).workflow) if answer == "happened" else None
         await commands.resolve_effect(
-            self.store, effect, answer, actor=self.me, reason=reason, response=encoded, external_id=external_id,
-            seen=seen,
-        )  # fmt: skip
+            self.store,
+            tenant=self.tenant,
+            run=run,
+            key=key,
+            verb=answer,
+            actor=self.me,
+            reason=reason,
+            encode=(lambda effect: encoded_response(workflow, effect, response)) if answer == "happened" else None,
+            external_id=external_id,
+            version=version,
+        )
 
     # --- the store ---------------------------------------------------------------------------------
     @override

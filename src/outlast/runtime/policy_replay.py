@@ -4,9 +4,10 @@ from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from typing import Any, Literal, NamedTuple
 
+from outlast.core.approvals import satisfies
 from outlast.core.durations import SECOND
 from outlast.core.rows import MEMO, Approval, Effect, Memo, Run
-from outlast.engine.policy import MEMOS, RecordedDecision, approved_by, call_policy, decision_of, dump, satisfies
+from outlast.engine.policy import MEMOS, RecordedDecision, approved_by, call_policy, decision_of, demand_of, dump
 from outlast.engine.user_code import text_of
 from outlast.flow.policy import Deny, NeedsApproval, Occasion, Policy, PolicyRequest, Verdict, policy_version
 from outlast.runtime.operations import Operations
@@ -86,7 +87,7 @@ def _of_effect(policy: Policy, run: Run, effect: Effect, approval: Approval | No
     if isinstance(verdict, Deny):
         change = "blocks"
     elif isinstance(verdict, NeedsApproval):
-        change = None if approval and satisfies(approval, verdict) else "asks"
+        change = None if approval and satisfies(approval, demand_of(verdict)) else "asks"
     elif asked_before:
         change = "asks_no_more"
     if change is None:

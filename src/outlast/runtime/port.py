@@ -2,41 +2,17 @@
 
 import os
 import pwd
-from collections.abc import Container, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from typing_extensions import override
 
-from outlast.errors import Forbidden
-from outlast.flow.approval_rule import EVERY_ROLE
+from outlast.core.approvals import EVERY_ROLE, Actor
 from outlast.models.runs import RunDetail
 
 if TYPE_CHECKING:
     from outlast.runtime.client import Client
     from outlast.runtime.run_handle import RunHandle
-
-
-@dataclass(frozen=True)
-class Actor:
-    """The person or program that acts: `name` is recorded in history, `roles` say what it may decide."""
-
-    name: str
-    roles: Container[str] = field(default=EVERY_ROLE)
-    claims: tuple[str, ...] = ()
-    """Names of the roles, for the record; () for the local operator, who has every role."""
-    person: bool = True
-    """False for agents and workers, which may not decide, whatever their roles."""
-
-    def check_person(self) -> None:
-        """Raise Forbidden if the actor is a program."""
-        if not self.person:
-            raise Forbidden(
-                f"{self.name} may not decide anything",
-                "it is a program, and only people may decide, whatever roles a program has",
-                "ask a person to decide",
-                refusal="not_a_person",
-            )
 
 
 def local_actor(roles: Sequence[str]) -> Actor:

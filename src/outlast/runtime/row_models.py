@@ -6,6 +6,7 @@ Texts are complete and not escaped here; code that prints on a terminal escapes 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
+from outlast.core.approvals import EVERY_ROLE, Actor
 from outlast.core.commit import Instant
 from outlast.core.effect_columns import NO_ERROR
 from outlast.core.events import EventType, end_of, trace_of
@@ -13,7 +14,6 @@ from outlast.core.keys import OncePer
 from outlast.core.machine import EffectStatus, LeaseStatus, if_ignored
 from outlast.core.mailbox import REOPENED
 from outlast.core.rows import Effect, Event, Evidence, Message, Pause, Result, Run, Worker, is_due, is_over
-from outlast.flow.approval_rule import EVERY_ROLE
 from outlast.models import exact_instant, instant
 from outlast.models.effects import EffectRecord, LateEvidence, effect_id
 from outlast.models.runs import (
@@ -32,7 +32,6 @@ from outlast.models.runs import (
 )
 from outlast.models.service import ActivePause, CallerInfo, WorkerStatus
 from outlast.runtime.labels import effect_label, is_alive, shown_status, waiting_text, worker_label
-from outlast.runtime.port import Actor
 
 
 # --- runs ------------------------------------------------------------------------------------------

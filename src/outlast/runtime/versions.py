@@ -3,13 +3,15 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from outlast.core.commit import Expect
+from outlast.core.commit import Commit, Expect, Instant
+from outlast.core.keys import check_reason
 from outlast.core.machine import OVERLAY_ONLY, TERMINAL, Reason, RunStatus
-from outlast.core.rows import RUN, STORE, TOPOLOGY, Run, is_over
+from outlast.core.mailbox import check_unfinished
+from outlast.core.rows import RUN, STORE, TOPOLOGY, Run
 from outlast.core.run_columns import Attention
 from outlast.core.version_move import UNSERVED, lane_of, request_move, version_in
-from outlast.engine.commands import RACES_MAX, as_seen, busy, check_reason, check_seen, find_run, over
-from outlast.errors import Conflict, Ended, NotFound, OutlastError, Stale
+from outlast.engine.commands import check_seen, find_run, land
+from outlast.errors import Conflict, NotFound, OutlastError
 from outlast.models import instant
 from outlast.models.attention import AnsweredRuns, why_not
 from outlast.models.service import VersionStatus
@@ -118,24 +120,17 @@ async def request_version(
     moves a run: this stores the request, and a worker of that version carries it out.
     """
     check_reason(reason)
-    await check_seen(of.store, shown)
     serving = await of.serving()
-    check_served(lane_of(workflow, version), serving)
-    for _ in range(RACES_MAX):
-        await check_seen(of.store, shown)
+
+    async def decide(now: Instant) -> tuple[Commit, None]:
         row = await find_run(of.store, of.tenant, run)
-        if is_over(row):
-            raise over(run)
+        check_seen(shown, row)
+        check_served(lane_of(workflow, version), serving)
+        check_unfinished(row)
         why = _reason(row, workflow, version, node, serving)
-        try:
-            commit = request_move(row, why, version, node, actor=actor, text=reason)
-            await of.store.commit(as_seen(commit, shown))
-            return
-        except Ended:
-            raise over(run) from None
-        except Stale:
-            continue
-    raise busy(run)
+        return request_move(row, why, version, node, actor=actor, text=reason), None
+
+    await land(of.store, f"run {run}", decide, seen=shown)
 
 
 def _reason(run: Run, workflow: str, version: int, node: str, serving: frozenset[str]) -> Reason:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from typing_extensions import override
 
 from outlast.core import deliveries
+from outlast.core.approvals import Actor
 from outlast.core.clock import Clock
 from outlast.core.commit import Commit, Instant, Put
 from outlast.core.deliveries import (
@@ -53,7 +54,6 @@ from outlast.outbox.subscriptions import checked_headers
 from outlast.runtime.attention import offered_choice
 from outlast.runtime.client import WebhookClient
 from outlast.runtime.clocks import SystemClock, chance, new_id, new_secret, process_id
-from outlast.runtime.port import Actor
 from outlast.store.port import Store
 from outlast.store.queries import Owing
 from outlast.telemetry import Counters

@@ -15,6 +15,7 @@ from typing import Any, Final, Generic, Literal, TypeVar, cast
 from pydantic import BaseModel
 
 from outlast.core import commit
+from outlast.core.approvals import Actor
 from outlast.core.durations import SECOND, Duration, timedelta_of
 from outlast.core.machine import ApprovalStatus, Choice, Reason
 from outlast.core.rows import EVENT, Event, Run, is_over
@@ -27,7 +28,6 @@ from outlast.models.runs import RunDetail
 from outlast.runtime.clocks import SystemClock, VirtualClock
 from outlast.runtime.in_process import InProcessRuntime
 from outlast.runtime.operations import Operations
-from outlast.runtime.port import Actor
 from outlast.runtime.stores import open_store
 from outlast.store.port import RunRows, Store, maintenance
 from outlast.testing.answers import nth_person, to_json

@@ -14,6 +14,7 @@ from typing import Any, Final
 from typing_extensions import override
 
 from outlast.core import crash_points
+from outlast.core.approvals import Actor
 from outlast.core.clock import Clock
 from outlast.core.commit import Commit, Instant, Mapping
 from outlast.core.durations import Liveness
@@ -25,7 +26,6 @@ from outlast.flow.calls import Call, current_call, executing_node
 from outlast.flow.workflow import Workflow
 from outlast.runtime.clocks import SystemClock
 from outlast.runtime.operations import Operations
-from outlast.runtime.port import Actor
 from outlast.store import writer
 from outlast.store.sqlite import SqliteStore, open_without_sync
 from outlast.testing.crash_points import RUN_ID, TENANT, CrashHook

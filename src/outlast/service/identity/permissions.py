@@ -7,9 +7,8 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, Final, Protocol
 
+from outlast.core.approvals import EVERY_ROLE, Actor
 from outlast.errors import Forbidden, Unauthenticated
-from outlast.flow.approval_rule import EVERY_ROLE
-from outlast.runtime.port import Actor
 from outlast.service.identity.listen import is_loopback
 
 NAME_CHARS_MAX: Final = 200

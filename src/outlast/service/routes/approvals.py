@@ -1,7 +1,7 @@
 """Routes for approvals: list, show, decide, claim, reassign."""
 
 from collections.abc import Awaitable, Callable
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 from fastapi import APIRouter, Query
 from starlette.responses import Response
@@ -9,7 +9,7 @@ from starlette.responses import Response
 from outlast.core.machine import ApprovalStatus
 from outlast.core.rows import is_over
 from outlast.errors import Conflict, OutlastError
-from outlast.models.approvals import ApprovalDetail, ApprovalList, DecideApproval, DecisionRecorded
+from outlast.models.approvals import ApprovalDetail, ApprovalList, ApprovalSummary, DecideApproval, DecisionRecorded
 from outlast.runtime.operations import Operations
 from outlast.service.conditional import IfMatch, conflict_with, etag, expected_version, required_version, stale
 from outlast.service.requests import ApprovalId, IdempotencyKey, ReassignApproval
@@ -76,7 +76,7 @@ async def decide_approval(
     """
     version = required_version(if_match, what=f"approval {approval}")
 
-    async def decide() -> ApprovalDetail:
+    async def decide() -> ApprovalSummary:
         if ask.decision == "approve":
             return await ops.approve(
                 approval, reason=ask.reason, alternative=ask.alternative, changes=ask.changes, version=version
@@ -92,7 +92,7 @@ async def decide_approval(
 @router.post(
     "/approvals/{approval}/claim",
     operation_id="claim_approval",
-    response_model=ApprovalDetail,
+    response_model=ApprovalSummary,
     summary="Claim an approval",
 )
 async def claim_approval(
@@ -101,32 +101,37 @@ async def claim_approval(
     response: Response,
     if_match: IfMatch = None,
     key: IdempotencyKey = None,
-) -> ApprovalDetail:
+) -> ApprovalSummary:
     """Tell other approvers that the caller is reviewing it. They may still decide."""
     version = expected_version(if_match, what=f"approval {approval}")
     return _tagged(response, await _with_current(ops, approval, lambda: ops.claim_approval(approval, version=version)))
 
 
 @router.post(
-    "/approvals/{approval}/reassign", operation_id="reassign_approval", response_model=ApprovalDetail,
+    "/approvals/{approval}/reassign", operation_id="reassign_approval", response_model=ApprovalSummary,
     summary="Reassign an approval",
 )  # fmt: skip
 async def reassign_approval(
     ops: Ops, approval: ApprovalId, ask: ReassignApproval, response: Response, if_match: IfMatch = None,
     key: IdempotencyKey = None,
-) -> ApprovalDetail:  # fmt: skip
+) -> ApprovalSummary:  # fmt: skip
     """Let other roles decide. Requires the right to decide, or the role admin."""
     version = expected_version(if_match, what=f"approval {approval}")
     act = lambda: ops.reassign(approval, ask.to, reason=ask.reason, version=version)  # noqa: E731
     return _tagged(response, await _with_current(ops, approval, act))
 
 
-def _tagged(response: Response, found: ApprovalDetail) -> ApprovalDetail:
+A = TypeVar("A", bound=ApprovalSummary)
+
+
+def _tagged(response: Response, found: A) -> A:
     response.headers["ETag"] = etag(found.version)
     return found
 
 
-async def _with_current(ops: Operations, approval: str, act: Callable[[], Awaitable[ApprovalDetail]]) -> ApprovalDetail:
+async def _with_current(
+    ops: Operations, approval: str, act: Callable[[], Awaitable[ApprovalSummary]]
+) -> ApprovalSummary:
     """Return the result of `act`. Add the current approval to a conflict, which shows the other decision."""
     try:
         return await act()
