@@ -5,11 +5,15 @@ import pickle
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any, Literal, cast
+from urllib.parse import quote
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from outlast import Context, Plan, Refused, Workflow, activity, lookup, this_call
+from outlast.core.codec import canonical, digest
 from outlast.errors import DefinitionError, InvalidInput, LimitExceeded, Misplaced, NotFound, NotStorable
 from outlast.flow import Call
 from outlast.flow.calls import current_call, executing_node
@@ -121,6 +125,25 @@ def test_a_plan_names_its_call_by_business_identity() -> None:
     assert plan != pay.plan("o/1", 2)
     with pytest.raises(AttributeError):
         plan.key = "x"  # type: ignore[misc]
+
+
+WORDS = st.text(st.characters(exclude_categories=["Cs"]), max_size=20) | st.sampled_from(['"', "\\", "a/b", "%s", "ä"])
+
+
+@given(WORDS, st.integers(), WORDS)
+def test_a_bound_call_has_the_key_and_the_digest_of_its_parts(order_id: str, turn: int, sku: str) -> None:
+    """The quick form gives the bytes of the form that first wrote them: recorded digests are compared with it."""
+    bound = pay.bind((order_id, turn), {})
+    assert bound.key == f"pay/{quote(order_id, safe='')}/{turn}"
+    assert bound.args_bytes == canonical({"order_id": order_id, "turn": turn})
+    assert bound.digest == digest("pay", bound.key, bound.args_bytes)
+    assert bound.args == (order_id, turn) and bound.kwargs == {}
+    asked = price.bind((sku, [Line(sku=sku, cents=turn)]), {})
+    assert asked.args_bytes == canonical({"sku": sku, "lines": [{"sku": sku, "cents": turn}]})
+    assert asked.key == f"price/{digest('price', asked.args_bytes)[:32]}"
+    assert asked.digest == digest("price", asked.key, asked.args_bytes)
+    shipped = ship.bind((Lane.FAST,), {"lines": [], "at": AT})
+    assert shipped.key == "ship/fast" and shipped.kwargs == {"lines": [], "at": AT}
 
 
 @pytest.mark.req("EFF-1")

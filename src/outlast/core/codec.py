@@ -8,7 +8,7 @@ validates against that type and never executes stored data.
 import builtins
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from hashlib import sha256
 from types import FunctionType
@@ -34,19 +34,29 @@ def _refuse(value: object) -> Never:
     raise TypeError(f"a {type(value).__name__} is not JSON")
 
 
-def _make_encoder(*, sort_keys: bool) -> Callable[[Any], str]:
-    """Return the encoder behind `json.dumps`, built once. `json.dumps` builds one per call, at twice the cost."""
+def _make_encoder(*, sort_keys: bool) -> Callable[[Any, int], Iterable[str]]:
+    """Return the encoder behind `json.dumps`, built once. `json.dumps` builds one per call, at twice the cost.
+
+    Call it with a value and 0, and join the texts that it returns.
+    """
     factory = getattr(json.encoder, "c_make_encoder", None)
     escape = getattr(json.encoder, "encode_basestring", None)
     if factory is None or escape is None:  # not CPython
-        return json.JSONEncoder(sort_keys=sort_keys, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
-    chunks = factory(None, _refuse, escape, None, ":", ",", sort_keys, False, False)
-    return lambda value: "".join(chunks(value, 0))
+        encoder = json.JSONEncoder(sort_keys=sort_keys, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+        return lambda value, _: encoder.iterencode(value)
+    chunks: Callable[[Any, int], Iterable[str]] = factory(
+        None, _refuse, escape, None, ":", ",", sort_keys, False, False
+    )
+    return chunks
 
 
-_encode: Final = _make_encoder(sort_keys=True)
-compact: Final = _make_encoder(sort_keys=False)
-"""Return JSON text without white space, in the given order of members: for data of the engine itself."""
+_sorted_chunks: Final = _make_encoder(sort_keys=True)
+_chunks: Final = _make_encoder(sort_keys=False)
+
+
+def compact(value: object) -> str:
+    """Return JSON text without white space, in the given order of members: for data of the engine itself."""
+    return "".join(_chunks(value, 0))
 
 
 def canonical(value: object) -> bytes:
@@ -59,7 +69,7 @@ def canonical(value: object) -> bytes:
 def canonical_plain(value: object) -> bytes:
     """Return the same bytes as `canonical`, faster, for data with text keys only, as pydantic dumps it."""
     try:
-        return _encode(value).encode()
+        return "".join(_sorted_chunks(value, 0)).encode()
     except (TypeError, ValueError, RecursionError) as error:  # UnicodeEncodeError is a ValueError
         _check(value, "value", 0)
         raise NotStorable("a value cannot be stored", str(error), _ONLY_DATA) from error
@@ -210,7 +220,7 @@ class Codec(Generic[T]):
                 plain = _call_strictly(self._dump, value)
             except Exception:  # as in `dump`
                 plain = _call_slowly(self._dump, value)
-            data = _encode(plain).encode()
+            data = "".join(_sorted_chunks(plain, 0)).encode()
         except (PydanticSerializationError, TypeError, ValueError, RecursionError) as error:
             self._not_storable(value, error)
         if self._writes_floats and b"null" in data and (found := _find_nan(value, self._word(), 0)):
@@ -273,7 +283,7 @@ def _largest_field(data: bytes) -> str:
     fields = json.loads(data) if data[:1] == b"{" else {}
     if not fields:
         return ""
-    sizes = {name: len(_encode(value).encode(errors="replace")) for name, value in fields.items()}
+    sizes = {name: len("".join(_sorted_chunks(value, 0)).encode(errors="replace")) for name, value in fields.items()}
     name = max(sizes, key=lambda each: sizes[each])
     return f'; its largest field, "{name}", takes {sizes[name]:,}'
 

@@ -137,7 +137,8 @@ class Mapping(NamedTuple):
 
     def at(self, real: int) -> Instant:
         """Return both times at an instant of real time."""
-        return Instant(real, self.business(real), self.version)
+        business = self.base_business + floor((real - self.base_real) * self.rate)  # as `business`, in one call
+        return Instant(real, business, self.version)
 
 
 IDENTITY: Final = Mapping(version=0, base_real=0, base_business=0, rate=1.0)

@@ -107,7 +107,14 @@ class KeyTemplate:
 
     def render(self, values: Sequence[object]) -> str:
         """Return the key for `values`, in the order of the parameters given to `parse`. Raises LimitExceeded."""
-        key = self._format % tuple([_written(values[i]) for i in self._indices])
+        parts: list[object] = []
+        for i in self._indices:
+            value = values[i]
+            if type(value) is int or (type(value) is str and _PLAIN(value)):
+                parts.append(value)  # written as it is; most values are
+            else:
+                parts.append(_written(value))
+        key = self._format % tuple(parts)
         if not 0 < len(key) <= KEY_BYTES_MAX:  # the key is ASCII
             raise LimitExceeded(
                 f'key "{self.text}" renders to {len(key)} bytes',

@@ -35,8 +35,9 @@ to each reason. The diagrams in docs/lifecycle.md are drawn from TABLE. A test c
 transition is exercised.
 """
 
+from collections.abc import Callable
 from enum import StrEnum
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar, cast
 
 from outlast.errors import IllegalMove
 
@@ -105,6 +106,7 @@ class DeliveryStatus(StrEnum):
     DEAD = "dead"  # given up; a person decides
 
 
+AnyStatus = TypeVar("AnyStatus", bound="Status")
 Status = RunStatus | EffectStatus | WaitStatus | ApprovalStatus | LeaseStatus | SubscriptionStatus | DeliveryStatus
 R, E, W, A, L, S, D = (
     RunStatus,
@@ -228,61 +230,27 @@ def can(verb: str, source: Status | None) -> bool:
     return (verb, source) in _TARGET
 
 
-def run_target(verb: str, source: RunStatus | None) -> RunStatus:
-    """Return the status of a run after `verb`. Raises IllegalMove if the table has no such transition."""
-    target = _look_up(verb, source)
-    assert type(target) is RunStatus
+def _targets(status: type[AnyStatus]) -> Callable[[str, AnyStatus | None], AnyStatus]:
+    """Return a function for the status of a row after a verb. It raises IllegalMove if the table has no such row."""
+    targets = {(each.verb, each.source): cast(AnyStatus, each.target) for each in TABLE if type(each.target) is status}
+
+    def target(verb: str, source: AnyStatus | None) -> AnyStatus:
+        found = targets.get((verb, source))
+        if found is None:
+            raise IllegalMove(f"cannot {verb} from {source}")
+        fired.add((verb, source))
+        return found
+
     return target
 
 
-def effect_target(verb: str, source: EffectStatus | None) -> EffectStatus:
-    """Return the status of an effect after `verb`. Raises IllegalMove if the table has no such transition."""
-    target = _look_up(verb, source)
-    assert type(target) is EffectStatus
-    return target
-
-
-def wait_target(verb: str, source: WaitStatus | None) -> WaitStatus:
-    """Return the status of a wait after `verb`. Raises IllegalMove if the table has no such transition."""
-    target = _look_up(verb, source)
-    assert type(target) is WaitStatus
-    return target
-
-
-def approval_target(verb: str, source: ApprovalStatus | None) -> ApprovalStatus:
-    """Return the status of an approval after `verb`. Raises IllegalMove if the table has no such transition."""
-    target = _look_up(verb, source)
-    assert type(target) is ApprovalStatus
-    return target
-
-
-def lease_target(verb: str, source: LeaseStatus | None) -> LeaseStatus:
-    """Return the status of a lease after `verb`. Raises IllegalMove if the table has no such transition."""
-    target = _look_up(verb, source)
-    assert type(target) is LeaseStatus
-    return target
-
-
-def subscription_target(verb: str, source: SubscriptionStatus | None) -> SubscriptionStatus:
-    """Return the status of a subscription after `verb`. Raises IllegalMove if it is not in the table."""
-    target = _look_up(verb, source)
-    assert type(target) is SubscriptionStatus
-    return target
-
-
-def delivery_target(verb: str, source: DeliveryStatus | None) -> DeliveryStatus:
-    """Return the status of a delivery after `verb`. Raises IllegalMove if it is not in the table."""
-    target = _look_up(verb, source)
-    assert type(target) is DeliveryStatus
-    return target
-
-
-def _look_up(verb: str, source: Status | None) -> Status:
-    target = _TARGET.get((verb, source))
-    if target is None:
-        raise IllegalMove(f"cannot {verb} from {source}")
-    fired.add((verb, source))
-    return target
+run_target: Final = _targets(RunStatus)
+effect_target: Final = _targets(EffectStatus)
+wait_target: Final = _targets(WaitStatus)
+approval_target: Final = _targets(ApprovalStatus)
+lease_target: Final = _targets(LeaseStatus)
+subscription_target: Final = _targets(SubscriptionStatus)
+delivery_target: Final = _targets(DeliveryStatus)
 
 
 class Reason(StrEnum):

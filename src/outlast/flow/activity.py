@@ -130,6 +130,8 @@ class Activity(Generic[P, R_co]):
         values, key, data, digest = signature.bind(args, kwargs)
         if not signature.immutable:
             values = signature.load(data)
+        if signature.all_positional:
+            return BoundCall(values, {}, key, data, digest)
         positional, named = signature.split(values)
         return BoundCall(positional, named, key, data, digest)
 

@@ -2,12 +2,13 @@
 
 import inspect
 from collections.abc import Callable, Mapping
+from hashlib import sha256
 from typing import Any, Final
 
 import typing_extensions
 from pydantic import ValidationError
 
-from outlast.core.codec import Codec, canonical_plain, digest, problems_of
+from outlast.core.codec import Codec, canonical, canonical_plain, digest, problems_of
 from outlast.core.keys import KeyTemplate
 from outlast.core.limits import ARGUMENTS_BYTES_MAX, PARAMETERS_MAX, RESPONSE_BYTES_MAX
 from outlast.errors import DefinitionError, InvalidInput
@@ -40,6 +41,8 @@ class Signature:
         kinds = [parameter.kind for parameter in self.signature.parameters.values()]
         self._count: Final = len(kinds)
         self._positional: Final = sum(kind is not inspect.Parameter.KEYWORD_ONLY for kind in kinds)
+        self.all_positional: Final = self._positional == self._count
+        self._name_part: Final = b"[%b," % canonical(name)
         self._check_shape()
 
     def prepare(self, names: Mapping[str, Any], *, final: bool) -> None:
@@ -74,7 +77,7 @@ class Signature:
 
     def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], str, bytes, str]:
         """Return the values in the order of the parameters, the rendered key, the canonical arguments, the digest."""
-        if kwargs or len(args) != self._count or self._positional != self._count:
+        if kwargs or len(args) != self._count or not self.all_positional:
             given = self._bind_slowly(args, kwargs)
         else:
             given = dict(zip(self.parameters, args, strict=True))
@@ -91,7 +94,8 @@ class Signature:
             key = f"{self.name}/{digest(self.name, data)[:32]}"
         else:
             key = self._template.render(values)
-        return values, key, data, digest(self.name, key, data)
+        # As `digest(self.name, key, data)`: the characters of a key need no escape in JSON.
+        return values, key, data, sha256(b'%b"%b",%b]' % (self._name_part, key.encode(), data)).hexdigest()
 
     def load(self, data: bytes) -> tuple[Any, ...]:
         """Return the values of recorded arguments in the order of the parameters."""
@@ -103,9 +107,9 @@ class Signature:
 
     def split(self, values: tuple[Any, ...]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Split values into positional and keyword arguments of the function."""
-        n = self._positional
-        if n == self._count:
+        if self.all_positional:
             return values, {}
+        n = self._positional
         return values[:n], dict(zip(self.parameters[n:], values[n:], strict=True))
 
     def _bind_slowly(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
