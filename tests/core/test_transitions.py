@@ -148,7 +148,7 @@ async def leases() -> None:
     clock = VirtualClock()
     store = MemoryStore(MemoryCore(clock), "wr")
     heartbeat = Heartbeat(store, clock, Liveness(), Lease("w"), lambda: None)
-    await heartbeat.open("", "")
+    await heartbeat.open("")
     assert heartbeat.renew()
     await heartbeat.close()
 

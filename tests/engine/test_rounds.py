@@ -89,7 +89,7 @@ async def test_recovery_overlaps_the_cycle_back(world: World, point: tuple[str, 
     shop = Receiver()
     flow = rounds(shop)
     (process,) = await cycle(world, flow, point)
-    assert process.wire.dead or process.worker._lease.lost or point[0] == "freeze"
+    assert process.wire.dead or process.worker._services.lease.lost or point[0] == "freeze"
     check(world, shop)
     await world.decide(world.pending())
     assert (world.status(), shop.did[-1]) == ("completed", "t:r1:4:award/a")

@@ -15,7 +15,7 @@ from outlast.core.durations import CLOCK_STEP, HOUR, MINUTE, SECOND
 from outlast.core.rows import META, RUN, WORKER, Meta, Run
 from outlast.core.run_columns import TIMERS, Timer
 from outlast.core.run_transition import rearmed
-from outlast.engine.worker import ClockStep
+from outlast.engine.store_maintenance import ClockStep
 from outlast.errors import Rejected
 from outlast.runtime.maintenance import examine
 from outlast.runtime.operations import Operations

@@ -1,8 +1,10 @@
 """Admission of runs: slots of concurrency limits (S-6, RUN-6), and the capacity of a worker (S-5)."""
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from collections.abc import Mapping as Facts
+from enum import Enum
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -15,6 +17,7 @@ from outlast.core.quarantine import RunGroup, group_of
 from outlast.core.rows import RUN, SLOT, STORE, WORKER, Run, Slot, is_over
 from outlast.core.run_transition import SlotChange, hand_over
 from outlast.core.verbs import claim, moved, requeue
+from outlast.engine.run_session import RunSession
 from outlast.errors import Conflict, InvalidInput, Stale, StoreError
 from outlast.store.port import Store
 from outlast.store.queries import Queued
@@ -180,12 +183,27 @@ async def set_slots(store: Store, tenant: str, n: int) -> None:
     await repair(store, (tenant,))
 
 
+Key = tuple[str, str]
+Owners = Facts[str, int | None]
+NO_OWNERS: Final[Owners] = MappingProxyType({})
+TAKE_MAX: Final = 200  # runs claimed in one transaction
+TAKE_OVER_MAX: Final = 1_000  # the same for runs of dead workers: all are claimed before the first is executed
 KEPT: Final = 10  # one slot in so many is reserved; none of fewer
 REMEMBERED: Final = 10 * MINUTE  # since a tenant's last run here
 
 
+class Look(Enum):
+    """When a worker looks for due runs again."""
+
+    NOW = "now"
+    SOON = "soon"
+    """A slot is free that no due run may have now; that changes without a notice."""
+    WHEN_DUE = "when due"
+    WHEN_RELEASED = "when released"
+
+
 class Capacity:
-    """Slots of one worker.
+    """Slots of one worker: the runs that it holds, and those that it may claim.
 
     If it serves several tenants, the last ones are reserved for small shares.
 
@@ -193,21 +211,79 @@ class Capacity:
     """
 
     def __init__(self, count: int, clock: Clock) -> None:
-        self._count = count
+        self.count = count
+        self.held: dict[Key, RunSession] = {}
+        self.lost_claims: dict[Key, int] = {}  # claims whose answer was lost, each with its group size
+        self.changed = asyncio.Event()  # set when a run may fit that did not, and when the worker stops
+        self.claiming = asyncio.Lock()  # while runs are claimed or returned
         self._kept = count // KEPT
         self._clock = clock
         self._recent: dict[str, int] = {}  # monotonic time of each tenant's last run here
+        self._grouped: dict[Key, RunSession] = {}  # runs of groups, held because their workers crashed
+        # a due run whose group allows fewer runs than are held; claimed before others
+        self._makes_room: Run | None = None
+        self._skipped: set[Key] = set()  # runs that the store offered although this worker holds them
+        self._reserving = False  # a slot is free, and reserved for other tenants than those with due runs
+        self._passed = 0  # runs that the last take skipped; the next one reads so many more
 
-    def note_held(self, tenant: str) -> None:
-        """Record that a run of this tenant is held."""
-        self._recent[tenant] = self._clock.mono()
+    def group(self) -> RunGroup:
+        """Return the number of runs that this worker holds, and the smallest limit among their groups."""
+        groups = [*(group_of(session.run) for session in self._grouped.values()), *self.lost_claims.values()]
+        return RunGroup(len(self.held) + len(self.lost_claims), self.count, groups)
 
-    def among(self, held: Iterable[tuple[str, str]]) -> "FreeSlots":
-        """Return the free slots beside these runs."""
+    def free_slots(self) -> "FreeSlots":
+        """Return the free slots beside the runs that are held."""
         since = self._clock.mono() - REMEMBERED
         self._recent = {tenant: at for tenant, at in self._recent.items() if at >= since}
-        share = self._count // (len(self._recent) + 1)
-        return FreeSlots(held, self._count, self._kept if len(self._recent) > 1 else 0, share)
+        share = self.count // (len(self._recent) + 1)
+        return FreeSlots(self.held, self.count, self._kept if len(self._recent) > 1 else 0, share)
+
+    def begin_take(
+        self, worker: str, budget_ms: int, lanes: Collection[str], owners: Owners, is_ours: Callable[[Run], bool]
+    ) -> "Taking":
+        """Return the decisions of one take: of due runs, or of runs of these `owners`."""
+        taker = Taker(worker, budget_ms, lanes, self.held, self._skipped, is_ours)
+        group = self.group()
+        most = TAKE_OVER_MAX if owners else min(group.free, TAKE_MAX) + min(self._passed, TAKE_OVER_MAX)
+        return Taking(taker, owners, group, self.free_slots(), self._makes_room, most)
+
+    def end_take(self, taking: "Taking", ours: Iterable[Run]) -> None:
+        """Record the results of a take. Claims of `ours` count as lost until `hold`."""
+        if not taking.owners:
+            self._reserving, self._passed = taking.room.refused, taking.passed
+        self._makes_room = taking.makes_room
+        self.lost_claims |= {(run.tenant, run.run): group_of(run) for run in ours}
+
+    def next_look(self, taken: int) -> Look:
+        """Return when to look again after a take that moved so many runs."""
+        free = self.group().free
+        if self._makes_room is not None or (free <= 0 and self._grouped):
+            return Look.SOON  # a group may dissolve before any of its runs is released
+        if free <= 0:
+            return Look.WHEN_RELEASED
+        if taken >= min(free, TAKE_MAX):
+            return Look.NOW
+        return Look.SOON if self._reserving or self._passed else Look.WHEN_DUE
+
+    def hold(self, session: RunSession) -> None:
+        """Record that a claimed run is executed here."""
+        key = (session.run.tenant, session.run.run)
+        self.held[key] = session
+        if session.run.group_max:
+            self._grouped[key] = session
+        self._recent[key[0]] = self._clock.mono()
+
+    def release(self, session: RunSession, worker: str) -> None:
+        """Record that the executor of a run has ended."""
+        key = (session.run.tenant, session.run.run)
+        self.held.pop(key, None)
+        if session.run.owner == worker:  # its executor does not know the current owner
+            self.lost_claims[key] = group_of(session.run)
+        was_grouped = self._grouped.pop(key, None) is not None
+        waited_for = was_grouped or self._reserving or self._passed or key in self._skipped
+        if self.count - len(self.held) == 1 or waited_for:
+            self._skipped.discard(key)
+            self.changed.set()
 
 
 class FreeSlots:
@@ -233,11 +309,6 @@ class FreeSlots:
         return True
 
 
-Key = tuple[str, str]
-Owners = Facts[str, int | None]
-NO_OWNERS: Final[Owners] = MappingProxyType({})
-
-
 class Taker(NamedTuple):
     """The worker of a take."""
 
@@ -252,21 +323,24 @@ class Taker(NamedTuple):
 class Taking:
     """Decisions of one take, and its results for the next one. Called in the store's writing thread."""
 
-    def __init__(self, taker: Taker, owners: Owners, group: RunGroup, room: FreeSlots, makes_room: Run | None) -> None:
-        """Create the decisions of one take.
+    def __init__(
+        self, taker: Taker, owners: Owners, group: RunGroup, room: FreeSlots, makes_room: Run | None, most: int
+    ) -> None:
+        """Create the decisions of one take of at most `most` runs.
 
         `makes_room`: the run for which this worker releases its other runs; no other run is claimed until it fits.
         """
+        self.most = most
+        self.owners = owners
+        self.room = room
         self.before: dict[Key, Run] = {}  # each claimed run before its claim
         self.overdue: set[str] = set()  # owners of due runs, to be checked before they are taken over
         self.passed = 0  # runs that were offered and skipped; the next take reads so many more
         self.makes_room = makes_room if owners else None
         self._only = makes_room
         self._taker = taker
-        self._owners = owners
         self._closed = {owner: held for owner, held in owners.items() if held is not None}
-        self._group = group
-        self._room = room
+        self.group = group
 
     def step(self, run: Run, now: Instant, _: Mapping) -> Commit | None:
         """Return the commit that claims an offered run, or None. Repeated calls for one run answer the same."""
@@ -277,7 +351,7 @@ class Taking:
             return None
         if run.lane not in self._taker.lanes:  # of a dead worker that served other lanes too
             return None
-        commit = self._of_owners(run, now) if self._owners else self._due(run, now)
+        commit = self._of_owners(run, now) if self.owners else self._due(run, now)
         if commit is not None:
             self.before[key] = run
         else:
@@ -292,16 +366,16 @@ class Taking:
         if not self._fits(key, group):
             self._left(run, now)
             return None
-        if not self._room.has(key):
+        if not self.room.has(key):
             return None
-        self._group.give(key, group)
+        self.group.give(key, group)
         return self._claim(run, now)
 
     def _left(self, run: Run, now: Instant) -> None:
         """Note a run that does not fit. After a while one worker, the same for all, makes room for it."""
         is_wanted = self._only is not None and self._only[:2] == run[:2]
         late = run.due_at is not None and run.due_at + GROUP_PATIENCE <= now.real
-        is_first = self._only is None and self._group.free > 0 and late
+        is_first = self._only is None and self.group.free > 0 and late
         if is_wanted or (is_first and self._taker.is_ours_to_make_room(run)):
             self.makes_room = self._only = run
 
@@ -312,12 +386,12 @@ class Taking:
             return None
         key, group = (run.tenant, run.run), group_of(moved(commit))
         if self._fits(key, group):
-            self._group.give(key, group)
+            self.group.give(key, group)
             return commit
         return requeue(run, now=now, closed=self._closed) if run.owner in self._closed else None
 
     def _fits(self, key: Key, group: int) -> bool:
-        return (self._only is None or self._only[:2] == key) and self._group.fits(key, group)
+        return (self._only is None or self._only[:2] == key) and self.group.fits(key, group)
 
     def _claim(self, run: Run, now: Instant) -> Commit | None:
         taker = self._taker

@@ -36,12 +36,12 @@ BY_THE_ENGINE = "outlast: the run ends"
 SHOWN_MAX = 10
 
 
-async def unwind(execution: NodeExecution, draining: Callable[[], bool]) -> None:
+async def unwind(execution: NodeExecution) -> None:
     """Settle open effects and undo the others; return when nothing is left."""
     await _settle_all(execution)
     session = execution.session
     for effect in core.owed(session.run, session.effects.values()):
-        if draining():
+        if execution.services.lease.draining:
             execution.hand_back("the worker drains")
             await execution.never()
         await _undo(execution, effect)

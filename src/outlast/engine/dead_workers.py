@@ -16,6 +16,8 @@ from outlast.store.queries import Owned
 from outlast.telemetry import RECOVERY_LOCK_ACQUISITION_FAILURES, Counters
 from outlast.telemetry.logs import Outage
 
+Take = Callable[[Facts[str, int | None]], Awaitable[int]]
+
 
 class DeadWorkers:
     """Other workers as one worker knows them, and the takeover of their runs once a lease expires."""
@@ -28,21 +30,14 @@ class DeadWorkers:
         live: Liveness,
         budget_ms: int,
         *,
-        take: Callable[[Facts[str, int | None]], Awaitable[int]],
         counters: Counters,
         outage: Outage,
     ) -> None:
-        """Create the watch of one worker over the others.
-
-        `take` claims runs of these owners and returns how many it moved. The value of an owner is the number of runs it
-        held when it died, 0 if it stopped on request, and None if it lives: then only its overdue runs are taken.
-        """
         self._worker = worker
         self._store = store
         self._clock = clock
         self._live = live
         self._budget_ms = budget_ms
-        self._take = take
         self._counters = counters
         self._outage = outage
         self._heard: dict[str, int] = {}
@@ -65,13 +60,17 @@ class DeadWorkers:
         serving = [worker.id for worker in self._alive if run.lane in worker.lanes.split()]
         return makes_room(run, serving) in ("", self._worker)
 
-    async def watch(self) -> None:
-        """Close the rows of workers when their lease expires, and take over their runs."""
+    async def watch(self, take: Take) -> None:
+        """Close the rows of workers when their lease expires, and take over their runs.
+
+        `take` claims runs of these owners and returns how many it moved. The value of an owner is the number of runs it
+        held when it died, 0 if it stopped on request, and None if it lives: then only its overdue runs are taken.
+        """
         while True:
             wait = self._live.heartbeat_every
             self._asked.clear()
             try:
-                wait = min(wait, await self._poll())
+                wait = min(wait, await self._poll(take))
             except StoreError as error:
                 self._outage.met("cannot check other workers", error)
             await self._sleep(max(wait, 1))
@@ -85,7 +84,7 @@ class DeadWorkers:
             sleeper.cancel()
             asked.cancel()
 
-    async def _poll(self) -> int:
+    async def _poll(self, take: Take) -> int:
         """Close expired rows and take over their runs. Returns the ms until the next lease may expire."""
         rows = await self._store.rows(WORKER, (STORE,))
         # rows that no longer exist are dropped
@@ -105,7 +104,7 @@ class DeadWorkers:
                     owners[row.id] = held
             elif row.id in overdue:
                 owners[row.id] = None
-        await self._take_over(owners)
+        await self._take_over(owners, take)
         return next_ms
 
     async def _close(self, row: Worker, held: int) -> bool:
@@ -118,10 +117,10 @@ class DeadWorkers:
         self._heard[row.id] = row.renewed_at
         return True
 
-    async def _take_over(self, owners: Facts[str, int | None]) -> None:
+    async def _take_over(self, owners: Facts[str, int | None], take: Take) -> None:
         orphaned = {owner: held for owner, held in owners.items() if await self._store.query(Owned(owner))}
         try:
-            while orphaned and await self._take(orphaned):
+            while orphaned and await take(orphaned):
                 pass
         except StoreError:
             self._counters.add(RECOVERY_LOCK_ACQUISITION_FAILURES)

@@ -18,7 +18,7 @@ from outlast.core.commit import Commit, Done, Put
 from outlast.core.durations import CLOCK_DISAGREEMENT_MAX, SECOND, Liveness
 from outlast.core.machine import LeaseStatus, lease_target
 from outlast.core.rows import STORE, WORKER, Worker
-from outlast.errors import Stale, StoreError
+from outlast.errors import Stale, StoreError, StoreReplaced
 from outlast.store.port import Store
 from outlast.store.queries import Owned
 from outlast.telemetry.logs import Outage
@@ -44,6 +44,9 @@ class Lease:
         self.worker = worker
         self.good_until_boot = 0
         self.lost = False
+        self.draining = False  # the worker claims no run, and its executors release theirs (S-5)
+        self.replaced = False  # another process closed its row: a new worker may serve, under another id (S-2)
+        self.store_replaced: StoreReplaced | None = None  # the store was replaced: this process must stop
 
     def renewed(self, submitted: ClockReading, lease_until: int, now_real: int) -> None:
         """Record that the store accepted the renewal submitted at `submitted`."""
@@ -138,8 +141,10 @@ class Heartbeat:
         *,
         outage: Outage | None = None,
         health: Callable[[], WorkerHealth] = WorkerHealth,
+        name: str = "",
+        threads: bool = False,
     ) -> None:
-        """Create a heartbeat; `open` writes the row.
+        """Create a heartbeat; `open` writes the row. `threads`: a thread renews it, else `renew_in_loop`.
 
         `health` returns facts for the list of workers. It is called in the heartbeat thread, so it must only read.
         """
@@ -150,6 +155,8 @@ class Heartbeat:
         self._lost = lost
         self._outage = outage or Outage(f"worker {lease.worker}", clock)
         self._health = health
+        self._name = name
+        self._threads = threads
         self._row: Worker | None = None
         self._heard = (0, 0)  # the store's real time in its last answer, and the boot clock at that moment
         self._loop_ticked = clock.mono()
@@ -162,13 +169,13 @@ class Heartbeat:
         """Return True if the row has been written."""
         return self._row is not None
 
-    async def open(self, name: str, lanes: str) -> None:
-        """Write the worker's row. Raises StoreError."""
+    async def open(self, lanes: str) -> None:
+        """Write the worker's row and begin to renew it. Raises StoreError."""
         submitted = read(self._clock)
         now = await self._store.now()
         row = opened(
             self._lease.worker,
-            name=name,
+            name=self._name,
             lanes=lanes,
             now_real=now.real,
             now_business=now.business,
@@ -178,11 +185,16 @@ class Heartbeat:
         done = await self._store.commit(Commit((Put(WORKER, row, 0),), label=f"open worker {row.id}"))
         self._row = row
         self._accepted(submitted, row, done)
+        if self._threads:  # a daemon: a busy loop does not lose the lease, a dead one does
+            loop = asyncio.get_running_loop()
+            threading.Thread(target=self._beat, args=(loop,), name="outlast-heartbeat", daemon=True).start()
 
-    def start_thread(self) -> None:
-        """Renew from a daemon thread: a busy loop does not lose the lease, a dead one does."""
-        loop = asyncio.get_running_loop()
-        threading.Thread(target=self._beat, args=(loop,), name="outlast-heartbeat", daemon=True).start()
+    def renew_in_loop(self) -> bool:
+        """Renew in the event loop if no thread does; False if another process closed the row."""
+        if self._threads:
+            return True
+        self.tick(self._clock.mono())
+        return self.renew()
 
     def tick(self, asked: int) -> None:
         """Note that the event loop is alive. `asked`: monotonic time of the request."""

@@ -6,7 +6,7 @@ what follows. Between them the executor makes the move: it executes the node, se
 
 import json
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from outlast.core.attention import answered, tripped
@@ -83,7 +83,6 @@ class RunExecutor:
         workflows: Mapping[str, Workflow[Any]],
         services: WorkerServices,
         budget_ms: int,
-        draining: Callable[[], bool],
     ) -> None:
         self.session = session
         self.execution: NodeExecution | None = None  # the latest one
@@ -91,7 +90,6 @@ class RunExecutor:
         self._workflow = reader_of(workflows, session.run)
         self._services = services
         self._budget_ms = budget_ms
-        self._draining = draining
         self._pending: list[LogEntry] = []  # log entries for the next move of the run row
         self._called: list[Attention] = []  # reasons to notify people of once that move has landed
         self._fits = False  # the run was compared with the code, once for each claim
@@ -170,7 +168,7 @@ class RunExecutor:
                 raise
             if end.then is Then.RELOAD or (end.then is Then.KEEP and session.has_new_messages):
                 await self._reload()
-            if end.then is not Then.KEEP or not isinstance(move, Entering) or not self._draining():
+            if end.then is not Then.KEEP or not isinstance(move, Entering) or not self._services.lease.draining:
                 return end.then
             move = HandBack("the worker drains")
 
@@ -180,7 +178,7 @@ class RunExecutor:
             return
         if end.chunks:
             commit = await session.with_chunks(commit, end.chunks)
-        if end.durable or self._called or self._draining():
+        if end.durable or self._called or self._services.lease.draining:
             await session.land(commit)
             if called := (*self._called, *end.called):
                 self._services.notify(session.run, called)  # after the row has them: a failure hides nothing (GATE-5)
@@ -358,7 +356,7 @@ class RunExecutor:
     async def _unwind(self, ending: Ending) -> Move:
         """Settle open effects and undo what must be undone before the run ends."""
         execution = self.execution = NodeExecution(self.session, self._workflow, self._services)
-        result = await execution.run(lambda: unwind(execution, self._draining), f"the end of {self.session.run.run}")
+        result = await execution.run(lambda: unwind(execution), f"the end of {self.session.run.run}")
         if isinstance(result, Returned):
             return Unwound(ending)
         return self._exception(result.error) if isinstance(result, Raised) else result

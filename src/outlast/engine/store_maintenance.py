@@ -1,19 +1,22 @@
-"""Maintenance of a store: recovery after a restore (I42), and purge of old runs (CKP-7)."""
+"""Maintenance of a store: recovery after a restore (I42), purge of old runs (CKP-7), and steps of a clock (S-4)."""
 
 import json
+import logging
 from typing import Final, NamedTuple
 
 from outlast.core.clock import Clock
 from outlast.core.commit import Commit, Expect, Put
-from outlast.core.durations import DAY, FORGET_EVERY
+from outlast.core.durations import CLOCK_STEP, DAY, FORGET_EVERY, SECOND
 from outlast.core.generation import GENERATION, Generation, generation_of
 from outlast.core.machine import LeaseStatus, lease_target
 from outlast.core.recovery import EFFECTS_PER_RESTORE_MAX, may_have_changed, restore_run
 from outlast.core.rows import META, RUN, STORE, WORKER, WRITER, Effect, Key, Meta, Run, is_over
+from outlast.core.run_transition import rearmed
 from outlast.engine.lease import closed
 from outlast.errors import Corrupt, Ended, Stale
-from outlast.store.port import Maintenance, RunRows, Store
+from outlast.store.port import AnchoredClock, Maintenance, RunRows, Store
 
+log = logging.getLogger("outlast.engine")
 PAGE = 200
 
 
@@ -225,3 +228,32 @@ class Retention:
         except Stale:
             return None
         return row
+
+
+class ClockStep:
+    """Detector of a wall clock that was set (S-4).
+
+    A step forward counts once it was seen twice, because a clock may be set wrong for a moment.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store if isinstance(store, AnchoredClock) else None
+        self._before = 0
+
+    async def look(self) -> None:
+        """Log a step when it is first seen, and let business time follow it. Raises StoreError."""
+        if self._store is None:
+            return
+        before, step = self._before, await self._store.clock_step()
+        self._before = step if abs(step) >= CLOCK_STEP else 0
+        if not self._before:
+            return
+        if abs(step - before) >= CLOCK_STEP:
+            ahead, seconds = step > 0, abs(step) / SECOND
+            goes_on = "business time follows it" if ahead else "business time goes on, and stays ahead of it"
+            log.warning(
+                "this machine's clock is %.0f s %s the store's: it was set; leases keep to the boot-time clock, and %s",
+                seconds, "ahead of" if ahead else "behind", goes_on,
+            )  # fmt: skip
+        elif step > 0 and await self._store.follow_clock(rearmed):
+            self._before = 0

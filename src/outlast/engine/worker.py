@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 from outlast.core import effect_verbs
@@ -10,7 +11,6 @@ from outlast.core.clock import Clock
 from outlast.core.columns import WorkerHealth
 from outlast.core.durations import (
     CHANGE_POLL,
-    CLOCK_STEP,
     FILE_CHECK,
     IDLE_LOOK,
     INLINE_WAIT_MAX,
@@ -23,13 +23,11 @@ from outlast.core.durations import (
 )
 from outlast.core.generation import GENERATION
 from outlast.core.machine import EffectStatus, Reason
-from outlast.core.quarantine import RunGroup, group_of
-from outlast.core.rows import META, Row, Run
-from outlast.core.run_transition import rearmed
+from outlast.core.rows import META, Row
 from outlast.core.verbs import hand_back
 from outlast.engine import admission, compatibility
 from outlast.engine.activity_calls import check_served
-from outlast.engine.admission import NO_OWNERS, Capacity, Owners, Taker, Taking
+from outlast.engine.admission import NO_OWNERS, Capacity, Look, Owners
 from outlast.engine.alerts import Alerts, Notifier
 from outlast.engine.attempts import ActivityCaller, DaemonPool, SendWindow
 from outlast.engine.compatibility import UnservedVersions, wake_stranded
@@ -42,10 +40,10 @@ from outlast.engine.rate_limit import RateLimiter
 from outlast.engine.reconcile import millis
 from outlast.engine.run_executor import RunExecutor
 from outlast.engine.run_session import EffectKey, RunLost, RunSession
-from outlast.engine.store_maintenance import Retention
+from outlast.engine.store_maintenance import ClockStep, Retention
 from outlast.errors import StoreError, StoreReplaced, Uncertain, restored
 from outlast.flow.workflow import Workflow
-from outlast.store.port import AnchoredClock, OnFile, Store
+from outlast.store.port import OnFile, Store
 from outlast.store.queries import NextDue, Owned
 from outlast.telemetry import Counters, Observer
 from outlast.telemetry.logs import Outage
@@ -68,22 +66,12 @@ class OverrunWatch:
         self._clock = clock
         self._budget_ms = budget_ms
         self._margin = min(2 * live.heartbeat_every + live.checkpoint_write, budget_ms // 2)
-        self._held: dict[asyncio.Task[None], RunExecutor] = {}
         self._since: dict[asyncio.Task[None], int] = {}
         self._seen_before: dict[
             NodeExecution, int
         ] = {}  # executions without a call in flight at the last check, with their progress then
 
-    def watch(self, task: asyncio.Task[None], executor: RunExecutor) -> None:
-        """Check this executor from now on."""
-        self._held[task] = executor
-
-    def forget(self, task: asyncio.Task[None]) -> None:
-        """Stop checking a finished executor, so that its rows do not stay in memory until the next check."""
-        self._held.pop(task, None)
-        self._since.pop(task, None)
-
-    async def look(self) -> None:
+    async def look(self, executors: Mapping[asyncio.Task[None], RunExecutor]) -> None:
         """End calls, nodes and executors that take too long.
 
         Raises StoreError.
@@ -94,8 +82,9 @@ class OverrunWatch:
         if not self._lease.holds(self._clock):
             self._since.clear()
         now = (await self._store.now()).real
+        self._since = {task: since for task, since in self._since.items() if task in executors}
         seen_before, self._seen_before = self._seen_before, {}
-        for task, executor in list(self._held.items()):
+        for task, executor in list(executors.items()):
             if executor.execution is not None:
                 _end_calls(executor.execution)
                 self._end_execution(executor.execution, (executor.session.run.due_at or now) - now, seen_before)
@@ -153,38 +142,57 @@ def _leave_behind(execution: NodeExecution, ident: EffectKey) -> None:
     execution.abandon_call(ident, TimeoutError(ENDLESS))
 
 
-class ClockStep:
-    """Detector of a wall clock that was set (S-4).
+class Executors:
+    """Executors of the runs that a worker holds, each in a task."""
 
-    A step forward counts once it was seen twice, because a clock may be set wrong for a moment.
-    """
+    def __init__(
+        self,
+        store: Store,
+        workflows: Mapping[str, Workflow[Any]],
+        services: WorkerServices,
+        capacity: Capacity,
+        budget_ms: int,
+    ) -> None:
+        self.services = services
+        self._store = store
+        self._workflows = workflows
+        self._capacity = capacity
+        self._budget_ms = budget_ms
+        self._overruns = OverrunWatch(store, services.clock, services.lease, services.live, budget_ms)
+        self._tasks: dict[asyncio.Task[None], RunExecutor] = {}
 
-    def __init__(self, store: Store) -> None:
-        self._store = store if isinstance(store, AnchoredClock) else None
-        self._before = 0
+    def begin(self, session: RunSession) -> None:
+        """Execute a run until it is released."""
+        executor = RunExecutor(session, self._workflows, self.services, self._budget_ms)
+        task = asyncio.create_task(executor.execute())
+        self._tasks[task] = executor
+        self._capacity.hold(session)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        session = self._tasks.pop(task).session
+        run = session.run
+        if not task.cancelled() and isinstance(error := task.exception(), Exception):
+            log.error("run %s: its executor failed, and it is released at the next heartbeat", run.run, exc_info=error)
+        self._capacity.release(session, self.services.lease.worker)
+        if self.services.watch is not None:
+            self.services.watch.let_go((run.tenant, run.run))
 
     async def look(self) -> None:
-        """Log a step when it is first seen, and let business time follow it. Raises StoreError."""
-        if self._store is None:
-            return
-        before, step = self._before, await self._store.clock_step()
-        self._before = step if abs(step) >= CLOCK_STEP else 0
-        if not self._before:
-            return
-        if abs(step - before) >= CLOCK_STEP:
-            ahead, seconds = step > 0, abs(step) / SECOND
-            goes_on = "business time follows it" if ahead else "business time goes on, and stays ahead of it"
-            log.warning(
-                "this machine's clock is %.0f s %s the store's: it was set; leases keep to the boot-time clock, and %s",
-                seconds, "ahead of" if ahead else "behind", goes_on,
-            )  # fmt: skip
-        elif step > 0 and await self._store.follow_clock(rearmed):
-            self._before = 0
+        """End calls, nodes and executors that take too long. Raises StoreError."""
+        await self._overruns.look(self._tasks)
+
+    async def release(self) -> None:
+        """Wait for the executors to release their runs, and end the others. Other workers take over those runs."""
+        if self._tasks:
+            gone = isinstance(self._store, OnFile) and self._store.lost() is not None
+            # Do not wait for answers that cannot be written, because the file is gone.
+            await asyncio.wait(list(self._tasks), timeout=0 if gone else self.services.live.drain_grace / SECOND)
+        for task in self._tasks:
+            task.cancel()
 
 
 log = logging.getLogger("outlast.engine")
-TAKE_MAX = 200  # runs claimed in one transaction
-TAKE_OVER_MAX = 1_000  # the same for runs of dead workers: all are claimed before the first is executed
 
 
 def budget_of(workflows: Iterable[Workflow[Any]], live: Liveness) -> ExecutionBudget:
@@ -226,67 +234,79 @@ class WorkerProcess:
 
         Raises DefinitionError for a mistake in a workflow, ValueError for durations that contradict each other.
         """
-        self.live = (live or Liveness()).checked()
-        self.id = worker
-        self.budget = budget_of([workflow.validate() for workflow in workflows], self.live)
+        live = (live or Liveness()).checked()
+        self.budget = budget_of([workflow.validate() for workflow in workflows], live)
         check_served(store, workflows)
+        self.counters = watch.counters if watch is not None else Counters()
+        self.generation: Row | None = None  # generation of the store when this worker began
         self._store = store
         self._workflows = {workflow.lane: workflow for workflow in workflows}
-        self._clock = clock
-        self._concurrency = concurrency
-        self._capacity = Capacity(concurrency, clock)
-        self._reserving = False  # a slot is free, and reserved for other tenants than those with due runs
-        self._passed = 0  # runs that the last take skipped; the next one reads so many more
-        self._name = name
-        self._threads = threads
-        self._pool = DaemonPool(concurrency)
-        self._lease = Lease(worker)
-        self._about = about or WorkerHealth()
         self._outage = Outage(f"worker {worker}", clock)
-        self._heartbeat = Heartbeat(
-            store, clock, self.live, self._lease, self._on_lost, outage=self._outage, health=self._health
-        )
-        self._watch = watch
-        self.counters = watch.counters if watch is not None else Counters()
-        self._dead_workers = DeadWorkers(
-            worker, store, clock, self.live, self.budget.ms,
-            take=self._take, counters=self.counters, outage=self._outage,
-        )  # fmt: skip
+        self._pool = DaemonPool(concurrency)
         self._alerts = Alerts(notifier, self.counters)
-        self._pauses = PauseCache(store)
-        self._retention = Retention(store, clock, worker, self.live.runs_kept)
-        self._step = ClockStep(store)
-        self._overruns = OverrunWatch(store, clock, self._lease, self.live, self.budget.ms)
-        self._unserved = UnservedVersions(store, self._workflows, self.live, worker)
-        self._services = self._worker_services(chance)
-        self._executors: dict[tuple[str, str], asyncio.Task[None]] = {}
-        self._grouped: dict[tuple[str, str], RunSession] = {}  # runs of groups, held because their workers crashed
-        # a due run whose group allows fewer runs than are held; claimed before others
-        self._makes_room: Run | None = None
-        self._skipped: set[tuple[str, str]] = set()
-        self._wake = asyncio.Event()
-        self._draining = False
-        self._taking = asyncio.Lock()
-        self._lost_claims: dict[tuple[str, str], int] = {}  # claims whose answer was lost, each with its group size
-        self.generation: Row | None = None  # generation of the store when this worker began
-        self.replaced = False  # another process closed its row: a new worker may serve, under another id (S-2)
-        self.store_replaced: StoreReplaced | None = None  # the store was replaced: this process must stop
-
-    def _worker_services(self, chance: Callable[[], float]) -> WorkerServices:
-        return WorkerServices(
-            clock=self._clock,
-            caller=ActivityCaller(self._clock, self._pool, self._watch.traces if self._watch is not None else None),
-            lease=self._lease,
-            live=self.live,
+        self._capacity = capacity = Capacity(concurrency, clock)
+        lease, pauses, traces = Lease(worker), PauseCache(store), watch.traces if watch is not None else None
+        services = WorkerServices(
+            clock=clock,
+            caller=ActivityCaller(clock, self._pool, traces),
+            lease=lease,
+            live=live,
             notify=self._alerts.send,
-            pauses=self._pauses,
-            breakers=Breakers(self._store, self._pauses, self.live),
-            throttle=RateLimiter(self._store, self._clock, self._lease, chance),
+            pauses=pauses,
+            breakers=Breakers(store, pauses, live),
+            throttle=RateLimiter(store, clock, lease, chance),
             window=SendWindow(),
             chance=chance,
             counted=self.counters.add,
-            watch=self._watch,
+            watch=watch,
         )
+        self._executors = Executors(store, self._workflows, services, capacity, self.budget.ms)
+        self._heartbeat = Heartbeat(
+            store, clock, live, lease, self._on_lost, outage=self._outage, name=name, threads=threads,
+            health=partial(_health, about or WorkerHealth(), capacity, lease),
+        )  # fmt: skip
+        self._dead_workers = DeadWorkers(
+            worker, store, clock, live, self.budget.ms, counters=self.counters, outage=self._outage
+        )
+        self._unserved = UnservedVersions(store, self._workflows, live, worker)
+        self._chores = (
+            pauses.refresh,
+            self._return_lost_claims,
+            self._executors.look,
+            self._unserved.refresh,
+            self._repair_slots,
+            Retention(store, clock, worker, live.runs_kept).look,
+            ClockStep(store).look,
+        )
+
+    @property
+    def _services(self) -> WorkerServices:
+        return self._executors.services
+
+    @property
+    def id(self) -> str:
+        """Return the id of the worker."""
+        return self._services.lease.worker
+
+    @property
+    def live(self) -> Liveness:
+        """Return the durations of its leases, timeouts and retries."""
+        return self._services.live
+
+    @property
+    def held(self) -> int:
+        """Return the number of runs that it executes now."""
+        return len(self._capacity.held)
+
+    @property
+    def replaced(self) -> bool:
+        """Return True if another process closed its row: a new worker may serve, under another id (S-2)."""
+        return self._services.lease.replaced
+
+    @property
+    def store_replaced(self) -> StoreReplaced | None:
+        """Return why this process must stop, if its store was replaced."""
+        return self._services.lease.store_replaced
 
     # --- lifecycle --------------------------------------------------------------------------------------
     async def open(self) -> None:
@@ -295,181 +315,125 @@ class WorkerProcess:
             return
         # first, because a failed read then leaves no row behind
         self.generation = await self._store.load(META, GENERATION)
-        await self._heartbeat.open(self._name, " ".join(self._workflows))
-        if self._threads:
-            self._heartbeat.start_thread()
+        await self._heartbeat.open(" ".join(self._workflows))
 
     async def run(self) -> None:
         """Serve until drained. Raises StoreError if the store cannot be reached before the worker is open."""
         await self.open()
-        await self._read_pauses()
-        unsubscribe = self._store.on_change(self._wake.set)
-        work = (self._publish_versions(), self._maintain(), self._dead_workers.watch(), self._watch_file())
+        lease = self._services.lease
+        await self._read_pauses(lease)
+        unsubscribe = self._store.on_change(self._capacity.changed.set)
+        work = (self._publish_versions(), self._maintain(), self._dead_workers.watch(self._take), self._watch_file())
         chores = [asyncio.create_task(chore) for chore in work]
         try:
-            while not self._draining:
+            while not lease.draining:
                 await self._poll()
         finally:
             unsubscribe()
             for chore in chores:
                 chore.cancel()
-            await self._release_runs()
+            await self._close()
 
-    async def _read_pauses(self) -> None:
+    async def _read_pauses(self, lease: Lease) -> None:
         """Read the pauses before the first run is claimed, as soon as the store answers."""
-        while not self._draining:
+        while not lease.draining:
             try:
-                await self._pauses.refresh()
+                await self._services.pauses.refresh()
                 return
             except StoreError as error:
                 self._outage.met("cannot read the pauses", error)
-                await self._clock.sleep(STORE_RETRY)
+                await self._services.clock.sleep(STORE_RETRY)
 
     def drain(self) -> None:
         """Stop claiming runs. Held runs settle and are released, then `run` returns (S-5)."""
-        self._draining = True
-        self._wake.set()
-
-    @property
-    def held(self) -> int:
-        """Return the number of runs that it executes now."""
-        return len(self._executors)
-
-    def _health(self) -> WorkerHealth:
-        return self._about._replace(holds=len(self._executors), of=self._concurrency, draining=self._draining)
+        self._services.lease.draining = True
+        self._capacity.changed.set()
 
     def _on_lost(self) -> None:
         log.error("worker %s was silent for too long and was closed by another process, which takes its runs", self.id)
-        self.replaced = True
-        self._lease.lost = True
+        self._services.lease.replaced = True
+        self._services.lease.lost = True
         self.drain()  # executions find out at their next commit; late answers become evidence
 
     def _on_store_replaced(self, gone: StoreReplaced) -> None:
         log.error("worker %s stops: %s", self.id, gone.what)
-        self.store_replaced = gone
-        self._lease.lost = True
+        self._services.lease.store_replaced = gone
+        self._services.lease.lost = True
         self.drain()
 
-    async def _release_runs(self) -> None:
-        """Wait for the executors to release their runs. Other workers take over the rest."""
-        tasks = list(self._executors.values())
-        if tasks:
-            gone = isinstance(self._store, OnFile) and self._store.lost() is not None
-            # Do not wait for answers that cannot be written, because the file is gone.
-            await asyncio.wait(tasks, timeout=0 if gone else self.live.drain_grace / SECOND)
-        for task in self._executors.values():
-            task.cancel()
+    async def _close(self) -> None:
+        await self._executors.release()
         await self._alerts.flush()
         await self._services.throttle.close()
         if not self.store_replaced:  # the file belongs to another store now
-            await self._heartbeat.close(died=not self._draining)
+            await self._heartbeat.close(died=not self._services.lease.draining)
         self._pool.close()
 
     # --- claiming --------------------------------------------------------------------------------------
-    def _lanes(self) -> tuple[str, ...]:
-        """Return the lanes it serves, and unserved ones of its workflows."""
-        return (*self._workflows, *self._unserved.lanes)
-
     async def _poll(self) -> None:
         """Claim due runs; sleep until a run may be due."""
-        self._wake.clear()
+        self._capacity.changed.clear()
         try:
-            taken = await self._take()
-            free = self._group().free
-            if self._makes_room is not None or (free <= 0 and self._grouped):
-                await self._sleep(None, KEPT_LOOK)  # a group may dissolve before any of its runs is released
-            elif free > 0 and taken < min(free, TAKE_MAX):
-                if self._reserving or self._passed:
-                    await self._sleep(None, KEPT_LOOK)
-                else:
-                    await self._sleep(await self._store.query(NextDue(self._lanes())))
-            elif free <= 0:
-                await self._wake.wait()
+            look = self._capacity.next_look(await self._take())
+            if look is Look.SOON:
+                await self._sleep(None, KEPT_LOOK)
+            elif look is Look.WHEN_DUE:
+                await self._sleep(await self._store.query(NextDue(self._lanes())))
+            elif look is Look.WHEN_RELEASED:
+                await self._capacity.changed.wait()
         except StoreError as error:
             self._outage.met("cannot look for work", error)
             await self._sleep(None)
 
-    async def _sleep(self, due: int | None, most: int | None = None) -> None:
-        ms: int = IDLE_LOOK if most is None else most
+    async def _sleep(self, due: int | None, most: int = IDLE_LOOK) -> None:
+        changed, ms = self._capacity.changed, most
         if due is not None:
             left = due - (await self._store.now()).real
             # due, and skipped because its executor is about to release it
             ms = min(ms, left) if left > 0 else CHANGE_POLL
-        if not self._wake.is_set():
-            sleeper = asyncio.ensure_future(self._clock.sleep(ms))
-            waker = asyncio.ensure_future(self._wake.wait())
+        if not changed.is_set():
+            sleeper = asyncio.ensure_future(self._services.clock.sleep(ms))
+            waker = asyncio.ensure_future(changed.wait())
             _, pending = await asyncio.wait([sleeper, waker], return_when=asyncio.FIRST_COMPLETED)
             for task in pending:
                 task.cancel()
 
-    def _group(self) -> RunGroup:
-        groups = [*(group_of(session.run) for session in self._grouped.values()), *self._lost_claims.values()]
-        return RunGroup(len(self._executors) + len(self._lost_claims), self._concurrency, groups)
+    def _lanes(self) -> tuple[str, ...]:
+        """Return the lanes it serves, and unserved ones of its workflows."""
+        return (*self._workflows, *self._unserved.lanes)
 
     async def _take(self, owners: Owners = NO_OWNERS) -> int:
         """Claim due runs, or runs of these dead workers, and begin to execute them.
 
         Returns how many runs were moved. A run of a dead worker without a free slot here is queued for any worker.
         """
-        async with self._taking:
-            group = self._group()
-            if self._draining or self._lease.lost or not (owners or group.free):
+        capacity, services, dead = self._capacity, self._services, self._dead_workers
+        async with capacity.claiming:
+            if services.lease.draining or services.lease.lost or not (owners or capacity.group().free):
                 return 0
-            lanes, free_slots = self._lanes(), self._capacity.among(self._executors)
-            taker = Taker(
-                self.id, self.budget.ms, lanes, self._executors, self._skipped, self._dead_workers.is_ours_to_make_room
-            )
-            taking = Taking(taker, owners, group, free_slots, self._makes_room)
-            most = TAKE_OVER_MAX if owners else min(group.free, TAKE_MAX) + min(self._passed, TAKE_OVER_MAX)
+            lanes = self._lanes()
+            taking = capacity.begin_take(self.id, self.budget.ms, lanes, owners, dead.is_ours_to_make_room)
             try:
-                runs = await self._store.take(lanes, most, taking.step, owners=tuple(owners), held=free_slots.held)
+                runs = await self._store.take(
+                    lanes, taking.most, taking.step, owners=tuple(owners), held=taking.room.held
+                )
             except Uncertain:
-                self._lost_claims |= group.given
+                capacity.lost_claims |= taking.group.given
                 raise
-            if not owners:
-                self._reserving, self._passed = free_slots.refused, taking.passed
-            self._makes_room = taking.makes_room
-            self._dead_workers.look_at(taking.overdue)
+            dead.look_at(taking.overdue)
             ours = [run for run in runs if run.owner == self.id]
-            self._lost_claims |= {(run.tenant, run.run): group_of(run) for run in ours}
+            capacity.end_take(taking, ours)
             rows = await self._store.run_rows([(run.tenant, run.run) for run in ours])
         for run, each in zip(ours, rows, strict=True):
-            self._lost_claims.pop((run.tenant, run.run), None)
+            capacity.lost_claims.pop((run.tenant, run.run), None)
             if each is None or each.run.epoch != run.epoch:
                 continue
-            session = RunSession(self._store, each, self._clock, self._watch)
-            if self._watch is not None:
+            session = RunSession(self._store, each, services.clock, services.watch)
+            if services.watch is not None:
                 was = taking.before[each.run.tenant, each.run.run]
-                self._watch.held(was, session, self._dead_workers.last_heard(was.owner))
-            self._hold(session)
+                services.watch.held(was, session, dead.last_heard(was.owner))
+            self._executors.begin(session)
         return len(runs)
-
-    def _hold(self, session: RunSession) -> None:
-        key = (session.run.tenant, session.run.run)
-        executor = RunExecutor(session, self._workflows, self._services, self.budget.ms, lambda: self._draining)
-        task = asyncio.create_task(executor.execute())
-        self._executors[key] = task
-        if session.run.group_max:
-            self._grouped[key] = session
-        self._overruns.watch(task, executor)
-        self._capacity.note_held(key[0])
-        task.add_done_callback(lambda done: self._released(session, done))
-
-    def _released(self, session: RunSession, task: asyncio.Task[None]) -> None:
-        key = (session.run.tenant, session.run.run)
-        if not task.cancelled() and isinstance(error := task.exception(), Exception):
-            log.error("run %s: its executor failed, and it is released at the next heartbeat", key[1], exc_info=error)
-        self._executors.pop(key, None)
-        self._overruns.forget(task)
-        if session.run.owner == self.id:  # its executor does not know the current owner
-            self._lost_claims[key] = group_of(session.run)
-        was_grouped = self._grouped.pop(key, None) is not None
-        if self._watch is not None:
-            self._watch.let_go(key)
-        waited_for = was_grouped or self._reserving or self._passed or key in self._skipped
-        if self._concurrency - len(self._executors) == 1 or self._draining or waited_for:
-            self._skipped.discard(key)
-            self._wake.set()
 
     # --- periodic work ---------------------------------------------------------------------------------------
     async def _publish_versions(self) -> None:
@@ -483,58 +447,52 @@ class WorkerProcess:
                 await compatibility.publish(self._store, self._workflows.values())
                 await wake_stranded(self._store, self._workflows)
                 published += 1
-                await self._clock.sleep(self.live.heartbeat_window)
+                await self._services.clock.sleep(self.live.heartbeat_window)
             except StoreError as error:
                 self._outage.met("cannot publish its topologies", error)
-                await self._clock.sleep(self.live.heartbeat_every)
+                await self._services.clock.sleep(self.live.heartbeat_every)
 
     async def _maintain(self) -> None:
         """Return lost claims, hand on free slots and delete old rows, once a heartbeat."""
         while True:
-            await self._clock.sleep(self.live.heartbeat_every)
+            await self._services.clock.sleep(self.live.heartbeat_every)
             try:
-                if not self._threads and not self._beat():
+                if not self._heartbeat.renew_in_loop():
                     self._on_lost()
                     return
                 if await self._store.load(META, GENERATION) != self.generation:
                     self._on_store_replaced(restored())
                     return
-                await self._pauses.refresh()
-                await self._return_lost_claims()
-                await self._overruns.look()
-                await self._unserved.refresh()
+                for chore in self._chores:
+                    await chore()
                 if self._unserved.lanes:
-                    self._wake.set()
-                await admission.repair(self._store, await admission.limits_wanted(self._store))
-                await self._retention.look()
-                await self._step.look()
+                    self._capacity.changed.set()
                 self._outage.answered()
             except StoreError as error:
                 self._outage.met("cannot reach its store", error)
+
+    async def _repair_slots(self) -> None:
+        await admission.repair(self._store, await admission.limits_wanted(self._store))
 
     async def _watch_file(self) -> None:
         """Stop within a second if the file of the store is deleted or replaced."""
         if isinstance(self._store, OnFile):
             while (gone := self._store.lost()) is None:
-                await self._clock.sleep(FILE_CHECK)
+                await self._services.clock.sleep(FILE_CHECK)
             self._on_store_replaced(gone)
-
-    def _beat(self) -> bool:
-        """Renew the lease in the event loop; False if another process closed the row."""
-        self._heartbeat.tick(self._clock.mono())
-        return self._heartbeat.renew()
 
     async def _return_lost_claims(self) -> None:
         """Release runs that the store assigns to this worker and that it does not execute (S-2).
 
         The answer of such a claim was lost.
         """
-        if self._taking.locked():
+        capacity = self._capacity
+        if capacity.claiming.locked():
             return
-        async with self._taking:
-            unwalked = tuple(self._lost_claims)
+        async with capacity.claiming:
+            unwalked = tuple(capacity.lost_claims)
             mine = await self._store.query(Owned(self.id))  # the store before the local state: see the model of S-2
-            for run in [run for run in mine if (run.tenant, run.run) not in self._executors]:
+            for run in [run for run in mine if (run.tenant, run.run) not in capacity.held]:
                 try:
                     now, mapping = await self._store.now(), self._store.mapping()
                     why = "this worker did not execute it"
@@ -542,6 +500,11 @@ class WorkerProcess:
                 except StoreError:
                     pass  # another worker holds it
             for key in unwalked:
-                self._lost_claims.pop(key, None)
+                capacity.lost_claims.pop(key, None)
         if unwalked:
-            self._wake.set()
+            capacity.changed.set()
+
+
+def _health(about: WorkerHealth, capacity: Capacity, lease: Lease) -> WorkerHealth:
+    """Return facts for the list of workers. Called in the heartbeat thread."""
+    return about._replace(holds=len(capacity.held), of=capacity.count, draining=lease.draining)

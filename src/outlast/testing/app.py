@@ -252,8 +252,8 @@ class App:
     # --- for tests of nodes alone -----------------------------------------------------------------
     def answer_with(self, caller: ActivityCaller) -> None:
         """Make all further calls with this caller."""
-        worker = self.runtime._worker
-        worker._services = worker._services._replace(caller=caller)
+        executors = self.runtime._worker._executors
+        executors.services = executors.services._replace(caller=caller)
 
     def rows(self, run_id: str) -> RunRows:
         """Return every row of the run `run_id`."""
