@@ -34,9 +34,9 @@ from tests.runtime.situations import EFFECT
 
 START, DEFERRED, CANCEL = Moment.START, Moment.DEFERRED, Moment.CANCEL
 NOW = Instant(100_000, 100_000, 1)
-ASK = Terms("ask_person", 3, 60_000, 1_000, 2.0, 45_000, 0, 10_000, 5_000, 5_000)
-RECONCILE = ASK._replace(mode="reconcile")
-RESEND = ASK._replace(mode="resend", remembered_for=100_000)
+ASK = Terms(False, 3, 60_000, 1_000, 2.0, 45_000, 0, 10_000, 5_000, 5_000)
+RECONCILE = ASK._replace(asks_receiver=True)
+RESEND = ASK._replace(remembered_for=100_000)
 BOTH = RECONCILE._replace(remembered_for=100_000)
 # an effect whose second attempt was intended a second ago and may have been sent
 OPEN = EFFECT._replace(

@@ -2,15 +2,28 @@
 
 Process A intends, passes the last-instant check, and may then be frozen for up to `freeze` ticks before its packet
 leaves; a packet lands at most `flight` ticks after it left. Anyone may be replaced at any moment (its row closed, or
-only slow) and goes on with a stale epoch. The next holder settles by the activity's `mode`.
+only slow) and goes on with a stale epoch. The next holder settles as the engine's own `next_step` decides.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from outlast.core import attention, effect_verbs, mailbox, verbs
 from outlast.core.commit import Commit
+from outlast.core.effect_steps import (
+    AskReceiver,
+    DidNotHappen,
+    Happened,
+    Intend,
+    Known,
+    MarkUncertain,
+    Moment,
+    RecordResponse,
+    Step,
+    Terms,
+    next_step,
+)
 from outlast.core.machine import EffectStatus, Reason
 from outlast.core.rows import EFFECT, Effect, Message, Run
 from outlast.core.run_columns import Attention
@@ -33,6 +46,8 @@ from tests.models.world import (
 )
 
 START, BUDGET, TIMEOUT, MARGIN = 1, 2, 1, 1  # ticks: of an intent, of an attempt, of the quiet margin
+ASK: Final = "ask_person"
+ANY, NEVER = 1_000, 1_000  # without a limit; a time that no schedule reaches
 LANDED = TIMEOUT + MARGIN
 
 
@@ -65,7 +80,7 @@ class S(NamedTuple):
 class Effects:
     """The rule, or the rule with a safeguard removed."""
 
-    mode: str = "reconcile"  # reconcile, repeat, ask
+    mode: Literal["reconcile", "resend", "ask_person"] = "reconcile"
     freeze: int = 0
     flight: int = TIMEOUT
     window: int = 0  # how long the receiver remembers keys; 0: no end
@@ -113,7 +128,7 @@ class Effects:
         for i, _ in enumerate(s.fly):
             rest = s.fly[:i] + s.fly[i + 1 :]
             forgot = self.window and s.t - s.knows >= self.window
-            if self.mode == "repeat" and s.knows >= 0 and not forgot:
+            if self.mode == "resend" and s.knows >= 0 and not forgot:
                 yield f"t={s.t}: a packet lands, the receiver knows its key", s._replace(fly=rest)
             else:
                 after = s._replace(fly=rest, world=s.world + 1, knows=s.t if self.window else 0)
@@ -179,6 +194,7 @@ class Effects:
                 self._with(s, Landed(s.rows, "", 0, ""), i, p._replace(pc="frozen", at=s.t)),
             )
         elif effect is None or effect.status is EffectStatus.REFUSED:
+            assert isinstance(self._next(s, effect), Intend)
             yield self._intend(s, i, p)
         elif effect.status is EffectStatus.UNCERTAIN:
             reason = Attention(Reason.EFFECT_UNCERTAIN, 1, key="k", visit=1)
@@ -196,29 +212,33 @@ class Effects:
         return self._speak(s, i, commit, p._replace(pc="ready", until=until), f"{'ABC'[i]} intends")
 
     def _settle(self, s: S, i: int, p: P, effect: Effect) -> Iterator[tuple[str, S]]:
-        """Yield the next steps for an effect that an earlier holder left open."""
+        """Yield the step for an effect that an earlier holder left open; none while it waits."""
         name = "ABC"[i]
         assert p.view is not None
-        doubt = effect_verbs.mark_uncertain(p.view, effect, "interrupted", "", now=at(s.t))
-        if self.mode == "ask" or (self.mode == "repeat" and not self._window_open(s, effect)):
-            yield self._speak(s, i, doubt, p, f"{name} doubts")
-        elif self.mode == "repeat":
+        step = self._next(s, effect)
+        if isinstance(step, Intend):
             yield self._intend(s, i, p)
-        elif s.world:
+        elif isinstance(step, RecordResponse):
             commit = effect_verbs.settle(p.view, effect, b"1", now=at(s.t))
             yield self._speak(s, i, commit, P("gone"), f"{name} asks the receiver: found")
-        elif s.t >= effect.settle_after or self.settle_time == "ignored":
-            yield self._intend(s, i, p)
+        elif isinstance(step, MarkUncertain):
+            commit = effect_verbs.mark_uncertain(p.view, effect, *step, now=at(s.t))
+            yield self._speak(s, i, commit, p, f"{name} doubts")
 
-    def _window_open(self, s: S, effect: Effect) -> bool:
-        """May the call be repeated? As engine/write asks it."""
-        if not self.window:
-            return True
-        if self.opens == "with each attempt":
-            return s.t < effect.not_after - BUDGET + self.window
-        if self.opens == "and ends with the sending":
-            return s.t < effect.first_at + self.window
-        return s.t + BUDGET + TIMEOUT + MARGIN < effect.first_at + self.window
+    def _next(self, s: S, effect: Effect | None) -> Step:
+        """Return the engine's decision, with the receiver's answer if it asks. The receiver knows what has landed."""
+        known = Known(asked_at=NEVER if self.settle_time == "ignored" else s.t)
+        remembered_for = (self.window or ANY) if self.mode == "resend" else 0
+        terms = Terms(self.mode == "reconcile", ANY, ANY, 1, 1.0, ANY, remembered_for, TIMEOUT, MARGIN, BUDGET)
+        if self.opens != "with the first intent":
+            terms = terms._replace(timeout=0, settle_margin=0, start_budget=0)
+        if self.opens == "with each attempt" and effect is not None:
+            effect = effect._replace(first_at=effect.not_after - BUDGET)
+        step = next_step(effect, terms, Moment.START, at(s.t), known)
+        if isinstance(step, AskReceiver):
+            answer = Happened(1) if s.world else DidNotHappen()
+            step = next_step(effect, terms, answer, at(s.t), known)
+        return step
 
     def _ready(self, s: S, i: int, p: P) -> Iterator[tuple[str, S]]:
         here = Landed(s.rows, "", 0, "")
@@ -267,18 +287,18 @@ def _unstamped(rows: Rows) -> Rows:
 
 FREEZE = LANDED - TIMEOUT  # time that settle time and flight leave for a freeze in between check and sending
 LARGE = (
-    Variant("repeat, never forgets, any freeze, longer", Effects(mode="repeat", freeze=5, end=8)),
-    Variant("repeat within its window, longer", Effects(mode="repeat", window=8, freeze=1, end=14)),
+    Variant("repeat, never forgets, any freeze, longer", Effects(mode="resend", freeze=5, end=8)),
+    Variant("repeat within its window, longer", Effects(mode="resend", window=8, freeze=1, end=14)),
     Variant("reconcile, longer", Effects(freeze=FREEZE, end=15)),
-    Variant("ask, any freeze, any answer, longer", Effects(mode="ask", freeze=6, person_waits=False, blame=False)),
+    Variant("ask, any freeze, any answer, longer", Effects(mode=ASK, freeze=6, person_waits=False, blame=False)),
 )
 VARIANTS = (
-    Variant("repeat, the receiver never forgets, any freeze", Effects(mode="repeat", freeze=3, end=5)),
-    Variant("repeat within its window", Effects(mode="repeat", window=8, end=9)),
+    Variant("repeat, the receiver never forgets, any freeze", Effects(mode="resend", freeze=3, end=5)),
+    Variant("repeat within its window", Effects(mode="resend", window=8, end=9)),
     Variant("reconcile", Effects()),
     Variant("reconcile, frozen as long as the margin covers", Effects(freeze=FREEZE)),
-    Variant("ask", Effects(mode="ask")),
-    Variant("ask, any freeze, any answer", Effects(mode="ask", freeze=5, person_waits=False, blame=False, end=8)),
+    Variant("ask", Effects(mode=ASK)),
+    Variant("ask, any freeze, any answer", Effects(mode=ASK, freeze=5, person_waits=False, blame=False, end=8)),
     Variant("the call comes before the intent", Effects(intent_first=False), "without a decision"),
     Variant("no fence", Effects(fenced=False), "had been replaced wrote"),
     Variant("no last-instant check", Effects(check=False), "without a decision"),
@@ -286,17 +306,17 @@ VARIANTS = (
     Variant("settle time is not_after alone", Effects(settle_time="not_after alone"), "without a decision"),
     Variant(
         "the window opens again with each attempt",
-        Effects(mode="repeat", window=6, opens="with each attempt"),
+        Effects(mode="resend", window=6, opens="with each attempt"),
         "without a decision",
     ),
     Variant(
         "the window bounds the sending, not the landing",
-        Effects(mode="repeat", window=5, opens="and ends with the sending"),
+        Effects(mode="resend", window=5, opens="and ends with the sending"),
         "without a decision",
     ),
-    Variant("a person may answer at once", Effects(mode="ask", person_waits=False), "landed afterwards"),
+    Variant("a person may answer at once", Effects(mode=ASK, person_waits=False), "landed afterwards"),
     # Cases left by design, so that the documents can name it: docs/semantics.md, "Claims and remaining risk".
     Variant("RESIDUAL reconcile, frozen a tick longer than covered", Effects(freeze=FREEZE + 1), "without a decision"),
     Variant("RESIDUAL reconcile, a flight longer than covered", Effects(flight=LANDED + 2), "without a decision"),
-    Variant("RESIDUAL ask, frozen longer than covered", Effects(mode="ask", freeze=FREEZE + 1), "landed afterwards"),
+    Variant("RESIDUAL ask, frozen longer than covered", Effects(mode=ASK, freeze=FREEZE + 1), "landed afterwards"),
 )

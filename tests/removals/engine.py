@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from outlast.core import compensation, effect_verbs, mailbox, run_transition, verbs
+from outlast.core import compensation, effect_steps, effect_verbs, mailbox, run_transition, verbs
 from outlast.core.commit import Commit, Done, Fence
 from outlast.core.machine import ApprovalStatus, EffectStatus
 from outlast.core.rows import APPROVAL, RUN, AnyKind, Effect, Row, Run, version_of
@@ -217,7 +217,7 @@ def no_ledger_hit(patch: Patch) -> None:
         visit = execution.session.run.visit if activity.once_per == "visit" else 0
         effect = execution.session.effects.get((visit, call.key))
         if isinstance(effect, Effect) and effect.status is EffectStatus.DONE:
-            attempt = effect_executor.attempt_of(execution, activity, call.args, call.kwargs, effect)
+            attempt = effect_executor.attempt_of(execution, activity, call, effect)
             answered: Any = await execution.deduplicate(
                 (visit, call.key), lambda: execution.services.caller.attempt(attempt)
             )
@@ -237,15 +237,11 @@ def no_too_early(patch: Patch) -> None:
 
 
 def no_window(patch: Patch) -> None:
-    replace(patch, EffectExecutor._window_open, lambda self, effect: True)
-    replace(patch, EffectExecutor._within_the_window, lambda self, previous, allowed, now: allowed)
+    replace(patch, effect_steps._window_open, lambda effect, terms, now: terms.remembered_for > 0)
 
 
 def blind_retry(patch: Patch) -> None:
-    async def settle_open(self: Any, effect: Any) -> Any:
-        return effect_executor.Next.CALL
-
-    replace(patch, EffectExecutor.settle_open, settle_open)
+    replace(patch, effect_steps._at_start, lambda *facts: effect_steps.Intend())
 
 
 def cancel_ignored(patch: Patch) -> None:
@@ -256,18 +252,8 @@ def cancel_ignored(patch: Patch) -> None:
 
 
 def earlier_attempt_forgotten(patch: Patch) -> None:
-    try_again, after = EffectExecutor._try_again, EffectExecutor._after
-
-    async def forgetful_again(self: Any, *rest: Any, happened: bool) -> Any:
-        self._maybe_done = False
-        return await try_again(self, *rest, happened=happened)
-
-    async def forgetful_after(self: Any, effect: Any, outcome: Any) -> Any:
-        self._maybe_done = False
-        return await after(self, effect, outcome)
-
-    replace(patch, try_again, forgetful_again)
-    replace(patch, after, forgetful_after)
+    kept = effect_steps._not_sent
+    replace(patch, kept, lambda *facts: kept(*facts[:-1], facts[-1]._replace(maybe_done=False)))
 
 
 # --- undo -----------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ out and asks again. A step depends on the row as the ledger holds it, so that a 
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Final, Generic, Literal, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from outlast.core.commit import Instant
 from outlast.core.compensation import can_undo
@@ -97,6 +97,10 @@ class Moment(Enum):
     """The intent is durable, and a cancel of the run has arrived with it."""
 
 
+Fact: TypeAlias = Outcome | ReceiverAnswer | Moment
+"""The latest news of an effect, from which the next step is decided."""
+
+
 # --- what a step depends on ---------------------------------------------------------------------
 class Purpose(Enum):
     """Why an effect is executed."""
@@ -110,15 +114,18 @@ class Purpose(Enum):
 class Terms(NamedTuple):
     """Rules of one call, from the activity's options and the deployment's. Durations are in ms."""
 
-    mode: Literal["reconcile", "resend", "ask_person"]
-    """The first step for a call that may have happened."""
+    asks_receiver: bool
+    """If a call may have happened, the receiver is asked before anything else."""
     attempts_max: int
     total_wait: int
     first_wait: int
     wait_factor: float
     backoff_ceiling: int
     remembered_for: int
-    """How long the receiver remembers a key, from the first intent; 0 = it does not."""
+    """How long the receiver remembers a key, from the first intent, so that a call may be made again; 0 = it does not.
+
+    A person decides if neither the receiver can be asked nor the call be made again.
+    """
     timeout: int
     settle_margin: int
     start_budget: int
@@ -214,25 +221,25 @@ Step: TypeAlias = Intend | Defer | AskReceiver | WaitUntil | RecordResponse | Re
 def next_step(
     effect: Effect | None,
     terms: Terms,
-    outcome: Outcome | ReceiverAnswer | Moment,
+    fact: Fact,
     now: Instant,
     known: Known = NOTHING,
 ) -> Step:
-    """Return the step that follows `outcome`. The row is the one that the executor knows; None if there is none."""
-    if isinstance(outcome, Answered):
-        return RecordResponse(outcome.value)
+    """Return the step that follows `fact`. `effect` is the row as the executor knows it; None if there is none."""
+    if isinstance(fact, Answered):
+        return RecordResponse(fact.value)
     if effect is None or effect.status is not EffectStatus.INTENDED:
         lost = known.restored and not terms.in_transaction and (effect is None or _is_new(effect))
         return Intend(maybe_done=lost, lost=lost)
-    if isinstance(outcome, Moment):
-        return _MOMENTS[outcome](effect, terms, now, known)
-    if isinstance(outcome, No):
-        return Refuse(outcome.code, outcome.detail)
-    if isinstance(outcome, Unsent):
-        return _not_sent(effect, terms, outcome, known)
-    if isinstance(outcome, Maybe):
-        return _maybe_happened(effect, terms, outcome, now, known)
-    return _after_answer(effect, terms, outcome, now, known)
+    if isinstance(fact, Moment):
+        return _at(fact, effect, terms, now, known)
+    if isinstance(fact, No):
+        return Refuse(fact.code, fact.detail)
+    if isinstance(fact, Unsent):
+        return _not_sent(effect, terms, fact, known)
+    if isinstance(fact, Maybe):
+        return _maybe_happened(effect, terms, fact, now, known)
+    return _after_answer(effect, terms, fact, now, known)
 
 
 def _is_new(effect: Effect) -> bool:
@@ -241,6 +248,15 @@ def _is_new(effect: Effect) -> bool:
 
 
 # --- without a new outcome ---------------------------------------------------------------------------
+def _at(moment: Moment, effect: Effect, terms: Terms, now: Instant, known: Known) -> Step:
+    if moment is Moment.START:
+        return _at_start(effect, terms, now, known)
+    if moment is Moment.DEFERRED:
+        return _after_deferral(effect, terms, now)
+    # a cancel stops the call; an attempt that may have happened is not refused
+    return LeaveOpen() if known.maybe_done else Refuse(CANCELLED, "cancelled before it was sent")
+
+
 def _at_start(effect: Effect, terms: Terms, now: Instant, known: Known) -> Step:
     """Decide about an effect that an earlier execution left open."""
     if terms.purpose is Purpose.SETTLE:
@@ -253,7 +269,7 @@ def _at_start(effect: Effect, terms: Terms, now: Instant, known: Known) -> Step:
     if effect.settle_after == 0:  # the last attempt had no effect
         error = effect.error or EffectError(EffectStatus.REFUSED.value, "")
         return Intend() if has_attempt else _exhausted(effect, error.code, error.detail, happened=False)
-    if terms.mode == "reconcile":
+    if terms.asks_receiver:
         return AskReceiver()
     if _window_open(effect, terms, now):
         return Intend(maybe_done=True) if has_attempt else MarkUncertain(*used_up(effect))
@@ -264,7 +280,7 @@ def _at_the_end(effect: Effect, terms: Terms, now: Instant) -> Step:
     """Decide about an open effect of a run that ends."""
     if effect.settle_after == 0:
         return Refuse(CANCELLED, "the run ended before another attempt")
-    if terms.mode == "reconcile":
+    if terms.asks_receiver:
         return AskReceiver()
     if _has_lapsed(effect, now):
         return _lapse(effect)
@@ -275,7 +291,7 @@ def _at_the_end(effect: Effect, terms: Terms, now: Instant) -> Step:
     return Intend(maybe_done=True) if tries(effect) < terms.attempts_max else MarkUncertain(*used_up(effect))
 
 
-def _after_deferral(effect: Effect, terms: Terms, now: Instant, known: Known) -> Step:
+def _after_deferral(effect: Effect, terms: Terms, now: Instant) -> Step:
     """Make the next attempt as soon as it is due, unless the receiver may forget the key in the meantime."""
     if (until := deferred_until(effect)) > now.real:
         return WaitUntil(until)
@@ -284,14 +300,6 @@ def _after_deferral(effect: Effect, terms: Terms, now: Instant, known: Known) ->
         assert effect.error is not None
         return MarkUncertain(effect.error.code, effect.error.detail)
     return _lapse(effect) if _has_lapsed(effect, now) else Intend(maybe_done)
-
-
-def _at_cancel(effect: Effect, terms: Terms, now: Instant, known: Known) -> Step:
-    """Stop before the call. An attempt that may have happened is not refused."""
-    return LeaveOpen() if known.maybe_done else Refuse(CANCELLED, "cancelled before it was sent")
-
-
-_MOMENTS: Final = {Moment.START: _at_start, Moment.DEFERRED: _after_deferral, Moment.CANCEL: _at_cancel}
 
 
 # --- after an attempt ----------------------------------------------------------------------------------
@@ -305,7 +313,7 @@ def _maybe_happened(effect: Effect, terms: Terms, outcome: Maybe, now: Instant, 
     code, detail, wait = outcome.code, outcome.detail, outcome.after_ms
     if outcome.abandoned:
         return MarkUncertain(code, detail)
-    if terms.mode == "reconcile":  # a wait that the receiver asked for (408) precedes the next call, not the question
+    if terms.asks_receiver:  # a wait that the receiver asked for (408) precedes the next call, not the question
         if why := _too_long(effect, terms, wait, wait):
             code, detail, wait = EXHAUSTED, f"{code}: {detail}; {why}", 0
         return AskReceiver(Defer(code, detail, wait, happened=True))

@@ -51,11 +51,17 @@ class SendWindow:
         self._halved_at = 0.0
         self._waiting: deque[asyncio.Future[None]] = deque()
 
+    def enter_now(self) -> "Sending | None":
+        """Return a place if one is free and none waits for it."""
+        if self._inside >= self._most or self._waiting:
+            return None
+        self._inside += 1
+        return Sending(self)
+
     async def enter(self) -> "Sending":
         """Wait for a place, in the order of the calls of this method."""
-        if self._inside < self._most and not self._waiting:
-            self._inside += 1
-            return Sending(self)
+        if (free := self.enter_now()) is not None:
+            return free
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(turn)
         try:

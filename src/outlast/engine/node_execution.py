@@ -7,12 +7,13 @@ calls in flight settle before the result is known.
 
 import asyncio
 import contextvars
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from outlast.core.clock import Clock
 from outlast.core.conclude import Again, Flagged, HandBack, NodeResult, Parked, Raised, Resting, Returned
 from outlast.core.durations import FOREIGN_AWAIT_GRACE, SECOND, Liveness
+from outlast.core.effect_steps import Terms
 from outlast.core.limits import CALLS_PER_VISIT_MAX
 from outlast.core.machine import Reason
 from outlast.core.route import EndCancelled
@@ -42,6 +43,8 @@ class WorkerServices(NamedTuple):
     caller: ActivityCaller
     lease: Lease
     live: Liveness
+    terms: Mapping[Callee, Terms]
+    """Terms of the calls, by activity or undo."""
     notify: Callable[[Run, Sequence[Attention]], None]
     """Notify operators after the run row records the attention. Never raises or waits (GATE-5)."""
     pauses: PauseCache

@@ -5,10 +5,11 @@ import traceback
 from typing import Any, Final
 
 from outlast.core.commit import Mapping
-from outlast.core.compensation import is_own
+from outlast.core.compensation import is_own, owed, undone
 from outlast.core.conclude import Flagged, Parked, Raised, Returned, Stopping
 from outlast.core.durations import HOLD_LOOK_AGAIN
 from outlast.core.effect_columns import EffectError
+from outlast.core.effect_steps import EXHAUSTED
 from outlast.core.effect_verbs import is_unsent
 from outlast.core.limits import TEXT_CHARS_MAX
 from outlast.core.machine import EffectStatus, Reason, RunStatus
@@ -28,7 +29,7 @@ from outlast.flow.workflow import Workflow
 from outlast.telemetry.redact import redact, secrets_in
 
 log = logging.getLogger("outlast.engine")
-EXHAUSTED: Final = Reason.RETRIES_EXHAUSTED.value
+SHOWN_MAX: Final = 10
 TRACEBACK_CHARS: Final = 4_000
 ARGUMENTS_SHOWN: Final = 200
 
@@ -56,6 +57,24 @@ def uncertain(session: RunSession, effect: Effect) -> Attention:
     """Return the reason to call a person about an effect that may have happened."""
     error = refusal_of(effect)
     return attention(session, Reason.EFFECT_UNCERTAIN, f"{error.code}: {error.detail}", effect)
+
+
+def undo_failed(session: RunSession, undo: Effect) -> Attention:
+    """Return the reason to call an operator: the undo, its outcome, and the effects that remain."""
+    run, effects = session.run, session.effects.values()
+    error = refusal_of(undo)
+    became = "it is not known whether it happened" if undo.status is EffectStatus.UNCERTAIN else "it was not done"
+    of = undo.undoes.partition(":")[2]
+    detail = (
+        f"the undo of {undo.activity} {of}: {became}: {error.code}: {error.detail}; "
+        f"undone: {_shown(undone(run, effects))}; to undo: {_shown(owed(run, effects))}"
+    )
+    return attention(session, Reason.UNDO_FAILED, detail, undo)
+
+
+def _shown(effects: list[Effect]) -> str:
+    more = f" and {len(effects) - SHOWN_MAX} more" if len(effects) > SHOWN_MAX else ""
+    return (", ".join(f"{e.activity} {e.key}" for e in effects[:SHOWN_MAX]) or "nothing") + more
 
 
 def attention(session: RunSession, reason: Reason, detail: str, effect: Effect | None = None) -> Attention:

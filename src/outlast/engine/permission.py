@@ -1,6 +1,6 @@
 """Permission for the intent of an effect: the policy first, then the approval of exactly this call (S-20, GATE-6)."""
 
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from outlast.core.approvals import altered_plan, approvers_were_entitled, covers, satisfies, votes_of
 from outlast.core.durations import APPROVAL_VALID_FOR, SECOND
@@ -13,7 +13,7 @@ from outlast.engine.policy import ask, demand_of, occasion_of, record_denial, ve
 from outlast.flow.activity import Activity, BoundCall
 from outlast.flow.calls import Plan
 from outlast.flow.outcomes import Refused
-from outlast.flow.policy import Deny, NeedsApproval, Verdict
+from outlast.flow.policy import Allow, Deny, NeedsApproval, Verdict
 
 
 class Permission(NamedTuple):
@@ -26,6 +26,12 @@ class Permission(NamedTuple):
     approval: Approval | None = None
     latest_real: int | None = None
     mapping: int | None = None
+
+
+UNASKED: Final = Permission(f"policy: {Allow().rule}")
+"""Permission of a call in a run without a policy and without approvals."""
+BY_THE_ENGINE: Final = Permission("outlast: the run ends")
+"""Permission of an undo: the policy allowed the effect that is undone (S-19)."""
 
 
 def covered(execution: NodeExecution, by: str, until: int, approval: Approval | None = None) -> Permission:

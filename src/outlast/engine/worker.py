@@ -32,12 +32,13 @@ from outlast.engine.alerts import Alerts, Notifier
 from outlast.engine.attempts import ActivityCaller, DaemonPool, SendWindow
 from outlast.engine.compatibility import UnservedVersions, wake_stranded
 from outlast.engine.dead_workers import DeadWorkers
+from outlast.engine.effect_calls import millis
+from outlast.engine.effect_executor import CallTerms
 from outlast.engine.lease import Heartbeat, Lease
 from outlast.engine.node_execution import NodeExecution, WorkerServices
 from outlast.engine.node_result import attention, uncertain
 from outlast.engine.pauses import Breakers, PauseCache
 from outlast.engine.rate_limit import RateLimiter
-from outlast.engine.reconcile import millis
 from outlast.engine.run_executor import RunExecutor
 from outlast.engine.run_session import EffectKey, RunLost, RunSession
 from outlast.engine.store_maintenance import ClockStep, Retention
@@ -251,6 +252,7 @@ class WorkerProcess:
             caller=ActivityCaller(clock, self._pool, traces),
             lease=lease,
             live=live,
+            terms=CallTerms(live),
             notify=self._alerts.send,
             pauses=pauses,
             breakers=Breakers(store, pauses, live),
