@@ -9,7 +9,7 @@ import pytest
 from outlast.core.durations import DEATHS_ALONE_MAX, GROUP_PATIENCE, Liveness
 from outlast.core.events import EventType
 from outlast.engine import commands
-from outlast.flow import Context, Workflow, lookup
+from outlast.flow import Context, Fail, Workflow, lookup
 from tests.engine.process import Process
 from tests.engine.world import MINUTE, SECOND, Go, Receiver, Slow, State, World, one_node, ordering, write
 
@@ -103,6 +103,29 @@ async def test_two_crashes_then_solo_three_more_then_a_person(world: World) -> N
     killer.cured = True
     await world.go_on()
     assert (world.reasons(), suspicion(world), world.waiting()) == ([], (0, 1), [("signal", "go")])
+
+
+@pytest.mark.req("REC-1")
+async def test_continue_is_durable_before_an_undo_that_kills_begins(world: World) -> None:
+    async def body(ctx: Ctx) -> None:
+        await ctx.do(hotel, "a")
+        raise Fail("enough")
+
+    shop = Receiver()
+    hotel = write(shop, name="hotel", undo=True)
+    flow = one_node(body)
+
+    await world.start(flow)
+    while not world.reasons():
+        process = world.worker(flow)
+        process.wire.before("intend undo/hotel/a", process.kill)
+        await world.pass_(MINUTE)
+    assert (world.reasons(), suspicion(world)) == (["poisoned"], (DEATHS_ALONE_MAX, 1))
+    await world.go_on()
+    assert (process.wire.dead, world.reasons(), suspicion(world)) == (True, [], (0, 1))
+    world.worker(flow)
+    await world.pass_(MINUTE)
+    assert (world.status(), shop.given) == ("failed", ["did hotel/a"])
 
 
 @pytest.mark.req("REC-1")

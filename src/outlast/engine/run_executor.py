@@ -78,11 +78,7 @@ class RunExecutor:
     """Executor of one run while this worker holds it."""
 
     def __init__(
-        self,
-        session: RunSession,
-        workflows: Mapping[str, Workflow[Any]],
-        services: WorkerServices,
-        budget_ms: int,
+        self, session: RunSession, workflows: Mapping[str, Workflow[Any]], services: WorkerServices, budget_ms: int
     ) -> None:
         self.session = session
         self.execution: NodeExecution | None = None  # the latest one
@@ -213,19 +209,16 @@ class RunExecutor:
         if served:
             self._workflow = self._workflows[lane]
         way = route(session.run, session.messages, session.effects, now.business, served=served)
-        if isinstance(way, WalkOn):
-            if way.answers:
-                self._act_on(way)
-                # durable before the node executes, because it may kill this worker too
-                if any(a.attention.reason is Reason.POISONED for a in way.answers):
-                    return HandBack("an operator let it continue")
-            return await self._prepare(way, served=served)
         if isinstance(way, EndCancelled | EndFailed):
             return ended_by(way)
         if way.answers:
             self._act_on(way)
         if isinstance(way, Rest):
             return await self._settle(way)
+        if way.answers and any(a.attention.reason is Reason.POISONED for a in way.answers):
+            return HandBack("an operator let it continue")  # durable first, because it may kill this worker too
+        if isinstance(way, WalkOn):
+            return await self._prepare(way, served=served)
         return await self._obstacle() or await self._unwind(way.ending)
 
     def _act_on(self, way: WalkOn | Rest | Undo) -> None:
