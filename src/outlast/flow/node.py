@@ -63,7 +63,8 @@ class Node:
     @property
     def exits(self) -> Exits:
         """The exits of the node. Raises DefinitionError if the annotation cannot be read."""
-        self.resolve()
+        if self._exits is None:
+            self.resolve()
         assert self._exits is not None
         return self._exits
 
