@@ -1,7 +1,10 @@
 """Commits share transactions, urgent ones go ahead, and the hot path reads nothing."""
 
 import asyncio
+import fcntl
+import os
 import sqlite3
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,8 +16,10 @@ from outlast.core.rows import EVENT, KINDS, RUN, STORE, WORKER, WRITER, Run, Wri
 from outlast.store import sql
 from outlast.store.database import OFF, Database
 from outlast.store.queries import Moving
+from outlast.store.session import SqliteSession
 from outlast.store.sql import SQL
 from outlast.store.sqlite import SqliteStore
+from outlast.store.tickets import Ticket
 from outlast.store.writer import BATCH_MAX
 from tests.conformance.subject import (
     append_message,
@@ -205,3 +210,103 @@ def test_the_plan_test_can_fail(tmp_path: Path) -> None:
     db.execute("DROP INDEX run_due")
     assert "SCAN" in plan(db, sql.DUE)
     db.close()
+
+
+class Threads:
+    """Threads in which batches were landed."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.names: list[str] = []
+        self.pause = threading.Event()  # cleared: the writer's thread stops before it lands
+        self.pause.set()
+        kept = SqliteSession.land
+
+        def land(session: SqliteSession, tickets: Sequence[Ticket], *, waits: bool = True) -> bool:
+            if waits:
+                self.pause.wait()
+            landed = kept(session, tickets, waits=waits)
+            self.names += [threading.current_thread().name] * landed
+            return landed
+
+        patch.setattr(SqliteSession, "land", land)
+
+
+async def turns() -> None:
+    """Let the loop run its scheduled callbacks."""
+    for _ in range(4):
+        await asyncio.sleep(0)
+
+
+async def advance(store: SqliteStore, mine: Run, chain: Chain) -> Run:
+    """Move a run by one version and wait for the answer."""
+    after = moved(mine)
+    await store.commit(Commit((Put(RUN, after, mine.version),), fence(mine)), chain=chain)
+    return after
+
+
+def test_a_run_alone_lands_in_the_thread_of_its_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first turn of a chain goes to the writer's thread; later ones need it only if another chain came between."""
+    threads = Threads(monkeypatch)
+
+    async def meet() -> None:
+        async with opened(tmp_path / "s.db") as store:
+            first, second = await held(store, "run-1"), await held(store, "run-2")
+            one, other = Chain(), Chain()
+            threads.names.clear()
+            for _ in range(3):
+                first = await advance(store, first, one)
+            assert threads.names == ["outlast-writer", "MainThread", "MainThread"]
+            second = await advance(store, second, other)
+            first = await advance(store, first, one)
+            assert threads.names[3:] == ["outlast-writer"] * 2
+            await store.commit(start(run_row("run-3")))
+            assert threads.names[5:] == ["outlast-writer"]
+            assert await store.load(RUN, first[:2]) == first
+
+    asyncio.run(meet())
+
+
+def test_a_run_alone_waits_for_the_writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the thread has commits to land, later ones of the chain follow them there."""
+    threads = Threads(monkeypatch)
+
+    async def meet() -> None:
+        async with opened(tmp_path / "s.db") as store:
+            mine, chain = await held(store), Chain()
+            mine = await advance(store, mine, chain)
+            await store.commit(start(run_row("run-2")))
+            threads.names.clear()
+            threads.pause.clear()
+            first = asyncio.ensure_future(advance(store, mine, chain))
+            await turns()
+            second = asyncio.ensure_future(advance(store, moved(mine), chain))
+            await turns()
+            threads.pause.set()
+            await asyncio.gather(first, second)
+
+    asyncio.run(meet())
+    assert set(threads.names) == {"outlast-writer"}
+
+
+def test_a_run_alone_does_not_stop_its_loop_for_another_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If another process holds the write lock, the thread waits for it."""
+    threads = Threads(monkeypatch)
+
+    async def meet() -> None:
+        async with opened(tmp_path / "s.db") as store:
+            mine, chain = await held(store), Chain()
+            for _ in range(2):
+                mine = await advance(store, mine, chain)
+            threads.names.clear()
+            lock = os.open(tmp_path / "s.db.lock", os.O_RDWR)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            waiting = asyncio.ensure_future(advance(store, mine, chain))
+            await turns()
+            assert not waiting.done()
+            os.close(lock)
+            await waiting
+
+    asyncio.run(meet())
+    assert threads.names == ["outlast-writer"]

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Final
 from typing_extensions import override
 
 from outlast.core.commit import AppendMessage, Chain, Commit, Done, Put
+from outlast.core.durations import LINGER, SECOND
 from outlast.core.rows import Run
 from outlast.errors import Rejected, Unavailable
 from outlast.store.bounds import check
@@ -41,8 +42,7 @@ class BatchingStore(Store, CommitNotifier, ABC):
         self._closed = False
         self._process = _process
         self._lock = threading.Lock()
-        self._unsent: dict[asyncio.AbstractEventLoop, list[Ticket]] = {}  # submitted by each loop in its present turn
-        self._hurried: set[asyncio.AbstractEventLoop] = set()  # loops that have asked to hasten
+        self._unsent: dict[asyncio.AbstractEventLoop, _Turn] = {}  # tickets of each loop that the writer has not got
         self._callbacks: tuple[tuple[asyncio.AbstractEventLoop, RunCallback], ...] = ()  # callbacks of on_moved
 
     # --- hooks of the stores -----------------------------------------------------------------
@@ -54,9 +54,9 @@ class BatchingStore(Store, CommitNotifier, ABC):
     def _send_first(self, ticket: Ticket) -> None:
         """Have the writer land a ticket in its own transaction before its next batch."""
 
-    @abstractmethod
-    def _hasten(self) -> None:
-        """Stop the writer from waiting for further commits."""
+    def _land_here(self, tickets: list[Ticket]) -> bool:
+        """Land the tickets of a turn in the thread of their loop and return True, if the store can do so at once."""
+        return False
 
     # --- the port ------------------------------------------------------------------------
     @override
@@ -84,16 +84,10 @@ class BatchingStore(Store, CommitNotifier, ABC):
     @override
     def hasten(self) -> None:
         loop = asyncio.get_running_loop()
-        if loop not in self._hurried:  # hundreds of runs may call this in one turn of the loop
-            self._hurried.add(loop)
-            loop.call_soon(self._hasten_once, loop)
-
-    def _hasten_once(self, loop: asyncio.AbstractEventLoop) -> None:
-        if loop in self._unsent:  # the loop submitted more since: hasten after that is handed over
-            loop.call_soon(self._hasten_once, loop)
-        else:
-            self._hurried.discard(loop)
-            self._hasten()
+        with self._lock:
+            turn = self._unsent.get(loop)
+            if turn is not None:
+                turn.end_soon(loop, self._hand_over)
 
     @override
     def urgent_sync(self, commit: Commit) -> Done:
@@ -170,20 +164,47 @@ class BatchingStore(Store, CommitNotifier, ABC):
         """Collect a ticket with the others that its loop submits in this turn.
 
         If the first ticket woke the writer's thread at once, that thread would take the interpreter from the loop again
-        and again, for a commit or two each time. That cost a quarter of all CPU (bench/journal.md).
+        and again, for a commit or two each time. That cost a quarter of all CPU (bench/journal.md). Tickets that linger
+        wait here, because each would wake the writer for nothing.
         """
         with self._lock:
-            turn = self._unsent.setdefault(loop, [])
-            turn.append(ticket)
-        if len(turn) == 1:
-            loop.call_soon(self._hand_over, loop)
+            turn = self._unsent.get(loop)
+            if turn is None:
+                turn = self._unsent[loop] = _Turn()
+            turn.tickets.append(ticket)
+            if not ticket.linger:
+                turn.end_soon(loop, self._hand_over)
+            elif turn.end is None:
+                turn.end = loop.call_later(LINGER / SECOND, self._hand_over, loop)
 
     def _hand_over(self, loop: asyncio.AbstractEventLoop) -> None:
         with self._lock:
-            turn = self._unsent.pop(loop, [])
-        if turn:
-            self._send(turn)
+            turn = self._unsent.pop(loop, None)
+        if turn is not None and not self._land_here(turn.tickets):
+            self._send(turn.tickets)
 
     def _hand_over_all(self) -> None:
-        for loop in list(self._unsent):
-            self._hand_over(loop)
+        with self._lock:
+            turns = list(self._unsent.values())
+            self._unsent.clear()
+        for turn in turns:
+            self._send(turn.tickets)
+
+
+class _Turn:
+    """Tickets that a loop has submitted since it last handed tickets over."""
+
+    __slots__ = ("end", "ends_soon", "tickets")
+
+    def __init__(self) -> None:
+        self.tickets: list[Ticket] = []
+        self.end: asyncio.Handle | None = None  # the scheduled hand-over
+        self.ends_soon = False  # it is part of the present turn of the loop, and waits for no LINGER
+
+    def end_soon(self, loop: asyncio.AbstractEventLoop, hand_over: Callable[[asyncio.AbstractEventLoop], None]) -> None:
+        """Hand the tickets over at the end of the present turn."""
+        if not self.ends_soon:
+            self.ends_soon = True
+            if self.end is not None:
+                self.end.cancel()
+            self.end = loop.call_soon(hand_over, loop)

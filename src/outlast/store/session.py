@@ -144,20 +144,24 @@ class SqliteSession:
         return self._db
 
     # --- one transaction -----------------------------------------------------------------
-    def land(self, tickets: Sequence[Ticket]) -> None:
-        """Answer every ticket.
+    def land(self, tickets: Sequence[Ticket], *, waits: bool = True) -> bool:
+        """Answer every ticket and return True.
 
-        Try one transaction for all, then one with all rows read first, then one per ticket.
+        Try one transaction for all, then one with all rows read first, then one per ticket. Unless this `waits`, do
+        nothing and return False while another process holds the write lock.
         """
         labels = [t.work.label for t in tickets] if crash_points.hook else ()
         crash_points.point("store.batch:before", labels)
+        if not (waits or self.database.write_lock.try_lock()):
+            return False
         for optimistic in (True, False):
             if self._attempt(tickets, optimistic) is None:
-                return
+                return True
         for ticket in tickets:
             error = self._attempt((ticket,), False)
             if error is not None:
                 refuse((ticket,), Rejected("the database refused a statement of this commit", str(error)))
+        return True
 
     def _attempt(self, tickets: Sequence[Ticket], optimistic: bool) -> sqlite3.Error | _Mismatch | None:
         """Land tickets in one transaction.
@@ -513,9 +517,13 @@ class SqliteSession:
             crash_points.point("store.checkpoint:after")
         self.written = 0
 
+    def needs_log(self) -> bool:
+        """Return True if this writer has landed enough batches to need a preallocated log, and has none."""
+        return self._batches >= BUSY_BATCHES and not self._preallocated
+
     def preallocate_log(self) -> None:
-        """Preallocate the log once this writer has landed enough batches to need it."""
-        if self._batches >= BUSY_BATCHES and not self._preallocated:
+        """Preallocate the log once this writer needs it."""
+        if self.needs_log():
             self._preallocated = True
             with self.database.write_lock:
                 self.database.preallocate_log()

@@ -162,8 +162,8 @@ class SqliteStore(BatchingStore, Maintenance, OnFile, AnchoredClock):
         self._thread.submit_first(ticket)
 
     @override
-    def _hasten(self) -> None:
-        self._thread.hasten()
+    def _land_here(self, tickets: list[Ticket]) -> bool:
+        return not self._database.reads and self._thread.land_here(tickets)
 
     # --- maintenance ---------------------------------------------------------------------
     async def _transact(self, work: Callable[[SqliteSession, Batch], T], label: str) -> T:

@@ -4,10 +4,9 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from outlast.core.commit import Chain, Commit, Done
-from outlast.core.durations import LINGER, SECOND
 from outlast.core.rows import RUN, Run
 from outlast.errors import Corrupt, Rejected, Stale, StoreError
 from outlast.store.batch import Batch
@@ -16,8 +15,6 @@ from outlast.store.fair_queueing import NONE_HELD, HeldCounts, chosen
 from outlast.store.port import Step
 
 AnyFuture = asyncio.Future[Any] | Future[Any]
-PAUSE_S: Final = LINGER / 2 / SECOND
-"""First wait for further commits. Each wait is half as long, so a lingering commit waits LINGER at most (S-10)."""
 
 
 class Take(NamedTuple):
@@ -68,17 +65,18 @@ def deliver(tickets: Iterable[Ticket]) -> None:
     by_loop: defaultdict[asyncio.AbstractEventLoop, list[Ticket]] = defaultdict(list)
     for ticket in tickets:
         if ticket.loop is None:
-            _resolve((ticket,))
+            resolve((ticket,))
         else:
             by_loop[ticket.loop].append(ticket)
     for loop, group in by_loop.items():
         try:
-            loop.call_soon_threadsafe(_resolve, group)
+            loop.call_soon_threadsafe(resolve, group)
         except RuntimeError:
             pass  # the loop is closed, and its futures with it
 
 
-def _resolve(tickets: Sequence[Ticket]) -> None:
+def resolve(tickets: Sequence[Ticket]) -> None:
+    """Resolve the futures of these tickets. Called in the thread of their loop."""
     for ticket in tickets:
         future, answer = ticket.future, ticket.answer
         if future.done():

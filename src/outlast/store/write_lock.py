@@ -45,6 +45,16 @@ class WriteLock:
     ) -> None:
         fcntl.flock(self._lock, fcntl.LOCK_UN)
 
+    def try_lock(self) -> bool:
+        """Take the lock if no other process holds it, and return True. A `with` that follows keeps and releases it."""
+        try:
+            if self._lock < 0:
+                return False
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
     def close(self) -> None:
         """Close the lock file, which releases the lock."""
         if self._lock >= 0:

@@ -7,18 +7,21 @@ from queue import Empty, SimpleQueue
 from typing import Final
 
 from outlast.core.clock import Clock
+from outlast.core.commit import Chain
 from outlast.core.durations import CHANGE_POLL, FILE_CHECK, SECOND
 from outlast.errors import OutlastError, StoreError, Unavailable, Uncertain
 from outlast.store.database import unavailable
 from outlast.store.session import SqliteSession
 from outlast.store.threads import WakeSubscribers
-from outlast.store.tickets import PAUSE_S, Task, Ticket, deliver, refuse
+from outlast.store.tickets import Task, Ticket, deliver, refuse, resolve
 
 BATCH_MAX: Final = 1_000  # approximate commits per transaction; a lease renewal may wait for one
 TURN_MAX: Final = BATCH_MAX // 4  # commits of one turn of a loop that are queued together
 LOOK_S: Final = CHANGE_POLL / SECOND  # interval at which commits of other processes are noticed
 TIDY_PAGES: Final = 500  # estimated pages in the log after which an idle writer copies it into the database
 FULL_PAGES: Final = 3_500  # … after which a busy writer does
+HERE_MAX: Final = 16  # commits of a turn that its loop lands itself
+HERE_MAX_MS: Final = 2  # duration of the last batch above which a loop lands nothing itself
 
 
 class WriterThread:
@@ -32,24 +35,57 @@ class WriterThread:
         self._queue: SimpleQueue[list[Ticket] | None] = SimpleQueue()  # None: check for urgent tickets or for closing
         self._urgent: deque[Ticket] = deque()
         self._closing = threading.Event()
-        self._hurry = False  # land lingering commits at once
+        self._turn = threading.Lock()  # held while a thread uses the session
+        self._count = threading.Lock()
+        self._unlanded = 0  # tickets that were submitted and have not landed
+        self._chain: Chain | None = None  # of the last turn, if one run alone submitted it
+        self._slow = True  # the last batch took more than HERE_MAX_MS
+        self._landed_here = False  # since the thread was last idle
         self._thread = threading.Thread(target=self._run, name="outlast-writer", daemon=True)
         self._thread.start()
 
     def submit(self, tickets: list[Ticket]) -> None:
         """Append the tickets of one turn of a loop to the queue."""
+        with self._count:
+            self._unlanded += len(tickets)
         for at in range(0, len(tickets), TURN_MAX):
             self._queue.put(tickets[at : at + TURN_MAX])
         if self._closing.is_set() and not self._thread.is_alive():
             self._answer_rest()
 
-    def hasten(self) -> None:
-        """Land lingering commits without waiting for further ones."""
-        self._hurry = True
-        self._queue.put([])
+    def land_here(self, tickets: list[Ticket]) -> bool:
+        """Land the tickets of one turn of a loop in its thread, and return True, if that is cheaper for all.
+
+        A run that executes alone waits for each of its commits, and two changes of threads cost about as much as the
+        commit. So the loop lands them itself if the run submitted the previous turn, too, the thread has nothing to do,
+        and the loop does not stand still for long: no other process holds the write lock, and the last batch was fast.
+        """
+        chain = tickets[0].chain
+        alone = chain is not None and len(tickets) <= HERE_MAX and all(ticket.chain is chain for ticket in tickets)
+        before, self._chain = self._chain, chain if alone else None
+        if before is not chain or not alone or self._slow or self._unlanded or self._urgent:
+            return False
+        if self._clock.mono() >= self._check_at or not self._turn.acquire(timeout=HERE_MAX_MS / SECOND):
+            return False  # the thread checks the file, or copies the log
+        try:
+            if self._closing.is_set() or not self._land_batch(tickets, waits=False):
+                return False
+        except BaseException:  # Ctrl-C: the cache may lack what has landed
+            self._session.drop()
+            raise
+        finally:
+            self._turn.release()
+        resolve(tickets)
+        self._landed_here = True
+        self._wake()
+        if self._session.written > FULL_PAGES or self._session.needs_log():
+            self._queue.put(None)  # the thread tends the log
+        return True
 
     def submit_first(self, ticket: Ticket) -> None:
         """Land a ticket by itself before the next batch."""
+        with self._count:
+            self._unlanded += 1
         self._urgent.append(ticket)
         self._queue.put(None)
         if self._closing.is_set() and not self._thread.is_alive():
@@ -64,6 +100,8 @@ class WriterThread:
         self._closing.set()
         self._queue.put(None)
         self._thread.join()
+        with self._turn:
+            pass  # a loop has landed its last tickets
         self._answer_rest()
 
     # --- the thread ----------------------------------------------------------------------
@@ -71,13 +109,15 @@ class WriterThread:
         ended = False
         while not ended:
             tickets, ended = self._gather()
-            self._check_file()
+            with self._turn:
+                self._check_file()
+                self._land_urgent()
+                if tickets:
+                    self._land(tickets)
+                elif not ended:
+                    self._when_idle()
+        with self._turn:
             self._land_urgent()
-            if tickets:
-                self._land(tickets)
-            elif not ended:
-                self._when_idle()
-        self._land_urgent()
 
     def _check_file(self) -> None:
         now = self._clock.mono()
@@ -94,24 +134,12 @@ class WriterThread:
         except Empty:
             return tickets, False
         tickets += first or ()
-        pause = PAUSE_S
         while len(tickets) < BATCH_MAX and not self._urgent:
             try:
-                more = self._queue.get_nowait()
+                tickets += self._queue.get_nowait() or ()
             except Empty:
-                if not tickets or self._hurry or not all(t.linger for t in tickets) or pause < 0.001:
-                    break
-                more = self._wait(pause)
-                pause /= 2
-            tickets += more or ()
-        self._hurry = False
+                break
         return tickets, self._closing.is_set() and self._queue.empty()
-
-    def _wait(self, seconds: float) -> list[Ticket] | None:
-        try:
-            return self._queue.get(timeout=seconds)
-        except Empty:
-            return None
 
     def _land_urgent(self) -> None:
         while self._urgent:
@@ -131,12 +159,18 @@ class WriterThread:
 
     def _land_together(self, tickets: list[Ticket]) -> None:
         if tickets:
-            try:
-                self._session.land(tickets)
-            except Exception as error:  # a bug must not leave callers waiting
-                self._give_up(tickets, error)
-            deliver(tickets)
-            self._after()
+            self._land_batch(tickets)
+            self._deliver(tickets)
+
+    def _land_batch(self, tickets: list[Ticket], *, waits: bool = True) -> bool:
+        begun = self._clock.mono()
+        landed = True
+        try:
+            landed = self._session.land(tickets, waits=waits)
+        except Exception as error:  # a bug must not leave callers waiting
+            self._give_up(tickets, error)
+        self._slow = self._clock.mono() - begun > HERE_MAX_MS
+        return landed
 
     def _do(self, ticket: Ticket, task: Task) -> None:
         try:
@@ -149,7 +183,13 @@ class WriterThread:
         except Exception as error:  # re-raised in the caller of the task
             self._session.drop()
             ticket.answer = error
-        deliver((ticket,))
+        self._deliver([ticket])
+
+    def _deliver(self, tickets: list[Ticket]) -> None:
+        """Answer tickets. The loop may land the next ones as soon as it has the answers."""
+        with self._count:
+            self._unlanded -= len(tickets)
+        deliver(tickets)
         self._after()
 
     def _give_up(self, tickets: list[Ticket], error: Exception) -> None:
@@ -158,12 +198,15 @@ class WriterThread:
 
     def _after(self) -> None:
         """Wake subscribers and keep the log short after a batch."""
-        if self._session.woken:
-            self._session.woken = False
-            self._wakes.fire()
+        self._wake()
         self._session.preallocate_log()
         if self._session.written > FULL_PAGES:
             self._copy_log()
+
+    def _wake(self) -> None:
+        if self._session.woken:
+            self._session.woken = False
+            self._wakes.fire()
 
     def _when_idle(self) -> None:
         try:
@@ -172,8 +215,9 @@ class WriterThread:
         except (sqlite3.Error, OutlastError):
             self._session.drop()  # the next batch raises the error
         self._after()
-        if self._session.written > TIDY_PAGES and self._queue.empty():
+        if self._session.written > TIDY_PAGES and self._queue.empty() and not self._landed_here:
             self._copy_log()
+        self._landed_here = False
 
     def _copy_log(self) -> None:
         try:

@@ -198,13 +198,6 @@ class PostgresStore(BatchingStore, Maintenance, Transactions):
             work.close()
             _refuse_closed([ticket])
 
-    @override
-    def _hasten(self) -> None:
-        try:
-            self._loop.call_soon_threadsafe(self._tasks.hasten)
-        except RuntimeError:
-            pass  # closed: every commit has been answered
-
     # --- maintenance --------------------------------------------------------------------------
     async def _transact(self, work: "Callable[[asyncpg.Connection[Any], Batch], Awaitable[T]]", label: str) -> T:
         """Run `work` in its own transaction, in order with the commits."""

@@ -11,7 +11,7 @@ from outlast.errors import OutlastError, StoreError, Unavailable, Uncertain
 from outlast.store.postgres.connection import AWAY
 from outlast.store.postgres.session import PostgresSession
 from outlast.store.threads import WakeSubscribers
-from outlast.store.tickets import PAUSE_S, Task, Ticket, deliver, refuse
+from outlast.store.tickets import Task, Ticket, deliver, refuse
 
 log = logging.getLogger("outlast.store")
 BATCH_MAX: Final = 1_000  # approximate commits per transaction
@@ -34,7 +34,6 @@ class WriterTask:
         self._held: list[Ticket] = []
         self._held_for = 0
         self._something = asyncio.Event()
-        self._hurry = asyncio.Event()
         self._urgent_turn = asyncio.Lock()
         self._closing = False
         self._task = asyncio.create_task(self._run(), name="outlast-writer")
@@ -46,10 +45,6 @@ class WriterTask:
             return
         self._queue += tickets
         self._something.set()
-
-    def hasten(self) -> None:
-        """Land lingering commits without waiting for further ones."""
-        self._hurry.set()
 
     async def submit_first(self, ticket: Ticket) -> None:
         """Land a ticket by itself over its own connection, so that no batch delays it."""
@@ -93,26 +88,11 @@ class WriterTask:
                 return []
             self._something.clear()
             await self._something.wait()
-        pause = PAUSE_S
-        while len(self._queue) < BATCH_MAX and pause >= 0.001 and not self._held:
-            if self._hurry.is_set() or not all(ticket.linger for ticket in self._queue):
-                break
-            await self._wait_for_more(pause)
-            pause /= 2
-        self._hurry.clear()
         tickets, self._held = self._held, []
         most = min(BATCH_MAX, max(BATCH_LEAST, len(self._queue) // 2))
         while self._queue and len(tickets) < most:
             tickets.append(self._queue.popleft())
         return tickets
-
-    async def _wait_for_more(self, seconds: float) -> None:
-        """Wait for a further ticket or for `hasten`."""
-        self._something.clear()
-        waits = [asyncio.ensure_future(self._something.wait()), asyncio.ensure_future(self._hurry.wait())]
-        _, pending = await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-        for task in pending:
-            task.cancel()
 
     async def _land(self, tickets: list[Ticket]) -> None:
         """Land tickets in order. A task runs in its own transaction between those before and after it."""
