@@ -134,6 +134,12 @@ def test_a_handle_reads_follows_and_ends(place: Place) -> None:
         with pytest.raises(InvalidInput, match="no fields"):
             await run.signal("offer", 7)
         assert await client.ended(run.id, within_s=20)
+        end = await client.run_end(run.id, within_s=20)
+        assert (
+            end is not None
+            and end.status == (await run.detail()).status
+            and end.outcome == (await run.detail()).outcome
+        )
 
     place.play(test)
 
@@ -163,6 +169,7 @@ def test_a_result_that_does_not_come(place: Place) -> None:
                 await run.result(timeout)
             assert isinstance(late.value, TimeoutError)
         assert not await client.ended(run.id, within_s=0.01)
+        assert await client.run_end(run.id, within_s=0.01) is None
         with pytest.raises(InvalidInput, match="timeout is 'soon'"):
             await run.result("soon")
 

@@ -5,10 +5,11 @@ import asyncio
 from outlast.core.commit import Chain, Commit, Put
 from outlast.core.durations import MINUTE, WORKERS_KEPT
 from outlast.core.machine import LeaseStatus
-from outlast.core.rows import RUN, STORE, WORKER, WRITER, Writer
+from outlast.core.rows import RUN, STORE, WORKER, WRITER, Run, Writer
 from outlast.errors import Stale, StoreUnusable, Unavailable
-from outlast.store.port import Store
+from outlast.store.port import CommitNotifier, Store
 from tests.conformance.subject import (
+    LANE,
     T0,
     Subject,
     append_message,
@@ -135,6 +136,24 @@ async def subscribers_are_woken(s: Subject) -> None:
     await asyncio.wait_for(woken.wait(), WAKE_S)
     for end in ends:
         end()
+
+
+async def landed_runs_are_reported(s: Subject) -> None:
+    """A subscriber gets the row of each run that a commit or a take of its store has written, and of no other."""
+    a, _ = await two(s)
+    if not isinstance(a, CommitNotifier):  # the capability is optional
+        return
+    reported: list[tuple[str, str, Run | None]] = []
+    end = a.on_commit(lambda *each: reported.append(each))
+    queued = run_row()
+    await a.commit(start(queued))
+    assert reported == [(queued.tenant, queued.run, queued)]
+    assert isinstance(await refused(a.submit(start(queued))), Stale) and len(reported) == 1
+    (taken,) = await a.take((LANE,), 1, claim_by("worker"))
+    assert reported[-1] == (queued.tenant, queued.run, taken)
+    end()
+    await a.commit(start(run_row("run-2")))
+    assert reported[-1] == (queued.tenant, queued.run, taken)
 
 
 async def closing_lands_what_was_submitted(s: Subject) -> None:

@@ -296,6 +296,7 @@ class SyncClient:
     now = Blocking(Client.now)
     start_run = Blocking(Client.start_run)
     ended = Blocking(Client.ended)
+    run_end = Blocking(Client.run_end)
     runs = Blocking(Client.runs)
     run = Blocking(Client.run)
     run_summary = Blocking(Client.run_summary)

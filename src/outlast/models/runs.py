@@ -1,9 +1,10 @@
 """Runs: summaries, details, history and results."""
 
-from typing import Literal
+from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
+from outlast.core.machine import RunStatus
 from outlast.models import Count, Instant, Json, Model, PagedList
 
 
@@ -123,6 +124,15 @@ class RunDetail(RunListItem):
     outcome: Json = None
     reason: str = ""
     not_undone: list[str] = Field(default_factory=list)
+
+
+class EndedRun(NamedTuple):
+    """End of a run, as `RunHandle.result` reads it."""
+
+    status: RunStatus
+    outcome: Any  # JSON
+    reason: str
+    not_undone: tuple[str, ...]
 
 
 class RunStarted(RunSummary):

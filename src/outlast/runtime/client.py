@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from outlast.core.codec import Codec
 from outlast.core.durations import Duration, Liveness
 from outlast.core.limits import IDEMPOTENCY_KEY_CHARS_MAX, INPUT_BYTES_MAX
-from outlast.core.machine import TERMINAL, Choice, DeliveryStatus, EffectStatus, Reason
+from outlast.core.machine import TERMINAL, Choice, DeliveryStatus, EffectStatus, Reason, RunStatus
 from outlast.core.run_columns import What
 from outlast.errors import InvalidInput
 from outlast.flow.function_workflow import FunctionWorkflow
@@ -21,7 +21,16 @@ from outlast.flow.workflow import Workflow
 from outlast.models.approvals import ApprovalDetail, ApprovalList, ApprovalSummary
 from outlast.models.attention import AnsweredRuns, AttentionList, RunAttention, Verb
 from outlast.models.effects import EffectList, EffectRecord
-from outlast.models.runs import EventList, ResultList, RunDetail, RunExplanation, RunList, RunStarted, RunSummary
+from outlast.models.runs import (
+    EndedRun,
+    EventList,
+    ResultList,
+    RunDetail,
+    RunExplanation,
+    RunList,
+    RunStarted,
+    RunSummary,
+)
 from outlast.models.service import ActivePause, CallerInfo, PauseCreated, PauseEnded, VersionStatus, WorkerStatus
 from outlast.models.webhooks import DeliveryList, WebhookAttempt, WebhookDetail, WebhookSummary, WebhookWithSecret
 from outlast.runtime.run_handle import RunHandle
@@ -266,6 +275,13 @@ class Client(ABC):
             return True if (await self.run_summary(run)).status in TERMINAL else None
 
         return await self.until(is_over, within_s=within_s) is not None
+
+    async def run_end(self, run: str, *, within_s: float | None = None) -> EndedRun | None:
+        """Wait until a `run` has ended and return its end; None after `within_s` seconds."""
+        if not await self.ended(run, within_s=within_s):
+            return None
+        found = await self.run(run)
+        return EndedRun(RunStatus(found.status), found.outcome, found.reason, tuple(found.not_undone))
 
     @abstractmethod
     def worker(

@@ -15,7 +15,7 @@ from outlast.core.clock import Clock
 from outlast.core.columns import WorkerHealth
 from outlast.core.durations import FILE_CHECK, SECOND, STORE_RETRY, Liveness
 from outlast.core.generation import GENERATION
-from outlast.core.rows import META, is_over
+from outlast.core.rows import META, Run, is_over
 from outlast.engine.alerts import Notifier
 from outlast.engine.snapshots import state_of_rows
 from outlast.engine.worker import WorkerProcess, budget_of
@@ -25,7 +25,6 @@ from outlast.models.runs import RunDetail
 from outlast.runtime.clocks import SystemClock, chance, process_id
 from outlast.runtime.operations import Operations
 from outlast.runtime.port import ClientRuntime
-from outlast.runtime.stores import until
 from outlast.store.port import Store, lost
 from outlast.telemetry import Counters, Observer
 from outlast.telemetry.logs import Outage, RunLog
@@ -254,13 +253,12 @@ class InProcessRuntime(ClientRuntime):
     async def finished(self, workflow_id: str) -> RunDetail:
         """Wait until the run `workflow_id` has ended or needs a person. Raises NotFound, StoreReplaced."""
 
-        async def ended() -> bool | None:
+        def rests(run: Run) -> bool:
             if self._worker.store_replaced is not None:
                 raise self._worker.store_replaced
-            run = await self.operations.rows.run(workflow_id)
-            return True if is_over(run) or run.attention else None
+            return is_over(run) or bool(run.attention)
 
-        await until(self.store, ended)
+        await self.operations.until_row(workflow_id, rests, within_s=None)
         return await self.get(workflow_id)
 
 

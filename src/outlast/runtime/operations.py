@@ -1,5 +1,6 @@
 """The client in this process: actions and queries over a store, bound to one tenant and one actor."""
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime, timedelta
@@ -12,8 +13,9 @@ from outlast.core.approvals import Actor, PersonDecision, Rule
 from outlast.core.attention import AttentionAnswer, check_for_all
 from outlast.core.commit import Expect
 from outlast.core.durations import RUN_CEILING, Duration, Liveness, ms_of, timedelta_of
+from outlast.core.events import end_of
 from outlast.core.machine import Choice, EffectStatus, Reason
-from outlast.core.rows import RUN, STORE, TOPOLOGY, Event, Run, is_over
+from outlast.core.rows import EVENT, RUN, STORE, TOPOLOGY, Event, Run, is_over
 from outlast.core.run_columns import What
 from outlast.engine import commands, pauses
 from outlast.engine.admission import set_slots
@@ -23,7 +25,16 @@ from outlast.models import exact_instant
 from outlast.models.approvals import ApprovalDetail, ApprovalList, ApprovalSummary
 from outlast.models.attention import AnsweredRuns, AttentionList, RunAttention, Verb
 from outlast.models.effects import EffectList, EffectRecord
-from outlast.models.runs import EventList, ResultList, RunDetail, RunExplanation, RunList, RunStarted, RunSummary
+from outlast.models.runs import (
+    EndedRun,
+    EventList,
+    ResultList,
+    RunDetail,
+    RunExplanation,
+    RunList,
+    RunStarted,
+    RunSummary,
+)
 from outlast.models.service import ActivePause, CallerInfo, PauseCreated, PauseEnded, VersionStatus, WorkerStatus
 from outlast.runtime import versions
 from outlast.runtime.approvals import approval_detail, approval_page, approval_summary
@@ -50,6 +61,7 @@ from outlast.runtime.row_models import (
     worker_status,
 )
 from outlast.runtime.run_facts import in_order, pending_requests_of, unread_requests
+from outlast.runtime.run_waiters import RunWaiters
 from outlast.runtime.tenant_rows import EVENTS_PER_READ, RESULTS_PER_READ, RUNS_PER_READ, TenantRows, after_commit
 from outlast.runtime.webhooks import Webhooks
 from outlast.store.port import Store
@@ -79,6 +91,7 @@ class Operations(Client):
         self.rows = TenantRows(store, tenant)
         self.me = actor.name
         self._webhooks = Webhooks(store, tenant, actor)
+        self._waiters = RunWaiters(store)
         self._workflows = workflows
         self._versions = versions
 
@@ -478,10 +491,28 @@ class Operations(Client):
 
     @override
     async def ended(self, run: str, *, within_s: float | None = None) -> bool:
-        async def has_ended() -> bool | None:
-            return is_over(await self.rows.run(run)) or None  # one row: the summary takes four reads
+        return await self.until_row(run, is_over, within_s=within_s) is not None
 
-        return await self.until(has_ended, within_s=within_s) is not None
+    @override
+    async def run_end(self, run: str, *, within_s: float | None = None) -> EndedRun | None:
+        row = await self.until_row(run, is_over, within_s=within_s)
+        if row is None:
+            return None
+        last = await self.store.load(EVENT, (self.tenant, run, row.seq))
+        end = end_of(last) if last is not None else None
+        if end is None:
+            raise NotFound(f"the end of run {run} is gone", "its history has been deleted")
+        return EndedRun(row.status, end.outcome, end.reason, end.not_undone)
+
+    async def until_row(self, run: str, condition: Callable[[Run], bool], *, within_s: float | None) -> Run | None:
+        """Return the row of a run once it meets the condition; None after `within_s` seconds."""
+        try:
+            async with asyncio.timeout(within_s) as waiting:
+                return await self._waiters.wait(self.tenant, run, condition)
+        except TimeoutError:
+            if not waiting.expired():
+                raise
+            return None
 
     @override
     async def run(self, run: str) -> RunDetail:

@@ -9,7 +9,7 @@ from pydantic_core import PydanticSerializationError, to_jsonable_python
 from outlast.core.durations import SECOND, Duration, span, timedelta_of
 from outlast.core.machine import RunStatus
 from outlast.errors import InvalidInput, NotStorable, RunCancelled, RunFailed, WaitTimeout
-from outlast.models.runs import CloudEvent, RunDetail, RunSummary
+from outlast.models.runs import CloudEvent, EndedRun, RunDetail, RunSummary
 
 if TYPE_CHECKING:
     from outlast.runtime.client import Client
@@ -83,13 +83,13 @@ class RunHandle(Generic[T]):
         which names what the run waits for.
         """
         within_s = seconds_of(timeout)
-        if not await self.client.ended(self.id, within_s=within_s):
+        end = await self.client.run_end(self.id, within_s=within_s)
+        if end is None:
             raise _not_ended(await self.client.run_summary(self.id), within_s or 0.0)
-        run = await self.client.run(self.id)
-        if run.status == RunStatus.COMPLETED:
-            outcome: T = run.outcome if self._decode is None else self._decode(run.outcome)
+        if end.status is RunStatus.COMPLETED:
+            outcome: T = end.outcome if self._decode is None else self._decode(end.outcome)
             return outcome
-        raise _no_result(run)
+        raise _no_result(self.id, end)
 
     async def events(self, *, after: int = 0) -> AsyncGenerator[CloudEvent, None]:
         """Yield the events of the run, live, until it has ended. `after`: the number of the last event not wanted."""
@@ -125,9 +125,9 @@ def _not_ended(run: RunSummary, within_s: float) -> WaitTimeout:
     return WaitTimeout(f"run {run.run} has not ended after {span(round(within_s * SECOND))}", why, fix)
 
 
-def _no_result(run: RunDetail) -> RunFailed:
-    kept = f"\nnot undone: {', '.join(run.not_undone)}" if run.not_undone else ""
-    why, fix = f"{run.reason}{kept}", f"look at it: outlast explain {run.run}; to try again, start a run with a new key"
-    if run.status == RunStatus.CANCELLED:
-        return RunCancelled(f"run {run.run} was cancelled", why, fix, run=run.run, reason=run.reason)
-    return RunFailed(f"run {run.run} has failed", why, fix, run=run.run, reason=run.reason)
+def _no_result(run: str, end: EndedRun) -> RunFailed:
+    kept = f"\nnot undone: {', '.join(end.not_undone)}" if end.not_undone else ""
+    why, fix = f"{end.reason}{kept}", f"look at it: outlast explain {run}; to try again, start a run with a new key"
+    if end.status is RunStatus.CANCELLED:
+        return RunCancelled(f"run {run} was cancelled", why, fix, run=run, reason=end.reason)
+    return RunFailed(f"run {run} has failed", why, fix, run=run, reason=end.reason)

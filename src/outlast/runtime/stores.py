@@ -101,7 +101,7 @@ POLL_S = 0.05  # the end of a run wakes no subscriber
 
 
 async def until(store: Store, look: Callable[[], Awaitable[T | None]], *, within_s: float | None = None) -> T | None:
-    """Return the result of `acknowledge` once it is not None; None after `within_s` real seconds."""
+    """Return the result of `look` once it is not None; None after `within_s` real seconds."""
     changed = asyncio.Event()
     unsubscribe = store.on_change(changed.set)
     try:

@@ -332,11 +332,11 @@ class EventBroadcaster:
         self._changed.set()
         self._wake.set()
 
-    def _on_moved(self, tenant: str, run: str, seq: int) -> None:
-        """Handle a commit of this process: `seq` is the run's last event, or 0 for a message."""
+    def _on_moved(self, tenant: str, run: str, row: Run | None) -> None:
+        """Handle a commit of this process: the run's row as written, or None for a message."""
         key = (tenant, run)
-        if seq and (key in self._runs or tenant in self._tenants):
-            self._announced[key] = max(seq, self._announced.get(key, 0))
+        if row is not None and (key in self._runs or tenant in self._tenants):
+            self._announced[key] = max(row.seq, self._announced.get(key, 0))
             self._expected.pop(key, None)
             self._wake.set()
         elif tenant in self._tenants:

@@ -18,6 +18,7 @@ from outlast.errors import Rejected, Unavailable
 from outlast.store.bounds import check
 from outlast.store.fair_queueing import NONE_HELD, HeldCounts
 from outlast.store.port import CommitNotifier, RunCallback, Step, Store
+from outlast.store.threads import CommitSubscribers
 from outlast.store.tickets import Take, Task, Ticket
 
 URGENT_WAIT_S: Final = 60.0
@@ -43,7 +44,7 @@ class BatchingStore(Store, CommitNotifier, ABC):
         self._process = _process
         self._lock = threading.Lock()
         self._unsent: dict[asyncio.AbstractEventLoop, _Turn] = {}  # tickets of each loop that the writer has not got
-        self._callbacks: tuple[tuple[asyncio.AbstractEventLoop, RunCallback], ...] = ()  # callbacks of on_moved
+        self._landings = CommitSubscribers()
 
     # --- hooks of the stores -----------------------------------------------------------------
     @abstractmethod
@@ -77,7 +78,7 @@ class BatchingStore(Store, CommitNotifier, ABC):
             future.exception()  # marks it as retrieved: the caller need not await it
         else:
             self._queue(ticket, loop)
-            if self._callbacks:
+            if self._landings.has_any():
                 future.add_done_callback(partial(self._report_landed, commit))
         return future
 
@@ -107,39 +108,24 @@ class BatchingStore(Store, CommitNotifier, ABC):
         self, lanes: Sequence[str], n: int, step: Step, *, owners: Sequence[str] = (), held: HeldCounts = NONE_HELD
     ) -> tuple[Run, ...]:
         taken: tuple[Run, ...] = await self._queued(Take(lanes, n, step, owners, held))
-        if self._callbacks:
-            self._report([(row.tenant, row.run, row.seq) for row in taken])
+        if self._landings.has_any():
+            self._landings.report([(row.tenant, row.run, row) for row in taken])
         return taken
 
     @override
     def on_commit(self, callback: RunCallback) -> Callable[[], None]:
-        entry = (asyncio.get_running_loop(), callback)
-        self._callbacks = (*self._callbacks, entry)
-
-        def end() -> None:
-            self._callbacks = tuple(each for each in self._callbacks if each is not entry)
-
-        return end
+        return self._landings.subscribe(callback)
 
     def _report_landed(self, commit: Commit, done: "asyncio.Future[Done]") -> None:
         if not done.cancelled() and done.exception() is None:
             rows = [each.row for each in commit.writes if isinstance(each, Put)]
             messages = [each.message for each in commit.writes if isinstance(each, AppendMessage)]
-            self._report(
+            self._landings.report(
                 [
-                    *((row.tenant, row.run, row.seq) for row in rows if isinstance(row, Run)),
-                    *((message.tenant, message.run, 0) for message in messages),
+                    *((row.tenant, row.run, row) for row in rows if isinstance(row, Run)),
+                    *((message.tenant, message.run, None) for message in messages),
                 ]
             )
-
-    def _report(self, moved: Sequence[tuple[str, str, int]]) -> None:
-        current = asyncio.get_running_loop()
-        for loop, callback in self._callbacks:
-            for each in moved:
-                if loop is current:
-                    callback(*each)
-                elif not loop.is_closed():
-                    loop.call_soon_threadsafe(callback, *each)
 
     # --- for the stores ------------------------------------------------------------------
     async def _alone(self, run: Callable[[Any], Any], label: str) -> Any:

@@ -35,10 +35,20 @@ from outlast.store.batch import Batch
 from outlast.store.bounds import check
 from outlast.store.clock import MAPPING_ROW, StoreClock, mapping_of, mapping_row, successor
 from outlast.store.fair_queueing import NONE_HELD, FairQueue, HeldCounts, chosen
-from outlast.store.port import HOLDER_KINDS, RUN_KINDS, Maintenance, RunRows, Step, Store, gather_rows
+from outlast.store.port import (
+    HOLDER_KINDS,
+    RUN_KINDS,
+    CommitNotifier,
+    Maintenance,
+    RunCallback,
+    RunRows,
+    Step,
+    Store,
+    gather_rows,
+)
 from outlast.store.queries import Query, T
 from outlast.store.rows_in_memory import RowsInMemory
-from outlast.store.threads import WakeSubscribers
+from outlast.store.threads import CommitSubscribers, WakeSubscribers
 
 
 class MemoryCore:
@@ -48,6 +58,7 @@ class MemoryCore:
         self.store_clock = StoreClock(clock)
         self.rows = RowsInMemory()
         self.wakes = WakeSubscribers()
+        self.landings = CommitSubscribers()
         self.lock = RLock()
 
     def mapping(self) -> Mapping:
@@ -68,9 +79,12 @@ class MemoryCore:
         if any(left.row.owner == "" and left.row.due_at is not None
                for left in batch.changes[RUN.name].values()):  # fmt: skip
             self.wakes.fire()
+        if self.landings.has_any():
+            rows = [left.row for left in batch.changes[RUN.name].values()]
+            self.landings.report([(row.tenant, row.run, row) for row in rows])
 
 
-class MemoryStore(Store, Maintenance):
+class MemoryStore(Store, Maintenance, CommitNotifier):
     """One writer on a MemoryCore. Keeps every promise of `Store`, except to survive the process."""
 
     def __init__(self, core: MemoryCore, writer: str) -> None:
@@ -278,6 +292,10 @@ class MemoryStore(Store, Maintenance):
     @override
     def on_change(self, wake: Callable[[], None]) -> Callable[[], None]:
         return self._core.wakes.subscribe(wake)
+
+    @override
+    def on_commit(self, callback: RunCallback) -> Callable[[], None]:
+        return self._core.landings.subscribe(callback)
 
     @override
     async def close(self) -> None:

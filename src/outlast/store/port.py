@@ -280,8 +280,8 @@ def lost(store: Store) -> StoreReplaced | None:
     return store.lost() if isinstance(store, OnFile) else None
 
 
-RunCallback = Callable[[str, str, int], None]
-"""Tenant, run, and the number of the run's last event, or 0 if only a message was appended."""
+RunCallback = Callable[[str, str, Run | None], None]
+"""Tenant, run, and the run's row as written, or None if only a message was appended."""
 
 # Kinds of rows that belong to a run and are deleted with it. Tokens outlive it (S-18).
 RUN_KINDS: Final[tuple[Kind[Row], ...]] = tuple(

@@ -2,10 +2,13 @@
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from threading import Lock
 from typing import TypeVar
+
+from outlast.core.rows import Run
+from outlast.store.port import RunCallback
 
 Wake = Callable[[], None]
 
@@ -68,6 +71,37 @@ class WakeSubscribers:
         with self._lock:
             self._scheduled.discard(loop)
             self._subscribers.pop(loop, None)
+
+
+class CommitSubscribers:
+    """Callbacks for the runs that commits of this process changed, each in its own event loop."""
+
+    def __init__(self) -> None:
+        self._subscribers: tuple[tuple[asyncio.AbstractEventLoop, RunCallback], ...] = ()
+
+    def subscribe(self, callback: RunCallback) -> Callable[[], None]:
+        """Call `callback` in the current event loop from now on. Return the function that unsubscribes."""
+        entry = (asyncio.get_running_loop(), callback)
+        self._subscribers = (*self._subscribers, entry)
+
+        def end() -> None:
+            self._subscribers = tuple(each for each in self._subscribers if each is not entry)
+
+        return end
+
+    def has_any(self) -> bool:
+        """Return True if there is at least one subscriber."""
+        return bool(self._subscribers)
+
+    def report(self, changed: Sequence[tuple[str, str, Run | None]]) -> None:
+        """Call every callback for each changed run: at once in this thread's loop, soon in another."""
+        for loop, callback in self._subscribers:
+            current = _is_current(loop)
+            for each in changed:
+                if current:
+                    callback(*each)
+                elif not loop.is_closed():
+                    loop.call_soon_threadsafe(callback, *each)
 
 
 def _is_current(loop: asyncio.AbstractEventLoop) -> bool:
