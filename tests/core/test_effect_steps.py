@@ -82,6 +82,9 @@ NEW = {
 }  # fmt: skip
 FOUND_OPEN = {
     "cut off": (OPEN, ASK, START, NOW, Known(), MarkUncertain("interrupted", "")),
+    "cut off, and now in a transaction": (
+        OPEN, ASK._replace(in_transaction=True), START, NOW, Known(), MarkUncertain("interrupted", "")
+    ),
     "cut off, restored": (OPEN._replace(attempts=1), ASK, START, NOW, RESTORED, MarkUncertain("restored", "")),
     "the receiver can be asked": (OPEN, RECONCILE, START, NOW, Known(), AskReceiver()),
     "the receiver remembers": (OPEN, RESEND, START, NOW, Known(), Intend(maybe_done=True)),

@@ -9,7 +9,7 @@ from outlast.core import mailbox
 from outlast.core.rows import KINDS, key_of
 from outlast.engine.store_maintenance import recover
 from outlast.errors import Unavailable
-from outlast.flow import Context, resend
+from outlast.flow import Context, RateLimit, resend
 from outlast.runtime.fsck import violations
 from outlast.store.memory import MemoryCore, MemoryStore
 from tests.engine.world import MINUTE, QUIET, SECOND, Go, Receiver, Slow, State, World, one_node, ordering, write
@@ -112,6 +112,18 @@ async def test_reconcile_a_call_unknown_to_the_receiver_is_made_after_the_settle
     await world.start(flow)
     await go_on_after(world, flow, backup(world))
     assert (shop.did, shop.asked) == ([], 1)
+    await world.pass_(QUIET)
+    assert world.status() == "completed"
+    assert shop.did == ["t:r1:1:order/a"]
+
+
+@pytest.mark.req("TEST-4", "EFF-2")
+async def test_a_call_that_may_be_lost_keeps_no_slot_while_its_outcome_is_looked_up(world: World) -> None:
+    shop = Receiver()
+    flow = waiting_then(write(shop, mode="reconcile", limit=RateLimit(concurrent=1)))
+    world.worker(flow)
+    await world.start(flow)
+    await go_on_after(world, flow, backup(world))
     await world.pass_(QUIET)
     assert world.status() == "completed"
     assert shop.did == ["t:r1:1:order/a"]

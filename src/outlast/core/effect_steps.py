@@ -130,6 +130,10 @@ class Terms(NamedTuple):
     settle_margin: int
     start_budget: int
     purpose: Purpose = Purpose.DO
+    shared: bool = False
+    """All runs of the tenant share the effect. The run that makes it also settles it."""
+    keep_ms: int = 0
+    """How long a shared effect outlives the runs that used it; 0 = without limit."""
     in_transaction: bool = False
     """The effect and the author's rows commit together, so a restore loses both or neither."""
 

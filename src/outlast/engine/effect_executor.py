@@ -4,7 +4,7 @@ A step is decided from the row, again after each outcome, each wait, and once mo
 """
 
 from contextlib import suppress
-from typing import Any, Final, TypeAlias
+from typing import Any
 
 from outlast.core import compensation, effect_verbs
 from outlast.core.commit import Commit, Instant, Put, When
@@ -16,6 +16,7 @@ from outlast.core.effect_steps import (
     Answered,
     AskReceiver,
     Defer,
+    Fact,
     Intend,
     Known,
     MarkUncertain,
@@ -55,7 +56,7 @@ from outlast.engine.node_result import (
     undo_failed,
 )
 from outlast.engine.pauses import BREAKER, key_of_provider
-from outlast.engine.permission import BY_THE_ENGINE, UNASKED, Permission, covered, permission
+from outlast.engine.permission import UNASKED, Permission, permitted
 from outlast.engine.run_session import EffectKey, RunLost
 from outlast.engine.user_code import as_exception, text_of
 from outlast.errors import LimitExceeded, NotStorable, StoreError
@@ -64,9 +65,6 @@ from outlast.flow.options import Callee, Resend
 from outlast.flow.outcomes import Refusal
 from outlast.store.port import Transactions
 from outlast.telemetry import WORKFLOW_COMPENSATIONS
-
-ASKS: Final = "asks the receiver"
-Fact: TypeAlias = Outcome | ReceiverAnswer | Moment
 
 
 class CallTerms(dict[Callee, Terms]):
@@ -79,6 +77,7 @@ class CallTerms(dict[Callee, Terms]):
     def __missing__(self, callee: Callee) -> Terms:
         live, retry, resend = self._live, callee.retry, callee.if_uncertain
         settle_time = millis(callee.settle_time) if callee.settle_time else 0
+        activity = callee if isinstance(callee, Activity) else None
         terms = self[callee] = Terms(
             asks_receiver=callee.mode == "reconcile",
             attempts_max=retry.attempts,
@@ -90,7 +89,9 @@ class CallTerms(dict[Callee, Terms]):
             timeout=millis(callee.timeout) if callee.timeout else live.attempt_timeout,
             settle_margin=max(live.settle_margin, settle_time),
             start_budget=live.start_budget,
-            purpose=Purpose.DO if isinstance(callee, Activity) else Purpose.UNDO,
+            purpose=Purpose.DO if activity is not None else Purpose.UNDO,
+            shared=activity is not None and activity.once_per == "tenant",
+            keep_ms=millis(activity.keep) if activity is not None and activity.keep else 0,
             in_transaction=bool(callee.transaction),
         )
         return terms
@@ -146,7 +147,7 @@ class EffectExecutor:
                 continue
             assert effect is not None, "the first step is an intent"
             if isinstance(step, RecordResponse):
-                return self._record(effect, step)
+                return self._record(effect, step, now)
             if isinstance(step, Refuse):
                 session.submit(effect_verbs.refuse(session.run, effect, *step, now=now))
                 raise EffectRefused(Refusal(*step), self.ident)
@@ -170,7 +171,8 @@ class EffectExecutor:
         execution, services, callee = self.execution, self.execution.services, self.callee
         now: Instant | None = decided  # None after an await, when the step must be decided again
         slot = seats = sending = self._probe = None
-        self._check_open()
+        if execution.closing:
+            self._check_open()
         try:
             if callee.limit is not None:
                 slot, now = await execution.call_slot(callee), None
@@ -178,10 +180,11 @@ class EffectExecutor:
                 await services.caller.seats.acquire()
                 seats, now = services.caller.seats, None
             if services.pauses.up:
-                self._probe, now = await self._check_pauses(), None
+                self._probe, now = await probe_or_park(execution, callee, self.terms, watches=self._watches), None
             allowed = UNASKED
             if self.session.approvals or execution.workflow.policy is not None or self.terms.purpose is not Purpose.DO:
-                allowed, now = await self._permission(effect), None
+                row = effect or self._of_another_run()
+                allowed, now = await permitted(execution, self.terms.purpose, callee, self.call, row), None
             if not self.terms.in_transaction and (sending := services.window.enter_now()) is None:
                 sending, now = await services.window.enter(), None
             if now is None:
@@ -214,45 +217,9 @@ class EffectExecutor:
         if self.execution.closing and not self.execution.may_begin():
             raise Unresolved
 
-    async def _check_pauses(self) -> Pause | None:
-        """Park if the activity or its provider is paused. One run may try a provider behind a breaker (S-23)."""
-        self._check_open()
-        session, services, terms = self.session, self.execution.services, self.terms
-        keys = (f"activity/{self.callee.name}", key_of_provider(self.callee.provider))
-        pause = await services.pauses.first(session.run.tenant, keys)
-        if pause is None:
-            return None
-        lease_ms = terms.start_budget + terms.timeout + terms.settle_margin
-        probe = await services.breakers.probe(pause, session.now.real, lease_ms)
-        if probe is not None:
-            return probe
-        if pause.kind == BREAKER:
-            again_at = max(pause.again_at, session.now.real)
-            jitter = 0 if self._watches else round(services.chance() * services.live.breaker_pause)
-            self.execution.park(paused_by_breaker(pause, again_at + jitter + 1, session.store.mapping()))
-        else:
-            self.execution.park(paused_by(pause, session.now.real))
-        raise Unresolved
-
-    async def _permission(self, effect: Effect | None) -> Permission:
-        """Return who allows the attempt. Raises Unresolved if the execution has parked or closed."""
-        self._check_open()
-        if self.terms.purpose is Purpose.UNDO:  # the policy allowed the effect that is undone (S-19)
-            return BY_THE_ENGINE
-        if self.terms.purpose is Purpose.SETTLE:  # as the first attempt, without asking the policy again
-            assert effect is not None
-            by, until = effect.allowed_by, effect.covered_until
-            return covered(self.execution, by, until) if until else Permission(by)
-        assert isinstance(self.callee, Activity)
-        previous = effect_verbs.goes_on(effect or self._of_another_run(), self.session.run)
-        allowed = await permission(self.execution, self.callee, self.call, previous)
-        if allowed is None:
-            raise Unresolved
-        return allowed
-
     def _of_another_run(self) -> Effect | None:
         """Return the row of the key if another run of the tenant made the call."""
-        return self.session.others.get(self.call.key) if is_shared(self.callee) else None
+        return self.session.others.get(self.call.key) if self.terms.shared else None
 
     def _intent(self, effect: Effect | None, allowed: Permission, now: Instant) -> Commit:
         """Return the commit of the intent. Raises Unresolved if the time of the claim is too short for an attempt."""
@@ -277,9 +244,9 @@ class EffectExecutor:
             allowed_by=allowed.by,
             first_at=session.store.mapping().real(run.created_at) if run.restored else 0,
         )
-        if is_shared(callee):
+        if terms.shared:
             effect = effect or self._of_another_run()
-            what = what._replace(shared=True, keep_ms=_keep_ms(callee), noted=self.call.key in session.noted)
+            what = what._replace(shared=True, keep_ms=terms.keep_ms, noted=self.call.key in session.noted)
         mine = effect_verbs.goes_on(effect, run)
         ordinal = mine.ordinal if mine else session.next_ordinal()
         if self.undoes is not None:
@@ -406,17 +373,14 @@ class EffectExecutor:
                 await self.execution.services.clock.sleep(left)
             self._check_open()
             return
-        if step.settles:
-            verb, waiting = "await_settle", WaitingFor("settle", f"the outcome of {name} {effect.key}", then=ASKS)
-        else:
-            what = f"attempt {effect.attempts + 1} of {self.terms.attempts_max} of {name}"
-            verb, waiting = "retry", WaitingFor("retry", what, who=refusal_of(effect).code, then="calls again")
+        waiting = _waiting(effect, step, name, self.terms.attempts_max)
         until = session.store.mapping().business(step.until)
         waiting = waiting._replace(since=session.now.business, until=until)
+        verb = "await_settle" if step.settles else "retry"
         self.execution.park(Parked(verb, waiting, Timer(waiting.what, step.until, real=True)))
         raise Unresolved
 
-    def _record(self, effect: Effect, step: RecordResponse) -> Any:
+    def _record(self, effect: Effect, step: RecordResponse, now: Instant) -> Any:
         codec = self.callee.response_codec
         if self.terms.in_transaction:  # recorded with the author's rows
             return codec.load(step.response)
@@ -426,12 +390,14 @@ class EffectExecutor:
             why = f"it was {'found' if step.found else 'done'}, but {_why_not(error)}"
             self._mark_uncertain(effect, MarkUncertain("response_not_storable", why))
             raise Unresolved from None
-        self.session.submit(self._recorded(effect, response, step))
+        self.session.submit(self._recorded(effect, response, step, now))
         return codec.load(response)
 
-    def _recorded(self, effect: Effect, response: bytes, step: RecordResponse, begun: Commit | None = None) -> Commit:
+    def _recorded(
+        self, effect: Effect, response: bytes, step: RecordResponse, now: Instant, begun: Commit | None = None
+    ) -> Commit:
         """Return the commit that records a response. `begun`: the intent that lands together with it."""
-        run, now, external_id = self.session.run, self.session.now, step.external_id or effect.external_id
+        run, external_id = self.session.run, step.external_id or effect.external_id
         if self.undoes is None:
             verb = effect_verbs.settle if step.found else effect_verbs.record
             return verb(run, effect, response, now=now, external_id=external_id)
@@ -444,7 +410,7 @@ class EffectExecutor:
     def _both(self, intent: Commit, effect: Effect, response: bytes, external_id: str) -> tuple[Commit, Commit]:
         """Return the intent and the record of an answer, which land in one transaction."""
         effect = effect._replace(external_id=external_id)
-        return intent, self._recorded(effect, response, RecordResponse(None), intent)
+        return intent, self._recorded(effect, response, RecordResponse(None), self.session.now, intent)
 
     def _mark_uncertain(self, effect: Effect, step: MarkUncertain) -> None:
         """Record that a person must decide, and call one."""
@@ -454,13 +420,37 @@ class EffectExecutor:
         self.execution.call_person(attention(session, session.effects[self.ident]))
 
 
-def is_shared(callee: Callee) -> bool:
-    """Return True if all runs of a tenant share the effect. The run that makes it also settles it."""
-    return isinstance(callee, Activity) and callee.once_per == "tenant"
+async def probe_or_park(execution: NodeExecution, callee: Callee, terms: Terms, *, watches: bool) -> Pause | None:
+    """Park if the activity or its provider is paused. One run may try a provider behind a breaker (S-23).
+
+    Returns the breaker that lends the right to try, or None. `watches`: park without jitter. Raises Unresolved.
+    """
+    session, services = execution.session, execution.services
+    if execution.closing and not execution.may_begin():
+        raise Unresolved
+    keys = (f"activity/{callee.name}", key_of_provider(callee.provider))
+    pause = await services.pauses.first(session.run.tenant, keys)
+    if pause is None:
+        return None
+    lease_ms = terms.start_budget + terms.timeout + terms.settle_margin
+    probe = await services.breakers.probe(pause, session.now.real, lease_ms)
+    if probe is not None:
+        return probe
+    if pause.kind == BREAKER:
+        again_at = max(pause.again_at, session.now.real)
+        jitter = 0 if watches else round(services.chance() * services.live.breaker_pause)
+        execution.park(paused_by_breaker(pause, again_at + jitter + 1, session.store.mapping()))
+    else:
+        execution.park(paused_by(pause, session.now.real))
+    raise Unresolved
 
 
-def _keep_ms(callee: Callee) -> int:
-    return millis(callee.keep) if isinstance(callee, Activity) and callee.keep else 0
+def _waiting(effect: Effect, step: WaitUntil, name: str, attempts_max: int) -> WaitingFor:
+    """Return the description of a wait for operators."""
+    if step.settles:
+        return WaitingFor("settle", f"the outcome of {name} {effect.key}", then="asks the receiver")
+    what = f"attempt {effect.attempts + 1} of {attempts_max} of {name}"
+    return WaitingFor("retry", what, who=refusal_of(effect).code, then="calls again")
 
 
 def _why_not(raised: BaseException) -> str:

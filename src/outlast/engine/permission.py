@@ -4,14 +4,17 @@ from typing import Any, Final, NamedTuple
 
 from outlast.core.approvals import altered_plan, approvers_were_entitled, covers, satisfies, votes_of
 from outlast.core.durations import APPROVAL_VALID_FOR, SECOND
+from outlast.core.effect_steps import Purpose
+from outlast.core.effect_verbs import goes_on
 from outlast.core.machine import ApprovalStatus, Reason
 from outlast.core.rows import Approval, Effect
 from outlast.core.run_columns import Attention
 from outlast.engine.approvals import Question, request_approval
-from outlast.engine.node_execution import NodeExecution
+from outlast.engine.node_execution import NodeExecution, Unresolved
 from outlast.engine.policy import ask, demand_of, occasion_of, record_denial, verdict_text
 from outlast.flow.activity import Activity, BoundCall
 from outlast.flow.calls import Plan
+from outlast.flow.options import Callee
 from outlast.flow.outcomes import Refused
 from outlast.flow.policy import Allow, Deny, NeedsApproval, Verdict
 
@@ -38,6 +41,28 @@ def covered(execution: NodeExecution, by: str, until: int, approval: Approval | 
     """Return a permission that ends with the approval, at this business time."""
     mapping = execution.session.store.mapping()
     return Permission(by, approval, mapping.real(until), mapping.version)
+
+
+async def permitted(
+    execution: NodeExecution, purpose: Purpose, callee: Callee, call: BoundCall, effect: Effect | None
+) -> Permission:
+    """Return who allows an attempt. `effect` is the row of the key, if there is one.
+
+    Raises Unresolved if the execution has parked or closed, Refused as `permission`.
+    """
+    if execution.closing and not execution.may_begin():
+        raise Unresolved
+    if purpose is Purpose.UNDO:
+        return BY_THE_ENGINE
+    if purpose is Purpose.SETTLE:  # as the first attempt, without asking the policy again
+        assert effect is not None
+        by, until = effect.allowed_by, effect.covered_until
+        return covered(execution, by, until) if until else Permission(by)
+    assert isinstance(callee, Activity)
+    allowed = await permission(execution, callee, call, goes_on(effect, execution.session.run))
+    if allowed is None:
+        raise Unresolved
+    return allowed
 
 
 async def permission(
