@@ -363,7 +363,7 @@ def goes_on(previous: Effect | None, run: Run) -> Effect | None:
 def settled_shared(commit: Commit) -> Effect | None:
     """Return the shared effect that this commit settles or undoes, because other runs may wait for it."""
     for write in commit.writes:
-        row = write.row if isinstance(write, Put) else None
-        if isinstance(row, Effect) and row.by_run and row.settled_at:
+        row = write.row if type(write) is Put else None
+        if type(row) is Effect and row.by_run and row.settled_at:
             return row if row.shared == 0 or row.status is EffectStatus.UNDONE else None
     return None

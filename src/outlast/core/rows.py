@@ -99,17 +99,17 @@ class Run(NamedTuple):
     @property
     def attention(self) -> tuple[run_columns.Attention, ...]:
         """Return the reasons why a person must decide; () when nothing is wrong."""
-        return _decode(run_columns.ATTENTION, self.attention_text, self)
+        return _decode(run_columns.ATTENTION, self.attention_text, self) if self.attention_text else ()
 
     @property
     def waiting_for(self) -> tuple[run_columns.WaitingFor, ...]:
         """Return the waits of the run; () while a worker executes it."""
-        return _decode(run_columns.WAITING_FOR, self.waiting_for_text, self)
+        return _decode(run_columns.WAITING_FOR, self.waiting_for_text, self) if self.waiting_for_text else ()
 
     @property
     def timers(self) -> tuple[run_columns.Timer, ...]:
         """Return the armed timers; () while the run is not parked."""
-        return _decode(run_columns.TIMERS, self.timers_text, self)
+        return _decode(run_columns.TIMERS, self.timers_text, self) if self.timers_text else ()
 
     @property
     def visits(self) -> Mapping[str, int]:
@@ -119,12 +119,12 @@ class Run(NamedTuple):
     @property
     def slots(self) -> tuple[run_columns.SlotName, ...]:
         """Return the keys of the slot rows that name this run."""
-        return _decode(run_columns.SLOTS, self.slots_text, self)
+        return _decode(run_columns.SLOTS, self.slots_text, self) if self.slots_text else ()
 
     @property
     def ending(self) -> run_columns.Ending | None:
         """Return the decided end while effects are undone before the run ends; None before."""
-        return _decode(run_columns.ENDING, self.ending_text, self)
+        return _decode(run_columns.ENDING, self.ending_text, self) if self.ending_text else None
 
 
 class Event(NamedTuple):

@@ -23,7 +23,6 @@ from outlast.core.rows import (
     R,
     Run,
     Writer,
-    key_of,
     version_of,
 )
 from outlast.errors import Ended, Stale
@@ -62,13 +61,14 @@ class Batch:
     keys are in `published`.
     """
 
-    __slots__ = ("_optimistic", "_read", "_subscribed_tenants", "broken", "changes", "now", "published")
+    __slots__ = ("_optimistic", "_read", "_runs", "_subscribed_tenants", "broken", "changes", "now", "published")
 
     def __init__(
         self, read: Read, now: Instant, *, optimistic: bool = False, subscribed_tenants: frozenset[str] = frozenset()
     ) -> None:
         self.now = now
         self.changes: dict[str, dict[Key, RowChange]] = {kind.name: {} for kind in KINDS}
+        self._runs = self.changes[RUN.name]
         self.broken: set[Chain] = set()  # broken by the store when the batch has landed
         self._read = read
         self._optimistic = optimistic
@@ -96,26 +96,27 @@ class Batch:
             raise
 
     def _land(self, commit: Commit) -> Done:
+        writes, fence, expects, whens, _ = commit
         named: Key | None = None
         inbox_seq = 0
-        if commit.fence is not None:
-            held = self._fence(commit.fence)
+        if fence is not None:
+            held = self._fence(fence)
             named, inbox_seq = held[:2], held.inbox_seq
-        for expect in commit.expects:
+        for expect in expects:
             row = self.row(expect.kind, expect.key)
             if (0 if row is None else version_of(expect.kind, row)) != expect.version:
                 raise Stale(VERSION)
-        for when in commit.whens:
+        for when in whens:
             self._when(when)
         mine: CommitChanges = {}
         published: list[Key] = []
-        for write in commit.writes:
+        for write in writes:
             if type(write) is Put:
-                if write.kind is RUN:
+                if write.kind is not RUN:
+                    self._put(write, mine)
+                else:
                     named = named or write.row[:2]
                     self._put_run(write, mine)
-                else:
-                    self._put(write, mine)
             elif type(write) is AppendMessage:
                 named = named or write.message[:2]
                 self._append_message(write, mine)
@@ -125,24 +126,26 @@ class Batch:
                 assert type(write) is Drop
                 published.append(write)
         self.published += published
+        changes = self.changes
         for (name, key), left in mine.items():
-            self.changes[name][key] = left
+            changes[name][key] = left
         if named is not None and (moved := mine.get((RUN.name, named))) is not None:
-            assert isinstance(moved.row, Run)
             inbox_seq = moved.row.inbox_seq
         return Done(inbox_seq, self.now)
 
     def _fence(self, fence: Fence) -> Run:
-        run = self.row(RUN, (fence.tenant, fence.run))
+        tenant, name, epoch, visit, inbox_seq, mapping = fence
+        left = self._runs.get((tenant, name))
+        run: Run | None = self._read(RUN, (tenant, name)) if left is None else left.row
         if run is None:
             raise Stale(MISSING)
         if run.owner == ENDED:
             raise Ended(OVER)
-        if run.epoch != fence.epoch or run.visit != fence.visit:
+        if run.epoch != epoch or run.visit != visit:
             raise Stale(EPOCH)
-        if fence.inbox_seq is not None and run.inbox_seq != fence.inbox_seq:
+        if inbox_seq is not None and run.inbox_seq != inbox_seq:
             raise Stale(INBOX_SEQ)
-        if fence.mapping is not None and fence.mapping != self.now.mapping:
+        if mapping is not None and mapping != self.now.mapping:
             raise Stale(MAPPING)
         return run
 
@@ -164,10 +167,10 @@ class Batch:
         if self._subscribed_tenants and type(row) is Event and row.tenant in self._subscribed_tenants:
             mark = Unpublished(row.tenant, row.run, row.seq, row.type, row.at)
             mine[UNPUBLISHED.name, mark[: UNPUBLISHED.key]] = RowChange(UNPUBLISHED, mark, 0)
-        key = key_of(kind, row)
-        earlier = self.changes[kind.name].get(key)
-        if earlier is None and self._optimistic and not kind.read_first:
-            mine[kind.name, key] = RowChange(kind, row, replaces)
+        name = kind.name
+        key: Key = row[: kind.key]  # type: ignore[assignment]  # `key_of`, in the path of every row
+        if self._optimistic and not kind.read_first and key not in self.changes[name]:
+            mine[name, key] = RowChange(kind, row, replaces)
             return
         found, stored = self._found(kind, key, mine)
         if (0 if found is None else version_of(kind, found)) != replaces:
@@ -175,19 +178,19 @@ class Batch:
         if kind is WRITER and found is not None:  # the store alone changes the receipt
             assert isinstance(row, Writer) and isinstance(found, Writer)
             row = row._replace(batch=found.batch)
-        mine[kind.name, key] = RowChange(kind, row, stored)
+        mine[name, key] = RowChange(kind, row, stored)
 
     def _put_run(self, write: Put, mine: CommitChanges) -> None:
-        row = write.row
-        assert isinstance(row, Run)
+        _, row, replaces = write
+        assert type(row) is Run
         key = row[:2]
         found, stored = self._found(RUN, key, mine)
         inbox_seq = 0
         if found is not None:
-            if found.owner == ENDED and write.replaces:
+            if found.owner == ENDED and replaces:
                 raise Ended(OVER)
             inbox_seq = found.inbox_seq
-        if (0 if found is None else found.version) != write.replaces:
+        if (0 if found is None else found.version) != replaces:
             raise Stale(VERSION)
         # The store alone changes `inbox_seq`, so a holder's old value never overwrites it (S-1).
         mine[RUN.name, key] = RowChange(

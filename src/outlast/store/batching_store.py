@@ -69,12 +69,10 @@ class BatchingStore(Store, CommitNotifier, ABC):
             check(commit)
         except Rejected as error:
             ticket.out_of_bounds = error
-        try:
-            self._check_process()
-        except Unavailable as error:
+        if self._closed or _process != self._process:
             if chain is not None:
                 chain.broken = True
-            future.set_exception(error)
+            future.set_exception(self._unusable())
             future.exception()  # marks it as retrieved: the caller need not await it
         else:
             self._queue(ticket, loop)
@@ -140,11 +138,14 @@ class BatchingStore(Store, CommitNotifier, ABC):
         return await future
 
     def _check_process(self) -> None:
+        if self._closed or _process != self._process:
+            raise self._unusable()
+
+    def _unusable(self) -> Unavailable:
         if self._closed:
-            raise Unavailable("the store is closed")
-        if _process != self._process:
-            raise Unavailable("this process was forked from the one that opened the store",
-                              self.not_inherited, "open the store after the fork")  # fmt: skip
+            return Unavailable("the store is closed")
+        return Unavailable("this process was forked from the one that opened the store",
+                           self.not_inherited, "open the store after the fork")  # fmt: skip
 
     def _queue(self, ticket: Ticket, loop: asyncio.AbstractEventLoop) -> None:
         """Collect a ticket with the others that its loop submits in this turn.
