@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outlast.core.commit import Commit, Put
@@ -17,8 +17,8 @@ from tests.conformance.subject import T0, effect_row, event_row, moved, run_row
 
 TEXT = st.text(max_size=5) | st.sampled_from(["", "a\0b", "\ud800", "line\nline", "ä", "\u2028"])
 SIZES = [0, 1, ROUTINE_BYTES - 1, ROUTINE_BYTES, ROW_BYTES_MAX - 2_000, ROW_BYTES_MAX, COMMIT_BYTES_MAX]
-BYTES = st.sampled_from([None, *SIZES]).map(lambda size: None if size is None else b"x" * size)
-LONG = TEXT | st.sampled_from(SIZES).map(lambda size: "ä" * size)
+BYTES = st.sampled_from([None, *(b"x" * size for size in SIZES)])
+LONG = TEXT | st.sampled_from(["ä" * size for size in SIZES[:-1]])
 GIVEN: dict[str, tuple[AnyKind, Row, dict[str, st.SearchStrategy[Any]]]] = {
     "event": (EVENT, event_row(), {"snapshot": BYTES}),
     "effect": (
@@ -47,6 +47,7 @@ def outcome(commit: Commit) -> str:
     return "lands"
 
 
+@settings(max_examples=50, deadline=None)  # megabytes are slow to check
 @given(st.data())
 def test_what_authors_gave_is_refused_in_both_checks_alike(data: st.DataObject) -> None:
     puts = []
