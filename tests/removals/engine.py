@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from outlast.core import compensation, effect_steps, effect_verbs, mailbox, run_transition, verbs
+from outlast.core import approvals, compensation, effect_steps, effect_verbs, mailbox, run_transition, verbs
 from outlast.core.commit import Commit, Done, Fence
 from outlast.core.machine import ApprovalStatus, EffectStatus
 from outlast.core.rows import APPROVAL, RUN, AnyKind, Effect, Row, Run, version_of
@@ -234,6 +234,7 @@ def no_settle_time(patch: Patch) -> None:
 
 def no_too_early(patch: Patch) -> None:
     _without_condition(patch, "settle")
+    replace(patch, mailbox.check_settled, lambda effect, now, what: None)
 
 
 def no_window(patch: Patch) -> None:
@@ -294,6 +295,7 @@ def used_twice(patch: Patch) -> None:
 
 def no_expiry(patch: Patch) -> None:
     _without_condition(patch, "expired")
+    replace(patch, approvals.check_in_time, lambda approval, now: None)
 
 
 def policy_not_asked(patch: Patch) -> None:

@@ -381,6 +381,11 @@ def _check_open(approval: Approval, version: int, now: Instant) -> None:
             f"look again: outlast approvals show {approval.id}",
             refusal="moved",
         )
+    check_in_time(approval, now)
+
+
+def check_in_time(approval: Approval, now: Instant) -> None:
+    """Raise Conflict if the approval's time is over. The store judges it again when the decision lands."""
     if now.business >= approval.within_until:
         raise _expired(approval)
 
