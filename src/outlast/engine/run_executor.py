@@ -36,7 +36,7 @@ from outlast.core.durations import INLINE_WAIT_MAX, SECOND
 from outlast.core.machine import OVERLAY_ONLY, Choice, EffectStatus, Reason, RunStatus
 from outlast.core.quarantine import is_poisoned
 from outlast.core.recovery import contradiction
-from outlast.core.route import EndCancelled, EndFailed, Rest, Undo, WalkOn, route
+from outlast.core.route import WALK_ON, EndCancelled, EndFailed, Rest, Undo, WalkOn, route
 from outlast.core.rows import EVENT, StateChunk
 from outlast.core.run_columns import Attention, Ending
 from outlast.core.run_transition import LogEntry, write_log
@@ -209,6 +209,8 @@ class RunExecutor:
         if served:
             self._workflow = self._workflows[lane]
         way = route(session.run, session.messages, session.effects, now.business, served=served)
+        if way is WALK_ON:
+            return await self._prepare(way, served=served)
         if isinstance(way, EndCancelled | EndFailed):
             return ended_by(way)
         if way.answers:

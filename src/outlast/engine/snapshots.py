@@ -17,6 +17,7 @@ BESIDE_BYTES: Final = COMMIT_BYTES_MAX // 4
 """Bytes of chunks in one commit. The rest is for the move that lands with them."""
 VALUES_AT_ONCE: Final = 100  # chunks in one read of all states of a run
 EMPTY: Final = b"{}"
+NOTHING_KEPT: Final = Snapshot(EMPTY, EMPTY, ())  # also after a whole state, because it has no spans to name again
 
 
 class SnapshotStore:
@@ -25,13 +26,14 @@ class SnapshotStore:
     def __init__(self, store: Store, tenant: str, run: str) -> None:
         self._store = store
         self._run = (tenant, run)
-        self._kept = Snapshot(EMPTY, EMPTY, ())
+        self._kept = NOTHING_KEPT
 
     def in_memory(self, snapshot: bytes | None) -> bytes | None:
         """Return the state of a snapshot if no chunk of it must be read, else None."""
         snapshot = snapshot or EMPTY
         if snapshot[:1] != MARK:
-            self._kept = Snapshot(snapshot, snapshot, ())
+            self._kept = NOTHING_KEPT
+            return snapshot
         return self._kept.state if snapshot == self._kept.snapshot else None
 
     async def read(self, snapshot: bytes | None) -> bytes:
