@@ -1,4 +1,4 @@
-"""`python -m bench.pairs BASE METRIC STORE`: compare this checkout with another one, slice by slice.
+"""`scripts/bench pairs BASE METRIC STORE`: compare this checkout with another one, slice by slice.
 
 Single figures vary with the load of the machine, so two processes alternate: one slice (100 runs of 10 steps) on BASE,
 one on this checkout, in random order, while the other process is idle. The median of the ratios counts. A comparison of
@@ -136,7 +136,7 @@ def lines(found: list[tuple[Costs, Costs]]) -> Iterator[str]:
 def main() -> None:
     """Compare and print."""
     parser = argparse.ArgumentParser(
-        prog="python -m bench.pairs", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="scripts/bench pairs", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("base", metavar="BASE", help="commit, or folder of a checkout, to compare with")
     parser.add_argument("metric", metavar="METRIC", choices=METRICS, help=", ".join(METRICS))

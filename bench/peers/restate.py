@@ -59,7 +59,7 @@ class Restate:
             assert said.status in (200, 202), await said.text()
 
     async def resume(self, run: str) -> None:
-        async with self._http.post(f"{self._ingress}/flow/{run}/go") as said:
+        async with self._http.post(f"{self._ingress}/flow/{run}/go", skip_auto_headers=["Content-Type"]) as said:
             assert said.ok, await said.text()
 
     async def result(self, run: str) -> None:

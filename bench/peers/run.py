@@ -8,7 +8,9 @@ import json
 import os
 import sys
 import time
+import traceback
 from collections.abc import Iterable
+from contextlib import suppress
 from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
@@ -144,13 +146,18 @@ async def w5(peer: Peer, full: bool) -> Figures:
 async def main(module: str, work: str, size: str) -> None:
     """Measure one workload."""
     peer: Peer = import_module(f"bench.peers.{module}").PEER
-    await peer.open()
-    if work != "w4":
-        await warm(peer)
-    print(json.dumps(await globals()[work](peer, size == "full")), flush=True)
-    await asyncio.wait_for(peer.close(), 10)
+    try:
+        await peer.open()
+        if work != "w4":
+            await warm(peer)
+        print(json.dumps(await globals()[work](peer, size == "full")), flush=True)
+    except BaseException:
+        traceback.print_exc()
+        os._exit(1)  # some peers leave threads or servers that do not end
+    with suppress(TimeoutError):
+        await asyncio.wait_for(peer.close(), 10)
+    os._exit(0)
 
 
 if __name__ == "__main__":
     asyncio.run(main(*sys.argv[1:]))
-    os._exit(0)  # some peers leave threads that do not end
