@@ -62,6 +62,27 @@ def test_what_authors_gave_is_refused_in_both_checks_alike(data: st.DataObject) 
         assert outcome(commit) == whole
 
 
+@pytest.mark.parametrize("text", ["a\0b", "\ud800"])
+@pytest.mark.parametrize(
+    ("name", "column"),
+    [
+        *(("effect", column) for column in ("error_text", "external_id", "allowed_by", "undo", "settled_by")),
+        *(("run", column) for column in ("attention_text", "waiting_for_text", "status_label")),
+        *(("memo", column) for column in ("error_text", "key")),
+        ("start", "correlation_id"),
+    ],
+)
+def test_a_text_that_a_store_cannot_hold_is_refused_in_a_step(
+    name: str, column: str, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bounds, "ROUTINE_BYTES", ROUTINE_BYTES)
+    kind, row, _ = GIVEN.get(name, (RUN, run_row(), {}))
+    step = [Put(kind, row, row[2] - 1 if kind is RUN else 0), Put(EVENT, event_row(), 0)]  # type: ignore[operator]
+    assert outcome(Commit(tuple(step))) == "lands"
+    step[0] = step[0]._replace(row=row._replace(**{column: text}))
+    assert outcome(Commit(tuple(step))) != "lands"
+
+
 @pytest.mark.parametrize(
     "writes",
     [(), [Put(EVENT, event_row(seq=n), 0) for n in range(1, 102)], [Put(RUN, run_row()._replace(due_at=2**63), 0)]],
