@@ -125,8 +125,8 @@ async def a_commit_beyond_the_limits_is_rejected(s: Subject) -> None:
     bad = [
         Commit(()),
         Commit(tuple(Put(EVENT, event_row(seq=i + 2), 0) for i in range(WRITES_MAX + 1))),
-        Commit((Put(EVENT, event_row(seq=2)._replace(body=b"x" * ROW_BYTES_MAX), 0),)),
-        Commit(tuple(Put(EVENT, event_row(seq=i + 2)._replace(body=big), 0) for i in range(5))),
+        Commit((Put(EVENT, event_row(seq=2)._replace(details=b"x" * ROW_BYTES_MAX), 0),)),
+        Commit(tuple(Put(EVENT, event_row(seq=i + 2)._replace(details=big), 0) for i in range(5))),
         Commit((Put(EVENT, event_row(seq=2)._replace(node="\ud800"), 0),)),
         Commit((Put(EVENT, event_row(seq=2)._replace(node="a\0b"), 0),)),
         Commit((Put(EVENT, event_row(seq=2)._replace(at=2**63), 0),)),
@@ -153,10 +153,10 @@ async def a_commit_at_the_limits_lands(s: Subject) -> None:
     await a.commit(Commit(many))
     assert len(await b.rows(EVENT, ("acme", "run-1"))) == WRITES_MAX + 1
     big = b"x" * (ROW_BYTES_MAX - 1_000)
-    await a.commit(Commit((Put(EVENT, event_row(seq=500)._replace(body=big), 0),)))
+    await a.commit(Commit((Put(EVENT, event_row(seq=500)._replace(details=big), 0),)))
     found = await b.load(EVENT, ("acme", "run-1", 500))
     assert isinstance(found, Event)
-    assert found.body == big
+    assert found.details == big
 
 
 async def commits_land_in_the_order_submitted(s: Subject) -> None:

@@ -22,10 +22,10 @@ from outlast.core.rows import (
     Message,
     Run,
     Slot,
-    StateChunk,
     Token,
     Worker,
 )
+from outlast.core.snapshot_codec import StateChunk
 from outlast.errors import StoreError
 from outlast.store.port import Store
 
@@ -86,7 +86,10 @@ def run_row(run: str = "run-1", tenant: str = TENANT, **changes: object) -> Run:
 
 def event_row(run: str = "run-1", seq: int = 1, tenant: str = TENANT, snapshot: bytes | None = b"{}") -> Event:
     """Return an event, by default with a snapshot."""
-    return Event(tenant, run, seq, "run.moved", T0, "plan", 1, b'{"seq":%d}' % seq, f"hash-{seq}", snapshot)
+    return Event(
+        tenant, run, seq, "run.moved", T0, "plan", 1, 1, 0, "auction", "", "", b'{"seq":%d}' % seq, f"hash-{seq}",
+        snapshot,
+    )  # fmt: skip
 
 
 def value_row(name: str, body: bytes, run: str = "run-1", tenant: str = TENANT) -> StateChunk:

@@ -110,10 +110,10 @@ def test_an_unreadable_message_of_a_person_is_corrupt(read: str, text: str) -> N
         getattr(message, read)
 
 
-@pytest.mark.parametrize("body", [b"{", b"[]", b"\xff", b"{}"])
-def test_an_event_without_data_is_corrupt(body: bytes) -> None:
-    with pytest.raises(Corrupt, match="event t/r/1: its body cannot be read"):
-        Event("t", "r", 1, "dev.outlast.workflow.completed", 1, "n", 1, body, "", None).data()
+@pytest.mark.parametrize("details", [b"{", b"[]", b"\xff", b"1"])
+def test_an_event_without_data_is_corrupt(details: bytes) -> None:
+    with pytest.raises(Corrupt, match="event t/r/1: its details cannot be read"):
+        Event("t", "r", 1, "workflow.completed", 1, "n", 1, 2, 1, "w", "", "", details, "", None).data()
 
 
 def entered_as_first_written(text: str, node: str) -> str:

@@ -22,7 +22,7 @@ T0 = 1_700_000_000_000
 NOW = Instant(T0, T0, 1)
 NO = Attempt(500, "oops", "answered 500", 3)
 YES = Attempt(204, "", "", 3)
-EVENT = Event("t", "r", 3, "dev.outlast.run.parked", T0, "n", 1, b"{}", "f" * 64, None)
+EVENT = Event("t", "r", 3, "run.parked", T0, "n", 1, 2, 1, "w", "", "", b"", "f" * 64, None)
 
 
 def subscription(**given: object) -> Subscription:

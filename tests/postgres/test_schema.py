@@ -115,6 +115,17 @@ def test_concurrent_processes_create_the_schema_once(url: str) -> None:
     asyncio.run(live())
 
 
+def test_a_store_of_before_the_first_release_is_refused(url: str) -> None:
+    async def live() -> None:
+        await (await open_postgres(url, writer="w")).close()
+        async with administrator() as db:
+            await db.execute(f"ALTER TABLE {url.rpartition('=')[2]}.event RENAME COLUMN details TO body")
+        with pytest.raises(StoreUnusable, match="before the first release"):
+            await open_postgres(url, writer="w2")
+
+    asyncio.run(live())
+
+
 def test_a_newer_schema_is_refused_and_not_touched(url: str) -> None:
     async def live() -> None:
         await (await open_postgres(url, writer="w")).close()

@@ -193,12 +193,11 @@ CANARIES: dict[str, Canary] = {
     "history_numbers": Canary(f"DELETE FROM event WHERE {ASKS} AND seq = 2", (*RUN_ASKS, 2), "event"),
     "history_head": Canary(f"UPDATE run SET event_hash = 'x' WHERE {ASKS}", RUN_ASKS),
     "history_chain": Canary(
-        f"UPDATE event SET body = CAST(replace(CAST(body AS TEXT), 'review', 'revieu') AS BLOB), node = 'revieu' "
-        f"WHERE {ASKS} AND seq = 2",
+        f"UPDATE event SET at = at + 1 WHERE {ASKS} AND seq = 2",
         (*RUN_ASKS, 2),
         "event",
     ),
-    "history_bytes": Canary(f"UPDATE event SET at = at + 1 WHERE {ASKS} AND seq = 2", (*RUN_ASKS, 2), "event"),
+    "history_columns": Canary(f"UPDATE run SET workflow = 'x' WHERE {ASKS}", None, "event"),
     "history_versions": Canary(f"UPDATE run SET version = version + 1 WHERE {ASKS}", RUN_ASKS),
     "history_moves": Canary(f"UPDATE run SET status = 'queued' WHERE {ASKS}", RUN_ASKS),
     "effect_settled": Canary(
@@ -207,7 +206,7 @@ CANARIES: dict[str, Canary] = {
         "effect",
     ),
     "checkpoint_kept": Canary(
-        f"UPDATE event SET snapshot = NULL WHERE {WORD} AND type LIKE '%checkpoint'", None, "event"
+        f"UPDATE event SET snapshot = NULL WHERE {WORD} AND kind LIKE '%checkpoint'", None, "event"
     ),
     "slot_held": Canary(
         "UPDATE slot SET holder = 'r-gone', holder_tenant = 'default', version = version + 1 "

@@ -5,11 +5,12 @@ import json
 import pytest
 
 from outlast.core.commit import Instant
-from outlast.core.events import EventType, event
+from outlast.core.events import EventType
 from outlast.core.machine import ENDED, EffectStatus, LeaseStatus, Reason, RunStatus
 from outlast.core.mailbox import REOPENED
 from outlast.core.rows import Effect, Event, Run, Worker
 from outlast.core.run_columns import ATTENTION, WAITING_FOR, Attention, WaitingFor, WaitingKind
+from outlast.core.run_transition import event
 from outlast.models import exact_instant
 from outlast.runtime import row_models
 from outlast.runtime.labels import shown_status, waiting_text

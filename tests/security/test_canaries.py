@@ -234,7 +234,7 @@ def commands(scene: Scene, run: str) -> None:
                   ("fsck", "--json"), ("attention", "ls"), ("-o", "json", "attention", "ls"),
                   ("explain", run)):  # fmt: skip
         scene.typed(*words)
-    assert "history_bytes" in scene.places["outlast fsck --chain"]
+    assert "history_columns" in scene.places["outlast fsck --chain"]
     scene.typed("export", run, "--to", "run.json")
     scene.places["an export"] = (scene.folder / "run.json").read_text()
     scene.typed("export", run)
@@ -249,16 +249,13 @@ def commands(scene: Scene, run: str) -> None:
 
 
 def spoil(url: str, run: str) -> None:
-    """An event that differs from its columns and contains a secret."""
+    """An event that names another workflow than its run, and in it a secret."""
     import asyncio
 
     async def change() -> None:
         db = await asyncpg.connect(url)
         key = PLANTED["key of a model"]
-        await db.execute(
-            "UPDATE outlast.event SET body = convert_to(replace(convert_from(body, 'UTF8'), $1, $2), 'UTF8') "
-            "WHERE run = $3 AND seq = 1", f'"subject":"{run}"', f'"subject":"{key}"', run,
-        )  # fmt: skip
+        await db.execute("UPDATE outlast.event SET workflow = $1 WHERE run = $2 AND seq = 1", key, run)
         await db.close()
 
     asyncio.run(change())

@@ -46,7 +46,7 @@ def readable_by(folder: Path) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("form", ["pickle", "constructor", "reference"])
-@pytest.mark.parametrize("column", ["snapshot", "body"])
+@pytest.mark.parametrize("column", ["snapshot", "details"])
 def test_stored_data_never_becomes_code(tmp_path: Path, form: str, column: str) -> None:
     """A pickle bomb in the rows of a run, shown, executed, exported and checked, is data or an error."""
     pwned = tmp_path / "pwned"

@@ -283,7 +283,7 @@ def test_a_full_disk_loses_nothing(how: str, tmp_path: Path) -> None:
             await store.commit(start(run_row()))
             acknowledged, refusal = 1, None
             while refusal is None and acknowledged < 1_000:
-                row = event_row(seq=acknowledged + 1)._replace(body=BIG)
+                row = event_row(seq=acknowledged + 1)._replace(details=BIG)
                 answer = await outcome(store.commit(Commit((Put(EVENT, row, 0),))))
                 refusal = answer if isinstance(answer, Exception) else None
                 acknowledged += refusal is None

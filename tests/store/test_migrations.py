@@ -158,3 +158,14 @@ def test_a_run_made_due_without_a_timer_is_flagged_in_time(lived: Lived, run: st
         assert world.reasons(run) == ["total_timeout"]
 
     asyncio.run(world.live(live))
+
+
+def test_a_store_of_before_the_first_release_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "s.db"
+    Database(path, synchronous=OFF).migrate()
+    db = sqlite3.connect(path)
+    db.execute("ALTER TABLE event RENAME COLUMN details TO body")
+    db.commit()
+    db.close()
+    with pytest.raises(StoreUnusable, match="before the first release"):
+        Database(path, synchronous=OFF).migrate()

@@ -149,7 +149,7 @@ async def tail(client: Client, screen: Screen, run: str, after: int) -> int:
 
     On a terminal each node has one line. In a pipe each event is one line.
 
-    With -o ndjson (or json) each line is the stored CloudEvent. The exit code is that of the outcome.
+    With -o ndjson (or json) each line is the exact CloudEvent. The exit code is that of the outcome.
     """
     seen = after
     try:

@@ -19,9 +19,10 @@ from outlast.core.effect_verbs import UNANSWERED, mark_uncertain
 from outlast.core.limits import TEXT_CHARS_MAX
 from outlast.core.machine import OVERLAY_ONLY, EffectStatus, Reason, RunStatus, WaitStatus
 from outlast.core.route import ENGINE, EndCancelled, EndFailed
-from outlast.core.rows import Approval, Effect, Memo, Run, Slot, StateChunk, Wait
+from outlast.core.rows import Approval, Effect, Memo, Run, Slot, Wait
 from outlast.core.run_columns import Attention, Ending, Timer, WaitingFor, stale_timer
 from outlast.core.run_transition import LogEntry, SlotChange, admit, queue
+from outlast.core.snapshot_codec import StateChunk
 from outlast.core.verbs import advance, finish, hand_back, park
 from outlast.core.version_move import MoveTarget, move_to_version
 

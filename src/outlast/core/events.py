@@ -1,19 +1,20 @@
-"""Events of a run: their types, and the CloudEvents bytes that are stored, hashed and delivered.
+"""Events of a run: their types, and the CloudEvents bytes that are hashed and delivered.
 
-The bytes are made once. Webhooks sign and deliver the stored bytes (OUT-3).
+A row has no bytes but the columns that they are made from. They are made when the event is written, for its hash, and
+again for each delivery (OUT-3).
 """
 
 import hashlib
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import lru_cache
-from typing import Any, Final, NamedTuple
+from typing import Final
 
 from outlast.core.codec import compact
-from outlast.core.rows import Event, Run
-from outlast.errors import Corrupt
 
 GENESIS: Final = ""
+TYPES: Final = "dev.outlast."
+"""Prefix of all event types, which rows leave out."""
 
 
 class EventType(StrEnum):
@@ -56,12 +57,6 @@ def iso(at_ms: int) -> str:
     return f"{_second(at_ms // 1000)}.{at_ms % 1000:03d}Z"
 
 
-@lru_cache(maxsize=4_096)
-def _trace(trace_id: str) -> str:
-    """Return the trace id in a W3C traceparent as JSON, cached as `_text`."""
-    return compact(trace_of(trace_id) or "-")
-
-
 @lru_cache(maxsize=8)
 def _second(at_s: int) -> str:
     """Return an instant without its fraction, cached because most events share their second with the previous one."""
@@ -73,54 +68,36 @@ def trace_of(trace_id: str) -> str:
     return trace_id[3:35] if len(trace_id) == 55 and trace_id.startswith("00-") else trace_id
 
 
-def event(run: Run, type_: EventType, at: int, data: dict[str, object], snapshot: bytes | None = None) -> Event:
-    """Return the next event of a run, from its row *after* the transition.
+def make_body(
+    tenant: str,
+    run: str,
+    seq: int,
+    kind: str,
+    at: int,
+    node: str,
+    visit: int,
+    version: int,
+    epoch: int,
+    workflow: str,
+    correlation_id: str,
+    trace_id: str,
+    details: bytes,
+) -> bytes:
+    """Return the CloudEvents bytes of an event from its columns, the same in every version of Outlast (decision 0070).
 
-    `run.seq` is the number of the event; `run.event_hash` is still the hash of the previous event. CloudEvents
-    attributes: id = RUN/SEQ, source = /TENANT/WORKFLOW, subject = RUN, and the extensions sequence and previous (ten
-    digits, so that they sort as text), correlationid, traceid. Names need no escape in JSON (limits.NAME).
+    CloudEvents attributes: id = RUN/SEQ, source = /TENANT/WORKFLOW, subject = RUN, and the extensions sequence and
+    previous (ten digits, so that they sort as text), correlationid, traceid. Names need no escape in JSON
+    (limits.NAME).
     """
-    more = f",{compact(data)[1:-1]}" if data else ""
-    body = (
-        f'{{"specversion":"1.0","id":"{run.run}/{run.seq}","source":"/{run.tenant}/{run.workflow}",'
-        f'"type":"{type_}","subject":"{run.run}","time":"{_second(at // 1000)}.{at % 1000:03d}Z",'
+    head = (
+        f'{{"specversion":"1.0","id":"{run}/{seq}","source":"/{tenant}/{workflow}",'
+        f'"type":"{TYPES}{kind}","subject":"{run}","time":"{_second(at // 1000)}.{at % 1000:03d}Z",'
         f'"datacontenttype":"application/json",'
-        f'"sequence":"{run.seq:010d}","previous":"{run.seq - 1:010d}",'
-        f'"correlationid":{_text(run.correlation_id or run.run)},'
-        f'"traceid":{_trace(run.trace_id)},'
-        f'"data":{{"version":{run.version},"epoch":{run.epoch},"node":"{run.node}","visit":{run.visit}{more}}}}}'
+        f'"sequence":"{seq:010d}","previous":"{seq - 1:010d}",'
+        f'"correlationid":{_text(correlation_id or run)},"traceid":{_text(trace_id or "-")},'
+        f'"data":{{"version":{version},"epoch":{epoch},"node":"{node}","visit":{visit}'
     ).encode()
-    return Event(
-        tenant=run.tenant,
-        run=run.run,
-        seq=run.seq,
-        type=type_._value_,  # `value` is a property made of Python functions
-        at=at,
-        node=run.node,
-        visit=run.visit,
-        body=body,
-        hash=chain_hash(run.event_hash, body),
-        snapshot=snapshot,
-    )
-
-
-class EndData(NamedTuple):
-    """Data of the event that ended a run."""
-
-    outcome: Any  # JSON
-    reason: str
-    not_undone: tuple[str, ...]  # effects that stay in force
-
-
-def end_of(event: Event) -> EndData | None:
-    """Return the end that an event records; None if the event ends no run. Raises Corrupt."""
-    if event.type not in ENDINGS:
-        return None
-    data = event.data()
-    try:
-        return EndData(data["outcome"], data["reason"], tuple(data["not_undone"]))
-    except (KeyError, TypeError) as error:
-        raise Corrupt(f"event {event.run}/{event.seq}: its data records no end: {error!r}") from error
+    return b"%b,%b}" % (head, details[1:]) if details else head + b"}}"
 
 
 def chain_hash(predecessor: str, body: bytes) -> str:

@@ -89,7 +89,7 @@ def contradiction(run: Run, checkpoint: Event, newest: Event | None) -> str:
         return f"the row says that its history ends with event {run.seq}, which is not there"
     if newest.hash != run.event_hash:
         return f"event {run.seq}, the last of its history, is not the one its row was written with"
-    version = newest.data()["version"]
+    version = newest.run_version
     if version != run.version:
         return f"its row has version {run.version}, but the last event of its history has {version}"
     if checkpoint.seq > run.seq or (checkpoint.visit, checkpoint.node) != (run.visit, run.node):

@@ -11,7 +11,9 @@ from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from outlast.core import approval_columns, columns, effect_columns, machine, run_columns
 from outlast.core.columns import SUFFIX, Column, Value, decoded
+from outlast.core.events import TYPES, make_body
 from outlast.core.outbox_rows import Cursor, Delivery, Unpublished
+from outlast.core.snapshot_codec import StateChunk
 from outlast.errors import Corrupt
 
 
@@ -133,22 +135,32 @@ class Event(NamedTuple):
     tenant: str
     run: str
     seq: int
-    type: str
+    kind: str  # its type without the prefix of all types
     at: int
     node: str
     visit: int
-    body: bytes  # the exact CloudEvents bytes
+    run_version: int
+    epoch: int
+    workflow: str
+    correlation_id: str  # '' = the id of the run
+    trace_id: str
+    details: bytes  # JSON: further members of the data; empty = none
     hash: str  # over the previous event's hash and `body`
     snapshot: bytes | None  # state after `node`, JSON; not part of the hash chain
 
-    def cloud_event(self) -> dict[str, Any]:
-        """Return the CloudEvent, decoded at each call."""
-        return dict(_decode_data("body", self.body, self))
+    @property
+    def type(self) -> str:
+        """Return the type as CloudEvents name it."""
+        return TYPES + self.kind
+
+    @property
+    def body(self) -> bytes:
+        """Return the exact CloudEvents bytes, made at each call from the columns up to `details`."""
+        return make_body(*self[:13])
 
     def data(self) -> dict[str, Any]:
         """Return the data of the CloudEvent, decoded at each call."""
-        data = _decode_data("body", self.body, self, "data")
-        return data if isinstance(data, dict) else {}
+        return dict(_decode_data("details", self.body, self, "data"))
 
 
 class Effect(NamedTuple):
@@ -403,17 +415,6 @@ class Topology(NamedTuple):
     def structure(self) -> dict[str, Any]:
         """Return the nodes, edges, key templates and schema of the state, decoded at each call."""
         return dict(_decode_data("body", self.body, self))
-
-
-class StateChunk(NamedTuple):
-    """Large part of a run's state, stored once. Snapshots refer to it by hash (CKP-3)."""
-
-    tenant: str
-    run: str
-    hash: str  # SHA-256 of the unpacked bytes, in hex
-    packed: int  # how `body` is packed: core/snapshot_codec.py
-    body: bytes
-    at: int
 
 
 class Result(NamedTuple):

@@ -3,10 +3,11 @@
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from outlast.core.codec import compact
 from outlast.core.commit import Commit, Expect, Fence, Instant, Mapping, Put, Wake, changed, check_run
-from outlast.core.events import EventType, event
+from outlast.core.events import TYPES, EventType, chain_hash, make_body, trace_of
 from outlast.core.machine import run_target
-from outlast.core.rows import EVENT, MEMO, RUN, SLOT, Memo, Run, Slot
+from outlast.core.rows import EVENT, MEMO, RUN, SLOT, Event, Memo, Run, Slot
 from outlast.core.run_columns import ATTENTION, SLOTS, TIMERS, WAITING_FOR, Attention, SlotName, Timer, WaitingFor
 
 
@@ -17,6 +18,29 @@ class LogEntry(NamedTuple):
     text: str
     data: dict[str, object]
     type: EventType = EventType.LOGGED
+
+
+def event(run: Run, type_: EventType, at: int, data: dict[str, object], snapshot: bytes | None = None) -> Event:
+    """Return the next event of a run, from its row *after* the transition.
+
+    `run.seq` is the number of the event; `run.event_hash` is still the hash of the previous event.
+    """
+    columns = (
+        run.tenant,
+        run.run,
+        run.seq,
+        type_._value_[len(TYPES) :],  # `value` is a property made of Python functions
+        at,
+        run.node,
+        run.visit,
+        run.version,
+        run.epoch,
+        run.workflow,
+        run.correlation_id,
+        run.trace_id and trace_of(run.trace_id),
+        compact(data).encode() if data else b"",
+    )
+    return Event(*columns, chain_hash(run.event_hash, make_body(*columns)), snapshot)
 
 
 def log_key(key: str) -> str:

@@ -40,6 +40,17 @@ WORTH: Final = 0.9  # pack only if that saves a tenth
 REPEATS: Final = 0.95  # search for repeats only if that saves a twentieth more
 
 
+class StateChunk(NamedTuple):
+    """Row of a large part of a run's state, stored once. Snapshots refer to it by hash (CKP-3)."""
+
+    tenant: str
+    run: str
+    hash: str  # SHA-256 of the unpacked bytes, in hex
+    packed: int  # how `body` is packed
+    body: bytes
+    at: int
+
+
 class Span(NamedTuple):
     """A range of the state that equals a range of a chunk: `size` bytes from `at` equal those from `start`."""
 

@@ -7,17 +7,18 @@ change of a run row raises its version by one, appends at least one event, and r
 from collections.abc import Iterable, Sequence
 from collections.abc import Mapping as Facts
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 from outlast.core.approvals import withdraw
 from outlast.core.commit import WRITES_MAX, Commit, Expect, Instant, Mapping, Put, check_run
-from outlast.core.events import EventType, event
+from outlast.core.events import ENDINGS, EventType
 from outlast.core.limits import COMMIT_BYTES_MAX, RESULT_BYTES_MAX
 from outlast.core.machine import ENDED, Reason, RunStatus, run_target
 from outlast.core.quarantine import after_death
-from outlast.core.rows import EVENT, RESULT, RUN, SLOT, TOKEN, Approval, Result, Run, Slot, Token, is_due
+from outlast.core.rows import EVENT, RESULT, RUN, SLOT, TOKEN, Approval, Event, Result, Run, Slot, Token, is_due
 from outlast.core.run_columns import ATTENTION, WAITING_FOR, Timer, WaitingFor, entered_visits, placed_visits
-from outlast.core.run_transition import LogEntry, SlotChange, fence, give_back, hand_over, transition
+from outlast.core.run_transition import LogEntry, SlotChange, event, fence, give_back, hand_over, transition
+from outlast.errors import Corrupt
 
 NONE_CLOSED: Final[Facts[str, int]] = MappingProxyType({})
 
@@ -315,6 +316,25 @@ def finish(
         expects,
         label=f"{run.run} {verb} {run.node}#{run.visit}",
     )
+
+
+class EndData(NamedTuple):
+    """Data of the event that ended a run."""
+
+    outcome: Any  # JSON
+    reason: str
+    not_undone: tuple[str, ...]  # effects that stay in force
+
+
+def end_of(event: Event) -> EndData | None:
+    """Return the end that an event records; None if the event ends no run. Raises Corrupt."""
+    if event.type not in ENDINGS:
+        return None
+    data = event.data()
+    try:
+        return EndData(data["outcome"], data["reason"], tuple(data["not_undone"]))
+    except (KeyError, TypeError) as error:
+        raise Corrupt(f"event {event.run}/{event.seq}: its data records no end: {error!r}") from error
 
 
 CHUNK_ROWS: Final = 50

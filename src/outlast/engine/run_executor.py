@@ -37,10 +37,10 @@ from outlast.core.machine import OVERLAY_ONLY, Choice, EffectStatus, Reason, Run
 from outlast.core.quarantine import is_poisoned
 from outlast.core.recovery import contradiction
 from outlast.core.route import WALK_ON, EndCancelled, EndFailed, Rest, Undo, WalkOn, route
-from outlast.core.rows import EVENT, StateChunk
+from outlast.core.rows import EVENT
 from outlast.core.run_columns import Attention, Ending
 from outlast.core.run_transition import LogEntry, write_log
-from outlast.core.snapshot_codec import WHOLE_BELOW
+from outlast.core.snapshot_codec import WHOLE_BELOW, StateChunk
 from outlast.engine import admission
 from outlast.engine.compatibility import Stranded, command, effect_misfits, misfits_of, next_place, reader_of, wanted
 from outlast.engine.compensation import left_open, unwind

@@ -29,13 +29,13 @@ from outlast.core.rows import (
     Memo,
     Message,
     Run,
-    StateChunk,
     Usage,
     Wait,
     is_over,
     key_of,
 )
 from outlast.core.run_transition import LogEntry, fence, log_key
+from outlast.core.snapshot_codec import StateChunk
 from outlast.engine.snapshots import SnapshotStore, in_groups
 from outlast.errors import Ended, Rejected, Stale, StoreError, Uncertain
 from outlast.store.batch import INBOX_SEQ

@@ -8,8 +8,18 @@ from typing import Final
 
 from outlast.core.commit import Put
 from outlast.core.limits import COMMIT_BYTES_MAX, INPUT_BYTES_MAX
-from outlast.core.rows import STATE_CHUNK, Event, StateChunk, key_of
-from outlast.core.snapshot_codec import MARK, WHOLE_BELOW, Snapshot, chunks_in, decode, encode, pack, unpack
+from outlast.core.rows import STATE_CHUNK, Event, key_of
+from outlast.core.snapshot_codec import (
+    MARK,
+    WHOLE_BELOW,
+    Snapshot,
+    StateChunk,
+    chunks_in,
+    decode,
+    encode,
+    pack,
+    unpack,
+)
 from outlast.errors import LimitExceeded
 from outlast.store.port import RunRows, Store
 

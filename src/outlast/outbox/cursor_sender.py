@@ -195,17 +195,17 @@ class CursorSender:
             await self._write()
         label = (f"{event.run} delivery {event.seq}",)
         point("outbox.delivery:before", label)
-        wall = clock.wall()
+        wall, body = clock.wall(), event.body
         signed = signing.headers(
             webhook_id(event),
-            event.body,
+            body,
             deliveries.secrets_of(row, wall),
             wall,
             sequence=event.seq,
             previous=previous,
             subscription=row.subscription,
         )
-        attempt = await self._poster.post(row.url, {**deliveries.headers_of(row), **signed}, event.body)
+        attempt = await self._poster.post(row.url, {**deliveries.headers_of(row), **signed}, body)
         point("outbox.delivery:after", label)
         return redacted_attempt(attempt, row)
 

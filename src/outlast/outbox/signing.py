@@ -1,4 +1,4 @@
-"""Signature headers of a delivery: Standard Webhooks over the stored bytes, and the event's place in its run (OUT-3).
+"""Signature headers of a delivery: Standard Webhooks over the event's bytes, and the event's place in its run (OUT-3).
 
 The body is never changed. `outlast-previous` is the number of the previous event of this run that was sent to this
 subscription, so a receiver that has it has missed no event it asked for (S-11).

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from outlast.core.compensation import owed, undone
-from outlast.core.events import TAKEN, end_of
+from outlast.core.events import TAKEN
 from outlast.core.machine import (
     OVERLAY_ONLY,
     TERMINAL,
@@ -19,6 +19,7 @@ from outlast.core.machine import (
 from outlast.core.route import ENGINE, Answer, EndCancelled, EndFailed, Rest, Route, route
 from outlast.core.rows import Approval, Effect, Run, Slot, Worker, is_over
 from outlast.core.run_columns import Attention, Ending, WaitingFor
+from outlast.core.verbs import end_of
 from outlast.engine.pauses import BREAKER
 from outlast.flow.context import SLEEP
 from outlast.models.runs import RunExplanation

@@ -30,9 +30,8 @@ from outlast.core.rows import (
     AnyKind,
     Event,
     Row,
-    StateChunk,
 )
-from outlast.core.snapshot_codec import MARK, decode, unpack
+from outlast.core.snapshot_codec import MARK, StateChunk, decode, unpack
 from outlast.engine.snapshots import values_of
 from outlast.engine.store_maintenance import present_generation
 from outlast.errors import InvalidInput, NotFound
@@ -110,6 +109,8 @@ SECTIONS: Final[dict[str, AnyKind]] = {
     "evidence": EVIDENCE,
     VALUES: STATE_CHUNK,  # only if a state of the run is large enough to be split
 }
+BODY: Final = "body"
+"""Bytes of an event that its hash is of, beside the columns that they are made from."""
 REDACTED: Final = "redacted"
 """Column names from which something was left out, beside the columns of the row."""
 BY_CONTENT: Final = frozenset({"history_chain", "effect_digest", "approval_plans", "approval_consumed", "state_whole"})
@@ -165,7 +166,8 @@ async def export(ops: Operations, run: str, *, whole: bool = False) -> dict[str,
 
 
 def _written(row: Row) -> dict[str, Any]:
-    return {name: _text(value) for name, value in zip(COLUMNS[type(row)], row, strict=True)}
+    written = {name: _text(value) for name, value in zip(COLUMNS[type(row)], row, strict=True)}
+    return {**written, BODY: _text(row.body)} if isinstance(row, Event) else written
 
 
 def _redacted(parts: dict[str, Sequence[Any]]) -> dict[str, Sequence[Row]]:
@@ -224,6 +226,8 @@ def _verified(document: dict[str, Any]) -> VerifiedExport:
                 redacted.add((kind.name, row[: kind.key]))
             if _sealed({k: v for k, v in written.items() if k != "sha256"})["sha256"] != written.get("sha256"):
                 found.append(Finding("row_digest", kind.name, row[: kind.key], "it was changed after the export"))
+            if kind is EVENT and written.get(BODY) != _text(row.body):
+                found.append(Finding("history_chain", kind.name, row[: kind.key], "its columns do not give its bytes"))
     if not found and _seal(document) != document.get("seal"):
         found.append(Finding("seal", "document", (str(document.get("exported_at")),), "rows were added or removed"))
     (run,) = parts["run"] if len(parts["run"]) == 1 else (None,)

@@ -25,9 +25,9 @@ from outlast.core.rows import (
     Result,
     Run,
     Slot,
-    StateChunk,
     Subscription,
 )
+from outlast.core.snapshot_codec import StateChunk
 from outlast.engine.snapshots import values_of
 from outlast.errors import Corrupt
 from outlast.runtime import fsck_checks, fsck_history
@@ -63,7 +63,7 @@ OF_HISTORY: Final[tuple[Check, ...]] = (
     fsck_history.history_numbers,
     fsck_history.history_head,
     fsck_history.history_chain,
-    fsck_history.history_bytes,
+    fsck_history.history_columns,
     fsck_history.history_versions,
     fsck_history.history_moves,
     fsck_history.history_end,

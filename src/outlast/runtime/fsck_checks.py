@@ -35,7 +35,6 @@ from outlast.core.rows import (
     Row,
     Run,
     Slot,
-    StateChunk,
     Subscription,
     Token,
     Usage,
@@ -44,6 +43,7 @@ from outlast.core.rows import (
     key_of,
 )
 from outlast.core.run_transition import due_of
+from outlast.core.snapshot_codec import StateChunk
 from outlast.errors import Corrupt, NotStorable
 from outlast.store.port import RunRows
 

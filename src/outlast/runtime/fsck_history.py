@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, Final
 
-from outlast.core.events import GENESIS, EventType, chain_hash, iso
+from outlast.core.events import GENESIS, EventType, chain_hash
 from outlast.core.machine import TABLE, TERMINAL, RunStatus, Transition
-from outlast.core.rows import EFFECT, EVENT, RESULT, RUN, STATE_CHUNK, Event, Result, Run, is_over
+from outlast.core.rows import EFFECT, EVENT, RESULT, RUN, STATE_CHUNK, Event, Result, is_over
 from outlast.core.snapshot_codec import chunks_in, decode, unpack
 from outlast.errors import Corrupt
 from outlast.runtime.fsck_checks import CheckedRun, Violations, violation
@@ -31,6 +31,7 @@ SPOKEN: Final[dict[EventType, tuple[str, ...]]] = {
     EventType.FAILED: ("fail",),
     EventType.CANCELLED: ("cancel",),
 }
+EVENT_TYPES: Final = frozenset(type_.value for type_ in EventType)
 ENDS: Final = (EventType.FINISHED_WELL.value, EventType.FAILED.value, EventType.CANCELLED.value)
 _MOVES: Final[tuple[Transition, ...]] = tuple(m for m in TABLE if isinstance(m.target, RunStatus))
 
@@ -79,57 +80,36 @@ def history_chain(one: CheckedRun) -> Violations:
         before, number = event.hash, event.seq
 
 
-def history_bytes(one: CheckedRun) -> Violations:
-    """Check that an event's bytes are a CloudEvent that agrees with its columns."""
+def history_columns(one: CheckedRun) -> Violations:
+    """Check that an event has a known type, the workflow of its run, and data that can be read."""
     for event in one.history or ():
-        if wrong := _disagrees(one.run, event):
-            yield violation(EVENT, event, wrong)
-
-
-def _disagrees(run: Run, event: Event) -> str:
-    try:
-        body = event.cloud_event()
-        data = body["data"]
-        pairs = {
-            "specversion": (body["specversion"], "1.0"),
-            "id": (body["id"], f"{event.run}/{event.seq}"),
-            "source": (body["source"], f"/{event.tenant}/{run.workflow}"),
-            "subject": (body["subject"], event.run),
-            "type": (body["type"], event.type),
-            "time": (body["time"], iso(event.at)),
-            "sequence": (body["sequence"], f"{event.seq:010d}"),
-            "previous": (body["previous"], f"{event.seq - 1:010d}"),
-            "node": (data["node"], event.node),
-            "visit": (data["visit"], event.visit),
-        }
-        if not (isinstance(data["version"], int) and isinstance(data["epoch"], int)):
-            return "its version and epoch are not numbers"
-    except (Corrupt, KeyError, TypeError) as error:
-        return f"its bytes are not a CloudEvent: {error!r}"
-    wrong = next((name for name, (said, meant) in pairs.items() if said != meant), "")
-    return f"its bytes say {wrong} {pairs[wrong][0]!r}, its columns {pairs[wrong][1]!r}" if wrong else ""
+        if event.type not in EVENT_TYPES:
+            yield violation(EVENT, event, f"its type is {event.type!r}")
+        elif event.workflow != one.run.workflow:
+            yield violation(EVENT, event, f"its workflow is {event.workflow!r}, that of the run {one.run.workflow!r}")
+        try:
+            event.data()
+        except Corrupt as error:
+            yield violation(EVENT, event, error.what)
 
 
 def history_versions(one: CheckedRun) -> Violations:
     """Check that every version of the run's row has its events, and claims do not decrease (I9, I11)."""
     if not one.history or not _is_whole(one):
         return
-    read = [(event, data_of(event)) for event in one.history]
-    versions = [(e, d["version"], d["epoch"]) for e, d in read if "version" in d and "epoch" in d]
-    for (_, version, epoch), (event, version_after, epoch_after) in pairwise(versions):
-        if version_after - version not in (0, 1):
-            yield violation(EVENT, event, f"version {version_after} follows {version}")
-        elif epoch_after - epoch not in (0, 1):
-            yield violation(EVENT, event, f"claim {epoch_after} follows {epoch}")
-    if not versions or versions[-1][0].seq != one.run.seq:
-        return  # reported by history_bytes
-    event, version, epoch = versions[-1]
-    if versions[0][1] != 1 and versions[0][0].seq == 1:
-        yield violation(EVENT, versions[0][0], f"the first event has version {versions[0][1]}")
-    if (version, epoch) != (one.run.version, one.run.epoch):
-        yield violation(
-            RUN, one.run, f"version {one.run.version}, claim {one.run.epoch}; event {event.seq} {version}, {epoch}"
-        )
+    for before, event in pairwise(one.history):
+        if event.run_version - before.run_version not in (0, 1):
+            yield violation(EVENT, event, f"version {event.run_version} follows {before.run_version}")
+        elif event.epoch - before.epoch not in (0, 1):
+            yield violation(EVENT, event, f"claim {event.epoch} follows {before.epoch}")
+    first, last = one.history[0], one.history[-1]
+    if last.seq != one.run.seq:
+        return  # reported by history_numbers
+    if first.run_version != 1 and first.seq == 1:
+        yield violation(EVENT, first, f"the first event has version {first.run_version}")
+    if (last.run_version, last.epoch) != (one.run.version, one.run.epoch):
+        said = f"event {last.seq} {last.run_version}, {last.epoch}"
+        yield violation(RUN, one.run, f"version {one.run.version}, claim {one.run.epoch}; {said}")
 
 
 def history_moves(one: CheckedRun) -> Violations:
@@ -138,14 +118,11 @@ def history_moves(one: CheckedRun) -> Violations:
         return
     may_be: set[RunStatus | None] = {None}
     known = {word.value: verbs for word, verbs in SPOKEN.items()}
-    read = [(event, data_of(event).get("version")) for event in one.history]
     before = 0
-    for event, version in read:
-        if version is None:
-            return  # reported by history_bytes
-        if version == before:
+    for event in one.history:
+        if event.run_version == before:
             continue  # written with the next move, and no move itself
-        before = version
+        before = event.run_version
         verbs = known.get(event.type)
         if verbs is None:
             may_be = {*RunStatus}
@@ -237,8 +214,8 @@ def results_counted(history: Sequence[Event], rows: Sequence[Result]) -> Violati
         except Corrupt:
             yield violation(RESULT, row, "its data is not JSON")
     for event in history:
-        if b'"results":' not in event.body:
+        if b'"results":' not in event.details:
             continue
-        counted = data_of(event).get("results")  # history_bytes reports an event that cannot be read
+        counted = data_of(event).get("results")  # history_columns reports an event that cannot be read
         if isinstance(counted, dict) and counted.get("count", 0) > len(rows):
             yield violation(EVENT, event, f"it counts {counted['count']} results, and {len(rows)} exist")

@@ -13,10 +13,10 @@ from outlast.core.approvals import Actor, PersonDecision, Rule
 from outlast.core.attention import AttentionAnswer, check_for_all
 from outlast.core.commit import Expect
 from outlast.core.durations import RUN_CEILING, Duration, Liveness, ms_of, timedelta_of
-from outlast.core.events import end_of
 from outlast.core.machine import Choice, EffectStatus, Reason
 from outlast.core.rows import EVENT, RUN, STORE, TOPOLOGY, Event, Run, is_over
 from outlast.core.run_columns import What
+from outlast.core.verbs import end_of
 from outlast.engine import commands, pauses
 from outlast.engine.admission import set_slots
 from outlast.errors import NotFound

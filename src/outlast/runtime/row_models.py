@@ -7,13 +7,15 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 from outlast.core.approvals import EVERY_ROLE, Actor
+from outlast.core.columns import decoded
 from outlast.core.commit import Instant
 from outlast.core.effect_columns import NO_ERROR
-from outlast.core.events import EventType, end_of, trace_of
+from outlast.core.events import EventType, trace_of
 from outlast.core.keys import OncePer
 from outlast.core.machine import EffectStatus, LeaseStatus, if_ignored
 from outlast.core.mailbox import REOPENED
 from outlast.core.rows import Effect, Event, Evidence, Message, Pause, Result, Run, Worker, is_due, is_over
+from outlast.core.verbs import end_of
 from outlast.models import exact_instant, instant
 from outlast.models.effects import EffectRecord, LateEvidence, effect_id
 from outlast.models.runs import (
@@ -185,8 +187,8 @@ def effect_counts(effects: Iterable[Effect]) -> dict[str, int]:
 
 
 def cloud_event(event: Event) -> CloudEvent:
-    """Return a history event: the CloudEvent as stored, and its hash."""
-    return CloudEvent.model_validate({**event.cloud_event(), "hash": event.hash})
+    """Return a history event: the CloudEvent, and its hash. Raises Corrupt."""
+    return CloudEvent.model_validate({**decoded(event.body, f"event {event.run}/{event.seq}"), "hash": event.hash})
 
 
 def event_list(run: Run, rows: Sequence[Event], after: int, *, full: bool) -> EventList:

@@ -71,10 +71,8 @@ log: Final = logging.getLogger("outlast.service")
 
 
 def frame(event: Event, id_: str) -> bytes:
-    """Encode one event: its id, its type, and the stored CloudEvent on one line."""
-    body = event.body.replace(b"\r", b"").replace(
-        b"\n", b" "
-    )  # stored events have no line breaks; this guards the framing
+    """Encode one event: its id, its type, and the CloudEvent on one line."""
+    body = event.body.replace(b"\r", b"").replace(b"\n", b" ")  # events have no line breaks; this guards the framing
     return b"id: %b\nevent: %b\ndata: %b\n\n" % (id_.encode(), event.type.encode(), body)
 
 

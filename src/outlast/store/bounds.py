@@ -77,7 +77,7 @@ def check(commit: Commit) -> None:
     for write in commit.writes:
         row = write.row if type(write) is Put else None
         if type(row) is Event:
-            size += len(row.body) + (0 if row.snapshot is None else len(row.snapshot))
+            size += len(row.details) + (0 if row.snapshot is None else len(row.snapshot))
         elif type(row) is Effect:
             size += len(row.args) + (0 if row.response is None else len(row.response))
             texts += row.allowed_by + row.undo + row.error_text + row.external_id + row.settled_by

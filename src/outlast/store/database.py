@@ -15,7 +15,7 @@ from typing import Any, Final
 from outlast.core.crash_points import point
 from outlast.core.generation import StoreFile, compare_files
 from outlast.errors import StoreReplaced, StoreUnusable, Unavailable
-from outlast.store.migrations import MIGRATIONS, SCHEMA
+from outlast.store.migrations import MIGRATIONS, NEWEST, SCHEMA, unreleased
 from outlast.store.write_lock import MODE, WriteLock
 
 APPLICATION: Final = 0x6F75746C  # 'outl', which marks a database of Outlast
@@ -353,6 +353,8 @@ class Database:
         if found > SCHEMA:
             raise StoreUnusable(f"the store {self.path} was written by a newer version of Outlast",
                                 f"its schema is {found}, this version knows {SCHEMA}", "update Outlast")  # fmt: skip
+        if found and not db.execute("SELECT 1 FROM pragma_table_info(?) WHERE name = ?", NEWEST).fetchone():
+            raise unreleased(self.path)
         return found
 
     def _migrate(self, db: sqlite3.Connection) -> None:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from outlast.core.events import EventType
 from outlast.core.machine import TERMINAL
-from outlast.core.rows import APPROVAL, EFFECT, EVENT, MESSAGE, RESULT, RUN, SLOT, STATE_CHUNK, TOKEN, WAIT
+from outlast.core.rows import APPROVAL, EFFECT, EVENT, MESSAGE, RESULT, RUN, SLOT, STATE_CHUNK, TOKEN, WAIT, Event
 from outlast.core.snapshot_codec import decode, unpack
 from outlast.store.database import Rows, read_tables
 from outlast.testing.crash_points import RUN_ID, TENANT
@@ -36,7 +36,7 @@ class RunSnapshot:
     waits: Rows
     approvals: Rows
     messages: Rows
-    events: Rows
+    events: list[Event]
     slots: Rows
     signals: set[str]  # ids of signals already sent
     values: Rows  # chunks of its states
@@ -60,7 +60,7 @@ class RunSnapshot:
     @property
     def state(self) -> Any:
         """Return the state of the newest snapshot."""
-        kept = [e["snapshot"] for e in self.events if e["snapshot"]]
+        kept = [e.snapshot for e in self.events if e.snapshot]
         if not kept:
             return {}
         values = {v["hash"]: unpack(v["packed"], v["body"], v["hash"]) for v in self.values}
@@ -69,12 +69,12 @@ class RunSnapshot:
     @property
     def nodes(self) -> list[str]:
         """Return the nodes in the order of their completion. A crash must not change it."""
-        done = [json.loads(e["body"])["data"] for e in self.events if e["type"] == EventType.CHECKPOINT]
+        done = [e.data() for e in self.events if e.type == EventType.CHECKPOINT]
         return [str(data.get("completed", data["node"])) for data in done]
 
     def end(self) -> dict[str, Any]:
         """Return the values that must equal those of the run without a crash."""
-        last = json.loads(self.events[-1]["body"])["data"] if self.events else {}
+        last = self.events[-1].data() if self.events else {}
         return {
             "run": {
                 k: self.run[k] for k in ("status", "node", "visit", "status_label", "visits", "attention", "owner")
@@ -86,25 +86,24 @@ class RunSnapshot:
             "approvals": [(a["wait"], a["status"], a["chosen"], a["consumed_by"]) for a in self.approvals],
             "waits": {f"{w['visit']}/{w['key']}": w["status"] for w in self.waits},
             "results": [(r["ordinal"], r["key"], r["kind"], bytes(r["data"])) for r in self.results],
-            "counted": [d["results"] for e in self.events if "results" in (d := json.loads(e["body"])["data"])],
+            "counted": [d["results"] for e in self.events if "results" in (d := e.data())],
         }
 
     def wrong(self) -> list[str]:
         """Return violated invariants of an ended run: gaps in numbers, a broken hash chain, rows left open."""
         found = []
-        if [e["seq"] for e in self.events] != list(range(1, self.run["seq"] + 1)):
+        if [e.seq for e in self.events] != list(range(1, self.run["seq"] + 1)):
             found.append("event numbers have a gap")
-        data = [json.loads(e["body"])["data"] for e in self.events]
-        if {d["version"] for d in data} != set(range(1, self.run["version"] + 1)):
+        if {e.run_version for e in self.events} != set(range(1, self.run["version"] + 1)):
             found.append("versions have a gap")
-        epochs = [d["epoch"] for d in data]
+        epochs = [e.epoch for e in self.events]
         if epochs != sorted(epochs) or epochs[-1] != self.run["epoch"]:
             found.append("an epoch went backwards")
         head = ""
         for event in self.events:
-            head = hashlib.sha256(head.encode() + event["body"]).hexdigest()
-            if head != event["hash"]:
-                found.append(f"the chain breaks at event {event['seq']}")
+            head = hashlib.sha256(head.encode() + event.body).hexdigest()
+            if head != event.hash:
+                found.append(f"the chain breaks at event {event.seq}")
         if head != self.run["event_hash"]:
             found.append("the run's head is not its last event's hash")
         ordinals = [e["ordinal"] for e in self.effects]
@@ -133,7 +132,7 @@ def read_run(db: Path) -> RunSnapshot:
         waits=found[WAIT.name],
         approvals=found[APPROVAL.name],
         messages=found[MESSAGE.name],
-        events=found[EVENT.name],
+        events=[Event._make(row[name] for name in EVENT.columns) for row in found[EVENT.name]],
         slots=found[SLOT.name],
         signals=left,
         values=found[STATE_CHUNK.name],

@@ -2,7 +2,19 @@
 
 from typing import Final
 
+from outlast.errors import StoreUnusable
 from outlast.store.migrations import m0001_rows
 
 MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (m0001_rows.STATEMENTS,)
 SCHEMA: Final = len(MIGRATIONS)  # the schema that this version reads and writes
+NEWEST: Final = ("event", "details")
+"""A table and its column that stores of versions before the first release lack. They are refused."""
+
+
+def unreleased(store: object) -> StoreUnusable:
+    """Return the error for a store that lacks NEWEST."""
+    return StoreUnusable(
+        f"the store {store} was written by a version before the first release",
+        f"its table {NEWEST[0]} has no column {NEWEST[1]}",
+        "finish or export its runs with that version, and start with an empty store",
+    )

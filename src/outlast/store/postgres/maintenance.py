@@ -14,7 +14,7 @@ from outlast.errors import StoreUnusable, no_store
 from outlast.store import sql
 from outlast.store.batch import Batch
 from outlast.store.clock import mapping_row, successor
-from outlast.store.migrations import MIGRATIONS, SCHEMA
+from outlast.store.migrations import MIGRATIONS, NEWEST, SCHEMA, unreleased
 from outlast.store.port import RUN_KINDS
 from outlast.store.postgres.connection import CHORE_S, Address
 from outlast.store.postgres.statements import numbered
@@ -112,6 +112,9 @@ async def facts(db: "asyncpg.Connection[Any]", address: Address) -> dict[str, st
 TYPES: Final = {"integer": "BIGINT", "blob": "BYTEA", "clustered": ""}
 MIGRATION_LOCK: Final = 0x6F75746C  # 'outl', the advisory lock of migrations
 VERSION: Final = "outlast_schema"
+HAS_COLUMN: Final = (
+    "SELECT 1 FROM information_schema.columns WHERE table_schema = $1 AND table_name = $2 AND column_name = $3"
+)
 
 
 def in_dialect(statement: str) -> str:
@@ -126,6 +129,8 @@ async def migrate(db: "asyncpg.Connection[Any]", address: Address, *, make: bool
     which names its columns, continues to write. Raises StoreUnusable and asyncpg's errors.
     """
     found = await _version(db, address)
+    if found and not await db.fetchval(HAS_COLUMN, address.schema, *NEWEST):
+        raise unreleased(address.shown)
     if found == SCHEMA:
         return
     if not found and not make:
