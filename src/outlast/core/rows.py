@@ -206,7 +206,7 @@ class Effect(NamedTuple):
     @property
     def error(self) -> effect_columns.EffectError | None:
         """Return the refusal or the error of the last failed attempt; None without an error."""
-        return _decode(effect_columns.ERROR, self.error_text, self)
+        return _decode(effect_columns.ERROR, self.error_text, self) if self.error_text else None
 
     @property
     def code(self) -> str:
@@ -238,7 +238,7 @@ class Memo(NamedTuple):
     @property
     def error(self) -> effect_columns.EffectError | None:
         """Return the refusal of the lookup; None if it was answered."""
-        return _decode(effect_columns.ERROR, self.error_text, self)
+        return _decode(effect_columns.ERROR, self.error_text, self) if self.error_text else None
 
 
 class Evidence(NamedTuple):
