@@ -64,7 +64,7 @@ def worker(
     served = load_workflows(module)
     notifier = notifier_of(notify)
     click.get_current_context().exit(
-        run(_serve(settings, module, served, live, concurrency, name, notifier, metrics_port), fast=False)
+        run(_serve(settings, module, served, live, concurrency, name, notifier, metrics_port))
     )
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import platform
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -12,7 +13,7 @@ from outlast.core.machine import RunStatus
 from outlast.core.rows import META, RUN, Key, is_over
 from outlast.engine import store_maintenance
 from outlast.engine.store_maintenance import AT_ONCE, PURGED, PURGED_AT_ONCE, Recovered, present_generation, purge_of
-from outlast.errors import Conflict, StoreUnusable
+from outlast.errors import Conflict, StoreUnusable, to_install
 from outlast.runtime.clocks import SystemClock, new_id
 from outlast.runtime.fsck import Fsck
 from outlast.runtime.fsck_checks import Finding
@@ -226,10 +227,18 @@ async def _people(ops: Operations) -> Diagnosis:
     return Diagnosis("runs", f"{total}, {len(flagged)} of them need a person", fix)
 
 
+def _event_loop() -> Diagnosis:
+    """Return the event loop of `worker`, `serve` and `dev`, as `cli/serving.py` chooses it."""
+    try:
+        return Diagnosis("event loop", f"uvloop {version('uvloop')}")
+    except PackageNotFoundError:
+        return Diagnosis("event loop", "asyncio", note=f"workers take less CPU on uvloop: {to_install('fast')}")
+
+
 def _here() -> list[Diagnosis]:
     here = build()
     slow = "a step takes a quarter longer: use the system's or uv's Python, or build with --enable-optimizations"
     note = slow if here.optimised is False else ""
-    findings = [Diagnosis("python", f"{platform.python_version()}, {here.text}", note=note)]
+    findings = [Diagnosis("python", f"{platform.python_version()}, {here.text}", note=note), _event_loop()]
     findings += [Diagnosis("setting", name, "unknown setting: outlast config show") for name in unknown_variables()]
     return findings
