@@ -171,8 +171,7 @@ class EffectExecutor:
         execution, services, callee = self.execution, self.execution.services, self.callee
         now: Instant | None = decided  # None after an await, when the step must be decided again
         slot = seats = sending = self._probe = None
-        if execution.closing:
-            self._check_open()
+        self._check_open()
         try:
             if callee.limit is not None:
                 slot, now = await execution.call_slot(callee), None
@@ -181,6 +180,8 @@ class EffectExecutor:
                 seats, now = services.caller.seats, None
             if services.pauses.up:
                 self._probe, now = await probe_or_park(execution, callee, self.terms, watches=self._watches), None
+            if now is None and self._again(effect, before) is None:
+                return effect, before
             allowed = UNASKED
             if self.session.approvals or execution.workflow.policy is not None or self.terms.purpose is not Purpose.DO:
                 row = effect or self._of_another_run()
@@ -188,18 +189,15 @@ class EffectExecutor:
             if not self.terms.in_transaction and (sending := services.window.enter_now()) is None:
                 sending, now = await services.window.enter(), None
             if now is None:
-                self._check_open()
-                now = self.session.now
-                again = next_step(effect, self.terms, before, now, self.known)
-                if not isinstance(again, Intend):
+                if (again := self._again(effect, before)) is None:
                     return effect, before
-                step = again
+                step, now = again, self.session.now
             if step.maybe_done or self._probe is not None or self.known is not NOTHING:
                 self.known = self.known._replace(maybe_done=step.maybe_done, probing=self._probe is not None)
             intent = self._intent(effect, allowed, now)
             effect = effect_verbs.intended(intent)
             if sending is None:
-                outcome: Fact = await attempt_in_transaction(
+                outcome: Outcome | Moment = await attempt_in_transaction(
                     execution, callee, self.call, effect, lambda *answer: self._both(intent, effect, *answer)
                 )
             else:
@@ -216,6 +214,12 @@ class EffectExecutor:
     def _check_open(self) -> None:
         if self.execution.closing and not self.execution.may_begin():
             raise Unresolved
+
+    def _again(self, effect: Effect | None, before: Fact) -> Intend | None:
+        """Decide again after a wait: return None if another step is due. Raises Unresolved."""
+        self._check_open()
+        step = next_step(effect, self.terms, before, self.session.now, self.known)
+        return step if isinstance(step, Intend) else None
 
     def _of_another_run(self) -> Effect | None:
         """Return the row of the key if another run of the tenant made the call."""
@@ -247,7 +251,7 @@ class EffectExecutor:
         if terms.shared:
             effect = effect or self._of_another_run()
             what = what._replace(shared=True, keep_ms=terms.keep_ms, noted=self.call.key in session.noted)
-        mine = effect_verbs.goes_on(effect, run)
+        mine = effect_verbs.goes_on(effect, run) if effect is not None else None
         ordinal = mine.ordinal if mine else session.next_ordinal()
         if self.undoes is not None:
             original = session.effects[self.undoes]
@@ -265,7 +269,7 @@ class EffectExecutor:
             )
         return _with_record(commit) if terms.in_transaction else commit
 
-    async def _send(self, intent: Commit, effect: Effect, sending: Sending, *, lost: bool) -> Fact:
+    async def _send(self, intent: Commit, effect: Effect, sending: Sending, *, lost: bool) -> Outcome | Moment:
         """Land the intent, then call, unless a cancel has arrived with it or a restore may have lost a call."""
         session, services = self.session, self.execution.services
         session.unsent[self.ident] = None if self.known.maybe_done else effect
@@ -296,13 +300,13 @@ class EffectExecutor:
         raise Unresolved
 
     # --- after an attempt ------------------------------------------------------------------------
-    async def _judged(self, intent: Commit, effect: Effect, outcome: Fact) -> Effect:
+    async def _judged(self, intent: Commit, effect: Effect, outcome: Outcome | Moment) -> Effect:
         """Count an outcome for the provider's breaker, and return the effect with the receiver's id for it."""
         execution, services, run = self.execution, self.execution.services, self.session.run
         if execution.abandoned_calls and execution.is_abandoned():
             await self._record_late_answer(effect, outcome)
             raise Unresolved
-        if not isinstance(outcome, Outcome):
+        if isinstance(outcome, Moment):
             return effect
         if isinstance(outcome, Answered | Maybe) and outcome.external_id:
             effect = effect._replace(external_id=outcome.external_id)  # each later commit keeps it
@@ -319,7 +323,7 @@ class EffectExecutor:
             self.session.submit(intent)
         return effect
 
-    async def _record_late_answer(self, effect: Effect, outcome: Fact) -> None:
+    async def _record_late_answer(self, effect: Effect, outcome: Outcome | Moment) -> None:
         """Record the answer of an abandoned call as evidence (S-10)."""
         if not isinstance(outcome, Answered):
             return
