@@ -40,6 +40,7 @@ LONG = (
     "purge",
     "steps_told",
     "steps_logged",
+    "cores",
     "fairness",
     "sending",
     "service",
