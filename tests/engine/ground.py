@@ -149,6 +149,8 @@ class OnPostgres:
             for store in self._stores:  # as a NOTIFY does, which may come later than any answer
                 store._wakes.fire()
             return True
+        for store in self._stores:
+            store.hasten()  # because LINGER never ends: no virtual time passes while an answer is to come
         self._heard.clear()
         await self._heard.wait()
         return True
