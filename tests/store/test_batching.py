@@ -7,12 +7,13 @@ import sqlite3
 import threading
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 import pytest
 
 from outlast.core import crash_points
 from outlast.core.commit import Chain, Commit, Instant, Put
-from outlast.core.rows import EVENT, KINDS, RUN, STORE, WORKER, WRITER, Run, Writer
+from outlast.core.rows import EFFECT, EVENT, KINDS, RUN, STORE, WORKER, WRITER, Run, Writer
 from outlast.store import sql
 from outlast.store.database import OFF, Database
 from outlast.store.queries import Moving
@@ -22,8 +23,10 @@ from outlast.store.sqlite import SqliteStore
 from outlast.store.tickets import Ticket
 from outlast.store.writer import BATCH_MAX
 from tests.conformance.subject import (
+    T0,
     append_message,
     claimed,
+    done,
     effect_row,
     ended,
     event_row,
@@ -210,6 +213,45 @@ def test_the_plan_test_can_fail(tmp_path: Path) -> None:
     db.execute("DROP INDEX run_due")
     assert "SCAN" in plan(db, sql.DUE)
     db.close()
+
+
+EFFECT_CHANGES: Final = {
+    "activity": "other", "digest": "other", "node": "other", "args": b"2", "ordinal": 2, "epoch": 2, "first_at": T0 + 1,
+    "not_after": T0 + 30_001, "settle_after": T0 + 60_001, "covered_until": 1, "approval": "a", "allowed_by": "p",
+    "undo": "no: other", "interrupted": 1, "undoes": "1:x",
+}  # fmt: skip
+
+
+def test_an_update_of_an_intended_effect_writes_every_changed_column(tmp_path: Path) -> None:
+    """The narrow update of a settled effect is used only if all columns that it omits are unchanged."""
+
+    async def meet() -> None:
+        async with opened(tmp_path / "s.db") as store:
+            mine = await held(store)
+            for i, (name, value) in enumerate(EFFECT_CHANGES.items()):
+                effect = effect_row(key=f"invite/{i}")
+                await store.commit(intend(effect, mine))
+                after = done(effect)._replace(**{name: value})  # type: ignore[arg-type]
+                await store.commit(Commit((Put(EFFECT, after, 1),), fence(mine)))
+                assert await store.load(EFFECT, effect[:4]) == after, name
+
+    asyncio.run(meet())
+
+
+def test_a_settled_effect_names_few_columns(tmp_path: Path) -> None:
+    async def meet() -> list[str]:
+        statements: list[str] = []
+        async with opened(tmp_path / "s.db") as store:
+            mine = await held(store)
+            await store.commit(intend(effect_row(), mine))
+            store._session.db.set_trace_callback(statements.append)
+            await store.commit(record(effect_row(), mine))
+            store._session.db.set_trace_callback(None)
+            assert await store.load(EFFECT, effect_row()[:4]) == done(effect_row())
+        return [text for text in statements if text.startswith("UPDATE effect")]
+
+    (update,) = asyncio.run(meet())
+    assert "first_at" not in update
 
 
 class Threads:

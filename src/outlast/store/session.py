@@ -12,8 +12,9 @@ from outlast.core import crash_points
 from outlast.core.commit import IDENTITY
 from outlast.core.deliveries import SUBSCRIBED_TENANTS, tenants_of
 from outlast.core.generation import FILE, compare_files, store_file_of
-from outlast.core.machine import NO_HOLDER, LeaseStatus
+from outlast.core.machine import NO_HOLDER, EffectStatus, LeaseStatus
 from outlast.core.rows import (
+    EFFECT,
     KINDS,
     META,
     RUN,
@@ -50,7 +51,7 @@ class RowCache:
     """
 
     def __init__(self) -> None:
-        self._rows: dict[str, dict[Key, Any]] = {kind.name: {} for kind in KINDS if kind.read_first}
+        self._rows: dict[str, dict[Key, Any]] = {kind.name: {} for kind in KINDS if kind.read_first or kind is EFFECT}
         self._outdated: dict[Key, Run] = {}  # runs as they were before another process wrote
 
     def get(self, kind: Kind[R], key: Key) -> R | None:
@@ -59,7 +60,7 @@ class RowCache:
         return None if rows is None else rows.get(key)
 
     def put(self, kind: AnyKind, key: Key, row: Row) -> None:
-        """Keep a committed row of a kind that is read first. The newest rows are kept longest."""
+        """Keep a committed row of a kind that is read first, or an open effect. The newest rows are kept longest."""
         rows = self._rows[kind.name]
         rows.pop(key, None)
         rows[key] = row
@@ -321,32 +322,32 @@ class SqliteSession:
             changes = batch.changes[kind.name]
             if not changes:
                 continue
-            statements, width = SQL[kind.name], kind.key
+            statements, width, narrow = SQL[kind.name], kind.key, sql.NARROW.get(kind.name)
             inserts: list[Row] = []
             updates: list[tuple[object, ...]] = []
             moves: list[tuple[object, ...]] = []
             for key, (_, row, replaces) in changes.items():
-                if replaces and isinstance(row, Run) and self._only_moves(key, row):
-                    moves.append(sql.move_values(row, replaces))
-                elif replaces:
-                    updates.append((*row[width:], *row[:width], replaces))
-                else:
+                if not replaces:
                     inserts.append(row)
+                elif narrow is not None and self._suffices(narrow, kind, key, row):
+                    moves.append(narrow.values(row, replaces))
+                else:
+                    updates.append((*row[width:], *row[:width], replaces))
             if inserts:
                 self.db.executemany(statements.insert, inserts)
             if updates and self.db.executemany(statements.update, updates).rowcount != len(updates):
                 raise _Mismatch
-            if moves and self.db.executemany(sql.MOVE_RUN, moves).rowcount != len(moves):
+            if narrow and moves and self.db.executemany(narrow.statement, moves).rowcount != len(moves):
                 raise _Mismatch
             count += len(changes)
         if batch.published:
             self.db.executemany(SQL[UNPUBLISHED.name].delete, batch.published)
         return count + len(batch.published)
 
-    def _only_moves(self, key: Key, run: Run) -> bool:
-        """Return True if MOVE_RUN suffices, because its omitted columns are unchanged."""
-        before = self._cache.get(RUN, key)
-        return before is not None and sql.resting(before) == sql.resting(run)
+    def _suffices(self, narrow: sql.NarrowUpdate, kind: AnyKind, key: Key, row: Row) -> bool:
+        """Return True if the columns that the update omits are as in the stored row, which must be cached."""
+        before = self._cache.get(kind, key)
+        return before is not None and narrow.resting(before) == narrow.resting(row)
 
     def _land_receipt(self, labels: Sequence[str]) -> None:
         """Write the number of this transaction into the writer's row, and COMMIT.
@@ -411,6 +412,11 @@ class SqliteSession:
                         self.woken = self.woken or row.due_at is not None
                     else:
                         self._cache.put(kind, key, row)
+        for key, left in batch.changes[EFFECT.name].items():
+            if left.row.status is EffectStatus.INTENDED:
+                self._cache.put(EFFECT, key, left.row)
+            else:
+                self._cache.drop(EFFECT, key)
         self.written += PAGES_PER_BATCH + PAGES_PER_ROW * rows
 
     def drop(self) -> None:

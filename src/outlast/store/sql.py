@@ -51,36 +51,41 @@ def _sql(kind: AnyKind) -> Sql:
 
 SQL: Final[dict[str, Sql]] = {kind.name: _sql(kind) for kind in KINDS}
 
-# Columns that a holder's update usually leaves unchanged. SQLite rewrites an index for every column that a statement
-# names, changed or not, so an update that changes none of them omits them.
-RESTING: Final = tuple(
-    RUN.columns.index(name)
-    for name in (
-        "owner",
-        "lane",
-        "queue",
-        "workflow",
-        "created_at",
-        "ended_at",
-        "requested_by",
-        "correlation_id",
-        "trace_id",
-        *RUN.columns[RUN.columns.index("ending") :],  # set at most once in the life of a run
+
+class NarrowUpdate(NamedTuple):
+    """An update of the columns that a usual step changes. It suffices if all others are unchanged."""
+
+    statement: str
+    resting: Callable[[Row], tuple[Any, ...]]  # the columns that it omits
+    moving: Callable[[Row], tuple[Any, ...]]  # its parameters but the version replaced
+
+    def values(self, row: Row, replaces: int) -> tuple[object, ...]:
+        """Return the parameters of the statement that replaces a version of this row."""
+        return (*self.moving(row), replaces)
+
+
+def _narrow(kind: AnyKind, moving: Sequence[str]) -> NarrowUpdate:
+    key, columns = kind.columns[: kind.key], kind.columns[kind.key :]
+    sets = ", ".join(f"{name} = {MARK}" for name in moving)
+    return NarrowUpdate(
+        f"UPDATE {kind.name} SET {sets} WHERE {equal(key)} AND version = {MARK}",
+        itemgetter(*(kind.columns.index(name) for name in columns if name not in moving)),
+        itemgetter(*(kind.columns.index(name) for name in (*moving, *key))),
     )
-)
-_MOVING: Final = tuple(i for i in range(RUN.key, len(RUN.columns)) if i not in RESTING)
-resting: Final = itemgetter(*RESTING)
-_move_values: Final = itemgetter(*_MOVING, *range(RUN.key))
-MOVE_RUN: Final = (
-    f"UPDATE run SET {', '.join(f'{RUN.columns[i]} = {MARK}' for i in _MOVING)} "
-    f"WHERE {equal(RUN.columns[: RUN.key])} AND version = {MARK}"
-)
 
 
-def move_values(run: Run, replaces: int) -> tuple[object, ...]:
-    """Return the parameters of MOVE_RUN."""
-    return (*_move_values(run), replaces)
-
+_ENDINGS: Final = RUN.columns[RUN.columns.index("ending") :]  # set at most once in the life of a run
+_RESTING: Final = ("owner", "lane", "queue", "workflow", "created_at", "ended_at", "requested_by", "correlation_id",
+                   "trace_id", *_ENDINGS)  # fmt: skip
+# Updates of a run by its holder, and of an intended effect by its answer. SQLite rewrites an index for every column
+# that a statement names, changed or not, and binds 32 columns in 8 us.
+NARROW: Final = {
+    RUN.name: _narrow(RUN, [name for name in RUN.columns[RUN.key :] if name not in _RESTING]),
+    EFFECT.name: _narrow(
+        EFFECT,
+        ("version", "status", "response", "error", "external_id", "attempts", "waited_ms", "settled_at", "settled_by"),
+    ),
+}
 
 # Columns of which at least one differs after any change of a run. Parameters: tenant, run.
 _CHANGING: Final = ("version", "inbox_seq", "due_at", "created_at")
