@@ -37,6 +37,7 @@ SMALL = ("run_queue_all", "run_owner")  # a scan of the few rows of a partial in
 KEY = ("acme", "run-1", 1, "k", 1)
 SORTS = ("by id", "by run", "by status", "by activity", "by key", "counts by status")
 """Queries that sort what they found: few rows, or a filter that a person chose."""
+TIES = "USE TEMP B-TREE FOR RIGHT PART OF ORDER BY"  # sorts the effects of one millisecond, page by page
 
 
 def _key(kind: AnyKind) -> tuple[Any, ...]:
@@ -100,7 +101,7 @@ def test_sqlite_scans_no_table(name: str, tmp_path: Path) -> None:
     found = _sqlite_plan(db, query)
     db.close()
     assert query.scans or finds_by_index(found), found
-    assert query.scans or "TEMP B-TREE" not in found or name in SORTS, found
+    assert query.scans or "TEMP B-TREE" not in found.replace(TIES, "") or name in SORTS, found
     assert name != "by id" or "approval_id" in found, found
 
 

@@ -407,8 +407,8 @@ CREATE TABLE meta (
     # pages of lists
     "CREATE INDEX run_page ON run (tenant, created_at, run)",
     "CREATE INDEX approval_page ON approval (tenant, asked_at, run, id)",
-    # appended in time order, so its last leaf is in the cache
-    "CREATE INDEX effect_page ON effect (tenant, first_at, run, visit, key)",
+    # appended in time order, so its last leaf is in the cache; a page sorts the few effects of one millisecond
+    "CREATE INDEX effect_page ON effect (tenant, first_at)",
     "CREATE INDEX delivery_page ON delivery (tenant, subscription, first_at, run, seq)",
     # an approval by its id alone
     "CREATE INDEX approval_id ON approval (tenant, id)",
