@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import pytest
 from cloudevents.core.formats.json import JSONFormat
 from cloudevents.core.v1.event import CloudEvent
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outlast.core.events import EventType, chain_hash, iso, trace_of
@@ -83,6 +83,7 @@ JSON = st.recursive(
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 
 
+@settings(deadline=None)
 @given(
     data=st.dictionaries(st.text(st.sampled_from("xyz"), min_size=1), JSON, max_size=3), correlation=TEXT, trace=TEXT
 )
@@ -106,6 +107,7 @@ ROUTINE: tuple[dict[str, object], ...] = (
 
 @pytest.mark.req("OUT-3")
 @pytest.mark.parametrize("type_", list(EventType))
+@settings(max_examples=40, deadline=None)
 @given(
     data=st.sampled_from(ROUTINE) | st.dictionaries(st.text(), JSON, max_size=3),
     correlation=TEXT,

@@ -6,7 +6,7 @@ from base64 import b64encode
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outlast.core import snapshot_codec
@@ -68,6 +68,7 @@ def dumped(value: Any) -> bytes:
 
 
 # --- what comes out is what went in ------------------------------------------------------------
+@settings(deadline=None)
 @given(st.lists(JSON, min_size=1, max_size=6), st.integers(0, 3))
 def test_states_come_back_byte_for_byte(parts: list[Any], blow: int) -> None:
     """Any JSON, keys that look like a reference among it, below the threshold and above, changed in any place."""
@@ -79,6 +80,7 @@ def test_states_come_back_byte_for_byte(parts: list[Any], blow: int) -> None:
         stored.keep(dumped(state))
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 60_000), st.integers(0, 6_000), st.binary(max_size=6_000)), max_size=12))
 def test_any_edit_of_any_bytes(edits: list[tuple[int, int, bytes]]) -> None:
     """Insertions, deletions and replacements anywhere; JSON or not."""
