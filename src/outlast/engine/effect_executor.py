@@ -391,7 +391,7 @@ class EffectExecutor:
         try:
             response = codec.dump(step.response)
         except BaseException as error:  # because a serializer of an author may raise anything
-            why = f"it was {'found' if step.found else 'done'}, but {_why_not(error)}"
+            why = f"{'it was found' if step.found else 'it was done'}, but {_why_not(error)}"
             self._mark_uncertain(effect, MarkUncertain("response_not_storable", why))
             raise Unresolved from None
         self.session.submit(self._recorded(effect, response, step, now))
