@@ -5,6 +5,7 @@ from datetime import timedelta
 
 import pytest
 
+from outlast.core.commit import Commit, Done
 from outlast.engine import commands
 from outlast.flow import Context, Perhaps, Workflow, resend, role
 from tests.engine.world import (
@@ -165,7 +166,7 @@ async def test_without_the_digest_another_plan_than_the_approved_one_runs(
 async def test_without_compare_and_set_two_decisions_are_both_accepted(
     world: World, monkeypatch: Patch, guarded: bool
 ) -> None:
-    """Read, then write: the second decision is accepted too."""
+    """Both people read the pending approval, then both write: the second decision is accepted too."""
     if not guarded:
         remove("decided_twice", monkeypatch)
     order = write(Receiver())
@@ -178,14 +179,17 @@ async def test_without_compare_and_set_two_decisions_are_both_accepted(
     await world.start(flow)
     process.kill()
     approval = world.pending()
-    accepted = 0
-    for each in (True, False):
-        try:
-            await world.decide(approval, approve=each)
-            accepted += 1
-        except Exception:  # the second decision is refused
-            pass
-    assert accepted == (1 if guarded else 2)
+    both_have_read, commit = asyncio.Barrier(2), world.store.commit
+
+    async def commit_after_both_reads(decision: Commit) -> Done:
+        await both_have_read.wait()
+        return await commit(decision)
+
+    monkeypatch.setattr(world.store, "commit", commit_after_both_reads)
+    both = (world.decide(approval, approve=each) for each in (True, False))
+    answers = await asyncio.gather(*both, return_exceptions=True)
+    accepted = [a for a in answers if not isinstance(a, BaseException)]
+    assert len(accepted) == (1 if guarded else 2)
 
 
 @pytest.mark.req("GATE-1", "FAIL-5")
