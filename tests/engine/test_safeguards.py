@@ -5,6 +5,7 @@ from datetime import timedelta
 
 import pytest
 
+from outlast.core.approvals import Actor, PersonDecision
 from outlast.core.commit import Commit, Done
 from outlast.engine import commands
 from outlast.flow import Context, Perhaps, Workflow, resend, role
@@ -186,7 +187,8 @@ async def test_without_compare_and_set_two_decisions_are_both_accepted(
         return await commit(decision)
 
     monkeypatch.setattr(world.store, "commit", commit_after_both_reads)
-    both = (world.decide(approval, approve=each) for each in (True, False))
+    boss, choices = Actor("boss", claims=("boss",)), (PersonDecision("approve", ""), PersonDecision("reject", ""))
+    both = (commands.decide_approval(world.store, "t", approval.id, boss, c, lambda run: None) for c in choices)
     answers = await asyncio.gather(*both, return_exceptions=True)
     accepted = [a for a in answers if not isinstance(a, BaseException)]
     assert len(accepted) == (1 if guarded else 2)
