@@ -24,7 +24,7 @@ from typing import Any, Final
 import httpx2
 from httpx2 import USE_CLIENT_DEFAULT
 
-from outlast.flow.calls import Call, current_call
+from outlast.flow.calls import Call, call_under_way
 from outlast.flow.outcomes import NotSent
 
 __all__ = ["AsyncClient", "Client", "checked"]
@@ -111,7 +111,7 @@ class Client(httpx2.Client):
 
 def _prepare(request: httpx2.Request) -> bool:
     """Limit the time of the request and add its key. Return True if the status of its answer must be checked."""
-    call = current_call.get()
+    call = call_under_way()
     if call is None:
         return False
     _bound(request, call)

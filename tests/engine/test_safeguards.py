@@ -8,7 +8,7 @@ import pytest
 from outlast.core.approvals import Actor, PersonDecision
 from outlast.core.commit import Commit, Done
 from outlast.engine import commands
-from outlast.flow import Context, Perhaps, Workflow, resend, role
+from outlast.flow import Context, Perhaps, Workflow, lookup, resend, role
 from tests.engine.world import (
     HOUR,
     MINUTE,
@@ -22,7 +22,6 @@ from tests.engine.world import (
     World,
     one_node,
     ordering,
-    reading,
     write,
 )
 from tests.mutants import remove
@@ -353,7 +352,16 @@ async def test_without_a_difference_to_an_advance_an_entry_after_a_refused_commi
         remove("log_counts_as_advance", monkeypatch)
     slow = Slow()
     order = write(Receiver(slow))
-    one, two = reading(lambda: 1, name="one", key="same/{what}"), reading(lambda: 2, name="two", key="same/{what}")
+
+    @lookup(name="one", key="same/{what}")
+    async def one(what: str) -> int:
+        await asyncio.sleep(0)
+        return 1
+
+    @lookup(name="two", key="same/{what}")
+    async def two(what: str) -> int:
+        await asyncio.sleep(0)
+        return 2
 
     async def body(ctx: Ctx) -> None:
         task = asyncio.ensure_future(ctx.do(order, "x"))

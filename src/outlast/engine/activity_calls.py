@@ -15,7 +15,7 @@ from outlast.core.limits import TEXT_CHARS_MAX
 from outlast.core.machine import EffectStatus
 from outlast.core.rows import EFFECT, USED, Effect, Memo
 from outlast.core.run_columns import Timer, WaitingFor
-from outlast.engine.attempts import CallAttempt
+from outlast.engine.attempts import CallAttempt, Endless
 from outlast.engine.call_outcome import asked_to_wait, is_transient
 from outlast.engine.effect_calls import millis, needs_transactions
 from outlast.engine.effect_executor import EffectExecutor
@@ -154,7 +154,8 @@ async def look_up(execution: NodeExecution, activity: Activity[Any, Any], call: 
     if memo is None:
         # The key has the activity's name, so a lookup never waits for a call of an activity.
         flight = (visit, f"{activity.name}?{call.key}")
-        return await execution.deduplicate(flight, lambda: _make_lookup(execution, activity, call, (visit, call.key)))
+        once = execution.deduplicate if activity.durable or not activity.is_async else execution.look_up
+        return await once(flight, lambda: _make_lookup(execution, activity, call, (visit, call.key)))
     if memo.digest != call.digest and not uses_recorded(execution.session, (visit, memo.key), call.digest):
         execution.call_person(contradiction(execution.session, activity, call, memo))
         await execution.never()
@@ -183,8 +184,6 @@ async def _make_lookup(
     except Exception as raised:  # raised into the author's code, which may catch it; the next execution asks again
         _keep_trace(execution, activity, call, ident, raised)
         raise
-    if execution.abandoned_calls and execution.is_abandoned():
-        raise Unresolved
     memo = _memo(execution, activity, call, ident, response, error)
     commit = effect_verbs.remember(run, memo)
     if activity.durable:
@@ -250,13 +249,14 @@ async def _call_lookup(execution: NodeExecution, activity: Activity[Any, Any], c
             permit=None,
             label=f"{run.run} lookup {call.key}",
         )
-        slot = await execution.call_slot(activity)
+        slot = await execution.call_slot(activity) if activity.limit is not None else None
         try:
             return await execution.services.caller.look_up(attempt)
         except BaseException as raised:  # raised unless another attempt may help
             error = as_exception(raised)
             asked = asked_to_wait(error, execution.services.clock.wall())
-            if number == retry.attempts or asked > millis(retry.total_wait) or not is_transient(error):
+            last = number == retry.attempts or isinstance(error, Endless)
+            if last or asked > millis(retry.total_wait) or not is_transient(error):
                 raise error  # noqa: B904 - it names its cause
         finally:
             if slot is not None:

@@ -9,6 +9,7 @@ person if the worker dies. It halves while calls take long to start, because the
 import asyncio
 import contextvars
 import inspect
+import math
 import queue
 import threading
 from collections import deque
@@ -28,7 +29,7 @@ from outlast.core.effect_verbs import TOO_LATE
 from outlast.core.limits import UNSENT_MAX
 from outlast.engine.call_outcome import judge
 from outlast.engine.lease import Permit
-from outlast.engine.user_code import as_exception
+from outlast.engine.user_code import Body, as_exception
 from outlast.flow.activity import Activity
 from outlast.flow.calls import Call, LateAnswer, current_call, stated_id
 from outlast.flow.options import Callee
@@ -40,6 +41,8 @@ UNSENT_MIN: Final = 4
 GRACE_S: Final = 0.05
 TURNS: Final = 8  # turns of the loop that a client needs to write its request
 SLOW_S: Final = 0.1
+ROUNDING_S: Final = 1e-6  # a timer of the loop may fire so much too early
+LATE_S: Final = 0.01  # between two looks, so that one finds all timeouts that end together
 
 
 class SendWindow:
@@ -50,6 +53,8 @@ class SendWindow:
         self._most: float = UNSENT_MIN
         self._halved_at = 0.0
         self._waiting: deque[asyncio.Future[None]] = deque()
+        self._begun: deque[tuple[float, Sending]] = deque()  # places by the time at which they are left
+        self._timer: asyncio.TimerHandle | None = None  # for the first of them
 
     def enter_now(self) -> "Sending | None":
         """Return a place if one is free and none waits for it."""
@@ -84,6 +89,31 @@ class SendWindow:
             self._most, self._halved_at = max(self._most / 2, UNSENT_MIN), now
         self._let_in(-1)
 
+    def begun(self, place: "Sending") -> None:
+        """Free a place GRACE_S and some turns of the loop from now. One timer serves all places."""
+        loop = asyncio.get_running_loop()
+        at = loop.time() + GRACE_S
+        self._begun.append((at, place))
+        if self._timer is None:
+            self._timer = loop.call_at(at, self._look)
+
+    def _look(self) -> None:
+        loop = asyncio.get_running_loop()
+        latest = loop.time() + ROUNDING_S
+        due: list[Sending] = []
+        while self._begun and (self._begun[0][0] <= latest or self._begun[0][1].is_left):
+            due.append(self._begun.popleft()[1])
+        self._timer = loop.call_at(self._begun[0][0], self._look) if self._begun else None
+        if due := [place for place in due if not place.is_left]:
+            self._turn(due, TURNS)
+
+    def _turn(self, due: "Sequence[Sending]", turns: int) -> None:
+        if turns > 1:
+            asyncio.get_running_loop().call_soon(self._turn, due, turns - 1)
+            return
+        for place in due:
+            place.leave(ended=False)
+
     def _let_in(self, change: int) -> None:
         self._inside += change
         while self._waiting and self._inside < self._most:
@@ -96,13 +126,16 @@ class SendWindow:
 class Sending:
     """Place of one intent in the window, until it is left."""
 
-    __slots__ = ("_landed_at", "_timer", "_turns", "_window")
+    __slots__ = ("_landed_at", "_window")
 
     def __init__(self, window: SendWindow) -> None:
         self._window: SendWindow | None = window
         self._landed_at = 0.0
-        self._timer: asyncio.TimerHandle | None = None
-        self._turns = TURNS
+
+    @property
+    def is_left(self) -> bool:
+        """Return True if the place is free again."""
+        return self._window is None
 
     def landed(self) -> None:
         """Note that the intent is durable now."""
@@ -111,23 +144,83 @@ class Sending:
     def begun(self) -> None:
         """Leave the window GRACE_S from now, because the activity's function begins."""
         if self._window is not None:
-            self._timer = asyncio.get_running_loop().call_later(GRACE_S, self._turn)
-
-    def _turn(self) -> None:
-        self._turns -= 1
-        if self._turns > 0 and self._window is not None:
-            asyncio.get_running_loop().call_soon(self._turn)
-        else:
-            self.leave(ended=False)
+            self._window.begun(self)
 
     def leave(self, *, ended: bool = True) -> None:
         """Free the place. A second call has no effect."""
         window, self._window = self._window, None
-        if window is None:
-            return
+        if window is not None:
+            window.left(self._landed_at, ended=ended)
+
+
+class CallTimeout:
+    """Timeout of one call, and the task that it cancels."""
+
+    __slots__ = ("_cancels", "_timeouts", "body", "ends", "expired", "task")
+
+    def __init__(self, timeouts: "CallTimeouts", task: asyncio.Task[Any], ends: float) -> None:
+        self._timeouts: CallTimeouts | None = timeouts
+        self._cancels = task.cancelling()
+        self.task = task
+        self.ends = ends
+        self.expired = False
+        self.body: Body | None = None
+        """The function of a lookup, which its task can leave."""
+
+    def abandon(self, error: Exception) -> bool:
+        """Close a lookup that ignored the end of its timeout; its task continues with `error`. False for others."""
+        if self.body is None:
+            return False
+        if self.body.abandoned is None:
+            self.body.abandoned = error
+            self.task.cancel()
+        return True
+
+    def stop(self) -> bool:
+        """End the timeout. Returns True if it has cancelled the call, and nothing else has."""
+        timeouts, self._timeouts = self._timeouts, None
+        if timeouts is None:
+            return False
+        timeouts.under_way.discard(self)
+        if self.body is not None and self.body.abandoned is not None:
+            self.task.uncancel()
+        return self.expired and self.task.uncancel() <= self._cancels
+
+
+class CallTimeouts:
+    """Timeouts of the calls of one worker, with one timer for all. They are up to 10 ms late and never early."""
+
+    def __init__(self) -> None:
+        self.under_way: set[CallTimeout] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._looks_at = math.inf
+
+    def start(self, seconds: float) -> CallTimeout:
+        """Start a timeout for the current task."""
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        assert task is not None
+        limit = CallTimeout(self, task, loop.time() + seconds)
+        self.under_way.add(limit)
+        if limit.ends < self._looks_at:
+            self._look_at(limit.ends, loop)
+        return limit
+
+    def _look_at(self, at: float, loop: asyncio.AbstractEventLoop) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        window.left(self._landed_at, ended=ended)
+        self._looks_at = at
+        self._timer = loop.call_at(at, self._look)
+
+    def _look(self) -> None:
+        loop = asyncio.get_running_loop()
+        latest = loop.time() + ROUNDING_S
+        for limit in self.under_way:
+            if limit.ends <= latest and not limit.expired:
+                limit.expired = True
+                limit.task.cancel()
+        self._timer, self._looks_at = None, math.inf
+        if ends := [limit.ends for limit in self.under_way if not limit.expired]:
+            self._look_at(max(min(ends), latest + LATE_S), loop)
 
 
 class DaemonPool:
@@ -141,10 +234,9 @@ class DaemonPool:
         self._threads = 0
         self._lock = threading.Lock()
 
-    def submit(self, fn: Callable[[], Any]) -> "Future[Any]":
-        """Run `fn` in a thread with the caller's context. The future can be cancelled only until it begins."""
+    def submit(self, fn: Callable[[], Any], context: contextvars.Context) -> "Future[Any]":
+        """Run `fn` in a thread, in this context. The future can be cancelled only until it begins."""
         future: Future[Any] = Future()
-        context = contextvars.copy_context()
         with self._lock:
             self._idle -= 1
             self._start()
@@ -200,6 +292,35 @@ class CallAttempt(NamedTuple):
     sending: Sending | None = None  # its place in the send window, until it is sent
 
 
+class PendingCall:
+    """The call of an attempt, built when the author's code first asks for it."""
+
+    __slots__ = ("_attempt", "_clock", "_ends", "made")
+
+    def __init__(self, attempt: CallAttempt, clock: Clock) -> None:
+        self._attempt = attempt
+        self._clock = clock
+        self._ends = clock.mono() + attempt.timeout_ms
+        self.made: Call | None = None
+
+    def call(self) -> Call:
+        """Return the call: the same one each time."""
+        if self.made is None:
+            attempt = self._attempt
+            ends = self._clock.wall() + self._ends - self._clock.mono()
+            self.made = Call(
+                key=attempt.key,
+                idempotency_key=attempt.idempotency_key,
+                tenant=attempt.tenant,
+                run_id=attempt.run_id,
+                attempt=attempt.number,
+                deadline=datetime.fromtimestamp(ends / 1000, UTC),
+                _connection=attempt.connection,
+                _left=lambda: (self._ends - self._clock.mono()) / 1000,
+            )
+        return self.made
+
+
 class _TooLate(Exception):
     """The last check refused the call."""
 
@@ -211,8 +332,7 @@ class ActivityCaller:
         self._clock = clock
         self._pool = pool
         self._traces = traces
-        # timeouts of calls under way, by the task that awaits the call
-        self.under_way: dict[asyncio.Task[Any], asyncio.Timeout] = {}
+        self._timeouts = CallTimeouts()
         self.seats = pool.seats  # an activity without `async` holds one from before its intent
 
     async def attempt(self, attempt: CallAttempt) -> Outcome:
@@ -222,7 +342,7 @@ class ActivityCaller:
 
         Must run in a separate task, because it sets a context variable for this call.
         """
-        call = self._call(attempt)
+        call = PendingCall(attempt, self._clock)
         current_call.set(call)
         if self._traces is None:
             outcome = await self._outcome(attempt)
@@ -231,7 +351,7 @@ class ActivityCaller:
                 outcome = await self._outcome(attempt)
                 if span is not None:
                     self._traces.judged(span, outcome)
-        if isinstance(outcome, Answered | Maybe) and (external_id := stated_id(call)):
+        if call.made is not None and (external_id := stated_id(call.made)) and isinstance(outcome, Answered | Maybe):
             return outcome._replace(external_id=external_id)
         return outcome
 
@@ -249,18 +369,35 @@ class ActivityCaller:
 
     async def inside(self, attempt: CallAttempt) -> Answered:
         """Make an attempt in a transaction. Raises the error of the function, TimeoutError after its timeout."""
-        call = self._call(attempt)
+        call = PendingCall(attempt, self._clock)
         current_call.set(call)
         with self._span(attempt):
-            return Answered(await self._run(attempt), stated_id(call))
+            value = await self._run(attempt)
+            return Answered(value, stated_id(call.made) if call.made is not None else "")
 
     async def look_up(self, attempt: CallAttempt) -> Any:
-        """Return the value of a lookup. Raises the error of the function, TimeoutError after its timeout."""
-        current_call.set(self._call(attempt))
+        """Return the value of a lookup. Raises the error of the function, TimeoutError after its timeout.
+
+        The function runs in a context of its own, and an `async def` in the current task.
+        """
         if self._traces is None:
-            return await self._run(attempt)
+            return await self._look_up(attempt)
         with self._span(attempt):
-            return await self._run(attempt)
+            return await self._look_up(attempt)
+
+    async def _look_up(self, attempt: CallAttempt) -> Any:
+        point("call:before", (attempt.label,))
+        context = contextvars.copy_context()
+        context.run(current_call.set, PendingCall(attempt, self._clock))
+        if attempt.callee.is_async:
+            limit = self._timeouts.start(attempt.timeout_ms / 1000)
+            limit.body = Body(attempt.callee.fn(*attempt.args, **attempt.kwargs), context)
+            value = await _within(limit, limit.body)
+        else:
+            async with self.seats:
+                value = await self._in_thread(attempt, context)
+        point("call:after", (attempt.label,))
+        return value
 
     def _span(self, attempt: CallAttempt, *, asks: bool = False) -> AbstractContextManager[Any]:
         """Return a span for a call, or an empty context if tracing is off."""
@@ -275,16 +412,23 @@ class ActivityCaller:
         self, attempt: CallAttempt, fn: Callable[..., Awaitable[Any]], evidence: Sequence[LateAnswer] = ()
     ) -> Any:
         """Run a reconcile in the context of a call: `this_call()` returns it with all its evidence."""
-        task = asyncio.current_task()
-        assert task is not None
-        token = current_call.set(replace(self._call(attempt), reconciling=True, evidence=tuple(evidence)))
+        call = PendingCall(attempt, self._clock).call()
+        token = current_call.set(replace(call, reconciling=True, evidence=tuple(evidence)))
         try:
             with self._span(attempt, asks=True):
-                async with asyncio.timeout(attempt.timeout_ms / 1000) as self.under_way[task]:
-                    return await fn(*attempt.args, **attempt.kwargs)
+                return await self._limited(fn, attempt)
         finally:
-            self.under_way.pop(task, None)
             current_call.reset(token)
+
+    def overdue(self, since_s: float) -> dict[asyncio.Task[Any], CallTimeout]:
+        """Return the timeouts that ended so long ago, by task, of calls that still run."""
+        latest = asyncio.get_running_loop().time() - since_s
+        return {limit.task: limit for limit in self._timeouts.under_way if limit.ends < latest}
+
+    async def _limited(self, fn: Callable[..., Awaitable[Any]], attempt: CallAttempt) -> Any:
+        """Call a function of the author. Raises its error, TimeoutError after the timeout of the attempt."""
+        limit = self._timeouts.start(attempt.timeout_ms / 1000)
+        return await _within(limit, fn(*attempt.args, **attempt.kwargs))
 
     async def _run(self, attempt: CallAttempt) -> Any:
         callee = attempt.callee
@@ -293,22 +437,13 @@ class ActivityCaller:
             self._check(attempt.permit)
             if attempt.sending is not None:
                 attempt.sending.begun()
-            task = asyncio.current_task()
-            assert task is not None
-            try:
-                async with asyncio.timeout(attempt.timeout_ms / 1000) as self.under_way[task]:
-                    value = await callee.fn(*attempt.args, **attempt.kwargs)
-            finally:
-                self.under_way.pop(task, None)
-        elif attempt.permit is None:
-            async with self.seats:
-                value = await self._in_thread(attempt)
+            value = await self._limited(callee.fn, attempt)
         else:
-            value = await self._in_thread(attempt)
+            value = await self._in_thread(attempt, contextvars.copy_context())
         point("call:after", (attempt.label,))
         return value
 
-    async def _in_thread(self, attempt: CallAttempt) -> Any:
+    async def _in_thread(self, attempt: CallAttempt, context: contextvars.Context) -> Any:
         loop = asyncio.get_running_loop()
 
         def send() -> Any:
@@ -320,7 +455,7 @@ class ActivityCaller:
             except BaseException as error:  # wrapped here, because no signal handler runs in this thread
                 raise as_exception(error)  # noqa: B904 - it names its cause
 
-        begun = self._pool.submit(send)
+        begun = self._pool.submit(send, context)
         future = asyncio.wrap_future(begun)
         done, _ = await asyncio.wait([future], timeout=attempt.timeout_ms / 1000)
         if not done and begun.cancel():
@@ -334,19 +469,17 @@ class ActivityCaller:
         if permit is not None and (why := permit.refusal(self._clock)):
             raise _TooLate(why)
 
-    def _call(self, attempt: CallAttempt) -> Call:
-        ends = self._clock.wall() + attempt.timeout_ms
-        ends_mono = self._clock.mono() + attempt.timeout_ms
-        return Call(
-            key=attempt.key,
-            idempotency_key=attempt.idempotency_key,
-            tenant=attempt.tenant,
-            run_id=attempt.run_id,
-            attempt=attempt.number,
-            deadline=datetime.fromtimestamp(ends / 1000, UTC),
-            _connection=attempt.connection,
-            _left=lambda: (ends_mono - self._clock.mono()) / 1000,
-        )
+
+async def _within(limit: CallTimeout, call: Awaitable[Any]) -> Any:
+    """Await a call of the author. Raises its error, TimeoutError if the timeout has cancelled it."""
+    try:
+        return await call
+    except asyncio.CancelledError as error:
+        if limit.stop():
+            raise TimeoutError from error
+        raise
+    finally:
+        limit.stop()
 
 
 def _secrets(attempt: CallAttempt) -> frozenset[str]:
@@ -354,6 +487,10 @@ def _secrets(attempt: CallAttempt) -> frozenset[str]:
     names = inspect.signature(attempt.callee.fn).parameters
     given = {**dict(zip(names, attempt.args, strict=False)), **attempt.kwargs}
     return secrets_in(to_jsonable_python(given, fallback=str))
+
+
+class Endless(TimeoutError):
+    """A lookup ignored the end of its timeout, and is not made again."""
 
 
 class Abandoned(TimeoutError):

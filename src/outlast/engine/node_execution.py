@@ -7,7 +7,7 @@ calls in flight settle before the result is known.
 
 import asyncio
 import contextvars
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from outlast.core.clock import Clock
@@ -25,7 +25,18 @@ from outlast.engine.lease import Lease
 from outlast.engine.pauses import Breakers, PauseCache
 from outlast.engine.rate_limit import CallSlot, RateLimiter, limit_name
 from outlast.engine.run_session import ConditionFailed, EffectKey, RunLost, RunSession, StoreAway
-from outlast.engine.user_code import RaisedByCode, as_exception, ends_process
+from outlast.engine.user_code import (
+    CANCELLED,
+    RUN_TASK,
+    Body,
+    BodyEnd,
+    RaisedByCode,
+    TaskLeft,
+    as_exception,
+    end_of,
+    ends_process,
+    is_still_cancelled,
+)
 from outlast.errors import LimitExceeded, Rejected, StoreError
 from outlast.flow.calls import executing_node
 from outlast.flow.options import Callee
@@ -60,12 +71,25 @@ class WorkerServices(NamedTuple):
 
 
 class InFlightCall(NamedTuple):
-    """Task of a call under way, and the futures that wait for its answer."""
+    """Task of a call under way, and the futures that wait for its answer.
 
-    task: asyncio.Task[None]  # a reference, because the event loop keeps none to a waiting task
+    A lookup may be under way in the task of its first awaiter.
+    """
+
+    task: asyncio.Task[Any]  # a reference, because the event loop keeps none to a waiting task
     waiters: list[asyncio.Future[Any]]
 
 
+class CallEnd(NamedTuple):
+    """Value or error of a call. `stops`: the exception that ends the process."""
+
+    value: Any = None
+    error: Exception | None = None
+    resolved: bool = True
+    stops: BaseException | None = None
+
+
+UNRESOLVED: Final = CallEnd(resolved=False)
 LeftOpen = tuple[EffectKey, Callable[[], Coroutine[Any, Any, Any]]]
 """An open effect, and the coroutine function that settles it."""
 
@@ -92,6 +116,7 @@ class NodeExecution:
         self.asked: set[str] = set()  # names of the waits and approvals of this execution
         self._calls: set[str] = set()  # all calls and waits, also those answered from the ledger
         self._loop = asyncio.get_running_loop()
+        self._runs = RUN_TASK.get()
         self._parked: list[Parked] = []
         self._attention: list[Attention] = []
         self._cancel: EndCancelled | None = None
@@ -101,10 +126,13 @@ class NodeExecution:
         self._hand_back = ""
         self._broken: BaseException | None = None
         self._unresolved: set[asyncio.Future[Any]] = set()
-        self._body: asyncio.Task[Any] | None = None
+        self._body: Body | None = None
+        self._task: asyncio.Task[Any] | None = None  # task of the body, once the executor has left it
+        self._leaving = False  # the executor is about to leave the task to the body
         self.abandoned_calls: set[asyncio.Task[None]] = set()
         self.progress = 0  # number of ctx calls that began or were answered
-        self._signal = self._loop.create_future()
+        self._woken = False
+        self._signal: asyncio.Future[None] | None = None
 
     def visit_deadline(self) -> int:
         """Return the business time at which waits of this visit end; 0 if the node declares no `within`."""
@@ -231,51 +259,78 @@ class NodeExecution:
                 self.close()
             raise
 
+    async def look_up(self, ident: EffectKey, make: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+        """Return the answer of the one lookup under this key, made in the task of its first awaiter.
+
+        A lookup changes nothing, so it may be made twice: if its awaiter is cancelled, it is made again in a separate
+        task and settles (S-16).
+        """
+        if ident in self.calls_in_flight:
+            return await self.deduplicate(ident, make)
+        task = asyncio.current_task()
+        assert task is not None
+        flight = self.calls_in_flight[ident] = InFlightCall(task, [])
+        end = await self._end_of_call(make())
+        if isinstance(end.stops, asyncio.CancelledError) and not self.closing:
+            task = self._loop.create_task(self._run_call(ident, make()))
+            self.calls_in_flight[ident] = InFlightCall(task, flight.waiters)
+            self._given_up = True
+            self.close()
+        else:
+            self._land(ident, end)
+        if end.stops is not None:
+            raise end.stops
+        if self.closing or not end.resolved:
+            await self.never()
+        if end.error is not None:
+            raise end.error
+        return end.value
+
     async def _run_call(self, ident: EffectKey, work: Coroutine[Any, Any, Any]) -> None:
-        value: Any = None
-        error: Exception | None = None
-        stops: BaseException | None = None
-        resolved = True
+        end = await self._end_of_call(work)
+        if not (self.abandoned_calls and self.is_abandoned()):
+            self._land(ident, end)
+        if end.stops is not None:
+            self.break_off(RaisedByCode(end.stops))
+            raise end.stops
+
+    async def _end_of_call(self, work: Coroutine[Any, Any, Any]) -> "CallEnd":
+        """Return how a call ended; its error is raised into the author's code unless the execution is closing."""
         try:
-            value = await work
+            return CallEnd(await work)
         except (RunLost, ConditionFailed, StoreAway) as refused:
-            resolved = False
             self.break_off(refused)
         except Unresolved:
-            resolved = False
+            pass
         except Rejected as refused:  # a value of the author's code that cannot be stored
-            error = refused
+            return CallEnd(error=refused)
         except StoreError as away:  # a failed read
-            resolved = False
             self.break_off(StoreAway(away.reason))
-        except BaseException as raised:  # raised into the author's code unless the execution is closing
-            if ends_process(raised):
-                resolved, stops = False, raised
+        except BaseException as raised:  # because the author's code may raise anything
+            if not ends_process(raised):
+                return CallEnd(error=as_exception(raised))
+            if not isinstance(raised, asyncio.CancelledError):
                 self.break_off(RaisedByCode(raised))
-            else:
-                error = as_exception(raised)
-        if not (self.abandoned_calls and self.is_abandoned()):
-            self._land(ident, value, error, resolved=resolved)
-        if stops is not None:
-            raise stops
+            return CallEnd(resolved=False, stops=raised)
+        return UNRESOLVED
 
-    def _land(self, ident: EffectKey, value: Any, error: Exception | None, *, resolved: bool = True) -> None:
+    def _land(self, ident: EffectKey, end: "CallEnd") -> None:
         waiters = self.calls_in_flight.pop(ident).waiters
         self.note_progress()
         for mine in waiters:
             if mine.done():
                 continue
-            if self.closing or not resolved:
+            if self.closing or not end.resolved:
                 self._unresolved.add(mine)
-            elif error is not None:
-                mine.set_exception(error)
+            elif end.error is not None:
+                mine.set_exception(end.error)
             else:
-                mine.set_result(value)
+                mine.set_result(end.value)
 
     def abandon_call(self, ident: EffectKey, error: Exception) -> None:
         """Continue without a call that does not end. Its awaiters get `error`; its answer is ignored."""
         self.abandoned_calls.add(self.calls_in_flight[ident].task)
-        self._land(ident, None, error)
+        self._land(ident, CallEnd(error=error))
 
     def is_abandoned(self) -> bool:
         """Return True if the current task is an abandoned call."""
@@ -283,7 +338,7 @@ class NodeExecution:
 
     def waiting_at(self) -> str:
         """Return the file and line of the node where its body waits."""
-        coro: Any = self._body.get_coro() if self._body is not None else None
+        coro: Any = self._body.coroutine if self._body is not None else None
         while (frame := getattr(coro, "cr_frame", None)) is not None:
             if not frame.f_globals.get("__name__", "").startswith("outlast."):  # the outer frames are the engine's
                 return place(frame.f_code.co_filename, frame.f_lineno)
@@ -292,7 +347,10 @@ class NodeExecution:
 
     # --- running ------------------------------------------------------------------------------------
     async def run(
-        self, body: Callable[[], Awaitable[Any]], title: str, left_open: Callable[[], Iterable[LeftOpen]] = tuple
+        self,
+        body: Callable[[], Coroutine[Any, Any, Any]],
+        title: str,
+        left_open: Callable[[], Iterable[LeftOpen]] = tuple,
     ) -> NodeResult:
         """Run the body until the result is known.
 
@@ -303,14 +361,8 @@ class NodeExecution:
         """
         context = contextvars.copy_context()
         context.run(executing_node.set, title)
-        task = self._body = self._loop.create_task(self._run_body(body), context=context)
-        while not task.done() and not self.closing:
-            if self._parked and not self.calls_in_flight and await self._is_at_rest(task):
-                self.close()
-                break
-            if not task.done() and not self.closing:
-                await self._signal
-                self._signal = self._loop.create_future()
+        self._body = Body(body(), context)
+        end = await self._run_body(self._body)
         self.closing = True
         if self.calls_in_flight:
             await self._calls_ended()
@@ -318,24 +370,60 @@ class NodeExecution:
             for ident, make in left_open():
                 self.calls_in_flight[ident] = InFlightCall(self._loop.create_task(self._run_call(ident, make())), [])
             await self._calls_ended()
-        if not task.done():
-            await self._cancel_body(task)
-        return self._result(task)
+        if self._task is not None:
+            if not self._task.done():
+                await self._cancel_body(self._task)
+            end = end_of(self._task)
+        return self._result(end)
+
+    async def _run_body(self, body: Body) -> BodyEnd:
+        """Run the body in the task of the executor, until it ends or must be watched."""
+        runs = self._runs
+        runs.body = body
+        try:
+            end = BodyEnd(await body)
+        except TaskLeft as moved:
+            end, self._task = CANCELLED, moved.task
+            self._task.add_done_callback(lambda _: self._wake())
+        except BaseException as error:  # as the author's code raised it
+            if runs.task.cancelling() and isinstance(error, asyncio.CancelledError):
+                if runs.is_stopping():
+                    raise
+                end = CANCELLED
+            else:
+                end = BodyEnd(error=as_exception(error))
+        finally:
+            runs.body = None
+        if self._task is not None:
+            await self._watch_body(self._task)
+        elif runs.task.cancelling() and await is_still_cancelled(runs.task):
+            end = CANCELLED
+        return end
+
+    def _leave_task(self) -> None:
+        """Leave the task of the executor to the body, unless the body has ended."""
+        if self._runs.body is self._body:
+            self._runs.move()
+
+    async def _watch_body(self, task: asyncio.Task[Any]) -> None:
+        """Wait until the body ends, the execution closes, or nothing of it can continue after a park."""
+        while not task.done() and not self.closing:
+            if self._parked and not self.calls_in_flight and await self._is_at_rest(task):
+                self.close()
+                break
+            if not task.done() and not self.closing:
+                await self._woken_up()
+
+    async def _woken_up(self) -> None:
+        """Wait for a call of `_wake`, unless one has come since the last wait."""
+        if not self._woken:
+            self._signal = self._loop.create_future()
+            await self._signal
+        self._woken = False
 
     async def _calls_ended(self) -> None:
         while self.calls_in_flight:
-            await self._signal
-            self._signal = self._loop.create_future()
-
-    async def _run_body(self, body: Callable[[], Awaitable[Any]]) -> Any:
-        try:
-            return await body()
-        except BaseException as error:  # because a task that ends with SystemExit ends the event loop
-            if (raised := as_exception(error)) is not error:
-                raise raised  # noqa: B904 - it names its cause
-            raise
-        finally:
-            self._wake()  # the task is done before `run` continues
+            await self._woken_up()
 
     async def _is_at_rest(self, task: asyncio.Task[Any]) -> bool:
         """Return True if no task of the execution can continue.
@@ -378,8 +466,7 @@ class NodeExecution:
             await asyncio.wait([task], timeout=FOREIGN_AWAIT_GRACE / SECOND)
         await self._calls_ended()  # calls that began before the execution closed
 
-    def _result(self, task: asyncio.Task[Any]) -> NodeResult:
-        error = task.exception() if task.done() and not task.cancelled() else None
+    def _result(self, end: BodyEnd) -> NodeResult:
         if self._broken is not None:
             raise self._broken
         if self._attention:
@@ -396,14 +483,17 @@ class NodeExecution:
             return Resting(tuple(self._parked))
         if self._given_up:  # because another execution would end the same way
             return Raised(TimeoutError(GIVEN_UP))
-        if error is not None:
-            return Raised(error)
-        if not task.done() or task.cancelled():
-            return Raised(asyncio.CancelledError("the node's task was cancelled from within"))
-        return Returned(task.result())
+        if end.error is not None:
+            return Raised(end.error)
+        return Returned(end.value)
 
     def _wake(self) -> None:
-        if not self._signal.done():
+        """Wake `run`. If the body runs in its task, it leaves that task first."""
+        if self._task is None and not self._leaving and self._body is not None:
+            self._leaving = True
+            self._loop.call_soon(self._leave_task)
+        self._woken = True
+        if self._signal is not None and not self._signal.done():
             self._signal.set_result(None)
 
 

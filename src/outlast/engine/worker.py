@@ -29,7 +29,7 @@ from outlast.engine import admission, compatibility
 from outlast.engine.activity_calls import check_served
 from outlast.engine.admission import NO_OWNERS, Capacity, Look, Owners
 from outlast.engine.alerts import Alerts, Notifier
-from outlast.engine.attempts import ActivityCaller, DaemonPool, SendWindow
+from outlast.engine.attempts import ActivityCaller, DaemonPool, Endless, SendWindow
 from outlast.engine.compatibility import UnservedVersions, wake_stranded
 from outlast.engine.dead_workers import DeadWorkers
 from outlast.engine.effect_calls import millis
@@ -42,6 +42,7 @@ from outlast.engine.rate_limit import RateLimiter
 from outlast.engine.run_executor import RunExecutor
 from outlast.engine.run_session import EffectKey, RunLost, RunSession
 from outlast.engine.store_maintenance import ClockStep, Retention
+from outlast.engine.user_code import RunTask
 from outlast.errors import StoreError, StoreReplaced, Uncertain, restored
 from outlast.flow.workflow import Workflow
 from outlast.store.port import OnFile, Store
@@ -67,12 +68,12 @@ class OverrunWatch:
         self._clock = clock
         self._budget_ms = budget_ms
         self._margin = min(2 * live.heartbeat_every + live.checkpoint_write, budget_ms // 2)
-        self._since: dict[asyncio.Task[None], int] = {}
+        self._since: dict[RunTask, int] = {}
         self._seen_before: dict[
             NodeExecution, int
         ] = {}  # executions without a call in flight at the last check, with their progress then
 
-    async def look(self, executors: Mapping[asyncio.Task[None], RunExecutor]) -> None:
+    async def look(self, executors: Mapping[RunTask, RunExecutor]) -> None:
         """End calls, nodes and executors that take too long.
 
         Raises StoreError.
@@ -107,7 +108,7 @@ class OverrunWatch:
             fix = "put what takes so long into an activity with timeout=, or wait with ctx.receive or ctx.sleep"
             execution.call_person(attention(execution.session, Reason.EXCEPTION, f"{what} {why} → {fix}"))
 
-    def _give_up(self, task: "asyncio.Task[None]", executor: RunExecutor, now: int) -> None:
+    def _give_up(self, task: RunTask, executor: RunExecutor, now: int) -> None:
         """Cancel an executor some time after its claim has ended. The run is due, so any worker claims it."""
         run = executor.session.run
         if not run.due_at or run.due_at > now:
@@ -124,11 +125,9 @@ class OverrunWatch:
 
 def _end_calls(execution: NodeExecution) -> None:
     """Abandon calls that swallow the cancellation of their timeout. They may still act, like an abandoned thread."""
-    latest = asyncio.get_running_loop().time() - CALL_ENDS_WITHIN / SECOND
-    under_way = execution.services.caller.under_way
-    for ident, flight in list(execution.calls_in_flight.items()):
-        limit = under_way.get(flight.task)
-        if limit is not None and (limit.when() or latest) < latest:
+    overdue = execution.services.caller.overdue(CALL_ENDS_WITHIN / SECOND)
+    for ident, flight in list(execution.calls_in_flight.items()) if overdue else ():
+        if (limit := overdue.get(flight.task)) is not None and not limit.abandon(Endless(ENDLESS)):
             _leave_behind(execution, ident)
 
 
@@ -160,17 +159,17 @@ class Executors:
         self._capacity = capacity
         self._budget_ms = budget_ms
         self._overruns = OverrunWatch(store, services.clock, services.lease, services.live, budget_ms)
-        self._tasks: dict[asyncio.Task[None], RunExecutor] = {}
+        self._tasks: dict[RunTask, RunExecutor] = {}
 
     def begin(self, session: RunSession) -> None:
         """Execute a run until it is released."""
         executor = RunExecutor(session, self._workflows, self.services, self._budget_ms)
-        task = asyncio.create_task(executor.execute())
+        task = RunTask(executor.execute())
         self._tasks[task] = executor
         self._capacity.hold(session)
-        task.add_done_callback(self._ended)
+        task.add_done_callback(lambda _: self._ended(task))
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _ended(self, task: RunTask) -> None:
         session = self._tasks.pop(task).session
         run = session.run
         if not task.cancelled() and isinstance(error := task.exception(), Exception):

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 from outlast.core.codec import digest
 from outlast.core.limits import KEY_BYTES_MAX
@@ -85,11 +85,18 @@ class Call:
         self._stated[:] = [text.decode(errors="ignore")]
 
 
-current_call: Final[ContextVar[Call | None]] = ContextVar("outlast_call", default=None)
+class CallSource(Protocol):
+    """Source of a call that is built when the activity asks for it."""
+
+    def call(self) -> Call:
+        """Return the call: the same one each time."""
+
+
+current_call: Final[ContextVar[Call | CallSource | None]] = ContextVar("outlast_call", default=None)
 """Set by the engine around the call of an activity, and in the context of the thread of a `def` activity."""
 
 executing_node: Final[ContextVar[str]] = ContextVar("outlast_executing_node", default="")
-"""Set by the engine for the task that executes a node: «node "pay" of refund»; '' elsewhere."""
+"""Set by the engine in the context in which a node is executed: «node "pay" of refund»; '' elsewhere."""
 
 
 def stated_id(call: Call) -> str:
@@ -97,9 +104,15 @@ def stated_id(call: Call) -> str:
     return call._stated[-1] if call._stated else ""
 
 
+def call_under_way() -> Call | None:
+    """Return the call that the running activity makes, or None outside of one."""
+    call = current_call.get()
+    return call if call is None or isinstance(call, Call) else call.call()
+
+
 def this_call() -> Call:
     """Return the call that the running activity makes. Raises Misplaced outside of one."""
-    call = current_call.get()
+    call = call_under_way()
     if call is None:
         raise Misplaced(
             "this_call() outside of a call",
