@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
 from pydantic import BaseModel
+from typing_extensions import override
 
 from outlast.core.crash_points import point
 from outlast.core.events import EventType
@@ -190,6 +191,11 @@ class _Answering(ActivityCaller):
         self.unanswered = ""
         app.answer_with(self)
 
+    @override
+    async def _look_up(self, attempt: CallAttempt) -> Any:
+        return await self._run(attempt)
+
+    @override
     async def _run(self, attempt: CallAttempt) -> Any:
         name = attempt.callee.name
         point("call:before", (attempt.label,))
