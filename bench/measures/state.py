@@ -11,6 +11,7 @@ GOALS = (
     Goal("kept_mb", "MB", digits=2),
     Goal("cargo_mb", "MB", digits=2),
     Goal("ms_per_step", "ms", digits=1),
+    Goal("cpu_ms", "ms CPU/step", gate=12, aim=9, digits=1),
 )
 
 
@@ -38,4 +39,5 @@ def _carry(cargo: int, steps: int, engine: Engine) -> Figures:
         "kept_mb": kept / MEGA,
         "cargo_mb": cargo / MEGA,
         "ms_per_step": took.wall_s / steps * 1_000,
+        "cpu_ms": took.cpu_s / steps * 1_000,
     }

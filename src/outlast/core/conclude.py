@@ -419,13 +419,11 @@ def ceiling_passed(run: Run, inbox_read: int, now: Instant) -> Attention | None:
 
 
 def divergence(
-    run: Run, effects: Facts[EffectKey, Effect], waits: Facts[EffectKey, Wait], node: str, asked: Collection[str]
+    run: Run, open_effects: Sequence[Effect], waits: Facts[EffectKey, Wait], node: str, asked: Collection[str]
 ) -> str:
     """Return why a node that has returned differs from an earlier execution of its visit; '' if it does not."""
     visit = run.visit
-    if not effects and not waits:
-        return ""
-    if unsettled := [e for e in effects.values() if e.settled_at == 0 and e.visit in (0, visit)]:
+    if unsettled := [e for e in open_effects if e.visit in (0, visit)]:
         called = ", ".join(f"{e.activity} {e.key}" for e in unsettled)
         return f"node {node} returned, but did not ask for effects that an earlier execution began: {called}"
     if not waits:

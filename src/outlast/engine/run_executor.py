@@ -303,7 +303,7 @@ class RunExecutor:
 
     async def _returned(self, prepared: "Prepared", context: NodeContext, target: Any, asked: set[str]) -> Move:
         session, workflow, (node, _, way) = self.session, self._workflow, prepared
-        if detail := divergence(session.run, session.effects, session.waits, node.name, asked):
+        if detail := divergence(session.run, session.open_effects(), session.waits, node.name, asked):
             return self._flagged(Reason.NODE_DIVERGED, detail)
         exits = node.exits
         ends = target is None and exits.ends

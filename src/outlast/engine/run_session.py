@@ -135,6 +135,7 @@ class RunSession:
         self.last: Event = rows.last
         own = [*rows.effects, *(e for e in rows.shared if e.by_run == rows.run.run)]
         self.effects: dict[EffectKey, Effect] = {(e.visit, e.key): e for e in own}
+        self._open_effects = {ident: e for ident, e in self.effects.items() if e.settled_at == 0}
         self.others: dict[str, Effect] = {e.key: e for e in rows.shared if e.by_run != rows.run.run}
         self.noted: set[str] = {e.key for e in rows.shared}  # shared effects named by a usage row of this run
         self.memos: dict[EffectKey, Memo] = {(m.visit, m.key): m for m in rows.memos}
@@ -433,7 +434,12 @@ class RunSession:
         if row.by_run not in ("", self.run.run):
             self.others[row.key] = row
             return
-        self.effects[row.visit, row.key] = row
+        ident = row.visit, row.key
+        self.effects[ident] = row
+        if row.settled_at == 0:
+            self._open_effects[ident] = row
+        else:
+            self._open_effects.pop(ident, None)
         if row.by_run:
             self.others.pop(row.key, None)
 
@@ -482,7 +488,7 @@ class RunSession:
 
     def open_effects(self) -> list[Effect]:
         """Return the effects of any visit without a known outcome."""
-        return [e for e in self.effects.values() if e.settled_at == 0]
+        return list(self._open_effects.values())
 
     def unwritten(self, log_entries: Iterable[LogEntry]) -> tuple[LogEntry, ...]:
         """Return the log entries that no earlier execution of this visit has written."""
