@@ -1,4 +1,4 @@
-"""A body runs in the task of its executor until it must be watched, and notices none of it (S-13, S-16)."""
+"""Timeouts, groups, cancellations and context variables of a body end at its task (S-13, S-16, decision 0068)."""
 
 import asyncio
 import logging
@@ -207,7 +207,6 @@ async def test_a_body_that_waits_for_a_stubborn_task_is_left_behind_with_its_tim
 
 
 async def test_a_run_goes_on_after_bodies_that_were_watched(world: World) -> None:
-    """Each re-run of a node and each later node begins in the task that the executor has moved to."""
     order = write(Receiver())
     rounds: list[int] = []
 
@@ -237,27 +236,22 @@ async def test_a_run_goes_on_after_bodies_that_were_watched(world: World) -> Non
     assert world.outcome()["said"] == ["t"]
 
 
-async def test_a_usual_run_has_one_task(world: World) -> None:
-    """Neither an execution nor a body has a task of its own."""
-    tasks: list[list[str]] = []
-    order = write(Receiver())
+@pytest.mark.parametrize("within", ["body", "lookup"])
+async def test_the_end_of_the_event_loop_calls_no_person(
+    world: World, caplog: pytest.LogCaptureFixture, within: str
+) -> None:
+    """All tasks are cancelled at once. That is no failure of the node, and no lookup begins again."""
+    made: list[int] = []
+
+    @lookup(key="page/{n}")
+    async def page(n: int) -> int:
+        made.append(n)
+        await asyncio.sleep(60)
+        return n
 
     async def body(ctx: Ctx) -> None:
-        await ctx.do(order, "a")
-        names = [str(getattr(task.get_coro(), "__qualname__", "")) for task in asyncio.all_tasks()]
-        tasks.append([name for name in names if name.startswith(("RunTask", "NodeExecution"))])
-
-    flow = two_nodes(body, body)
-    world.worker(flow)
-    await world.start(flow)
-    assert world.status() == "completed"
-    assert tasks == [["RunTask._drive"]] * 2
-
-
-async def test_the_end_of_the_event_loop_calls_no_person(world: World, caplog: pytest.LogCaptureFixture) -> None:
-    """All tasks are cancelled at once; the body's cancellation is no failure of the node."""
-
-    async def body(ctx: Ctx) -> None:
+        if within == "lookup":
+            await ctx.do(page, 1)
         await asyncio.sleep(60)
 
     flow = one_node(body)
@@ -268,6 +262,7 @@ async def test_the_end_of_the_event_loop_calls_no_person(world: World, caplog: p
     with caplog.at_level(logging.ERROR):
         await world.settle()
     assert world.reasons() == [] and world.run().owner != ""
+    assert made == ([1] if within == "lookup" else [])
 
 
 @pytest.mark.req("REC-2")
@@ -295,9 +290,9 @@ async def test_an_executor_given_up_in_a_body_leaves_the_body_behind(world: Worl
     assert seen == ["slept"]
 
 
-# --- lookups in the task of the body --------------------------------------------------------------------
+# --- lookups in the task of their awaiter --------------------------------------------------------------------
 @pytest.mark.req("EFF-1")
-@pytest.mark.parametrize("how", ["timeout", "sibling"])
+@pytest.mark.parametrize("how", ["timeout", "sibling", "group"])
 async def test_a_lookup_whose_awaiter_is_cancelled_settles_and_the_node_runs_again(world: World, how: str) -> None:
     """It is made again in a task, so that the next execution finds its value."""
     made: list[str] = []
@@ -308,10 +303,20 @@ async def test_a_lookup_whose_awaiter_is_cancelled_settles_and_the_node_runs_aga
         await asyncio.sleep(3)
         return n
 
+    async def fails() -> None:
+        await asyncio.sleep(1)
+        if len(made) == 1:
+            raise ValueError("the sibling failed")
+
     async def body(ctx: Ctx) -> None:
         try:
             if how == "timeout":
                 async with asyncio.timeout(1):
+                    ctx.state.n = await ctx.do(page, 7)
+                return
+            if how == "group":
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(fails())
                     ctx.state.n = await ctx.do(page, 7)
                 return
             first = asyncio.ensure_future(ctx.do(page, 7))
@@ -330,6 +335,29 @@ async def test_a_lookup_whose_awaiter_is_cancelled_settles_and_the_node_runs_aga
     await world.pass_(10 * SECOND)
     assert (world.status(), world.outcome()["n"]) == ("completed", 7)
     assert made == ["begun", "begun"] and world.reasons() == []
+
+
+async def test_lookups_that_one_timeout_cancels_all_settle_before_the_node_runs_again(world: World) -> None:
+    made: list[int] = []
+    executions: list[int] = []
+
+    @lookup(key="page/{n}")
+    async def page(n: int) -> int:
+        made.append(n)
+        await asyncio.sleep(3)
+        return n
+
+    async def body(ctx: Ctx) -> None:
+        executions.append(1)
+        async with asyncio.timeout(1):
+            ctx.state.n = sum(await asyncio.gather(*(ctx.do(page, n) for n in (1, 2, 3))))
+
+    flow = one_node(body)
+    world.worker(flow)
+    await world.start(flow)
+    await world.pass_(10 * SECOND)
+    assert (world.status(), world.outcome()["n"], len(executions)) == ("completed", 6, 2)
+    assert sorted(made) == [1, 1, 2, 2, 3, 3]
 
 
 async def test_two_awaiters_of_a_lookup_share_it(world: World) -> None:

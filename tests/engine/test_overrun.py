@@ -86,12 +86,18 @@ async def test_a_call_that_swallows_its_timeout_is_uncertain_and_its_late_answer
 
 
 @pytest.mark.req("REC-2")
-async def test_a_lookup_that_swallows_its_timeout_fails_in_the_node(world: World) -> None:
+@pytest.mark.parametrize("within", ["itself", "a task", "a gather"])
+async def test_a_lookup_that_swallows_its_timeout_fails_in_the_node(world: World, within: str) -> None:
     go = asyncio.Event()
 
     @lookup(name="price")
     async def price(what: str) -> str:
-        await never_ends(go)
+        if within == "itself":
+            await never_ends(go)
+        elif within == "a task":
+            await asyncio.ensure_future(never_ends(go))
+        else:
+            await asyncio.gather(never_ends(go), asyncio.sleep(1))
         return "late"
 
     async def body(ctx: Ctx) -> None:

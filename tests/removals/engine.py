@@ -169,10 +169,10 @@ def signal_twice(patch: Patch) -> None:
 def swallowed_wait(patch: Patch) -> None:
     kept = node_execution.NodeExecution._result
 
-    def from_the_body(self: Any, end: Any) -> Any:
-        if end.error is None:
+    def from_the_body(self: Any, task: Any) -> Any:
+        if task.done() and not task.cancelled() and task.exception() is None:
             self._parked.clear()
-        return kept(self, end)
+        return kept(self, task)
 
     replace(patch, kept, from_the_body)
 

@@ -171,6 +171,8 @@ def _value(activity: Activity[Any, Any], memo: Memo) -> Any:
 async def _make_lookup(
     execution: NodeExecution, activity: Activity[Any, Any], call: BoundCall, ident: EffectKey
 ) -> Any:
+    if not execution.may_begin():
+        raise Unresolved
     run = execution.session.run
     response: bytes | None = None
     error: EffectError | None = None

@@ -13,7 +13,7 @@ import math
 import queue
 import threading
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
@@ -29,7 +29,7 @@ from outlast.core.effect_verbs import TOO_LATE
 from outlast.core.limits import UNSENT_MAX
 from outlast.engine.call_outcome import judge
 from outlast.engine.lease import Permit
-from outlast.engine.user_code import Body, as_exception
+from outlast.engine.user_code import as_exception
 from outlast.flow.activity import Activity
 from outlast.flow.calls import Call, LateAnswer, current_call, stated_id
 from outlast.flow.options import Callee
@@ -156,23 +156,23 @@ class Sending:
 class CallTimeout:
     """Timeout of one call, and the task that it cancels."""
 
-    __slots__ = ("_cancels", "_timeouts", "body", "ends", "expired", "task")
+    __slots__ = ("_cancels", "_timeouts", "ends", "fired", "lookup", "task")
 
     def __init__(self, timeouts: "CallTimeouts", task: asyncio.Task[Any], ends: float) -> None:
         self._timeouts: CallTimeouts | None = timeouts
         self._cancels = task.cancelling()
         self.task = task
         self.ends = ends
-        self.expired = False
-        self.body: Body | None = None
-        """The function of a lookup, which its task can leave."""
+        self.fired = False
+        self.lookup: InlineLookup | None = None
+        """The lookup that runs in `task`, if it is one."""
 
     def abandon(self, error: Exception) -> bool:
         """Close a lookup that ignored the end of its timeout; its task continues with `error`. False for others."""
-        if self.body is None:
+        if self.lookup is None:
             return False
-        if self.body.abandoned is None:
-            self.body.abandoned = error
+        if self.lookup.abandoned is None:
+            self.lookup.abandoned = error
             self.task.cancel()
         return True
 
@@ -182,9 +182,9 @@ class CallTimeout:
         if timeouts is None:
             return False
         timeouts.under_way.discard(self)
-        if self.body is not None and self.body.abandoned is not None:
+        if self.lookup is not None and self.lookup.abandoned is not None:
             self.task.uncancel()
-        return self.expired and self.task.uncancel() <= self._cancels
+        return self.fired and self.task.uncancel() <= self._cancels
 
 
 class CallTimeouts:
@@ -215,11 +215,11 @@ class CallTimeouts:
         loop = asyncio.get_running_loop()
         latest = loop.time() + ROUNDING_S
         for limit in self.under_way:
-            if limit.ends <= latest and not limit.expired:
-                limit.expired = True
+            if limit.ends <= latest and not limit.fired:
+                limit.fired = True
                 limit.task.cancel()
         self._timer, self._looks_at = None, math.inf
-        if ends := [limit.ends for limit in self.under_way if not limit.expired]:
+        if ends := [limit.ends for limit in self.under_way if not limit.fired]:
             self._look_at(max(min(ends), latest + LATE_S), loop)
 
 
@@ -290,6 +290,57 @@ class CallAttempt(NamedTuple):
     label: str
     connection: Any = None  # connection of the open transaction, if it has one
     sending: Sending | None = None  # its place in the send window, until it is sent
+
+
+class InlineLookup:
+    """The coroutine of a lookup in a context of its own, run by the task that awaits it (decision 0068)."""
+
+    __slots__ = ("_coroutine", "_run", "abandoned")
+
+    def __init__(self, coroutine: Coroutine[Any, Any, Any], context: contextvars.Context) -> None:
+        self._coroutine = coroutine
+        self._run = context.run
+        self.abandoned: Exception | None = None
+        """If set, the next cancellation closes the coroutine and raises this error."""
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        run, send = self._run, self._coroutine.send
+        thrown: BaseException | None = None
+        while True:
+            try:
+                awaited = run(send, None) if thrown is None else run(self._coroutine.throw, thrown)
+            except StopIteration as end:
+                return end.value
+            try:
+                if type(awaited) is asyncio.Future or not isinstance(awaited, asyncio.Future):
+                    yield awaited
+                else:
+                    yield from self._ended(awaited)
+                thrown = None
+            except GeneratorExit:  # its task is collected
+                self._close()
+                raise
+            except BaseException as error:  # passed on to the function, which may handle it
+                if self.abandoned is not None:
+                    self._close()
+                    raise self.abandoned from error
+                thrown = error
+
+    def _ended(self, awaited: asyncio.Future[Any]) -> Generator[Any, None, None]:
+        """Wait for a task or a gather, which can ignore the cancellation of this task."""
+        awaited._asyncio_future_blocking = False  # because this task waits for another future
+        while not awaited.done():
+            try:
+                yield from asyncio.wait([awaited]).__await__()
+            except asyncio.CancelledError:
+                if self.abandoned is not None or not awaited.cancel():
+                    raise
+
+    def _close(self) -> None:
+        try:
+            self._coroutine.close()
+        except BaseException:  # as it ignored its cancellation, it may ignore this
+            pass
 
 
 class PendingCall:
@@ -391,8 +442,8 @@ class ActivityCaller:
         context.run(current_call.set, PendingCall(attempt, self._clock))
         if attempt.callee.is_async:
             limit = self._timeouts.start(attempt.timeout_ms / 1000)
-            limit.body = Body(attempt.callee.fn(*attempt.args, **attempt.kwargs), context)
-            value = await _within(limit, limit.body)
+            limit.lookup = InlineLookup(attempt.callee.fn(*attempt.args, **attempt.kwargs), context)
+            value = await _within(limit, limit.lookup)
         else:
             async with self.seats:
                 value = await self._in_thread(attempt, context)

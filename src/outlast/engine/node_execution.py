@@ -6,8 +6,7 @@ calls in flight settle before the result is known.
 """
 
 import asyncio
-import contextvars
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from outlast.core.clock import Clock
@@ -25,18 +24,7 @@ from outlast.engine.lease import Lease
 from outlast.engine.pauses import Breakers, PauseCache
 from outlast.engine.rate_limit import CallSlot, RateLimiter, limit_name
 from outlast.engine.run_session import ConditionFailed, EffectKey, RunLost, RunSession, StoreAway
-from outlast.engine.user_code import (
-    CANCELLED,
-    RUN_TASK,
-    Body,
-    BodyEnd,
-    RaisedByCode,
-    TaskLeft,
-    as_exception,
-    end_of,
-    ends_process,
-    is_still_cancelled,
-)
+from outlast.engine.user_code import RaisedByCode, as_exception, ends_process
 from outlast.errors import LimitExceeded, Rejected, StoreError
 from outlast.flow.calls import executing_node
 from outlast.flow.options import Callee
@@ -116,7 +104,6 @@ class NodeExecution:
         self.asked: set[str] = set()  # names of the waits and approvals of this execution
         self._calls: set[str] = set()  # all calls and waits, also those answered from the ledger
         self._loop = asyncio.get_running_loop()
-        self._runs = RUN_TASK.get()
         self._parked: list[Parked] = []
         self._attention: list[Attention] = []
         self._cancel: EndCancelled | None = None
@@ -126,9 +113,7 @@ class NodeExecution:
         self._hand_back = ""
         self._broken: BaseException | None = None
         self._unresolved: set[asyncio.Future[Any]] = set()
-        self._body: Body | None = None
-        self._task: asyncio.Task[Any] | None = None  # task of the body, once the executor has left it
-        self._leaving = False  # the executor is about to leave the task to the body
+        self._body: asyncio.Task[Any] | None = None
         self.abandoned_calls: set[asyncio.Task[None]] = set()
         self.progress = 0  # number of ctx calls that began or were answered
         self._woken = False
@@ -271,7 +256,7 @@ class NodeExecution:
         assert task is not None
         flight = self.calls_in_flight[ident] = InFlightCall(task, [])
         end = await self._end_of_call(make())
-        if isinstance(end.stops, asyncio.CancelledError) and not self.closing:
+        if isinstance(end.stops, asyncio.CancelledError) and self.may_begin():
             task = self._loop.create_task(self._run_call(ident, make()))
             self.calls_in_flight[ident] = InFlightCall(task, flight.waiters)
             self._given_up = True
@@ -338,7 +323,7 @@ class NodeExecution:
 
     def waiting_at(self) -> str:
         """Return the file and line of the node where its body waits."""
-        coro: Any = self._body.coroutine if self._body is not None else None
+        coro: Any = self._body.get_coro() if self._body is not None else None
         while (frame := getattr(coro, "cr_frame", None)) is not None:
             if not frame.f_globals.get("__name__", "").startswith("outlast."):  # the outer frames are the engine's
                 return place(frame.f_code.co_filename, frame.f_lineno)
@@ -347,10 +332,7 @@ class NodeExecution:
 
     # --- running ------------------------------------------------------------------------------------
     async def run(
-        self,
-        body: Callable[[], Coroutine[Any, Any, Any]],
-        title: str,
-        left_open: Callable[[], Iterable[LeftOpen]] = tuple,
+        self, body: Callable[[], Awaitable[Any]], title: str, left_open: Callable[[], Iterable[LeftOpen]] = tuple
     ) -> NodeResult:
         """Run the body until the result is known.
 
@@ -359,10 +341,17 @@ class NodeExecution:
         `left_open` returns the open effects. Effects that the body has not asked for settle before a person is called
         about another one (S-16).
         """
-        context = contextvars.copy_context()
-        context.run(executing_node.set, title)
-        self._body = Body(body(), context)
-        end = await self._run_body(self._body)
+        task = self._body = self._loop.create_task(self._run_body(body, title))
+        try:
+            while not task.done() and not self.closing:
+                if self._parked and not self.calls_in_flight and await self._is_at_rest(task):
+                    self.close()
+                    break
+                if not task.done() and not self.closing:
+                    await self._woken_up()
+        except asyncio.CancelledError:  # the executor is given up, and the body is left behind
+            self.break_off(RunLost())
+            raise
         self.closing = True
         if self.calls_in_flight:
             await self._calls_ended()
@@ -370,49 +359,20 @@ class NodeExecution:
             for ident, make in left_open():
                 self.calls_in_flight[ident] = InFlightCall(self._loop.create_task(self._run_call(ident, make())), [])
             await self._calls_ended()
-        if self._task is not None:
-            if not self._task.done():
-                await self._cancel_body(self._task)
-            end = end_of(self._task)
-        return self._result(end)
+        if not task.done():
+            await self._cancel_body(task)
+        return self._result(task)
 
-    async def _run_body(self, body: Body) -> BodyEnd:
-        """Run the body in the task of the executor, until it ends or must be watched."""
-        runs = self._runs
-        runs.body = body
+    async def _run_body(self, body: Callable[[], Awaitable[Any]], title: str) -> Any:
+        executing_node.set(title)  # in the context of this task
         try:
-            end = BodyEnd(await body)
-        except TaskLeft as moved:
-            end, self._task = CANCELLED, moved.task
-            self._task.add_done_callback(lambda _: self._wake())
-        except BaseException as error:  # as the author's code raised it
-            if runs.task.cancelling() and isinstance(error, asyncio.CancelledError):
-                if runs.is_stopping():
-                    raise
-                end = CANCELLED
-            else:
-                end = BodyEnd(error=as_exception(error))
+            return await body()
+        except BaseException as error:  # because a task that ends with SystemExit ends the event loop
+            if (raised := as_exception(error)) is not error:
+                raise raised  # noqa: B904 - it names its cause
+            raise
         finally:
-            runs.body = None
-        if self._task is not None:
-            await self._watch_body(self._task)
-        elif runs.task.cancelling() and await is_still_cancelled(runs.task):
-            end = CANCELLED
-        return end
-
-    def _leave_task(self) -> None:
-        """Leave the task of the executor to the body, unless the body has ended."""
-        if self._runs.body is self._body:
-            self._runs.move()
-
-    async def _watch_body(self, task: asyncio.Task[Any]) -> None:
-        """Wait until the body ends, the execution closes, or nothing of it can continue after a park."""
-        while not task.done() and not self.closing:
-            if self._parked and not self.calls_in_flight and await self._is_at_rest(task):
-                self.close()
-                break
-            if not task.done() and not self.closing:
-                await self._woken_up()
+            self._wake()  # the task is done before `run` continues
 
     async def _woken_up(self) -> None:
         """Wait for a call of `_wake`, unless one has come since the last wait."""
@@ -466,7 +426,8 @@ class NodeExecution:
             await asyncio.wait([task], timeout=FOREIGN_AWAIT_GRACE / SECOND)
         await self._calls_ended()  # calls that began before the execution closed
 
-    def _result(self, end: BodyEnd) -> NodeResult:
+    def _result(self, task: asyncio.Task[Any]) -> NodeResult:
+        error = task.exception() if task.done() and not task.cancelled() else None
         if self._broken is not None:
             raise self._broken
         if self._attention:
@@ -483,15 +444,13 @@ class NodeExecution:
             return Resting(tuple(self._parked))
         if self._given_up:  # because another execution would end the same way
             return Raised(TimeoutError(GIVEN_UP))
-        if end.error is not None:
-            return Raised(end.error)
-        return Returned(end.value)
+        if error is not None:
+            return Raised(error)
+        if not task.done() or task.cancelled():
+            return Raised(asyncio.CancelledError("the node's task was cancelled from within"))
+        return Returned(task.result())
 
     def _wake(self) -> None:
-        """Wake `run`. If the body runs in its task, it leaves that task first."""
-        if self._task is None and not self._leaving and self._body is not None:
-            self._leaving = True
-            self._loop.call_soon(self._leave_task)
         self._woken = True
         if self._signal is not None and not self._signal.done():
             self._signal.set_result(None)

@@ -42,7 +42,6 @@ from outlast.engine.rate_limit import RateLimiter
 from outlast.engine.run_executor import RunExecutor
 from outlast.engine.run_session import EffectKey, RunLost, RunSession
 from outlast.engine.store_maintenance import ClockStep, Retention
-from outlast.engine.user_code import RunTask
 from outlast.errors import StoreError, StoreReplaced, Uncertain, restored
 from outlast.flow.workflow import Workflow
 from outlast.store.port import OnFile, Store
@@ -68,12 +67,12 @@ class OverrunWatch:
         self._clock = clock
         self._budget_ms = budget_ms
         self._margin = min(2 * live.heartbeat_every + live.checkpoint_write, budget_ms // 2)
-        self._since: dict[RunTask, int] = {}
+        self._since: dict[asyncio.Task[None], int] = {}
         self._seen_before: dict[
             NodeExecution, int
         ] = {}  # executions without a call in flight at the last check, with their progress then
 
-    async def look(self, executors: Mapping[RunTask, RunExecutor]) -> None:
+    async def look(self, executors: Mapping[asyncio.Task[None], RunExecutor]) -> None:
         """End calls, nodes and executors that take too long.
 
         Raises StoreError.
@@ -108,7 +107,7 @@ class OverrunWatch:
             fix = "put what takes so long into an activity with timeout=, or wait with ctx.receive or ctx.sleep"
             execution.call_person(attention(execution.session, Reason.EXCEPTION, f"{what} {why} → {fix}"))
 
-    def _give_up(self, task: RunTask, executor: RunExecutor, now: int) -> None:
+    def _give_up(self, task: "asyncio.Task[None]", executor: RunExecutor, now: int) -> None:
         """Cancel an executor some time after its claim has ended. The run is due, so any worker claims it."""
         run = executor.session.run
         if not run.due_at or run.due_at > now:
@@ -159,17 +158,17 @@ class Executors:
         self._capacity = capacity
         self._budget_ms = budget_ms
         self._overruns = OverrunWatch(store, services.clock, services.lease, services.live, budget_ms)
-        self._tasks: dict[RunTask, RunExecutor] = {}
+        self._tasks: dict[asyncio.Task[None], RunExecutor] = {}
 
     def begin(self, session: RunSession) -> None:
         """Execute a run until it is released."""
         executor = RunExecutor(session, self._workflows, self.services, self._budget_ms)
-        task = RunTask(executor.execute())
+        task = asyncio.create_task(executor.execute())
         self._tasks[task] = executor
         self._capacity.hold(session)
-        task.add_done_callback(lambda _: self._ended(task))
+        task.add_done_callback(self._ended)
 
-    def _ended(self, task: RunTask) -> None:
+    def _ended(self, task: asyncio.Task[None]) -> None:
         session = self._tasks.pop(task).session
         run = session.run
         if not task.cancelled() and isinstance(error := task.exception(), Exception):
