@@ -53,7 +53,6 @@ from outlast.engine.node_result import (
     paused_by_breaker,
     refusal_of,
     uncertain,
-    undo_failed,
 )
 from outlast.engine.pauses import BREAKER, key_of_provider
 from outlast.engine.permission import UNASKED, Permission, permitted
@@ -420,8 +419,7 @@ class EffectExecutor:
         """Record that a person must decide, and call one."""
         session = self.session
         session.submit(effect_verbs.mark_uncertain(session.run, effect, *step, now=session.now))
-        attention = uncertain if self.undoes is None else undo_failed
-        self.execution.call_person(attention(session, session.effects[self.ident]))
+        self.execution.call_person(uncertain(session, session.effects[self.ident]))
 
 
 async def probe_or_park(execution: NodeExecution, callee: Callee, terms: Terms, *, watches: bool) -> Pause | None:

@@ -54,7 +54,9 @@ def refusal_of(effect: Effect) -> Refusal:
 
 
 def uncertain(session: RunSession, effect: Effect) -> Attention:
-    """Return the reason to call a person about an effect that may have happened."""
+    """Return the reason to call a person about an effect or an undo that may have happened."""
+    if effect.undoes:
+        return undo_failed(session, effect)
     error = refusal_of(effect)
     return attention(session, Reason.EFFECT_UNCERTAIN, f"{error.code}: {error.detail}", effect)
 

@@ -42,7 +42,7 @@ from outlast.engine.rate_limit import RateLimiter
 from outlast.engine.run_executor import RunExecutor
 from outlast.engine.run_session import EffectKey, RunLost, RunSession
 from outlast.engine.store_maintenance import ClockStep, Retention
-from outlast.errors import StoreError, StoreReplaced, Uncertain, restored
+from outlast.errors import Stale, StoreError, StoreReplaced, Uncertain, restored
 from outlast.flow.workflow import Workflow
 from outlast.store.port import OnFile, Store
 from outlast.store.queries import NextDue, Owned
@@ -484,7 +484,8 @@ class WorkerProcess:
     async def _return_lost_claims(self) -> None:
         """Release runs that the store assigns to this worker and that it does not execute (S-2).
 
-        The answer of such a claim was lost.
+        The answer of such a claim was lost. It counts until the run is returned, also if the store fails meanwhile.
+        Raises StoreError.
         """
         capacity = self._capacity
         if capacity.claiming.locked():
@@ -497,7 +498,7 @@ class WorkerProcess:
                     now, mapping = await self._store.now(), self._store.mapping()
                     why = "this worker did not execute it"
                     await self._store.commit(hand_back(run, inbox_seq=None, now=now, mapping=mapping, why=why))
-                except StoreError:
+                except Stale:
                     pass  # another worker holds it
             for key in unwalked:
                 capacity.lost_claims.pop(key, None)
