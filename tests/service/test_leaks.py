@@ -5,6 +5,7 @@ import gc
 import logging
 import sys
 from collections import Counter
+from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Literal
@@ -14,6 +15,8 @@ import pytest
 from pydantic import BaseModel
 
 from outlast import Context, Workflow, activity
+from outlast.core import events
+from outlast.core.codec import compact
 from outlast.runtime.clocks import SystemClock
 from outlast.runtime.in_process import Serving, observability, worker_of
 from outlast.runtime.stores import open_store
@@ -78,6 +81,7 @@ def test_ended_runs_leave_no_objects_behind(
     request.addfinalizer(lambda: logging.disable(logging.NOTSET))
     monkeypatch.setattr(session, "RUNS_MAX", 10)  # full from the first round on
     monkeypatch.setattr(session, "ROWS_MAX", 10)
+    monkeypatch.setattr(events, "_text", lru_cache(10)(compact))
 
     async def story() -> list[tuple[Counter[str], int]]:
         store = await open_store(f"sqlite:{tmp_path}/outlast.db")
