@@ -9,7 +9,7 @@ a call of `step` that the peer records durably before the next; `wait` asks for 
     W4  500 runs, whose worker is killed in the sixth of ten steps and started again
     W5  one run of 20 steps with a state of a megabyte, of which each step changes a few bytes
 
-A peer keeps its default durability, so long as that survives a power loss.
+A peer keeps its default durability. That it survives a power loss was not checked.
 """
 
 import asyncio
