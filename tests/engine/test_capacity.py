@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from outlast.core.rows import Run
-from outlast.engine.admission import NO_OWNERS, TAKE_MAX, TAKE_OVER_MAX, Capacity, Look
+from outlast.engine.admission import NO_OWNERS, TAKE_MAX, TAKE_OVER_MAX, Capacity, Look, LostClaim
 from outlast.runtime.clocks import VirtualClock
 from tests.core.drive import Drive
 from tests.models.world import MAPPING, TENANT, at, born
@@ -53,10 +53,25 @@ def test_a_claim_without_an_answer_takes_a_slot_until_it_is_returned() -> None:
     run = run_named("r1")
     taking = begin(capacity)
     assert taking.step(run, at(1), MAPPING) is not None
-    capacity.lost_claims |= taking.group.given
+    capacity.lose_take(taking)
     assert (capacity.group().held, capacity.next_look(0)) == (1, Look.WHEN_DUE)
     capacity.lost_claims.clear()
     assert capacity.group().held == 0
+
+
+def test_a_run_alone_whose_claim_has_no_answer_may_be_claimed_again_and_no_other_beside_it() -> None:
+    capacity = Capacity(10, VirtualClock())
+    alone = run_named("r1")._replace(group_max=1)
+    lost = begin(capacity)
+    assert lost.step(alone, at(1), MAPPING) is not None
+    capacity.lose_take(lost)
+    again = begin(capacity)
+    assert again.most >= 1, "it is offered again although the worker has no free slot"
+    assert again.step(run_named("r2"), at(1), MAPPING) is None
+    assert again.step(alone, at(1), MAPPING) is not None
+    smaller = run_named("r3")._replace(group_max=1)
+    capacity.lost_claims = {(TENANT, "r3"): LostClaim(0), (TENANT, "r4"): LostClaim(0)}
+    assert begin(capacity).step(smaller, at(1), MAPPING) is None, "its group has shrunk since it was counted"
 
 
 def test_a_group_limits_what_else_is_held_until_its_run_advances() -> None:
@@ -102,4 +117,4 @@ def test_a_run_that_its_executor_left_owned_counts_as_a_lost_claim() -> None:
     capacity.hold(session)
     session.run = session.run._replace(owner="wk")
     capacity.release(session, "wk")
-    assert capacity.lost_claims == {(TENANT, "r1"): 0}
+    assert capacity.lost_claims == {(TENANT, "r1"): LostClaim(0)}

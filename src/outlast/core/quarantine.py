@@ -6,6 +6,8 @@ crashes of a worker that held the run alone count towards asking a person. An ad
 """
 
 from collections.abc import Iterable
+from collections.abc import Mapping as Facts
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from outlast.core.codec import digest
@@ -14,6 +16,7 @@ from outlast.core.rows import Run
 
 ALONE: Final = 1
 Key = tuple[str, str]
+NONE_LOST: Final[Facts[Key, int]] = MappingProxyType({})
 
 
 class Suspicion(NamedTuple):
@@ -47,11 +50,14 @@ def group_of(run: Run) -> int:
 class RunGroup:
     """Runs that one worker holds during one take: their number, and the smallest limit among them."""
 
-    def __init__(self, held: int, most: int, groups: Iterable[int] = ()) -> None:
-        """Create a group. `most`: limit of the worker; `groups`: `group_of` each run that it holds."""
-        self.held = held
-        self.most = min((most, *(group for group in groups if group)))
-        self.given: dict[Key, int] = {}  # added runs with the size of their groups
+    def __init__(self, held: int, most: int, groups: Iterable[int] = (), lost: Facts[Key, int] = NONE_LOST) -> None:
+        """Create a group. `most`: limit of the worker; `groups`: `group_of` each run that it holds.
+
+        `lost`: runs whose claim has no answer, with the size of their groups. They count, and may be claimed again.
+        """
+        self.held = held + len(lost)
+        self.most = min((most, *(group for group in (*groups, *lost.values()) if group)))
+        self.given = dict(lost)  # added runs with the size of their groups
 
     @property
     def free(self) -> int:
@@ -59,8 +65,8 @@ class RunGroup:
         return max(0, self.most - self.held)
 
     def fits(self, key: Key, group: int) -> bool:
-        """True if this run may join, or has joined already."""
-        return key in self.given or self.held < (min(self.most, group) if group else self.most)
+        """True if this run may join, or has joined already with a group of this size."""
+        return self.given.get(key) == group or self.held < (min(self.most, group) if group else self.most)
 
     def give(self, key: Key, group: int) -> None:
         """Add this run to the group."""

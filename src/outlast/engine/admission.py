@@ -202,6 +202,13 @@ class Look(Enum):
     WHEN_RELEASED = "when released"
 
 
+class LostClaim(NamedTuple):
+    """Claim of a run that this worker does not execute."""
+
+    group: int  # `group_of` the run
+    before: int = 0  # version of the run row that the claim may still change; 0: the claim has landed
+
+
 class Capacity:
     """Slots of one worker: the runs that it holds, and those that it may claim.
 
@@ -213,7 +220,7 @@ class Capacity:
     def __init__(self, count: int, clock: Clock) -> None:
         self.count = count
         self.held: dict[Key, RunSession] = {}
-        self.lost_claims: dict[Key, int] = {}  # claims whose answer was lost, each with its group size
+        self.lost_claims: dict[Key, LostClaim] = {}  # they count as held
         self.changed = asyncio.Event()  # set when a run may fit that did not, and when the worker stops
         self.claiming = asyncio.Lock()  # while runs are claimed or returned
         self._kept = count // KEPT
@@ -228,8 +235,9 @@ class Capacity:
 
     def group(self) -> RunGroup:
         """Return the number of runs that this worker holds, and the smallest limit among their groups."""
-        groups = [*(group_of(session.run) for session in self._grouped.values()), *self.lost_claims.values()]
-        return RunGroup(len(self.held) + len(self.lost_claims), self.count, groups)
+        groups = [group_of(session.run) for session in self._grouped.values()]
+        lost = {key: claim.group for key, claim in self.lost_claims.items()}
+        return RunGroup(len(self.held), self.count, groups, lost)
 
     def free_slots(self) -> "FreeSlots":
         """Return the free slots beside the runs that are held."""
@@ -244,7 +252,8 @@ class Capacity:
         """Return the decisions of one take: of due runs, or of runs of these `owners`."""
         taker = Taker(worker, budget_ms, lanes, self.held, self._skipped, is_ours)
         group = self.group()
-        most = TAKE_OVER_MAX if owners else min(group.free, TAKE_MAX) + min(self._passed, TAKE_OVER_MAX)
+        passed = min(self._passed, TAKE_OVER_MAX) + len(self.lost_claims)
+        most = TAKE_OVER_MAX if owners else min(group.free, TAKE_MAX) + passed
         return Taking(taker, owners, group, self.free_slots(), self._makes_room, most)
 
     def end_take(self, taking: "Taking", ours: Iterable[Run]) -> None:
@@ -252,7 +261,14 @@ class Capacity:
         if not taking.owners:
             self._reserving, self._passed = taking.room.refused, taking.passed
         self._makes_room = taking.makes_room
-        self.lost_claims |= {(run.tenant, run.run): group_of(run) for run in ours}
+        self.lost_claims |= {(run.tenant, run.run): LostClaim(group_of(run)) for run in ours}
+
+    def lose_take(self, taking: "Taking") -> None:
+        """Record the claims of a take without an answer: each may land at any time until its row changes."""
+        given = taking.group.given
+        self.lost_claims |= {
+            key: LostClaim(given[key], run.version) for key, run in taking.before.items() if key in given
+        }
 
     def next_look(self, taken: int) -> Look:
         """Return when to look again after a take that moved so many runs."""
@@ -278,7 +294,7 @@ class Capacity:
         key = (session.run.tenant, session.run.run)
         self.held.pop(key, None)
         if session.run.owner == worker:  # its executor does not know the current owner
-            self.lost_claims[key] = group_of(session.run)
+            self.lost_claims[key] = LostClaim(group_of(session.run))
         was_grouped = self._grouped.pop(key, None) is not None
         waited_for = was_grouped or self._reserving or self._passed or key in self._skipped
         if self.count - len(self.held) == 1 or waited_for:

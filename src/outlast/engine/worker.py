@@ -23,7 +23,7 @@ from outlast.core.durations import (
 )
 from outlast.core.generation import GENERATION
 from outlast.core.machine import EffectStatus, Reason
-from outlast.core.rows import META, Row
+from outlast.core.rows import META, RUN, Row
 from outlast.core.verbs import hand_back
 from outlast.engine import admission, compatibility
 from outlast.engine.activity_calls import check_served
@@ -409,7 +409,9 @@ class WorkerProcess:
         """
         capacity, services, dead = self._capacity, self._services, self._dead_workers
         async with capacity.claiming:
-            if services.lease.draining or services.lease.lost or not (owners or capacity.group().free):
+            if services.lease.draining or services.lease.lost:
+                return 0
+            if not (owners or capacity.group().free or capacity.lost_claims):
                 return 0
             lanes = self._lanes()
             taking = capacity.begin_take(self.id, self.budget.ms, lanes, owners, dead.is_ours_to_make_room)
@@ -418,7 +420,7 @@ class WorkerProcess:
                     lanes, taking.most, taking.step, owners=tuple(owners), held=taking.room.held
                 )
             except Uncertain:
-                capacity.lost_claims |= taking.group.given
+                capacity.lose_take(taking)
                 raise
             dead.look_at(taking.overdue)
             ours = [run for run in runs if run.owner == self.id]
@@ -484,14 +486,19 @@ class WorkerProcess:
     async def _return_lost_claims(self) -> None:
         """Release runs that the store assigns to this worker and that it does not execute (S-2).
 
-        The answer of such a claim was lost. It counts until the run is returned, also if the store fails meanwhile.
-        Raises StoreError.
+        The answer of such a claim was lost, and it may land late. It counts until its run row has changed, and the run
+        is returned if the change was this claim. Raises StoreError.
         """
         capacity = self._capacity
         if capacity.claiming.locked():
             return
         async with capacity.claiming:
-            unwalked = tuple(capacity.lost_claims)
+            lost = capacity.lost_claims
+            rows = [await self._store.load(RUN, key) for key in lost]  # before the query, which then sees what landed
+            settled = [
+                key for (key, claim), row in zip(lost.items(), rows, strict=True)
+                if row is None or row.version != claim.before
+            ]  # fmt: skip
             mine = await self._store.query(Owned(self.id))  # the store before the local state: see the model of S-2
             for run in [run for run in mine if (run.tenant, run.run) not in capacity.held]:
                 try:
@@ -500,9 +507,9 @@ class WorkerProcess:
                     await self._store.commit(hand_back(run, inbox_seq=None, now=now, mapping=mapping, why=why))
                 except Stale:
                     pass  # another worker holds it
-            for key in unwalked:
-                capacity.lost_claims.pop(key, None)
-        if unwalked:
+            for key in settled:
+                del lost[key]
+        if rows:
             capacity.changed.set()
 
 
