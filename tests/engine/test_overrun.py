@@ -85,6 +85,34 @@ async def test_a_call_that_swallows_its_timeout_is_uncertain_and_its_late_answer
     assert [e.answer.response_text for e in world.evidence()] == ['"late"']
 
 
+@pytest.mark.req("REC-2", "EFF-6")
+async def test_an_undo_that_swallows_its_timeout_is_asked_about_as_a_failed_undo(world: World) -> None:
+    go = asyncio.Event()
+
+    @activity(key="act/{what}", name="act")
+    async def act(what: str) -> str:
+        return what
+
+    @act.undo
+    async def take_back(done: str, what: str) -> None:
+        await never_ends(go)
+
+    async def body(ctx: Ctx) -> None:
+        await ctx.do(act, "a")
+        await ctx.sleep("48h")
+
+    flow = one_node(body)
+    world.worker(flow)
+    await world.start(flow)
+    await world.cancel()
+    await world.pass_(3 * MINUTE)
+    assert world.reasons() == ["undo_failed"]
+    await world.answer("undo_failed", "done_by_hand")
+    assert world.status() == "cancelled"
+    go.set()
+    await world.settle()
+
+
 @pytest.mark.req("REC-2")
 @pytest.mark.parametrize("within", ["itself", "a task", "a gather"])
 async def test_a_lookup_that_swallows_its_timeout_fails_in_the_node(world: World, within: str) -> None:

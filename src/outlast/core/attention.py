@@ -257,7 +257,8 @@ def _resolve(
         raise Conflict(f"{entry.key} needs the receiver's id", "a call that happened has one", f"run: {command}")
     effect = _effect_of(rows, entry)
     verb = cast("EffectAnswer", choice.value)
-    commit = mailbox.person_resolves(effect, verb, by=actor, reason=text, now=now)
+    mailbox.check_resolvable(effect, verb, now)
+    commit = mailbox.resolve_effect(effect, verb, by=actor, reason=text, now=now)
     return DecidedAnswer(commit, entry.reason, effect)
 
 

@@ -83,9 +83,10 @@ def resolve_effect(
     """Record a person's answer on an uncertain effect, once, and make the run due.
 
     The verb is `happened`, `did_not_happen` or `give_up`. `did_not_happen` reopens the effect for another attempt. It
-    is accepted only once a sent call can no longer arrive, by the store's clock (S-17, EFF-3). Raises Corrupt for
-    `happened` without a response.
+    is accepted only once a sent call can no longer arrive, by the store's clock (S-17, EFF-3). Raises InvalidInput for a
+    reason out of bounds, Corrupt for `happened` without a response.
     """
+    check_reason(reason)
     status = effect_target(verb, effect.status)
     code = {"did_not_happen": REOPENED, "give_up": GIVEN_UP}.get(verb, "")
     row = effect._replace(
@@ -108,18 +109,8 @@ def resolve_effect(
     )
 
 
-def person_resolves(
-    effect: Effect,
-    verb: EffectAnswer,
-    *,
-    by: str,
-    reason: str,
-    now: Instant,
-    response: bytes | None = None,
-    external_id: str = "",
-) -> Commit:
-    """Record a person's answer on an effect. Raises Conflict if it is an undo, not uncertain, or too early."""
-    check_reason(reason)
+def check_resolvable(effect: Effect, verb: EffectAnswer, now: Instant) -> None:
+    """Raise Conflict if a person may not resolve this effect: it is an undo, not uncertain, or it is too early."""
     if effect.undoes:
         raise Conflict(
             f"{effect.key} is the undo of another effect",
@@ -132,7 +123,6 @@ def person_resolves(
         raise Conflict(f"effect {effect.key} is not uncertain", why, f"outlast runs effects {effect.run}")
     if verb == "did_not_happen":
         check_settled(effect, now, "to say that it did not happen")
-    return resolve_effect(effect, verb, by=by, reason=reason, now=now, response=response, external_id=external_id)
 
 
 def check_settled(effect: Effect, now: Instant, what: str) -> None:

@@ -438,7 +438,8 @@ async def resolve_effect(
         if version not in (0, effect.version):
             raise moved(EFFECT, key_of(EFFECT, effect), effect.version)
         response = encode(effect) if encode is not None else None
-        commit = mailbox.person_resolves(
+        mailbox.check_resolvable(effect, verb, now)
+        commit = mailbox.resolve_effect(
             effect, verb, by=actor, reason=reason, now=now, response=response, external_id=external_id
         )
         return commit, effect
