@@ -20,7 +20,8 @@ def run_named(name: str, **columns: Any) -> Run:
 
 def held(name: str, **columns: Any) -> Any:
     """Return a session of a run, as far as a capacity reads it."""
-    return SimpleNamespace(run=run_named(name, owner="", **columns))
+    run = run_named(name, owner="", **columns)
+    return SimpleNamespace(run=run, group=run.group_max)
 
 
 def begin(capacity: Capacity, **owners: int | None) -> Any:
@@ -80,6 +81,8 @@ def test_a_group_limits_what_else_is_held_until_its_run_advances() -> None:
     capacity.hold(session)
     assert (capacity.group().free, capacity.next_look(0)) == (0, Look.SOON)
     session.run = session.run._replace(group_max=0)
+    assert capacity.group().free == 0, "its advance has not landed"
+    session.group = 0
     assert capacity.group().free == 9
 
 

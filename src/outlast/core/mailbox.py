@@ -83,8 +83,8 @@ def resolve_effect(
     """Record a person's answer on an uncertain effect, once, and make the run due.
 
     The verb is `happened`, `did_not_happen` or `give_up`. `did_not_happen` reopens the effect for another attempt. It
-    is accepted only once a sent call can no longer arrive, by the store's clock (S-17, EFF-3). Raises InvalidInput for a
-    reason out of bounds, Corrupt for `happened` without a response.
+    is accepted only once a sent call can no longer arrive, by the store's clock (S-17, EFF-3). Raises InvalidInput or
+    LimitExceeded for the reason, Corrupt for `happened` without a response.
     """
     check_reason(reason)
     status = effect_target(verb, effect.status)

@@ -235,7 +235,7 @@ class Capacity:
 
     def group(self) -> RunGroup:
         """Return the number of runs that this worker holds, and the smallest limit among their groups."""
-        groups = [group_of(session.run) for session in self._grouped.values()]
+        groups = [session.group for session in self._grouped.values()]
         lost = {key: claim.group for key, claim in self.lost_claims.items()}
         return RunGroup(len(self.held), self.count, groups, lost)
 
@@ -285,7 +285,7 @@ class Capacity:
         """Record that a claimed run is executed here."""
         key = (session.run.tenant, session.run.run)
         self.held[key] = session
-        if session.run.group_max:
+        if session.group:
             self._grouped[key] = session
         self._recent[key[0]] = self._clock.mono()
 
@@ -294,7 +294,7 @@ class Capacity:
         key = (session.run.tenant, session.run.run)
         self.held.pop(key, None)
         if session.run.owner == worker:  # its executor does not know the current owner
-            self.lost_claims[key] = LostClaim(group_of(session.run))
+            self.lost_claims[key] = LostClaim(session.group)
         was_grouped = self._grouped.pop(key, None) is not None
         waited_for = was_grouped or self._reserving or self._passed or key in self._skipped
         if self.count - len(self.held) == 1 or waited_for:

@@ -181,7 +181,7 @@ class CallTimeout:
         timeouts, self._timeouts = self._timeouts, None
         if timeouts is None:
             return False
-        timeouts.under_way.discard(self)
+        timeouts.under_way.pop(self, None)
         if self.lookup is not None and self.lookup.abandoned is not None:
             self.task.uncancel()
         return self.fired and self.task.uncancel() <= self._cancels
@@ -191,7 +191,7 @@ class CallTimeouts:
     """Timeouts of the calls of one worker, with one timer for all. They are up to 10 ms late and never early."""
 
     def __init__(self) -> None:
-        self.under_way: set[CallTimeout] = set()
+        self.under_way: dict[CallTimeout, None] = {}  # in the order of their starts
         self._timer: asyncio.TimerHandle | None = None
         self._looks_at = math.inf
 
@@ -200,7 +200,7 @@ class CallTimeouts:
         loop, task = asyncio.get_running_loop(), asyncio.current_task()
         assert task is not None
         limit = CallTimeout(self, task, loop.time() + seconds)
-        self.under_way.add(limit)
+        self.under_way[limit] = None
         if limit.ends < self._looks_at:
             self._look_at(limit.ends, loop)
         return limit

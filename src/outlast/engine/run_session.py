@@ -17,6 +17,7 @@ from outlast.core.effect_columns import EffectError, EvidenceAnswer
 from outlast.core.effect_verbs import settled_shared
 from outlast.core.machine import EffectStatus
 from outlast.core.mailbox import settled_elsewhere
+from outlast.core.quarantine import group_of
 from outlast.core.rows import (
     EFFECT,
     MESSAGE,
@@ -132,6 +133,7 @@ class RunSession:
 
     def _take_rows(self, rows: RunRows) -> None:
         self.run: Run = rows.run
+        self.group = group_of(rows.run)  # as stored: an advance that has not landed does not end it (S-5)
         self.last: Event = rows.last
         own = [*rows.effects, *(e for e in rows.shared if e.by_run == rows.run.run)]
         self.effects: dict[EffectKey, Effect] = {(e.visit, e.key): e for e in own}
@@ -195,6 +197,8 @@ class RunSession:
         if self._watch is not None and (seen := self._watch.seen(self, commit)) is not None:
             seen()
         self._apply(commit)
+        if self.group:
+            self.group = group_of(self.run)
         if (settled := settled_shared(commit)) is not None:
             self._notify_waiting(settled)
         self.commits += 1
@@ -264,6 +268,8 @@ class RunSession:
             self.store.hasten()
         try:
             self._learn(await entry)
+            if self.group:
+                self.group = group_of(self.run)
         except StoreError as error:
             raise self.why(error) from error
         finally:

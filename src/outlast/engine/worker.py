@@ -23,7 +23,7 @@ from outlast.core.durations import (
 )
 from outlast.core.generation import GENERATION
 from outlast.core.machine import EffectStatus, Reason
-from outlast.core.rows import META, RUN, Row
+from outlast.core.rows import META, RUN, Row, Run
 from outlast.core.verbs import hand_back
 from outlast.engine import admission, compatibility
 from outlast.engine.activity_calls import check_served
@@ -494,23 +494,27 @@ class WorkerProcess:
             return
         async with capacity.claiming:
             lost = capacity.lost_claims
-            rows = [await self._store.load(RUN, key) for key in lost]  # before the query, which then sees what landed
-            settled = [
-                key for (key, claim), row in zip(lost.items(), rows, strict=True)
-                if row is None or row.version != claim.before
-            ]  # fmt: skip
-            mine = await self._store.query(Owned(self.id))  # the store before the local state: see the model of S-2
-            for run in [run for run in mine if (run.tenant, run.run) not in capacity.held]:
-                try:
-                    now, mapping = await self._store.now(), self._store.mapping()
-                    why = "this worker did not execute it"
-                    await self._store.commit(hand_back(run, inbox_seq=None, now=now, mapping=mapping, why=why))
-                except Stale:
-                    pass  # another worker holds it
-            for key in settled:
+            rows = {key: await self._store.load(RUN, key) for key in lost}
+            mine = {(run.tenant, run.run): run for run in await self._store.query(Owned(self.id))}  # it may be old
+            mine |= {key: row for key, row in rows.items() if row is not None}
+            for key, run in mine.items():
+                if run.owner == self.id and key not in capacity.held and not await self._return(run):
+                    continue
+                if key in lost and run.version != lost[key].before:
+                    del lost[key]
+            for key in [key for key, row in rows.items() if row is None]:
                 del lost[key]
         if rows:
             capacity.changed.set()
+
+    async def _return(self, run: Run) -> bool:
+        """Release a run that this worker does not execute; False if its row has changed. Raises StoreError."""
+        now, mapping, why = await self._store.now(), self._store.mapping(), "this worker did not execute it"
+        try:
+            await self._store.commit(hand_back(run, inbox_seq=None, now=now, mapping=mapping, why=why))
+        except Stale:
+            return False
+        return True
 
 
 def _health(about: WorkerHealth, capacity: Capacity, lease: Lease) -> WorkerHealth:
