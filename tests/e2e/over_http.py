@@ -25,7 +25,7 @@ import httpx2
 from standardwebhooks import Webhook
 
 from examples import buyer
-from examples.collector import Collector, tree
+from examples.trace_collector import Collector, tree
 from examples.negotiation.market.behaviour import load
 from examples.negotiation.record import Count, count, in_flight, read
 from examples.negotiation.samples import sample

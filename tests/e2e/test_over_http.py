@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from examples.collector import Span, tree
+from examples.trace_collector import Span, tree
 from examples.negotiation.record import Arrived, Executed, read
 from outlast.telemetry.traces import parent_of
 from tests.docs.pages import ROOT, blocks
