@@ -1,8 +1,8 @@
 """An OTLP/HTTP collector that prints each trace as a tree.
 
-`python examples/trace_collector.py 4318` listens on that port. Set OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4318 in your
-processes, and OTEL_SERVICE_NAME to see which process sent a span. Ctrl-C prints the traces. Spans are kept in memory,
-so use it for development and tests only.
+`python examples/trace_collector.py 4318` listens on that port. Set OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4318 in
+your processes, and OTEL_SERVICE_NAME to see which process sent a span. Ctrl-C prints the traces. Spans are kept in
+memory, so use it for development and tests only.
 """
 
 import gzip

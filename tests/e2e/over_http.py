@@ -25,10 +25,10 @@ import httpx2
 from standardwebhooks import Webhook
 
 from examples import buyer
-from examples.trace_collector import Collector, tree
 from examples.negotiation.market.behaviour import load
 from examples.negotiation.record import Count, count, in_flight, read
 from examples.negotiation.samples import sample
+from examples.trace_collector import Collector, tree
 from outlast.service.identity import new_token
 from outlast.telemetry.traces import parent_of
 from tests import forked

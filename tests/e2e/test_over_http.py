@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from examples.trace_collector import Span, tree
 from examples.negotiation.record import Arrived, Executed, read
+from examples.trace_collector import Span, tree
 from outlast.telemetry.traces import parent_of
 from tests.docs.pages import ROOT, blocks
 from tests.docs.terminal import agrees, difference
