@@ -74,6 +74,9 @@ SAMPLES: dict[str, SampleRun] = {
 }
 """Samples for `outlast demo --sample NAME`; `leverage` is the demo itself."""
 
+PROGRAMS: dict[str, str] = {}
+"""Samples that other examples play: name → module beside this package, whose `SampleDemo` has the method `play`."""
+
 
 def names() -> list[str]:
     """Return the names of all sample purchases."""

@@ -1,16 +1,18 @@
 """The demo from the command line to the exit code; Ctrl-C interrupts it, and it can continue."""
 
 import asyncio
+import importlib
 import json
 import shutil
 import signal
 import sys
 import tempfile
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from outlast.runtime.stores import open_store
 
+from ..samples import PROGRAMS
 from . import state as saved
 from .output import Output, folded, output_for
 from .processes import DemoFolder, program
@@ -74,11 +76,20 @@ async def _play(
     try:
         await saved.claim(state, store, given=bool(url))
         folder = DemoFolder(path, url or store.url, store.url, kept)
+        if sample in PROGRAMS:
+            played: Proof = await _program(sample)(store, folder, state, output, unattended=unattended).play()
+            return played
         if sample:
             return await SamplePurchase(store, folder, state, output, name=sample, unattended=unattended).play()
         return await Auction(store, folder, state, output, unattended=unattended, speed=speed).play()
     finally:
         await store.close()
+
+
+def _program(sample: str) -> Any:
+    """Return the class `SampleDemo` of another example. It takes the store, the folder, the state and the output."""
+    examples = __name__.removesuffix(".negotiation.demo.driver")  # another name in the wheel than in a checkout
+    return importlib.import_module(f"{examples}.{PROGRAMS[sample]}").SampleDemo
 
 
 def _interrupted(path: Path, *, unattended: bool) -> str:

@@ -13,7 +13,7 @@ from ..inbox import inbox_app, posting
 from ..loopback import serve
 from ..report import text
 from ..routing import ROUTES
-from ..samples import SAMPLES, sample
+from ..samples import PROGRAMS, SAMPLES, sample
 from ..workflow import negotiation
 from . import page, proof
 from .output import Output
@@ -34,7 +34,7 @@ class SamplePurchase:
     ) -> None:
         """`unattended`: the answers of the sample decide. Raises NotFound for an unknown name."""
         if name not in SAMPLES:
-            raise NotFound(f"there is no sample {name}", f"there are leverage, {', '.join(SAMPLES)}")
+            raise NotFound(f"there is no sample {name}", f"there are leverage, {', '.join([*SAMPLES, *PROGRAMS])}")
         if state.run:
             raise Conflict(f"{folder.path} holds a demo already", "a sample is played from its beginning")
         self._sample = SAMPLES[name]
