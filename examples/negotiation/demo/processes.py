@@ -1,4 +1,4 @@
-"""The processes of the demo: the market, the workers, and commands of an approver in another terminal."""
+"""The processes of a demo: a server for the outside world, the workers, and commands of an approver elsewhere."""
 
 import asyncio
 import json
@@ -9,21 +9,16 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
-from urllib.parse import urlsplit
 
 from outlast.cli.exit_codes import CONFLICT
 from outlast.errors import OutlastError
 from outlast.runtime.clocks import SystemClock
 
-from .state import DemoState
-
-PACKAGE: Final = __name__.removesuffix(".demo.processes")  # another name in the wheel than in a checkout
 ROOT: Final = Path(__file__).parents[__name__.count(".")]
 POLL_S: Final = 0.02
 GRACE_MS: Final = 10_000
 READY_MS: Final = 30_000
 LAST_LINES: Final = 8
-SCENARIO: Final = "demo"
 STORE, SERVICE = "OUTLAST_STORE", "OUTLAST_URL"
 REPLACED: Final = CONFLICT  # exit code of a worker whose lease was taken while it was silent
 # With the defaults, the invitation cut by the kill would be settled only after three minutes.
@@ -111,39 +106,39 @@ class DemoFolder(NamedTuple):
 
 
 class Processes:
-    """All processes of one demo; their logs are in its folder."""
+    """All processes of one demo; their logs are in its folder. `env` is added to the environment of workers."""
 
-    def __init__(self, folder: DemoFolder, state: DemoState, scenario: str = SCENARIO) -> None:
+    def __init__(self, folder: DemoFolder, *, example: str, server: str) -> None:
+        """`example`: the package with the module `workflow`. `server`: its module for the outside world."""
         self.folder = folder.path
         self._keep = folder.keep
         self.store_url = folder.shown
         self._store = {STORE: folder.store, SERVICE: ""}  # ignore a service that the user's environment names
-        self.record = folder.path / "market.jsonl"
+        self._example, self._server_name = example, server
+        self.record = folder.path / f"{server}.jsonl"
         self.workers: list[ChildProcess] = []
-        self._state = state
-        self._scenario = scenario
-        self._market: ChildProcess | None = None
+        self.env: dict[str, str] = {}
+        self._server: ChildProcess | None = None
         self._started = 0
 
-    def open_market(self) -> None:
-        """Start the market on its former port, because the purchase holds its address."""
-        command = [sys.executable, "-m", f"{PACKAGE}.market", "--record", f"{self.record}"]
-        command += ["--scenario", self._scenario, "--port", f"{self._state.market_port}"]
-        self._market = ChildProcess("the market", command, self.folder / "market.log", _environment())
+    def open_server(self, *arguments: str) -> None:
+        """Start the server of the outside world."""
+        name = self._server_name
+        command = [sys.executable, "-m", f"{self._example}.{name}", "--record", f"{self.record}", *arguments]
+        self._server = ChildProcess(f"the {name}", command, self.folder / f"{name}.log", _environment())
 
-    async def market(self) -> str:
-        """Return the URL of the market once it accepts requests."""
-        assert self._market is not None
-        url: str = json.loads(await self._market.first_line())["url"]
-        self._state.market_port = urlsplit(url).port or 0
+    async def server_url(self) -> str:
+        """Return the URL of the server once it accepts requests."""
+        assert self._server is not None
+        url: str = json.loads(await self._server.first_line())["url"]
         return url
 
-    def start_worker(self, inbox: str) -> ChildProcess:
-        """Start a worker process that polls this inbox."""
+    def start_worker(self) -> ChildProcess:
+        """Start a worker process."""
         self._started += 1
         name = f"w-{self._started}"
-        command = [*program(), "worker", f"{PACKAGE}.workflow", "--name", name, *SHORT]
-        env = _environment(NEGOTIATION_INBOX=inbox, **self._store)
+        command = [*program(), "worker", f"{self._example}.workflow", "--name", name, *SHORT]
+        env = _environment(**self._store, **self.env)
         worker = ChildProcess(name, command, self.folder / f"{name}.log", env)
         self.workers.append(worker)
         return worker
@@ -167,7 +162,7 @@ class Processes:
         await asyncio.gather(*(worker.stop() for worker in self.workers))
         self.workers.clear()
 
-    def check(self, inbox: str) -> list[str]:
+    def check(self) -> list[str]:
         """Start a worker for each that lost its lease on a slow machine, and return the names of the lost ones.
 
         Raises DemoFailed if another process has ended by itself.
@@ -175,8 +170,8 @@ class Processes:
         silent = [worker for worker in self.workers if worker.status() == REPLACED]
         for worker in silent:
             self.workers.remove(worker)
-            self.start_worker(inbox)
-        for child in [*self.workers, *([self._market] if self._market else [])]:
+            self.start_worker()
+        for child in self._all():
             child.check()
         return [worker.name for worker in silent]
 
@@ -198,8 +193,11 @@ class Processes:
         return self._keep or not well
 
     async def close(self) -> None:
-        """Stop every process, the market included."""
-        await asyncio.gather(*(child.stop() for child in [*self.workers, *([self._market] if self._market else [])]))
+        """Stop every process, the server included."""
+        await asyncio.gather(*(child.stop() for child in self._all()))
+
+    def _all(self) -> list[ChildProcess]:
+        return [*self.workers, *([self._server] if self._server else [])]
 
 
 def program() -> Sequence[str]:

@@ -3,6 +3,7 @@
 import asyncio
 import shlex
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from outlast.core.commit import Mapping
 from outlast.core.durations import SECOND
@@ -15,10 +16,12 @@ from outlast.runtime.operations import Operations
 from outlast.store.port import maintenance
 
 from .. import record
+from ..suppliers import INBOX
 from .output import Output
-from .processes import DemoFailed, Processes
+from .processes import DemoFailed, DemoFolder, Processes
 from .state import DemoState
 
+EXAMPLE: Final = __name__.removesuffix(".demo.progress")  # another name in the wheel than in a checkout
 POLL_S: Final = 0.03
 REAL_RATE: Final = 1.0
 PULSE_MS: Final = 250  # real time without a change of the run, after which business time moves ahead
@@ -29,16 +32,26 @@ AUCTION: Final = "auction"
 class Demo:
     """One demo: its store, saved state, processes and output."""
 
-    def __init__(self, operations: Operations, state: DemoState, processes: Processes, output: Output) -> None:
+    def __init__(self, operations: Operations, state: DemoState, folder: DemoFolder, output: Output) -> None:
         self.ops = operations
         self.state = state
-        self.processes = processes
+        self.processes = Processes(folder, example=EXAMPLE, server="market")
         self.output = output
         self.clock = SystemClock()
-        self.inbox_url = ""
         self._seen = 0
         self._node, self._entered = "", 0
         self._at, self._since = (0, 0), 0  # the run's version and mail at the last poll, and since when
+
+    def open_market(self, inbox: str, scenario: str = "demo") -> None:
+        """Start the market on its former port, because the purchase holds its address. Workers poll this inbox."""
+        self.processes.env = {INBOX: inbox}
+        self.processes.open_server("--scenario", scenario, "--port", f"{self.state.market_port}")
+
+    async def market(self) -> str:
+        """Return the URL of the market once it accepts requests, and remember its port."""
+        url = await self.processes.server_url()
+        self.state.market_port = urlsplit(url).port or 0
+        return url
 
     async def move_clock(self, ahead_ms: int) -> None:
         """Move the business time of the store ahead and save the new mapping."""
@@ -61,7 +74,7 @@ class Demo:
 
         Raises DemoFailed if the run needs attention or a process has died.
         """
-        for name in self.processes.check(self.inbox_url):
+        for name in self.processes.check():
             self.output.line(f"    … {name} was silent for too long and gave up; another worker starts")
         run = await self.ops.rows.run(self.state.run)
         for event in await self.ops.rows.history(self.state.run, after=self._seen):

@@ -17,7 +17,7 @@ from ..samples import PROGRAMS, SAMPLES, sample
 from ..workflow import negotiation
 from . import page, proof
 from .output import Output
-from .processes import DemoFolder, Processes
+from .processes import DemoFolder
 from .progress import Demo
 from .scenario import SLOTS, operations_for
 from .state import DemoState
@@ -40,7 +40,7 @@ class SamplePurchase:
         self._sample = SAMPLES[name]
         self._answers = list(self._sample.answers)
         self._unattended = unattended
-        self._demo = Demo(operations_for(store), state, Processes(folder, state, self._sample.scenario), output)
+        self._demo = Demo(operations_for(store), state, folder, output)
         self._shown = ""
         self._runs: set[str] = set()
 
@@ -48,13 +48,13 @@ class SamplePurchase:
         """Play the sample to its end and stop every process. Raises DemoFailed."""
         demo = self._demo
         demo.output.line(f"  {self._sample.about}\n")
-        async with serve(inbox_app(posting(demo.ops.signal))) as demo.inbox_url:
+        async with serve(inbox_app(posting(demo.ops.signal))) as inbox:
             try:
-                demo.processes.open_market()
-                refused = await self._start(await demo.processes.market())
+                demo.open_market(inbox, self._sample.scenario)
+                refused = await self._start(await demo.market())
                 if refused is not None:
                     return refused
-                demo.processes.start_worker(demo.inbox_url)
+                demo.processes.start_worker()
                 await self._watch()
                 return await self._prove()
             finally:

@@ -19,7 +19,7 @@ from ..samples import sample
 from ..workflow import negotiation
 from . import page, proof
 from .output import Output
-from .processes import DemoFailed, DemoFolder, Processes
+from .processes import DemoFailed, DemoFolder
 from .progress import AUCTION, INVITATIONS, Demo, asks
 from .state import DemoState, Kill
 
@@ -45,32 +45,31 @@ class Auction:
     ) -> None:
         """`unattended`: a process of the demo approves. `speed`: of business time while bids are awaited."""
         self._unattended, self._speed = unattended, speed
-        self._demo = Demo(operations_for(store), state, Processes(folder, state), output)
+        self._demo = Demo(operations_for(store), state, folder, output)
 
     async def play(self) -> proof.Proof:
         """Play the auction to its end and stop every process. Raises DemoFailed."""
         demo = self._demo
         app = inbox_app(posting(demo.ops.signal))
         async with serve(app, demo.state.inbox_port) as url:
-            demo.inbox_url = url
             demo.state.inbox_port = int(url.rpartition(":")[2])
             try:
-                await self._open()
+                await self._open(url)
                 if approval := await Bidding(demo, speed=self._speed).play():
                     await Decision(demo, unattended=self._unattended).play(approval)
                 return await self._prove()
             finally:
                 await self._wind_up()
 
-    async def _open(self) -> None:
+    async def _open(self, inbox: str) -> None:
         """Start the market, and two workers unless the run already waits for an approval or has ended."""
         demo, processes, state = self._demo, self._demo.processes, self._demo.state
-        processes.open_market()
+        demo.open_market(inbox)
         run = await demo.ops.rows.run(state.run) if state.run else None
         if run is None or not (is_over(run) or await demo.pending()):
-            processes.start_worker(demo.inbox_url)
-            processes.start_worker(demo.inbox_url)
-        market = await processes.market()
+            processes.start_worker()
+            processes.start_worker()
+        market = await demo.market()
         state.save(processes.folder)
         if run is None:
             await self._start(market)
@@ -289,7 +288,7 @@ class Decision:
     async def _serve(self) -> Approval | None:
         """Start a worker; return the next approval that the run asks for, or None once it has ended."""
         demo = self._demo
-        worker = demo.processes.start_worker(demo.inbox_url)
+        worker = demo.processes.start_worker()
         demo.output.status(f"  ▸ a fresh worker process {worker.name} (pid {worker.pid}) goes on")
         if self._approving is not None:
             await self._approving
