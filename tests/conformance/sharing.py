@@ -6,6 +6,7 @@ from outlast.core.commit import Commit, Put
 from outlast.core.durations import ANSWERS_KEPT
 from outlast.core.machine import EffectStatus
 from outlast.core.rows import EFFECT, REQUEST, RUN, TOKEN, USAGE, Effect, Request, Usage
+from outlast.store.open_calls import OpenCalls
 from outlast.store.port import Store
 from tests.conformance.subject import (
     T0,
@@ -49,6 +50,29 @@ async def a_run_reads_the_effects_it_shares(s: Subject) -> None:
     assert one.shared[0] == _shared() and type(one.shared[0].status) is EffectStatus
     page = await b.page(USAGE, TENANT, {"key": "refund/7"})
     assert {row[1] for row in page.rows} == {"run-1", "run-2"}
+
+
+async def open_calls_are_found_by_run(s: Subject) -> None:
+    """`OpenCalls` returns the lowest epoch of the open calls of each run: its visit, the run and the tenant (OBS-4)."""
+    a, b = await two(s)
+    own, once, shared, idle = [await held(a, f"run-{n}") for n in range(1, 5)]
+    at = {row.run: row.visit for row in (own, once, shared, idle)}
+    asked = OpenCalls(TENANT, (*at.items(), ("none", 1)))
+    assert await b.query(asked) == {}
+    for n, key in ((5, "invite/1"), (3, "invite/2")):
+        row = effect_row("run-1", key, visit=own.visit)._replace(epoch=n)
+        await a.commit(Commit((Put(EFFECT, row, 0),), fence(own)))
+    open_ = effect_row("run-2", visit=0)
+    await a.commit(Commit((Put(EFFECT, open_, 0),), fence(once)))
+    await a.commit(Commit((Put(EFFECT, _shared(by_run="run-3"), 0), _usage("run-3")), fence(shared)))
+    await a.commit(Commit((_usage("run-4"),), fence(idle)))  # it waits for the call of run-3
+    epoch = effect_row().epoch
+    assert await b.query(asked) == {"run-1": 3, "run-2": epoch, "run-3": epoch}
+    assert await b.query(OpenCalls(TENANT, (("run-3", 1),))) == {"run-3": epoch}
+    assert await b.query(OpenCalls(TENANT, (("run-1", own.visit + 1),))) == {}, "of another visit"
+    assert await b.query(OpenCalls("globex", tuple(at.items()))) == {}
+    await a.commit(Commit((Put(EFFECT, done(open_), 1),), fence(once)))
+    assert "run-2" not in await b.query(asked), "settled"
 
 
 async def one_of_two_runs_writes_a_shared_effect(s: Subject) -> None:

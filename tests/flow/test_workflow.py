@@ -316,8 +316,8 @@ def test_only_an_approved_decision_has_a_plan() -> None:
 
 # --- the exports of `outlast` ---------------------------------------------------------------
 EXPORTS = """Allow Cancel Client Context Decision Deny DidNotHappen Fail Happened NeedsApproval Plan RateLimit
-    Refusal Refused Retry RetryLater RunHandle SyncClient Unknown Workflow activity connect connect_sync lookup resend
-    role this_call workflow"""
+    Refusal Refused Retry RetryLater RunHandle StatusLabels SyncClient Unknown Workflow activity connect connect_sync
+    lookup resend role this_call workflow"""
 
 
 def test_outlast_exports_these_names_and_no_others() -> None:

@@ -9,7 +9,15 @@ from outlast.core.events import EventType
 from outlast.core.machine import ENDED, EffectStatus, LeaseStatus, Reason, RunStatus
 from outlast.core.mailbox import REOPENED
 from outlast.core.rows import Effect, Event, Run, Worker
-from outlast.core.run_columns import ATTENTION, WAITING_FOR, Attention, WaitingFor, WaitingKind
+from outlast.core.run_columns import (
+    ATTENTION,
+    WAITING_FOR,
+    Attention,
+    StatusLabels,
+    WaitingFor,
+    WaitingKind,
+    stored_label,
+)
 from outlast.core.run_transition import event
 from outlast.models import exact_instant
 from outlast.runtime import row_models
@@ -75,6 +83,42 @@ def test_waits_of_a_run_in_one_line(run: Run, serving: list[str], text: str) -> 
 )
 def test_the_status_that_is_shown(run: Run, shown: str) -> None:
     assert shown_status(run) == shown
+
+
+LABELS = stored_label(StatusLabels("PLANNING", calling="WAITING_FOR_TOOL", approval="WAITING_FOR_APPROVAL"))
+HELD_RUN = RUN._replace(status=RunStatus.RUNNING, owner="w-2", due_at=1, epoch=3)
+
+
+@pytest.mark.req("RUN-2", "OBS-4")
+@pytest.mark.parametrize(
+    ("run", "oldest_call", "shown"),
+    [
+        (RUN._replace(status=RunStatus.QUEUED, due_at=1), 0, "QUEUED"),
+        (HELD_RUN, 0, "PLANNING"),
+        (HELD_RUN, 3, "WAITING_FOR_TOOL"),
+        (HELD_RUN, 2, "WAITING_FOR_TOOL"),  # a retry, before its intent is written again
+        (HELD_RUN._replace(status=RunStatus.RECOVERING), 2, "RECOVERING"),
+        (HELD_RUN._replace(status=RunStatus.RECOVERING), 3, "WAITING_FOR_TOOL"),
+        (HELD_RUN._replace(status=RunStatus.RECOVERING), 0, "PLANNING"),
+        (waiting("worker", "a worker")._replace(status=RunStatus.RECOVERING, due_at=1), 0, "RECOVERING"),
+        (waiting("settle", "the outcome of pay")._replace(status=RunStatus.RECOVERING), 0, "WAITING_FOR_TOOL"),
+        (waiting("retry", "attempt 2 of 3 of pay", "http_503"), 0, "WAITING_FOR_TOOL"),
+        (waiting("effect", "pay pay/7", "run r2"), 0, "WAITING_FOR_TOOL"),
+        (waiting("approval", "ap_1", "lead"), 0, "WAITING_FOR_APPROVAL"),
+        (waiting("timer", "a night"), 0, "PLANNING"),
+        (waiting("pause", "activity/outlast.model"), 0, "PLANNING"),
+        (
+            waiting("approval", "ap_1")._replace(attention_text=ATTENTION.encode([Attention(Reason.EXCEPTION, 3_000)])),
+            0,
+            "REQUIRES_ATTENTION",
+        ),
+        (HELD_RUN._replace(status=RunStatus.COMPENSATING), 3, "COMPENSATING"),
+        (RUN._replace(status=RunStatus.FAILED, owner=ENDED, ended_at=9_000), 0, "FAILED"),
+        (RUN._replace(status=RunStatus.CANCELLED, owner=ENDED, ended_at=9_000), 0, "CANCELLED"),
+    ],
+)
+def test_the_status_of_a_node_with_labels(run: Run, oldest_call: int, shown: str) -> None:
+    assert shown_status(run._replace(status_label=LABELS), oldest_call) == shown
 
 
 def test_a_run_as_json() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from outlast.core.rows import APPROVAL, DELIVERY, EFFECT, KINDS, MEMO, RESULT, RUN, STORE, USAGE, AnyKind
 from outlast.store.database import OFF, Database
+from outlast.store.open_calls import OpenCalls
 from outlast.store.postgres.connection import Address, connect
 from outlast.store.postgres.reads import ONE_TRIP
 from outlast.store.postgres.statements import numbered
@@ -66,6 +67,7 @@ def queries() -> dict[str, Query[Any]]:
         "queued": Queued("acme", 9),
         "queued of all": Queued(STORE, 9),
         "moving": Moving("acme", 1, 9),
+        "open calls": OpenCalls("acme", (("run-1", 1), ("run-2", 7))),
         "next due": NextDue(("a@1", "b@1")),
         "owing": Owing("acme", "wh", 9),
     }

@@ -144,6 +144,9 @@ def idempotency_key(tenant: str, run: str, visit: int, key: str) -> str:
     return f"{tenant}:{sha256(readable.encode()).hexdigest()}"
 
 
+MODEL: Final = "outlast.model"
+"""Stored activity name of every request to a language model. Such a request is a durable lookup."""
+
 UNDO: Final = "undo/"
 """Prefix of the key of an undo; the key of the effect follows."""
 

@@ -77,7 +77,7 @@ class Run(NamedTuple):
     status: machine.RunStatus
     workflow: str
     node: str
-    status_label: str  # the node's business status, of an ended run that of its end; '' if it names none
+    status_label: str  # status that the node names, or three joined by '|'; of an ended run that of its end; '' = none
     visit: int
     entered_at: int  # business; ctx.now() at the start of this visit
     seq: int  # number of events written

@@ -31,6 +31,22 @@ class WaitingFor(NamedTuple):
     then: str = ""
 
 
+class StatusLabels(NamedTuple):
+    """Status of a run in a node by what the run does there, for example of an agent's run.
+
+    - `executing`: shown unless one of the others applies.
+    - `calling`: while a call of an activity is open: sent, to be retried, or to be settled.
+    - `approval`: while the run waits for an approval.
+
+    A run that waits for a worker shows QUEUED. A run whose worker finds out what became of an interrupted call shows
+    RECOVERING.
+    """
+
+    executing: str
+    calling: str
+    approval: str
+
+
 class Timer(NamedTuple):
     """Timer at which the run becomes due. `real`: the instant is real time, else business time (S-4)."""
 
@@ -74,6 +90,17 @@ class PersonAnswer(NamedTuple):
     recorded: tuple[tuple[int, str, str], ...] = ()  # visit, key and digest of calls that use their recorded answer
     to: tuple[int, str] | None = None  # move: version and node
     at: tuple[str, str, int] | None = None  # move: lane, node and visit of the run at the request
+
+
+def stored_label(status: StatusLabels | str | None) -> str:
+    """Return the column `status_label` of a run in a node with this status."""
+    return "|".join(status) if isinstance(status, StatusLabels) else status or ""
+
+
+def labels_of(status_label: str) -> StatusLabels | None:
+    """Return the labels in a column `status_label`; None if it holds one name or none."""
+    parts = status_label.split("|")
+    return StatusLabels(*parts) if len(parts) == len(StatusLabels._fields) else None
 
 
 def _dump_answer(answer: PersonAnswer) -> str:

@@ -99,7 +99,7 @@ async def start(
         workflow=workflow.name,
         lane=workflow.lane,
         node=node.name,
-        status_label=node.status or "",
+        status_label=node.status_label,
         state=snapshot,
         now=now,
         actor=actor,

@@ -237,7 +237,7 @@ def _arrived(
     if place is None:
         missing = f"version {target.version} has no node {node or moved.node}"
         return Stranded(f"{missing} → {command(run, target)}, or say renamed={{…}} in the migration")
-    return MoveTarget(target.lane, place.name, place.status or "", moved.visits, state, by, reason)
+    return MoveTarget(target.lane, place.name, place.status_label, moved.visits, state, by, reason)
 
 
 def _first(error: Exception) -> str:

@@ -328,7 +328,7 @@ class RunExecutor:
         if most is not None and way.chose(Reason.VISITS_EXHAUSTED, Choice.ONE_MORE):
             most = None
         ceiling_ms = int(ceiling.total_seconds() * SECOND) if ceiling else 0
-        return Entering(target, state, to.status or "", most, ceiling_ms, self._budget_ms, results, chunks)
+        return Entering(target, state, to.status_label, most, ceiling_ms, self._budget_ms, results, chunks)
 
     async def _settle(self, way: Rest) -> Move:
         """Settle open effects while a person is asked about another one, then wait on (S-16)."""

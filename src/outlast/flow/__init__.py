@@ -5,6 +5,7 @@ This package declares and checks; it executes nothing. The engine implements `Co
 
 from outlast.core.approvals import Rule
 from outlast.core.effect_steps import DidNotHappen, Happened, Unknown
+from outlast.core.run_columns import StatusLabels
 from outlast.flow.activity import Activity, BoundCall, Effectful, activity, lookup
 from outlast.flow.approval_rule import Decision, role
 from outlast.flow.calls import Call, Plan, this_call
@@ -57,6 +58,7 @@ __all__ = [
     "Retry",
     "RetryLater",
     "Rule",
+    "StatusLabels",
     "Unknown",
     "Verdict",
     "Workflow",

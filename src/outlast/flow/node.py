@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple, get_args, get_origin
 from outlast.core.durations import Duration
 from outlast.core.limits import NAME, VISITS_MAX
 from outlast.core.machine import TERMINAL, RunStatus
+from outlast.core.run_columns import StatusLabels, stored_label
 from outlast.errors import DefinitionError
 from outlast.flow.context import Context
 from outlast.flow.graph import Exits, Place, read_exits
@@ -20,7 +21,7 @@ class NodeOptions(NamedTuple):
     """The options of `@workflow.node(…)`."""
 
     start: bool
-    status: str | None
+    status: str | StatusLabels | None
     end: str | None
     max_visits: int | None
     within: Duration | None
@@ -50,6 +51,7 @@ class Node:
         self.title: Final = f'node "{self.name}" of {workflow} ({self.where})'
         self.start: Final = options.start
         self.status: Final = options.status
+        self.status_label: Final = stored_label(options.status)
         self.end: Final = options.end
         self.max_visits: Final = options.max_visits
         self.within: Final = positive(f"within of {self.title}", options.within, where=self.where)
@@ -118,7 +120,8 @@ class Node:
             raise self._wrong("is not async", "only activities may be plain def", f"write async def {self.name}(…)")
         if not NAME.fullmatch(self.name):
             raise self._wrong("has an unusable name", "1 to 100 letters, digits or underscores", "rename the function")
-        for option, label, example in (("status", self.status, "EVALUATING"), ("end", self.end, "AWARDED")):
+        status = self.status if isinstance(self.status, StatusLabels) else (self.status,)
+        for option, label, example in (*(("status", s, "EVALUATING") for s in status), ("end", self.end, "AWARDED")):
             if label is not None and not NAME.fullmatch(label):
                 raise self._wrong(
                     f"has {option} {label!r}",

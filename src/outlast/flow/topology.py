@@ -42,7 +42,7 @@ def _node(node: Node) -> dict[str, Any]:
         "to": list(node.exits.targets),
         "ends": node.exits.ends,
         "start": node.start,
-        "status": node.status or "",
+        "status": node.status_label,
         "end": node.end or "",
         "max_visits": node.max_visits,
         "within_ms": _ms(node.within),

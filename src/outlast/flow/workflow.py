@@ -13,6 +13,7 @@ from typing_extensions import TypeVar  # its defaults are in typing from Python 
 from outlast.core.codec import ELSEWHERE, Codec, canonical, digest
 from outlast.core.durations import Duration
 from outlast.core.limits import INPUT_BYTES_MAX, NAME, NODES_MAX, OUTCOME_BYTES_MAX, STATE_BYTES_MAX
+from outlast.core.run_columns import StatusLabels
 from outlast.errors import Conflict, DefinitionError, InvalidInput
 from outlast.flow.activity import Activity
 from outlast.flow.context import Context
@@ -194,7 +195,7 @@ class Workflow(Generic[S, In, Out]):
         /,
         *,
         start: bool = False,
-        status: str | None = None,
+        status: str | StatusLabels | None = None,
         end: str | None = None,
         max_visits: int | None = None,
         within: Duration | None = None,
@@ -206,7 +207,7 @@ class Workflow(Generic[S, In, Out]):
         /,
         *,
         start: bool = False,
-        status: str | None = None,
+        status: str | StatusLabels | None = None,
         end: str | None = None,
         max_visits: int | None = None,
         within: Duration | None = None,
@@ -215,7 +216,7 @@ class Workflow(Generic[S, In, Out]):
         """Declare the async function `fn` as a node. Its return annotation names the nodes that may follow.
 
         - `start`: runs begin here.
-        - `status`: business status of a run in this node.
+        - `status`: business status of a run in this node, or `StatusLabels` for one that depends on what the run does.
         - `end`: that of a run that completes in this node, shown instead of COMPLETED.
         - `max_visits`: a further visit goes to attention.
         - `within`: no wait of a visit lasts longer than this after its entry, except a `receive` without a deadline.

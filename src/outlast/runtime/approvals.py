@@ -136,7 +136,7 @@ async def approval_detail(
         schema_=decision_schema(workflow, row),
         evidence=await prior_effects(rows, run),
         changed_since_asked=await changed_since(rows, row, run),
-        run_shown=shown_status(run),
+        run_shown=shown_status(run, (await rows.oldest_calls([run])).get(run.run, 0)),
     )
 
 

@@ -7,31 +7,55 @@ from outlast.core.commit import Instant
 from outlast.core.compensation import BY_HAND
 from outlast.core.durations import HEARTBEAT_EVERY
 from outlast.core.effect_verbs import NOT_SENT
+from outlast.core.keys import MODEL
 from outlast.core.machine import HELD, EffectStatus, LeaseStatus, RunStatus
 from outlast.core.mailbox import REOPENED
 from outlast.core.rows import Effect, Run, Worker, is_over
-from outlast.core.run_columns import WaitingFor
+from outlast.core.run_columns import StatusLabels, WaitingFor, WaitingKind, labels_of
 from outlast.models.effects import LateEvidence
 
 ATTENTION = "REQUIRES_ATTENTION"
 APPROVAL = "PENDING_APPROVAL"
 LATE_CHARS = 200
 STALLED = 2 * HEARTBEAT_EVERY  # since the event loop last ran: a heartbeat was missed
+_BY_LABEL = frozenset({RunStatus.RUNNING, RunStatus.WAITING, RunStatus.RECOVERING})
+_OF_CALLS: frozenset[WaitingKind] = frozenset({"effect", "retry", "settle"})  # waits of a call that has an intent
 BY_ITSELF = frozenset({"", "call", "reconcile"})  # ways an effect is settled without a person
 
 
-def shown_status(run: Run) -> str:
+def shown_status(run: Run, oldest_call: int = 0) -> str:
     """Return REQUIRES_ATTENTION if a person is needed, else the node's status label, else the status (RUN-2).
 
     The label of a completed run is the `end` of its last node. A run that failed or was cancelled shows that.
+    `oldest_call`: the lowest epoch of its open calls, 0 if it has none; only for runs that `may_have_open_calls` names.
     """
     if run.attention:
         return ATTENTION
+    if not is_over(run) and (labels := labels_of(run.status_label)) is not None:
+        return _shown_label(run, labels, oldest_call)
     if run.status_label and (not is_over(run) or run.status is RunStatus.COMPLETED):
         return run.status_label
     if any(w.kind == "approval" for w in run.waiting_for):
         return APPROVAL
     return run.status.upper()
+
+
+def _shown_label(run: Run, labels: StatusLabels, oldest_call: int) -> str:
+    if run.status not in _BY_LABEL:
+        return run.status.upper()
+    kinds = {w.kind for w in run.waiting_for if not w.what.endswith(f" of {MODEL}")}
+    if "approval" in kinds:
+        return labels.approval
+    if kinds & _OF_CALLS:
+        return labels.calling
+    if run.status is RunStatus.RECOVERING and (not is_held(run) or 0 < oldest_call < run.epoch):
+        return run.status.upper()
+    return labels.calling if oldest_call else labels.executing
+
+
+def may_have_open_calls(run: Run) -> bool:
+    """Return True if the shown status depends on the calls that are open now."""
+    return is_held(run) and labels_of(run.status_label) is not None
 
 
 def is_held(run: Run) -> bool:

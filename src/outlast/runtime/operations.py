@@ -483,7 +483,8 @@ class Operations(Client):
         """Return runs as lists show them. `serving`: the lanes with a live worker, if they are known."""
         counts = await self.rows.counts_of_results(rows)
         serving = await self.rows.serving() if serving is None else serving
-        return [run_summary(row, serving, counts[row.run]) for row in rows]
+        calls = await self.rows.oldest_calls(rows)
+        return [run_summary(row, serving, counts[row.run], calls.get(row.run, 0)) for row in rows]
 
     @override
     async def run_summary(self, run: str) -> RunSummary:
@@ -522,8 +523,9 @@ class Operations(Client):
             events = [event for event in await self.rows.full_history(run) if event.seq <= row.seq]
         results = (await self.rows.counts_of_results([row]))[run]
         asked = [] if is_over(row) or not row.inbox_seq else pending_requests_of(row, facts.messages)
+        serving, calls = lanes_served(facts.workers, facts.now), await self.rows.oldest_calls([row])
         return run_detail(
-            list_item(row, run_summary(row, lanes_served(facts.workers, facts.now), results), asked, facts.now),
+            list_item(row, run_summary(row, serving, results, calls.get(run, 0)), asked, facts.now),
             row,
             events,
             in_order(run, (*facts.effects, *facts.used)),

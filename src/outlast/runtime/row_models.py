@@ -37,14 +37,17 @@ from outlast.runtime.labels import effect_label, is_alive, shown_status, waiting
 
 
 # --- runs ------------------------------------------------------------------------------------------
-def run_summary(run: Run, serving: Collection[str], results: int) -> RunSummary:
-    """Return a run as lists show it. `serving`: lanes with a live worker; `results`: its number of result rows."""
+def run_summary(run: Run, serving: Collection[str], results: int, oldest_call: int = 0) -> RunSummary:
+    """Return a run as lists show it.
+
+    `serving`: lanes with a live worker; `results`: its number of result rows; `oldest_call`: as in `shown_status`.
+    """
     return RunSummary(
         run=run.run,
         workflow=run.workflow,
         lane=run.lane,
         status=run.status.value,
-        shown=shown_status(run),
+        shown=shown_status(run, oldest_call),
         node=run.node,
         visit=run.visit,
         version=run.version,

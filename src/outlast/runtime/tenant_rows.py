@@ -34,8 +34,9 @@ from outlast.engine import commands, pauses
 from outlast.engine.commands import no_run
 from outlast.engine.snapshots import joined
 from outlast.errors import InvalidInput, NotFound, StoreReplaced, Unavailable, Uncertain
-from outlast.runtime.labels import is_held, lanes_served
+from outlast.runtime.labels import is_held, lanes_served, may_have_open_calls
 from outlast.runtime.run_facts import RunFacts, in_order
+from outlast.store.open_calls import OpenCalls
 from outlast.store.port import Store, clock_step
 from outlast.store.queries import ByOrdinal, CountBy, CountUnder, Owned, cursor_of
 
@@ -208,6 +209,11 @@ class TenantRows:
         keys = tuple((self.tenant, run) for run in claimed)
         counted = await self.store.query(CountUnder(RESULT, keys)) if keys else ()
         return dict.fromkeys((row.run for row in runs), 0) | dict(zip(claimed, counted, strict=True))
+
+    async def oldest_calls(self, runs: Sequence[Run]) -> dict[str, int]:
+        """Return the lowest epoch of the open calls of each run whose shown status depends on it, in one query."""
+        asked = tuple((row.run, row.visit) for row in runs if may_have_open_calls(row))
+        return await self.store.query(OpenCalls(self.tenant, asked)) if asked else {}
 
     # --- effects ----------------------------------------------------------------------------------
     async def effects(self, run: str) -> tuple[Effect, ...]:

@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 import asyncpg
 
 from outlast.core.commit import Instant
+from outlast.core.machine import EffectStatus
 from outlast.core.rows import (
     EFFECT,
     EVENT,
@@ -19,8 +20,9 @@ from outlast.core.rows import (
     Row,
 )
 from outlast.errors import Unavailable
-from outlast.store import sql
+from outlast.store import open_calls, sql
 from outlast.store.clock import MAPPING_ROW, StoreClock, mapping_of
+from outlast.store.open_calls import OpenCalls
 from outlast.store.port import HOLDER_KINDS, RunRows, gather_rows
 from outlast.store.postgres import statements
 from outlast.store.postgres.connection import AGAIN, AWAY, Address, reconnect
@@ -111,11 +113,32 @@ def _counts_of(query: CountUnder) -> Select:
     return Select(statements.count(query.kind, width), arrays(TYPES[query.kind.name][:width], query.prefixes))
 
 
+_VISITS: Final = f"unnest({parameters(('text', 'text', 'bigint'), 1)}) AS k(tenant, run, visit)"
+_OPEN_CALLS: Final = (
+    f"SELECT e.run, e.epoch FROM {_VISITS} JOIN effect e ON e.tenant = k.tenant AND e.run = k.run "
+    f"AND e.visit IN (0, k.visit) AND e.status = '{EffectStatus.INTENDED}' "
+    f"UNION ALL SELECT u.run, e.epoch FROM {_VISITS} JOIN usage u USING (tenant, run) {open_calls.SHARED}"
+)
+
+
+def _calls_of(query: OpenCalls) -> Select:
+    keys = [(query.tenant, run, visit) for run, visit in query.visits]
+    return Select(_OPEN_CALLS, arrays(("text", "text", "bigint"), keys))
+
+
+def _by_run(query: OpenCalls, found: list[Values]) -> list[list[Values]]:
+    epochs: dict[str, list[Values]] = {}
+    for run, epoch in found:
+        epochs.setdefault(run, []).append((epoch,))
+    return [epochs.get(run, []) for run, _ in query.visits]
+
+
 ONE_TRIP: Final[dict[type, OneTrip]] = {
     LoadMany: OneTrip(
         lambda query: Select(statements.find(query.kind, lock=False), statements.keys_of(query.kind, query.keys)),
         _by_key,
     ),
+    OpenCalls: OneTrip(_calls_of, _by_run),
     CountUnder: OneTrip(_counts_of, lambda _, found: [[values] for values in found]),
 }
 
