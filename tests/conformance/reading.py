@@ -29,7 +29,7 @@ from outlast.core.rows import (
     Wait,
 )
 from outlast.errors import InvalidInput
-from outlast.store.queries import ByOrdinal, Census, CountBy, CountUnder, Moving, NextDue, Owned, Queued
+from outlast.store.queries import ByOrdinal, Census, CountBy, LastOrdinals, Moving, NextDue, Owned, Queued
 from tests.conformance.subject import (
     LANE,
     T0,
@@ -110,7 +110,7 @@ async def many_rows_are_loaded_in_the_order_of_keys(s: Subject) -> None:
 
 
 async def rows_are_counted_and_read_by_ordinal(s: Subject) -> None:
-    """`in_order` pages through rows by ordinal, whatever their keys. `count` counts them under each prefix."""
+    """`in_order` pages through rows by ordinal, whatever their keys. The last ordinal counts them."""
     a, b = await two(s)
     await a.commit(start(run_row()))
     rows = [Result("acme", "run-1", key, 1, n, "lead", b"{}", T0) for n, key in enumerate(("m", "z", "a", "b"), 1)]
@@ -124,12 +124,12 @@ async def rows_are_counted_and_read_by_ordinal(s: Subject) -> None:
     await a.commit(Commit((Put(RESULT, again, 1),)))
     await refused_for("version", b.commit(Commit((Put(RESULT, again, 1),))))
     assert (await b.query(ByOrdinal(RESULT, prefix)))[1] == again
-    assert await b.query(CountUnder(RESULT, (("acme", "run-2"), prefix, ("globex", "run-1"), prefix))) == (0, 4, 0, 4)
-    assert await b.query(CountUnder(RESULT, (("acme",),))) == (4,)
-    assert await b.query(CountUnder(RESULT, ())) == ()
+    assert await b.query(LastOrdinals(RESULT, (("acme", "run-2"), prefix, ("globex", "run-1"), prefix))) == (0, 4, 0, 4)
+    assert await b.query(LastOrdinals(RESULT, (("acme",),))) == (4,)
+    assert await b.query(LastOrdinals(RESULT, ())) == ()
     await a.commit(Commit((Put(RUN, ended(run_row()), 1),)))
     assert await b.purge(T0 + 10**9, 10) == 1
-    assert await b.query(CountUnder(RESULT, (prefix,))) == (0,)
+    assert await b.query(LastOrdinals(RESULT, (prefix,))) == (0,)
 
 
 async def a_census_counts_the_rows_of_all_tenants(s: Subject) -> None:

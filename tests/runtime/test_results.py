@@ -16,7 +16,7 @@ from outlast.errors import NotFound
 from outlast.runtime import InProcessRuntime, open_store
 from outlast.runtime.fsck import Fsck, FsckReport
 from outlast.runtime.operations import Operations
-from outlast.store.queries import ByOrdinal, CountUnder, Query
+from outlast.store.queries import ByOrdinal, LastOrdinals, Query
 
 pytestmark = pytest.mark.req("OUT-5")
 
@@ -69,7 +69,7 @@ def test_every_status_counts_the_rows_with_one_query_for_a_list(
         query = store.query
 
         async def counted(asking: Query[Any]) -> Any:
-            if isinstance(asking, CountUnder):
+            if isinstance(asking, LastOrdinals):
                 asked.append(len(asking.prefixes))
             return await query(asking)
 

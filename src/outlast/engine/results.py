@@ -18,7 +18,7 @@ from outlast.core.rows import RESULT, Result
 from outlast.core.verbs import CHUNK_BYTES, CHUNK_ROWS, emit
 from outlast.engine.run_session import RunSession
 from outlast.errors import InvalidInput, LimitExceeded
-from outlast.store.queries import CountUnder
+from outlast.store.queries import LastOrdinals
 
 
 class Produced(NamedTuple):
@@ -107,7 +107,7 @@ class ResultBuffer:
             rows_there = [row for row in found if row is not None]
             self._stands |= {r.key: StoredVersion(r.version, r.ordinal, _stamp(r.kind, r.data)) for r in rows_there}
         if self._rows < 0:
-            (self._rows,) = await store.query(CountUnder(RESULT, ((run.tenant, run.run),)))
+            self._rows = await count_results(self._ledger)
         rows: list[Result] = []
         for each in chunk:
             before, stamp = self._stands.get(each.key), _stamp(each.kind, each.data)
@@ -148,6 +148,6 @@ def produced(result: BaseModel | JsonValue, key: str, kind: str) -> Produced:
 
 
 async def count_results(session: RunSession) -> int:
-    """Return the number of results that the run has emitted. Raises StoreError."""
-    (count,) = await session.store.query(CountUnder(RESULT, ((session.run.tenant, session.run.run),)))
+    """Return the number of results that the run has emitted, which is the last ordinal. Raises StoreError."""
+    (count,) = await session.store.query(LastOrdinals(RESULT, ((session.run.tenant, session.run.run),)))
     return count

@@ -285,10 +285,11 @@ class Newest(Query[Page[R]]):
 
 # --- counts ------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
-class CountUnder(Query[tuple[int, ...]]):
-    """The number of rows under each prefix, in one snapshot. All prefixes have the same length."""
+class LastOrdinals(Query[tuple[int, ...]]):
+    """The greatest ordinal under each prefix, 0 without rows, in one snapshot. All prefixes have the same length.
 
-    long: ClassVar[bool] = True
+    Rows that are numbered from 1 without gaps are counted by it at the price of one, whatever their number.
+    """
 
     kind: AnyKind
     prefixes: tuple[Key, ...]
@@ -296,7 +297,7 @@ class CountUnder(Query[tuple[int, ...]]):
     @override
     def statements(self) -> Sequence[Select]:
         names = self.kind.columns
-        text = f"SELECT count(*) FROM {self.kind.name} WHERE "
+        text = f"SELECT coalesce(max(ordinal), 0) FROM {self.kind.name} WHERE "
         return [Select(text + equal(names[: len(prefix)]), prefix) for prefix in self.prefixes]
 
     @override
@@ -305,7 +306,8 @@ class CountUnder(Query[tuple[int, ...]]):
 
     @override
     def find(self, rows: RowsInMemory) -> tuple[int, ...]:
-        return tuple(len(rows.under(self.kind, prefix)) for prefix in self.prefixes)
+        ordinal = _column(self.kind, "ordinal")
+        return tuple(max(map(ordinal, rows.under(self.kind, prefix)), default=0) for prefix in self.prefixes)
 
 
 @dataclass(frozen=True, slots=True)

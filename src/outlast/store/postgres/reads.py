@@ -27,7 +27,7 @@ from outlast.store.port import HOLDER_KINDS, RunRows, gather_rows
 from outlast.store.postgres import statements
 from outlast.store.postgres.connection import AGAIN, AWAY, Address, reconnect
 from outlast.store.postgres.statements import COLUMNS, TYPES, arrays, numbered, parameters
-from outlast.store.queries import CountUnder, LoadMany, Query, Select
+from outlast.store.queries import LastOrdinals, LoadMany, Query, Select
 from outlast.store.sql import DECODE, Values
 
 T = TypeVar("T")
@@ -108,9 +108,9 @@ def _by_key(query: LoadMany[Row], found: list[Values]) -> list[list[Values]]:
     return [[rows[key]] if key in rows else [] for key in query.keys]
 
 
-def _counts_of(query: CountUnder) -> Select:
+def _ordinals_of(query: LastOrdinals) -> Select:
     width = len(query.prefixes[0])
-    return Select(statements.count(query.kind, width), arrays(TYPES[query.kind.name][:width], query.prefixes))
+    return Select(statements.last_ordinal(query.kind, width), arrays(TYPES[query.kind.name][:width], query.prefixes))
 
 
 _VISITS: Final = f"unnest({parameters(('text', 'text', 'bigint'), 1)}) AS k(tenant, run, visit)"
@@ -139,7 +139,7 @@ ONE_TRIP: Final[dict[type, OneTrip]] = {
         _by_key,
     ),
     OpenCalls: OneTrip(_calls_of, _by_run),
-    CountUnder: OneTrip(_counts_of, lambda _, found: [[values] for values in found]),
+    LastOrdinals: OneTrip(_ordinals_of, lambda _, found: [[values] for values in found]),
 }
 
 

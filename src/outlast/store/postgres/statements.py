@@ -226,15 +226,15 @@ def _parts(forms: tuple[WriteForm, ...], at: int, only_if: str) -> tuple[list[st
 
 
 @cache
-def count(kind: AnyKind, width: int) -> str:
-    """Return a query that counts the rows under each prefix of `width` columns, in the order given.
+def last_ordinal(kind: AnyKind, width: int) -> str:
+    """Return a query of the greatest ordinal under each prefix of `width` columns, in the order given.
 
     Parameters: one array per column.
     """
     names = kind.columns[:width]
     alike = " AND ".join(f"t.{name} = k.{name}" for name in names)
     return (
-        f"SELECT (SELECT count(*) FROM {kind.name} t WHERE {alike}) "
+        f"SELECT (SELECT coalesce(max(t.ordinal), 0) FROM {kind.name} t WHERE {alike}) "
         f"FROM unnest({parameters(TYPES[kind.name][:width], 1)}) WITH ORDINALITY AS k({', '.join(names)}, place) "
         "ORDER BY k.place"
     )
