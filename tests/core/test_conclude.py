@@ -11,6 +11,7 @@ from outlast.core.conclude import (
     Completing,
     Conclusion,
     Entering,
+    FailureLimit,
     Flagged,
     HandBack,
     HeldRows,
@@ -26,6 +27,7 @@ from outlast.core.conclude import (
     Unwound,
     ceiling_passed,
     conclude,
+    count_calls,
     divergence,
     effect_waits,
     ended_by,
@@ -226,7 +228,7 @@ def test_a_run_with_slots_reads_their_heirs_before_it_ends() -> None:
     assert (held.drive.run.status, held.drive.run.slots) == (RunStatus.COMPLETED, ())
 
 
-MISSED = Memo("t", "r", 1, "?q", "", "", None, '{"code": "gone"}', 1)
+MISSED = Memo("t", "r", 1, "unanswered?q", "ask", "digest", None, '{"code": "gone"}', 1)
 
 
 @pytest.mark.parametrize(
@@ -239,7 +241,7 @@ MISSED = Memo("t", "r", 1, "?q", "", "", None, '{"code": "gone"}', 1)
     ],
 )
 def test_a_run_without_a_result_whose_calls_failed(mode: Any, results: int, then: Then) -> None:
-    held, memos = Held(), {(1, "?q"): MISSED}
+    held, memos = Held(), {(1, MISSED.key): MISSED}
     move = Completing(b"{}", None, when_empty=mode)
     if mode != "complete":
         assert held.ask(move, memos=memos).then is Then.READ
@@ -253,6 +255,67 @@ def test_a_run_without_a_result_whose_calls_failed(mode: Any, results: int, then
 
 def test_a_run_whose_calls_all_succeeded_may_end_without_a_result() -> None:
     assert Held().ask(Completing(b"{}", None, when_empty="fail")).then is Then.RELEASE
+
+
+def lookups(*failed: bool, activity: str = "fetch") -> dict[tuple[int, str], Memo]:
+    """Answered and failed lookups."""
+    rows = [
+        MISSED._replace(key=f"unanswered?{activity}/{n}", activity=activity)
+        if bad
+        else Memo("t", "r", 1, f"{activity}/{n}", activity, "digest", b"1", "", 1)
+        for n, bad in enumerate(failed)
+    ]
+    return {(row.visit, row.key): row for row in rows}
+
+
+@pytest.mark.req("OUT-7")
+@pytest.mark.parametrize(
+    ("failed", "settled", "limit", "fails"),
+    [
+        (3, 30, FailureLimit(0.1, 1), True),  # 0.1 × 30 is above 3 in floating point
+        (2, 30, FailureLimit(0.1, 1), False),
+        (3, 30, FailureLimit(0.1, 4), False),
+        (1, 30, FailureLimit(0.0001, 1), True),
+        (30, 30, FailureLimit(1.0, 1), True),
+        (29, 30, FailureLimit(1.0, 1), False),
+        (0, 0, FailureLimit(0.5, 1), False),
+        (3, 30, FailureLimit(0.1, 1, frozenset({"other"})), False),
+        (3, 30, FailureLimit(0.1, 1, frozenset({"fetch", "other"})), True),
+    ],
+)
+def test_a_run_fails_from_both_numbers_on(failed: int, settled: int, limit: FailureLimit, fails: bool) -> None:
+    memos = lookups(*(n < failed for n in range(settled)))
+    end = Held().ask(Completing(b"{}", None, results={"count": 7, "emitted": 7}, fails_if=limit), memos=memos)
+    assert (end.then is Then.UNWIND) is fails
+    if fails:
+        assert end.ending is not None and end.ending.outcome is RunStatus.FAILED
+        assert end.ending.reason.startswith(f"{failed} of its {settled} calls")
+
+
+@pytest.mark.req("OUT-7")
+def test_the_reason_has_the_numbers() -> None:
+    end = Held().ask(
+        Completing(b"{}", None, fails_if=FailureLimit(0.5, 1, frozenset({"fetch"}))),
+        memos=lookups(True, True, False) | lookups(True, activity="other"),
+    )
+    assert end.ending is not None
+    assert end.ending.reason == "2 of its 3 calls of fetch failed (66.7 %), and it fails from 50 % on"
+
+
+@pytest.mark.req("OUT-7")
+def test_calls_are_counted_once_and_verdicts_are_no_calls() -> None:
+    """A lookup answered after a failure, a recorded verdict, a log entry: each was once counted as one call more."""
+    memos = lookups(True, False)
+    again = memos[1, "unanswered?fetch/0"]
+    memos |= {(1, "fetch/0"): again._replace(key="fetch/0", error_text="", response=b"1")}
+    memos |= {(1, "policy/call/d/1"): MISSED._replace(key="policy/call/d/1", digest="", error_text="", response=b"{}")}
+    held = Held().done()
+    (done,) = held.rows().effects.values()
+    assert count_calls(held.rows(memos=memos)) == (0, 3)
+    assert count_calls(held.rows(memos=memos), of={done.activity}) == (0, 1)
+    others = {"s": done._replace(key="s", status=EffectStatus.REFUSED)}
+    assert count_calls(held.rows(memos=memos, others=others, noted={"s"})) == (1, 4)
+    assert count_calls(held.rows(memos=memos, others=others)) == (0, 3), "it only read that row"
 
 
 def test_the_decision_is_recorded_before_effects_are_undone() -> None:

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from outlast.core.rows import RESULT
-from outlast.flow import Context, NotSent, Refused, Retry, Workflow, activity, lookup
+from outlast.errors import DefinitionError
+from outlast.flow import Allow, Context, Failures, NotSent, Refused, Retry, Workflow, activity, lookup
 from tests.engine.world import QUIET, Go, World
 
 pytestmark = pytest.mark.req("OUT-4", "OUT-7")
@@ -204,3 +205,131 @@ async def test_a_refused_write_counts_too(world: World) -> None:
     world.worker(flow)
     await world.start(flow)
     assert world.status() == "failed"
+
+
+def fetching(failing: int, of: int, **options: Any) -> Workflow[Any]:
+    """Fetches `of` pages, of which the first `failing` are away, emits one result each, and books what it did."""
+    flow = Workflow("fetching", state=Go, **options)
+
+    @lookup(key="page/{n}", retry=Retry(attempts=1), durable=False)
+    async def fetch(n: int) -> int:
+        if n < failing:
+            raise ConnectionRefusedError("nobody listens")
+        return n
+
+    @activity(key="book", no_undo="kept")
+    async def book() -> str:
+        return "booked"
+
+    @flow.node(start=True)
+    async def produce(ctx: Context[Go]) -> None:
+        await ctx.do(book)
+        for n in range(of):
+            with contextlib.suppress(OSError):
+                await ctx.emit({"n": await ctx.do(fetch, n)}, key=f"page/{n}")
+
+    return flow.validate()
+
+
+@pytest.mark.parametrize(
+    ("failing", "limit", "reason"),
+    [
+        (6, Failures(0.5), "6 of its 11 calls failed (54.5 %), and it fails from 50 % on"),
+        (5, Failures(0.5), ""),
+        (5, Failures(0.5, of=["fetch"]), "5 of its 10 calls of fetch failed (50 %), and it fails from 50 % on"),
+        (9, Failures(0.5, at_least=10), ""),
+        (9, Failures(0.5, of=["book"]), ""),
+        (0, Failures(0.01), ""),
+    ],
+)
+async def test_a_run_with_results_fails_if_it_failed_broadly(
+    world: World, failing: int, limit: Failures, reason: str
+) -> None:
+    flow = fetching(failing, 10, fails_if=limit)
+    world.worker(flow)
+    await world.start(flow)
+    assert world.status() == ("failed" if reason else "completed")
+    assert world.last_event().get("reason", "") == reason
+    assert len(world.core.rows.under(RESULT, ("t", "r1"))) == 10 - failing, "results stay, also of a failed run"
+
+
+async def test_failures_count_for_a_workflow_that_is_content_with_nothing(world: World) -> None:
+    flow = fetching(3, 3, when_empty="complete", fails_if=Failures(0.5, at_least=3))
+    world.worker(flow)
+    await world.start(flow)
+    assert world.status() == "failed"
+
+
+async def test_a_run_that_failed_broadly_undoes_its_effects(world: World) -> None:
+    """It ends like one that raises Fail: the decision, the undo of its calls, the end with the reason."""
+    flow, undone = Workflow("undoes", state=Go, fails_if=Failures(0.5)), list[str]()
+
+    @activity(key="book/{n}")
+    async def book(n: str) -> str:
+        if n == "2":
+            raise Refused("full")
+        return n
+
+    @book.undo
+    async def unbook(booked: str, n: str) -> None:
+        undone.append(n)
+
+    @flow.node(start=True)
+    async def produce(ctx: Context[Go]) -> None:
+        await ctx.do_all([book.plan("1"), book.plan("2")], refused="return")
+
+    world.worker(flow.validate())
+    await world.start(flow)
+    assert (world.status(), undone) == ("failed", ["1"])
+    assert world.last_event()["reason"] == "1 of its 2 calls failed (50 %), and it fails from 50 % on"
+
+
+async def test_recorded_verdicts_of_the_policy_are_no_calls(world: World) -> None:
+    """Each call with a policy counted twice, so half of the failures were needed to hide a broken source."""
+
+    flow = Workflow("judged", state=Go, policy=lambda request: Allow("all"), when_empty="fail")
+
+    @activity(key="order/{n}", no_undo="nothing to undo")
+    async def order(n: str) -> str:
+        raise Refused("no")
+
+    @flow.node(start=True)
+    async def produce(ctx: Context[Go]) -> None:
+        await ctx.do_all([order.plan("1"), order.plan("2")], refused="return")
+
+    world.worker(flow.validate())
+    await world.start(flow)
+    assert world.last_event()["reason"] == "it produced no result, and 2 of its 2 calls failed"
+
+
+async def test_a_refusal_that_another_run_received_counts(world: World) -> None:
+    flow = Workflow("shares", state=Go, fails_if=Failures(0.5))
+
+    @activity(key="seat", once_per="tenant", no_undo="nothing to undo")
+    async def seat() -> str:
+        raise Refused("taken")
+
+    @flow.node(start=True)
+    async def produce(ctx: Context[Go]) -> None:
+        with contextlib.suppress(Refused):
+            await ctx.do(seat)
+
+    world.worker(flow.validate())
+    for run in ("r1", "r2"):
+        await world.start(flow, run)
+        assert world.status(run) == "failed"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda: Failures(0), lambda: Failures(1.1), lambda: Failures(True), lambda: Failures("half"),  # type: ignore[arg-type]
+        lambda: Failures(0.5, at_least=0), lambda: Failures(0.5, at_least=2.0),  # type: ignore[arg-type]
+        lambda: Failures(0.5, of=[fetching]), lambda: Failures(0.5, of=3),  # type: ignore[arg-type, list-item]
+        lambda: Failures(0.5, of=[""]), lambda: Failures(float("nan")),
+        lambda: Workflow("wrong", state=Go, fails_if=0.5),  # type: ignore[call-overload]
+    ],
+)  # fmt: skip
+def test_a_limit_that_means_nothing_is_refused(wrong: Any) -> None:
+    with pytest.raises(DefinitionError):
+        wrong()

@@ -21,7 +21,7 @@ from outlast.service.identity.lockout import (
     MOST,
     WAYS,
     WITHIN_MS,
-    Failures,
+    FailedCredentials,
     SlotTables,
     shared_file,
 )
@@ -204,7 +204,7 @@ def test_an_expired_token_is_reported_as_expired_from_a_locked_address() -> None
 
 def test_in_a_full_bucket_the_address_that_failed_longest_ago_is_forgotten() -> None:
     clock = VirtualClock()
-    failures = Failures(clock, SlotTables(buckets=1))
+    failures = FailedCredentials(clock, SlotTables(buckets=1))
 
     def guess(*addresses: str) -> None:
         for each in addresses:
@@ -242,20 +242,20 @@ def test_processes_with_a_shared_file_count_together() -> None:
 GUESSERS = """
 import os
 from outlast.runtime.clocks import SystemClock
-from outlast.service.identity.lockout import MOST, Failures, SlotTables, shared_file
+from outlast.service.identity.lockout import MOST, FailedCredentials, SlotTables, shared_file
 fd = shared_file()
 children = []
 for _ in range(3):
     child = os.fork()
     if child == 0:
-        failures = Failures(SystemClock(), SlotTables(fd))
+        failures = FailedCredentials(SystemClock(), SlotTables(fd))
         for n in range(4000):
             failures.note(f"host-{n % 800}")
         os._exit(0)
     children.append(child)
 for child in children:
     assert os.waitpid(child, 0)[1] == 0
-failures = Failures(SystemClock(), SlotTables(fd))
+failures = FailedCredentials(SystemClock(), SlotTables(fd))
 for n in range(800):
     for _ in range(MOST - 15):
         assert not failures.locked_ms(f"host-{n}")
@@ -281,7 +281,7 @@ def test_a_process_frozen_while_writing_does_not_block_others() -> None:
     command = [sys.executable, "-c", FROZEN, str(fd)]
     with subprocess.Popen(command, pass_fds=(fd,), stdin=subprocess.PIPE, stdout=subprocess.PIPE) as frozen:
         assert frozen.stdout is not None and frozen.stdout.readline()
-        failures = Failures(VirtualClock(), SlotTables(fd))
+        failures = FailedCredentials(VirtualClock(), SlotTables(fd))
         for _ in range(MOST):
             failures.note("192.0.2.1")
         assert failures.locked_ms("192.0.2.1")
@@ -303,7 +303,7 @@ def test_expired_and_missing_tokens_are_not_guesses() -> None:
     asyncio.run(check())
 
 
-def locked(failures: Failures) -> int:
+def locked(failures: FailedCredentials) -> int:
     """Guess until the address is locked out, and return the seconds."""
     for _ in range(MOST):
         failures.note("192.0.2.1")
@@ -312,7 +312,7 @@ def locked(failures: Failures) -> int:
 
 def test_locks_double_up_to_a_quarter_of_an_hour() -> None:
     clock, locks = VirtualClock(), []
-    failures = Failures(clock)
+    failures = FailedCredentials(clock)
     for _ in range(7):
         locks.append(locked(failures))
         asyncio.run(clock.advance(locks[-1] * 1000))
@@ -325,7 +325,7 @@ def test_locks_double_up_to_a_quarter_of_an_hour() -> None:
 def test_slow_guessing_keeps_earlier_locks() -> None:
     """Locks are forgotten after a quarter of an hour without a guess, not after a minute."""
     clock, locks = VirtualClock(), []
-    failures = Failures(clock)
+    failures = FailedCredentials(clock)
     for _ in range(2):
         locks.append(locked(failures))
         asyncio.run(clock.advance(locks[-1] * 1000))
@@ -339,7 +339,7 @@ def test_slow_guessing_keeps_earlier_locks() -> None:
 
 def test_slow_mistakes_cause_no_lock_out() -> None:
     clock = VirtualClock()
-    failures = Failures(clock)
+    failures = FailedCredentials(clock)
     for _ in range(10 * MOST):
         failures.note("192.0.2.1")
         assert not failures.locked_ms("192.0.2.1")
@@ -347,7 +347,7 @@ def test_slow_mistakes_cause_no_lock_out() -> None:
 
 
 def test_a_subnet_of_version_6_is_one_address() -> None:
-    failures = Failures(VirtualClock())
+    failures = FailedCredentials(VirtualClock())
     for n in range(MOST):
         failures.note(f"2001:db8::{n:x}")
     assert failures.locked_ms("2001:db8::ffff")

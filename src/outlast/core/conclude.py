@@ -94,6 +94,14 @@ class Entering(NamedTuple):
     chunks: tuple[StateChunk, ...] = ()
 
 
+class FailureLimit(NamedTuple):
+    """Failed calls from which a run fails: both at least. `of`: names of activities and lookups; empty for all."""
+
+    share: float
+    at_least: int
+    of: frozenset[str] = frozenset()
+
+
 class Completing(NamedTuple):
     """The node has returned None, and may. `when_empty`: what follows if calls failed and no result was emitted."""
 
@@ -102,6 +110,7 @@ class Completing(NamedTuple):
     label: str = ""
     results: dict[str, int] | None = None
     when_empty: Literal["complete", "ask_person", "fail"] = "complete"
+    fails_if: FailureLimit | None = None
     chunks: tuple[StateChunk, ...] = ()
 
 
@@ -177,6 +186,10 @@ class HeldRows(NamedTuple):
     snapshot: bytes = b"{}"
     keeps_slots: bool = True
     reads: StoreReads | None = None
+    others: Facts[str, Effect] = NOTHING
+    """Shared effects of other runs that this holder has read."""
+    noted: Collection[str] = ()
+    """Keys of the shared effects that this run uses, waits for, or was refused by."""
 
 
 class Then(Enum):
@@ -327,7 +340,9 @@ def _timers(parked: Iterable[Parked]) -> list[Timer]:
 
 # --- ending -------------------------------------------------------------------------------------------------
 def _completing(rows: HeldRows, move: Completing, now: Instant) -> Conclusion:
-    if not move.results and move.when_empty != "complete" and failed_calls(rows):
+    if move.fails_if is not None and (why := failed_broadly(rows, move.fails_if)):
+        return _stopping(rows, Stopping(Ending(RunStatus.FAILED, why, ""), rows.inbox_read), now)
+    if not move.results and move.when_empty != "complete" and count_calls(rows).failed:
         if rows.reads is None:
             return READ
         if why := why_empty(rows, rows.reads.results):
@@ -439,27 +454,52 @@ def effect_waits(parked: Iterable[Parked]) -> tuple[Parked, ...]:
     return tuple(each for each in parked if each.verb in ("await_settle", "retry"))
 
 
-def failed_calls(rows: HeldRows) -> int:
-    """Return how many calls of the run failed, counted from its rows (OUT-4)."""
-    memos = rows.memos
-    refused = sum(1 for e in rows.effects.values() if e.status is EffectStatus.REFUSED and not e.undoes)
-    return refused + sum(1 for at, memo in memos.items() if memo.error_text and not _answered_later(memos, at))
+class CallCount(NamedTuple):
+    """Calls of a run by its rows: those that failed for good, and all that have an outcome."""
+
+    failed: int
+    settled: int
+
+
+def count_calls(rows: HeldRows, of: Collection[str] = ()) -> CallCount:
+    """Count the calls of a run from its rows (OUT-4). `of`: only calls of these activities and lookups."""
+    shared = (e for e in rows.others.values() if e.key in rows.noted)
+    effects = [e for e in (*rows.effects.values(), *shared) if not e.undoes and (not of or e.activity in of)]
+    failed = sum(1 for e in effects if e.status is EffectStatus.REFUSED)
+    done = sum(1 for e in effects if e.status in (EffectStatus.DONE, EffectStatus.UNDONE))
+    lookups = [(at, memo) for at, memo in rows.memos.items() if memo.digest and (not of or memo.activity in of)]
+    missed = sum(1 for at, memo in lookups if memo.error_text and not _answered_later(rows.memos, at))
+    found = sum(1 for _, memo in lookups if not memo.error_text)
+    return CallCount(failed + missed, failed + missed + done + found)
+
+
+def failed_broadly(rows: HeldRows, limit: FailureLimit) -> str:
+    """Return why a run with so many failed calls fails; '' if they are below the limit (OUT-7)."""
+    failed, settled = count_calls(rows, limit.of)
+    if failed < limit.at_least or failed / settled < limit.share:
+        return ""
+    of = f" of {', '.join(sorted(limit.of))}" if limit.of else ""
+    at_least = f" and {limit.at_least:,} failed calls" if limit.at_least > 1 else ""
+    reached = f"{failed} of its {settled} calls{of} failed ({_percent(failed / settled)})"
+    return f"{reached}, and it fails from {_percent(limit.share)}{at_least} on"
+
+
+def _percent(share: float) -> str:
+    return f"{share * 100:.3g} %"
 
 
 def why_empty(rows: HeldRows, results: int) -> str:
     """Return why a run without a result has failed; '' if it has one, or if none of its calls failed (OUT-4)."""
-    failed = failed_calls(rows)
+    failed, settled = count_calls(rows)
     if not failed or results:
         return ""
-    made = failed + sum(1 for e in rows.effects.values() if e.status is EffectStatus.DONE)
-    made += sum(1 for memo in rows.memos.values() if memo.activity and not memo.error_text)
-    return f"it produced no result, and {failed} of its {made} calls failed"
+    return f"it produced no result, and {failed} of its {settled} calls failed"
 
 
 def _answered_later(memos: Facts[EffectKey, Memo], at: EffectKey) -> bool:
-    """Return True for a failed lookup that a later execution of its visit answered."""
+    """Return True for the trace of a failed lookup that a later call of its visit answered."""
     visit, key = at
-    return not memos[at].activity and key.startswith(UNANSWERED) and (visit, key.removeprefix(UNANSWERED)) in memos
+    return key.startswith(UNANSWERED) and (visit, key.removeprefix(UNANSWERED)) in memos
 
 
 def storable(text: str) -> str:

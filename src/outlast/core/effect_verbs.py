@@ -269,7 +269,7 @@ def remember(run: Run, memo: Memo) -> Commit:
     return Commit((Put(MEMO, memo, 0),), fence(run), label=f"{run.run} remember {memo.key}")
 
 
-UNANSWERED: Final = "unanswered/"  # prefix of the key of a lookup that used up its attempts
+UNANSWERED: Final = "unanswered?"  # prefix of the key of a lookup that used up its attempts; no template renders a ?
 
 
 def unanswered(run: Run, memo: Memo) -> Commit:
@@ -278,7 +278,7 @@ def unanswered(run: Run, memo: Memo) -> Commit:
     `memo` is the row of the lookup with the error in place of the answer.
     """
     assert memo.error_text and memo.response is None, "a trace holds an error and no answer"
-    return remember(run, memo._replace(key=UNANSWERED + memo.key, activity=""))
+    return remember(run, memo._replace(key=UNANSWERED + memo.key))
 
 
 def remember_all(run: Run, memos: Sequence[Memo]) -> Commit:

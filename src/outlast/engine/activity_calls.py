@@ -62,6 +62,8 @@ async def shared_answer(
     if is_reopened(effect):
         return await executor.drive()
     if effect.status is EffectStatus.REFUSED:
+        if execution.workflow.counts_failures:
+            await _note_shared(execution, effect)
         raise EffectRefused(refusal_of(effect), (0, call.key))
     if not effect_verbs.is_usable(effect):
         await _wait_for_shared(execution, effect)
@@ -83,13 +85,19 @@ async def _load_shared(execution: NodeExecution, key: str) -> Effect | None:
     return row
 
 
-async def _wait_for_shared(execution: NodeExecution, effect: Effect) -> None:
-    """Park until the other run has settled the effect, because that run alone may settle or undo it."""
+async def _note_shared(execution: NodeExecution, effect: Effect) -> None:
+    """Record that this run waits for another run's effect, or was refused by it. Raises Unresolved."""
     session = execution.session
     if effect.key not in session.noted:
         if not execution.may_begin():
             raise Unresolved
         await session.land(effect_verbs.wait_for(session.run, effect, session.now))
+
+
+async def _wait_for_shared(execution: NodeExecution, effect: Effect) -> None:
+    """Park until the other run has settled the effect, because that run alone may settle or undo it."""
+    await _note_shared(execution, effect)
+    session = execution.session
     then = "continues with its answer"
     what = f"{effect.activity} {effect.key}"
     waiting = WaitingFor("effect", what, who=f"run {effect.by_run}", since=session.now.business, then=then)
@@ -221,7 +229,7 @@ def _keep_trace(
 ) -> None:
     """Record a failed lookup if the workflow counts failures when it ends (OUT-4)."""
     visit, key = ident
-    if execution.workflow.when_empty == "complete" or (visit, effect_verbs.UNANSWERED + key) in execution.session.memos:
+    if not execution.workflow.counts_failures or (visit, effect_verbs.UNANSWERED + key) in execution.session.memos:
         return
     error = _redacted_error(type(raised).__name__, str(raised)[:TEXT_CHARS_MAX])
     execution.session.submit(

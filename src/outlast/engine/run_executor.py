@@ -188,6 +188,7 @@ class RunExecutor:
         return HeldRows(
             session.run, session.inbox_read, session.store.mapping(), entries, session.effects, session.memos,
             session.approvals, session.last.snapshot or b"{}", self._workflow.slot_while_waiting, reads,
+            session.others, session.noted,
         )  # fmt: skip
 
     async def _read(self, move: Move) -> StoreReads:
@@ -322,7 +323,8 @@ class RunExecutor:
             state, chunks = await session.snapshot_of(state)
         if ends:
             when_empty = "complete" if way.chose(Reason.RESULTS_MISSING, Choice.CONTINUE) else workflow.when_empty
-            return Completing(state, outcome, node.end or "", results, when_empty, chunks)
+            limit = workflow.fails_if.limit if workflow.fails_if is not None else None
+            return Completing(state, outcome, node.end or "", results, when_empty, limit, chunks)
         to = workflow.nodes[target]
         most, ceiling = to.max_visits, to.ceiling
         if most is not None and way.chose(Reason.VISITS_EXHAUSTED, Choice.ONE_MORE):

@@ -12,7 +12,7 @@ from outlast.flow.calls import Call, Plan, this_call
 from outlast.flow.context import Context
 from outlast.flow.function_workflow import FunctionWorkflow, workflow
 from outlast.flow.node import Node
-from outlast.flow.options import RateLimit, Resend, Retry, resend
+from outlast.flow.options import Failures, RateLimit, Resend, Retry, resend
 from outlast.flow.outcomes import (
     Cancel,
     Fail,
@@ -40,6 +40,7 @@ __all__ = [
     "DidNotHappen",
     "Effectful",
     "Fail",
+    "Failures",
     "FunctionWorkflow",
     "Happened",
     "NeedsApproval",

@@ -28,6 +28,7 @@ from outlast.core.limits import PARAMETERS_MAX
 from outlast.errors import DefinitionError, InvalidInput
 from outlast.flow.context import Context
 from outlast.flow.node import Node, NodeOptions
+from outlast.flow.options import Failures
 from outlast.flow.policy import Policy
 from outlast.flow.registry import hints_of, locals_of_caller, where_of
 from outlast.flow.workflow import CEILING, Workflow
@@ -215,6 +216,7 @@ class _FunctionOptions(NamedTuple):
     policy: Policy | None
     slot_while_waiting: bool
     when_empty: Literal["complete", "ask_person", "fail"] | None
+    fails_if: Failures | None
 
 
 class _DecoratesFunction(Protocol):
@@ -236,6 +238,7 @@ def workflow(
     policy: Policy | None = ...,
     slot_while_waiting: bool = ...,
     when_empty: Literal["complete", "ask_person", "fail"] | None = ...,
+    fails_if: Failures | None = ...,
 ) -> _DecoratesFunction: ...
 def workflow(
     fn: Any = None,
@@ -249,6 +252,7 @@ def workflow(
     policy: Policy | None = None,
     slot_while_waiting: bool = True,
     when_empty: Literal["complete", "ask_person", "fail"] | None = None,
+    fails_if: Failures | None = None,
 ) -> Any:
     """Make a workflow of the async function `fn`. Its first parameter is the context.
 
@@ -259,11 +263,11 @@ def workflow(
     - `key`: derives the start key of a run: a template over the parameters ("refund/{order}"), or a function of the
       validated input.
     - `end`: the business status of a run that completes, such as "REFUNDED" (default: COMPLETED).
-    - `version`, `ceiling`, `policy`, `slot_while_waiting`, `when_empty`: those of `Workflow`.
+    - `version`, `ceiling`, `policy`, `slot_while_waiting`, `when_empty`, `fails_if`: those of `Workflow`.
 
     Raises DefinitionError.
     """
     names = locals_of_caller(1)
-    options = _FunctionOptions(name, version, key, ceiling, policy, slot_while_waiting, when_empty)
+    options = _FunctionOptions(name, version, key, ceiling, policy, slot_while_waiting, when_empty, fails_if)
     make = functools.partial(FunctionWorkflow, names=names, options=options, end=end)
     return make if fn is None else make(fn)

@@ -1,7 +1,7 @@
 """Options: uncertainty, retries, rate limits and transactions of a call, the start key of a workflow."""
 
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final, Literal, Protocol, TypeAlias, overload
@@ -9,9 +9,10 @@ from urllib.parse import quote
 
 from pydantic import BaseModel
 
+from outlast.core.conclude import FailureLimit
 from outlast.core.durations import Duration, timedelta_of
 from outlast.core.keys import KeyTemplate
-from outlast.core.limits import ATTEMPTS_MAX, KEY_BYTES_MAX
+from outlast.core.limits import ATTEMPTS_MAX, KEY_BYTES_MAX, NAME
 from outlast.errors import DefinitionError, InvalidInput, LimitExceeded
 
 Transaction: TypeAlias = Literal[False, True, "serializable"]
@@ -57,6 +58,42 @@ def resend(*, remembered_for: Duration) -> Resend:
     Raises DefinitionError.
     """
     return Resend(remembered_for)
+
+
+class _WithName(Protocol):
+    @property
+    def name(self) -> str: ...
+
+
+@dataclass(frozen=True, init=False)
+class Failures:
+    """Failed calls from which a run that completes fails instead, counted from its rows when it ends.
+
+    - `share`: part of the settled calls, above 0 and at most 1.
+    - `at_least`: number of failed calls below which the share does not count.
+    - `of`: count only calls of these activities and lookups, or of those names (default: all).
+
+    The run fails if both numbers are reached. A call has failed if it was refused or used up its attempts, also if the
+    node caught the exception.
+    """
+
+    limit: FailureLimit
+
+    def __init__(self, share: float, *, at_least: int = 1, of: Iterable["_WithName | str"] = ()) -> None:
+        """Raises DefinitionError."""
+        if type(share) not in (int, float) or not 0 < share <= 1:
+            raise DefinitionError(f"share of Failures() is {share!r}", "it is a part of the calls", "e.g. share=0.5")
+        if type(at_least) is not int or at_least < 1:
+            raise DefinitionError(
+                f"at_least of Failures() is {at_least!r}", "it is a number of failed calls", "e.g. at_least=10"
+            )
+        listed = [of] if isinstance(of, str) or not isinstance(of, Iterable) else list(of)
+        names = frozenset(one if isinstance(one, str) else str(getattr(one, "name", "")) for one in listed)
+        if not all(NAME.fullmatch(name) for name in names):
+            raise DefinitionError(
+                f"of= of Failures() is {of!r}", "it names no activities", "list activities and lookups: of=[fetch]"
+            )
+        self.__dict__.update(limit=FailureLimit(float(share), at_least, names))
 
 
 IfUncertain: TypeAlias = Literal["ask_person", "reconcile"] | Resend

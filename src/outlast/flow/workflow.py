@@ -20,7 +20,7 @@ from outlast.flow.context import Context
 from outlast.flow.graph import mistakes
 from outlast.flow.migrations import Migration, Migrations, Plain
 from outlast.flow.node import Node, NodeOptions
-from outlast.flow.options import StartKey, positive
+from outlast.flow.options import Failures, StartKey, positive
 from outlast.flow.policy import Policy
 from outlast.flow.reach import activities_seen_by, emits
 from outlast.flow.registry import ACTIVITIES, WORKFLOWS, ambiguous, hints_of, locals_of_caller, where_called, where_of
@@ -73,6 +73,7 @@ class Workflow(Generic[S, In, Out]):
     - `when_empty`: what happens to a run that is about to complete without a result (`ctx.emit`) although calls of it
       failed: "complete", "ask_person" (attention `results_missing`) or "fail". The default is "fail" if a node or one
       of its helper functions mentions `emit`, otherwise "complete".
+    - `fails_if`: share of failed calls from which a run that is about to complete fails, e.g. `Failures(0.5)`.
 
     Raises DefinitionError.
     """
@@ -91,6 +92,7 @@ class Workflow(Generic[S, In, Out]):
         key: str | Callable[[S_made], str] | None = ...,
         slot_while_waiting: bool = ...,
         when_empty: Literal["complete", "ask_person", "fail"] | None = ...,
+        fails_if: Failures | None = ...,
     ) -> None: ...
     @overload
     def __init__(
@@ -106,6 +108,7 @@ class Workflow(Generic[S, In, Out]):
         key: str | Callable[[In_made], str] | None = ...,
         slot_while_waiting: bool = ...,
         when_empty: Literal["complete", "ask_person", "fail"] | None = ...,
+        fails_if: Failures | None = ...,
     ) -> None: ...
     @overload
     def __init__(
@@ -121,6 +124,7 @@ class Workflow(Generic[S, In, Out]):
         key: str | Callable[[S_made], str] | None = ...,
         slot_while_waiting: bool = ...,
         when_empty: Literal["complete", "ask_person", "fail"] | None = ...,
+        fails_if: Failures | None = ...,
     ) -> None: ...
     @overload
     def __init__(
@@ -136,6 +140,7 @@ class Workflow(Generic[S, In, Out]):
         key: str | Callable[[In_made], str] | None = ...,
         slot_while_waiting: bool = ...,
         when_empty: Literal["complete", "ask_person", "fail"] | None = ...,
+        fails_if: Failures | None = ...,
     ) -> None: ...
     def __init__(
         self,
@@ -150,12 +155,13 @@ class Workflow(Generic[S, In, Out]):
         key: str | Callable[[Any], str] | None = None,
         slot_while_waiting: bool = True,
         when_empty: Literal["complete", "ask_person", "fail"] | None = None,
+        fails_if: Failures | None = None,
     ) -> None:
         self.where: Final = self._declared_at()
         self.name: Final = name
         self.version: Final = version
         self.title: Final = f'workflow "{name}"'
-        self._check_options(name, version, state, input, when_empty)
+        self._check_options(name, version, state, input, when_empty, fails_if)
         self.state: Final[type[S]] = state
         self.ceiling: Final = positive(f"ceiling of {self.title}", ceiling, where=self.where)
         self.outcome: Final[Callable[[S], Out] | None] = outcome
@@ -164,6 +170,7 @@ class Workflow(Generic[S, In, Out]):
         self.key: Final = StartKey(key, input or state, self.title, self.where) if key is not None else None
         self.slot_while_waiting: Final = slot_while_waiting
         self._when_empty: Final = when_empty
+        self.fails_if: Final = fails_if
         self.nodes: Final[dict[str, Node]] = {}
         self.state_codec: Final[Codec[S]] = Codec(
             state,
@@ -307,6 +314,11 @@ class Workflow(Generic[S, In, Out]):
             return self._when_empty
         return "fail" if any(emits(node.fn) for node in self.nodes.values()) else "complete"
 
+    @cached_property
+    def counts_failures(self) -> bool:
+        """True if the end of a run depends on its failed calls. Then failed lookups are recorded."""
+        return self.when_empty != "complete" or self.fails_if is not None
+
     def first_state(self, given: bytes | str | dict[str, Any]) -> S:
         """Return the first state of a run with this input. Raises InvalidInput with every problem at once."""
         return self.begin(given).state
@@ -430,7 +442,9 @@ class Workflow(Generic[S, In, Out]):
         self.nodes[node.name] = node
         self._activities = None
 
-    def _check_options(self, name: str, version: int, state: Any, input_: Any, when_empty: str | None) -> None:
+    def _check_options(
+        self, name: str, version: int, state: Any, input_: Any, when_empty: str | None, fails_if: Any
+    ) -> None:
         def wrong(why: str, fix: str) -> DefinitionError:
             return DefinitionError(f"{self.title} ({self.where}) {why}", self.where, fix, where=self.where)
 
@@ -440,6 +454,8 @@ class Workflow(Generic[S, In, Out]):
             raise wrong(f"has version {version!r}", "versions are whole numbers from 1")
         if when_empty not in (None, "complete", "ask_person", "fail"):
             raise wrong(f"has when_empty={when_empty!r}", 'it is "complete", "ask_person" or "fail"')
+        if fails_if is not None and not isinstance(fails_if, Failures):
+            raise wrong(f"has fails_if={fails_if!r}", "give a share of failed calls, e.g. fails_if=Failures(0.5)")
         for what, model in (("state", state), ("input", input_)):
             if model is not None and not (isinstance(model, type) and issubclass(model, BaseModel)):
                 raise wrong(f"has {what}={model!r}", f"make the {what} a class derived from pydantic.BaseModel")

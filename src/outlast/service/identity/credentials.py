@@ -10,7 +10,7 @@ from outlast.core.limits import NAME
 from outlast.errors import InvalidInput, TooManyFailures, Unauthenticated
 from outlast.runtime.settings import AuthSettings
 from outlast.service.identity.listen import is_loopback
-from outlast.service.identity.lockout import GOOD_EVERY_MS, GOOD_MS, MOST, WITHIN_MS, Failures, SlotTables
+from outlast.service.identity.lockout import GOOD_EVERY_MS, GOOD_MS, MOST, WITHIN_MS, FailedCredentials, SlotTables
 from outlast.service.identity.permissions import Principal
 from outlast.service.identity.signed_tokens import TOKEN_BYTES_MAX, BadCredential, IssuerKeys, SignedTokens, refused
 from outlast.service.identity.static_tokens import PREFIX, StaticTokens, read_lines
@@ -25,7 +25,7 @@ LEEWAY_MAX_S: Final = 60
 class Credentials:
     """Authenticator that reads the header Authorization. Create it with `authenticator`."""
 
-    def __init__(self, static: StaticTokens, signed: SignedTokens | None, failures: Failures) -> None:
+    def __init__(self, static: StaticTokens, signed: SignedTokens | None, failures: FailedCredentials) -> None:
         self._static = static
         self._signed = signed
         self._failures = failures
@@ -93,7 +93,7 @@ def authenticator(settings: AuthSettings, clock: Clock, *, shared: int | None = 
     if settings.signed:
         signed = SignedTokens(settings, IssuerKeys(settings.jwks_url, settings.algorithms, clock))
     static = StaticTokens(read_lines(settings.tokens.get_secret_value()), clock)
-    return Credentials(static, signed, Failures(clock, SlotTables(shared)))
+    return Credentials(static, signed, FailedCredentials(clock, SlotTables(shared)))
 
 
 def check_auth_settings(settings: AuthSettings) -> None:

@@ -124,7 +124,7 @@ def _lock(fd: int) -> bool:
     return False
 
 
-class Failures:
+class FailedCredentials:
     """Failed credentials by address, and the tokens of ours that were good lately."""
 
     def __init__(self, clock: Clock, tables: SlotTables | None = None) -> None:
