@@ -57,6 +57,26 @@ async def test_a_node_that_never_returns_calls_a_person_before_its_claim_ends(wo
     await serves_on(world, *serving)
 
 
+@pytest.mark.req("REC-2")
+async def test_a_node_of_a_process_that_stood_still_is_given_time_to_return(world: World) -> None:
+    go = asyncio.Event()
+
+    async def body(ctx: Ctx) -> None:
+        await go.wait()
+
+    flow = one_node(body)
+    process = world.worker(flow)
+    await world.start(flow)
+    await world.pass_(MINUTE)
+    process.freeze()
+    await world.pass_(BUDGET)
+    process.thaw()
+    await world.pass_(SECOND)
+    go.set()
+    await world.pass_(SECOND)
+    assert (world.status(), world.reasons()) == ("completed", [])
+
+
 @pytest.mark.req("REC-2", "EFF-2")
 @pytest.mark.parametrize("workers", [1, 2])
 async def test_a_call_that_swallows_its_timeout_is_uncertain_and_its_late_answer_is_evidence(

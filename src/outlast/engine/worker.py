@@ -67,6 +67,8 @@ class OverrunWatch:
         self._clock = clock
         self._budget_ms = budget_ms
         self._margin = min(2 * live.heartbeat_every + live.checkpoint_write, budget_ms // 2)
+        self._late = 2 * live.heartbeat_every
+        self._looked = clock.mono()
         self._since: dict[asyncio.Task[None], int] = {}
         self._seen_before: dict[
             NodeExecution, int
@@ -85,6 +87,9 @@ class OverrunWatch:
         now = (await self._store.now()).real
         self._since = {task: since for task, since in self._since.items() if task in executors}
         seen_before, self._seen_before = self._seen_before, {}
+        looked, self._looked = self._looked, self._clock.mono()
+        if self._looked - looked > self._late:  # this process stood still, and so did its nodes
+            seen_before = {}
         for task, executor in list(executors.items()):
             if executor.execution is not None:
                 _end_calls(executor.execution)
