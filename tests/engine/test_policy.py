@@ -7,8 +7,21 @@ import pytest
 
 from outlast.core.events import EventType
 from outlast.core.rows import MEMO
-from outlast.flow import Allow, Context, Deny, NeedsApproval, Perhaps, PolicyRequest, Verdict, role
+from outlast.flow import (
+    Allow,
+    Context,
+    Deny,
+    NeedsApproval,
+    NotSent,
+    Perhaps,
+    PolicyRequest,
+    Refused,
+    Verdict,
+    Workflow,
+    role,
+)
 from outlast.flow.policy import policy_version
+from tests.engine.test_approval_attacks import Scene
 from tests.engine.world import MINUTE, QUIET, Acts, Go, Receiver, State, World, one_node, ordering, reading, write
 
 Ctx = Context[State]
@@ -175,3 +188,64 @@ def test_a_policys_version_is_declared_or_derived_from_its_source() -> None:
 
     assert policy_version(one) == policy_version(one) != policy_version(two)
     assert policy_version(Versioned()) == "7" and policy_version(None) == ""
+
+
+class Continuing(Workflow[State]):
+    """A workflow whose nodes get a denial as an exception."""
+
+    when_denied = "raise"
+
+
+@pytest.mark.req("GATE-6", "GATE-7")
+async def test_a_denial_may_be_raised_in_the_node_and_every_re_run_of_the_visit_gets_it(world: World) -> None:
+    """The facts change while the approval waits, and change back before a re-run: the node's answer stays."""
+    shop = Receiver()
+    order = write(shop)
+    open_ = [True]
+    asked_on: list[str] = []
+
+    def policy(asked: PolicyRequest) -> Verdict:
+        asked_on.append(asked.occasion)
+        return NeedsApproval("boss", role("boss")) if open_[0] else Deny("closed", "on Sundays")
+
+    flow = Continuing("flow", state=State, policy=policy)
+
+    @flow.node(start=True)
+    async def only(ctx: Ctx) -> None:
+        try:
+            await ctx.do(order, "a")
+        except Refused as refused:
+            ctx.state.said.append(f"{refused.code}: {refused.detail}")
+        await ctx.receive("go", Go)
+
+    s = Scene(world, shop, flow.validate(), world.worker(flow))
+    await world.start(flow)
+    open_[0] = False
+    await s.settled(s.as_("ana").approve(s.id))
+    assert asked_on == ["commit", "consume"] and world.reasons() == [] and world.status() == "waiting"
+    open_[0] = True
+    await world.signal("go")
+    assert world.outcome()["said"] == ["policy_denied: closed: on Sundays"] and shop.attempts == []
+    assert asked_on == ["commit", "consume"] and [d["occasion"] for d in denials(world)] == ["consume"]
+
+
+@pytest.mark.req("GATE-6")
+async def test_a_denial_of_a_call_that_was_sent_before_is_not_raised(world: World) -> None:
+    """Its effect is open, so a person is called."""
+    shop = Receiver(Acts(NotSent("busy")))
+    allowed = [True]
+
+    def policy(asked: PolicyRequest) -> Verdict:
+        return Allow() if allowed.pop() else Deny("closed")
+
+    flow = Continuing("flow", state=State, policy=policy)
+
+    @flow.node(start=True)
+    async def only(ctx: Ctx) -> None:
+        ctx.state.said.append(await ctx.do(write(shop), "a"))
+
+    allowed.insert(0, False)
+    world.worker(flow.validate())
+    await world.start(flow)
+    await world.pass_(MINUTE)
+    assert world.reasons() == ["policy_denied"] and len(shop.attempts) == 1

@@ -11,7 +11,15 @@ from outlast.core.rows import Approval, Effect
 from outlast.core.run_columns import Attention
 from outlast.engine.approvals import Question, request_approval
 from outlast.engine.node_execution import NodeExecution, Unresolved
-from outlast.engine.policy import ask, demand_of, occasion_of, record_denial, verdict_text
+from outlast.engine.policy import (
+    ask,
+    demand_of,
+    occasion_of,
+    record_denial,
+    record_refusal,
+    recorded_refusal,
+    verdict_text,
+)
 from outlast.flow.activity import Activity, BoundCall
 from outlast.flow.calls import Plan
 from outlast.flow.options import Callee
@@ -71,9 +79,12 @@ async def permission(
     """Return the permission to intend a call, or None if the execution has parked or closed.
 
     The policy is asked once, with the approval that would be consumed. Raises Refused if the policy required an
-    approval and the approver rejected it.
+    approval and the approver rejected it, and for a denial if the workflow wants that (`when_denied`).
     """
     plan: Plan[Any] = Plan(activity.name, call.key, call.args_bytes, call.digest)
+    raises = execution.workflow.when_denied == "raise" and previous is None
+    if raises and (before := recorded_refusal(execution, plan)) is not None:
+        raise _refused(before)
     covering = _covering(execution, previous)
     usable = usable_approvals(execution, plan) if covering is None else []
     if altered := [a.id for a in usable if altered_plan(a)]:
@@ -89,6 +100,8 @@ async def permission(
     occasion = "consume" if usable else occasion_of(execution)
     verdict = ask(execution, plan, occasion, approval=about)
     if isinstance(verdict, Deny):
+        if raises:
+            raise _refused(await record_refusal(execution, plan, verdict, occasion))
         record_denial(execution, plan, verdict, occasion)
         _deny(execution, f"{plan.activity} {plan.key}: denied by {verdict.rule}: {verdict.detail}")
         return None
@@ -161,6 +174,10 @@ async def _ask_person(execution: NodeExecution, verdict: NeedsApproval, plan: Pl
         _deny(execution, f"{plan.activity} {plan.key}: {approval.id} was not approved as {verdict.rule} requires")
         return None
     return _by_approval(execution, approval, verdict_text(execution, verdict))
+
+
+def _refused(verdict: Deny) -> Refused:
+    return Refused(Reason.POLICY_DENIED.value, f"{verdict.rule}: {verdict.detail}" if verdict.detail else verdict.rule)
 
 
 def _deny(execution: NodeExecution, detail: str) -> None:

@@ -180,6 +180,30 @@ def record_denial(execution: NodeExecution, plan: Plan[Any], verdict: Deny, occa
     _log_denial(execution, plan, verdict, occasion, key, "")
 
 
+async def record_refusal(execution: NodeExecution, plan: Plan[Any], verdict: Deny, occasion: Occasion) -> Deny:
+    """Record a denial that the node gets as Refused, before it gets it: each re-run of the visit gets the same one."""
+    key = _refusal_key(plan)
+    memo = _memo(execution, key, plan, verdict, occasion, "")
+    await execution.session.land(effect_verbs.remember_all(execution.session.run, [memo]))
+    _log_denial(execution, plan, verdict, occasion, key, "")
+    return verdict
+
+
+def recorded_refusal(execution: NodeExecution, plan: Plan[Any]) -> Deny | None:
+    """Return the denial that an earlier execution of this visit gave to the node, and log it again."""
+    key = _refusal_key(plan)
+    if (memo := execution.session.memos.get((execution.session.run.visit, key))) is None:
+        return None
+    decision = decision_of(memo)
+    assert isinstance(decision.verdict, Deny)
+    _log_denial(execution, plan, decision.verdict, decision.occasion, key, "")
+    return decision.verdict
+
+
+def _refusal_key(plan: Plan[Any]) -> str:
+    return f"{MEMOS}refused/{plan.digest[:32]}"
+
+
 def _log_denial(
     execution: NodeExecution, plan: Plan[Any], verdict: Deny, occasion: Occasion, key: str, by: str
 ) -> None:

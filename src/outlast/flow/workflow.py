@@ -78,6 +78,10 @@ class Workflow(Generic[S, In, Out]):
     Raises DefinitionError.
     """
 
+    when_denied: Literal["ask_person", "raise"] = "ask_person"
+    """How `ctx.do` ends if the policy denies a call that was not sent yet: the run goes to attention, or the node gets
+    Refused with the code `policy_denied`, which is recorded."""
+
     @overload
     def __init__(
         self: "Workflow[S_made, S_made, S_made]",
