@@ -74,8 +74,8 @@ SAMPLES: dict[str, SampleRun] = {
 }
 """Samples for `outlast demo --sample NAME`; `leverage` is the demo itself."""
 
-PROGRAMS: dict[str, str] = {}
-"""Samples that other examples play: name → module beside this package, whose `SampleDemo` has the method `play`."""
+PROGRAMS: tuple[str, ...] = ()
+"""Samples that other examples play; `_program` in `demo/driver.py` imports them."""
 
 
 def names() -> list[str]:
