@@ -10,7 +10,7 @@ class Order(BaseModel):
     cents: int
 
 
-orders = Workflow("order", state=Order, key="order/{number}")
+orders = Workflow("order", state=Order, key="order/{number}", objective="Place order {number}")
 
 
 @orders.node(start=True, end="PLACED")

@@ -30,6 +30,7 @@ READS: list[tuple[str, int]] = [
     ("runs ls --workflow nothing", 0),
     ("runs ls --since 1h", 0),
     ("runs ls --since 1ms", 0),
+    ("runs ls --search r1", 0),
     ("runs ls --limit 2", 0),
     ("runs ls --status dreaming", 2),
     ("runs ls --waiting-for godot", 2),

@@ -136,6 +136,19 @@ def test_the_named_end_is_shown(outlast: Terminal) -> None:
     assert "end=PLACED" in outlast("runs", "events", "o-1").out
 
 
+@pytest.mark.req("OBS-4")
+def test_the_objective_is_listed_and_found(outlast: Terminal) -> None:
+    outlast.start()
+    outlast.module = f"{Path(__file__).with_name('orders.py')}"
+    outlast("run", "order", "number=7", "cents=1", "--id", "o-1")
+    found = outlast("runs", "ls", "--search", "place ORDER")
+    assert "o-1 order Place order 7 QUEUED" in found.row("o-1") and "r1" not in found.out
+    assert "OBJECTIVE" in found.out and "OBJECTIVE" not in outlast("runs", "ls", "--workflow", "refund").out
+    assert "objective    Place order 7" in outlast("runs", "show", "o-1").out
+    assert "Place order 7" in outlast("explain", "o-1").out
+    assert outlast("runs", "ls", "--search", "nothing").out == "no run matches\n"
+
+
 @pytest.mark.req("RUN-4")
 def test_the_same_key_with_another_input_is_a_conflict(outlast: Terminal) -> None:
     outlast("run", "refund", "order_id=1", "cents=2", "--key", "k")

@@ -30,7 +30,7 @@ class Order(BaseModel):
     receipt: str = ""
 
 
-orders = Workflow("order", state=Order)
+orders = Workflow("order", state=Order, objective="Order from {supplier} for {cents} cents")
 
 
 @activity(key="client-place/{supplier}", once_per="run", no_undo="a placed order is binding")

@@ -84,6 +84,21 @@ def test_a_start_is_durable_typed_and_happens_once_per_key(place: Place) -> None
     place.play(test)
 
 
+@pytest.mark.req("OBS-4")
+def test_the_objective_of_a_run_is_shown_and_found(place: Place) -> None:
+    async def test(client: Client) -> None:
+        run = await client.start(flows.orders, flows.Order(supplier="Müller & Sons"))
+        text = "Order from Müller & Sons for 0 cents"
+        assert (await client.run(run.id)).objective == (await run.status()).objective == text
+        assert [each.objective for each in (await client.runs(q="müller")).runs] == [text], "upper and lower case"
+        assert (await client.explain(run.id)).facts["objective"] == text
+        plain = await client.start(flows.greet, "ana")
+        assert (await client.run_summary(plain.id)).objective == ""
+        assert "objective" not in (await client.explain(plain.id)).facts
+
+    place.play(test)
+
+
 def test_a_start_is_refused_with_every_problem(place: Place) -> None:
     async def test(client: Client) -> None:
         with pytest.raises(NotFound, match="no workflow loan"):

@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 from datetime import UTC, datetime
+from enum import StrEnum
 from functools import partial
 from types import ModuleType
 from typing import Any, cast
@@ -17,6 +18,7 @@ from pydantic import AliasChoices, AliasPath, BaseModel, Field, computed_field
 import outlast
 from outlast import Context, Decision, Workflow, role
 from outlast.core.approvals import EVERY_ROLE
+from outlast.core.limits import OBJECTIVE_CHARS_MAX
 from outlast.errors import DefinitionError, InvalidInput, LimitExceeded, NotStorable
 from outlast.flow import Rule, workflows_of
 from outlast.flow.reach import reach_of
@@ -151,6 +153,54 @@ def test_a_start_key_that_cannot_work_is_refused(key: Any, options: Any, message
         keyed(key, **options)
     assert message in error.value.what and 'of workflow "w"' in error.value.what
     assert fix in error.value.fix and error.value.where.startswith("tests/flow/test_workflow.py:")
+
+
+class Level(StrEnum):
+    HIGH = "high"
+
+
+class Incident(BaseModel):
+    incident: str
+    level: Level = Level.HIGH
+    tickets: list[int] = []
+
+
+def purpose(objective: Any, **given: Any) -> str:
+    return Workflow("w", state=Incident, objective=objective).begin({"incident": "INC-42", **given}).objective
+
+
+@pytest.mark.req("OBS-4")
+def test_the_objective_is_rendered_from_the_input_on_one_line() -> None:
+    assert purpose("Work incident {incident} ({level}, {tickets}, {{x}})", tickets=[1]) == (
+        "Work incident INC-42 (high, [1], {x})"
+    )
+    assert purpose(lambda given: given.incident.lower()) == "inc-42"
+    assert purpose("") == purpose(lambda given: "") == ""
+    assert purpose("{incident}", incident=" a\n\n b\tc\0\u202e") == "a b c\ufffd\ufffd"
+    assert purpose(lambda given: "\ud800") == "\ufffd"
+    assert purpose("{incident}", incident="x" * OBJECTIVE_CHARS_MAX) == "x" * OBJECTIVE_CHARS_MAX
+    cut = purpose("{incident}", incident="x" * (OBJECTIVE_CHARS_MAX + 1))
+    assert (len(cut), cut[-2:]) == (OBJECTIVE_CHARS_MAX, "x…")
+
+
+@pytest.mark.req("OBS-4")
+@pytest.mark.parametrize(
+    ("objective", "message"),
+    [
+        ("Work {ticket}", "has {ticket}"),
+        ("Work {incident.name}", "has {incident.name}"),
+        ("Work {incident!r}", "has {incident}"),
+        ("Work {}", "has {}"),
+        ("Work {incident", "cannot be read"),
+        (5, "is 5"),
+        (lambda given: given.nothing, "raised AttributeError"),
+        (lambda given: 5, "returned 5"),
+    ],
+)
+def test_an_objective_that_cannot_be_rendered_is_refused(objective: Any, message: str) -> None:
+    with pytest.raises(DefinitionError) as error:
+        purpose(objective)
+    assert error.value.what.startswith(f'objective= of workflow "w" {message}')
 
 
 @pytest.mark.req("RUN-4")

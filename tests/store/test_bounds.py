@@ -70,6 +70,7 @@ def test_what_authors_gave_is_refused_in_both_checks_alike(data: st.DataObject) 
         *(("run", column) for column in ("attention_text", "waiting_for_text", "status_label")),
         *(("memo", column) for column in ("error_text", "key")),
         ("start", "correlation_id"),
+        ("start", "objective"),
     ],
 )
 def test_a_text_that_a_store_cannot_hold_is_refused_in_a_step(

@@ -106,6 +106,7 @@ async def show_run(client: Client, screen: Screen, run_id: str) -> int:
     screen.line("  " + " · ".join(way(screen, view)))
     screen.pairs(
         (
+            ("objective", [view.objective] if view.objective else []),
             ("held by", await _holder(client, screen, view)),
             ("waiting for", _waiting(screen, view)),
             *((f"{each.verb} asked", [_asked(view, screen, each)]) for each in view.asked),

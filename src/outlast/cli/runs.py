@@ -32,6 +32,9 @@ def runs() -> None:
 @click.option("--workflow", default="", metavar="NAME", help="Only runs of this workflow.")
 @click.option("--attention", is_flag=True, help="Only runs that need a person.")
 @click.option("--waiting-for", type=click.Choice(get_args(WaitingKind)), help="Only runs that wait for this.")
+@click.option(
+    "--search", default="", metavar="TEXT", help="Only runs with this text in id, correlation id or objective."
+)
 @click.option("--since", type=duration, metavar="DURATION", help="Only runs started within this time, e.g. 24h.")
 @click.option("--limit", type=click.IntRange(1, 1_000), default=50, help="Maximum number of rows [50].")
 @click.option("--cursor", default="", help="Continue after the previous page.")
@@ -44,6 +47,7 @@ async def ls(
     workflow: str,
     attention: bool,
     waiting_for: str | None,
+    search: str,
     since: int | None,
     limit: int,
     cursor: str,
@@ -61,12 +65,13 @@ async def ls(
             workflow=workflow,
             attention=attention,
             waiting_for=waiting_for or "",
+            q=search,
             since=ago(since),
             cursor=cursor,
             limit=limit,
         )
 
-    filtered = bool(status or workflow or attention or waiting_for or since is not None or cursor)
+    filtered = bool(status or workflow or attention or waiting_for or search or since is not None or cursor)
     none = "no run matches" if filtered else "no run yet → outlast run MODULE:NAME key=value …"
     if watch:
         from outlast.cli.watch import watch_runs
@@ -92,6 +97,9 @@ def _frame(screen: Screen, page: RunList, none: str) -> tuple[list[str], list[tu
         return [], [], [none]
     columns = ["RUN", "WORKFLOW", "STATUS", "WAITING FOR", "SINCE", "LEFT"]
     rows = [_row(screen, view) for view in page.runs]
+    if any(view.objective for view in page.runs):
+        columns.insert(2, "OBJECTIVE")
+        rows = [(*row[:2], view.objective, *row[2:]) for row, view in zip(rows, page.runs, strict=True)]
     if any(view.results for view in page.runs):  # most workflows emit none
         columns.append("RESULTS")
         rows = [(*row, str(view.results)) for row, view in zip(rows, page.runs, strict=True)]

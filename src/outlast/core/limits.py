@@ -59,6 +59,8 @@ def connections_within(descriptors: int) -> int:
 JSON_DEPTH_MAX = 64
 TEXT_CHARS_MAX = 2_000
 """Summaries, reasons and other texts of people."""
+OBJECTIVE_CHARS_MAX = 200
+"""Text that lists show beside a run. It is in the run row, so it stays short."""
 PLANS_PER_APPROVAL_MAX = 100
 QUORUM_MAX = 20
 CALLS_PER_VISIT_MAX = 500

@@ -97,6 +97,7 @@ class Run(NamedTuple):
     ending_text: str = ""
     restored: int = 0  # store generation of the restore after which missing ledger rows prove nothing; 0 = none
     group_max: int = 0  # maximum number of runs its worker may hold, including this one; 0 = no limit (S-5)
+    objective: str = ""  # the run's purpose for people, from its input; '' if its workflow names none
 
     @property
     def attention(self) -> tuple[run_columns.Attention, ...]:

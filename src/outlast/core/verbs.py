@@ -46,6 +46,7 @@ def start(
     token: Token | None = None,
     correlation_id: str = "",
     trace_id: str = "",
+    objective: str = "",
 ) -> Commit:
     """Create a run that waits for a worker. If `limited`, it needs a slot before its first execution."""
     row = Run(
@@ -78,6 +79,7 @@ def start(
         requested_by=actor,
         correlation_id=correlation_id,
         trace_id=trace_id,
+        objective=objective,
     )
     born = event(row, EventType.STARTED, now.business, {"by": actor, "lane": lane}, state)
     row = row._replace(event_hash=born.hash)

@@ -108,6 +108,7 @@ async def start(
         token=token,
         correlation_id=correlation_id,
         trace_id=begun.trace_id if begun else trace_id,
+        objective=beginning.objective,
     )
     try:
         await store.commit(commit._replace(writes=(*commit.writes, *values)))

@@ -212,6 +212,7 @@ class _FunctionOptions(NamedTuple):
     name: str
     version: int
     key: str | Callable[[Any], str] | None
+    objective: str | Callable[[Any], str]
     ceiling: Duration
     policy: Policy | None
     slot_while_waiting: bool
@@ -233,6 +234,7 @@ def workflow(
     name: str = ...,
     version: int = ...,
     key: str | Callable[[Any], str] | None = ...,
+    objective: str | Callable[[Any], str] = ...,
     end: str | None = ...,
     ceiling: Duration = ...,
     policy: Policy | None = ...,
@@ -247,6 +249,7 @@ def workflow(
     name: str = "",
     version: int = 1,
     key: str | Callable[[Any], str] | None = None,
+    objective: str | Callable[[Any], str] = "",
     end: str | None = None,
     ceiling: Duration = CEILING,
     policy: Policy | None = None,
@@ -263,11 +266,11 @@ def workflow(
     - `key`: derives the start key of a run: a template over the parameters ("refund/{order}"), or a function of the
       validated input.
     - `end`: the business status of a run that completes, such as "REFUNDED" (default: COMPLETED).
-    - `version`, `ceiling`, `policy`, `slot_while_waiting`, `when_empty`, `fails_if`: those of `Workflow`.
+    - `version`, `objective`, `ceiling`, `policy`, `slot_while_waiting`, `when_empty`, `fails_if`: those of `Workflow`.
 
     Raises DefinitionError.
     """
     names = locals_of_caller(1)
-    options = _FunctionOptions(name, version, key, ceiling, policy, slot_while_waiting, when_empty, fails_if)
+    options = _FunctionOptions(name, version, key, objective, ceiling, policy, slot_while_waiting, when_empty, fails_if)
     make = functools.partial(FunctionWorkflow, names=names, options=options, end=end)
     return make if fn is None else make(fn)

@@ -4,6 +4,8 @@ import inspect
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from datetime import timedelta
+from enum import Enum
+from string import Formatter
 from typing import Any, Final, Literal, Protocol, TypeAlias, overload
 from urllib.parse import quote
 
@@ -12,7 +14,7 @@ from pydantic import BaseModel
 from outlast.core.conclude import FailureLimit
 from outlast.core.durations import Duration, timedelta_of
 from outlast.core.keys import KeyTemplate
-from outlast.core.limits import ATTEMPTS_MAX, KEY_BYTES_MAX, NAME
+from outlast.core.limits import ATTEMPTS_MAX, KEY_BYTES_MAX, NAME, OBJECTIVE_CHARS_MAX
 from outlast.errors import DefinitionError, InvalidInput, LimitExceeded
 
 Transaction: TypeAlias = Literal[False, True, "serializable"]
@@ -311,6 +313,67 @@ class StartKey:
 
     def _wrong(self, why: str, fix: str) -> DefinitionError:
         return DefinitionError(f"key= of {self.title} {why}", self.where, fix, where=self.where)
+
+
+class Objective:
+    """Purpose of a run for people: a template over the fields of its input, or a function of the input."""
+
+    def __init__(self, text: str | Callable[[Any], str], model: type[BaseModel], title: str, where: str) -> None:
+        """`model` is the type of the input. Raises DefinitionError."""
+        self.title: Final = title
+        self.where: Final = where
+        self._function: Callable[[Any], object] | None = None
+        self._pieces: tuple[tuple[str, str], ...] = ()  # literal text, and the field that follows it
+        if isinstance(text, str):
+            self._pieces = self._parsed(text, model)
+        elif callable(text):
+            self._function = text
+        else:
+            raise self._wrong(
+                f"is {text!r}", "write a template of fields, or a function of the input that returns text"
+            )
+
+    def of(self, given: BaseModel) -> str:
+        """Return the text of a validated input, on one line and cut with `…` if it is too long.
+
+        Raises DefinitionError.
+        """
+        if self._function is None:
+            return one_line("".join(literal + _spelled(given, name) for literal, name in self._pieces))
+        try:
+            text = self._function(given)
+        except Exception as error:  # code of the author
+            raise self._wrong(f"raised {error!r}", "let it return a text for every valid input") from error
+        if not isinstance(text, str):
+            raise self._wrong(f"returned {text!r}", "let it return a text")
+        return one_line(text)
+
+    def _parsed(self, text: str, model: type[BaseModel]) -> tuple[tuple[str, str], ...]:
+        known, pieces = ", ".join(model.model_fields) or "none", list[tuple[str, str]]()
+        try:
+            for literal, name, spec, conversion in Formatter().parse(text):
+                if name is not None and (name not in model.model_fields or spec or conversion):
+                    raise self._wrong(f"has {{{name}}}", f"name a field of the input alone: {known}")
+                pieces.append((literal, name or ""))
+        except ValueError as error:
+            raise self._wrong(f"cannot be read: {error}", "close every brace; {{ stands for a brace") from error
+        return tuple(pieces)
+
+    def _wrong(self, why: str, fix: str) -> DefinitionError:
+        return DefinitionError(f"objective= of {self.title} {why}", self.where, fix, where=self.where)
+
+
+def one_line(text: str) -> str:
+    """Return text on one line: white space as one space, other characters that do not print as U+FFFD, cut with `…`."""
+    line = " ".join(text.split())
+    if not line.isprintable():
+        line = "".join(char if char.isprintable() else "\ufffd" for char in line)
+    return line if len(line) <= OBJECTIVE_CHARS_MAX else line[: OBJECTIVE_CHARS_MAX - 1].rstrip() + "…"
+
+
+def _spelled(given: BaseModel, name: str) -> str:
+    value = getattr(given, name) if name else ""
+    return str(value.value if isinstance(value, Enum) else value)
 
 
 _UNCHANGED: Final = "".join(chr(code) for code in range(0x21, 0x7F) if code != ord("%"))

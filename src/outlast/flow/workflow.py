@@ -20,7 +20,7 @@ from outlast.flow.context import Context
 from outlast.flow.graph import mistakes
 from outlast.flow.migrations import Migration, Migrations, Plain
 from outlast.flow.node import Node, NodeOptions
-from outlast.flow.options import Failures, StartKey, positive
+from outlast.flow.options import Failures, Objective, StartKey, positive
 from outlast.flow.policy import Policy
 from outlast.flow.reach import activities_seen_by, emits
 from outlast.flow.registry import ACTIVITIES, WORKFLOWS, ambiguous, hints_of, locals_of_caller, where_called, where_of
@@ -45,7 +45,7 @@ class _DecoratesNode(Protocol[S_inv]):
 
 @dataclass(frozen=True, slots=True)
 class Beginning(Generic[S]):
-    """First state of a run, the start key derived from its input ('' without `key`), and a digest of the input.
+    """First state of a run, the start key and the objective derived from its input ('' without), and a digest of it.
 
     The digest is of the input and not of the state: a new field of the state makes no other input of the same one.
     """
@@ -53,6 +53,7 @@ class Beginning(Generic[S]):
     state: S
     key: str
     digest: str
+    objective: str
 
 
 class Workflow(Generic[S, In, Out]):
@@ -69,6 +70,8 @@ class Workflow(Generic[S, In, Out]):
     - `key`: derives the start key from the input: a template over its fields ("rfq/{category}/{deadline}"), or a
       function of the validated input that returns the same text for the same input. A start without a key uses it, so
       that a second start with the same key is the same run; with another input it is refused (Conflict).
+    - `objective`: the purpose of a run for people, shown in lists: a template over the fields of the input ("Work
+      incident {incident}") or a function of the validated input. Stored at the start, at most 200 characters.
     - `slot_while_waiting`: False returns the admission slot of a run while it waits.
     - `when_empty`: what happens to a run that is about to complete without a result (`ctx.emit`) although calls of it
       failed: "complete", "ask_person" (attention `results_missing`) or "fail". The default is "fail" if a node or one
@@ -94,6 +97,7 @@ class Workflow(Generic[S, In, Out]):
         policy: Policy | None = ...,
         input: None = ...,
         key: str | Callable[[S_made], str] | None = ...,
+        objective: str | Callable[[S_made], str] = ...,
         slot_while_waiting: bool = ...,
         when_empty: Literal["complete", "ask_person", "fail"] | None = ...,
         fails_if: Failures | None = ...,
@@ -110,6 +114,7 @@ class Workflow(Generic[S, In, Out]):
         policy: Policy | None = ...,
         input: type[In_made],
         key: str | Callable[[In_made], str] | None = ...,
+        objective: str | Callable[[In_made], str] = ...,
         slot_while_waiting: bool = ...,
         when_empty: Literal["complete", "ask_person", "fail"] | None = ...,
         fails_if: Failures | None = ...,
@@ -126,6 +131,7 @@ class Workflow(Generic[S, In, Out]):
         policy: Policy | None = ...,
         input: None = ...,
         key: str | Callable[[S_made], str] | None = ...,
+        objective: str | Callable[[S_made], str] = ...,
         slot_while_waiting: bool = ...,
         when_empty: Literal["complete", "ask_person", "fail"] | None = ...,
         fails_if: Failures | None = ...,
@@ -142,6 +148,7 @@ class Workflow(Generic[S, In, Out]):
         policy: Policy | None = ...,
         input: type[In_made],
         key: str | Callable[[In_made], str] | None = ...,
+        objective: str | Callable[[In_made], str] = ...,
         slot_while_waiting: bool = ...,
         when_empty: Literal["complete", "ask_person", "fail"] | None = ...,
         fails_if: Failures | None = ...,
@@ -157,6 +164,7 @@ class Workflow(Generic[S, In, Out]):
         policy: Policy | None = None,
         input: type[Any] | None = None,  # noqa: A002 - the word that authors expect
         key: str | Callable[[Any], str] | None = None,
+        objective: str | Callable[[Any], str] = "",
         slot_while_waiting: bool = True,
         when_empty: Literal["complete", "ask_person", "fail"] | None = None,
         fails_if: Failures | None = None,
@@ -172,6 +180,7 @@ class Workflow(Generic[S, In, Out]):
         self.policy: Final = policy
         self.input: Final[type[In] | None] = input
         self.key: Final = StartKey(key, input or state, self.title, self.where) if key is not None else None
+        self.objective: Final = Objective(objective, input or state, self.title, self.where) if objective else None
         self.slot_while_waiting: Final = slot_while_waiting
         self._when_empty: Final = when_empty
         self.fails_if: Final = fails_if
@@ -341,7 +350,8 @@ class Workflow(Generic[S, In, Out]):
                 raise
             raise InvalidInput(error.what, problems=error.problems, fix=f"it takes {self._taken}") from error
         key = self.key.of(admitted) if self.key is not None else ""
-        return Beginning(self._state_of(admitted), key, digest(self.name, self._input_codec.canonical(admitted)))
+        of_input = digest(self.name, self._input_codec.canonical(admitted))
+        return Beginning(self._state_of(admitted), key, of_input, self.objective.of(admitted) if self.objective else "")
 
     @cached_property
     def _taken(self) -> str:

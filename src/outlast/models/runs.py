@@ -58,6 +58,7 @@ class RunSummary(Model):
     requested_by: str
     correlation_id: str
     trace_id: str
+    objective: str = Field(description="Its purpose for people, from its input. '' if its workflow names none.")
     waiting_for: list[Waiting]
     waiting_text: str
     attention: list[AttentionReason]

@@ -333,9 +333,9 @@ class Client(ABC):
         """Return one page of runs, newest first. '', False and None do not filter.
 
         `status`: only runs of this status; `attention`: only runs that need a person; `waiting_for`: only runs with a
-        wait of this kind; `q`: only runs whose id or correlation id contains this text; `since`: only runs started
-        within this time. With `attention`, `waiting_for` or `q`, a page may hold fewer than `limit` runs and still have
-        a cursor.
+        wait of this kind; `q`: only runs whose id, correlation id or objective contains this text; `since`: only
+        runs started within this time. With `attention`, `waiting_for` or `q`, a page may hold fewer than `limit` runs
+        and still have a cursor.
         """
 
     @abstractmethod

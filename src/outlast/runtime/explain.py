@@ -243,7 +243,8 @@ def explain(rows: RunFacts) -> RunExplanation:
     for entry in tripped:
         clause = f"{_overlay(rows, entry)}{'; it' if stops else ' and continues: it'} {clause}"
         unblock += [way.command for way in choice_commands(run, entry)]
-    facts = [("node", f"{run.node} (visit {run.visit})"), ("held by", run.owner if is_held(run) else "no worker")]
+    facts = [("objective", run.objective)] if run.objective else []
+    facts += [("node", f"{run.node} (visit {run.visit})"), ("held by", run.owner if is_held(run) else "no worker")]
     if not is_over(run) and (group := group_text(run)):
         facts.append(("group", group))
     if clock := clock_step_text(rows.clock_step):

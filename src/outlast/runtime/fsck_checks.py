@@ -10,6 +10,7 @@ from outlast.core.approvals import is_exact
 from outlast.core.codec import digest
 from outlast.core.columns import SUFFIX
 from outlast.core.commit import Mapping, check_effect, check_run
+from outlast.core.limits import OBJECTIVE_CHARS_MAX
 from outlast.core.machine import OPEN_EFFECT, SWEPT, ApprovalStatus, DeliveryStatus, EffectStatus, WaitStatus
 from outlast.core.outbox_rows import Cursor, Delivery
 from outlast.core.rows import (
@@ -200,6 +201,8 @@ def run_row(one: CheckedRun) -> Violations:
         check_run(one.run)
     except Corrupt as error:
         yield violation(RUN, one.run, error.what)
+    if len(one.run.objective) > OBJECTIVE_CHARS_MAX:
+        yield violation(RUN, one.run, f"its objective has {len(one.run.objective)} characters")
 
 
 def row_columns(one: CheckedRun) -> Violations:

@@ -58,6 +58,7 @@ def run_summary(run: Run, serving: Collection[str], results: int, oldest_call: i
         requested_by=run.requested_by,
         correlation_id=run.correlation_id,
         trace_id=trace_of(run.trace_id),
+        objective=run.objective,
         waiting_for=[
             Waiting(kind=w.kind, what=w.what, who=w.who, since=instant(w.since), until=instant(w.until), then=w.then)
             for w in run.waiting_for

@@ -80,6 +80,10 @@ def _check_page(limit: int, **chosen: tuple[str, Iterable[str]]) -> None:
             raise InvalidInput(f"{name} is {value!r}", f"it is one of {', '.join(allowed)}", "choose one of these")
 
 
+def _contains(row: Run, text: str) -> bool:
+    return text in row.run or text in row.correlation_id or text.casefold() in row.objective.casefold()
+
+
 class TenantRows:
     """Reader of one tenant's rows. A method that names a run, an effect or an approval raises NotFound."""
 
@@ -122,7 +126,7 @@ class TenantRows:
                     waiting_for and all(w.kind != waiting_for for w in row.waiting_for)
                 ):
                     continue
-                if q and q not in row.run and q not in row.correlation_id:
+                if q and not _contains(row, q):
                     continue
                 found.append(row)
                 if len(found) == limit:

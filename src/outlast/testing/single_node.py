@@ -159,7 +159,7 @@ class _Alone(Workflow[Any]):
         return self
 
     def begin(self, given: Any) -> Beginning[Any]:
-        return Beginning(self.given, "", "")
+        return Beginning(self.given, "", "", "")
 
     @property
     def start(self) -> Node:

@@ -83,7 +83,7 @@ async def list_runs(
     workflow: Annotated[str, Query(max_length=100, description="Only runs of this workflow.")] = "",
     attention: Annotated[bool, Query(description="Only runs that require attention.")] = False,
     waiting_for: Annotated[WaitingKind | None, Query(description="Only runs that wait for this.")] = None,
-    q: Annotated[str, Query(max_length=100, description="Text in the run's id or correlation id.")] = "",
+    q: Annotated[str, Query(max_length=100, description="Text in the run's id, correlation id or objective.")] = "",
     since: Since = None,
 ) -> RunList:
     """List runs, newest first.

@@ -43,6 +43,7 @@ CREATE TABLE run (
     ending TEXT NOT NULL,
     restored {integer} NOT NULL,
     group_max {integer} NOT NULL,
+    objective TEXT NOT NULL,
     PRIMARY KEY (tenant, run)
 ){clustered}
 """,
