@@ -586,9 +586,8 @@ def version_of(kind: AnyKind, row: Row) -> int:
 
 
 for _kind in KINDS:
-    _fields = _kind.row._fields
-    assert _fields[0] == "tenant", "the tenant leads every key (RUN-5)"
-    assert not _kind.versioned or _fields[_kind.key] == "version", "the version follows the key"
+    assert _kind.row._fields[0] == "tenant", "the tenant leads every key (RUN-5)"
+    assert not _kind.versioned or _kind.row._fields[_kind.key] == "version", "the version follows the key"
 
 
 def is_over(run: Run) -> bool:
