@@ -11,12 +11,12 @@ from outlast.core.approvals import (
     ChangedCall,
     Demand,
     PersonDecision,
-    Rule,
     covers,
     person_acknowledges,
     person_decides,
     person_reassigns,
 )
+from outlast.core.approver_rule import Rule
 from outlast.core.codec import digest
 from outlast.core.commit import Instant, Put
 from outlast.core.machine import ApprovalStatus

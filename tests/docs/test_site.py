@@ -64,7 +64,7 @@ def test_links_out_of_the_folder_lead_to_pages(site: Path) -> None:
 
 def test_the_reference_shows_signatures_and_docstrings(site: Path) -> None:
     text = re.sub("<[^>]+>", "", (site / "reference/workflows.html").read_text(encoding="utf-8"))
-    assert "slot_while_waiting" in text and "Ask a person who satisfies by" in text
+    assert "slot_while_waiting" in text and "Ask a person whom by allows" in text
 
 
 def test_planted_mistakes_fail_the_build(tmp_path: Path) -> None:

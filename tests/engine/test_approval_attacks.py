@@ -17,7 +17,7 @@ from outlast.core.codec import digest
 from outlast.core.rows import APPROVAL, Approval
 from outlast.engine.approvals import offered_call
 from outlast.errors import Conflict, Forbidden, InvalidInput, LimitExceeded, NotFound, OutlastError
-from outlast.flow import Allow, Context, Deny, NeedsApproval, PolicyRequest, Verdict, Workflow, role
+from outlast.flow import Allow, Context, Deny, NeedsApproval, PolicyRequest, Verdict, Workflow, person, role
 from outlast.runtime.operations import Operations
 from tests.engine.world import HOUR, MINUTE, Go, Receiver, State, World, one_node, write
 
@@ -99,6 +99,17 @@ async def _(s: Scene) -> None:
 @attack("half of the roles", Forbidden, "role", by=BOSS & role("senior"))
 async def _(s: Scene) -> None:
     await s.as_("eve", "boss").approve(s.id)
+
+
+@attack("every role, but another name", Forbidden, "role", by=person("ana"))
+async def _(s: Scene) -> None:
+    await s.as_("bo", "boss", "ana", "admin").approve(s.id)
+
+
+@attack("one person under two names", Conflict, "voted", by=[BOSS, person("ana")], quorum=2)
+async def _(s: Scene) -> None:
+    await s.as_("ana", "sales").approve(s.id)
+    await s.as_("local:ana").approve(s.id)
 
 
 @attack("another tenant", NotFound, "")

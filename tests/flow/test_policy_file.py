@@ -91,6 +91,7 @@ def test_the_version_is_that_of_the_bytes(load: Load) -> None:
         ("permit(principal, action, resource);", "no @id on rule 1"),
         ('@id("a") @aks("x") permit(principal, action, resource);', "@aks is unknown"),
         ('@id("a") @ask("x y") permit(principal, action, resource);', "@ask is no rule of roles"),
+        ('@id("a") @ask("person:") permit(principal, action, resource);', "@ask is no rule of roles"),
         ('@id("a") @ask("x") forbid(principal, action, resource);', "@ask has no @ask"),
         ('@id("a") @quorum("2") permit(principal, action, resource);', "@quorum has no @ask"),
         ('@id("a") @ask("x") @quorum("two") permit(principal, action, resource);', "@quorum is 'two'"),

@@ -333,11 +333,11 @@ RULES = st.recursive(
 @pytest.mark.req("GATE-2")
 def test_roles_and_names_that_may_decide() -> None:
     rule = role("finance") | role("lead") & role("buyer")
-    assert rule.allows({"finance"})
-    assert rule.allows(["lead", "buyer", "x"])
-    assert not rule.allows({"lead"})
-    assert not rule.allows(())
-    assert rule.allows(EVERY_ROLE)
+    assert rule.allows({"finance"}, "")
+    assert rule.allows(["lead", "buyer", "x"], "")
+    assert not rule.allows({"lead"}, "")
+    assert not rule.allows((), "")
+    assert rule.allows(EVERY_ROLE, "")
     assert str(rule) == "buyer & lead | finance"
 
 
@@ -345,13 +345,13 @@ def test_roles_and_names_that_may_decide() -> None:
 def test_a_rule_is_read_back_from_its_text(rule: Rule, roles: set[str]) -> None:
     again = Rule.parse(str(rule))
     assert again == rule
-    assert again.allows(roles) == rule.allows(roles)
+    assert again.allows(roles, "") == rule.allows(roles, "")
 
 
 @given(RULES, RULES, st.sets(NAMES))
 def test_rules_combine(left: Rule, right: Rule, roles: set[str]) -> None:
-    assert (left | right).allows(roles) == (left.allows(roles) or right.allows(roles))
-    assert (left & right).allows(roles) == (left.allows(roles) and right.allows(roles))
+    assert (left | right).allows(roles, "") == (left.allows(roles, "") or right.allows(roles, ""))
+    assert (left & right).allows(roles, "") == (left.allows(roles, "") and right.allows(roles, ""))
 
 
 @pytest.mark.parametrize("text", ["", "a |", "a & & b", "(a | b) & c", "a b"])
@@ -367,7 +367,7 @@ def test_only_an_approved_decision_has_a_plan() -> None:
 # --- the exports of `outlast` ---------------------------------------------------------------
 EXPORTS = """Allow Cancel Client Context Decision Deny DidNotHappen Fail Happened NeedsApproval Plan RateLimit
     Refusal Refused Retry RetryLater RunHandle StatusLabels SyncClient Unknown Workflow activity connect connect_sync
-    lookup resend role this_call workflow"""
+    lookup person resend role this_call workflow"""
 
 
 def test_outlast_exports_these_names_and_no_others() -> None:

@@ -88,6 +88,29 @@ def test_operations_refuse_decisions_of_programs_too(service: Service) -> None:
     assert pending(service, approval)
 
 
+@pytest.mark.req("GATE-2", "GATE-8")
+def test_a_credential_decides_only_for_the_person_whom_it_names(service: Service) -> None:
+    """Eve lacks the role of the request, and ana and root have it."""
+    _, approval, tag = service.approval("s6-person")
+    to = {"to": "person:eve", "reason": "she knows the customer"}
+    with service.client("ana", **{"If-Match": tag}) as client:
+        moved = client.post(f"/v1/approvals/{approval}/reassign", json=to)
+        named = client.get("/v1/approvals?person=eve").json()["approvals"]
+    assert (moved.status_code, moved.json()["who"]) == (200, "person:eve")
+    assert approval in {each["approval"] for each in named}
+    for name, refusal in {"ana": "role", "root": "role", "bot": "not_a_person"}.items():
+        assert word(decide(service, approval, moved.headers["ETag"], by=name)) == (403, refusal), name
+        with service.client(name) as client:
+            mine = client.get("/v1/approvals?mine=true&limit=1000").json()["approvals"]
+        assert approval not in {each["approval"] for each in mine}, name
+    assert word(decide(service, approval, moved.headers["ETag"], by="eve", tenant="globex"))[0] == 404
+    assert pending(service, approval)
+    answer = decide(service, approval, moved.headers["ETag"], by="eve")
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["approval"]["decided_by"] == "eve"
+    service.until(lambda: "s6-person" in PAID)
+
+
 @pytest.mark.req("GATE-2", "GATE-9")
 def test_the_requester_and_callers_without_the_role_decide_nothing(service: Service) -> None:
     _, approval, tag = service.approval("s6-req")

@@ -66,6 +66,7 @@ def approvals() -> None:
 @click.option("--status", type=STATUSES, help="Only approvals in this status [pending].")
 @click.option("--all", "every", is_flag=True, help="Include decided, expired and withdrawn approvals.")
 @click.option("--mine", is_flag=True, help="Only approvals that you may decide.")
+@click.option("--person", default="", metavar="NAME", help="Only approvals whose rule names this person.")
 @click.option("--overdue", is_flag=True, help="Only approvals that were not decided in time.")
 @click.option("--limit", type=click.IntRange(1, 1_000), default=50, help="Maximum number of rows [50].")
 @click.option("--cursor", default="", help="Continue after the previous page.")
@@ -76,6 +77,7 @@ async def ls(
     status: str | None,
     every: bool,
     mine: bool,
+    person: str,
     overdue: bool,
     limit: int,
     cursor: str,
@@ -84,14 +86,14 @@ async def ls(
     if status and every:
         raise click.UsageError("--status and --all exclude each other")
     wanted = status or ("" if every or overdue else ApprovalStatus.PENDING.value)
-    page = await client.approvals(status=wanted, mine=mine, overdue=overdue, cursor=cursor, limit=limit)
+    page = await client.approvals(status=wanted, mine=mine, person=person, overdue=overdue, cursor=cursor, limit=limit)
     views, further = page.approvals, page.next_cursor
     if screen.listing("approvals", views, cursor=further):
         return OK
     if not views:
         nothing = "no approval is pending → outlast approvals ls --all"
         none = "no approval was requested yet" if every else nothing
-        screen.line("no approval matches" if mine or overdue or status else none)
+        screen.line("no approval matches" if mine or person or overdue or status else none)
         screen.further("approvals", further)
         return OK
     decided = ("STATUS", "BY") if every or overdue or status else ()
@@ -248,7 +250,13 @@ async def claim(client: Client, screen: Screen, approval: str) -> int:
 
 @approvals.command("reassign")
 @click.argument("approval")
-@click.option("--to", "who", required=True, metavar="RULE", help='Rule for the new approvers, e.g. "finance & senior".')
+@click.option(
+    "--to",
+    "who",
+    required=True,
+    metavar="RULE",
+    help='New rule, e.g. "finance & senior | person:ana".',
+)
 @click.option("--reason", required=True, help="Reason for the history.")
 @on_client
 async def reassign(client: Client, screen: Screen, approval: str, who: str, reason: str) -> int:

@@ -326,12 +326,21 @@ class ServiceClient(Client):
         status: str = "",
         run: str = "",
         mine: bool = False,
+        person: str = "",
         overdue: bool = False,
         cursor: str = "",
         limit: int = 50,
     ) -> ApprovalList:
         return await self.connection.get(
-            ApprovalList, "/approvals", status=status, run=run, mine=mine, overdue=overdue, cursor=cursor, limit=limit
+            ApprovalList,
+            "/approvals",
+            status=status,
+            run=run,
+            mine=mine,
+            person=person,
+            overdue=overdue,
+            cursor=cursor,
+            limit=limit,
         )
 
     @override

@@ -5,63 +5,23 @@ with the row that it writes, or raises the refusal. The store judges version and
 """
 
 import json
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple
 
 from outlast.core.approval_columns import CLAIMS, PLANS, VOTES, ApprovalVote, OfferedCall, PlanChange
+from outlast.core.approver_rule import Rule, identity
 from outlast.core.codec import digest
 from outlast.core.commit import Commit, Fence, Instant, Put, When, append_to_inbox
-from outlast.core.keys import check_name, check_reason
-from outlast.core.limits import ROLES_PER_RULE_MAX
+from outlast.core.keys import check_reason
 from outlast.core.machine import ApprovalStatus, Reason, approval_target
 from outlast.core.rows import APPROVAL, Approval
-from outlast.errors import Conflict, DefinitionError, Forbidden, InvalidInput, NotFound, NotStorable
+from outlast.errors import Conflict, Forbidden, InvalidInput, NotFound, NotStorable
 
 DecisionVerb = Literal["approve", "reject", "again"]
 
 
 # --- who may decide ---------------------------------------------------------------------------
-@dataclass(frozen=True)
-class Rule:
-    """A rule over roles: sets of roles, of which an approver must hold one completely.
-
-    Written `role("a") | role("b") & role("c")`, which are the sets {a} and {b, c} in `any_of`. `str(rule)` is its
-    canonical text, `a | b & c` (& binds tighter), which `Rule.parse` reads.
-    """
-
-    any_of: frozenset[frozenset[str]]
-
-    def __post_init__(self) -> None:
-        if not self.any_of or not all(self.any_of):
-            raise DefinitionError("a rule without a role", "no one could decide", 'name one: role("finance")')
-        if sum(map(len, self.any_of)) > ROLES_PER_RULE_MAX:
-            raise DefinitionError(
-                "a rule of too many roles",
-                f"at most {ROLES_PER_RULE_MAX} roles in one rule",
-                "define one role for these people",
-            )
-
-    @classmethod
-    def parse(cls, text: str) -> "Rule":
-        """Return the rule written as `text`. Raises InvalidInput."""
-        sets = [[name.strip() for name in part.split("&")] for part in text.split("|")]
-        return cls(frozenset(frozenset(check_name("role", name) for name in names) for names in sets))
-
-    def allows(self, roles: Container[str]) -> bool:
-        """True if a person with these `roles` may decide."""
-        return any(all(name in roles for name in names) for names in self.any_of)
-
-    def __or__(self, other: "Rule") -> "Rule":
-        return Rule(self.any_of | other.any_of)
-
-    def __and__(self, other: "Rule") -> "Rule":
-        return Rule(frozenset(left | right for left in self.any_of for right in other.any_of))
-
-    def __str__(self) -> str:
-        return " | ".join(sorted(" & ".join(sorted(names)) for names in self.any_of))
-
-
 class _Everything:
     def __contains__(self, name: object) -> bool:
         return True
@@ -69,6 +29,8 @@ class _Everything:
 
 EVERY_ROLE: Final[Container[str]] = _Everything()
 """The roles of the local operator, who holds every role."""
+NO_ROLE: Final = "(no role)"
+"""Recorded for a voter who holds no role, because an empty list means every role. No role has this name."""
 ADMIN: Final = "admin"
 """The role that may reassign any approval."""
 
@@ -82,7 +44,15 @@ class Actor:
     claims: tuple[str, ...] = ()
     """Names of the roles, for the record; () for the local operator, who has every role."""
     person: bool = True
-    """False for agents and workers, which may not decide, whatever their roles."""
+    """False for agents and workers, which may not decide, whatever their roles and names."""
+
+    @property
+    def recorded_roles(self) -> tuple[str, ...]:
+        """Names of the roles for a vote; () only for an actor who holds every role."""
+        if self.claims or self.roles is EVERY_ROLE:
+            return self.claims
+        held = sorted(self.roles) if isinstance(self.roles, Iterable) else ()
+        return tuple(held) or (NO_ROLE,)
 
     def check_person(self) -> None:
         """Raise Forbidden if the actor is a program."""
@@ -96,8 +66,16 @@ class Actor:
 
 
 def may_decide(actor: Actor, approval: Approval) -> bool:
-    """Return True if the actor holds the roles that the approval's rule requires."""
-    return Rule.parse(approval.who).allows(actor.roles)
+    """Return True if the actor is a person whom the approval's rule allows, by roles or by name."""
+    return actor.person and Rule.parse(approval.who).allows(actor.roles, actor.name)
+
+
+def waits_for(approval: Approval, actor: Actor) -> bool:
+    """Return True if the approval is pending and this actor may decide it or vote on it now."""
+    if approval.status is not ApprovalStatus.PENDING or not may_decide(actor, approval):
+        return False
+    excluded = [approval.requested_by] if approval.not_requester else []
+    return not any(_same(actor.name, name) for name in (*excluded, *(vote.by for vote in votes_of(approval))))
 
 
 # --- what an approval covers ------------------------------------------------------------------
@@ -118,10 +96,14 @@ def approvers_were_entitled(approval: Approval) -> bool:
     the approval excludes the requester. A vote without roles is the local operator's, who holds all roles.
     """
     votes = votes_of(approval)
-    names = {vote.by for vote in votes}
-    entitled = all(not v.claims or Rule.parse(v.who).allows(v.claims) for v in votes)
-    alone = bool(approval.not_requester) and approval.requested_by in names
-    return entitled and not alone and len(names) == len(votes) >= approval.quorum
+    people = {identity(vote.by) for vote in votes}
+    entitled = all(_allowed(Rule.parse(vote.who), vote) for vote in votes)
+    alone = bool(approval.not_requester) and identity(approval.requested_by) in people
+    return entitled and not alone and len(people) == len(votes) >= approval.quorum
+
+
+def _allowed(rule: Rule, vote: ApprovalVote) -> bool:
+    return rule.allows(vote.claims or EVERY_ROLE, vote.by)
 
 
 class Demand(NamedTuple):
@@ -139,10 +121,11 @@ def satisfies(approval: Approval, demand: Demand) -> bool:
     A vote without roles is the local operator's, who holds all roles.
     """
     votes = votes_of(approval)
-    if demand.not_requester and any(vote.by == approval.requested_by for vote in votes):
+    people = {identity(vote.by) for vote in votes}
+    if demand.not_requester and identity(approval.requested_by) in people:
         return False
-    fit = {vote.by for vote in votes if not vote.claims or demand.by.allows(vote.claims)}
-    return len(fit) >= demand.quorum and len(fit) == len({vote.by for vote in votes})
+    fit = {identity(vote.by) for vote in votes if _allowed(demand.by, vote)}
+    return len(fit) >= demand.quorum and fit == people
 
 
 # --- verbs ------------------------------------------------------------------------------------
@@ -178,9 +161,9 @@ def decide(
     votes name the same plan, each by a different person; one rejection rejects. `changed` is the chosen plan if it is
     not among those offered; it is stored beside them.
     """
-    assert not (approval.not_requester and by == approval.requested_by), "the requester may not decide"
+    assert not (approval.not_requester and _same(by, approval.requested_by)), "the requester may not decide"
     votes = votes_of(approval)
-    assert all(vote.by != by and (verb != "approve" or vote.chosen == chosen) for vote in votes)
+    assert all(not _same(vote.by, by) and (verb != "approve" or vote.chosen == chosen) for vote in votes)
     if verb == "approve" and approval.quorum > 1:
         votes = (*votes, ApprovalVote(by, tuple(sorted(claims)), chosen, reason, now.business, approval.who))
     row = approval._replace(version=approval.version + 1, votes_text=VOTES.encode(votes))
@@ -205,6 +188,11 @@ def decide(
     message = append_to_inbox(approval.tenant, approval.run, "decision", approval.id, by)
     writes = (Put(APPROVAL, row, approval.version), message)
     return ApprovalMove(Commit(writes, whens=in_time, label=f"{approval.run} decide {approval.wait}"), row)
+
+
+def _same(left: str, right: str) -> bool:
+    """Return True if two names of callers name one person."""
+    return identity(left) == identity(right)
 
 
 def _in_time(approval: Approval) -> tuple[When, ...]:
@@ -327,7 +315,7 @@ def person_decides(
         verb=choice.verb,
         chosen=chosen,
         by=actor.name,
-        claims=actor.claims,
+        claims=actor.recorded_roles,
         reason=choice.reason,
         now=now,
         changed=made.call if made else None,
@@ -359,13 +347,14 @@ def person_reassigns(
 
 
 def check_may_decide(actor: Actor, approval: Approval) -> None:
-    """Raise Forbidden unless the actor is a person whose roles the approval's rule allows."""
+    """Raise Forbidden unless the actor is a person whom the approval's rule allows, by roles or by name."""
     actor.check_person()
     if not may_decide(actor, approval):
+        persons = bool(Rule.parse(approval.who).persons)
         raise Forbidden(
             f"{actor.name} may not decide {approval.id}",
-            f"this approval requires the role {approval.who}",
-            "ask an approver who holds this role",
+            f"this approval requires {'' if persons else 'the role '}{approval.who}",
+            "ask one of these approvers" if persons else "ask an approver who holds this role",
             refusal="role",
         )
 
@@ -392,7 +381,7 @@ def check_in_time(approval: Approval, now: Instant) -> None:
 
 def _check_voter(approval: Approval, by: str) -> None:
     """Raise Forbidden for the requester if excluded, Conflict for a second vote."""
-    if approval.not_requester and by == approval.requested_by:
+    if approval.not_requester and _same(by, approval.requested_by):
         raise Forbidden(
             f"{by} may not decide {approval.id}",
             f"{by} requested the run, and the requester may not decide here",
@@ -400,7 +389,7 @@ def _check_voter(approval: Approval, by: str) -> None:
             refusal="requester",
         )
     votes = votes_of(approval)
-    if any(vote.by == by for vote in votes):
+    if any(_same(vote.by, by) for vote in votes):
         raise Conflict(
             f"{by} has voted on {approval.id} already",
             f"it takes {approval.quorum} different people; {len(votes)} approved so far",

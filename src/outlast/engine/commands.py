@@ -8,11 +8,11 @@ from outlast.core.approvals import (
     Actor,
     ApprovalMove,
     PersonDecision,
-    Rule,
     person_acknowledges,
     person_decides,
     person_reassigns,
 )
+from outlast.core.approver_rule import Rule
 from outlast.core.attention import (
     ENDS,
     AttentionAnswer,

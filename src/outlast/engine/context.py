@@ -15,7 +15,7 @@ from pydantic import BaseModel, JsonValue
 from typing_extensions import override
 
 from outlast.core import effect_verbs
-from outlast.core.approvals import Rule, votes_of
+from outlast.core.approvals import votes_of
 from outlast.core.codec import Codec, canonical, digest
 from outlast.core.conclude import Parked
 from outlast.core.durations import SECOND, Duration, ms_of
@@ -32,7 +32,7 @@ from outlast.engine.policy import offered, proposed
 from outlast.engine.results import ResultBuffer, produced
 from outlast.errors import Conflict, InvalidInput, LimitExceeded, Misplaced
 from outlast.flow.activity import Activity, BoundCall
-from outlast.flow.approval_rule import Decision
+from outlast.flow.approval_rule import Approvers, Decision, rule_of
 from outlast.flow.calls import Plan
 from outlast.flow.context import SLEEP, Context
 from outlast.flow.outcomes import Refusal, Refused
@@ -360,7 +360,7 @@ class NodeContext(Context[Any]):
         /,
         *,
         summary: str,
-        by: Rule,
+        by: Approvers,
         within: Duration,
         valid_for: Duration = "24h",
         name: str = "",
@@ -379,7 +379,7 @@ class NodeContext(Context[Any]):
             name=name or plan.activity,
             plans=(plan, *alternatives),
             summary=summary,
-            who=str(by),
+            who=str(rule_of(f"approval {name or plan.activity}", by)),
             within_ms=ms_of(f"within of approval {name or plan.activity}", within),
             valid_ms=ms_of(f"valid_for of approval {name or plan.activity}", valid_for),
             risk=risk,

@@ -10,7 +10,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
 
 from outlast.core import effect_verbs
-from outlast.core.approvals import Demand, Rule, votes_of
+from outlast.core.approvals import Demand, votes_of
+from outlast.core.approver_rule import Rule
 from outlast.core.codec import digest
 from outlast.core.columns import decoded
 from outlast.core.commit import Instant

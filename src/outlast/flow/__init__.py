@@ -3,11 +3,11 @@
 This package declares and checks; it executes nothing. The engine implements `Context`.
 """
 
-from outlast.core.approvals import Rule
+from outlast.core.approver_rule import Rule
 from outlast.core.effect_steps import DidNotHappen, Happened, Unknown
 from outlast.core.run_columns import StatusLabels
 from outlast.flow.activity import Activity, BoundCall, Effectful, activity, lookup
-from outlast.flow.approval_rule import Decision, role
+from outlast.flow.approval_rule import Approvers, Decision, person, role
 from outlast.flow.calls import Call, Plan, this_call
 from outlast.flow.context import Context
 from outlast.flow.function_workflow import FunctionWorkflow, workflow
@@ -31,6 +31,7 @@ __all__ = [
     "Activity",
     "Allow",
     "Approved",
+    "Approvers",
     "BoundCall",
     "Call",
     "Cancel",
@@ -66,6 +67,7 @@ __all__ = [
     "activity",
     "classify",
     "lookup",
+    "person",
     "policy_from_file",
     "resend",
     "role",

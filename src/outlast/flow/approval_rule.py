@@ -1,21 +1,23 @@
 """Approval rules and decisions."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, Literal, TypeVar
+from typing import Generic, Literal, TypeAlias, TypeVar
 
 from pydantic import JsonValue
 
-from outlast.core.approvals import Rule
+from outlast.core.approver_rule import Person, Rule, any_rule
 from outlast.core.keys import check_name
 from outlast.errors import DefinitionError, InvalidInput
 from outlast.flow.calls import Plan
 
 R_co = TypeVar("R_co", covariant=True)
+Approvers: TypeAlias = Rule | Sequence[Rule]
+"""A rule, or several of which an approver has to satisfy one."""
 
 
 def role(name: str) -> Rule:
-    """Return the rule "holds the role `name`". Combine rules with `|` (either) and `&` (one person holds both).
+    """Return the rule "holds the role `name`". Combine rules with `|` (either) and `&` (one person satisfies both).
 
     Raises DefinitionError.
     """
@@ -23,6 +25,29 @@ def role(name: str) -> Rule:
         return Rule(frozenset({frozenset({check_name("role", name)})}))
     except InvalidInput as error:
         raise DefinitionError(error.what, error.why, error.fix) from None
+
+
+def person(name: str) -> Rule:
+    """Return the rule "is the caller `name`": the subject of a credential, or the name of a local user.
+
+    Raises DefinitionError.
+    """
+    try:
+        return Rule(frozenset({frozenset({Person(name)})}))
+    except InvalidInput as error:
+        raise DefinitionError(error.what, error.why, error.fix) from None
+
+
+def rule_of(where: str, by: Approvers) -> Rule:
+    """Return the rule that `by` of `where` gives. Raises DefinitionError."""
+    rules = [by] if isinstance(by, Rule) else list(by)
+    if not all(isinstance(each, Rule) for each in rules):
+        raise DefinitionError(
+            f"by of {where} is {by!r}"[:300],
+            "it names roles and persons",
+            'by=role("lead"), by=person("ana") or by=[role("lead"), person("bo")]',
+        )
+    return any_rule(rules)
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,9 @@ from uuid import UUID
 from pydantic import BaseModel, JsonValue
 from typing_extensions import TypeVar  # its defaults are in typing from Python 3.13 on
 
-from outlast.core.approvals import Rule
 from outlast.core.durations import Duration
 from outlast.flow.activity import Activity
-from outlast.flow.approval_rule import Decision
+from outlast.flow.approval_rule import Approvers, Decision
 from outlast.flow.calls import Plan
 from outlast.flow.outcomes import Refusal
 from outlast.flow.policy import Verdict
@@ -86,7 +85,7 @@ class Context(Generic[S]):
         /,
         *,
         summary: str,
-        by: Rule,
+        by: Approvers,
         within: Duration,
         valid_for: Duration = "24h",
         name: str = "",
@@ -97,13 +96,13 @@ class Context(Generic[S]):
         quorum: int = 1,
         editable: Sequence[str] = (),
     ) -> Decision[R]:
-        """Ask a person who satisfies `by` to decide on a `plan`, or on one of the alternatives.
+        """Ask a person whom `by` allows to decide on a `plan`, or on one of the alternatives.
 
         From now on, this run makes no other call of these activities without an approval. A decision that does not
         come in time sends the run to attention.
 
         - `summary`: what the person reads; `risk`: how it is marked in lists.
-        - `by`: the roles that may decide, such as `role("finance")`.
+        - `by`: who may decide, such as `role("finance")`, `person("ana")`, or a list of which any may.
         - `within`: the time for the decision; `valid_for`: the time from the decision to the call.
         - `name`: tells several approvals of one visit apart (default: the activity's name).
         - `alternatives`: other plans that may be approved instead.

@@ -9,8 +9,9 @@ from typing import Final, Literal, TypeAlias
 
 from pydantic import JsonValue
 
-from outlast.core.approvals import Rule
+from outlast.core.approver_rule import Rule
 from outlast.core.durations import Duration
+from outlast.flow.approval_rule import Approvers, rule_of
 from outlast.flow.options import positive
 
 Occasion: TypeAlias = Literal["offer", "proposal", "decision", "commit", "resume", "consume"]
@@ -103,7 +104,7 @@ class NeedsApproval:
     def __init__(
         self,
         rule: str,
-        by: Rule,
+        by: Approvers,
         summary: str = "",
         within: Duration = "96h",
         quorum: int = 1,
@@ -112,7 +113,7 @@ class NeedsApproval:
         """Raises DefinitionError."""
         self.__dict__.update(
             rule=rule,
-            by=by,
+            by=rule_of("NeedsApproval()", by),
             summary=summary,
             within=positive("within of NeedsApproval()", within),
             quorum=quorum,

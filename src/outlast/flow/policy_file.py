@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from outlast.core.approvals import Rule
+from outlast.core.approver_rule import Rule
 from outlast.core.durations import SECOND
 from outlast.errors import DefinitionError, InvalidInput, to_install
 from outlast.flow.policy import VERSION_CHARS, Allow, Deny, NeedsApproval, PolicyRequest, Verdict
@@ -136,14 +136,19 @@ def _notes(where: Path, name: str, rule: Mapping[str, Any]) -> dict[str, str]:
         try:
             Rule.parse(notes["ask"])
         except InvalidInput as error:
-            raise _wrong(where, f"{subject} @ask is no rule of roles", error.why, '@ask("finance & lead")') from error
+            raise _wrong(
+                where,
+                f"{subject} @ask is no rule of roles and persons",
+                error.why,
+                '@ask("lead | person:ana")',
+            ) from error
     if "quorum" in notes and (not notes["quorum"].isascii() or not notes["quorum"].isdigit() or notes["quorum"] == "0"):
         raise _wrong(where, f"{subject} @quorum is {notes['quorum']!r}", "it is a number of people", '@quorum("2")')
     return notes
 
 
 def _asks(names: str, asking: list[Mapping[str, str]]) -> NeedsApproval:
-    """Combine all demands: the roles of every rule in one person, and the largest quorum."""
+    """Combine all demands: the roles and the name of every rule in one person, and the largest quorum."""
     by = Rule.parse(asking[0]["ask"])
     for note in asking[1:]:
         by = by & Rule.parse(note["ask"])

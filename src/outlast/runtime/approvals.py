@@ -3,7 +3,8 @@
 from functools import cache
 from typing import Any, Final
 
-from outlast.core.approvals import Actor, Rule, may_decide, votes_of
+from outlast.core.approvals import Actor, may_decide, votes_of, waits_for
+from outlast.core.approver_rule import Rule, identity
 from outlast.core.machine import ApprovalStatus, EffectStatus
 from outlast.core.rows import APPROVAL, Approval, Run
 from outlast.flow.workflow import Workflow
@@ -35,24 +36,23 @@ async def approval_page(
     status: str = "",
     mine: bool = False,
     role: str = "",
+    person: str = "",
     overdue: bool = False,
     run: str = "",
     cursor: str = "",
     limit: int = 50,
 ) -> tuple[tuple[Approval, ...], str]:
     """Return matching approvals, newest first, and the cursor of the next page. `mine`: those the actor may decide;
-    `role`: those whose rule names it; `overdue`: those past their deadline.
+    `role` and `person`: those whose rule names it; `overdue`: those past their deadline.
     """
     now = (await rows.store.now()).business
     found: list[Approval] = []
     for _ in range(PAGES_PER_CALL):
         page, further = await rows.approvals(status=status, run=run, cursor=cursor, limit=limit)
         for row in page:
-            if mine and not (row.status is ApprovalStatus.PENDING and may_decide(actor, row)):
+            if mine and not waits_for(row, actor):
                 continue
-            if mine and row.not_requester and row.requested_by == actor.name:
-                continue
-            if (role and not _names(row, role)) or (overdue and not _is_overdue(row, now)):
+            if not _names(row, role, person) or (overdue and not _is_overdue(row, now)):
                 continue
             found.append(row)
             if len(found) == limit:
@@ -64,8 +64,11 @@ async def approval_page(
     return tuple(found), cursor
 
 
-def _names(row: Approval, role: str) -> bool:
-    return any(role in roles for roles in Rule.parse(row.who).any_of)
+def _names(row: Approval, role: str, person: str) -> bool:
+    if not role and not person:
+        return True
+    rule = Rule.parse(row.who)
+    return (not role or rule.names_role(role)) and (not person or identity(person) in rule.persons)
 
 
 def _is_overdue(row: Approval, now: int) -> bool:

@@ -436,13 +436,15 @@ class Client(ABC):
         status: str = "",
         run: str = "",
         mine: bool = False,
+        person: str = "",
         overdue: bool = False,
         cursor: str = "",
         limit: int = 50,
     ) -> ApprovalList:
         """Return one page of approvals, newest first.
 
-        `status` and `run`: only these; `mine`: those the caller may decide now; `overdue`: those past their deadline.
+        `status` and `run`: only these; `mine`: those the caller may decide now; `person`: those whose rule names this
+        person; `overdue`: those past their deadline.
         """
 
     @abstractmethod

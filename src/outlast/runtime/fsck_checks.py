@@ -7,6 +7,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from outlast.core import deliveries
 from outlast.core.approvals import is_exact
+from outlast.core.approver_rule import identity
 from outlast.core.codec import digest
 from outlast.core.columns import SUFFIX
 from outlast.core.commit import Mapping, check_effect, check_run
@@ -317,11 +318,11 @@ def _wrong_decision(a: Approval) -> str:
         return f"decided at {a.decided_at}, before it was asked for at {a.asked_at}"
     if a.status is ApprovalStatus.APPROVED and not a.chosen:
         return "it is approved, and no plan was chosen"
-    if a.status is ApprovalStatus.APPROVED and a.not_requester and a.decided_by == a.requested_by:
+    if a.status is ApprovalStatus.APPROVED and a.not_requester and identity(a.decided_by) == identity(a.requested_by):
         return f"{a.decided_by} asked for the run and approved it"
     if a.status is ApprovalStatus.APPROVED and a.quorum > 1:
         try:
-            voters = {vote.by for vote in a.votes} | {a.decided_by}
+            voters = {identity(each) for each in (*(vote.by for vote in a.votes), a.decided_by)}
         except Corrupt:
             return ""  # reported by row_columns
         if len(voters) < a.quorum:

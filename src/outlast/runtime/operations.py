@@ -9,7 +9,8 @@ from typing import Any, TypeVar
 from typing_extensions import override
 
 from outlast.core import compensation
-from outlast.core.approvals import Actor, PersonDecision, Rule
+from outlast.core.approvals import Actor, PersonDecision
+from outlast.core.approver_rule import Rule
 from outlast.core.attention import AttentionAnswer, check_for_all
 from outlast.core.commit import Expect
 from outlast.core.durations import RUN_CEILING, Duration, Liveness, ms_of, timedelta_of
@@ -222,6 +223,7 @@ class Operations(Client):
         run: str = "",
         mine: bool = False,
         role: str = "",
+        person: str = "",
         overdue: bool = False,
         cursor: str = "",
         limit: int = 50,
@@ -233,6 +235,7 @@ class Operations(Client):
             run=run,
             mine=mine,
             role=role,
+            person=person,
             overdue=overdue,
             cursor=cursor,
             limit=limit,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from typing_extensions import override
 
 from outlast.core.approvals import EVERY_ROLE, Actor
+from outlast.core.approver_rule import LOCAL
 from outlast.models.runs import RunDetail
 
 if TYPE_CHECKING:
@@ -26,8 +27,8 @@ def local_actor(roles: Sequence[str]) -> Actor:
     except KeyError:  # a user id without a name, as in some containers
         name = f"uid-{uid}"
     if not roles:
-        return Actor(f"local:{name}", EVERY_ROLE)
-    return Actor(f"local:{name}", frozenset(roles), tuple(sorted(set(roles))))
+        return Actor(f"{LOCAL}{name}", EVERY_ROLE)
+    return Actor(f"{LOCAL}{name}", frozenset(roles), tuple(sorted(set(roles))))
 
 
 class ExecutionRuntime(Protocol):

@@ -132,9 +132,11 @@ class SendSignal(RequestBody):
 
 
 class ReassignApproval(ReasonBody):
-    """Let other roles decide an approval."""
+    """Let other roles or persons decide an approval."""
 
-    to: Annotated[str, StringConstraints(min_length=1, max_length=2_000)] = Field(examples=["lead", "finance & senior"])
+    to: Annotated[str, StringConstraints(min_length=1, max_length=2_000)] = Field(
+        examples=["lead", "finance | person:ana"]
+    )
 
 
 class ResolveAttention(ReasonBody):

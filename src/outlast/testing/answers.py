@@ -10,6 +10,8 @@ from typing import Any, Literal, TypeAlias
 from pydantic import BaseModel
 
 from outlast.core.approval_columns import OfferedCall
+from outlast.core.approvals import EVERY_ROLE
+from outlast.core.approver_rule import Rule, identity
 
 
 @dataclass(frozen=True)
@@ -79,9 +81,14 @@ def did_not_happen() -> ScriptedAnswer:
     return ScriptedAnswer("did_not_happen")
 
 
-def nth_person(name: str, votes: int) -> str:
-    """Return the name of a person who has not voted: `name`, then «name-2», because a person votes once."""
-    return f"{name}-{votes + 1}" if votes else name
+def next_approver(name: str, rule: str, voters: Sequence[str]) -> str:
+    """Return a person who has not voted: `name`, then «name-2», because a person votes once; if the `rule` does not
+    allow that name, a person whom the rule names.
+    """
+    any_name = f"{name}-{len(voters) + 1}" if voters else name
+    parsed = Rule.parse(rule)
+    named = [each for each in sorted(parsed.persons) if each not in map(identity, voters)]
+    return next((each for each in (any_name, *named) if parsed.allows(EVERY_ROLE, each)), any_name)
 
 
 def approve_all(asked: PendingQuestion) -> ScriptedAnswer | None:

@@ -30,7 +30,7 @@ from outlast.runtime.in_process import InProcessRuntime
 from outlast.runtime.operations import Operations
 from outlast.runtime.stores import open_store
 from outlast.store.port import RunRows, Store, maintenance
-from outlast.testing.answers import nth_person, to_json
+from outlast.testing.answers import next_approver, to_json
 from outlast.testing.crash_points import CheckFailed
 
 
@@ -180,7 +180,7 @@ class AppRun(Generic[S]):
         mine = next((row for row in rows if row.run == self.id), None)
         if mine is None:
             raise NotFound(f"no approval of {self.id} waits", f"it waits for {self.waiting_for or 'nothing'}")
-        actor = Actor(by or nth_person(own.actor.name, len(mine.votes)))
+        actor = Actor(by or next_approver(own.actor.name, mine.who, [vote.by for vote in mine.votes]))
         return Operations(own.store, tenant=own.tenant, actor=actor, workflows=own._workflows), mine.id
 
     def _act(self, work: Coroutine[Any, Any, Any]) -> None:

@@ -18,8 +18,8 @@ from outlast.testing.answers import (
     ScriptedAnswer,
     answer_of,
     asked_plans,
+    next_approver,
     no_answer,
-    nth_person,
 )
 from outlast.testing.crash_points import Action, CheckFailed, CrashPoint, PointNotReached, ProcessResult, ScenarioState
 from outlast.testing.fork_server import ForkServer
@@ -171,7 +171,8 @@ class Driver:
             if approval["status"] == ApprovalStatus.PENDING:
                 said = answer_of(self.scenario.decide, _approval(seen, approval))
                 if said is not None:
-                    person = nth_person("ann", len(VOTES.decode(approval["votes"])))
+                    voters = [vote.by for vote in VOTES.decode(approval["votes"])]
+                    person = next_approver("ann", approval["who"], voters)
                     return Action(said.verb, {"approval": approval["id"], "actor": person, **said.given})
         signals = [s for s in (self.scenario.signals or self._decided)(seen, state) if s[2] not in seen.signals]
         return Action("post", {"signals": signals}) if signals else None

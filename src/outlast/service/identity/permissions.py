@@ -5,14 +5,11 @@ from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 from outlast.core.approvals import EVERY_ROLE, Actor
 from outlast.errors import Forbidden, Unauthenticated
 from outlast.service.identity.listen import is_loopback
-
-NAME_CHARS_MAX: Final = 200
-LOCAL: Final = "local:"  # prefix of the names that the command line gives local users
 
 
 @dataclass(frozen=True)
@@ -59,17 +56,6 @@ class Anonymous:
                 refusal="not_local",
             )
         return self._principal
-
-
-def refusal_of_name(name: object) -> str:
-    """Return why this text cannot be the name of a caller, or '' if it can."""
-    if not isinstance(name, str) or not 0 < len(name) <= NAME_CHARS_MAX:
-        return f"is not a text of 1 to {NAME_CHARS_MAX} characters"
-    if not name.isprintable() or name != name.strip():
-        return "contains invisible characters"
-    if name.lower().startswith(LOCAL):
-        return f"begins with {LOCAL}, which is reserved for the command line"
-    return ""
 
 
 @dataclass(frozen=True)

@@ -12,12 +12,13 @@ import httpx2
 import jwt
 from jwt import PyJWK, PyJWTError
 
+from outlast.core.approver_rule import refusal_of_name
 from outlast.core.clock import Clock
 from outlast.core.keys import check_name
 from outlast.core.limits import NAME
 from outlast.errors import InvalidInput, Unauthenticated, Unverifiable
 from outlast.runtime.settings import AuthSettings
-from outlast.service.identity.permissions import Principal, permissions, refusal_of_name
+from outlast.service.identity.permissions import Principal, permissions
 from outlast.service.strict_json import read_json
 
 REFRESH_MS: Final = 240_000

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
+from outlast.core.approver_rule import refusal_of_name
 from outlast.core.clock import Clock
 from outlast.core.keys import check_name
 from outlast.errors import InvalidInput
 from outlast.runtime.clocks import new_credential
-from outlast.service.identity.permissions import Principal, refusal_of_name
+from outlast.service.identity.permissions import Principal
 from outlast.service.identity.signed_tokens import EXPIRED, PROGRAMS, refused
 
 PREFIX: Final = "olt_"

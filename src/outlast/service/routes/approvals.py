@@ -26,6 +26,7 @@ async def list_approvals(
     status: Annotated[ApprovalStatus | None, Query(description="Only this status.")] = None,
     mine: Annotated[bool, Query(description="Only approvals that the caller may decide now.")] = False,
     role: Annotated[str, Query(max_length=100, description="Only approvals whose rule names this role.")] = "",
+    person: Annotated[str, Query(max_length=200, description="Only approvals whose rule names this person.")] = "",
     overdue: Annotated[bool, Query(description="Only approvals past their deadline.")] = False,
     run: Annotated[str, Query(max_length=100, description="Only approvals of this run.")] = "",
 ) -> ApprovalList:
@@ -35,6 +36,7 @@ async def list_approvals(
             status=status or "",
             mine=mine,
             role=role,
+            person=person,
             overdue=overdue,
             run=run,
             cursor=pages.after,
@@ -115,7 +117,7 @@ async def reassign_approval(
     ops: Ops, approval: ApprovalId, ask: ReassignApproval, response: Response, if_match: IfMatch = None,
     key: IdempotencyKey = None,
 ) -> ApprovalSummary:  # fmt: skip
-    """Let other roles decide. Requires the right to decide, or the role admin."""
+    """Let other roles or persons decide. Requires the right to decide, or the role admin."""
     version = expected_version(if_match, what=f"approval {approval}")
     act = lambda: ops.reassign(approval, ask.to, reason=ask.reason, version=version)  # noqa: E731
     return _tagged(response, await _with_current(ops, approval, act))
