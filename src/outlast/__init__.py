@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from outlast.client.sync import SyncClient, connect_sync
     from outlast.flow import (
         Allow,
+        Budget,
         Cancel,
         Context,
         Decision,
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Allow",
+    "Budget",
     "Cancel",
     "Client",
     "Context",

@@ -31,6 +31,7 @@ from outlast.store.queries import (
     Under,
     cursor_of,
 )
+from outlast.store.usage_sums import RunUsage, TenantDayUsage
 from tests.conformance.subject import run_row
 from tests.postgres import server
 
@@ -70,6 +71,9 @@ def queries() -> dict[str, Query[Any]]:
         "open calls": OpenCalls("acme", (("run-1", 1), ("run-2", 7))),
         "next due": NextDue(("a@1", "b@1")),
         "owing": Owing("acme", "wh", 9),
+        "usage of a run": RunUsage("acme", "run-1"),
+        "usage before a claim": RunUsage("acme", "run-1", 3, 1),
+        "usage of a day": TenantDayUsage("acme", 20_000, "model"),
     }
     for kind in KINDS:
         key = _key(kind)

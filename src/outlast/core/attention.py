@@ -5,7 +5,7 @@ from typing import Final, NamedTuple, cast
 
 from outlast.core import compensation, mailbox
 from outlast.core.codec import digest
-from outlast.core.commit import Commit, Instant, Mapping
+from outlast.core.commit import Commit, Expect, Instant, Mapping
 from outlast.core.effect_columns import NO_ERROR
 from outlast.core.events import EventType
 from outlast.core.keys import check_reason
@@ -13,7 +13,7 @@ from outlast.core.machine import CHOICES, OVERLAY_ONLY, Choice, EffectStatus, Re
 from outlast.core.mailbox import EffectAnswer
 from outlast.core.route import ANSWERED_BY_CONTINUE, Answer, meant
 from outlast.core.rows import Approval, Effect, Key, Run
-from outlast.core.run_columns import ATTENTION, Attention, Timer, WaitingFor, stale_timer
+from outlast.core.run_columns import ATTENTION, Attention, Timer, WaitingFor, attention_timers
 from outlast.core.run_transition import LogEntry, SlotChange, fence, give_back, hand_over
 from outlast.errors import Conflict, InvalidInput, NotFound
 
@@ -69,11 +69,12 @@ def flag(
     uncertain: Sequence[Commit] = (),
     waiting: Sequence[WaitingFor] = (),
     timers: Sequence[Timer] = (),
+    expects: Sequence[Expect] = (),
 ) -> Commit:
     """Ask a person and release the run; status, node and visit are unchanged (RUN-2).
 
     `freed`: as in `park`. `doubted`: commits that mark effects uncertain, merged into this one. `waiting`, `timers`:
-    waits of effects that settle at the same time.
+    waits of effects that settle at the same time. `expects`: rows for which a person is asked, as they were read.
     """
     assert reasons
     left = joined(run, reasons)
@@ -86,22 +87,22 @@ def flag(
         now,
         data,
         waiting,
-        [*(c for c in stale_timer(left) if c.at > now.business), *timers],  # timers in the past have been handled
+        [*(c for c in attention_timers(left) if c.at > now.business), *timers],  # timers in the past have been handled
         mapping,
         log_entries=log_entries,
         attention=left,
         slots=() if freed else None,
     )
-    handed, expects = hand_over(freed)
+    handed, slots = hand_over(freed)
     under = fence(run, inbox_seq=inbox_seq, mapping=mapping.version)
     beside = [write for commit in uncertain for write in commit.writes]
-    return Commit((*put, *handed, *beside), under, expects, label=f"{run.run} flag {run.node}#{run.visit}")
+    return Commit((*put, *handed, *beside), under, (*slots, *expects), label=f"{run.run} flag {run.node}#{run.visit}")
 
 
 def waiting_for(reasons: Iterable[Attention]) -> list[WaitingFor]:
     """Return the waits for a person, without reasons that do not stop the run."""
     return [
-        WaitingFor("attention", f"a person: {a.reason.value}" + (f" {a.key}" if a.key else ""), since=a.since)
+        WaitingFor("attention", f"a person: {a.reason.value}" + (f" {a.key}" if a.key else ""), "", a.since, a.until)
         for a in reasons
         if a.reason not in OVERLAY_ONLY
     ]

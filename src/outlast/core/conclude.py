@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from outlast.core.attention import flag, waiting_for
-from outlast.core.commit import WRITES_MAX, Commit, Instant, Mapping
+from outlast.core.commit import WRITES_MAX, Commit, Expect, Instant, Mapping
 from outlast.core.compensation import compensate, compensated, must_undo, names, not_undone
 from outlast.core.durations import HOUR
 from outlast.core.effect_verbs import UNANSWERED, mark_uncertain
@@ -20,7 +20,7 @@ from outlast.core.limits import TEXT_CHARS_MAX
 from outlast.core.machine import OVERLAY_ONLY, EffectStatus, Reason, RunStatus, WaitStatus
 from outlast.core.route import ENGINE, EndCancelled, EndFailed
 from outlast.core.rows import Approval, Effect, Memo, Run, Slot, Wait
-from outlast.core.run_columns import Attention, Ending, Timer, WaitingFor, stale_timer
+from outlast.core.run_columns import Attention, Ending, Timer, WaitingFor, attention_timers
 from outlast.core.run_transition import LogEntry, SlotChange, admit, queue
 from outlast.core.snapshot_codec import StateChunk
 from outlast.core.verbs import advance, finish, hand_back, park
@@ -41,10 +41,11 @@ class Parked(NamedTuple):
 
 
 class Flagged(NamedTuple):
-    """Result: a person must decide. `parked` are the other waits."""
+    """Result: a person must decide. `parked` are the other waits, `expects` the rows that made it so, as read."""
 
     reasons: tuple[Attention, ...]
     parked: tuple[Parked, ...] = ()
+    expects: tuple[Expect, ...] = ()
 
 
 class Resting(NamedTuple):
@@ -234,12 +235,12 @@ def conclude(rows: HeldRows, move: Move, now: Instant) -> Conclusion:
             return _park(rows, verb, [p.waiting for p in parked], _timers(parked), now)
         case Completing():
             return _completing(rows, move, now)
-        case Flagged(reasons, parked):
-            return _flag(rows, reasons, parked, now)
+        case Flagged(reasons, parked, expects):
+            return _flag(rows, reasons, parked, now, expects)
         case StillFlagged(left, parked):
             still = [a for a in left if a.reason not in OVERLAY_ONLY]
             waiting = [*waiting_for(still), *(p.waiting for p in parked)]
-            return _park(rows, "park", waiting, [*stale_timer(still), *_timers(parked)], now)
+            return _park(rows, "park", waiting, [*attention_timers(still), *_timers(parked)], now)
         case HandBack(why):
             run, mapping, entries = rows.run, rows.mapping, rows.log_entries
             released = hand_back(run, inbox_seq=None, now=now, mapping=mapping, why=why, log_entries=entries)
@@ -281,7 +282,13 @@ def _entering(rows: HeldRows, move: Entering, now: Instant) -> Conclusion:
 
 
 # --- releasing -------------------------------------------------------------------------------------------
-def _flag(rows: HeldRows, reasons: Sequence[Attention], parked: Sequence[Parked], now: Instant) -> Conclusion:
+def _flag(
+    rows: HeldRows,
+    reasons: Sequence[Attention],
+    parked: Sequence[Parked],
+    now: Instant,
+    expects: Sequence[Expect] = (),
+) -> Conclusion:
     """Call a person. The same commit marks open effects without a further attempt uncertain (EFF-2)."""
     if rows.reads is None:
         return READ
@@ -302,6 +309,7 @@ def _flag(rows: HeldRows, reasons: Sequence[Attention], parked: Sequence[Parked]
         uncertain=[mark_uncertain(rows.run, e, code, detail, now=now) for e, code, detail in exhausted],
         waiting=[p.waiting for p in parked],
         timers=_timers(parked),
+        expects=expects,
     )
     return Conclusion(Then.RELEASE, commit, called)
 

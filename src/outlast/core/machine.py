@@ -272,6 +272,7 @@ class Reason(StrEnum):
     RESULTS_MISSING = "results_missing"
     WEBHOOK_DEAD = "webhook_dead"
     RESTORED = "restored"
+    BUDGET_EXHAUSTED = "budget_exhausted"
 
 
 class Choice(StrEnum):
@@ -292,6 +293,7 @@ class Choice(StrEnum):
     DONE_BY_HAND = "done_by_hand"
     REDELIVER = "redeliver"
     DISABLE = "disable"
+    RAISE = "raise"
 
 
 _GO_ON = (Choice.CONTINUE, Choice.FAIL, Choice.CANCEL)
@@ -311,6 +313,7 @@ CHOICES: Final[dict[Reason, tuple[Choice, ...]]] = {
     Reason.VISITS_EXHAUSTED: (Choice.ONE_MORE, Choice.FAIL, Choice.CANCEL),
     Reason.UNDO_FAILED: (Choice.RETRY, Choice.DONE_BY_HAND),
     Reason.RESULTS_MISSING: (Choice.CONTINUE, Choice.FAIL),
+    Reason.BUDGET_EXHAUSTED: (Choice.RAISE, Choice.CANCEL),
     Reason.WEBHOOK_DEAD: (Choice.REDELIVER, Choice.DISABLE),
 }
 OVERLAY_ONLY: Final = frozenset({Reason.TOTAL_TIMEOUT, Reason.WEBHOOK_DEAD})

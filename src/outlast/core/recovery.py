@@ -12,7 +12,7 @@ from outlast.core.events import EventType
 from outlast.core.machine import EffectStatus, Reason, effect_target
 from outlast.core.mailbox import REOPENED
 from outlast.core.rows import EFFECT, Effect, Event, Run, is_over
-from outlast.core.run_columns import Attention, WaitingFor, stale_timer
+from outlast.core.run_columns import Attention, WaitingFor, attention_timers
 from outlast.core.run_transition import give_back
 
 RESTORED: Final = Reason.RESTORED.value
@@ -58,7 +58,7 @@ def restore_run(
         now,
         data,
         waiting,
-        [c for c in stale_timer(left) if c.at > now.business],
+        [c for c in attention_timers(left) if c.at > now.business],
         mapping,
         attention=left,
     )

@@ -121,6 +121,8 @@ def route(
         answer = _answer_to(a, messages, effects)
         if answer is None and a.reason is Reason.STRANDED_VERSION and served and move_request_of(run, messages) is None:
             answer = Answer(a, Choice.CONTINUE, ENGINE, f"a worker serves {run.lane} again", 0)
+        if answer is None and 0 < a.until <= now:
+            answer = Answer(a, Choice.CONTINUE, ENGINE, "a new day has begun", 0)
         if answer is None:
             left.append(a)
             continue
@@ -166,6 +168,8 @@ def _answer_to(a: Attention, messages: Sequence[Message], effects: Mapping[tuple
         if message.kind == Choice.CONTINUE and a.reason in ANSWERED_BY_CONTINUE:
             text = message.reason
             return Answer(a, ANSWERED_BY_CONTINUE[a.reason], message.actor, text, 0)
+        if message.kind == Choice.RAISE and a.reason is Reason.BUDGET_EXHAUSTED:
+            return Answer(a, Choice.RAISE, message.actor, message.reason, 0)
         if message.kind == "answer" and message.name == a.reason:
             said = message.answer
             if said.key in ("", a.key):

@@ -14,6 +14,7 @@ from outlast.core.columns import SUFFIX, Column, Value, decoded
 from outlast.core.events import TYPES, make_body
 from outlast.core.outbox_rows import Cursor, Delivery, Unpublished
 from outlast.core.snapshot_codec import StateChunk
+from outlast.core.usage import CallUsage, TenantBudget
 from outlast.errors import Corrupt
 
 
@@ -492,8 +493,9 @@ class Meta(NamedTuple):
 
 
 Row: TypeAlias = (
-    Run | Event | Effect | Memo | Evidence | Wait | Approval | Message | Token | Slot | Pause | Usage | Topology
-    | StateChunk | Result | Request | Subscription | Cursor | Delivery | Unpublished | Worker | Writer | Meta
+    Run | Event | Effect | Memo | Evidence | Wait | Approval | Message | Token | Slot | Pause | Usage | CallUsage
+    | TenantBudget | Topology | StateChunk | Result | Request | Subscription | Cursor | Delivery | Unpublished | Worker
+    | Writer | Meta
 )  # fmt: skip
 Key: TypeAlias = tuple[str | int, ...]
 R = TypeVar("R", bound=Row)
@@ -515,8 +517,7 @@ class Kind(NamedTuple, Generic[R_co]):
         return COLUMNS[self.row]
 
 
-AnyKind: TypeAlias = Kind[Any]
-"""A kind of which only the columns matter, not the row class."""
+AnyKind: TypeAlias = Kind[Any]  # of which only the columns matter, not the row class
 
 RUN: Final = Kind("run", Run, 2, True, True)
 EVENT: Final = Kind("event", Event, 3, False, False)
@@ -530,6 +531,8 @@ TOKEN: Final = Kind("token", Token, 3, False, True)
 SLOT: Final = Kind("slot", Slot, 2, True, True)
 PAUSE: Final = Kind("pause", Pause, 2, True, True)
 USAGE: Final = Kind("usage", Usage, 3, False, True)
+CALL_USAGE: Final = Kind("call_usage", CallUsage, 4, False, False)
+TENANT_BUDGET: Final = Kind("tenant_budget", TenantBudget, 2, True, True)
 TOPOLOGY: Final = Kind("topology", Topology, 2, True, True)
 STATE_CHUNK: Final = Kind("state_chunk", StateChunk, 3, False, False)
 RESULT: Final = Kind("result", Result, 3, True, False)
@@ -542,13 +545,12 @@ WORKER: Final = Kind("worker", Worker, 2, True, True)
 WRITER: Final = Kind("writer", Writer, 2, True, True)
 META: Final = Kind("meta", Meta, 2, True, True)
 KINDS: Final[tuple[Kind[Row], ...]] = (
-    RUN, EVENT, EFFECT, MEMO, EVIDENCE, WAIT, APPROVAL, MESSAGE, TOKEN, SLOT, PAUSE, USAGE, TOPOLOGY, STATE_CHUNK,
-    RESULT, REQUEST, SUBSCRIPTION, CURSOR, DELIVERY, UNPUBLISHED, WORKER, WRITER, META,
+    RUN, EVENT, EFFECT, MEMO, EVIDENCE, WAIT, APPROVAL, MESSAGE, TOKEN, SLOT, PAUSE, USAGE, CALL_USAGE, TENANT_BUDGET,
+    TOPOLOGY, STATE_CHUNK, RESULT, REQUEST, SUBSCRIPTION, CURSOR, DELIVERY, UNPUBLISHED, WORKER, WRITER, META,
 )  # fmt: skip
-COLUMNS: Final[dict[type[Any], tuple[str, ...]]] = {
+COLUMNS: Final[dict[type[Any], tuple[str, ...]]] = {  # in the database, in the order of the fields
     kind.row: tuple([name.removesuffix(SUFFIX) for name in kind.row._fields]) for kind in KINDS
 }
-"""Names of the columns in the database of each class of rows, in the order of its fields."""
 
 
 def _decode(column: Column[Any, Value], text: str, row: Row) -> Value:
@@ -568,10 +570,9 @@ def _decode_data(column: str, data: str | bytes, row: Row, *members: str) -> Any
 
 
 def _corrupt(row: Row, error: Corrupt) -> Corrupt:
-    (kind,) = [kind for kind in KINDS if kind.row is type(row)]
-    key = key_of(kind, row)
-    corrupt = Corrupt(f"{kind.name} {'/'.join(map(str, key))}: {error.what}")
-    corrupt.row = (kind.name, key)
+    ((name, key),) = [(kind.name, key_of(kind, row)) for kind in KINDS if kind.row is type(row)]
+    corrupt = Corrupt(f"{name} {'/'.join(map(str, key))}: {error.what}")
+    corrupt.row = (name, key)
     return corrupt
 
 

@@ -74,6 +74,7 @@ class Attention(NamedTuple):
     trigger: str = ""  # name for alerts, if the reason has one
     seen: int = 0  # last message read when the person was asked; only later messages answer
     digest: str = ""  # contradiction: digest of the call that the recorded answer may serve
+    until: int = 0  # business; from here on the run continues without an answer; 0 = never
 
     def choices(self) -> tuple[Choice, ...]:
         """Return the choices of the reason that apply to this entry."""
@@ -122,6 +123,23 @@ def _load_answer(text: str) -> PersonAnswer:
         return answer
     lane, node, visit = plain["from"]
     return answer._replace(to=(plain["to"]["version"], plain["to"]["node"]), at=(lane, node, visit))
+
+
+class RaiseRequest(NamedTuple):
+    """Amounts that a person adds to the budget of a run: payload of a message of the kind `raise`."""
+
+    amounts: tuple[int, int, int, int]  # tokens, micros of money, calls, ms
+    reason: str
+
+
+def _dump_raise(asked: RaiseRequest) -> str:
+    return dumps({"reason": asked.reason, "amounts": asked.amounts})
+
+
+def _load_raise(text: str) -> RaiseRequest:
+    plain = loads(text)
+    tokens, money, calls, ms = map(int, plain["amounts"])
+    return RaiseRequest((tokens, money, calls, ms), str(plain["reason"]))
 
 
 def _dump_reason(reason: str) -> str:
@@ -196,6 +214,7 @@ TIMERS: Final = Column("timers", _dump_timers, _load_timers)
 VISITS: Final = Column[dict[str, int], Mapping[str, int]]("visits", compact, _load_visits)
 SLOTS: Final = Column("slots", _dump_slots, _load_slots)
 PERSON_ANSWER: Final = Column("payload", _dump_answer, _load_answer)
+RAISE: Final = Column("payload", _dump_raise, _load_raise)
 REASON: Final = Column("payload", _dump_reason, _load_reason)
 ENDING: Final = Column("ending", _dump_ending, _load_ending)
 
@@ -210,10 +229,16 @@ def entered_visits(text: str, node: str) -> str:
     return VISITS.encode({**visits, node: visits.get(node, 0) + 1})
 
 
-def stale_timer(reasons: Iterable[Attention]) -> tuple[Timer, ...]:
-    """Return the timer that cancels a run seven days after the timeout of an undecided approval (S-21)."""
+def attention_timers(reasons: Iterable[Attention]) -> tuple[Timer, ...]:
+    """Return the timers of unanswered attention.
+
+    One cancels a run seven days after the timeout of an undecided approval (S-21). The others end attention that needs
+    no answer from then on.
+    """
+    reasons = tuple(reasons)
     timed_out = [a.since + APPROVAL_STALE_AFTER for a in reasons if a.reason is Reason.APPROVAL_TIMEOUT]
-    return (Timer("approval_stale", min(timed_out)),) if timed_out else ()
+    stale = (Timer("approval_stale", min(timed_out)),) if timed_out else ()
+    return (*stale, *(Timer(a.reason.value, a.until) for a in reasons if a.until))
 
 
 def attention_for_people(entries: Iterable[Attention]) -> list[dict[str, object]]:

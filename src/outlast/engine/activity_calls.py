@@ -15,6 +15,7 @@ from outlast.core.limits import TEXT_CHARS_MAX
 from outlast.core.machine import EffectStatus
 from outlast.core.rows import EFFECT, USED, Effect, Memo
 from outlast.core.run_columns import Timer, WaitingFor
+from outlast.core.usage import Used
 from outlast.engine.attempts import CallAttempt, Endless
 from outlast.engine.call_outcome import asked_to_wait, is_transient
 from outlast.engine.effect_calls import millis, needs_transactions
@@ -30,6 +31,7 @@ from outlast.engine.node_result import (
     under_way,
     uses_recorded,
 )
+from outlast.engine.permission import check_budget
 from outlast.engine.run_session import ConditionFailed, EffectKey, RunLost, StoreAway
 from outlast.engine.user_code import as_exception
 from outlast.errors import StoreError
@@ -185,17 +187,23 @@ async def _make_lookup(
     response: bytes | None = None
     error: EffectError | None = None
     await execution.session.entered()
+    used: list[Used] = []
     try:
-        response = activity.response_codec.dump(await _call_lookup(execution, activity, call))
+        response = activity.response_codec.dump(await _call_lookup(execution, activity, call, ident, used))
     except Refused as refused:
         error = _redacted_error(refused.code, refused.detail)
     except (RunLost, ConditionFailed, StoreAway, StoreError, Unresolved):
         raise
     except Exception as raised:  # raised into the author's code, which may catch it; the next execution asks again
+        if used:  # its answer cannot be stored
+            execution.session.submit_usage(ident, activity.name, used)
         _keep_trace(execution, activity, call, ident, raised)
         raise
     memo = _memo(execution, activity, call, ident, response, error)
     commit = effect_verbs.remember(run, memo)
+    if used:
+        puts = execution.session.usage_puts(ident, activity.name, used)
+        commit = commit._replace(writes=(*commit.writes, *puts))
     if activity.durable:
         await execution.session.land(commit)
     else:
@@ -241,8 +249,13 @@ def _redacted_error(code: str, detail: str) -> EffectError:
     return EffectError(code, redact(detail))
 
 
-async def _call_lookup(execution: NodeExecution, activity: Activity[Any, Any], call: BoundCall) -> Any:
-    """Call the function, and again after transient errors."""
+async def _call_lookup(
+    execution: NodeExecution, activity: Activity[Any, Any], call: BoundCall, ident: EffectKey, used: list[Used]
+) -> Any:
+    """Call the function, and again after transient errors.
+
+    `used` has the usage of the attempt that answered or refused. That of other attempts is stored here.
+    """
     run, retry = execution.session.run, activity.retry
     timeout = execution.services.terms[activity].timeout
     for number in range(1, retry.attempts + 1):
@@ -258,12 +271,17 @@ async def _call_lookup(execution: NodeExecution, activity: Activity[Any, Any], c
             timeout_ms=timeout,
             permit=None,
             label=f"{run.run} lookup {call.key}",
+            used=used,
         )
+        if execution.workflow.budget is not None or execution.services.budgets.tenants:
+            await check_budget(execution, activity.name)
         slot = await execution.call_slot(activity) if activity.limit is not None else None
         try:
             return await execution.services.caller.look_up(attempt)
         except BaseException as raised:  # raised unless another attempt may help
             error = as_exception(raised)
+            if used and not isinstance(error, Refused):
+                execution.session.submit_usage(ident, activity.name, used)
             asked = asked_to_wait(error, execution.services.clock.wall())
             last = number == retry.attempts or isinstance(error, Endless)
             if last or asked > millis(retry.total_wait) or not is_transient(error):

@@ -27,6 +27,7 @@ from outlast.core.crash_points import point
 from outlast.core.effect_steps import Answered, Maybe, Outcome, Unsent
 from outlast.core.effect_verbs import TOO_LATE
 from outlast.core.limits import UNSENT_MAX
+from outlast.core.usage import Used
 from outlast.engine.call_outcome import judge
 from outlast.engine.lease import Permit
 from outlast.engine.user_code import as_exception
@@ -288,6 +289,7 @@ class CallAttempt(NamedTuple):
     timeout_ms: int
     permit: Permit | None
     label: str
+    used: list[Used]  # receives what the function reports with `this_call().used`
     connection: Any = None  # connection of the open transaction, if it has one
     sending: Sending | None = None  # its place in the send window, until it is sent
 
@@ -368,6 +370,7 @@ class PendingCall:
                 deadline=datetime.fromtimestamp(ends / 1000, UTC),
                 _connection=attempt.connection,
                 _left=lambda: (self._ends - self._clock.mono()) / 1000,
+                _used=attempt.used,
             )
         return self.made
 

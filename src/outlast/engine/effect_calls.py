@@ -22,6 +22,7 @@ from outlast.core.effect_steps import (
 from outlast.core.keys import idempotency_key
 from outlast.core.route import cancel_of
 from outlast.core.rows import EVIDENCE, Effect, Evidence
+from outlast.core.usage import Used
 from outlast.engine.attempts import CallAttempt, Sending
 from outlast.engine.call_outcome import is_transient, judge
 from outlast.engine.lease import Permit
@@ -49,6 +50,7 @@ def attempt_of(
     callee: Callee,
     call: BoundCall,
     effect: Effect,
+    used: list[Used],
     *,
     permit: Permit | None = None,
     sending: Sending | None = None,
@@ -68,12 +70,15 @@ def attempt_of(
         timeout_ms=execution.services.terms[callee].timeout,
         permit=permit,
         label=f"{run.run} call {effect.key}",
+        used=used,
         connection=connection,
         sending=sending,
     )
 
 
-async def reconcile(execution: NodeExecution, callee: Callee, call: BoundCall, effect: Effect) -> ReceiverAnswer:
+async def reconcile(
+    execution: NodeExecution, callee: Callee, call: BoundCall, effect: Effect, used: list[Used]
+) -> ReceiverAnswer:
     """Ask the receiver whether it has the effect.
 
     Three errors in a row mean Unknown.
@@ -83,7 +88,7 @@ async def reconcile(execution: NodeExecution, callee: Callee, call: BoundCall, e
     """
     assert callee.reconcile_fn is not None
     evidence = await late_answers(execution, effect)
-    attempt = attempt_of(execution, callee, call, effect)
+    attempt = attempt_of(execution, callee, call, effect, used)
     why = ""
     for n in range(RECONCILE_TRIES):
         if n:
@@ -140,7 +145,7 @@ Commits: TypeAlias = Callable[[bytes, str], tuple[Commit, Commit]]
 
 
 async def attempt_in_transaction(
-    execution: NodeExecution, callee: Callee, call: BoundCall, effect: Effect, commits: Commits
+    execution: NodeExecution, callee: Callee, call: BoundCall, effect: Effect, used: list[Used], commits: Commits
 ) -> Outcome:
     """Run an activity whose rows and effect commit in one database transaction.
 
@@ -151,7 +156,7 @@ async def attempt_in_transaction(
     assert isinstance(session.store, Transactions)
     try:
         async with session.store.transaction(timeout, serializable=serializable) as transaction:
-            return await _made(execution, callee, call, effect, commits, transaction)
+            return await _made(execution, callee, call, effect, used, commits, transaction)
     except StoreError as error:
         raise session.why(error) from error
 
@@ -161,11 +166,12 @@ async def _made(
     callee: Callee,
     call: BoundCall,
     effect: Effect,
+    used: list[Used],
     commits: Commits,
     transaction: Transaction,
 ) -> Outcome:
     """Run the body and commit its effect. Returns an outcome that says why, if neither happened."""
-    attempt = attempt_of(execution, callee, call, effect, connection=transaction.connection)
+    attempt = attempt_of(execution, callee, call, effect, used, connection=transaction.connection)
     try:
         answer = await execution.services.caller.inside(attempt)
         response: bytes = callee.response_codec.dump(answer.value)

@@ -36,6 +36,7 @@ from outlast.core.machine import EffectStatus
 from outlast.core.route import cancel_of
 from outlast.core.rows import EFFECT, Effect, Pause
 from outlast.core.run_columns import Timer, WaitingFor
+from outlast.core.usage import Used
 from outlast.engine.attempts import Sending
 from outlast.engine.effect_calls import (
     attempt_in_transaction,
@@ -55,7 +56,7 @@ from outlast.engine.node_result import (
     uncertain,
 )
 from outlast.engine.pauses import BREAKER, key_of_provider
-from outlast.engine.permission import UNASKED, Permission, permitted
+from outlast.engine.permission import UNASKED, Permission, check_budget, permitted
 from outlast.engine.run_session import EffectKey, RunLost
 from outlast.engine.user_code import as_exception, text_of
 from outlast.errors import LimitExceeded, NotStorable, StoreError
@@ -123,6 +124,7 @@ class EffectExecutor:
         terms = execution.services.terms[callee]
         self.terms = terms._replace(purpose=Purpose.SETTLE) if ending else terms
         self.known = Known(restored=True) if session.run.restored else NOTHING
+        self.used: list[Used] = []  # reported by the call and not stored yet
         self._probe: Pause | None = None  # breaker that lends the attempt the right to try the provider
         self._watches = False  # opened a breaker or a try failed: checks again as soon as a try is allowed
         if terms.in_transaction and not isinstance(session.store, Transactions):
@@ -136,31 +138,42 @@ class EffectExecutor:
         session = self.session
         outcome: Fact = Moment.START
         effect = session.effects.get(self.ident)
-        if effect is not None and effect.status is EffectStatus.INTENDED:
-            effect = await self._as_known(effect)
-        while True:
-            now = session.now
-            step = next_step(effect, self.terms, outcome, now, self.known)
-            if isinstance(step, Intend):
-                effect, outcome = await self._attempt(effect, outcome, step, now)
-                continue
-            assert effect is not None, "the first step is an intent"
-            if isinstance(step, RecordResponse):
-                return self._record(effect, step, now)
-            if isinstance(step, Refuse):
-                session.submit(effect_verbs.refuse(session.run, effect, *step, now=now))
-                raise EffectRefused(Refusal(*step), self.ident)
-            if isinstance(step, Defer):
-                effect, outcome = self._defer(effect, step), Moment.DEFERRED
-            elif isinstance(step, AskReceiver):
-                effect = self._defer(effect, step.first) if step.first else effect
-                outcome = await self._ask_receiver(effect)
-            elif isinstance(step, WaitUntil):
-                await self._wait(effect, step)
-            else:
-                assert isinstance(step, MarkUncertain)
-                self._mark_uncertain(effect, step)
-                raise Unresolved
+        try:
+            if effect is not None and effect.status is EffectStatus.INTENDED:
+                effect = await self._as_known(effect)
+            while True:
+                now = session.now
+                step = next_step(effect, self.terms, outcome, now, self.known)
+                if isinstance(step, Intend):
+                    effect, outcome = await self._attempt(effect, outcome, step, now)
+                    continue
+                assert effect is not None, "the first step is an intent"
+                if isinstance(step, RecordResponse):
+                    return self._record(effect, step, now)
+                if isinstance(step, Refuse):
+                    self._submit(effect_verbs.refuse(session.run, effect, *step, now=now))
+                    raise EffectRefused(Refusal(*step), self.ident)
+                if isinstance(step, Defer):
+                    effect, outcome = self._defer(effect, step), Moment.DEFERRED
+                elif isinstance(step, AskReceiver):
+                    effect = self._defer(effect, step.first) if step.first else effect
+                    outcome = await self._ask_receiver(effect)
+                elif isinstance(step, WaitUntil):
+                    await self._wait(effect, step)
+                else:
+                    assert isinstance(step, MarkUncertain)
+                    self._mark_uncertain(effect, step)
+                    raise Unresolved
+        finally:
+            if self.used:  # the execution ended between the call and its record
+                session.submit_usage(self.ident, self.callee.name, self.used)
+
+    def _submit(self, commit: Commit) -> None:
+        """Commit without waiting, together with the usage that the call has reported."""
+        if self.used:
+            puts = self.session.usage_puts(self.ident, self.callee.name, self.used)
+            commit = commit._replace(writes=(*commit.writes, *puts))
+        self.session.submit(commit)
 
     # --- an attempt ----------------------------------------------------------------------------
     async def _attempt(
@@ -177,6 +190,9 @@ class EffectExecutor:
             if not callee.is_async:
                 await services.caller.seats.acquire()
                 seats, now = services.caller.seats, None
+            if (execution.workflow.budget is not None or services.budgets.tenants) and self._is_paid(step):
+                await check_budget(execution, callee.name)
+                now = None
             if services.pauses.up:
                 self._probe, now = await probe_or_park(execution, callee, self.terms, watches=self._watches), None
             if now is None and self._again(effect, before) is None:
@@ -197,7 +213,7 @@ class EffectExecutor:
             effect = effect_verbs.intended(intent)
             if sending is None:
                 outcome: Outcome | Moment = await attempt_in_transaction(
-                    execution, callee, self.call, effect, lambda *answer: self._both(intent, effect, *answer)
+                    execution, callee, self.call, effect, self.used, lambda *answer: self._both(intent, effect, *answer)
                 )
             else:
                 outcome = await self._send(intent, effect, sending, lost=step.lost)
@@ -209,6 +225,10 @@ class EffectExecutor:
             if seats is not None:
                 seats.release()
         return await self._judged(intent, effect, outcome), outcome
+
+    def _is_paid(self, step: Intend) -> bool:
+        """Return True for a call that counts towards budgets: no undo, and none that finds out what happened."""
+        return self.terms.purpose is Purpose.DO and not step.maybe_done
 
     def _check_open(self) -> None:
         if self.execution.closing and not self.execution.may_begin():
@@ -283,7 +303,7 @@ class EffectExecutor:
         if lost:
             return Moment.START
         right = permit(submitted, effect.not_after, done.now.real, services.lease)
-        attempt = attempt_of(self.execution, self.callee, self.call, effect, permit=right, sending=sending)
+        attempt = attempt_of(self.execution, self.callee, self.call, effect, self.used, permit=right, sending=sending)
         return await services.caller.attempt(attempt)
 
     async def _check_cancel(self, effect: Effect) -> None:
@@ -324,6 +344,8 @@ class EffectExecutor:
 
     async def _record_late_answer(self, effect: Effect, outcome: Outcome | Moment) -> None:
         """Record the answer of an abandoned call as evidence (S-10)."""
+        if self.used:
+            await self.session.record_late_usage(self.session.usage_puts(self.ident, self.callee.name, self.used))
         if not isinstance(outcome, Answered):
             return
         with suppress(StoreError, NotStorable, LimitExceeded):
@@ -348,7 +370,7 @@ class EffectExecutor:
         """Record an attempt without an outcome; a lease that has run out ends the execution."""
         session, services = self.session, self.execution.services
         code, detail, wait_ms, happened, counts = step
-        session.submit(
+        self._submit(
             effect_verbs.defer(
                 session.run, effect, code, detail, wait_ms, happened=happened, counts=counts, now=session.now
             )
@@ -361,7 +383,7 @@ class EffectExecutor:
 
     async def _ask_receiver(self, effect: Effect) -> ReceiverAnswer:
         execution, asked_at = self.execution, self.session.now.real
-        answer = await reconcile(execution, self.callee, self.call, effect)
+        answer = await reconcile(execution, self.callee, self.call, effect, self.used)
         if execution.abandoned_calls and execution.is_abandoned():
             raise Unresolved
         self.known = self.known._replace(asked_at=asked_at, jitter=execution.services.chance())
@@ -393,7 +415,11 @@ class EffectExecutor:
             why = f"{'it was found' if step.found else 'it was done'}, but {_why_not(error)}"
             self._mark_uncertain(effect, MarkUncertain("response_not_storable", why))
             raise Unresolved from None
-        self.session.submit(self._recorded(effect, response, step, now))
+        recorded = self._recorded(effect, response, step, now)
+        if self.used:
+            self._submit(recorded)
+        else:
+            self.session.submit(recorded)
         return codec.load(response)
 
     def _recorded(
@@ -413,12 +439,16 @@ class EffectExecutor:
     def _both(self, intent: Commit, effect: Effect, response: bytes, external_id: str) -> tuple[Commit, Commit]:
         """Return the intent and the record of an answer, which land in one transaction."""
         effect = effect._replace(external_id=external_id)
-        return intent, self._recorded(effect, response, RecordResponse(None), self.session.now, intent)
+        recorded = self._recorded(effect, response, RecordResponse(None), self.session.now, intent)
+        if self.used:
+            puts = self.session.usage_puts(self.ident, self.callee.name, self.used)
+            recorded = recorded._replace(writes=(*recorded.writes, *puts))
+        return intent, recorded
 
     def _mark_uncertain(self, effect: Effect, step: MarkUncertain) -> None:
         """Record that a person must decide, and call one."""
         session = self.session
-        session.submit(effect_verbs.mark_uncertain(session.run, effect, *step, now=session.now))
+        self._submit(effect_verbs.mark_uncertain(session.run, effect, *step, now=session.now))
         self.execution.call_person(uncertain(session, session.effects[self.ident]))
 
 

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, S
 from typing import Any, Final, NamedTuple
 
 from outlast.core.clock import Clock
+from outlast.core.commit import Expect
 from outlast.core.conclude import Again, Flagged, HandBack, NodeResult, Parked, Raised, Resting, Returned
 from outlast.core.durations import FOREIGN_AWAIT_GRACE, SECOND, Liveness
 from outlast.core.effect_steps import Terms
@@ -20,6 +21,7 @@ from outlast.core.rows import Run
 from outlast.core.run_columns import Attention, Timer
 from outlast.core.run_transition import LogEntry
 from outlast.engine.attempts import ActivityCaller, SendWindow
+from outlast.engine.budgets import BudgetCache
 from outlast.engine.lease import Lease
 from outlast.engine.pauses import Breakers, PauseCache
 from outlast.engine.rate_limit import CallSlot, RateLimiter, limit_name
@@ -47,6 +49,7 @@ class WorkerServices(NamedTuple):
     notify: Callable[[Run, Sequence[Attention]], None]
     """Notify operators after the run row records the attention. Never raises or waits (GATE-5)."""
     pauses: PauseCache
+    budgets: BudgetCache
     breakers: Breakers
     throttle: RateLimiter
     window: SendWindow
@@ -106,6 +109,7 @@ class NodeExecution:
         self._loop = asyncio.get_running_loop()
         self._parked: list[Parked] = []
         self._attention: list[Attention] = []
+        self._expects: tuple[Expect, ...] = ()
         self._cancel: EndCancelled | None = None
         self._again = ""
         self._commits = session.commits
@@ -134,6 +138,12 @@ class NodeExecution:
         """Close the execution because a person must decide."""
         self._attention.append(attention)
         self.close()
+
+    def out_of_budget(self, attention: Attention, read: tuple[Expect, ...]) -> None:
+        """Close the execution because a budget is used up, once for all calls. `read`: rows that say so."""
+        if all(each.reason is not attention.reason for each in self._attention):
+            self._expects = read
+            self.call_person(attention)
 
     def cancelled(self, cancel: EndCancelled) -> None:
         """Close the execution because the run was cancelled."""
@@ -431,7 +441,7 @@ class NodeExecution:
         if self._broken is not None:
             raise self._broken
         if self._attention:
-            return Flagged(tuple(self._attention), tuple(self._parked))
+            return Flagged(tuple(self._attention), tuple(self._parked), self._expects)
         if self._cancel is not None:
             return self._cancel
         if self._again:

@@ -1,14 +1,17 @@
-"""Permission for the intent of an effect: the policy first, then the approval of exactly this call (S-20, GATE-6)."""
+"""Permission for a call: budgets, the policy, then the approval of exactly this call (S-20, GATE-6)."""
 
 from typing import Any, Final, NamedTuple
 
 from outlast.core.approvals import altered_plan, approvers_were_entitled, covers, satisfies, votes_of
+from outlast.core.budget import Spending, exhausted
+from outlast.core.commit import Expect
 from outlast.core.durations import APPROVAL_VALID_FOR, SECOND
 from outlast.core.effect_steps import Purpose
 from outlast.core.effect_verbs import goes_on
 from outlast.core.machine import ApprovalStatus, Reason
-from outlast.core.rows import Approval, Effect
+from outlast.core.rows import TENANT_BUDGET, Approval, Effect
 from outlast.core.run_columns import Attention
+from outlast.core.usage import NO_LIMITS, NOTHING_USED, day_of
 from outlast.engine.approvals import Question, request_approval
 from outlast.engine.node_execution import NodeExecution, Unresolved
 from outlast.engine.policy import (
@@ -25,6 +28,7 @@ from outlast.flow.calls import Plan
 from outlast.flow.options import Callee
 from outlast.flow.outcomes import Refused
 from outlast.flow.policy import Allow, Deny, NeedsApproval, Verdict
+from outlast.store.usage_sums import TenantDayUsage
 
 
 class Permission(NamedTuple):
@@ -183,3 +187,30 @@ def _refused(verdict: Deny) -> Refused:
 def _deny(execution: NodeExecution, detail: str) -> None:
     session = execution.session
     execution.call_person(Attention(Reason.POLICY_DENIED, session.now.business, detail, seen=session.inbox_read))
+
+
+# --- budgets ------------------------------------------------------------------------------------
+async def check_budget(execution: NodeExecution, activity: str) -> None:
+    """Park the run if its budget, or the daily budget of its tenant, is used up. Raises Unresolved, StoreError.
+
+    The budget of a run stops each new call. That of a tenant stops the activities that have reported usage on the same
+    day, so that runs which cost nothing go on.
+    """
+    if execution.closing and not execution.may_begin():
+        raise Unresolved
+    session, budget = execution.session, execution.workflow.budget
+    run, now = session.run, session.now
+    row = await execution.services.budgets.of(run.tenant)
+    used = await session.used() if budget is not None else NOTHING_USED
+    limits, day_used = NO_LIMITS, NOTHING_USED
+    if row is not None:
+        found = await session.store.query(TenantDayUsage(run.tenant, day_of(now.business), activity))
+        limits, day_used = (row.limits if found.reports else NO_LIMITS), found.amounts
+    spending = Spending(budget.limits if budget is not None else NO_LIMITS, used, limits, day_used)
+    reason = exhausted(spending, run, session.messages, seen=session.inbox_read, now=now)
+    if reason is not None:
+        read = () if row is None else (Expect(TENANT_BUDGET, (row.tenant, row.key), row.version),)
+        execution.out_of_budget(reason, read)
+        raise Unresolved
+    if execution.closing and not execution.may_begin():
+        raise Unresolved

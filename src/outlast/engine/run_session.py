@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Final
 
-from outlast.core import effect_verbs
+from outlast.core import budget, effect_verbs
 from outlast.core.clock import Clock
 from outlast.core.commit import WRITES_MAX, Chain, Commit, Done, Instant, Put
 from outlast.core.durations import SECOND, STORE_RETRY
@@ -19,6 +19,7 @@ from outlast.core.machine import EffectStatus
 from outlast.core.mailbox import settled_elsewhere
 from outlast.core.quarantine import group_of
 from outlast.core.rows import (
+    CALL_USAGE,
     EFFECT,
     MESSAGE,
     RUN,
@@ -37,10 +38,12 @@ from outlast.core.rows import (
 )
 from outlast.core.run_transition import LogEntry, fence, log_key
 from outlast.core.snapshot_codec import StateChunk
+from outlast.core.usage import NOTHING_USED, Amounts, CallUsage, Used
 from outlast.engine.snapshots import SnapshotStore, in_groups
 from outlast.errors import Ended, Rejected, Stale, StoreError, Uncertain
 from outlast.store.batch import INBOX_SEQ
 from outlast.store.port import RunRows, Store, Transaction
+from outlast.store.usage_sums import RunUsage
 from outlast.telemetry.observer import Observer
 
 log = logging.getLogger("outlast.engine")
@@ -127,6 +130,7 @@ class RunSession:
         happened, so there is nothing to prove.
         """
         self._notifying: set[asyncio.Task[None]] = set()
+        self._usage_n = 0  # number of the last usage row of this claim
         self.commits = 0  # commits of this holder: an execution that makes none would end the same way again
         self.claimed_visit = rows.run.visit  # visit of the run when it was claimed
         self._take_rows(rows)
@@ -150,6 +154,9 @@ class RunSession:
         self.inbox_read = rows.run.inbox_seq
         self.inbox_known = rows.run.inbox_seq
         self._ordinal = max((e.ordinal for e in own), default=0)
+        self._used_before: Amounts | None = None  # usage of the run up to the next row; None = not read yet
+        self._usage_read = self._usage_n
+        self._used_since = NOTHING_USED
 
     async def reload(self) -> None:
         """Read all rows again. Raises RunLost if this holder no longer holds the run."""
@@ -182,6 +189,25 @@ class RunSession:
         """Return the number of a new effect. Undo goes by falling ordinal (S-19)."""
         self._ordinal += 1
         return self._ordinal
+
+    # --- usage ----------------------------------------------------------------------------------
+    async def used(self) -> Amounts:
+        """Return the sum of the run's usage rows. Raises StoreError."""
+        if self._used_before is None:
+            run = self.run
+            self._used_before = await self.store.query(RunUsage(run.tenant, run.run, run.epoch, self._usage_read))
+        return self._used_before.plus(self._used_since)
+
+    def usage_puts(self, ident: EffectKey, activity: str, used: list[Used]) -> tuple[Put, ...]:
+        """Return the rows of what a call has reported, and empty the list."""
+        rows = budget.usage_rows(self.run, ident, activity, used, after=self._usage_n, now=self.now)
+        self._usage_n += len(rows)
+        used.clear()
+        return tuple(Put(CALL_USAGE, row, 0) for row in rows)
+
+    def submit_usage(self, ident: EffectKey, activity: str, used: list[Used]) -> None:
+        """Commit the usage of an attempt that leaves no other row, without waiting."""
+        self.submit(budget.record_usage(self.run, self.usage_puts(ident, activity, used)))
 
     # --- committing ---------------------------------------------------------------------------
     async def land(self, commit: Commit) -> Done:
@@ -388,6 +414,8 @@ class RunSession:
         """Record late answers as evidence, without a fence, for reconcilers and operators (S-10)."""
         for commit in commits:
             row = commit.writes[0].row if isinstance(commit.writes[0], Put) else None
+            if puts := [put for put in commit.writes if isinstance(put, Put) and put.kind is CALL_USAGE]:
+                await self.record_late_usage(puts)
             if isinstance(row, Effect) and row.error is not None and not row.settled_at and not row.settle_after:
                 await self._record_unsent(row, row.error)
             elif isinstance(row, Effect) and row.status is not EffectStatus.INTENDED:
@@ -397,6 +425,13 @@ class RunSession:
                     await self.store.commit(effect_verbs.record_late_answer(row, answer, self.now))
                 except StoreError:
                     pass  # the evidence exists already, or the store is away: the effect stays open
+
+    async def record_late_usage(self, puts: Sequence[Put]) -> None:
+        """Record usage without a fence: it was paid, whoever holds the run now."""
+        try:
+            await self.store.commit(Commit(tuple(puts), label=f"{self.run.run} used late"))
+        except StoreError:
+            pass  # it has landed, or the store is away
 
     async def _record_unsent(self, effect: Effect, error: EffectError) -> None:
         """Record that an attempt was not sent, if its intent has landed and no other attempt was made."""
@@ -431,6 +466,8 @@ class RunSession:
                     self.memos[row.visit, row.key] = row
                 case Usage():
                     self.noted.add(row.key)
+                case CallUsage():
+                    self._used_since = self._used_since.plus(row.amounts)
                 case Wait():
                     self.waits[row.visit, row.key] = row
                 case Approval():

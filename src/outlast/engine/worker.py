@@ -30,6 +30,7 @@ from outlast.engine.activity_calls import check_served
 from outlast.engine.admission import NO_OWNERS, Capacity, Look, Owners
 from outlast.engine.alerts import Alerts, Notifier
 from outlast.engine.attempts import ActivityCaller, DaemonPool, Endless, SendWindow
+from outlast.engine.budgets import BudgetCache
 from outlast.engine.compatibility import UnservedVersions, wake_stranded
 from outlast.engine.dead_workers import DeadWorkers
 from outlast.engine.effect_calls import millis
@@ -258,6 +259,7 @@ class WorkerProcess:
             terms=CallTerms(live),
             notify=self._alerts.send,
             pauses=pauses,
+            budgets=BudgetCache(store),
             breakers=Breakers(store, pauses, live),
             throttle=RateLimiter(store, clock, lease, chance),
             window=SendWindow(),
@@ -275,7 +277,7 @@ class WorkerProcess:
         )
         self._unserved = UnservedVersions(store, self._workflows, live, worker)
         self._chores = (
-            pauses.refresh,
+            self._refresh_limits,
             self._return_lost_claims,
             self._executors.look,
             self._unserved.refresh,
@@ -339,11 +341,16 @@ class WorkerProcess:
                 chore.cancel()
             await self._close()
 
+    async def _refresh_limits(self) -> None:
+        """Read the pauses and the daily budgets. Raises StoreError."""
+        await self._services.pauses.refresh()
+        await self._services.budgets.refresh()
+
     async def _read_pauses(self, lease: Lease) -> None:
         """Read the pauses before the first run is claimed, as soon as the store answers."""
         while not lease.draining:
             try:
-                await self._services.pauses.refresh()
+                await self._refresh_limits()
                 return
             except StoreError as error:
                 self._outage.met("cannot read the pauses", error)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 from outlast.core.codec import digest
 from outlast.core.limits import KEY_BYTES_MAX
+from outlast.core.usage import MODEL_CHARS_MAX, Money, Used, count, micros
 from outlast.errors import Misplaced
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ class Call:
     _connection: Any = field(default=None, repr=False, compare=False)
     _left: Callable[[], float] = field(default=lambda: math.inf, repr=False, compare=False)
     _stated: list[str] = field(default_factory=list, repr=False, compare=False)
+    _used: list[Used] = field(default_factory=list, repr=False, compare=False)
 
     def seconds_left(self) -> float:
         """Return the seconds for which the engine still waits: negative after the deadline, infinite in a unit test."""
@@ -84,6 +86,27 @@ class Call:
         text = str(external_id).encode(errors="backslashreplace")[:KEY_BYTES_MAX]
         self._stated[:] = [text.decode(errors="ignore")]
 
+    def used(
+        self,
+        tokens: int = 0,
+        money: Money = 0,
+        calls: int = 1,
+        model: str = "",
+        input_tokens: int = 0,
+        output_tokens: int = 0,
+    ) -> None:
+        """Report what this attempt used. It counts towards budgets, also if the attempt fails afterwards.
+
+        Each report of an attempt is added: `tokens` (default: `input_tokens` plus `output_tokens`), `money` in the
+        currency of the budgets, exact to a millionth and rounded up, and `calls`. `model`: for statistics. The usage is
+        stored together with the answer of the call. Raises InvalidInput for a negative or unreadable amount.
+        """
+        of_input, of_output = count("input_tokens", input_tokens), count("output_tokens", output_tokens)
+        spent = count("tokens", tokens) or of_input + of_output
+        name = str(model)[:MODEL_CHARS_MAX]
+        report = Used(self.attempt, name, spent, of_input, of_output, micros(money), count("calls", calls))
+        self._used.append(report)
+
 
 class CallSource(Protocol):
     """Source of a call that is built when the activity asks for it."""
@@ -102,6 +125,11 @@ executing_node: Final[ContextVar[str]] = ContextVar("outlast_executing_node", de
 def stated_id(call: Call) -> str:
     """Return the receiver's own id as the activity recorded it; '' if it recorded none."""
     return call._stated[-1] if call._stated else ""
+
+
+def usage_of(call: Call) -> tuple[Used, ...]:
+    """Return what the attempt has reported so far with `used`."""
+    return tuple(call._used)
 
 
 def call_under_way() -> Call | None:

@@ -25,6 +25,7 @@ from typing_extensions import TypeVar, override
 from outlast.core.codec import Codec
 from outlast.core.durations import Duration
 from outlast.core.limits import PARAMETERS_MAX
+from outlast.core.usage import Budget
 from outlast.errors import DefinitionError, InvalidInput
 from outlast.flow.context import Context
 from outlast.flow.node import Node, NodeOptions
@@ -218,6 +219,7 @@ class _FunctionOptions(NamedTuple):
     slot_while_waiting: bool
     when_empty: Literal["complete", "ask_person", "fail"] | None
     fails_if: Failures | None
+    budget: Budget | None
 
 
 class _DecoratesFunction(Protocol):
@@ -241,6 +243,7 @@ def workflow(
     slot_while_waiting: bool = ...,
     when_empty: Literal["complete", "ask_person", "fail"] | None = ...,
     fails_if: Failures | None = ...,
+    budget: Budget | None = ...,
 ) -> _DecoratesFunction: ...
 def workflow(
     fn: Any = None,
@@ -256,6 +259,7 @@ def workflow(
     slot_while_waiting: bool = True,
     when_empty: Literal["complete", "ask_person", "fail"] | None = None,
     fails_if: Failures | None = None,
+    budget: Budget | None = None,
 ) -> Any:
     """Make a workflow of the async function `fn`. Its first parameter is the context.
 
@@ -266,11 +270,14 @@ def workflow(
     - `key`: derives the start key of a run: a template over the parameters ("refund/{order}"), or a function of the
       validated input.
     - `end`: the business status of a run that completes, such as "REFUNDED" (default: COMPLETED).
-    - `version`, `objective`, `ceiling`, `policy`, `slot_while_waiting`, `when_empty`, `fails_if`: those of `Workflow`.
+    - `version`, `objective`, `ceiling`, `policy`, `slot_while_waiting`, `when_empty`, `fails_if`, `budget`: those of
+      `Workflow`.
 
     Raises DefinitionError.
     """
     names = locals_of_caller(1)
-    options = _FunctionOptions(name, version, key, objective, ceiling, policy, slot_while_waiting, when_empty, fails_if)
+    options = _FunctionOptions(
+        name, version, key, objective, ceiling, policy, slot_while_waiting, when_empty, fails_if, budget
+    )
     make = functools.partial(FunctionWorkflow, names=names, options=options, end=end)
     return make if fn is None else make(fn)

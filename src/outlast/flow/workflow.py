@@ -14,6 +14,7 @@ from outlast.core.codec import ELSEWHERE, Codec, canonical, digest
 from outlast.core.durations import Duration
 from outlast.core.limits import INPUT_BYTES_MAX, NAME, NODES_MAX, OUTCOME_BYTES_MAX, STATE_BYTES_MAX
 from outlast.core.run_columns import StatusLabels
+from outlast.core.usage import Budget
 from outlast.errors import Conflict, DefinitionError, InvalidInput
 from outlast.flow.activity import Activity
 from outlast.flow.context import Context
@@ -77,6 +78,7 @@ class Workflow(Generic[S, In, Out]):
       failed: "complete", "ask_person" (attention `results_missing`) or "fail". The default is "fail" if a node or one
       of its helper functions mentions `emit`, otherwise "complete".
     - `fails_if`: share of failed calls from which a run that is about to complete fails, e.g. `Failures(0.5)`.
+    - `budget`: limits of the usage of each run; a run that has used one up parks until a person raises it.
 
     Raises DefinitionError.
     """
@@ -101,6 +103,7 @@ class Workflow(Generic[S, In, Out]):
         slot_while_waiting: bool = ...,
         when_empty: Literal["complete", "ask_person", "fail"] | None = ...,
         fails_if: Failures | None = ...,
+        budget: Budget | None = ...,
     ) -> None: ...
     @overload
     def __init__(
@@ -118,6 +121,7 @@ class Workflow(Generic[S, In, Out]):
         slot_while_waiting: bool = ...,
         when_empty: Literal["complete", "ask_person", "fail"] | None = ...,
         fails_if: Failures | None = ...,
+        budget: Budget | None = ...,
     ) -> None: ...
     @overload
     def __init__(
@@ -135,6 +139,7 @@ class Workflow(Generic[S, In, Out]):
         slot_while_waiting: bool = ...,
         when_empty: Literal["complete", "ask_person", "fail"] | None = ...,
         fails_if: Failures | None = ...,
+        budget: Budget | None = ...,
     ) -> None: ...
     @overload
     def __init__(
@@ -152,6 +157,7 @@ class Workflow(Generic[S, In, Out]):
         slot_while_waiting: bool = ...,
         when_empty: Literal["complete", "ask_person", "fail"] | None = ...,
         fails_if: Failures | None = ...,
+        budget: Budget | None = ...,
     ) -> None: ...
     def __init__(
         self,
@@ -168,6 +174,7 @@ class Workflow(Generic[S, In, Out]):
         slot_while_waiting: bool = True,
         when_empty: Literal["complete", "ask_person", "fail"] | None = None,
         fails_if: Failures | None = None,
+        budget: Budget | None = None,
     ) -> None:
         self.where: Final = self._declared_at()
         self.name: Final = name
@@ -184,6 +191,7 @@ class Workflow(Generic[S, In, Out]):
         self.slot_while_waiting: Final = slot_while_waiting
         self._when_empty: Final = when_empty
         self.fails_if: Final = fails_if
+        self.budget: Final = budget
         self.nodes: Final[dict[str, Node]] = {}
         self.state_codec: Final[Codec[S]] = Codec(
             state,

@@ -19,6 +19,7 @@ from typing_extensions import override
 from outlast.core.outbox_rows import Cursor
 from outlast.core.rows import (
     APPROVAL,
+    CALL_USAGE,
     CURSOR,
     DELIVERY,
     EFFECT,
@@ -34,6 +35,7 @@ from outlast.core.rows import (
     STATE_CHUNK,
     STORE,
     SUBSCRIPTION,
+    TENANT_BUDGET,
     TOKEN,
     TOPOLOGY,
     UNPUBLISHED,
@@ -214,6 +216,8 @@ ORDER: Final = {
     TOKEN.name: "at",
     SLOT.name: "i",
     USAGE.name: "at",
+    CALL_USAGE.name: "at",
+    TENANT_BUDGET.name: "since",
     TOPOLOGY.name: "at",
     STATE_CHUNK.name: "at",
     RESULT.name: "at",

@@ -240,6 +240,41 @@ CREATE TABLE usage (
 ){clustered}
 """,
     """
+CREATE TABLE call_usage (
+    tenant TEXT NOT NULL,
+    run TEXT NOT NULL,
+    epoch {integer} NOT NULL,
+    n {integer} NOT NULL,
+    visit {integer} NOT NULL,
+    key TEXT NOT NULL,
+    attempt {integer} NOT NULL,
+    activity TEXT NOT NULL,
+    day {integer} NOT NULL,
+    model TEXT NOT NULL,
+    tokens {integer} NOT NULL,
+    input_tokens {integer} NOT NULL,
+    output_tokens {integer} NOT NULL,
+    money {integer} NOT NULL,
+    calls {integer} NOT NULL,
+    at {integer} NOT NULL,
+    PRIMARY KEY (tenant, run, epoch, n)
+){clustered}
+""",
+    """
+CREATE TABLE tenant_budget (
+    tenant TEXT NOT NULL,
+    key TEXT NOT NULL,
+    version {integer} NOT NULL,
+    tokens {integer},
+    money {integer},
+    calls {integer},
+    by TEXT NOT NULL,
+    reason TEXT NOT NULL,
+    since {integer} NOT NULL,
+    PRIMARY KEY (tenant, key)
+){clustered}
+""",
+    """
 CREATE TABLE topology (
     tenant TEXT NOT NULL,
     lane TEXT NOT NULL,
@@ -418,6 +453,8 @@ CREATE TABLE meta (
     # purge; a run that shares no effect writes nothing into these
     "CREATE INDEX usage_key ON usage (tenant, key, run)",
     "CREATE INDEX effect_kept ON effect (settled_at) WHERE run = '' AND keep_ms > 0",
+    # the sum of a tenant's day, read before each call under a daily budget
+    "CREATE INDEX call_usage_day ON call_usage (tenant, day, activity, tokens, money, calls)",
     # forget
     "CREATE INDEX request_at ON request (at)",
     # results in the order of emission

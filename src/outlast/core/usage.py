@@ -1,0 +1,182 @@
+"""Usage that calls report, the limits of budgets, and their rows. Money is counted in micros, 1e-6 of the currency."""
+
+from dataclasses import dataclass
+from decimal import ROUND_CEILING, Decimal, InvalidOperation
+from math import isfinite
+from typing import Final, NamedTuple, TypeAlias
+
+from outlast.core.durations import DAY, MINUTE
+from outlast.errors import InvalidInput
+
+Money: TypeAlias = Decimal | str | int | float
+"""An amount of money. A float stands for the decimal number that it prints as."""
+MICROS: Final = 1_000_000
+AMOUNT_MAX: Final = 10**15
+"""One amount: tokens, micros or calls. A sum of 9,000 such amounts fits a column of 64 bits."""
+MODEL_CHARS_MAX: Final = 200
+
+
+class Amounts(NamedTuple):
+    """Amounts that calls used, or that a raise adds. `ms` is business time."""
+
+    tokens: int = 0
+    money: int = 0  # micros
+    calls: int = 0
+    ms: int = 0
+
+    def plus(self, other: "Amounts") -> "Amounts":
+        """Return the sums of both."""
+        return Amounts(*[a + b for a, b in zip(self, other, strict=True)])
+
+
+NOTHING_USED: Final = Amounts()
+
+
+class Limits(NamedTuple):
+    """Limits of a budget, in the units of `Amounts`. None: no limit."""
+
+    tokens: int | None = None
+    money: int | None = None
+    calls: int | None = None
+    ms: int | None = None
+
+
+NO_LIMITS: Final = Limits()
+
+
+class Used(NamedTuple):
+    """Usage as one call of `this_call().used` reports it."""
+
+    attempt: int
+    model: str
+    tokens: int
+    input_tokens: int
+    output_tokens: int
+    money: int  # micros
+    calls: int
+
+
+class CallUsage(NamedTuple):
+    """Usage of one attempt of a call, in the commit of its memo or effect. `n` counts the rows of one claim."""
+
+    tenant: str
+    run: str
+    epoch: int
+    n: int
+    visit: int
+    key: str
+    attempt: int
+    activity: str
+    day: int  # business day since 1970, UTC
+    model: str
+    tokens: int
+    input_tokens: int
+    output_tokens: int
+    money: int  # micros
+    calls: int
+    at: int  # business
+
+    @property
+    def amounts(self) -> Amounts:
+        """Return the amounts that count towards a budget."""
+        return Amounts(self.tokens, self.money, self.calls)
+
+
+class TenantBudget(NamedTuple):
+    """Budget of a tenant for each business day, set by an operator. None: no limit."""
+
+    tenant: str
+    key: str  # 'day'
+    version: int
+    tokens: int | None
+    money: int | None  # micros
+    calls: int | None
+    by: str
+    reason: str
+    since: int
+
+    @property
+    def limits(self) -> Limits:
+        """Return the limits of one day."""
+        return Limits(self.tokens, self.money, self.calls)
+
+
+EACH_DAY: Final = "day"
+
+
+def day_of(business: int) -> int:
+    """Return the business day of an instant, counted since 1970."""
+    return business // DAY
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """Limits of the usage that the calls of a run report. None: no limit.
+
+    - `tokens`, `money`, `calls`: sums of what calls report with `this_call().used(…)`. `money` may be a Decimal, text,
+      int or float; it is kept in millionths of the currency, and a smaller part is rounded up.
+    - `minutes`: business time since the start of the run, waits included.
+
+    A run that has used up one of them parks, and a person raises it. Raises InvalidInput.
+    """
+
+    tokens: int | None = None
+    money: Money | None = None
+    calls: int | None = None
+    minutes: float | None = None
+
+    def __post_init__(self) -> None:
+        """Check each limit. Raises InvalidInput."""
+        if self.limits == NO_LIMITS:
+            raise InvalidInput("a budget without a limit", "", "give tokens, money, calls or minutes")
+
+    @property
+    def limits(self) -> Limits:
+        """Return the limits in the units of rows. Raises InvalidInput."""
+        return Limits(
+            None if self.tokens is None else count("tokens", self.tokens),
+            None if self.money is None else micros(self.money),
+            None if self.calls is None else count("calls", self.calls),
+            None if self.minutes is None else minutes(self.minutes),
+        )
+
+
+def micros(money: Money) -> int:
+    """Return an amount of money in micros, rounded up. Raises InvalidInput."""
+    try:
+        exact = Decimal(repr(money) if isinstance(money, float) else money) * MICROS
+        whole = int(exact.to_integral_value(ROUND_CEILING))
+    except (InvalidOperation, ValueError, TypeError, OverflowError):
+        raise _wrong("money", money) from None
+    return _bounded("money", money, whole)
+
+
+def count(name: str, number: int) -> int:
+    """Return a number of tokens or calls. Raises InvalidInput."""
+    if type(number) is not int:
+        raise _wrong(name, number)
+    return _bounded(name, number, number)
+
+
+def minutes(number: float) -> int:
+    """Return minutes in ms. Raises InvalidInput."""
+    if type(number) not in (int, float) or not isfinite(number):
+        raise _wrong("minutes", number)
+    return _bounded("minutes", number, int(number * MINUTE))
+
+
+def _bounded(name: str, given: object, whole: int) -> int:
+    if not 0 <= whole <= AMOUNT_MAX:
+        raise _wrong(name, given)
+    return whole
+
+
+def _wrong(name: str, given: object) -> InvalidInput:
+    whole = "a number" if name in ("money", "minutes") else "a whole number"
+    return InvalidInput(f"{name} is {given!r}"[:200], f"it is {whole} from 0 to 10^15", f"e.g. {name}=50")
+
+
+def money_text(amount: int) -> str:
+    """Return micros as a decimal number: 1.5, 0.000002."""
+    text = f"{amount // MICROS}.{amount % MICROS:06d}".rstrip("0")
+    return text.removesuffix(".")

@@ -1,0 +1,22 @@
+"""Daily budgets of tenants: as a worker knows them, and as operators set them."""
+
+from outlast.core.rows import TENANT_BUDGET
+from outlast.core.usage import EACH_DAY, NO_LIMITS, TenantBudget
+from outlast.store.port import Store
+
+
+class BudgetCache:
+    """Tenants with a daily budget, as a worker last read them. A budget is read again before it stops a run."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.tenants: frozenset[str] = frozenset()  # empty: only workflows with a budget are checked
+
+    async def refresh(self) -> None:
+        """Read all tenants with a daily budget. Raises StoreError."""
+        rows = await self._store.rows(TENANT_BUDGET, ())
+        self.tenants = frozenset([row.tenant for row in rows if row.limits != NO_LIMITS])
+
+    async def of(self, tenant: str) -> TenantBudget | None:
+        """Return the daily budget of a tenant, read now; None if it has none. Raises StoreError."""
+        return await self._store.load(TENANT_BUDGET, (tenant, EACH_DAY)) if tenant in self.tenants else None

@@ -1,0 +1,93 @@
+"""Sums of the usage that calls reported: of a run, and of a tenant's business day."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from typing_extensions import override
+
+from outlast.core.rows import CALL_USAGE
+from outlast.core.usage import NOTHING_USED, Amounts, CallUsage
+from outlast.store.queries import Query, Select
+from outlast.store.rows_in_memory import RowsInMemory
+from outlast.store.sql import MARK, Values
+
+_SUMS: Final = "coalesce(sum(tokens), 0), coalesce(sum(money), 0), coalesce(sum(calls), 0)"
+
+
+@dataclass(frozen=True, slots=True)
+class RunUsage(Query[Amounts]):
+    """The usage of a run. `epoch`, `n`: only rows up to this one; 0 = all."""
+
+    tenant: str
+    run: str
+    epoch: int = 0
+    n: int = 0
+
+    @override
+    def statements(self) -> Sequence[Select]:
+        text = f"SELECT {_SUMS} FROM call_usage WHERE tenant = {MARK} AND run = {MARK}"
+        if not self.epoch:
+            return (Select(text, (self.tenant, self.run)),)
+        until = f" AND (epoch < {MARK} OR (epoch = {MARK} AND n <= {MARK}))"
+        return (Select(text + until, (self.tenant, self.run, self.epoch, self.epoch, self.n)),)
+
+    @override
+    def answer(self, found: Sequence[Sequence[Values]]) -> Amounts:
+        return _amounts(found[0][0])
+
+    @override
+    def find(self, rows: RowsInMemory) -> Amounts:
+        until = (self.epoch, self.n)
+        under = rows.under(CALL_USAGE, (self.tenant, self.run))
+        return total(row for row in under if not self.epoch or (row.epoch, row.n) <= until)
+
+
+class DayUsage(NamedTuple):
+    """Usage of a tenant on one business day. `reports`: True if the activity in question is among those that report."""
+
+    amounts: Amounts
+    reports: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TenantDayUsage(Query[DayUsage]):
+    """The usage of a tenant on a business day, and whether calls of `activity` are part of it."""
+
+    tenant: str
+    day: int
+    activity: str = ""
+
+    @override
+    def statements(self) -> Sequence[Select]:
+        mine = f"coalesce(sum(CASE WHEN activity = {MARK} THEN 1 ELSE 0 END), 0)"
+        text = f"SELECT {_SUMS}, {mine} FROM call_usage WHERE tenant = {MARK} AND day = {MARK}"
+        return (Select(text, (self.activity, self.tenant, self.day)),)
+
+    @override
+    def answer(self, found: Sequence[Sequence[Values]]) -> DayUsage:
+        *sums, mine = found[0][0]
+        return DayUsage(_amounts(sums), bool(mine))
+
+    @override
+    def find(self, rows: RowsInMemory) -> DayUsage:
+        of_day = [row for row in rows.under(CALL_USAGE, (self.tenant,)) if row.day == self.day]
+        return DayUsage(total(of_day), any(row.activity == self.activity for row in of_day))
+
+
+def total(rows: Iterable[CallUsage]) -> Amounts:
+    """Return the sum of usage rows."""
+    return sum_of(row.amounts for row in rows)
+
+
+def sum_of(amounts: Iterable[Amounts]) -> Amounts:
+    """Return the sum of amounts."""
+    found = NOTHING_USED
+    for each in amounts:
+        found = found.plus(each)
+    return found
+
+
+def _amounts(sums: Values) -> Amounts:
+    tokens, money, calls = map(int, sums)
+    return Amounts(tokens, money, calls)
