@@ -63,3 +63,26 @@ async def write(ctx: Context[Mail]) -> Literal["write", "close"]:
 @letters.node
 async def close(ctx: Context[Mail]) -> None:
     """End once all letters are sent."""
+
+
+ROUNDS, NEW, AGAIN = 60, 60, 10
+"""Visits of a harvest, and the rows that each one adds and replaces."""
+
+
+class Field(BaseModel):
+    """The rounds that were made."""
+
+    round: int = 0
+
+
+harvest = Workflow("harvest", state=Field)
+
+
+@harvest.node(start=True, max_visits=ROUNDS)
+async def gather(ctx: Context[Field]) -> Literal["gather"] | None:
+    """Emit more rows than fit into one chunk, and replace rows of the round before."""
+    n = ctx.state.round
+    for i in range(n * NEW - (AGAIN if n else 0), (n + 1) * NEW):
+        await ctx.emit({"round": n}, key=f"row/{i}")
+    ctx.state.round += 1
+    return "gather" if ctx.state.round < ROUNDS else None

@@ -98,7 +98,7 @@ class Look:
         self.url = url
         self._loop = asyncio.Runner()
         self._store = self._loop.run(open_store(url))
-        workflows = {flows.letters.name: flows.letters}
+        workflows = {one.name: one for one in (flows.letters, flows.harvest)}
         self._operations = Operations(self._store, tenant="default", actor=Actor("test"), workflows=workflows)
 
     def do(self, act: Callable[[Operations], Any]) -> Any:

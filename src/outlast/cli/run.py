@@ -17,6 +17,7 @@ from outlast.cli.session import client as client_of
 from outlast.cli.session import on_client, settings_now, warn_unserved
 from outlast.cli.settings import CliSettings, Command
 from outlast.cli.tail import print_event, shown
+from outlast.cli.text import results_text
 from outlast.core.events import EventType
 from outlast.core.machine import TERMINAL, RunStatus
 from outlast.errors import InvalidInput
@@ -123,6 +124,8 @@ async def _wait(client: Client, screen: Screen, run_id: str) -> int:
             screen.line(f"{run_id}  {view.shown}  {said}")
         else:
             screen.line(f"{run_id}  {view.shown}  waits for {view.waiting_text}")
+        if view.results:
+            screen.advice(f"{results_text(view.results)} → outlast runs results {run_id}")
     if not ended:
         return WAITING
     return OK if view.status == RunStatus.COMPLETED else RUN_FAILED

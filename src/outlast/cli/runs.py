@@ -12,7 +12,7 @@ from outlast.cli.exit_codes import OK, RUN_FAILED, WAITING
 from outlast.cli.screen import EFFECT_ID, Screen
 from outlast.cli.session import on_client, reads_client, says, unsure, warn_unserved
 from outlast.cli.settings import Command, Group
-from outlast.cli.text import ago, duration
+from outlast.cli.text import ago, duration, results_text
 from outlast.core.durations import RUN_CEILING, span
 from outlast.core.machine import TERMINAL, Choice, RunStatus
 from outlast.core.run_columns import WaitingKind
@@ -194,7 +194,7 @@ async def results(client: Client, screen: Screen, run: str, limit: int | None, c
 
     rows = [(str(v.ordinal), v.key, v.kind, screen.since(v.at), short_json(v.data)) for v in page.results]
     screen.table(("N", "KEY", "KIND", "EMITTED", "DATA"), rows)
-    screen.advice(f"{len(rows)} of {page.count} result{'s' if page.count > 1 else ''}")
+    screen.advice(f"{len(rows)} of {results_text(page.count)}")
     screen.further("results", page.next_cursor)
     return OK
 

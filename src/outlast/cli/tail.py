@@ -14,7 +14,7 @@ from outlast.cli.run_page import data_of, is_held, way
 from outlast.cli.screen import Screen
 from outlast.cli.session import reads_client
 from outlast.cli.settings import Command
-from outlast.cli.text import inert, json_escaped
+from outlast.cli.text import inert, json_escaped, results_text
 from outlast.core.events import ENDINGS, EventType, iso
 from outlast.core.machine import TERMINAL, RunStatus
 from outlast.models.effects import EffectRecord
@@ -104,6 +104,8 @@ def page(
         lines += waits(screen, view)
     if last is not None:
         lines.append(f"  last effect  {last.effect} {last.key}  {last.outcome}")
+    if view.results:
+        lines.append(f"  results      {view.results:,}")
     if ended and view.status != RunStatus.COMPLETED and view.reason:
         lines.append(f"  reason       {view.reason}")
     return lines
@@ -166,7 +168,8 @@ async def tail(client: Client, screen: Screen, run: str, after: int) -> int:
         raise
     view = await client.run(run)
     reason = f": {view.reason}" if view.reason else ""
-    screen.advice(f"{run} {view.shown}{reason}; no further event will come")
+    emitted = f", {results_text(view.results)}" if view.results else ""
+    screen.advice(f"{run} {view.shown}{emitted}{reason}; no further event will come")
     return OK if view.status == RunStatus.COMPLETED else RUN_FAILED
 
 

@@ -53,3 +53,8 @@ def duration(text: str) -> int:
 def ago(ms: int | None) -> timedelta | None:
     """Return an optional duration as timedelta."""
     return timedelta(milliseconds=ms) if ms is not None else None
+
+
+def results_text(n: int) -> str:
+    """Return a count of results in words."""
+    return f"{n:,} result{'' if n == 1 else 's'}"

@@ -149,6 +149,7 @@ class RunExplanation(Model):
     facts: dict[str, str]
     next: str
     unblock: list[str]
+    results: Count = Field(description="Number of its result rows.")
 
 
 class RunInput(Model):

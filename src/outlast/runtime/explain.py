@@ -249,6 +249,8 @@ def explain(rows: RunFacts) -> RunExplanation:
         facts.append(("group", group))
     if clock := clock_step_text(rows.clock_step):
         facts.append(("this machine's clock", clock))
+    if rows.results:
+        facts.append(("results", f"{rows.results:,}"))
     if part.since:
         facts.append(("since", rows.instant(part.since)))
     if part.until:
@@ -258,6 +260,7 @@ def explain(rows: RunFacts) -> RunExplanation:
         facts=dict([*facts, *part.facts]),
         next=part.next,
         unblock=list(dict.fromkeys(unblock)),
+        results=rows.results,
     )
 
 

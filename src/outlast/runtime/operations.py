@@ -524,11 +524,10 @@ class Operations(Client):
         row, events = facts.run, facts.events
         if len(events) < row.seq:
             events = [event for event in await self.rows.full_history(run) if event.seq <= row.seq]
-        results = (await self.rows.counts_of_results([row]))[run]
         asked = [] if is_over(row) or not row.inbox_seq else pending_requests_of(row, facts.messages)
         serving, calls = lanes_served(facts.workers, facts.now), await self.rows.oldest_calls([row])
         return run_detail(
-            list_item(row, run_summary(row, serving, results, calls.get(run, 0)), asked, facts.now),
+            list_item(row, run_summary(row, serving, facts.results, calls.get(run, 0)), asked, facts.now),
             row,
             events,
             in_order(run, (*facts.effects, *facts.used)),

@@ -44,6 +44,7 @@ class RunFacts(NamedTuple):
     slots: Sequence[Slot] = ()
     evidence: Sequence[Evidence] = ()
     clock_step: int = 0  # wall clock of this machine minus business time
+    results: int = 0  # rows that the run has emitted
     used: Sequence[Effect] = ()  # effects of other runs that this run uses or waits for
 
     def ago(self, at: int) -> str:

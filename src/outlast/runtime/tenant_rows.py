@@ -181,6 +181,7 @@ class TenantRows:
             pauses=await self.pauses(),
             evidence=rows.evidence,
             clock_step=await clock_step(self.store),
+            results=(await self.counts_of_results([rows.run]))[run],
         )
 
     # --- history and results of a run --------------------------------------------------------------
