@@ -24,7 +24,7 @@ from tests import forked
 
 MODULE = str(Path(__file__).with_name("refunds.py"))
 PATIENCE_S = 60.0
-# Liveness of the tests' workers: a dead one is replaced within a second, and doubts may soon be settled.
+# Liveness of workers in the process of the test: a dead one is replaced within a second.
 SHORT = Liveness(
     heartbeat_window=900,
     heartbeat_every=300,
@@ -33,8 +33,9 @@ SHORT = Liveness(
     settle_margin=100,
     drain_grace=5_000,
 )
+# Of worker processes, which a loaded machine may stop for a second.
 SHORT_OPTIONS = (
-    "--heartbeat-window", "900ms", "--attempt-timeout", "20s", "--start-budget", "1s", "--settle-margin", "100ms",
+    "--heartbeat-window", "3s", "--attempt-timeout", "20s", "--start-budget", "1s", "--settle-margin", "100ms",
 )  # fmt: skip
 
 

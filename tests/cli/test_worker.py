@@ -141,7 +141,7 @@ def test_the_list_shows_how_each_worker_is(outlast: Terminal) -> None:
     eventually(lambda: outlast("workers", "ls", "-o", "json").json["workers"][0]["heartbeat_ago_ms"] < 300)
     (view,) = outlast("workers", "ls", "-o", "json").json["workers"]
     assert (view["pid"], view["concurrency"], view["free"], view["state"]) == (process.pid, 7, 7, "serving")
-    assert 0 < view["lease_left_ms"] <= 900 and view["loop_late_ms"] >= 0 and view["host"] and view["version"]
+    assert 0 < view["lease_left_ms"] <= 3_000 and view["loop_late_ms"] >= 0 and view["host"] and view["version"]
     row = outlast("workers", "ls").row(view["worker"])
     assert "blue serving refund@1 0 of 7" in row and f"{process.pid}@{view['host']}" in row and " left " in row
     process.kill()
