@@ -143,6 +143,7 @@ def short_docstrings() -> list[str]:
 
 
 HTTPX_NAMES = frozenset({"Client"})
+AGENT_NAMES = frozenset({"Message", "Model", "Rejected"})  # the field's words for the values of a model
 """Classes of `outlast.http` that bear the names of their bases in httpx2, for authors who replace one import."""
 
 
@@ -151,7 +152,8 @@ def duplicate_classes() -> dict[str, list[str]]:
     places: defaultdict[str, list[str]] = defaultdict(list)
     for path, _, tree in parsed(PACKAGE):
         for node in ast.walk(tree):
-            if isinstance(node, ast.ClassDef) and not (path.name == "http.py" and node.name in HTTPX_NAMES):
+            taken = HTTPX_NAMES if path.name == "http.py" else AGENT_NAMES if path.parent.name == "agent" else ()
+            if isinstance(node, ast.ClassDef) and node.name not in taken:
                 places[node.name].append(str(path.relative_to(PACKAGE)))
     return {name: where for name, where in sorted(places.items()) if len(where) > 1}
 

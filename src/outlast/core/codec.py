@@ -250,6 +250,10 @@ class Codec(Generic[T]):
         except ValidationError as error:
             raise InvalidInput(f"{self.named} is not valid", problems=problems_of(error)) from error
 
+    def parse(self, data: bytes) -> T:
+        """Return the value of JSON `data` without conversions or unknown fields. Raises ValidationError."""
+        return self._schema.validate_json(data, strict=True, extra="forbid")
+
     def schema(self) -> dict[str, Any]:
         """Return the JSON schema of the type, for forms and documentation."""
         return self._schema.json_schema()

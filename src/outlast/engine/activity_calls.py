@@ -32,10 +32,11 @@ from outlast.engine.node_result import (
     uses_recorded,
 )
 from outlast.engine.permission import check_budget
-from outlast.engine.run_session import ConditionFailed, EffectKey, RunLost, StoreAway
+from outlast.engine.run_session import ConditionFailed, EffectKey, RunLost, RunSession, StoreAway
 from outlast.engine.user_code import as_exception
 from outlast.errors import StoreError
 from outlast.flow.activity import Activity, BoundCall
+from outlast.flow.calls import Plan, RecordedCall
 from outlast.flow.outcomes import Refused
 from outlast.flow.workflow import Workflow
 from outlast.store.port import Store, Transactions
@@ -149,6 +150,25 @@ async def perform(execution: NodeExecution, activity: Activity[Any, Any], call: 
         execution.call_person(uncertain(execution.session, effect))
         await execution.never()
     raise EffectRefused(refusal_of(effect), ident)
+
+
+async def recorded_calls(session: RunSession, activity: Activity[Any, Any], plan: Plan[Any]) -> list[RecordedCall[Any]]:
+    """Return the calls of a run, or of its tenant, with the activity and the key of a plan. Raises StoreError."""
+    rows: dict[int, Effect | Memo] = {e.visit: e for e in session.effects.values() if e.key == plan.key}
+    if activity.kind == "lookup":
+        rows = {m.visit: m for m in session.memos.values() if m.key == plan.key}
+    elif activity.once_per == "tenant" and 0 not in rows:
+        shared = await session.store.load(EFFECT, (session.run.tenant, "", 0, plan.key))
+        rows |= {0: shared} if shared is not None else {}
+    found: list[RecordedCall[Any]] = []
+    for visit, row in sorted(rows.items()):
+        if row.activity != activity.name:
+            found.append(RecordedCall(visit, same=False, done=False, response=None))
+            continue
+        done = row.response is not None and (isinstance(row, Memo) or row.status is EffectStatus.DONE)
+        response = activity.response_codec.load(row.response) if done else None
+        found.append(RecordedCall(visit, same=row.digest == plan.digest, done=done, response=response))
+    return found
 
 
 async def look_up(execution: NodeExecution, activity: Activity[Any, Any], call: BoundCall) -> Any:

@@ -7,7 +7,7 @@ import logging
 import sys
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, Concatenate, Final, Literal, NamedTuple, ParamSpec, TypeVar
 from uuid import UUID
 
@@ -25,7 +25,7 @@ from outlast.core.machine import ApprovalStatus, Reason, WaitStatus, wait_target
 from outlast.core.rows import Message, Wait
 from outlast.core.run_columns import Attention, Timer, WaitingFor
 from outlast.core.run_transition import LogEntry
-from outlast.engine.activity_calls import look_up, perform
+from outlast.engine.activity_calls import look_up, perform, recorded_calls
 from outlast.engine.approvals import Question, changes_of, check_question, chosen_plan, request_approval
 from outlast.engine.node_execution import NodeExecution, Unresolved
 from outlast.engine.policy import offered, proposed
@@ -33,7 +33,7 @@ from outlast.engine.results import ResultBuffer, produced
 from outlast.errors import Conflict, InvalidInput, LimitExceeded, Misplaced
 from outlast.flow.activity import Activity, BoundCall
 from outlast.flow.approval_rule import Approvers, Decision, rule_of
-from outlast.flow.calls import Plan
+from outlast.flow.calls import Plan, RecordedCall
 from outlast.flow.context import SLEEP, Context
 from outlast.flow.outcomes import Refusal, Refused
 from outlast.flow.policy import Verdict
@@ -431,6 +431,13 @@ class NodeContext(Context[Any]):
             await execution.never()
         execution.count((name,))
         return await execution.deduplicate((self.visit, name), make)
+
+    @override
+    @_seen
+    async def recorded(self, plan: Plan[Any], /) -> list[RecordedCall[Any]]:
+        activity = self._execution.workflow.activity(plan.activity)
+        make = partial(recorded_calls, self._execution.session, activity, plan)
+        return list(await self._judged(f"recorded?{plan.digest}", make))
 
     # --- waiting ---------------------------------------------------------------------------
     @override

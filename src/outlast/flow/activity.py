@@ -5,6 +5,9 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from datetime import timedelta
 from typing import Any, Concatenate, Final, Generic, Literal, NamedTuple, ParamSpec, Protocol, TypeVar, cast, overload
 
+from typing_extensions import override
+
+from outlast.core.codec import digest
 from outlast.core.compensation import NO_UNDO
 from outlast.core.durations import Duration
 from outlast.core.effect_steps import DidNotHappen, Happened, Unknown
@@ -155,6 +158,23 @@ class Activity(Generic[P, R_co]):
             self.check()
         return self._signature.schema()
 
+    def schema_for_caller(self) -> dict[str, Any]:
+        """Return the JSON schema of arguments that `parse` takes: parameters with a default are optional."""
+        if not self._checked:
+            self.check()
+        return self._signature.schema_for_caller()
+
+    def parse(self, arguments: bytes) -> Plan[R_co]:
+        """Return the plan of a call whose JSON `arguments` come from outside, for instance from a model.
+
+        Strict: no unknown argument and no conversion of one type to another. Raises InvalidInput with all problems,
+        NotStorable, LimitExceeded.
+        """
+        if not self._checked:
+            self.check()
+        _, key, data, digest = self._signature.bind((), self._signature.parse(arguments))
+        return Plan(self.name, key, data, digest)
+
     @property
     def response_codec(self) -> Any:
         """Codec of the return value."""
@@ -274,6 +294,31 @@ class Effectful(Activity[P, R_co]):
             return fn
 
         return decorate if fn is None else decorate(fn)
+
+
+class KeyedLookup(Activity[..., R_co]):
+    """A lookup whose first argument is its key. The others are objects of this process, of any size.
+
+    An ordinary lookup hashes and copies its arguments: a transcript is too large for that, and a client is no data.
+    The caller promises that equal keys mean equal arguments within a visit.
+    """
+
+    def __init__(
+        self,
+        fn: Callable[..., Coroutine[Any, Any, R_co]],
+        *,
+        name: str,
+        durable: bool = False,
+        timeout: Duration | None = None,
+        retry: Retry | None = None,
+    ) -> None:
+        options = _Options("KeyedLookup", name, None, "visit", timeout=timeout, retry=retry, durable=durable)
+        super().__init__(fn, options, {})
+
+    @override
+    def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> BoundCall:
+        key = f"{self.name}/{args[0]}"
+        return BoundCall(args, dict(kwargs), key, b"", digest(self.name, key))
 
 
 class _DecoratesReconcile(Protocol[P, R]):

@@ -186,3 +186,19 @@ class Plan(Generic[R_co]):
     def approval_digest(self, tenant: str, run_id: str) -> str:
         """Return the digest that an approval names: `tenant`, `run_id`, activity, rendered key and arguments (S-20)."""
         return digest(tenant, run_id, self.activity, self.key, self.arguments)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedCall(Generic[R_co]):
+    """A call in the ledger of a run that has the activity and the key of a plan.
+
+    - `visit`: the visit that it belongs to; 0 for a call once per run or tenant.
+    - `same`: True if it has exactly the arguments of the plan.
+    - `done`: True if it has a response and was not undone.
+    - `response`: the response of a call that is done, else None.
+    """
+
+    visit: int
+    same: bool
+    done: bool
+    response: R_co | None

@@ -14,7 +14,7 @@ from typing_extensions import TypeVar  # its defaults are in typing from Python 
 from outlast.core.durations import Duration
 from outlast.flow.activity import Activity
 from outlast.flow.approval_rule import Approvers, Decision
-from outlast.flow.calls import Plan
+from outlast.flow.calls import Plan, RecordedCall
 from outlast.flow.outcomes import Refusal
 from outlast.flow.policy import Verdict
 
@@ -129,6 +129,13 @@ class Context(Generic[S]):
 
         `proposed_by` is a name for the policy and the history. The verdict is recorded, so that every re-run gets the
         same one; a denial is also an event of the run. An Allow permits nothing: `ctx.do` asks policy again.
+        """
+        raise NotImplementedError
+
+    async def recorded(self, plan: Plan[R], /) -> list[RecordedCall[R]]:
+        """Return the calls in the ledger of this run that have the activity and the key of `plan`, by visit.
+
+        Makes no call and records nothing. It sees what has happened until now, so a re-run may get more.
         """
         raise NotImplementedError
 

@@ -2,11 +2,13 @@
 
 import inspect
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from hashlib import sha256
 from typing import Any, Final
 
 import typing_extensions
 from pydantic import ValidationError
+from pydantic_core import from_json, to_json
 
 from outlast.core.codec import Codec, canonical, canonical_plain, digest, problems_of
 from outlast.core.keys import KeyTemplate
@@ -101,9 +103,37 @@ class Signature:
         """Return the values of recorded arguments in the order of the parameters."""
         return tuple(self._arguments.load(data).values())
 
+    def parse(self, arguments: bytes) -> dict[str, Any]:
+        """Return the values of JSON `arguments` from outside, by name. Those with a default may be left out.
+
+        Strict: no other field, and no conversion of one type to another. Raises InvalidInput with all problems.
+        """
+        try:
+            given = from_json(arguments)
+            if isinstance(given, dict):
+                arguments = to_json({**self._defaults, **given})
+            return self._arguments.parse(arguments)
+        except ValidationError as error:
+            problems = problems_of(error)
+        except ValueError as error:
+            problems = [("(the whole)", str(error))]
+        raise InvalidInput(f"the arguments of {self.name} are not valid", problems=problems)
+
+    @cached_property
+    def _defaults(self) -> dict[str, Any]:
+        """Defaults of the parameters, by name."""
+        found = self.signature.parameters.values()
+        return {each.name: each.default for each in found if each.default is not inspect.Parameter.empty}
+
     def schema(self) -> dict[str, Any]:
-        """Return the JSON schema of the parameters."""
+        """Return the JSON schema of the parameters, all of them required."""
         return self._arguments.schema()
+
+    def schema_for_caller(self) -> dict[str, Any]:
+        """Return the JSON schema of arguments that `parse` takes."""
+        schema = self.schema()
+        required = [name for name in self.parameters if name not in self._defaults]
+        return {**schema, "required": required, "additionalProperties": False}
 
     def split(self, values: tuple[Any, ...]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Split values into positional and keyword arguments of the function."""

@@ -287,7 +287,7 @@ class Workflow(Generic[S, In, Out]):
             found += mistakes(self.title, self.where, {name: node.place for name, node in self.nodes.items()})
         found += self.migrations.mistakes(self.version, self.nodes)
         seen: dict[str, Activity[..., Any]] = {}
-        for activity in activities_seen_by(node.fn for node in self.nodes.values()):
+        for activity in [*activities_seen_by(node.fn for node in self.nodes.values()), *self._further_activities()]:
             if seen.setdefault(activity.name, activity) is not activity:
                 found.append(ambiguous("activity", [seen[activity.name], activity]))
             _collect(found, activity.check)
@@ -441,6 +441,10 @@ class Workflow(Generic[S, In, Out]):
 
     def __repr__(self) -> str:
         return f"<{self.title} version {self.version} ({self.where})>"
+
+    def _further_activities(self) -> Sequence[Activity[..., Any]]:
+        """Return activities that its nodes use and that their modules do not name."""
+        return ()
 
     # --- checks ----------------------------------------------------------------------------
     def _declared_at(self) -> str:

@@ -152,7 +152,7 @@ class Connections:
         return True
 
 
-class Admitted(asyncio.Protocol):
+class AdmittedConnection(asyncio.Protocol):
     """Protocol mix-in that registers its connection or refuses it. Precedes a protocol of uvicorn in the bases."""
 
     admitted: Connections
@@ -187,7 +187,7 @@ def bounded(bounds: Bounds, connections: Connections) -> type[HttpToolsProtocol]
     return type("Bounded", (_Bounded,), {"bounds": bounds, "admitted": connections})
 
 
-class _Bounded(Admitted, HttpToolsProtocol):
+class _Bounded(AdmittedConnection, HttpToolsProtocol):
     """HTTP/1.1 protocol that counts bytes first, because the parser buffers heads and trailers without a limit."""
 
     bounds: Bounds

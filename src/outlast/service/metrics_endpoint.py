@@ -12,7 +12,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from outlast.errors import InvalidInput
 from outlast.runtime.metrics import MEDIA_TYPE, Metrics
-from outlast.service.connections import Admitted, Connections, Server
+from outlast.service.connections import AdmittedConnection, Connections, Server
 from outlast.service.identity.listen import is_loopback
 
 HEAD_BYTES_MAX = 16 * 1024
@@ -41,7 +41,7 @@ class MetricsEndpoint:
         self._server = Server(
             uvicorn.Config(
                 Starlette(routes=[Route("/metrics", self._answer)]),
-                http=type("Scraped", (Admitted, H11Protocol), {"admitted": Connections(BACKLOG)}),
+                http=type("Scraped", (AdmittedConnection, H11Protocol), {"admitted": Connections(BACKLOG)}),
                 ws="none",
                 lifespan="off",
                 log_config=None,

@@ -1,0 +1,42 @@
+"""Agents: a model proposes, the workflow decides, and every paid answer is kept."""
+
+from outlast.agent.chat_completions import ChatCompletions
+from outlast.agent.model import (
+    Message,
+    Model,
+    ModelAnswer,
+    ModelRequest,
+    OfferedTool,
+    RecordingModel,
+    ScriptedModel,
+    ToolCall,
+)
+from outlast.agent.proposal import Admission, Admitted, AlreadyDone, Proposal, Rejected, admit, propose
+from outlast.agent.provided import provided
+from outlast.agent.requests import ask
+from outlast.agent.workflow import AgentState, AgentTask, AgentWorkflow, agent_workflow
+
+__all__ = [
+    "Admission",
+    "Admitted",
+    "AgentState",
+    "AgentTask",
+    "AgentWorkflow",
+    "AlreadyDone",
+    "ChatCompletions",
+    "Message",
+    "Model",
+    "ModelAnswer",
+    "ModelRequest",
+    "OfferedTool",
+    "Proposal",
+    "RecordingModel",
+    "Rejected",
+    "ScriptedModel",
+    "ToolCall",
+    "admit",
+    "agent_workflow",
+    "ask",
+    "propose",
+    "provided",
+]

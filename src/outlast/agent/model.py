@@ -1,0 +1,181 @@
+"""Port of language models: the request, the answer, and models for tests that need no network."""
+
+import json
+from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
+from typing import Final, Literal, Protocol
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
+
+from outlast.core.codec import canonical, digest
+from outlast.errors import InvalidInput
+
+
+class Part(BaseModel):
+    """Base of the values that a model gets and returns: immutable, and stored by name."""
+
+    model_config = ConfigDict(frozen=True)
+
+
+class ToolCall(Part):
+    """A call that a model asks for: the name of a `tool` and its `arguments`, as text if they are not a JSON object.
+
+    `id` is the model's own and connects the call with its result.
+    """
+
+    id: str
+    tool: str
+    arguments: dict[str, JsonValue] | str = Field(default_factory=dict)
+
+
+class Message(Part):
+    """One message of a transcript.
+
+    - `role`: "user", "assistant" (an answer of the model) or "tool" (the result of one call).
+    - `text`: the words; of a tool its result as text.
+    - `calls`: the calls of an answer.
+    - `call_id`, `tool`: the call that a result belongs to.
+    """
+
+    role: Literal["user", "assistant", "tool"]
+    text: str = ""
+    calls: tuple[ToolCall, ...] = ()
+    call_id: str = ""
+    tool: str = ""
+
+
+class OfferedTool(Part):
+    """A tool as a model sees it: name, description and the JSON schema of its parameters."""
+
+    name: str
+    description: str = ""
+    parameters: dict[str, JsonValue] = Field(default_factory=dict)
+
+
+class ModelRequest(Part):
+    """A request to a model: transcript, offered tools, instructions, and settings of the provider."""
+
+    messages: tuple[Message, ...]
+    tools: tuple[OfferedTool, ...] = ()
+    instructions: str = ""
+    settings: dict[str, JsonValue] = Field(default_factory=dict)
+
+    def digest(self, model: str) -> str:
+        """Return the digest that identifies this request to `model`. Ids of calls are not part of it."""
+        calls = {"__all__": {"id"}}
+        plain = self.model_dump(mode="json", exclude={"messages": {"__all__": {"call_id": True, "calls": calls}}})
+        return digest(model, canonical(plain))
+
+    @property
+    def answers(self) -> int:
+        """Number of answers of the model in the transcript."""
+        return sum(message.role == "assistant" for message in self.messages)
+
+
+class ModelAnswer(Part):
+    """The answer of a model: words, calls, or both, and what it used.
+
+    `model` is the name and version that the provider reports. `money` is the price, if it is known.
+    """
+
+    text: str = ""
+    calls: tuple[ToolCall, ...] = ()
+    model: str = ""
+    input_tokens: int = 0
+    output_tokens: int = 0
+    money: float = 0.0
+
+    @property
+    def message(self) -> Message:
+        """The answer as a message of the transcript."""
+        return Message(role="assistant", text=self.text, calls=self.calls)
+
+
+class Model(Protocol):
+    """Port of a model. `name` contains the version: "openai:gpt-5"."""
+
+    @property
+    def name(self) -> str:
+        """Name and version of the model, as policies and the history show it."""
+        ...
+
+    async def request(self, request: ModelRequest) -> ModelAnswer:
+        """Return the answer to a `request`. Raises the errors of its HTTP client, and retries none of them."""
+        ...
+
+    def stream(self, request: ModelRequest) -> AsyncIterator[str | ModelAnswer]:
+        """Yield the words of the answer as they come, and the whole answer last. Raises as `request`."""
+        ...
+
+
+Answers = Sequence[ModelAnswer | str] | Callable[[ModelRequest], ModelAnswer | str]
+
+
+class ScriptedModel:
+    """A model for tests. Its `answers` are a list, or a function of the request.
+
+    The n-th answer of a list belongs to the transcript with n-1 answers, so a re-run or another process gets the same
+    one. `requests` holds the requests that this object answered. Raises IndexError after the last answer.
+    """
+
+    def __init__(self, answers: Answers, *, name: str = "scripted") -> None:
+        self.name: Final = name
+        self.requests: Final[list[ModelRequest]] = []
+        self._answers = answers
+
+    async def request(self, request: ModelRequest) -> ModelAnswer:
+        """Return the answer of the script."""
+        self.requests.append(request)
+        if callable(self._answers):
+            answer = self._answers(request)
+        elif request.answers < len(self._answers):
+            answer = self._answers[request.answers]
+        else:
+            raise IndexError(f"the script of {self.name} has {len(self._answers)} answers, and one more was requested")
+        return ModelAnswer(text=answer, model=self.name) if isinstance(answer, str) else answer
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[str | ModelAnswer]:
+        """Yield the words of the answer one by one, then the answer."""
+        answer = await self.request(request)
+        for word in answer.text.split(" "):
+            yield word
+        yield answer
+
+
+class RecordingModel:
+    """A model that records the answers of an `inner` one in a file, and repeats them without a request.
+
+    Each line of the file at `path` has the digest of a request and its answer. With `inner=None` it only repeats.
+    Raises InvalidInput for a request that the file does not have and no inner model answers.
+    """
+
+    def __init__(self, inner: Model | None, path: Path | str, *, name: str = "recorded") -> None:
+        self.name: Final = inner.name if inner is not None else name
+        self._inner = inner
+        self._path = Path(path)
+        lines = self._path.read_text(encoding="utf-8").splitlines() if self._path.exists() else []
+        entries = [json.loads(line) for line in lines]
+        self._known = {each["request"]: ModelAnswer.model_validate(each["answer"]) for each in entries}
+
+    async def request(self, request: ModelRequest) -> ModelAnswer:
+        """Return the recorded answer, or record the answer of the inner model."""
+        key = request.digest("")
+        if (known := self._known.get(key)) is not None:
+            return known
+        if self._inner is None:
+            raise InvalidInput(
+                f"{self._path} has no answer to this request",
+                f"its digest is {key[:12]}; the prompt, the tools or a result has changed",
+                "record again with an inner model",
+            )
+        answer = self._known[key] = await self._inner.request(request)
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps({"request": key, "answer": answer.model_dump(mode="json")}) + "\n")
+        return answer
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[str | ModelAnswer]:
+        """Yield the words of the answer at once, then the answer."""
+        answer = await self.request(request)
+        if answer.text:
+            yield answer.text
+        yield answer

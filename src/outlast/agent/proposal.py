@@ -1,0 +1,260 @@
+"""Proposals of a model, and the questions that decide whether one becomes a call (GATE-7)."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal, TypeAlias
+
+from pydantic import JsonValue
+
+from outlast.agent.model import Message, Model, ModelAnswer, ModelRequest, OfferedTool, ToolCall
+from outlast.agent.provided import model_of
+from outlast.agent.requests import ask
+from outlast.core.codec import canonical, digest
+from outlast.errors import DefinitionError, InvalidInput, LimitExceeded, NotStorable
+from outlast.flow.activity import Activity, KeyedLookup
+from outlast.flow.calls import Plan, RecordedCall
+from outlast.flow.context import Context
+from outlast.flow.policy import Deny, NeedsApproval
+
+Tool: TypeAlias = Activity[..., Any]
+"""An activity or a lookup. Its docstring tells the model what it does."""
+
+ARGUMENTS_SHOWN: Final = 500
+"""Characters of refused arguments in the history."""
+REASON_CHARS: Final = 1_000
+CALLS_PER_ANSWER_MAX: Final = 50
+REFUSALS_LOGGED_MAX: Final = 10
+"""Refusals of one visit with an entry in the history; all of them have a memo."""
+ADMISSION: Final = "outlast.admission"
+"""Activity name of the memos that record how calls of a model were decided."""
+
+Code = Literal[
+    "unknown_tool", "not_offered", "invalid_arguments", "too_many_calls", "other_visit", "conflict", "denied"
+]
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """The answer of a model in one visit, and the tools that it was offered.
+
+    - `answer`: its words and the calls that it asks for. Nothing of it has happened.
+    - `proposed_by`: the name of the model, for policy and history.
+    - `run_id`, `visit`: the visit for which it was made. It is refused anywhere else.
+    - `offered`, `withheld`: tools by name; the latter exist, and policy does not offer them.
+    """
+
+    answer: ModelAnswer
+    proposed_by: str
+    run_id: str
+    visit: int
+    offered: Mapping[str, Tool]
+    withheld: frozenset[str] = frozenset()
+
+    @property
+    def message(self) -> Message:
+        """The answer as a message of the transcript."""
+        return self.answer.message
+
+    def only(self, calls: Sequence[ToolCall]) -> "Proposal":
+        """Return the proposal with these of its `calls`."""
+        return replace(self, answer=self.answer.model_copy(update={"calls": tuple(calls)}))
+
+
+@dataclass(frozen=True)
+class Admitted:
+    """A call that may become a transition: pass `plan` to `ctx.do`, or first to `ctx.approval`.
+
+    `approval` is the verdict of a policy that demands one. `ctx.do` asks for it by itself.
+    """
+
+    call: ToolCall
+    plan: Plan[Any]
+    approval: NeedsApproval | None = None
+
+
+@dataclass(frozen=True)
+class Rejected:
+    """A call that is not made: a `code` for programs and a `reason` for the model."""
+
+    call: ToolCall
+    code: Code
+    reason: str
+
+
+@dataclass(frozen=True)
+class AlreadyDone:
+    """A call that this run has made before, in `visit`, with exactly these arguments, and its recorded `response`."""
+
+    call: ToolCall
+    plan: Plan[Any]
+    visit: int
+    response: Any
+
+
+Admission: TypeAlias = Admitted | Rejected | AlreadyDone
+
+
+async def propose(
+    ctx: Context[Any],
+    model: Model | str,
+    messages: Sequence[Message],
+    *,
+    tools: Sequence[Tool] = (),
+    about: str = "",
+    settings: Mapping[str, JsonValue] | None = None,
+    built_in: Sequence[OfferedTool] = (),
+) -> Proposal:
+    """Ask a `model` what to do next, and return its proposal. The answer is stored before it is used.
+
+    - `messages`: the transcript so far.
+    - `tools`: activities and lookups. Those that policy withholds are not offered.
+    - `about`: instructions for the model.
+    - `settings`: settings of the provider, such as temperature.
+    - `built_in`: further tools that the caller itself handles, for instance for a final result.
+
+    Raises DefinitionError if two tools have one name, and the errors of the model.
+    """
+    named = by_name(tools)
+    asked = model_of(model)
+    allowed = {tool.name: tool for tool in await ctx.allowed(list(named.values()))} if named else {}
+    request = ModelRequest(
+        messages=tuple(messages),
+        tools=(*(offer_of(tool) for tool in allowed.values()), *built_in),
+        instructions=about,
+        settings=dict(settings or {}),
+    )
+    answer = await ask(ctx, asked, request)
+    return Proposal(answer, asked.name, ctx.run_id, ctx.visit, allowed, frozenset(named.keys() - allowed.keys()))
+
+
+def by_name(tools: Sequence[Tool]) -> dict[str, Tool]:
+    """Return tools by name. Raises DefinitionError if two have one name."""
+    found: dict[str, Tool] = {}
+    for tool in tools:
+        if found.setdefault(tool.name, tool) is not tool:
+            raise DefinitionError(
+                f'two tools have the name "{tool.name}"',
+                f"at {found[tool.name].where} and {tool.where}; a model chooses by name",
+                'give one of them another name, e.g. name="mail.send"',
+                where=tool.where,
+            )
+    return found
+
+
+def offer_of(tool: Tool) -> OfferedTool:
+    """Return a tool as a model sees it."""
+    lines = (tool.__doc__ or "").strip().splitlines()
+    return OfferedTool(
+        name=tool.name,
+        description="\n".join(line.strip() for line in lines),
+        parameters=tool.schema_for_caller(),
+    )
+
+
+async def admit(ctx: Context[Any], proposal: Proposal) -> list[Admission]:
+    """Return for each call of a `proposal`, in order, whether it may be made.
+
+    The questions, in this order: does the tool exist and was it offered, do the arguments fit and are they complete, is
+    the proposal of this visit, has this run made exactly this call, does it contradict another call, does policy
+    allow it. Each outcome is recorded, so every re-run gets the same one. A refusal is also an entry in the history.
+    """
+    gate = _Gate(ctx, proposal)
+    return [await gate.admit(n, call) for n, call in enumerate(proposal.answer.calls)]
+
+
+class _Gate:
+    """The decisions about the calls of one proposal."""
+
+    def __init__(self, ctx: Context[Any], proposal: Proposal) -> None:
+        self._ctx = ctx
+        self._proposal = proposal
+        self._answer = digest(canonical(proposal.answer.model_dump(mode="json")))[:32]
+        self._planned: dict[tuple[str, str], str] = {}
+        self._refusals = 0
+
+    async def admit(self, n: int, call: ToolCall) -> Admission:
+        """Return the recorded outcome of a call, or decide and record it."""
+        decided, plan = await self._decide(n, call)
+        outcome = {
+            "outcome": _WORDS[type(decided)],
+            "tool": call.tool,
+            "proposed_by": self._proposal.proposed_by,
+            "code": decided.code if isinstance(decided, Rejected) else "",
+            "reason": decided.reason if isinstance(decided, Rejected) else "",
+            "arguments": head_of(call.arguments),
+        }
+        kept = await self._ctx.do(record_admission, f"{self._answer}/{n}", outcome)
+        if kept["outcome"] == _WORDS[Rejected]:
+            decided = Rejected(call, kept["code"], kept["reason"])
+            self._log(n, kept)
+        elif kept["outcome"] == _WORDS[Admitted] and plan is not None and not isinstance(decided, Admitted):
+            # An earlier execution of this visit has made the call since, perhaps as an approver changed it.
+            verdict = await self._ctx.check(plan, proposed_by=self._proposal.proposed_by)
+            decided = Admitted(call, plan, verdict if isinstance(verdict, NeedsApproval) else None)
+        return decided
+
+    async def _decide(self, n: int, call: ToolCall) -> tuple[Admission, Plan[Any] | None]:
+        """Return the outcome, and the plan if the call can be one."""
+        tool = self._proposal.offered.get(call.tool)
+        if tool is None and call.tool in self._proposal.withheld:
+            return Rejected(call, "not_offered", f"policy does not allow {call.tool} here"), None
+        if tool is None:
+            return Rejected(call, "unknown_tool", f"there is no tool {call.tool[:100]!r}"), None
+        if n >= CALLS_PER_ANSWER_MAX:
+            return Rejected(call, "too_many_calls", f"one answer may ask for {CALLS_PER_ANSWER_MAX} calls"), None
+        if isinstance(call.arguments, str):
+            return Rejected(call, "invalid_arguments", "the arguments are not a JSON object"), None
+        try:
+            plan: Plan[Any] = tool.parse(canonical(call.arguments))
+        except (InvalidInput, NotStorable, LimitExceeded) as error:
+            return Rejected(call, "invalid_arguments", f"{error.what}: {error.why}"[:REASON_CHARS]), None
+        if (self._proposal.run_id, self._proposal.visit) != (self._ctx.run_id, self._ctx.visit):
+            made = f"visit {self._proposal.visit} of run {self._proposal.run_id}"
+            return Rejected(call, "other_visit", f"it was proposed for {made}, and facts may have changed"), None
+        return await self._decide_plan(call, tool, plan), plan
+
+    async def _decide_plan(self, call: ToolCall, tool: Tool, plan: Plan[Any]) -> Admission:
+        before = await self._ctx.recorded(plan)
+        if tool.kind == "write" and (done := _done(before, self._ctx.visit)) is not None:
+            return AlreadyDone(call, plan, done.visit, done.response)
+        first = self._planned.setdefault((tool.name, plan.key), plan.digest)
+        scope = self._ctx.visit if tool.once_per == "visit" else 0
+        if first != plan.digest or any(each.visit == scope and not each.same for each in before):
+            reason = f"{tool.name} was called as {plan.key} with other arguments; a key is used once"
+            return Rejected(call, "conflict", reason)
+        verdict = await self._ctx.check(plan, proposed_by=self._proposal.proposed_by)
+        if isinstance(verdict, Deny):
+            return Rejected(call, "denied", f"{verdict.rule}: {verdict.detail}" if verdict.detail else verdict.rule)
+        return Admitted(call, plan, verdict if isinstance(verdict, NeedsApproval) else None)
+
+    def _log(self, n: int, kept: dict[str, Any]) -> None:
+        """Add a refusal to the history. Policy adds its denials itself."""
+        if kept["code"] == "denied" or self._refusals >= REFUSALS_LOGGED_MAX:
+            return
+        self._refusals += 1
+        text = f"{kept['tool'][:100]}: {kept['code']}: {kept['reason']}"
+        data = {name: kept[name] for name in ("proposed_by", "code", "arguments")}
+        self._ctx.log(f"refused/{self._answer[:8]}/{n}", text, tool=kept["tool"][:100], **data)
+
+
+def _done(before: list[RecordedCall[Any]], visit: int) -> RecordedCall[Any] | None:
+    """Return the latest call of an earlier visit, or once per run, that was exactly this one and is done."""
+    return next((each for each in reversed(before) if each.same and each.done and each.visit != visit), None)
+
+
+_WORDS: Final[Mapping[type, str]] = {Admitted: "admitted", Rejected: "refused", AlreadyDone: "already_done"}
+
+
+def head_of(arguments: Mapping[str, JsonValue] | str) -> str:
+    """Return the beginning of a call's arguments, for the history."""
+    text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=True)
+    return text.encode(errors="replace").decode()[:ARGUMENTS_SHOWN]
+
+
+async def _record(key: str, outcome: Any) -> dict[str, Any]:
+    """Return the outcome, which the ledger keeps."""
+    return dict(outcome)
+
+
+record_admission: Final = KeyedLookup(_record, name=ADMISSION, durable=False)

@@ -1,0 +1,108 @@
+"""The models of pydantic-ai behind the port of models."""
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any, Final, cast
+
+from outlast.agent.chat_completions import parsed
+from outlast.agent.model import Message, ModelAnswer, ModelRequest, ToolCall
+from outlast.errors import InvalidInput, to_install
+
+try:
+    from pydantic_ai import messages as parts
+    from pydantic_ai.direct import model_request, model_request_stream
+    from pydantic_ai.exceptions import UserError
+    from pydantic_ai.models import ModelRequestParameters, infer_model
+    from pydantic_ai.settings import ModelSettings
+    from pydantic_ai.tools import ToolDefinition
+except ModuleNotFoundError as error:
+    raise InvalidInput(
+        "a model by name needs pydantic-ai",
+        f"{error.name} is not installed",
+        f"{to_install('pydantic-ai')}, or set OUTLAST_MODEL_URL to an OpenAI-compatible address",
+    ) from error
+
+
+class PydanticModel:
+    """A model of pydantic-ai, by its name there: "openai:gpt-5", "anthropic:claude-sonnet-4-5"."""
+
+    def __init__(self, name: str) -> None:
+        """Raises InvalidInput if pydantic-ai has no such model, or its provider misses a package or a credential."""
+        self.name: Final = name
+        try:
+            self._model: Final = infer_model(name)
+        except (UserError, ValueError, ImportError) as error:
+            raise InvalidInput(f"the model {name} cannot be used", str(error)) from error
+
+    async def request(self, request: ModelRequest) -> ModelAnswer:
+        """Return the answer to a `request`. Raises the errors of the provider's client."""
+        return _answer(
+            await model_request(
+                self._model,
+                _history(request),
+                model_settings=_settings(request),
+                model_request_parameters=_parameters(request),
+            )
+        )
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[str | ModelAnswer]:
+        """Yield the words of the answer as they come, then the answer. Raises as `request`."""
+        opened = model_request_stream(
+            self._model,
+            _history(request),
+            model_settings=_settings(request),
+            model_request_parameters=_parameters(request),
+        )
+        async with opened as events:
+            async for event in events:
+                if isinstance(event, parts.PartStartEvent) and isinstance(event.part, parts.TextPart):
+                    yield event.part.content
+                elif isinstance(event, parts.PartDeltaEvent) and isinstance(event.delta, parts.TextPartDelta):
+                    yield event.delta.content_delta
+            yield _answer(events.get())
+
+
+def _settings(request: ModelRequest) -> ModelSettings:
+    return cast(ModelSettings, dict(request.settings))
+
+
+def _parameters(request: ModelRequest) -> ModelRequestParameters:
+    tools = [
+        ToolDefinition(name=tool.name, description=tool.description, parameters_json_schema=dict(tool.parameters))
+        for tool in request.tools
+    ]
+    return ModelRequestParameters(function_tools=tools)
+
+
+def _history(request: ModelRequest) -> list[parts.ModelMessage]:
+    found = [_message(each) for each in request.messages]
+    if request.instructions:
+        system = parts.ModelRequest(parts=[parts.SystemPromptPart(request.instructions)])
+        return [system, *found]
+    return found
+
+
+def _message(message: Message) -> parts.ModelMessage:
+    if message.role == "user":
+        return parts.ModelRequest(parts=[parts.UserPromptPart(message.text)])
+    if message.role == "tool":
+        returned = parts.ToolReturnPart(message.tool, message.text, tool_call_id=message.call_id)
+        return parts.ModelRequest(parts=[returned])
+    said: list[Any] = [parts.TextPart(message.text)] if message.text else []
+    calls = [parts.ToolCallPart(call.tool, call.arguments, tool_call_id=call.id) for call in message.calls]
+    return parts.ModelResponse(parts=[*said, *calls])
+
+
+def _answer(response: parts.ModelResponse) -> ModelAnswer:
+    calls = [part for part in response.parts if isinstance(part, parts.ToolCallPart)]
+    return ModelAnswer(
+        text="".join(part.content for part in response.parts if isinstance(part, parts.TextPart)),
+        calls=tuple(ToolCall(id=c.tool_call_id, tool=c.tool_name, arguments=_arguments(c)) for c in calls),
+        model=response.model_name or "",
+        input_tokens=response.usage.input_tokens,
+        output_tokens=response.usage.output_tokens,
+    )
+
+
+def _arguments(call: parts.ToolCallPart) -> dict[str, Any] | str:
+    return parsed(call.args if isinstance(call.args, str) else json.dumps(call.args or {}))

@@ -1,0 +1,29 @@
+"""Requests to models as durable lookups: an answer is stored before it is used, so a crash never pays for it again."""
+
+from typing import Any, Final
+
+from outlast.agent.model import Model, ModelAnswer, ModelRequest
+from outlast.core.keys import MODEL
+from outlast.flow.activity import KeyedLookup
+from outlast.flow.context import Context
+from outlast.flow.options import Retry
+
+REQUEST_TIMEOUT: Final = "10m"
+RETRY: Final = Retry(attempts=6, total_wait="10m")
+"""Of requests that were certainly not answered. One that may have been paid is repeated once (S-17)."""
+
+
+async def _ask(key: str, model: Any, request: Any) -> ModelAnswer:
+    """Send a request to a model and return its answer."""
+    asked: Model = model
+    answer: ModelAnswer = await asked.request(request)
+    return answer if answer.model else answer.model_copy(update={"model": asked.name})
+
+
+ask_model: Final = KeyedLookup(_ask, name=MODEL, durable=True, timeout=REQUEST_TIMEOUT, retry=RETRY)
+
+
+async def ask(ctx: Context[Any], model: Model, request: ModelRequest) -> ModelAnswer:
+    """Return the answer of a model to a request, once per visit and request. Raises the errors of the model."""
+    answer: ModelAnswer = await ctx.do(ask_model, request.digest(model.name)[:32], model, request)
+    return answer

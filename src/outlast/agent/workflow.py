@@ -1,0 +1,339 @@
+"""Workflows of agents: decide, admit, act, observe, in a node that returns to itself (GATE-7)."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Literal, NamedTuple, overload
+
+import httpx2
+from pydantic import BaseModel, JsonValue, ValidationError
+from typing_extensions import TypeVar, override
+
+from outlast.agent.model import Message, Model, OfferedTool, ToolCall
+from outlast.agent.proposal import (
+    Admission,
+    Admitted,
+    AlreadyDone,
+    Proposal,
+    Rejected,
+    Tool,
+    admit,
+    by_name,
+    propose,
+)
+from outlast.agent.tool_results import (
+    OFFER,
+    READ_RESULT,
+    RESULT_CHARS_MAX,
+    LargeResult,
+    error_message,
+    page,
+    read_result,
+    result_message,
+    text_of_result,
+)
+from outlast.core.approvals import Rule
+from outlast.core.codec import compact, problems_of
+from outlast.core.durations import Duration
+from outlast.core.limits import TEXT_CHARS_MAX
+from outlast.errors import DefinitionError
+from outlast.flow.calls import Plan
+from outlast.flow.context import Context
+from outlast.flow.outcomes import Declared, Refusal
+from outlast.flow.policy import Policy
+from outlast.flow.registry import where_called
+from outlast.flow.workflow import CEILING, Workflow
+
+Out = TypeVar("Out", default=Any)
+M = TypeVar("M", bound=BaseModel)
+FINAL: Final = "final_result"
+STEPS_MAX: Final = 100
+ALONE: Final = "call it alone, after the results of all other calls"
+
+
+class AgentTask(BaseModel):
+    """Input of an agent's run: the `objective`, and optional `context` as plain data."""
+
+    objective: str
+    context: JsonValue = None
+
+
+class AgentState(BaseModel):
+    """State of an agent's run.
+
+    - `objective`, `context`: the input.
+    - `large`: large results that the model may read on.
+    - `result`: the result, once the model has given it.
+    - `messages`: the transcript. Nothing is removed from it.
+    """
+
+    objective: str
+    context: JsonValue = None
+    large: list[LargeResult] = []
+    result: JsonValue = None
+    messages: list[Message] = []
+
+
+class Agent(NamedTuple):
+    """The options of an agent workflow. `result` is None for text."""
+
+    model: Model | str
+    tools: tuple[Tool, ...]
+    instructions: str
+    approve: Mapping[str, Rule]
+    within: Duration
+    result: type[BaseModel] | None
+    settings: Mapping[str, JsonValue]
+
+    def built_in(self, state: AgentState) -> list[OfferedTool]:
+        """Return the tools of the agent itself that the model may use now."""
+        found = [OFFER] if state.large else []
+        if self.result is not None:
+            told = f"Give the final result. {ALONE.capitalize()}."
+            found.append(OfferedTool(name=FINAL, description=told, parameters=self.result.model_json_schema()))
+        return found
+
+
+class AgentWorkflow(Workflow[AgentState, AgentTask, Out]):
+    """A workflow of one node, in which a model decides. Made by `agent_workflow`."""
+
+    def __init__(self, name: str, agent: Agent, *, where: str, max_steps: int, **options: Any) -> None:
+        self._place: Final = where
+        self.agent: Final = agent
+        super().__init__(name, state=AgentState, input=AgentTask, outcome=_result_of, **options)
+        self._outcome_type = agent.result or str
+        self.node(start=True, max_visits=max_steps)(_node_of(agent))
+
+    @override
+    def _declared_at(self) -> str:
+        return self._place
+
+    @override
+    def _further_activities(self) -> Sequence[Tool]:
+        return self.agent.tools
+
+
+@overload
+def agent_workflow(
+    name: str,
+    *,
+    tools: Sequence[Tool] = ...,
+    model: Model | str = ...,
+    instructions: str = ...,
+    approve: Mapping[str, Rule] | None = ...,
+    within: Duration = ...,
+    max_steps: int = ...,
+    policy: Policy | None = ...,
+    settings: Mapping[str, JsonValue] | None = ...,
+    version: int = ...,
+    ceiling: Duration = ...,
+) -> AgentWorkflow[str]: ...
+@overload
+def agent_workflow(
+    name: str,
+    *,
+    result: type[M],
+    tools: Sequence[Tool] = ...,
+    model: Model | str = ...,
+    instructions: str = ...,
+    approve: Mapping[str, Rule] | None = ...,
+    within: Duration = ...,
+    max_steps: int = ...,
+    policy: Policy | None = ...,
+    settings: Mapping[str, JsonValue] | None = ...,
+    version: int = ...,
+    ceiling: Duration = ...,
+) -> AgentWorkflow[M]: ...
+def agent_workflow(
+    name: str,
+    *,
+    result: type[Any] = str,
+    tools: Sequence[Tool] = (),
+    model: Model | str = "",
+    instructions: str = "",
+    approve: Mapping[str, Rule] | None = None,
+    within: Duration = "96h",
+    max_steps: int = STEPS_MAX,
+    policy: Policy | None = None,
+    settings: Mapping[str, JsonValue] | None = None,
+    version: int = 1,
+    ceiling: Duration = CEILING,
+) -> AgentWorkflow[Any]:
+    """Return a workflow in which a model works towards an objective with tools. Its input is an `AgentTask`.
+
+    One step asks the model, admits the calls that it proposes, makes them concurrently and adds their results to the
+    transcript. Then a checkpoint is written. A crash repeats no answer of the model and no call.
+
+    - `name`, `version`, `ceiling`, `policy`: those of `Workflow`.
+    - `result`: `str`, or a pydantic model that the final result must fit.
+    - `tools`: activities and lookups. The docstring of a tool is its description for the model.
+    - `model`: a model or its name (default: `OUTLAST_MODEL`).
+    - `instructions`: the system prompt.
+    - `approve`: who must approve each call of a tool, by the tool's name. `within`: the time for that decision.
+    - `max_steps`: a further step goes to attention.
+    - `settings`: settings of the provider, such as temperature.
+
+    Raises DefinitionError.
+    """
+    where = where_called(1)
+    agent = Agent(
+        model,
+        tuple(tools),
+        instructions,
+        dict(approve or {}),
+        within,
+        None if result is str else result,
+        dict(settings or {}),
+    )
+    _check(agent, name, where)
+    return AgentWorkflow(name, agent, where=where, max_steps=max_steps, version=version, ceiling=ceiling, policy=policy)
+
+
+def _check(agent: Agent, name: str, where: str) -> None:
+    def wrong(why: str, reason: str, fix: str) -> DefinitionError:
+        return DefinitionError(f'agent workflow "{name}" {why}', reason, fix, where=where)
+
+    kinds = by_name(agent.tools)
+    result: object = agent.result  # a caller without a type checker may pass anything
+    if result is not None and not (isinstance(result, type) and issubclass(result, BaseModel)):
+        raise wrong(f"has result={result!r}", "a result is text or a pydantic model", "wrap it in a model")
+    if reserved := kinds.keys() & {FINAL, READ_RESULT}:
+        raise wrong(f"has a tool named {min(reserved)}", "the agent itself has one of this name", "rename the tool")
+    for tool in agent.approve:
+        if tool not in kinds:
+            raise wrong(f"has approve= for {tool}", "it is none of the tools", f"name one of {', '.join(kinds)}")
+        if kinds[tool].kind == "lookup":
+            raise wrong(f"has approve= for {tool}", "a lookup changes nothing", "remove it, or make it an activity")
+
+
+def _result_of(state: AgentState) -> Any:
+    return state.result
+
+
+def _node_of(agent: Agent) -> Any:
+    async def step(ctx: Context[AgentState]) -> Literal["step"] | None:
+        return await take_step(ctx, agent)
+
+    return step
+
+
+# --- one step ---------------------------------------------------------------------------------------
+async def take_step(ctx: Context[AgentState], agent: Agent) -> Literal["step"] | None:
+    """Take one step of an agent: decide, admit, act, observe. Returns None if the model has given its result."""
+    state = ctx.state
+    if not state.messages:
+        state.messages.append(Message(role="user", text=_opening(state)))
+    built_in = agent.built_in(state)
+    proposal = await propose(
+        ctx,
+        agent.model,
+        state.messages,
+        tools=agent.tools,
+        about=agent.instructions,
+        settings=agent.settings,
+        built_in=built_in,
+    )
+    calls = proposal.answer.calls
+    state.messages.append(proposal.message)
+    if not calls:
+        return _conclude(state, agent, proposal.answer.text, None)
+    if agent.result is not None and len(calls) == 1 and calls[0].tool == FINAL:
+        return _conclude(state, agent, compact(calls[0].arguments), calls[0])
+    state.messages += await _act(ctx, agent, proposal, {tool.name for tool in built_in})
+    return "step"
+
+
+def _opening(state: AgentState) -> str:
+    if state.context is None:
+        return state.objective
+    return f"{state.objective}\n\nContext:\n{compact(state.context)}"
+
+
+def _conclude(state: AgentState, agent: Agent, given: str, call: ToolCall | None) -> Literal["step"] | None:
+    """Store the result if it fits its type; otherwise tell the model why it does not."""
+    if agent.result is None:
+        state.result = given
+        return None
+    try:
+        state.result = agent.result.model_validate_json(given).model_dump(mode="json")
+    except ValidationError as error:
+        problems = "; ".join(f"{path}: {text}" for path, text in problems_of(error))
+        why = f"the result does not fit; give it with {FINAL}. {problems}"[:TEXT_CHARS_MAX]
+        message = error_message(call, "invalid_result", why) if call is not None else Message(role="user", text=why)
+        state.messages.append(message)
+        return "step"
+    return None
+
+
+class _Made(NamedTuple):
+    """The end of one admitted call: its response, or why there is none."""
+
+    plan: Plan[Any]
+    visit: int
+    response: Any = None
+    code: str = ""
+    reason: str = ""
+
+
+async def _act(ctx: Context[AgentState], agent: Agent, proposal: Proposal, built_in: set[str]) -> list[Message]:
+    """Make the admitted calls concurrently, and return the messages with the results of all calls in order."""
+    tools = by_name(agent.tools)
+    calls = proposal.answer.calls
+    decided = await admit(ctx, proposal.only([call for call in calls if call.tool not in built_in]))
+    distinct = {each.plan.digest: each.plan for each in reversed(decided) if isinstance(each, Admitted)}
+    ends = await asyncio.gather(*(_make(ctx, agent, tools[plan.activity], plan) for plan in distinct.values()))
+    made = dict(zip(distinct, ends, strict=True))
+    left = iter(decided)
+    messages: list[Message] = []
+    for n, call in enumerate(calls):
+        if call.tool == READ_RESULT and call.tool in built_in:
+            messages.append(await read_result(ctx, ctx.state.large, tools, call))
+        elif call.tool in built_in:
+            messages.append(error_message(call, "not_now", ALONE))
+        else:
+            messages.append(_observed(ctx, tools, f"{ctx.visit}-{n}", next(left), made))
+    return messages
+
+
+async def _make(ctx: Context[AgentState], agent: Agent, tool: Tool, plan: Plan[Any]) -> _Made:
+    """Make one call, after its approval if one is required."""
+    visit = ctx.visit if tool.once_per == "visit" else 0
+    if (rule := agent.approve.get(tool.name)) is not None:
+        decision = await ctx.approval(
+            plan,
+            summary=f"{tool.name} {plan.arguments.decode()}"[:TEXT_CHARS_MAX],
+            by=rule,
+            within=agent.within,
+            name=f"{tool.name}.{plan.digest[:12]}",
+        )
+        if decision.chosen is None:
+            return _Made(plan, visit, code="approval_rejected", reason=f"{decision.by}: {decision.reason}")
+        plan = decision.chosen
+    try:
+        [answer] = await ctx.do_all([plan], refused="return")
+    except (OSError, httpx2.HTTPError, Declared) as error:  # a lookup that found no answer; a bug is raised
+        return _Made(plan, visit, code="error", reason=f"{type(error).__name__}: {error}"[:TEXT_CHARS_MAX])
+    if isinstance(answer, Refusal):
+        return _Made(plan, visit, code=answer.code, reason=answer.detail)
+    return _Made(plan, visit, response=answer)
+
+
+def _observed(
+    ctx: Context[AgentState], tools: Mapping[str, Tool], handle: str, decided: Admission, made: Mapping[str, _Made]
+) -> Message:
+    """Return the message with the result of one call. A large result gets a handle."""
+    if isinstance(decided, Rejected):
+        return error_message(decided.call, decided.code, decided.reason)
+    end = made[decided.plan.digest] if isinstance(decided, Admitted) else None
+    if isinstance(decided, AlreadyDone):
+        end = _Made(decided.plan, decided.visit, response=decided.response)
+    assert end is not None
+    if end.code:
+        return error_message(decided.call, end.code, end.reason)
+    text = text_of_result(tools[end.plan.activity], end.response)
+    if len(text) > RESULT_CHARS_MAX:
+        large = LargeResult(
+            handle=handle, activity=end.plan.activity, key=end.plan.key, digest=end.plan.digest, visit=end.visit
+        )
+        ctx.state.large.append(large)
+        text = page(handle, text, 0)
+    return result_message(decided.call, text)
