@@ -243,7 +243,7 @@ def _done(before: list[RecordedCall[Any]], visit: int) -> RecordedCall[Any] | No
     return next((each for each in reversed(before) if each.same and each.done and each.visit != visit), None)
 
 
-_WORDS: Final[Mapping[type, str]] = {Admitted: "admitted", Rejected: "refused", AlreadyDone: "already_done"}
+_WORDS: Final[Mapping[type, str]] = {Admitted: "admitted", Rejected: "not_admitted", AlreadyDone: "already_done"}
 
 
 def head_of(arguments: Mapping[str, JsonValue] | str) -> str:

@@ -311,7 +311,7 @@ async def _make(ctx: Context[AgentState], agent: Agent, tool: Tool, plan: Plan[A
     try:
         [answer] = await ctx.do_all([plan], refused="return")
     except (OSError, httpx2.HTTPError, Declared) as error:  # a lookup that found no answer; a bug is raised
-        return _Made(plan, visit, code="error", reason=f"{type(error).__name__}: {error}"[:TEXT_CHARS_MAX])
+        return _Made(plan, visit, code="no_answer", reason=f"{type(error).__name__}: {error}"[:TEXT_CHARS_MAX])
     if isinstance(answer, Refusal):
         return _Made(plan, visit, code=answer.code, reason=answer.detail)
     return _Made(plan, visit, response=answer)
