@@ -31,11 +31,11 @@ from outlast.agent.tool_results import (
     result_message,
     text_of_result,
 )
-from outlast.core.approvals import Rule
 from outlast.core.codec import compact, problems_of
 from outlast.core.durations import Duration
 from outlast.core.limits import TEXT_CHARS_MAX
 from outlast.errors import DefinitionError
+from outlast.flow.approval_rule import Approvers
 from outlast.flow.calls import Plan
 from outlast.flow.context import Context
 from outlast.flow.outcomes import Declared, Refusal
@@ -79,7 +79,7 @@ class Agent(NamedTuple):
     model: Model | str
     tools: tuple[Tool, ...]
     instructions: str
-    approve: Mapping[str, Rule]
+    approve: Mapping[str, Approvers]
     within: Duration
     result: type[BaseModel] | None
     settings: Mapping[str, JsonValue]
@@ -119,7 +119,7 @@ def agent_workflow(
     tools: Sequence[Tool] = ...,
     model: Model | str = ...,
     instructions: str = ...,
-    approve: Mapping[str, Rule] | None = ...,
+    approve: Mapping[str, Approvers] | None = ...,
     within: Duration = ...,
     max_steps: int = ...,
     policy: Policy | None = ...,
@@ -135,7 +135,7 @@ def agent_workflow(
     tools: Sequence[Tool] = ...,
     model: Model | str = ...,
     instructions: str = ...,
-    approve: Mapping[str, Rule] | None = ...,
+    approve: Mapping[str, Approvers] | None = ...,
     within: Duration = ...,
     max_steps: int = ...,
     policy: Policy | None = ...,
@@ -150,7 +150,7 @@ def agent_workflow(
     tools: Sequence[Tool] = (),
     model: Model | str = "",
     instructions: str = "",
-    approve: Mapping[str, Rule] | None = None,
+    approve: Mapping[str, Approvers] | None = None,
     within: Duration = "96h",
     max_steps: int = STEPS_MAX,
     policy: Policy | None = None,
