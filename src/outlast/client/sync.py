@@ -19,8 +19,9 @@ from outlast.errors import Misplaced
 from outlast.flow.function_workflow import FunctionWorkflow
 from outlast.flow.workflow import Workflow
 from outlast.models.runs import CloudEvent
-from outlast.runtime.client import Client, WebhookClient
+from outlast.runtime.client import Client
 from outlast.runtime.run_handle import RunHandle, Timeout
+from outlast.runtime.webhook_client import WebhookClient
 
 P = ParamSpec("P")
 R = TypeVar("R")

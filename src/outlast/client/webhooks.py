@@ -17,7 +17,7 @@ from outlast.models.webhooks import (
     WebhookSummary,
     WebhookWithSecret,
 )
-from outlast.runtime.client import WebhookClient
+from outlast.runtime.webhook_client import WebhookClient
 
 
 class ServiceWebhooks(WebhookClient):

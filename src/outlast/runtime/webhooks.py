@@ -52,8 +52,8 @@ from outlast.outbox.address import (
 )
 from outlast.outbox.subscriptions import checked_headers
 from outlast.runtime.attention import offered_choice
-from outlast.runtime.client import WebhookClient
 from outlast.runtime.clocks import SystemClock, chance, new_id, new_secret, process_id
+from outlast.runtime.webhook_client import WebhookClient
 from outlast.store.port import Store
 from outlast.store.queries import Owing
 from outlast.telemetry import Counters

@@ -1,0 +1,83 @@
+"""The webhooks of one tenant, the same over a store and over a service."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+
+from outlast.core.durations import Duration
+from outlast.core.machine import DeliveryStatus
+from outlast.models.webhooks import DeliveryList, WebhookAttempt, WebhookDetail, WebhookSummary, WebhookWithSecret
+
+
+class WebhookClient(ABC):
+    """Webhooks of one tenant. Every method raises members of OutlastError.
+
+    Parameters of the methods:
+
+    - `webhook`: id or name of a webhook.
+    """
+
+    @abstractmethod
+    async def list(self) -> Sequence[WebhookDetail]:
+        """Return every webhook with its delivery counts."""
+
+    @abstractmethod
+    async def get(self, webhook: str) -> WebhookDetail:
+        """Return one webhook with its delivery counts. Raises NotFound."""
+
+    @abstractmethod
+    async def unsent_ms(self) -> int:
+        """Return for how long events have waited without a live dispatcher, in ms; 0 if none wait."""
+
+    @abstractmethod
+    async def add(
+        self,
+        url: str,
+        *,
+        name: str = "",
+        types: Sequence[str] = (),
+        workflows: Sequence[str] = (),
+        headers: Mapping[str, str] | None = None,
+        from_start: bool = False,
+    ) -> WebhookWithSecret:
+        """Create a webhook that sends events to `url`, and return it with its secret, which is shown only here.
+
+        `name` is for people. `types` and `workflows` select events ((): all). `headers` are sent with each event.
+        `from_start` also sends the events that exist already. Raises InvalidInput.
+        """
+
+    @abstractmethod
+    async def test(self, webhook: str) -> WebhookAttempt:
+        """Send a signed test event and return the attempt. Raises NotFound."""
+
+    @abstractmethod
+    async def deliveries(
+        self, webhook: str = "", *, status: DeliveryStatus | None = None, cursor: str = "", limit: int = 50
+    ) -> DeliveryList:
+        """Return a page of events that were not accepted at the first attempt, newest first.
+
+        `webhook`: '' for all. `status`: only these. `cursor`: `next_cursor` of the page before; `limit`: size of a
+        page.
+        """
+
+    @abstractmethod
+    async def redeliver(self, delivery: str) -> int:
+        """Send an event again, or all that were given up for a webhook. Return their number.
+
+        `delivery`: id of a delivery or of a webhook. Raises NotFound, Conflict.
+        """
+
+    @abstractmethod
+    async def rotate(self, webhook: str, *, keep: Duration | None = None) -> WebhookWithSecret:
+        """Replace the secret and return the new one. `keep`: how long the old secret signs too [24h]."""
+
+    @abstractmethod
+    async def disable(self, webhook: str, *, reason: str) -> WebhookSummary:
+        """Stop deliveries until the webhook is enabled again. The position is kept, and `reason` is shown."""
+
+    @abstractmethod
+    async def enable(self, webhook: str) -> WebhookSummary:
+        """Resume deliveries at the kept position."""
+
+    @abstractmethod
+    async def remove(self, webhook: str) -> WebhookSummary:
+        """Remove a webhook with its secret. It cannot be restored."""
