@@ -40,7 +40,7 @@ class PydanticModel:
             await model_request(
                 self._model,
                 _history(request),
-                model_settings=_settings(request),
+                model_settings=self._settings(request),
                 model_request_parameters=_parameters(request),
             )
         )
@@ -50,7 +50,7 @@ class PydanticModel:
         opened = model_request_stream(
             self._model,
             _history(request),
-            model_settings=_settings(request),
+            model_settings=self._settings(request),
             model_request_parameters=_parameters(request),
         )
         async with opened as events:
@@ -61,9 +61,10 @@ class PydanticModel:
                     yield event.delta.content_delta
             yield _answer(events.get())
 
-
-def _settings(request: ModelRequest) -> ModelSettings:
-    return cast(ModelSettings, dict(request.settings))
+    def _settings(self, request: ModelRequest) -> ModelSettings:
+        """Return the settings of a request. The client of the provider does not retry, because the engine does."""
+        own = {} if "max_retries" in self._model.unsupported_settings else {"max_retries": 0}
+        return cast(ModelSettings, {**own, **request.settings})
 
 
 def _parameters(request: ModelRequest) -> ModelRequestParameters:

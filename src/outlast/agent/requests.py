@@ -5,6 +5,7 @@ from typing import Any, Final
 from outlast.agent.model import Model, ModelAnswer, ModelRequest
 from outlast.core.keys import MODEL
 from outlast.flow.activity import KeyedLookup
+from outlast.flow.calls import this_call
 from outlast.flow.context import Context
 from outlast.flow.options import Retry
 
@@ -17,7 +18,15 @@ async def _ask(key: str, model: Any, request: Any) -> ModelAnswer:
     """Send a request to a model and return its answer."""
     asked: Model = model
     answer: ModelAnswer = await asked.request(request)
-    return answer if answer.model else answer.model_copy(update={"model": asked.name})
+    if not answer.model:
+        answer = answer.model_copy(update={"model": asked.name})
+    this_call().used(
+        model=answer.model,
+        input_tokens=answer.input_tokens,
+        output_tokens=answer.output_tokens,
+        money=answer.money,
+    )
+    return answer
 
 
 ask_model: Final = KeyedLookup(_ask, name=MODEL, durable=True, timeout=REQUEST_TIMEOUT, retry=RETRY)

@@ -1,7 +1,7 @@
 """Workflows of agents: decide, admit, act, observe, in a node that returns to itself (GATE-7)."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple, overload
 
 import httpx2
@@ -34,6 +34,8 @@ from outlast.agent.tool_results import (
 from outlast.core.codec import compact, problems_of
 from outlast.core.durations import Duration
 from outlast.core.limits import TEXT_CHARS_MAX
+from outlast.core.run_columns import StatusLabels
+from outlast.core.usage import Budget
 from outlast.errors import DefinitionError
 from outlast.flow.approval_rule import Approvers
 from outlast.flow.calls import Plan
@@ -45,6 +47,7 @@ from outlast.flow.workflow import CEILING, Workflow
 
 Out = TypeVar("Out", default=Any)
 M = TypeVar("M", bound=BaseModel)
+LABELS: Final = StatusLabels("PLANNING", "WAITING_FOR_TOOL", "WAITING_FOR_APPROVAL")
 FINAL: Final = "final_result"
 STEPS_MAX: Final = 100
 ALONE: Final = "call it alone, after the results of all other calls"
@@ -99,9 +102,10 @@ class AgentWorkflow(Workflow[AgentState, AgentTask, Out]):
     def __init__(self, name: str, agent: Agent, *, where: str, max_steps: int, **options: Any) -> None:
         self._place: Final = where
         self.agent: Final = agent
-        super().__init__(name, state=AgentState, input=AgentTask, outcome=_result_of, **options)
+        purpose = "{objective}"
+        super().__init__(name, state=AgentState, input=AgentTask, outcome=_result_of, objective=purpose, **options)
         self._outcome_type = agent.result or str
-        self.node(start=True, max_visits=max_steps)(_node_of(agent))
+        self.node(start=True, status=LABELS, max_visits=max_steps)(_node_of(agent))
 
     @override
     def _declared_at(self) -> str:
@@ -126,6 +130,8 @@ def agent_workflow(
     settings: Mapping[str, JsonValue] | None = ...,
     version: int = ...,
     ceiling: Duration = ...,
+    budget: Budget | None = ...,
+    key: str | Callable[[AgentTask], str] | None = ...,
 ) -> AgentWorkflow[str]: ...
 @overload
 def agent_workflow(
@@ -142,6 +148,8 @@ def agent_workflow(
     settings: Mapping[str, JsonValue] | None = ...,
     version: int = ...,
     ceiling: Duration = ...,
+    budget: Budget | None = ...,
+    key: str | Callable[[AgentTask], str] | None = ...,
 ) -> AgentWorkflow[M]: ...
 def agent_workflow(
     name: str,
@@ -157,13 +165,15 @@ def agent_workflow(
     settings: Mapping[str, JsonValue] | None = None,
     version: int = 1,
     ceiling: Duration = CEILING,
+    budget: Budget | None = None,
+    key: str | Callable[[AgentTask], str] | None = None,
 ) -> AgentWorkflow[Any]:
     """Return a workflow in which a model works towards an objective with tools. Its input is an `AgentTask`.
 
     One step asks the model, admits the calls that it proposes, makes them concurrently and adds their results to the
     transcript. Then a checkpoint is written. A crash repeats no answer of the model and no call.
 
-    - `name`, `version`, `ceiling`, `policy`: those of `Workflow`.
+    - `name`, `version`, `ceiling`, `policy`, `budget`, `key`: those of `Workflow`.
     - `result`: `str`, or a pydantic model that the final result must fit.
     - `tools`: activities and lookups. The docstring of a tool is its description for the model.
     - `model`: a model or its name (default: `OUTLAST_MODEL`).
@@ -185,7 +195,17 @@ def agent_workflow(
         dict(settings or {}),
     )
     _check(agent, name, where)
-    return AgentWorkflow(name, agent, where=where, max_steps=max_steps, version=version, ceiling=ceiling, policy=policy)
+    return AgentWorkflow(
+        name,
+        agent,
+        where=where,
+        max_steps=max_steps,
+        version=version,
+        ceiling=ceiling,
+        policy=policy,
+        budget=budget,
+        key=key,
+    )
 
 
 def _check(agent: Agent, name: str, where: str) -> None:

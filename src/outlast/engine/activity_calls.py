@@ -11,13 +11,15 @@ from outlast.core import effect_verbs
 from outlast.core.conclude import Parked
 from outlast.core.durations import SHARED_LOOK_AGAIN, wait_before
 from outlast.core.effect_columns import ERROR, EffectError
+from outlast.core.keys import idempotency_key
 from outlast.core.limits import TEXT_CHARS_MAX
 from outlast.core.machine import EffectStatus
 from outlast.core.rows import EFFECT, USED, Effect, Memo
 from outlast.core.run_columns import Timer, WaitingFor
+from outlast.core.run_transition import LogEntry
 from outlast.core.usage import Used
 from outlast.engine.attempts import CallAttempt, Endless
-from outlast.engine.call_outcome import asked_to_wait, is_transient
+from outlast.engine.call_outcome import asked_to_wait, is_transient, may_be_paid
 from outlast.engine.effect_calls import millis, needs_transactions
 from outlast.engine.effect_executor import EffectExecutor
 from outlast.engine.node_execution import NodeExecution, Unresolved
@@ -33,7 +35,7 @@ from outlast.engine.node_result import (
 )
 from outlast.engine.permission import check_budget
 from outlast.engine.run_session import ConditionFailed, EffectKey, RunLost, RunSession, StoreAway
-from outlast.engine.user_code import as_exception
+from outlast.engine.user_code import as_exception, text_of
 from outlast.errors import StoreError
 from outlast.flow.activity import Activity, BoundCall
 from outlast.flow.calls import Plan, RecordedCall
@@ -265,6 +267,16 @@ def _keep_trace(
     )
 
 
+def _log_uncertain(
+    execution: NodeExecution, activity: Activity[Any, Any], call: BoundCall, number: int, error: Exception
+) -> None:
+    """Add to the history that a durable lookup may have been paid although no answer came."""
+    key = f"uncertain/{call.digest[:16]}/{number}"
+    text = f"{activity.name}: attempt {number} may have been paid, and no answer came"
+    data: dict[str, object] = {"activity": activity.name, "error": redact(text_of(error))[:TEXT_CHARS_MAX]}
+    execution.log_entries.setdefault(key, LogEntry(key, text, data))
+
+
 def _redacted_error(code: str, detail: str) -> EffectError:
     return EffectError(code, redact(detail))
 
@@ -278,13 +290,16 @@ async def _call_lookup(
     """
     run, retry = execution.session.run, activity.retry
     timeout = execution.services.terms[activity].timeout
+    # Durable, because its answer costs money: a receiver that knows such keys answers again without charging again.
+    key = idempotency_key(run.tenant, run.run, ident[0], call.key) if activity.durable else ""
+    uncertain = False
     for number in range(1, retry.attempts + 1):
         attempt = CallAttempt(
             callee=activity,
             args=call.args,
             kwargs=call.kwargs,
             key=call.key,
-            idempotency_key="",
+            idempotency_key=key,
             tenant=run.tenant,
             run_id=run.run,
             number=number,
@@ -304,6 +319,9 @@ async def _call_lookup(
                 execution.session.submit_usage(ident, activity.name, used)
             asked = asked_to_wait(error, execution.services.clock.wall())
             last = number == retry.attempts or isinstance(error, Endless)
+            if activity.durable and may_be_paid(error):
+                last, uncertain = last or uncertain, True  # at most one that may have been paid is asked again
+                _log_uncertain(execution, activity, call, number, error)
             if last or asked > millis(retry.total_wait) or not is_transient(error):
                 raise error  # noqa: B904 - it names its cause
         finally:

@@ -414,6 +414,17 @@ def _declared(error: Declared) -> No | Unsent | Maybe:
     return Maybe("perhaps", detail)
 
 
+OVERLOADED: Final = frozenset({503, 529})
+
+
+def may_be_paid(error: BaseException) -> bool:
+    """Return True if a receiver that charges for answers may have charged for this attempt.
+
+    A receiver that reports an overload has not worked on the request.
+    """
+    return isinstance(judge(error), Maybe) and classify(error).status not in OVERLOADED
+
+
 def is_transient(error: BaseException) -> bool:
     """Return True if another attempt of a lookup may help. Bugs in code are not transient."""
     if isinstance(error, Declared):

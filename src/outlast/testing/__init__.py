@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from outlast.testing.decorator import every_crash
     from outlast.testing.fake_receivers import (
         FakeReceivers,
+        cuts,
         garbage,
         huge,
         ok,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
         too_many,
     )
     from outlast.testing.faults import FaultKind, FaultyStore
+    from outlast.testing.model_server import ModelServer, completions
     from outlast.testing.single_node import NodeResult, node
 
 _HOMES: Final = {
@@ -41,10 +43,11 @@ _HOMES: Final = {
     "outlast.testing.single_node": ("NodeResult", "node"),
     "outlast.testing.app": ("App", "AppFactory", "skip"),
     "outlast.testing.fake_receivers": (
-        *("FakeReceivers", "garbage", "huge", "ok"),
+        *("FakeReceivers", "cuts", "garbage", "huge", "ok"),
         *("resets", "slow", "status", "times_out", "too_many"),
     ),
     "outlast.testing.campaign": ("RunEnd",),
+    "outlast.testing.model_server": ("ModelServer", "completions"),
     "outlast.testing.decorator": ("every_crash",),
     "outlast.testing.answers": (
         *("PendingQuestion", "approve", "approve_all", "choose", "did_not_happen", "happened", "reject", "send"),
@@ -57,12 +60,15 @@ __all__ = [
     "FakeReceivers",
     "FaultKind",
     "FaultyStore",
+    "ModelServer",
     "NodeResult",
     "PendingQuestion",
     "RunEnd",
     "approve",
     "approve_all",
     "choose",
+    "completions",
+    "cuts",
     "did_not_happen",
     "every_crash",
     "garbage",

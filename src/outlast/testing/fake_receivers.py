@@ -35,7 +35,7 @@ class Behaviour:
     acts: bool = True
     status: int = 200
     headers: tuple[tuple[str, str], ...] = ()
-    ending: Literal["answer", "silence", "reset", "garbage"] = "answer"
+    ending: Literal["answer", "silence", "reset", "garbage", "cut"] = "answer"
     after_s: float = 0.0
     padding: int = 0  # bytes appended to the answer
 
@@ -82,6 +82,11 @@ def garbage() -> Behaviour:
     return Behaviour("garbage", ending="garbage")
 
 
+def cuts() -> Behaviour:
+    """Execute the request, and cut the connection in the middle of the answer."""
+    return Behaviour("cuts", ending="cut")
+
+
 WAIT_S: Final = 20
 VARIABLE: Final = "OUTLAST_RECEIVERS_VARIABLE"
 """Names, in a process under test, the environment variable that holds the address of its receivers."""
@@ -101,6 +106,8 @@ class Route:
     askable: bool = True
     reply: Callable[[HttpRequest], Any] | None = None
     asked: Callable[[HttpRequest, Sequence[Any]], Any] | None = None
+    script_of: Callable[[HttpRequest], Sequence[Behaviour]] | None = None
+    encoded: Callable[[HttpRequest, Any], bytes] | None = None
 
 
 class FakeReceivers:
@@ -143,17 +150,21 @@ class FakeReceivers:
         askable: bool = True,
         reply: Callable[[HttpRequest], Any] | None = None,
         asked: Callable[[HttpRequest, Sequence[Any]], Any] | None = None,
-    ) -> "FakeReceivers":
+        script_of: Callable[[HttpRequest], Sequence[Behaviour]] | None = None,
+        encoded: Callable[[HttpRequest, Any], bytes] | None = None,
+    ) -> Self:
         """Define the receiver at all paths that begin with `path`.
 
         The n-th attempt with a key gets the n-th behaviour of `script`; later attempts are executed and answered.
         `key` restricts the route to activity keys with this ending. `duplicates` handles a key that was executed
         before: answer as before, execute again, or 409. `remembers` is the time for which keys are known [without end].
         `askable=False` answers GET with 405. `reply` builds the answer. `asked` answers a GET from the request and
-        all answers of this path (None: 404), for receivers that are asked by their own id.
+        all answers of this path (None: 404), for receivers that are asked by their own id. `script_of` gives the
+        script of a request, and `encoded` the bytes of an answer that is not sent as JSON.
         """
         kept = None if remembers is None else timedelta_of("remembers", remembers)
-        self._routes.insert(0, Route(path, script, key, duplicates, kept, askable, reply, asked))
+        route = Route(path, script, key, duplicates, kept, askable, reply, asked, script_of, encoded)
+        self._routes.insert(0, route)
         return self
 
     def _route(self, path: str, key: str) -> Route:
@@ -318,7 +329,8 @@ class FakeReceivers:
             return self._ask(request)
         route = self._route(request.path, request.key)
         same = [e for e in self.record.of("attempt") if e.route == request.route and _alike(e, request.key, digest)]
-        behaviour = route.script[len(same)] if len(same) < len(route.script) else ok
+        script = route.script_of(request) if route.script_of is not None else route.script
+        behaviour = script[len(same)] if len(same) < len(script) else ok
         self.record.add("attempt", request.route, request.key, digest, self._clock())
         label = _label(request)
         self._reached("call:flight", label)
@@ -330,7 +342,10 @@ class FakeReceivers:
             return None
         if behaviour.ending == "reset":
             raise CutConnection
-        body = b"\xff{not json" if behaviour.ending == "garbage" else json.dumps(answer).encode()
+        encode = route.encoded if route.encoded is not None and status == 200 else _json
+        body = b"\xff{not json" if behaviour.ending == "garbage" else encode(request, answer)
+        if behaviour.ending == "cut":
+            return Reply(status, body[: len(body) // 2], behaviour.headers, len(body), cut=True)
         return Reply(status, body, behaviour.headers, behaviour.padding)
 
     def _act(self, request: HttpRequest, digest: str, route: Route, behaviour: Behaviour) -> tuple[int, Any]:
@@ -378,6 +393,10 @@ class FakeReceivers:
         if found is None:
             return Reply(404, b'{"error": "no record of it"}')
         return Reply(200, json.dumps(found.answer).encode())
+
+
+def _json(request: HttpRequest, answer: Any) -> bytes:
+    return json.dumps(answer).encode()
 
 
 def _alike(entry: RecordEntry, key: str, digest: str) -> bool:

@@ -39,12 +39,13 @@ class HttpRequest:
 
 @dataclass(frozen=True)
 class Reply:
-    """An answer, followed by `padding` bytes of spaces."""
+    """An answer, followed by `padding` bytes of spaces. With `cut`, the connection ends in place of the padding."""
 
     status: int
     body: bytes
     headers: tuple[tuple[str, str], ...] = ()
     padding: int = 0
+    cut: bool = False
 
 
 class CutConnection(Exception):
@@ -117,6 +118,10 @@ class HttpReceiver:
         headers = [("Content-Type", "application/json"), ("Content-Length", length), ("Connection", "close")]
         writer.write(wire.send(h11.Response(status_code=reply.status, headers=[*headers, *reply.headers])) or b"")
         writer.write(wire.send(h11.Data(data=reply.body)) or b"")
+        if reply.cut:
+            await writer.drain()
+            writer.close()
+            return
         for sent in range(0, reply.padding, BLOCK):
             writer.write(wire.send(h11.Data(data=b" " * min(BLOCK, reply.padding - sent))) or b"")
             await writer.drain()
