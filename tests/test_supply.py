@@ -24,7 +24,8 @@ def test_the_wheel_contains_the_package_only(wheel: Path) -> None:
         names = set(opened.namelist())
         record = opened.read("outlast-0.1.0.dist-info/METADATA").decode()
     assert {"outlast/__init__.py", "outlast/py.typed", "outlast/service/identity/permissions.toml"} <= names
-    assert "outlast/_examples/negotiation/workflow.py" in names, "what `outlast demo` plays"
+    played = {f"outlast/_examples/{name}/workflow.py" for name in ("negotiation", "desk")}
+    assert played <= names, "what `outlast demo` plays"
     assert "Name: outlast\n" in record
 
 

@@ -19,7 +19,7 @@ from outlast.service.responses import Problem
 from outlast.store.database import copied
 from tests.docs.commands import NOT_RUN, typed
 from tests.docs.conftest import CONSOLE_PAGES
-from tests.docs.pages import ROOT, Block, blocks, pages
+from tests.docs.pages import ROOT, Block, blocks, pages, program
 from tests.docs.test_commands import WITH_COMMANDS
 from tests.runtime.situations import OVERDUE, RUN
 from tests.runtime.test_explain import SENTENCES
@@ -38,6 +38,7 @@ COMPARED = {
     "docs/approvals.md: A-1, 900 cents": "test_examples.py",
     "docs/care.md: OUT-510  the store copy.db is a backup": "here: word for word",
     "docs/compensation.md: ana's trip": "test_examples.py",
+    "docs/desk.md: ✗ worker w-2 killed": "tests/examples/test_desk.py",
     "docs/observability.md: 9e3c0b3ac5db495e (sent elsewhere)": "tests/e2e/test_over_http.py",
     "docs/operating.md: order-7 has been queued for 3m; no live worker serves order@1.": "here: word for word",
     "docs/operating.md: WORKER           NAME  STATUS": "here: its columns",
@@ -95,7 +96,16 @@ def test_each_language_is_executed_on_its_page() -> None:
     left_out = {page.name for page in of["bash"] - set(WITH_COMMANDS)}
     assert left_out == set(), f"every command of these is in {len(NOT_RUN)} that are not run"
     assert {page.name for page in of["sql"]} == {"postgres.md"}
-    assert {page.name for page in of["mermaid"]} == {"lifecycle.md", "ARCHITECTURE.md"}  # the map is drawn by hand
+    by_hand = {"ARCHITECTURE.md", "tools.md"}  # the map, and the choice that the next test compares
+    assert {page.name for page in of["mermaid"]} == {"lifecycle.md", *by_hand}
+
+
+def test_the_choice_for_a_tool_ends_in_declarations_of_the_page() -> None:
+    page = ROOT / "docs" / "tools.md"
+    (drawn,) = [block.body for block in blocks(page) if block.language == "mermaid"]
+    ends = [end.replace("#quot;", '"').removesuffix(", the default") for end in re.findall(r'\w\["(.+)"\]', drawn)]
+    assert len(ends) == 5
+    assert [end for end in ends if end.replace("@tool.", ".").strip() not in program(page)] == []
 
 
 @pytest.mark.parametrize("block", [b for b in EVERY if b.language == "toml"], ids=lambda block: block.where)

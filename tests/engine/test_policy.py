@@ -193,7 +193,7 @@ def test_a_policys_version_is_declared_or_derived_from_its_source() -> None:
 class Continuing(Workflow[State]):
     """A workflow whose nodes get a denial as an exception."""
 
-    when_denied = "raise"
+    raise_denials = True
 
 
 @pytest.mark.req("GATE-6", "GATE-7")

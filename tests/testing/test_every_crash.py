@@ -249,3 +249,12 @@ def test_days_pass_at_once_and_decide_answers_signals_and_approvals(pytester: py
 def test_a_run_without_an_answer_is_reported(pytester: pytest.Pytester) -> None:
     said = run(pytester, WAITING)
     assert "it is at node pay and waits for signal go; let decide answer that" in said, said
+
+
+@pytest.mark.req("TEST-1")
+def test_a_few_cases_are_drawn_half_of_them_about_calls(pytester: pytest.Pytester) -> None:
+    few = ORDER.replace("receivers=bank)", "receivers=bank, cases=4)")
+    said = run(pytester, few, "-v")
+    told = summary(said)
+    assert (told["cases"], told["equal"]) == (4, 4) and told["points"] > 4
+    assert sum(" call:" in line for line in said.splitlines() if line.strip().startswith("equal")) >= 2

@@ -87,7 +87,9 @@ async def _play(
 
 def _program(sample: str) -> Any:
     """Return the class `SampleDemo` of another example. It takes the store, the folder, the state and the output."""
-    raise NotImplementedError(sample)
+    from ...desk.demo import SampleDemo as Desk
+
+    return {"desk": Desk}[sample]
 
 
 def _interrupted(path: Path, *, unattended: bool) -> str:

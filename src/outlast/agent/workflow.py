@@ -99,6 +99,8 @@ class Agent(NamedTuple):
 class AgentWorkflow(Workflow[AgentState, AgentTask, Out]):
     """A workflow of one node, in which a model decides. Made by `agent_workflow`."""
 
+    raise_denials = True  # because a denial after an approval is an answer for the model, as one before it
+
     def __init__(self, name: str, agent: Agent, *, where: str, max_steps: int, **options: Any) -> None:
         self._place: Final = where
         self.agent: Final = agent

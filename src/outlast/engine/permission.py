@@ -83,10 +83,10 @@ async def permission(
     """Return the permission to intend a call, or None if the execution has parked or closed.
 
     The policy is asked once, with the approval that would be consumed. Raises Refused if the policy required an
-    approval and the approver rejected it, and for a denial if the workflow wants that (`when_denied`).
+    approval and the approver rejected it, and for a denial if the workflow wants that (`raise_denials`).
     """
     plan: Plan[Any] = Plan(activity.name, call.key, call.args_bytes, call.digest)
-    raises = execution.workflow.when_denied == "raise" and previous is None
+    raises = execution.workflow.raise_denials and previous is None
     if raises and (before := recorded_refusal(execution, plan)) is not None:
         raise _refused(before)
     covering = _covering(execution, previous)

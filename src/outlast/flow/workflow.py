@@ -83,9 +83,9 @@ class Workflow(Generic[S, In, Out]):
     Raises DefinitionError.
     """
 
-    when_denied: Literal["ask_person", "raise"] = "ask_person"
-    """How `ctx.do` ends if the policy denies a call that was not sent yet: the run goes to attention, or the node gets
-    Refused with the code `policy_denied`, which is recorded."""
+    raise_denials: bool = False
+    """Whether `ctx.do` raises Refused (`policy_denied`, recorded) if the policy denies a call that was not sent yet.
+    Otherwise the run goes to attention."""
 
     @overload
     def __init__(

@@ -1,5 +1,6 @@
 """Crash test of a workflow: one run without a crash, then one case for each place where its process can die."""
 
+import hashlib
 import json
 import logging
 import os
@@ -82,6 +83,7 @@ class CrashOptions:
     batched: bool = False
     slots: int = 0
     attempt_timeout_ms: int = ATTEMPT_TIMEOUT_MS
+    cases: int = 0
 
     def run(self, module: str, body: Body, only: str = "") -> "CrashReport":
         """Run every case, or the one named `only`, and return the report.
@@ -206,7 +208,7 @@ class _Campaign:
 
     def _chosen(self, driver: Driver, reference: Reference, only: str) -> list[CrashCase]:
         if not only:
-            return reference.cases
+            return self._drawn(reference.cases)
         first, _, second = only.partition(" then ")
         found = [case for case in reference.cases if case.name == first]
         if not found:
@@ -220,6 +222,15 @@ class _Campaign:
         if not there:
             raise NotFound(f"no crash case {only}", "the recovery does not reach it")
         return there
+
+    def _drawn(self, cases: list[CrashCase]) -> list[CrashCase]:
+        """Return as many cases as the test wants, in their order. Half of them are about calls."""
+        if not self.asked.cases or len(cases) <= self.asked.cases:
+            return cases
+        drawn = sorted(cases, key=lambda case: hashlib.sha256(f"{self.asked.seed} {case.name}".encode()).digest())
+        calls = [case for case in drawn if case.point.name.startswith("call:")][: self.asked.cases // 2]
+        rest = [case for case in drawn if case not in calls][: self.asked.cases - len(calls)]
+        return [case for case in cases if case in (*calls, *rest)]
 
     def _help(self, reference: Reference, only: str) -> None:
         try:

@@ -33,6 +33,7 @@ def every_crash(
     batched: bool = False,
     slots: int = 0,
     attempt_timeout: Duration = timedelta(milliseconds=ATTEMPT_TIMEOUT_MS),
+    cases: int = 0,
 ) -> Callable[[Callable[..., Any]], Callable[..., None]]:
     """Test a workflow against a crash at every place where one matters.
 
@@ -49,10 +50,11 @@ def every_crash(
     - `batched` lets commits share transactions as in production: fewer crash points, larger steps.
     - `slots` sets an admission limit.
     - `attempt_timeout` bounds calls of activities that declare no timeout.
+    - `cases` limits the number of cases, drawn by `seed` (0: all). `--crash-all` runs all.
     """
     asked = CrashOptions(
         workflow, to_json(given), decide, receivers, pairs, seed, workers, batched, slots,
-        ms_of("attempt_timeout", attempt_timeout),
+        ms_of("attempt_timeout", attempt_timeout), cases,
     )  # fmt: skip
 
     def decorate(fn: Callable[..., Any]) -> Callable[..., None]:
@@ -91,7 +93,8 @@ def _test(
     def replay(name: str) -> str:
         return f"pytest {shlex.quote(node.nodeid)} --crash-case={shlex.quote(name)}"
 
-    mine = CrashOptions(**{**vars(asked), "jobs": jobs, "pairs": option(config, "crash_pairs") or asked.pairs})
+    pairs, cases = option(config, "crash_pairs") or asked.pairs, 0 if option(config, "crash_all") else asked.cases
+    mine = CrashOptions(**{**vars(asked), "jobs": jobs, "pairs": pairs, "cases": cases})
     wrong = ""
     try:
         report = mine.run(fn.__module__, body, only)

@@ -24,6 +24,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--crash-jobs", default=0, type=int, metavar="N", help="number of cases at the same time [as the test declares]"
     )
     group.addoption("--crash-pairs", default="", choices=["sampled", "all"], help="crash each recovery a second time")
+    group.addoption("--crash-all", action="store_true", help="run all crash cases of tests that draw a few (cases=)")
     group.addoption("--crash-report", default="", metavar="FILE", help="write a line for each case to this file")
 
 

@@ -1,0 +1,10 @@
+"""The agent. `outlast worker examples.desk.workflow` serves it; DESK_URL is the address of the office."""
+
+from outlast.agent import agent_workflow
+
+from .incident import INSTRUCTIONS
+from .model import desk_model
+from .policy import policy
+from .tools import TOOLS
+
+desk = agent_workflow("desk", tools=TOOLS, model=desk_model(), instructions=INSTRUCTIONS, policy=policy)

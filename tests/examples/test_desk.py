@@ -1,0 +1,220 @@
+"""The desk: its story, every crash of it, facts that change while an approval waits, and tools that lose an answer."""
+
+import json
+import re
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from examples.desk import incident, office
+from examples.desk.policy import judged
+from examples.desk.workflow import desk
+from outlast import Allow, Deny, NeedsApproval
+from outlast.core.events import EventType
+from outlast.flow.policy import Approved, PolicyRequest, Verdict
+from outlast.testing import AppFactory, FakeReceivers, RunEnd, approve_all, every_crash, resets
+from outlast.testing.app import AppRun
+from outlast.testing.record import Record
+from tests.docs.pages import blocks
+from tests.examples.helpers import GIVE_UP_S, ROOT
+
+TASK = {"objective": incident.OBJECTIVE}
+EFFECTS = {
+    "ticket/INC-42/connection-leak",
+    "comment/INC-42/cause",
+    "restart/checkout",
+    "restart/search",
+    "refund/A-17",
+    "mail/ada%40customer.example/your%20order%20A-17",
+    "comment/INC-42/result",
+}
+
+
+def plain(line: str) -> str:
+    """Return a line of the demo without names and figures that differ."""
+    line = re.sub(r"local:\w+", "local:ana", line.strip())
+    return re.sub(r"\bw-\d\b|\bpid \d+|\b\d+\.\d+s", "#", line)
+
+
+# --- the story ----------------------------------------------------------------------------------------
+@pytest.mark.req("APP-5", "GATE-6", "EFF-2", "FAIL-4")
+def test_the_incident_is_worked_with_a_kill_approvals_and_a_freeze(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "outlast", "demo", "--sample", "desk", "--approve", "--folder", f"{tmp_path}"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=GIVE_UP_S, check=False)
+    assert done.returncode == 0 and "✗ 1 crash" not in done.stdout, done.stdout + done.stderr
+    (shown,) = [block.body for block in blocks(ROOT / "docs" / "desk.md") if block.language == "text"]
+    said = [line.partition("  ")[2] for line in done.stdout.splitlines()]
+    assert [line for line in map(plain, shown.splitlines()) if line not in ("…", *map(plain, said))] == []
+    record = Record(tmp_path / "office.jsonl")
+    record.assert_effects_once()
+    acted = {e.key.split(":", 3)[3] for e in record.of("executed") if e.key.startswith("default:")}
+    assert acted == EFFECTS - {"restart/search"}
+    asked = [e.key for e in record.of("attempt", route=office.MODEL)]
+    assert len(asked) == len(set(asked)) == len(incident.SCRIPT), "no answer of the model was paid twice"
+
+
+# --- every crash --------------------------------------------------------------------------------------
+@every_crash(desk, TASK, receivers=office.office(), decide=approve_all, cases=4)
+@pytest.mark.req("APP-5", "EFF-2", "RUN-10")
+def test_the_desk_survives_every_crash(end: RunEnd) -> None:
+    """`scripts/crash desk` runs all cases. A request to the model that a crash cuts is sent again under its key."""
+    assert end.status == "completed" and end.outcome == incident.SCRIPT[-1]["text"]
+    assert {key for key, status in end.effects.items() if status == "done"} == EFFECTS
+    asked = Counter(e.key for e in end.receivers.of("attempt", route=office.MODEL))
+    assert len(asked) == len(incident.SCRIPT)
+    assert sum(asked.values()) <= len(asked) + end.case.count("POST /model"), "an answer that came was paid again"
+
+
+# --- facts that change while an approval waits --------------------------------------------------------
+@pytest.fixture
+def systems() -> Iterator[FakeReceivers]:
+    with office.office() as here:
+        yield here
+
+
+def finished(run: AppRun[Any], by: str = "") -> None:
+    """Approve until the run is over."""
+    while run.waiting_for:
+        assert run.attention == []
+        run.approve(by=by)
+    assert run.status == "completed"
+
+
+def told(run: AppRun[Any]) -> list[str]:
+    """Return the errors that the model got as results."""
+    results = [json.loads(m.text) for m in run.state.messages if m.role == "tool" and m.text.startswith('{"error"')]
+    return [f"{each['error']['code']}: {each['error']['reason']}" for each in results]
+
+
+def waits_for(run: AppRun[Any], text: str) -> bool:
+    """Return True if the run waits for an approval with this text."""
+    return len(run.waiting_for) == 1 and text in run.waiting_for[0]
+
+
+@pytest.mark.req("APP-5", "GATE-6", "GATE-7")
+@pytest.mark.parametrize("rule", ["deploy-freeze", "ticket-closed", "right-revoked"])
+def test_an_approved_action_is_refused_when_a_fact_has_changed(
+    outlast_app: AppFactory, systems: FakeReceivers, rule: str
+) -> None:
+    """The lead approves the restart, and policy is asked again when it is about to be made."""
+    app = outlast_app(desk)
+    run = app.start(desk, TASK)
+    assert waits_for(run, "service checkout")
+    match rule:
+        case "deploy-freeze":
+            office.freeze(systems.url, "checkout")
+        case "ticket-closed":
+            office.close_ticket(systems.url, incident.NUMBER)
+        case _:
+            office.revoke(systems.url, "ana")
+    run.approve(by="ana")
+    assert systems.executed("restart/checkout") == 0
+    assert told(run)[0].startswith(f"policy_denied: {rule}")
+    denied = [e.data() for e in app.events(run.id) if e.type == EventType.DENIED]
+    assert [(d["effect_key"], d["occasion"], d["rule"]) for d in denied][:1] == [("restart/checkout", "consume", rule)]
+    finished(run, by="bo")
+    systems.assert_effects_once()
+    later = {"ticket-closed": {"restart/search", "refund/A-17"}}.get(rule, set())
+    assert not any(systems.executed(key) for key in later), "nothing more is proposed to people for a closed ticket"
+    assert run.outcome == incident.SCRIPT[-1]["text"]
+
+
+@pytest.mark.req("APP-5", "GATE-6")
+def test_a_frozen_service_is_refused_before_a_person_is_asked(outlast_app: AppFactory, systems: FakeReceivers) -> None:
+    office.freeze(systems.url, "checkout", "search")
+    run = outlast_app(desk).start(desk, TASK)
+    assert waits_for(run, "order A-17")
+    assert told(run) == ["denied: deploy-freeze: checkout is frozen", "denied: deploy-freeze: search is frozen"]
+
+
+@pytest.mark.req("APP-5", "GATE-6")
+def test_without_an_answer_about_a_fact_nothing_is_allowed(outlast_app: AppFactory, systems: FakeReceivers) -> None:
+    run = outlast_app(desk).start(desk, TASK)
+    systems.route("/people", askable=False)
+    run.approve(by="ana")
+    assert run.attention and systems.executed("restart/checkout") == 0
+
+
+# --- tools that lose an answer -------------------------------------------------------------------------
+def losing(*paths: str) -> FakeReceivers:
+    """Return an office that executes the first request at these paths and cuts the connection."""
+    return office.office({path: (resets(),) for path in paths})
+
+
+@pytest.mark.req("APP-5", "EFF-2")
+def test_a_lost_answer_is_asked_for_or_the_request_is_sent_again_under_its_key(outlast_app: AppFactory) -> None:
+    with losing(office.TICKETS, office.COMMENTS, office.REFUNDS, "/services") as systems:
+        app = outlast_app(desk)
+        run = app.start(desk, TASK)
+        while run.status != "completed":
+            assert run.attention == []
+            if any(each.startswith("approval") for each in run.waiting_for):
+                run.approve()
+            else:
+                app.clock.advance("5s")
+        systems.assert_effects_once()
+        rows = {effect.key: effect for effect in app.rows(run.id).effects}
+        assert {key for key, effect in rows.items() if effect.settled_by == "reconcile"} == {
+            "ticket/INC-42/connection-leak", "restart/checkout", "restart/search",
+        }  # fmt: skip
+        assert systems.attempts("refund/A-17") == 2 and systems.attempts("restart/checkout") == 1
+
+
+@pytest.mark.req("APP-5", "EFF-2", "GATE-7")
+def test_a_mail_without_an_answer_is_put_to_a_person(outlast_app: AppFactory) -> None:
+    with losing(office.MAIL) as systems:
+        run = outlast_app(desk).start(desk, TASK)
+        while not run.attention:
+            run.approve()
+        assert run.attention == ["effect_uncertain"]
+        (key,) = [key for key in EFFECTS if key.startswith("mail/")]
+        run.resolve(key, "happened", {"id": "seen in the outbox"})
+        assert run.status == "completed" and systems.attempts(key) == 1
+
+
+# --- the rules -----------------------------------------------------------------------------------------
+FACTS = {"/tickets/INC-42": {"status": "open"}, "/calendar": {"frozen": ["search"]}, "/people/ana": {"leads": False}}
+
+
+def verdict(activity: str, *, by: str = "", occasion: Any = "commit", **arguments: Any) -> Verdict:
+    now = datetime.now(UTC)
+    asked = PolicyRequest(
+        activity, "key", arguments, "default", "desk", 1, "r", "step", 1, "me", now, occasion,
+        Approved("ap_1", (by,), (), now) if by else None,
+    )  # fmt: skip
+    return judged(asked, FACTS.__getitem__)
+
+
+@pytest.mark.req("APP-5", "GATE-6")
+def test_policy_asks_a_lead_about_every_call_with_a_high_impact() -> None:
+    for asked in (
+        verdict("restart_service", service="checkout"),
+        verdict("refund", order="A-17", cents=10_000),
+        verdict("send_mail", to="ada@customer.example"),
+        verdict("send_mail", to="x@shop.example.evil.example"),
+    ):
+        assert isinstance(asked, NeedsApproval) and f"{asked.by}" == "lead"
+    for allowed in ("comment", "open_ticket", "read_logs"):
+        assert isinstance(verdict(allowed, number="INC-42"), Allow)
+    assert isinstance(verdict("send_mail", to="team@shop.example"), Allow)
+    assert isinstance(verdict("restart_service", occasion="offer"), Allow)
+
+
+@pytest.mark.req("APP-5", "GATE-6")
+def test_policy_refuses_by_rule_and_by_fact() -> None:
+    rules = [
+        verdict("refund", order="A-17", cents=10_001),
+        verdict("refund", order="A-17", cents=-1),
+        verdict("refund", order="A-17", cents="1"),
+        verdict("restart_service", service="search"),
+        verdict("restart_service", service="checkout", by="ana"),
+    ]
+    assert [each.rule for each in rules if isinstance(each, Deny)] == [
+        "refund-limit", "refund-limit", "refund-limit", "deploy-freeze", "right-revoked",
+    ]  # fmt: skip
