@@ -64,7 +64,7 @@ def lines(series: Sequence[Line], shown: Sequence[tuple[int, str]]) -> str:
     return _svg("Prices by round", TOP + tall + 32, body)
 
 
-def bars(rows: Sequence[Bar]) -> str:
+def bars(rows: Sequence[Bar], title: str = "Total cost of ownership") -> str:
     """Draw one stacked bar per row."""
     most = max([sum(max(0, amount) for _, amount in row.parts) for row in rows] or [1]) or 1
     names = list(dict.fromkeys(name for row in rows for name, amount in row.parts if amount > 0))
@@ -83,7 +83,7 @@ def bars(rows: Sequence[Bar]) -> str:
     for i, name in enumerate(names):
         body += [_rect(at, base - 10, 10, COLOURS[i % len(COLOURS)], name, tall=10), _text(at + 14, base, name)]
         at += 24 + 7 * len(name)
-    return _svg("Total cost of ownership", base + 12, body)
+    return _svg(title, base + 12, body)
 
 
 def timeline(spans: Sequence[Span]) -> str:

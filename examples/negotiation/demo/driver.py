@@ -87,9 +87,13 @@ async def _play(
 
 def _program(sample: str) -> Any:
     """Return the class `SampleDemo` of another example. It takes the store, the folder, the state and the output."""
-    from ...desk.demo import SampleDemo as Desk
+    if sample == "desk":
+        from ...desk.demo import SampleDemo as Desk
 
-    return {"desk": Desk}[sample]
+        return Desk
+    from ...researcher.demo import SampleDemo as Researcher
+
+    return Researcher
 
 
 def _interrupted(path: Path, *, unattended: bool) -> str:

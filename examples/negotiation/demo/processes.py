@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from outlast.cli.exit_codes import CONFLICT
 from outlast.errors import OutlastError
@@ -80,16 +80,18 @@ class ChildProcess:
             await asyncio.sleep(POLL_S)
         return status
 
-    async def first_line(self) -> str:
-        """Wait for the first line of output, which says that the process is ready, and return it."""
+    async def first_line(self, word: str = "") -> str:
+        """Wait for the first line of output that contains `word`, which says that the process is ready; return it."""
         clock = SystemClock()
         give_up = clock.mono() + READY_MS
-        while "\n" not in (text := self.log.read_text(encoding="utf-8")):
+        while True:
+            lines = self.log.read_text(encoding="utf-8").split("\n")[:-1]
+            if found := next((line for line in lines if word in line), None):
+                return found
             self.check()
             if clock.mono() > give_up:
                 raise DemoFailed(f"{self.name} (pid {self.pid}) does not get ready", self.last_output())
             await asyncio.sleep(POLL_S)
-        return text.partition("\n")[0]
 
     def last_output(self) -> str:
         """Return the last eight lines of output."""
@@ -108,37 +110,52 @@ class DemoFolder(NamedTuple):
 class Processes:
     """All processes of one demo; their logs are in its folder. `env` is added to the environment of workers."""
 
-    def __init__(self, folder: DemoFolder, *, example: str, server: str) -> None:
-        """`example`: the package with the module `workflow`. `server`: its module for the outside world."""
+    def __init__(self, folder: DemoFolder, *, example: str, server: str, options: Sequence[str] = SHORT) -> None:
+        """`example`: the package with the module `workflow`. `server`: its module for the outside world.
+
+        `options`: those of the workers.
+        """
         self.folder = folder.path
         self._keep = folder.keep
         self.store_url = folder.shown
         self._store = {STORE: folder.store, SERVICE: ""}  # ignore a service that the user's environment names
-        self._example, self._server_name = example, server
+        self._example, self._server_name, self._options = example, server, options
         self.record = folder.path / f"{server}.jsonl"
         self.workers: list[ChildProcess] = []
         self.env: dict[str, str] = {}
         self._server: ChildProcess | None = None
+        self._others: list[ChildProcess] = []
         self._started = 0
 
     def open_server(self, *arguments: str) -> None:
         """Start the server of the outside world."""
         name = self._server_name
         command = [sys.executable, "-m", f"{self._example}.{name}", "--record", f"{self.record}", *arguments]
-        self._server = ChildProcess(f"the {name}", command, self.folder / f"{name}.log", _environment())
+        self._server = ChildProcess(f"the {name}", command, self.folder / f"{name}.log", environment())
 
     async def server_url(self) -> str:
         """Return the URL of the server once it accepts requests."""
+        return str((await self.server_facts())["url"])
+
+    async def server_facts(self) -> dict[str, Any]:
+        """Return what the server says about itself once it accepts requests."""
         assert self._server is not None
-        url: str = json.loads(await self._server.first_line())["url"]
-        return url
+        facts: dict[str, Any] = json.loads(await self._server.first_line())
+        return facts
+
+    def start_command(self, name: str, *arguments: str) -> ChildProcess:
+        """Start an `outlast` command that runs until the demo ends."""
+        env = environment(**self._store, **self.env)
+        child = ChildProcess(name, [*program(), *arguments], self.folder / f"{name}.log", env)
+        self._others.append(child)
+        return child
 
     def start_worker(self) -> ChildProcess:
         """Start a worker process."""
         self._started += 1
         name = f"w-{self._started}"
-        command = [*program(), "worker", f"{self._example}.workflow", "--name", name, *SHORT]
-        env = _environment(**self._store, **self.env)
+        command = [*program(), "worker", f"{self._example}.workflow", "--name", name, *self._options]
+        env = environment(**self._store, **self.env)
         worker = ChildProcess(name, command, self.folder / f"{name}.log", env)
         self.workers.append(worker)
         return worker
@@ -197,7 +214,7 @@ class Processes:
         await asyncio.gather(*(child.stop() for child in self._all()))
 
     def _all(self) -> list[ChildProcess]:
-        return [*self.workers, *([self._server] if self._server else [])]
+        return [*self.workers, *self._others, *([self._server] if self._server else [])]
 
 
 def program() -> Sequence[str]:
@@ -206,7 +223,7 @@ def program() -> Sequence[str]:
     return [f"{mine}"] if mine.exists() else [sys.executable, "-m", "outlast"]
 
 
-def _environment(**more: str) -> dict[str, str]:
+def environment(**more: str) -> dict[str, str]:
     """Return an environment in which a process can import this package."""
     path = os.environ.get("PYTHONPATH")
     return {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{path}" if path else f"{ROOT}", **more}

@@ -37,7 +37,18 @@ DEFAULT_STORE: Final = "sqlite:outlast.db"
 DEFAULT_HOST: Final = "127.0.0.1"
 DEFAULT_PORT: Final = 7168  # 168 hours
 ALONE: Final = frozenset(
-    {"TRACEBACK", "LOG_LEVEL", "WORLD", "PYTHON", "TEST_POSTGRES", "BENCH_DIR", "BENCH_POSTGRES"}
+    {
+        "TRACEBACK",
+        "LOG_LEVEL",
+        "WORLD",
+        "PYTHON",
+        "TEST_POSTGRES",
+        "BENCH_DIR",
+        "BENCH_POSTGRES",
+        "MODEL",
+        "MODEL_URL",
+        "MODEL_KEY",
+    }
 )  # not settings, read elsewhere
 UNKNOWN_SETTING: Final = "%s matches no setting and is ignored"
 

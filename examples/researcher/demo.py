@@ -1,0 +1,196 @@
+"""The demo of `outlast demo --sample researcher`: workers are killed every few seconds, and the work goes on.
+
+Two equal sites are read at the same time. One run is carried by worker processes that the demo kills. The other is
+carried by the demo's own process, and nothing happens to it. At the end both must be equal.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+from collections.abc import AsyncIterator
+from typing import Any, Final
+
+from outlast import connect
+from outlast.core.approvals import Actor
+from outlast.core.durations import SECOND
+from outlast.errors import Conflict
+from outlast.models.runs import RunDetail
+from outlast.outbox.address import AddressPolicy
+from outlast.runtime.clocks import SystemClock
+from outlast.runtime.operations import Operations
+from outlast.runtime.stores import open_store
+from outlast.runtime.webhooks import new_dispatcher
+from outlast.store.port import Store
+
+from ..negotiation.demo.output import Output
+from ..negotiation.demo.processes import ChildProcess, DemoFailed, DemoFolder, Processes
+from ..negotiation.demo.proof import Claim, Proof
+from ..negotiation.demo.state import DemoState
+from . import chart, proof
+from .fetching import AGENT
+from .robots import parse
+from .watch import Watch
+from .workflow import research
+from .world import record
+from .world.pages import Shape, Site
+
+PACKAGE: Final = __name__.removesuffix(".demo")  # another name in the wheel than in a checkout
+QUESTION: Final = "Which heat pumps are quiet?"
+KILL_EVERY_MS: Final = 6_000
+SHORTER: Final = ("--heartbeat-window", "2s", "--heartbeat-every", "500ms", "--attempt-timeout", "30s")
+POLL_S: Final = 0.4
+DELIVERED_WITHIN_MS: Final = 30_000
+LOCAL: Final = AddressPolicy.of(private=True, plain=True)
+ALLOWED: Final = {"OUTLAST_WEBHOOKS__ALLOW_HTTP": "true", "OUTLAST_WEBHOOKS__ALLOW_PRIVATE": "true"}
+
+
+class SampleDemo:
+    """The demo of the researcher, played in a new folder."""
+
+    def __init__(self, store: Store, folder: DemoFolder, state: DemoState, output: Output, *, unattended: bool) -> None:
+        """`unattended` makes no difference, because nobody is asked. Raises Conflict if the folder holds a demo."""
+        if state.run:
+            raise Conflict(f"{folder.path} holds a demo already", "a sample is played from its beginning")
+        self._folder, self._state, self._output = folder, state, output
+        self._processes = Processes(folder, example=PACKAGE, server="world", options=SHORTER)
+        self._clock = SystemClock()
+        self._kills: list[float] = []
+        self._site = Site(Shape())
+
+    async def play(self) -> Proof:
+        """Play to the end and stop every process. Raises DemoFailed."""
+        self._output.line("  a researcher reads a site of 2,000 pages; its worker is killed every 6 seconds\n")
+        processes = self._processes
+        try:
+            processes.open_server("--sites", "2")
+            world = await processes.server_facts()
+            os.environ.update(ALLOWED, OUTLAST_MODEL="chat:planner", OUTLAST_MODEL_URL=world["model"])
+            for _ in range(2):
+                processes.start_worker()
+            async with (
+                self._service() as url,
+                self._undisturbed(world["sites"][1], world["receiver"]) as (whole, its_secret),
+            ):
+                return await self._play(url, world, whole, its_secret)
+        finally:
+            await processes.close()
+
+    async def _play(self, url: str, world: dict[str, Any], whole: "Undisturbed", its_secret: str) -> Proof:
+        async with connect(url) as client:
+            hook = await client.webhooks.add(world["receiver"], from_start=True)
+            run = await client.start("research", {"site": world["sites"][0], "question": QUESTION})
+            self._state.run, self._state.begun_at = run.id, self._clock.wall()
+            self._state.save(self._folder.path)
+            watch = Watch(client, run.id)
+            self._output.line(f"  run       {run.id}\n  service   {url}\n")
+            await self._watch(watch)
+            mine, other = await proof.outcome(client, run.id), await whole.outcome()
+            for each in (mine, other):
+                await self._delivered(each.run, len(each.events))
+        hits, site = record.read(self._processes.record), world["sites"][0]
+        claims = [
+            *proof.claims(mine, other, hits=hits, secrets=(hook.secret, its_secret), kills=self._kills, site=site),
+            *proof.manners(hits, site, parse(self._site.robots, AGENT)),
+            Claim(f"the count of the status was equal to the rows at each of {watch.polls} polls", watch.polls > 0),
+        ]
+        return self._report(mine, [row.data for row in watch.rows.values()], claims)
+
+    @contextlib.asynccontextmanager
+    async def _service(self) -> AsyncIterator[str]:
+        """Run a service, which answers over HTTP and sends webhooks. It carries no run."""
+        command = ("-o", "ndjson", "serve", f"{PACKAGE}.workflow", "--no-worker", "--port", "0")
+        service = self._processes.start_command("service", *command)
+        yield json.loads(await service.first_line('"url"'))["url"]
+
+    @contextlib.asynccontextmanager
+    async def _undisturbed(self, site: str, receiver: str) -> AsyncIterator[tuple["Undisturbed", str]]:
+        """Carry the other run in this process, in a store of its own."""
+        store = await open_store(f"sqlite:{self._folder.path / 'undisturbed.db'}")
+        flows = {research.name: research}
+        operations = Operations(store, tenant="default", actor=Actor("local:demo"), workflows=flows)
+        operations.webhooks.reach = LOCAL
+        secret = (await operations.webhooks.add(receiver, from_start=True)).secret
+        dispatcher = new_dispatcher(store, reach=LOCAL)
+        sending = asyncio.create_task(dispatcher.run())
+        try:
+            async with operations.worker([research]):
+                begun = await operations.start_run(research.name, {"site": site, "question": QUESTION})
+                yield Undisturbed(operations, begun.run), secret
+        finally:
+            dispatcher.drain()
+            await asyncio.gather(sending, return_exceptions=True)
+            await store.close()
+
+    async def _watch(self, watch: Watch) -> RunDetail:
+        """Show the progress and kill a worker every few seconds, until the run has ended."""
+        output, kill_at = self._output, self._clock.mono() + KILL_EVERY_MS
+        topics = rows = 0  # those seen, and the rows at the last kill: a worker that is killed has added some
+        while True:
+            for name in self._processes.check():
+                output.line(f"    … {name} was silent for too long and gave up; another worker starts")
+            detail = await watch.poll()
+            for topic, entries in list(watch.topics.items())[topics:]:
+                output.line(f"  ✓ {topic:<14}{entries} entries · {len(watch.rows):,} records before it")
+            topics = len(watch.topics)
+            if detail.ended_at is not None:
+                output.status("")
+                return detail
+            if detail.attention:
+                raise DemoFailed(f"run {detail.run} needs a person", detail.waiting_text)
+            output.status("  ▸ collecting    ", f"{watch.line()} · {len(self._kills)} kills")
+            holder = self._processes.holder(detail.owner)
+            if self._clock.mono() >= kill_at and holder is not None and len(watch.rows) > rows:
+                kill_at, rows = self._clock.mono() + KILL_EVERY_MS, len(watch.rows)
+                await self._kill(holder, rows)
+            await asyncio.sleep(POLL_S)
+
+    async def _kill(self, holder: ChildProcess, rows: int) -> None:
+        """Kill the worker that holds the run, and start another beside the one that is left."""
+        self._kills.append(self._clock.wall() / SECOND)
+        await self._processes.kill(holder)
+        fresh = self._processes.start_worker()
+        self._output.line(f"    ✗ kill -9 {holder.name} (pid {holder.pid}) at {rows:,} records; {fresh.name} starts")
+
+    async def _delivered(self, run: str, events: int) -> None:
+        """Wait until the receiver has accepted all events of a run. Raises DemoFailed."""
+        give_up = self._clock.mono() + DELIVERED_WITHIN_MS
+        while len(proof.accepted(record.read(self._processes.record), run)) < events:
+            if self._clock.mono() > give_up:
+                raise DemoFailed(f"not all {events} events of {run} were delivered")
+            await asyncio.sleep(POLL_S)
+
+    def _report(self, mine: proof.Outcome, records: list[Any], claims: list[Claim]) -> Proof:
+        """Print the proof, write the page with the charts, and return the proof."""
+        output, seconds = self._output, round((self._clock.wall() - self._state.begun_at) / SECOND, 1)
+        output.line(f"\n  {mine.status} in {seconds}s {mine.reason}".rstrip())
+        output.line("\n".join(f"    {'✓' if claim.holds else '✗'} {claim.text}" for claim in claims))
+        proven = mine.status == "COMPLETED" and all(claim.holds for claim in claims)
+        facts = {
+            "outcome": mine.status,
+            "run": mine.run,
+            "rows": len(mine.rows),
+            "events": len(mine.events),
+            "kills": len(self._kills),
+            "seconds": seconds,
+            "claims": {claim.text: claim.holds for claim in claims},
+            "proven": proven,
+        }
+        if self._processes.kept(well=proven):
+            text = chart.page(mine.run, QUESTION, records, [claim.text for claim in claims if claim.holds])
+            facts["report"] = f"{chart.write(self._folder.path, text)}"
+            output.line(f"\n  Charts: {facts['report']}\n")
+        return Proof(facts, tuple(claims))
+
+
+class Undisturbed:
+    """The run that is carried by the process of the demo."""
+
+    def __init__(self, operations: Operations, run: str) -> None:
+        self._operations = operations
+        self.run = run
+
+    async def outcome(self) -> proof.Outcome:
+        """Wait for the end of the run and read it."""
+        await self._operations.ended(self.run)
+        return await proof.outcome(self._operations, self.run)

@@ -1,0 +1,143 @@
+"""Proof of a run: its rows, its events and the record of the world, compared with a run that was never killed."""
+
+import json
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from standardwebhooks import Webhook
+
+from outlast import Client
+from outlast.core.events import EventType
+
+from ..negotiation.demo.proof import Claim
+from .fetching import AGENT
+from .robots import Robots
+from .world.record import Hit, busiest
+
+PAGE = 200
+WINDOW_S = 5.0
+"""Time over which requests are counted. The clocks of two processes and their turns do not matter in it."""
+CRASHES = {EventType.TAKEN_OVER.value}
+"""Events that only a run has whose worker died."""
+STORED_WITHIN_S = 1.0
+"""Time from the end of a model's answer until it is in the ledger. A kill before that loses the answer."""
+
+
+class Outcome(NamedTuple):
+    """A finished run as its callers see it: rows in order, events as the history has them, and the status."""
+
+    run: str
+    status: str
+    reason: str
+    said: int
+    """Number of results beside the status."""
+    rows: list[tuple[str, Any]]
+    events: list[dict[str, Any]]
+
+
+async def outcome(client: Client, run: str) -> Outcome:
+    """Read a finished run."""
+    detail = await client.run(run)
+    rows: list[tuple[str, Any]] = []
+    after = 0
+    while page := (await client.results(run, after=after, limit=PAGE)).results:
+        rows += [(row.key, row.data) for row in page]
+        after = page[-1].ordinal
+    events: list[dict[str, Any]] = []
+    while found := (await client.events(run, after=len(events), limit=PAGE)).events:
+        events += [event.model_dump(mode="json") for event in found]
+    return Outcome(run, detail.shown, detail.reason, detail.results, rows, events)
+
+
+def accepted(hits: Sequence[Hit], run: str) -> list[tuple[dict[str, str], str]]:
+    """Return headers and body of the accepted deliveries of a run, in order of arrival."""
+    taken = [hit.body for hit in hits if hit.server == "receiver" and 200 <= hit.status < 300]
+    return [(headers, body) for headers, body in taken if json.loads(body)["subject"] == run]
+
+
+def deliveries(hits: Sequence[Hit], run: str, secret: str) -> list[dict[str, Any]]:
+    """Return the events of these deliveries. Raises WebhookVerificationError for a bad signature."""
+    found = []
+    for headers, body in accepted(hits, run):
+        Webhook(secret).verify(body, headers)
+        found.append(json.loads(body) | {"previous": int(headers["outlast-previous"])})
+    return found
+
+
+def essence(events: Sequence[dict[str, Any]]) -> list[tuple[Any, ...]]:
+    """Return what events say, without the ids, times and workers that differ between two runs of one question."""
+    kept = []
+    for event in events:
+        data = event["data"] or {}
+        if event["type"] not in CRASHES:
+            kept.append(
+                (event["type"], data.get("node"), data.get("visit"), json.dumps(data.get("results")), data.get("text"))
+            )
+    return kept
+
+
+def claims(
+    killed: Outcome, whole: Outcome, *, hits: Sequence[Hit], secrets: tuple[str, str], kills: Sequence[float], site: str
+) -> list[Claim]:
+    """Return the claims about a killed run, and whether they hold. `whole`: the run that was never killed."""
+    keys = [key for key, _ in killed.rows]
+    sent = deliveries(hits, killed.run, secrets[0])
+    numbers = [number_of(event) for event in sent]
+    in_order = numbers == list(range(1, len(killed.events) + 1)) and all(
+        e["previous"] == number_of(e) - 1 for e in sent
+    )
+    same = essence(sent) == essence(killed.events) == essence(whole.events)
+    same = same and essence(deliveries(hits, whole.run, secrets[1])) == essence(whole.events)
+    taken = sum(1 for event in killed.events if event["type"] in CRASHES)
+    asked, lost, paid_twice = answers(hits, kills, site)
+    return [
+        Claim(
+            f"{len(killed.rows):,} rows, equal to those of a run that was never killed", killed.rows == whole.rows != []
+        ),
+        Claim(f"the status says {killed.said:,}, and no page has two rows", killed.said == len(keys) == len(set(keys))),
+        Claim(
+            f"{len(sent)} events delivered, each once, in order and signed; they say what the other run's say",
+            in_order and same,
+        ),
+        Claim(
+            f"{asked} answers of the model, {paid_twice} paid twice; {lost} lost in a kill and asked again",
+            0 == paid_twice < asked,
+        ),
+        Claim(f"{len(kills)} kills, {taken} takeovers", 0 < taken <= len(kills)),
+    ]
+
+
+def answers(hits: Sequence[Hit], kills: Sequence[float], site: str) -> tuple[int, int, int]:
+    """Count requests to the model about a site: different ones, those repeated after a kill lost their answer, others.
+
+    An answer is lost if a worker was killed between its request and the time by which it is surely stored.
+    """
+    last: dict[str, Hit] = {}
+    lost = twice = 0
+    for hit in sorted(hits, key=lambda each: each.at):
+        if hit.server == "model" and hit.body == site:
+            if before := last.get(hit.key):
+                excused = any(before.at <= kill <= before.answered_at + STORED_WITHIN_S for kill in kills)
+                lost, twice = lost + excused, twice + (not excused)
+            last[hit.key] = hit
+    return len(last), lost, twice
+
+
+def manners(hits: Sequence[Hit], site: str, robots: Robots) -> list[Claim]:
+    """Return the claims about the requests to a site, from its own record."""
+    mine = [hit for hit in hits if hit.server == f"site:{site.rpartition(':')[2]}"]
+    forbidden = [hit.path for hit in mine if not robots.allows(hit.path)]
+    most, allowed = busiest(mine, WINDOW_S), round(WINDOW_S / robots.delay)
+    rules_first = bool(mine) and min(mine, key=lambda hit: hit.at).path == "/robots.txt"
+    return [
+        Claim(
+            f"{len(mine):,} requests to the site, {len(forbidden)} to pages that its robots.txt forbids",
+            not forbidden and rules_first and {hit.agent for hit in mine} == {AGENT},
+        ),
+        Claim(f"at most {most} requests within {WINDOW_S:g} s; its crawl delay allows {allowed}", most <= allowed + 1),
+    ]
+
+
+def number_of(event: dict[str, Any]) -> int:
+    """Return the number of an event in its run."""
+    return int(event["id"].rpartition("/")[2])
