@@ -34,7 +34,7 @@ from outlast.errors import Conflict, InvalidInput, LimitExceeded, Misplaced
 from outlast.flow.activity import Activity, BoundCall
 from outlast.flow.approval_rule import Approvers, Decision, rule_of
 from outlast.flow.calls import Plan, RecordedCall
-from outlast.flow.context import SLEEP, Context
+from outlast.flow.context import SLEEP, Context, executing_context
 from outlast.flow.outcomes import Refusal, Refused
 from outlast.flow.policy import Verdict
 from outlast.flow.registry import place
@@ -265,6 +265,7 @@ class NodeContext(Context[Any]):
 
     async def run(self, fn: Callable[[Context[Any]], Awaitable[Any]]) -> Any:
         """Run the node's function; record the calls that it has not awaited when it ends."""
+        executing_context.set(self)  # in the context of the node's task
         try:
             return await fn(self)
         finally:

@@ -4,6 +4,7 @@ The engine implements this interface. To test a node alone, subclass it and over
 """
 
 from collections.abc import Mapping, Sequence
+from contextvars import ContextVar
 from datetime import datetime
 from typing import Any, Final, Generic, Literal, ParamSpec, overload
 from uuid import UUID
@@ -14,7 +15,7 @@ from typing_extensions import TypeVar  # its defaults are in typing from Python 
 from outlast.core.durations import Duration
 from outlast.flow.activity import Activity
 from outlast.flow.approval_rule import Approvers, Decision
-from outlast.flow.calls import Plan, RecordedCall
+from outlast.flow.calls import Plan, RecordedCall, current_call
 from outlast.flow.outcomes import Refusal
 from outlast.flow.policy import Verdict
 
@@ -214,3 +215,15 @@ class Context(Generic[S]):
         LimitExceeded, InvalidInput (empty key).
         """
         raise NotImplementedError
+
+
+executing_context: Final[ContextVar[Context[Any] | None]] = ContextVar("outlast_executing_context", default=None)
+"""Set by the engine in the context in which a node is executed."""
+
+
+def current_context() -> Context[Any] | None:
+    """Return the context of the node that is executed, or None outside of one and inside of a call.
+
+    For libraries that make calls on behalf of a node. The code of a node has its context as a parameter.
+    """
+    return executing_context.get() if current_call.get() is None else None

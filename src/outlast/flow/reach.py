@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from outlast.flow.activity import Activity
 from outlast.flow.context import SLEEP
+from outlast.flow.registry import SOURCES
 
 WAITS: Final = {"sleep": "sleep", "receive": "receive", "collect": "collect"}
 HELPERS_MAX: Final = 200
@@ -57,6 +58,7 @@ def emits(fn: Callable[..., Any]) -> bool:
 def _functions(fn: Any, activities: dict[str, None]) -> Iterator[Any]:
     """Yield the function and every helper function, breadth first; add activities to the given dict."""
     seen: dict[int, Any] = {id(fn): fn}
+    sources = {id(source.owner): source for source in SOURCES.all()}
     queue = [fn]
     while queue and len(seen) < HELPERS_MAX:
         each = queue.pop(0)
@@ -64,6 +66,8 @@ def _functions(fn: Any, activities: dict[str, None]) -> Iterator[Any]:
         for value in _named(each):
             if isinstance(value, Activity):
                 activities[value.name] = None
+            elif id(value) in sources:
+                activities.update(dict.fromkeys(one.name for one in sources[id(value)].activities()))
             elif inspect.isfunction(value) and not value.__module__.startswith(OURS) and id(value) not in seen:
                 seen[id(value)] = value
                 queue.append(value)
@@ -127,8 +131,9 @@ def _returned(tree: ast.AST) -> Iterator[str]:
 def activities_seen_by(functions: Iterable[Callable[..., Any]]) -> list[Activity[..., Any]]:
     """Return the activities in the modules of these functions: declared there or imported, also with their module.
 
-    Closures count as well. An activity that only a helper function in a third module uses is not found here. It is
-    found by its name, and checked at its first use.
+    Closures count as well, and so do the activities of a source, for instance the tools of an agent. An activity that
+    only a helper function in a third module uses is not found here. It is found by its name, and checked at its first
+    use.
     """
     plain: list[Any] = [inspect.unwrap(fn) for fn in functions]
     modules = {id(fn.__globals__): fn.__globals__ for fn in plain}
@@ -136,6 +141,8 @@ def activities_seen_by(functions: Iterable[Callable[..., Any]]) -> list[Activity
     near += [value for fn in plain for value in _closed_over(fn)]
     imported = {id(value): value for value in near if isinstance(value, ModuleType)}
     near += [value for module in imported.values() for value in list(vars(module).values())]
+    sources = {id(source.owner): source for source in SOURCES.all()}
+    near += [one for value in near if id(value) in sources for one in sources[id(value)].activities()]
     return list({id(value): value for value in near if isinstance(value, Activity)}.values())
 
 

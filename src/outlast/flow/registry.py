@@ -6,7 +6,7 @@ is looked up. A second declaration at the same file and line (a reload) replaces
 
 import inspect
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Generic, Protocol, TypeVar, get_type_hints
 
@@ -45,6 +45,25 @@ class Registry(Generic[N]):
             raise ambiguous(self.kind, found)
         return found[0]
 
+    def all(self) -> Iterator[N]:
+        """Yield every declaration, in the order of their names' first declaration."""
+        for places in list(self._by_name.values()):
+            yield from list(places.values())
+
+
+class ActivitySource(Protocol):
+    """A value of the author's code that stands for several activities, such as an agent with its tools."""
+
+    name: str
+    where: str
+
+    @property
+    def owner(self) -> object:
+        """The value that the code of a node mentions."""
+
+    def activities(self) -> Sequence[Any]:
+        """Return its activities; the same objects each time. Raises DefinitionError."""
+
 
 def ambiguous(kind: str, items: list[Any]) -> DefinitionError:
     """Return the error that names every place where `items`, all of one name, are declared."""
@@ -61,6 +80,7 @@ def ambiguous(kind: str, items: list[Any]) -> DefinitionError:
 
 ACTIVITIES: Final[Registry[Any]] = Registry("activity")
 WORKFLOWS: Final[Registry[Any]] = Registry("workflow")
+SOURCES: Final[Registry[ActivitySource]] = Registry("source of activities")
 CLASSIFIED: Final[dict[type[BaseException], Any]] = {}
 """Outcomes that authors declared for exceptions: exception class → class of flow/outcomes.py."""
 

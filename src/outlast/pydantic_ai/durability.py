@@ -1,0 +1,565 @@
+"""The capability that makes an agent durable: its durable units are calls of the node that runs it."""
+
+import json
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextvars import ContextVar, copy_context
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from functools import partial
+from hashlib import sha256
+from typing import Any, Final, Generic, Literal, TypeVar, cast
+from weakref import WeakKeyDictionary
+
+from pydantic import JsonValue
+from pydantic_ai import Agent, FunctionToolset, RunContext, RunUsage
+from pydantic_ai.agent import AbstractAgent, EventStreamHandler
+from pydantic_ai.durable_exec import (
+    JSON_CODEC,
+    BaseDurabilityCapability,
+    BoundDurableOperation,
+    DurabilityEngineSpec,
+    DurableOperation,
+    DurableOperationBackend,
+    DynamicToolsetCallToolParams,
+    EventStreamHandlerId,
+    ModelCancelSuspendedResponseId,
+    ModelCompactMessagesId,
+    ModelCompactMessagesParams,
+    ModelRequestId,
+    ModelRequestParams,
+    ParameterTransports,
+    ToolsetCallToolId,
+    ToolsetCallToolParams,
+    ToolsetGetInstructionsId,
+    ToolsetGetToolsId,
+    ToolsetValidateToolArgumentsId,
+    conversation_id_from_run_id,
+    durable_unit_scope,
+    record_durable_unit,
+    replay_scope,
+    revalidate_function_call,
+)
+from pydantic_ai.exceptions import UserError
+from pydantic_ai.messages import ModelMessagesTypeAdapter, ModelResponse
+from pydantic_ai.models import Model
+from pydantic_ai.tools import AgentDepsT
+from pydantic_ai.toolsets import AbstractToolset
+from pydantic_core import to_jsonable_python
+from typing_extensions import override
+
+from outlast.core.durations import Duration
+from outlast.core.effect_steps import EXHAUSTED
+from outlast.core.keys import MODEL
+from outlast.core.limits import NAME, TEXT_CHARS_MAX
+from outlast.errors import DefinitionError
+from outlast.flow.activity import Activity, lookup
+from outlast.flow.calls import Plan, this_call
+from outlast.flow.context import Context, current_context
+from outlast.flow.options import RateLimit, Retry
+from outlast.flow.outcomes import NotSent, Perhaps, Refused
+from outlast.flow.registry import SOURCES, where_called
+from outlast.pydantic_ai.tool_activities import (
+    PLAIN,
+    DurableTool,
+    ToolActivity,
+    ToolAddress,
+    terms_of,
+    tool_activity,
+)
+
+ParamsT = TypeVar("ParamsT")
+WireT = TypeVar("WireT")
+ResultT = TypeVar("ResultT")
+
+CALL_TIMEOUT: Final = "10m"
+"""Limit of one request to a model, unless OutlastDurability says otherwise."""
+LEFT_OUT: Final = frozenset({"timestamp", "run_id", "conversation_id"})
+"""Fields of messages that differ between executions of one agent run."""
+DIGEST_CHARS: Final = 32
+
+
+@dataclass
+class Unit:
+    """A durable unit under way: the context of its agent run, the function that makes it, and whether it was made."""
+
+    context: RunContext[Any] | None
+    body: Callable[[], Awaitable[JsonValue]] | None = None
+    call_id: str = ""
+    made: bool = False
+
+
+@dataclass
+class NodeFrame:
+    """Counters of one execution of a node. Every execution of a visit counts alike."""
+
+    runs: int = 0
+    run_names: dict[str, str] = field(default_factory=dict)
+    """Id of an agent run → its name in keys: its number, or the id that the caller gave it."""
+    units: Counter[tuple[str, str]] = field(default_factory=Counter)
+    calls: Counter[tuple[str, str]] = field(default_factory=Counter)
+    approved: dict[tuple[str, str], Plan[Any]] = field(default_factory=dict)
+
+
+_unit: Final[ContextVar[Unit | None]] = ContextVar("outlast_pydantic_ai_unit", default=None)
+_in_replay_scope: Final[ContextVar[Context[Any] | None]] = ContextVar("outlast_pydantic_ai_replay", default=None)
+
+ENGINE: Final = DurabilityEngineSpec(
+    engine_name="Outlast",
+    durable_unit_noun="call",
+    durable_container_noun="node",
+    codec=JSON_CODEC,
+    unsupported_runtime_toolset_kinds=frozenset({"function", "mcp", "dynamic"}),
+    toolset_lifecycles={"function": "enter-always", "mcp": "enter-in-durable-unit", "dynamic": "enter-never"},
+)
+
+
+class OutlastDurability(BaseDurabilityCapability[AgentDepsT]):
+    """Capability that makes the runs of an agent durable inside a node. Outside of a node it does nothing.
+
+    A request to a model is a durable lookup, and a tool call an activity with the stored name "AGENT.TOOL". A tool's
+    `metadata={"outlast": DurableTool(…)}` says how its calls are made.
+
+    - `models`, `event_stream_handler`, `name`: those of the other durability capabilities of pydantic-ai.
+    - `tools`: a DurableTool by name of the tool, for tools whose metadata you do not write.
+    - `deps`: returns the dependencies for a tool call that is made without its agent run, to settle it.
+    - `timeout`, `retry`, `limit`: those of `@lookup`, for each request to a model (default timeout: 10 minutes).
+    """
+
+    engine_spec = ENGINE
+
+    def __init__(
+        self,
+        *,
+        models: Mapping[str, Model] | None = None,
+        event_stream_handler: EventStreamHandler[AgentDepsT] | None = None,
+        name: str | None = None,
+        tools: Mapping[str, DurableTool] | None = None,
+        deps: Callable[[], AgentDepsT] | None = None,
+        timeout: Duration = CALL_TIMEOUT,
+        retry: Retry | None = None,
+        limit: RateLimit | None = None,
+    ) -> None:
+        super().__init__(models=models, event_stream_handler=event_stream_handler, name=name)
+        self.where: str = where_called(1)
+        self.make_deps: Final = deps
+        self._terms: Final = dict(tools or {})
+        self._lookup_options: Final[dict[str, Any]] = {"timeout": timeout, "retry": retry, "limit": limit}
+        self._unbind()
+
+    def _unbind(self) -> None:
+        self._frames: WeakKeyDictionary[Context[Any], NodeFrame] = WeakKeyDictionary()
+        self._operations: dict[str, DurableOperation[Any, Any, Any]] = {}
+        self._declared: dict[tuple[str, str], tuple[object, ToolActivity]] = {}
+        self._backend: Backend | None = None
+
+    # --- the hooks of pydantic-ai ----------------------------------------------------------------
+    @override
+    def _bind_to_agent(self, agent: AbstractAgent[AgentDepsT, Any]) -> None:
+        self._unbind()  # because the bound copy is a shallow one
+        name, options = self.name, self._lookup_options
+        if not NAME.fullmatch(name) or not name.isascii():
+            raise DefinitionError(
+                f'agent "{name}" cannot be named so with OutlastDurability',
+                "its stored names and keys have 1 to 100 letters, digits, dots, dashes or underscores",
+                'name it otherwise, or write OutlastDurability(name="support-desk")',
+                where=self.where,
+            )
+        key = "{agent}/{run}/{n}"
+        self.ask: Activity[..., Any] = lookup(key=key, name=MODEL, durable=True, provider=MODEL, **options)(_ask_model)
+        self.prepare: Activity[..., Any] = lookup(key=key + "/{what}", name=f"{name}.prepare")(_prepare)
+        super()._bind_to_agent(agent)
+        SOURCES.add(self)
+
+    @property
+    @override
+    def in_durable_context(self) -> bool:
+        return current_context() is not None
+
+    @override
+    def get_default_run_id(self) -> str | None:
+        frame = self.frame()
+        if frame is None:
+            return None
+        context = _suppress_replayed_spans()
+        frame.runs += 1
+        run_id = str(context.uuid(f"{self.name}.{frame.runs}"))
+        frame.run_names[run_id] = str(frame.runs)
+        return run_id
+
+    @override
+    def get_default_conversation_id(self, run_id: str) -> str | None:
+        if not self.in_durable_context:
+            return None
+        _suppress_replayed_spans()
+        return conversation_id_from_run_id(run_id)
+
+    @override
+    async def get_run_start_time(self, run_id: str) -> datetime | None:
+        context = current_context()
+        return context.now() if context is not None else None
+
+    @override
+    def get_durable_operation_backend(self) -> "Backend":
+        if self._backend is None:
+            self._backend = Backend(self)
+        return self._backend
+
+    # --- activities of tools ---------------------------------------------------------------------
+    @property
+    def owner(self) -> object:
+        """The agent."""
+        return self._agent
+
+    def activities(self) -> Sequence[Activity[..., Any]]:
+        """Return the activity of each tool, and one for each toolset that lists its tools when it is used."""
+        made = []
+        for toolset in self._leaves().values():
+            names = toolset.tools if isinstance(toolset, FunctionToolset) else [*self._terms, ""]
+            for name in names:
+                found = self.activity_of(toolset.id or "", name)
+                if found is not None:
+                    made.append(found.activity)
+        owners: dict[str, Activity[..., Any]] = {}
+        for one in made:
+            if owners.setdefault(one.name, one) is not one:
+                raise DefinitionError(
+                    f'two tools of agent "{self.name}" have the stored name "{one.name}"',
+                    "a person or another process could not tell which one a call was of",
+                    'give one another name: metadata={"outlast": DurableTool(name="…")}',
+                    where=self.where,
+                )
+        return made
+
+    def activity_of(self, toolset_id: str, tool_name: str) -> ToolActivity | None:
+        """Return the activity of a tool, or None if the tool runs in the node itself. Raises DefinitionError."""
+        toolset = self._leaves()[toolset_id]
+        tool, timeout = None, None
+        terms = self._terms_of(ToolAddress(self.name, toolset_id, tool_name))
+        if isinstance(toolset, FunctionToolset):
+            tool = toolset.tools[tool_name]
+            timeout = tool.timeout
+            if terms is not None and not terms.lookup and toolset.timeout is not None:
+                raise DefinitionError(
+                    f'tool "{tool_name}" of agent "{self.name}" acts, and its toolset has a timeout',
+                    "pydantic-ai would ask the model to try again a call that may have happened",
+                    "give the timeout to each tool: FunctionToolset.tool(timeout=…)",
+                    where=self.where,
+                )
+        else:
+            tool_name = tool_name if tool_name in self._terms else ""
+        if terms is None:
+            return None
+        known, found = self._declared.get((toolset_id, tool_name), (None, None))
+        if found is None or known is not tool:
+            address = ToolAddress(self.name, toolset_id, tool_name)
+            found = tool_activity(address, terms, tool, self._call, timeout, self.where)
+            self._declared[toolset_id, tool_name] = tool, found
+        return found
+
+    def _terms_of(self, address: ToolAddress) -> DurableTool | None:
+        """Return how the calls of a tool are made, or None if it runs in the node itself. Raises DefinitionError."""
+        toolset, said = self._leaves()[address.toolset], self._terms.get(address.tool)
+        if said is not None or not isinstance(toolset, FunctionToolset):
+            return said or PLAIN
+        return terms_of(address.tool, toolset.tools[address.tool].metadata, self.where)
+
+    def _leaves(self) -> dict[str, AbstractToolset[Any]]:
+        """Return the toolsets whose tool calls are durable units, by id."""
+        found: dict[str, AbstractToolset[Any]] = {}
+        assert self._agent is not None
+        for toolset in self._agent.toolsets:
+            toolset.apply(lambda leaf: found.update({leaf.id: leaf} if leaf.id in self._operations else {}))
+        return found
+
+    async def _call(self, address: ToolAddress, call_id: str, arguments: dict[str, Any]) -> JsonValue:
+        """Call a tool: within its agent run if that is under way, else with the same arguments alone."""
+        unit, terms = _unit.get(), self._terms_of(address)
+        live = unit.context if unit is not None else None
+        operation = self._operations[address.toolset]
+        context = live if live is not None else self._context_alone(address, call_id)
+        if unit is not None:
+            unit.made = True
+        params: Any
+        if cast(ToolsetCallToolId, operation.operation_id).toolset_kind == "dynamic":
+            params = DynamicToolsetCallToolParams(address.tool, tool_args=arguments, ctx=context)
+        else:
+            tool = None
+            if cast(ToolsetCallToolId, operation.operation_id).toolset_kind == "mcp":
+                tool = (await self._leaves()[address.toolset].get_tools(context))[address.tool]
+            params = ToolsetCallToolParams(address.tool, tool_args=arguments, ctx=context, tool=tool)
+        with durable_unit_scope():
+            payload = cast(dict[str, Any], operation.result_codec.dump(await operation.handler(params)))
+        if payload["kind"] == INVALID and not (terms is not None and terms.lookup):
+            # raised by the body of the tool, which may have acted: the model must not be asked to try again
+            raise Perhaps(
+                f"the tool raised a ValidationError: {payload['title']}: {payload['errors']}"[:TEXT_CHARS_MAX]
+            )
+        return _stored(payload)
+
+    def _context_alone(self, address: ToolAddress, call_id: str) -> RunContext[Any]:
+        """Return a context for a call without its agent run. Raises NotSent if the tool needs dependencies."""
+        agent = cast(Agent[Any, Any], self._agent)
+        if self.make_deps is None and agent.deps_type not in (type(None), object):
+            raise NotSent(
+                f"{address.agent}.{address.tool} is called without its agent run and needs dependencies: "
+                "say how they are made, OutlastDurability(deps=…)"
+            )
+        return RunContext(
+            deps=self.make_deps() if self.make_deps is not None else None,
+            model=cast(Any, agent.model),
+            usage=RunUsage(),
+            agent=agent,
+            tool_name=address.tool,
+            tool_call_id=call_id.partition("~")[0],
+            tool_call_approved=True,
+        )
+
+    # --- the node that runs the agent --------------------------------------------------------------
+    def frame(self) -> NodeFrame | None:
+        """Return the counters of the executing node, or None outside of one."""
+        context = current_context()
+        return self._frames.setdefault(context, NodeFrame()) if context is not None else None
+
+    def arguments_of(self, found: ToolActivity, tool: str, call_id: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Return the arguments of the activity for the next call of a tool under this id in this node.
+
+        A model may use an id twice; the second call is another one.
+        """
+        frame = self.frame()
+        assert frame is not None
+        number = frame.calls[found.activity.name, call_id] + 1
+        ident = call_id if number == 1 else f"{call_id}~{number}"
+        return found.arguments(tool, ident, to_jsonable_python(arguments))
+
+
+async def _ask_model(agent: str, run: str, n: int, request: str) -> JsonValue:
+    return await _make_unit()
+
+
+async def _prepare(agent: str, run: str, n: int, what: str, request: str) -> JsonValue:
+    return await _make_unit()
+
+
+async def _make_unit() -> JsonValue:
+    unit = _unit.get()
+    assert unit is not None and unit.body is not None, "only a bound operation asks for it"
+    unit.made = True
+    return await unit.body()
+
+
+def _suppress_replayed_spans() -> Context[Any]:
+    """Enter pydantic-ai's replay scope in the context of this task, once for each node, and return the node's context.
+
+    The scope must be open before the span of the agent run, where no hook spans it. It is copied into this context
+    because its own end must not depend on when the generator behind it is collected.
+    """
+    context = current_context()
+    assert context is not None
+    if _in_replay_scope.get() is not context:
+        _in_replay_scope.set(context)
+        scope, inside = replay_scope(), copy_context()
+        inside.run(scope.__enter__)
+        for variable, value in inside.items():
+            if variable.get(None) is not value:
+                variable.set(value)
+        inside.run(scope.__exit__, None, None, None)
+    return context
+
+
+class Transports(ParameterTransports):
+    """Rebuilds the values of a tool call from its stored arguments, so that a call needs no live agent run."""
+
+    @override
+    async def prepare_function_call(
+        self, toolset: FunctionToolset[Any], params: ToolsetCallToolParams
+    ) -> ToolsetCallToolParams:
+        made = await revalidate_function_call(toolset, params, engine_spec=ENGINE)
+        tool = made.tool
+        assert tool is not None
+        # the activity has the timeout: pydantic-ai would ask the model to try again what may have happened
+        return replace(made, tool=replace(tool, tool_def=replace(tool.tool_def, timeout=None)))
+
+
+class Backend(DurableOperationBackend[Any]):
+    """Binds the durable operations of one agent to calls of the executing node."""
+
+    parameter_transports = Transports()
+
+    def __init__(self, durability: OutlastDurability[Any]) -> None:
+        self._durability = durability
+
+    @override
+    def bind(
+        self, operation: DurableOperation[ParamsT, WireT, ResultT]
+    ) -> BoundDurableOperation[ParamsT, WireT, ResultT]:
+        if isinstance(operation.operation_id, ToolsetCallToolId):
+            self._durability._operations[operation.operation_id.toolset_id] = operation
+        return BoundOperation(self._durability, operation)
+
+    @override
+    def config_for_tool(
+        self, operation: DurableOperation[ParamsT, WireT, ResultT], *, tool: object | None, tool_name: str
+    ) -> Any | Literal[False]:
+        toolset_id = getattr(operation.operation_id, "toolset_id", "")
+        return False if self._durability.activity_of(toolset_id, tool_name) is None else {}
+
+    @override
+    def registrations(self) -> Sequence[Callable[..., object]]:
+        return ()
+
+
+class BoundOperation(BoundDurableOperation[ParamsT, WireT, ResultT], Generic[ParamsT, WireT, ResultT]):
+    """A durable operation: a call of the executing node."""
+
+    def __init__(
+        self, durability: OutlastDurability[Any], operation: DurableOperation[ParamsT, WireT, ResultT]
+    ) -> None:
+        self._durability = durability
+        self._operation = operation
+
+    @property
+    @override
+    def operation(self) -> DurableOperation[ParamsT, WireT, ResultT]:
+        return self._operation
+
+    @override
+    async def __call__(self, params: ParamsT, *, config: object | None = None) -> ResultT:
+        match self._operation.operation_id:
+            case ModelRequestId() | ModelCompactMessagesId():
+                payload = await self._ask(cast(Any, params))
+            case ToolsetCallToolId():
+                payload = await self._call_tool(cast(Any, params))
+            case (
+                ToolsetGetToolsId()
+                | ToolsetGetInstructionsId()
+                | ToolsetValidateToolArgumentsId()
+                | EventStreamHandlerId()
+                | ModelCancelSuspendedResponseId()
+            ):
+                payload = await self._prepare(cast(Any, params))
+            case other:
+                raise UserError(
+                    f"Outlast does not make {other!r} durable: the call of a capability or of a workspace could not be "
+                    "settled without the agent run. Make it a tool, or an activity that the node calls with ctx.do."
+                )
+        return self._operation.result_codec.load(payload)
+
+    async def _body(self, params: ParamsT) -> JsonValue:
+        with durable_unit_scope():
+            result = await self._operation.handler(params)
+            if isinstance(result, ModelResponse):
+                _report_usage(result)
+            return cast(JsonValue, self._operation.result_codec.dump(result))
+
+    async def _ask(self, params: ModelRequestParams | ModelCompactMessagesParams) -> object:
+        """Request an answer of a model: paid once, and stored before it is used."""
+        messages = params.messages if isinstance(params, ModelRequestParams) else params.request_context.messages
+        run, n = self._next(params.run_context, "model")
+        return await self._make(
+            params.run_context,
+            cast(ParamsT, params),
+            self._durability.ask,
+            self._durability.name,
+            run,
+            n,
+            _digest(messages),
+        )
+
+    async def _prepare(self, params: Any) -> object:
+        """Make a call that changes nothing and is not paid: the list of tools, a validation, an event handler."""
+        context = getattr(params, "ctx", None) or params.run_context
+        what = type(self._operation.operation_id).__name__.removesuffix("Id")
+        label = getattr(params, "name", "") + (getattr(context, "tool_call_id", None) or "")
+        run, n = self._next(context, f"{what}/{label}")
+        asked = sha256(json.dumps([label, str(getattr(params, "tool_args", ""))]).encode()).hexdigest()[:DIGEST_CHARS]
+        prepare, name = self._durability.prepare, self._durability.name
+        return await self._make(context, params, prepare, name, run, n, f"{what}/{label}"[:200], asked)
+
+    def _next(self, context: RunContext[Any] | None, what: str) -> tuple[str, int]:
+        frame = self._durability.frame()
+        assert frame is not None
+        run_id = (context.run_id if context is not None else None) or ""
+        run = frame.run_names.get(run_id, run_id)
+        frame.units[run, what] += 1
+        return run, frame.units[run, what]
+
+    async def _make(
+        self, context: RunContext[Any] | None, params: ParamsT, call: Activity[..., Any], *args: Any
+    ) -> object:
+        return await _perform(Unit(context, partial(self._body, params)), call, args, {})
+
+    async def _call_tool(self, params: ToolsetCallToolParams | DynamicToolsetCallToolParams) -> object:
+        """Make a tool call: an effect, or a lookup, of the run."""
+        durability, frame = self._durability, self._durability.frame()
+        toolset_id = cast(ToolsetCallToolId, self._operation.operation_id).toolset_id
+        found = durability.activity_of(toolset_id, params.name)
+        assert found is not None and frame is not None
+        call_id = params.ctx.tool_call_id or ""
+        given = durability.arguments_of(found, params.name, call_id, params.tool_args)
+        frame.calls[found.activity.name, call_id] += 1
+        plan = frame.approved.pop((found.activity.name, call_id), None)
+        if plan is not None:  # exactly what a person approved, not what it looks like after another validation
+            args, given = found.activity.load_args(plan.arguments)
+        else:
+            args = ()
+        unit = Unit(params.ctx, call_id=call_id)
+        try:
+            return _payload(await _perform(unit, found.activity, args, given))
+        except Refused as refused:
+            if refused.code == EXHAUSTED:
+                raise
+            return {"kind": "tool_failed", "message": f"refused: {refused}"}
+
+
+async def _perform(unit: Unit, call: Activity[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    context = current_context()
+    assert context is not None
+    token = _unit.set(unit)
+    try:
+        answer = await context.do(call, *args, **kwargs)
+    finally:
+        _unit.reset(token)
+    record_durable_unit(executed=unit.made)
+    return answer
+
+
+# --- stored answers --------------------------------------------------------------------------------
+RETURNED: Final = "tool_return"
+INVALID: Final = "validation_error"
+
+
+def _stored(payload: Any) -> JsonValue:
+    """Return the recorded form of a tool's result: the plain result, unless it says more than that."""
+    plain = set(payload) == {"kind", "result"} and payload["kind"] == RETURNED
+    if plain and not (isinstance(payload["result"], dict) and "kind" in payload["result"]):
+        return cast(JsonValue, payload["result"])
+    return cast(JsonValue, payload)
+
+
+def _payload(stored: Any) -> object:
+    """Return the result as pydantic-ai records it. A reconcile function or a person gives the plain result."""
+    return stored if isinstance(stored, dict) and "kind" in stored else {"kind": RETURNED, "result": stored}
+
+
+def _digest(messages: Sequence[Any]) -> str:
+    """Return a digest of messages without the fields that differ between executions of one agent run."""
+
+    def lasting(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {name: lasting(each) for name, each in value.items() if name not in LEFT_OUT}
+        return [lasting(each) for each in value] if isinstance(value, list) else value
+
+    data = lasting(ModelMessagesTypeAdapter.dump_python(list(messages), mode="json"))
+    return sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:DIGEST_CHARS]
+
+
+def _report_usage(response: ModelResponse) -> None:
+    """Report the tokens of a model's answer to the call under way."""
+    report: Any = getattr(this_call(), "used", None)
+    if report is not None:
+        used = response.usage
+        report(
+            tokens=used.input_tokens + used.output_tokens, model=response.model_name or "",
+            input_tokens=used.input_tokens, output_tokens=used.output_tokens,
+        )  # fmt: skip

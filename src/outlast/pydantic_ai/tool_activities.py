@@ -1,0 +1,250 @@
+"""Activities of an agent's tools: each tool call has a stored name, a key and arguments, and no closure."""
+
+import functools
+import inspect
+import keyword
+import math
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, NamedTuple
+
+from pydantic import JsonValue, WithJsonSchema, validate_call
+from pydantic_ai import Tool
+
+from outlast.core.durations import Duration
+from outlast.core.keys import OncePer
+from outlast.core.limits import NAME, PARAMETERS_MAX
+from outlast.errors import DefinitionError
+from outlast.flow.activity import Activity, Effectful, activity, lookup
+from outlast.flow.options import IfUncertain, RateLimit, Retry
+
+METADATA: Final = "outlast"
+"""Key of a tool's metadata that holds its DurableTool."""
+CALL_ID: Final = "tool_call_id"
+"""Parameter that holds the model's id of the call, in activities without a key of their own."""
+TOOL: Final = "tool"
+ARGUMENTS: Final = "arguments"
+_SIMPLE: Final[Mapping[object, type]] = {"string": str, "integer": int, "boolean": bool}
+
+
+@dataclass(frozen=True, kw_only=True)
+class DurableTool:
+    """How Outlast makes the calls of a tool: `metadata={"outlast": DurableTool(lookup=True)}`.
+
+    - `lookup`: the tool only reads. Its answer is recorded, and a call that a crash cut is made again.
+    - `key`: template over the tool's parameters, for example `"refund/{order}"`. The default is the id that the model
+      gave the call.
+    - `once_per`: how far a key counts: "visit", "run" or, for a tool that acts, "tenant".
+    - `if_uncertain`: "ask_person", "reconcile" or `resend(remembered_for=…)`.
+    - `reconcile`: an async function with the parameters of the tool that asks the receiver whether a call happened. It
+      returns Happened, DidNotHappen or Unknown.
+    - `undo`: an async function that takes the answer of the tool and then its parameters.
+    - `no_undo`: the reason for having no undo.
+    - `timeout`: limit of one attempt (default: the tool's `timeout`, else 120 s).
+    - `retry`, `provider`, `limit`: those of `@activity`.
+    - `name`: the stored name (default: "AGENT.TOOL"). Keep it when the agent or the tool is renamed.
+    """
+
+    lookup: bool = False
+    key: str = ""
+    once_per: OncePer = "visit"
+    if_uncertain: IfUncertain = "ask_person"
+    reconcile: Callable[..., Awaitable[Any]] | None = None
+    undo: Callable[..., Awaitable[Any]] | None = None
+    no_undo: str = "the tool does not say how it is undone"
+    timeout: Duration | None = None
+    retry: Retry | None = None
+    provider: str = ""
+    limit: RateLimit | None = None
+    name: str = ""
+
+
+PLAIN: Final = DurableTool()
+
+
+def terms_of(tool: str, metadata: Mapping[str, Any] | None, where: str) -> DurableTool | None:
+    """Return the terms that a tool's metadata declares, or None for `False`: the tool runs in the node itself."""
+    given = (metadata or {}).get(METADATA, PLAIN)
+    if given is False:
+        return None
+    if isinstance(given, DurableTool):
+        return given
+    if isinstance(given, Mapping):  # metadata of tools that other processes list is plain data
+        try:
+            return DurableTool(**given)
+        except TypeError as error:
+            raise _wrong_metadata(tool, str(error), where) from None
+    raise _wrong_metadata(tool, f"it is {given!r}", where)
+
+
+def _wrong_metadata(tool: str, why: str, where: str) -> DefinitionError:
+    fix = 'metadata={"outlast": DurableTool(lookup=True)}, or False to run the tool in the node'
+    return DefinitionError(f'tool "{tool}" has unusable metadata "{METADATA}"', why, fix, where=where)
+
+
+@dataclass(frozen=True)
+class ToolAddress:
+    """A tool of an agent: all that is needed to call it in a process where the agent has not run."""
+
+    agent: str
+    toolset: str
+    tool: str
+    """Empty for a toolset whose tools are listed when it is used."""
+
+
+Call = Callable[[ToolAddress, str, dict[str, Any]], Awaitable[JsonValue]]
+"""Call a tool: its address, the id of the call ('' if unknown) and its arguments as plain data."""
+
+
+class ToolActivity(NamedTuple):
+    """The activity or lookup of a tool, and the function that makes its arguments.
+
+    `arguments` takes the name of the tool, the id of the call and the validated arguments as plain data.
+    """
+
+    activity: Activity[..., Any]
+    arguments: Callable[[str, str, dict[str, Any]], dict[str, Any]]
+    editable: tuple[str, ...]
+    """Parameters that belong to the tool."""
+
+
+def tool_activity(
+    address: ToolAddress, terms: DurableTool, tool: Tool[Any] | None, call: Call, timeout: float | None, where: str
+) -> ToolActivity:
+    """Return the activity or lookup of a tool. `tool` is None for all tools of one toolset together.
+
+    Raises DefinitionError if its name, key or terms are not usable.
+    """
+    name = terms.name or f"{address.agent}.{address.tool or address.toolset}"
+    if not NAME.fullmatch(name):
+        raise DefinitionError(
+            f'tool "{address.tool or address.toolset}" of agent "{address.agent}" cannot have the stored name "{name}"',
+            "a stored name has 1 to 100 letters, digits, dots, dashes or underscores",
+            'give it another one: metadata={"outlast": DurableTool(name="…")}',
+            where=where,
+        )
+    shape = _ToolShape(address, tool, own_key=bool(terms.key))
+    if shape.generic and (terms.key or terms.undo or terms.reconcile) and tool is not None:
+        raise DefinitionError(
+            f'tool "{address.tool}" of agent "{address.agent}" has a parameter whose name is no Python name',
+            "its key, undo and reconcile take the parameters by name",
+            "rename the parameter, or leave the three out",
+            where=where,
+        )
+
+    async def made(*args: Any, **kwargs: Any) -> JsonValue:
+        called, call_id, arguments = shape.read(args, kwargs)
+        return await call(called, call_id, arguments)
+
+    fn = shape.function(made, address.tool or address.toolset, tool.description if tool is not None else "")
+    key = terms.key or f"{address.agent}/{'{tool}' if shape.generic else address.tool}/{{{CALL_ID}}}"
+    limit_of_call = terms.timeout if terms.timeout is not None or timeout is None else f"{math.ceil(timeout)}s"
+    if terms.lookup:
+        looks_up = lookup(
+            key=key, name=name, once_per=terms.once_per, timeout=limit_of_call, retry=terms.retry, durable=True,
+            provider=terms.provider, limit=terms.limit,
+        )(fn)  # fmt: skip
+        return ToolActivity(looks_up, shape.arguments, shape.own)
+    made_by: Effectful[..., Any] = activity(
+        key=key, name=name, once_per=terms.once_per, if_uncertain=terms.if_uncertain, timeout=limit_of_call,
+        no_undo=None if terms.undo is not None else terms.no_undo, retry=terms.retry, provider=terms.provider,
+        limit=terms.limit,
+    )(fn)  # fmt: skip
+    if terms.reconcile is not None:
+        made_by.reconcile(shape.companion(terms.reconcile, ()))
+    if terms.undo is not None:
+        made_by.undo(shape.companion(terms.undo, ("response",)))
+    return ToolActivity(made_by, shape.arguments, shape.own)
+
+
+class _ToolShape:
+    """Parameters of a tool's activity: those of the tool and the id of the call, or the generic ones."""
+
+    def __init__(self, address: ToolAddress, tool: Tool[Any] | None, *, own_key: bool) -> None:
+        self.address: Final = address
+        self.tool: Final = tool
+        schema = tool.function_schema.json_schema if tool is not None else {}
+        properties: dict[str, Any] = schema.get("properties", {})
+        self.envelope: Final[str] = (tool.function_schema.single_arg_name or "") if tool is not None else ""
+        """The tool's only parameter if it is a model: its fields are the parameters that a model of an agent sees."""
+        self.generic: Final = (
+            tool is None or bool(schema.get("additionalProperties")) or not _are_parameters(properties)
+        )
+        empty = inspect.Parameter.empty
+        kind = inspect.Parameter.KEYWORD_ONLY
+        if self.generic:
+            given: dict[str, tuple[Any, Any]] = {TOOL: (str, empty), ARGUMENTS: (dict[str, JsonValue], empty)}
+        else:
+            given = {name: (_type_of(each), each.get("default", empty)) for name, each in properties.items()}
+            required = set(schema.get("required", ()))
+            given = {n: (t, None if d is empty and n not in required else d) for n, (t, d) in given.items()}
+        self.own: Final = tuple(given)
+        if not own_key:
+            given[CALL_ID] = (str, empty)
+        self.annotations: Final = {name: type_ for name, (type_, _) in given.items()}
+        self.parameters: Final = tuple(
+            inspect.Parameter(name, kind, default=default, annotation=type_) for name, (type_, default) in given.items()
+        )
+
+    def function(self, fn: Callable[..., Any], name: str, doc: str | None) -> Any:
+        """Return `fn` with the parameters of this shape, and the place of the tool's own function."""
+        made: Any = fn
+        made.__signature__ = inspect.Signature(self.parameters, return_annotation=JsonValue)
+        made.__annotations__ = {**self.annotations, "return": JsonValue}
+        made.__name__ = made.__qualname__ = name
+        made.__doc__ = doc
+        own = inspect.unwrap(self.tool.function) if self.tool is not None else None
+        if inspect.isfunction(own):
+            made.__wrapped__ = own
+            made.__module__ = own.__module__
+        return made
+
+    def read(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[ToolAddress, str, dict[str, Any]]:
+        """Return the address of the tool, the id of the call and the tool's own arguments."""
+        given = {**dict(zip(self.annotations, args, strict=False)), **kwargs}
+        call_id = given.pop(CALL_ID, "")
+        if not self.generic:
+            return self.address, call_id, self._within(given)
+        return ToolAddress(self.address.agent, self.address.toolset, given[TOOL]), call_id, given[ARGUMENTS]
+
+    def arguments(self, tool: str, call_id: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Return the arguments of the activity for a call of the tool."""
+        if self.generic:
+            given: dict[str, Any] = {TOOL: tool, ARGUMENTS: arguments}
+        else:
+            given = dict(arguments[self.envelope] if self.envelope else arguments)
+        return {**given, CALL_ID: call_id} if CALL_ID in self.annotations else given
+
+    def _within(self, given: dict[str, Any]) -> dict[str, Any]:
+        return {self.envelope: given} if self.envelope else given
+
+    def companion(self, fn: Callable[..., Awaitable[Any]], first: tuple[str, ...]) -> Any:
+        """Return `fn` (a reconcile or undo function) with the parameters of the activity, after the `first` ones.
+
+        `fn` gets the values that its annotations name, because stored arguments are plain data.
+        """
+        typed = validate_call(config={"arbitrary_types_allowed": True})(fn)
+        names = (*first, *self.annotations)
+
+        @functools.wraps(fn)
+        async def made(*args: Any, **kwargs: Any) -> Any:
+            given = {**dict(zip(names, args, strict=False)), **kwargs}
+            given.pop(CALL_ID, None)
+            return await typed(*[given.pop(name) for name in first], **self._within(given))
+
+        either = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        front = [inspect.Parameter(name, either, annotation=JsonValue) for name in first]
+        made.__signature__ = inspect.Signature([*front, *self.parameters])  # type: ignore[attr-defined]
+        return made
+
+
+def _are_parameters(properties: Mapping[str, Any]) -> bool:
+    """Return True if every property can be a parameter of the activity."""
+    usable = all(name.isidentifier() and not keyword.iskeyword(name) for name in properties)
+    return usable and len(properties) < PARAMETERS_MAX and not {CALL_ID, "response"} & set(properties)
+
+
+def _type_of(schema: Mapping[str, Any]) -> Any:
+    """Return the type of a stored argument: plain JSON, shown with the tool's own schema."""
+    type_: Any = _SIMPLE.get(schema.get("type"), JsonValue)
+    return type_ if "$ref" in str(schema) else Annotated[type_, WithJsonSchema(dict(schema))]
