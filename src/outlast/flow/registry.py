@@ -85,6 +85,16 @@ CLASSIFIED: Final[dict[type[BaseException], Any]] = {}
 """Outcomes that authors declared for exceptions: exception class → class of flow/outcomes.py."""
 
 
+def find_activity(name: str) -> Any:
+    """Return the only activity of this name, also one of a source. Raises NotFound and DefinitionError."""
+    try:
+        return ACTIVITIES.find(name)
+    except NotFound:
+        for source in SOURCES.all():
+            source.activities()  # declares those that were not needed so far
+        return ACTIVITIES.find(name)
+
+
 def where_of(fn: Callable[..., Any]) -> str:
     """Return the file and line of a function, relative to the working directory if the file is below it."""
     code = inspect.unwrap(fn).__code__

@@ -15,7 +15,7 @@ from outlast.core.durations import Duration
 from outlast.core.limits import INPUT_BYTES_MAX, NAME, NODES_MAX, OUTCOME_BYTES_MAX, STATE_BYTES_MAX
 from outlast.core.run_columns import StatusLabels
 from outlast.core.usage import Budget
-from outlast.errors import Conflict, DefinitionError, InvalidInput, NotFound
+from outlast.errors import Conflict, DefinitionError, InvalidInput
 from outlast.flow.activity import Activity
 from outlast.flow.context import Context
 from outlast.flow.graph import mistakes
@@ -25,10 +25,9 @@ from outlast.flow.options import Failures, Objective, StartKey, positive
 from outlast.flow.policy import Policy
 from outlast.flow.reach import activities_seen_by, emits
 from outlast.flow.registry import (
-    ACTIVITIES,
-    SOURCES,
     WORKFLOWS,
     ambiguous,
+    find_activity,
     hints_of,
     locals_of_caller,
     where_called,
@@ -335,14 +334,7 @@ class Workflow(Generic[S, In, Out]):
         Raises NotFound for none and DefinitionError for several.
         """
         own = self.activities.get(name)
-        if own is not None:
-            return own
-        try:
-            return cast(Activity[..., Any], ACTIVITIES.find(name))
-        except NotFound:
-            for source in SOURCES.all():
-                source.activities()  # declares those that were not needed so far
-            return cast(Activity[..., Any], ACTIVITIES.find(name))
+        return own if own is not None else cast(Activity[..., Any], find_activity(name))
 
     @cached_property
     def when_empty(self) -> Literal["complete", "ask_person", "fail"]:

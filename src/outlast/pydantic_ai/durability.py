@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import ContextVar, copy_context
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from decimal import Decimal
 from functools import partial
 from hashlib import sha256
 from typing import Any, Final, Generic, Literal, TypeVar, cast
@@ -208,7 +209,7 @@ class OutlastDurability(BaseDurabilityCapability[AgentDepsT]):
     # --- activities of tools ---------------------------------------------------------------------
     @property
     def owner(self) -> object:
-        """The agent."""
+        """The agent, as the code of a node mentions it."""
         return self._agent
 
     def activities(self) -> Sequence[Activity[..., Any]]:
@@ -555,11 +556,14 @@ def _digest(messages: Sequence[Any]) -> str:
 
 
 def _report_usage(response: ModelResponse) -> None:
-    """Report the tokens of a model's answer to the call under way."""
-    report: Any = getattr(this_call(), "used", None)
-    if report is not None:
-        used = response.usage
-        report(
-            tokens=used.input_tokens + used.output_tokens, model=response.model_name or "",
-            input_tokens=used.input_tokens, output_tokens=used.output_tokens,
-        )  # fmt: skip
+    """Report the tokens of a model's answer to the call under way, and its list price in dollars if that is known."""
+    try:
+        price = response.cost().total_price if response.model_name else Decimal()
+    except (LookupError, ValueError):  # the price of the model, or what was used, is not known
+        price = Decimal()
+    this_call().used(
+        money=price,
+        model=response.model_name or "",
+        input_tokens=response.usage.input_tokens,
+        output_tokens=response.usage.output_tokens,
+    )
