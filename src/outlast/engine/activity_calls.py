@@ -14,6 +14,7 @@ from outlast.core.effect_columns import ERROR, EffectError
 from outlast.core.keys import idempotency_key
 from outlast.core.limits import TEXT_CHARS_MAX
 from outlast.core.machine import EffectStatus
+from outlast.core.route import cancel_of
 from outlast.core.rows import EFFECT, USED, Effect, Memo
 from outlast.core.run_columns import Timer, WaitingFor
 from outlast.core.run_transition import LogEntry
@@ -209,6 +210,8 @@ async def _make_lookup(
     response: bytes | None = None
     error: EffectError | None = None
     await execution.session.entered()
+    if activity.durable and execution.session.has_new_messages:
+        await _check_cancel(execution)
     used: list[Used] = []
     try:
         response = activity.response_codec.dump(await _call_lookup(execution, activity, call, ident, used))
@@ -231,6 +234,13 @@ async def _make_lookup(
     else:
         execution.session.submit(commit)
     return _value(activity, memo)
+
+
+async def _check_cancel(execution: NodeExecution) -> None:
+    """Stop before a durable lookup, which may cost money, if a cancel has arrived with an earlier commit (S-1)."""
+    if (cancel := cancel_of(await execution.session.new_messages())) is not None:
+        execution.cancelled(cancel)
+        raise Unresolved
 
 
 def _memo(
