@@ -309,9 +309,12 @@ def test_calls_are_counted_once_and_verdicts_are_no_calls() -> None:
     again = memos[1, "unanswered?fetch/0"]
     memos |= {(1, "fetch/0"): again._replace(key="fetch/0", error_text="", response=b"1")}
     memos |= {(1, "policy/call/d/1"): MISSED._replace(key="policy/call/d/1", digest="", error_text="", response=b"{}")}
+    memos |= {(1, "a/0"): MISSED._replace(key="a/0", activity="outlast.admission", error_text="", response=b"{}")}
     held = Held().done()
     (done,) = held.rows().effects.values()
     assert count_calls(held.rows(memos=memos)) == (0, 3)
+    asked = MISSED._replace(key="outlast.model/d", activity="outlast.model", error_text="", response=b"{}")
+    assert count_calls(held.rows(memos={**memos, (1, asked.key): asked})) == (0, 4), "a request to a model is a call"
     assert count_calls(held.rows(memos=memos), of={done.activity}) == (0, 1)
     others = {"s": done._replace(key="s", status=EffectStatus.REFUSED)}
     assert count_calls(held.rows(memos=memos, others=others, noted={"s"})) == (1, 4)

@@ -16,6 +16,7 @@ from outlast.core.commit import WRITES_MAX, Commit, Expect, Instant, Mapping
 from outlast.core.compensation import compensate, compensated, must_undo, names, not_undone
 from outlast.core.durations import HOUR
 from outlast.core.effect_verbs import UNANSWERED, mark_uncertain
+from outlast.core.keys import MODEL
 from outlast.core.limits import TEXT_CHARS_MAX
 from outlast.core.machine import OVERLAY_ONLY, EffectStatus, Reason, RunStatus, WaitStatus
 from outlast.core.route import ENGINE, EndCancelled, EndFailed
@@ -26,6 +27,7 @@ from outlast.core.snapshot_codec import StateChunk
 from outlast.core.verbs import advance, finish, hand_back, park
 from outlast.core.version_move import MoveTarget, move_to_version
 
+RESERVED: Final = "outlast."  # beginning of the names of the package's own lookups
 BESIDE: Final = 10  # other rows of the commit that marks effects uncertain, without log entries
 NOTHING: Final[Facts[Any, Any]] = MappingProxyType({})
 EffectKey = tuple[int, str]
@@ -462,6 +464,11 @@ def effect_waits(parked: Iterable[Parked]) -> tuple[Parked, ...]:
     return tuple(each for each in parked if each.verb in ("await_settle", "retry"))
 
 
+def is_call(memo: Memo) -> bool:
+    """True if a memo is of a call that left the process. The engine's own memos are not, but requests to models are."""
+    return memo.activity == MODEL or not memo.activity.startswith(RESERVED)
+
+
 class CallCount(NamedTuple):
     """Calls of a run by its rows: those that failed for good, and all that have an outcome."""
 
@@ -475,7 +482,7 @@ def count_calls(rows: HeldRows, of: Collection[str] = ()) -> CallCount:
     effects = [e for e in (*rows.effects.values(), *shared) if not e.undoes and (not of or e.activity in of)]
     failed = sum(1 for e in effects if e.status is EffectStatus.REFUSED)
     done = sum(1 for e in effects if e.status in (EffectStatus.DONE, EffectStatus.UNDONE))
-    lookups = [(at, memo) for at, memo in rows.memos.items() if memo.digest and (not of or memo.activity in of)]
+    lookups = [(at, m) for at, m in rows.memos.items() if m.digest and is_call(m) and (not of or m.activity in of)]
     missed = sum(1 for at, memo in lookups if memo.error_text and not _answered_later(rows.memos, at))
     found = sum(1 for _, memo in lookups if not memo.error_text)
     return CallCount(failed + missed, failed + missed + done + found)
