@@ -107,7 +107,7 @@ def record(service: Service, receiver: str) -> dict[str, Any]:
     ask("post", "/v1/approvals/{approval}/decision", decide, approval=approval, tag=tag)
     service.ended(run)
     ask("post", "/v1/approvals/{approval}/decision", decide, approval=approval, tag=tag)
-    for what in ("effects", "checkpoints", "timeline"):
+    for what in ("effects", "checkpoints", "timeline", "steps"):
         ask("get", f"/v1/runs/{{run}}/{what}", run=run)
     found = service.start("search", place="Cordoba")
     service.ended(found)

@@ -11,6 +11,7 @@ from outlast.agent.model import Message, Model, ModelAnswer, ModelRequest, Offer
 from outlast.agent.provided import model_of
 from outlast.agent.requests import ask
 from outlast.core.codec import canonical, digest
+from outlast.core.keys import ADMISSION
 from outlast.errors import DefinitionError, InvalidInput, LimitExceeded, NotStorable
 from outlast.flow.activity import Activity, KeyedLookup
 from outlast.flow.calls import Plan, RecordedCall
@@ -26,8 +27,6 @@ REASON_CHARS: Final = 1_000
 CALLS_PER_ANSWER_MAX: Final = 50
 REFUSALS_LOGGED_MAX: Final = 10
 """Refusals of one visit with an entry in the history; all of them have a memo."""
-ADMISSION: Final = "outlast.admission"
-"""Activity name of the memos that record how calls of a model were decided."""
 
 Code = Literal[
     "unknown_tool", "not_offered", "invalid_arguments", "too_many_calls", "other_visit", "conflict", "denied"

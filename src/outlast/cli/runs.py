@@ -18,6 +18,7 @@ from outlast.core.machine import TERMINAL, Choice, RunStatus
 from outlast.core.run_columns import WaitingKind
 from outlast.errors import NotFound
 from outlast.models.runs import RunDetail, RunList, RunListItem
+from outlast.models.steps import StepKind
 from outlast.runtime.client import Client
 from outlast.runtime.labels import ATTENTION
 
@@ -196,6 +197,35 @@ async def results(client: Client, screen: Screen, run: str, limit: int | None, c
     screen.table(("N", "KEY", "KIND", "EMITTED", "DATA"), rows)
     screen.advice(f"{len(rows)} of {results_text(page.count)}")
     screen.further("results", page.next_cursor)
+    return OK
+
+
+@runs.command("steps")
+@click.argument("run")
+@click.option("--kind", type=click.Choice(get_args(StepKind)), help="Only steps of this kind.")
+@click.option("--step", default="", metavar="ID", help="Only the step with this id, with its whole input and output.")
+@click.option("--limit", type=click.IntRange(1, 1_000), default=50, help="Maximum number of rows [50].")
+@click.option("--cursor", default="", help="Continue after the previous page.")
+@reads_client
+async def steps(client: Client, screen: Screen, run: str, kind: str | None, step: str, limit: int, cursor: str) -> int:
+    """Show the history of a run as steps: decisions of a model, calls, approvals and checkpoints.
+
+    Inputs and outputs are redacted and cut. --step shows those of one step whole.
+    """
+    page = await client.steps(run, kind=kind or "", step=step, cursor=cursor, limit=limit)
+    if screen.listing("steps", page.steps, cursor=page.next_cursor):
+        return OK
+    if not page.steps:
+        none = f"no step of kind {kind} yet" if kind else "no step yet"
+        screen.line(f"{run} has {none} → outlast runs show {run}" if not cursor else "no further step")
+        return OK
+    from outlast.cli.steps_page import print_step, print_steps
+
+    if step:
+        print_step(screen, page.steps[0])
+        return OK
+    print_steps(screen, page.steps)
+    screen.further("steps", page.next_cursor)
     return OK
 
 

@@ -161,4 +161,4 @@ class Screen:
 def _style(cell: str) -> str:
     if cell.startswith(("REQUIRES_ATTENTION", "UNCERTAIN", "no worker serves")):
         return "bold red"
-    return "yellow" if cell == "PENDING_APPROVAL" else ""
+    return "yellow" if cell in ("PENDING_APPROVAL", "WAITING_FOR_APPROVAL") else ""

@@ -112,7 +112,7 @@ class ServiceConnection:
         """Close the HTTP client with its connections."""
         await self._client.aclose()
 
-    async def get(self, kind: type[M], path: str, **params: Any) -> M:
+    async def get(self, kind: type[M], path: str, /, **params: Any) -> M:
         """Return the answer of a path; empty parameters are left out. Raises the error that the service answers."""
         said = {name: value for name, value in params.items() if value not in ("", None, False)}
         return self._read(kind, await self._send("GET", path, params=said))

@@ -51,6 +51,7 @@ from outlast.models.service import (
     WorkerStatus,
     WorkflowDetail,
 )
+from outlast.models.steps import StepList
 from outlast.runtime.client import Client
 from outlast.runtime.clocks import SystemClock, new_id
 
@@ -175,6 +176,11 @@ class ServiceClient(Client):
     @override
     async def results(self, run: str, *, after: int = 0, limit: int = 1_000) -> ResultList:
         return await self.connection.get(ResultList, f"/runs/{part(run)}/results", after=after, limit=limit)
+
+    @override
+    async def steps(self, run: str, *, kind: str = "", step: str = "", cursor: str = "", limit: int = 50) -> StepList:
+        path = f"/runs/{part(run)}/steps"
+        return await self.connection.get(StepList, path, kind=kind, step=step, cursor=cursor, limit=limit)
 
     @override
     async def events(self, run: str, *, after: int = 0, limit: int = 200) -> EventList:

@@ -303,6 +303,7 @@ class SyncClient:
     run_summary = Blocking(Client.run_summary)
     run_input = Blocking(Client.run_input)
     results = Blocking(Client.results)
+    steps = Blocking(Client.steps)
     events = Blocking(Client.events)
     explain = Blocking(Client.explain)
     signal = Blocking(Client.signal)

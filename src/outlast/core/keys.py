@@ -147,6 +147,9 @@ def idempotency_key(tenant: str, run: str, visit: int, key: str) -> str:
 MODEL: Final = "outlast.model"
 """Stored activity name of every request to a language model. Such a request is a durable lookup."""
 
+ADMISSION: Final = "outlast.admission"
+"""Stored activity name of the memos that record how the calls of a model's answer were decided."""
+
 UNDO: Final = "undo/"
 """Prefix of the key of an undo; the key of the effect follows."""
 

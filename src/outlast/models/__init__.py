@@ -1,8 +1,8 @@
 """Typed values that clients return and that the HTTP service sends: one list of fields for Python, CLI and HTTP.
 
-Modules: `runs`, `effects`, `approvals`, `attention`, `service`, `webhooks`. Instants are `datetime` values in UTC; as
-JSON they are RFC 3339 text. They are business time, except in names that end in `_real`. Unknown fields of a newer
-service are ignored.
+Modules: `runs`, `steps`, `effects`, `approvals`, `attention`, `service`, `webhooks`. Instants are `datetime` values in
+UTC; as JSON they are RFC 3339 text. They are business time, except in names that end in `_real`. Unknown fields of a
+newer service are ignored.
 """
 
 from datetime import UTC, datetime, timedelta

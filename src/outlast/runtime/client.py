@@ -32,6 +32,7 @@ from outlast.models.runs import (
     RunSummary,
 )
 from outlast.models.service import ActivePause, CallerInfo, PauseCreated, PauseEnded, VersionStatus, WorkerStatus
+from outlast.models.steps import StepList
 from outlast.runtime.run_handle import RunHandle
 from outlast.runtime.webhook_client import WebhookClient
 
@@ -278,6 +279,10 @@ class Client(ABC):
     @abstractmethod
     async def results(self, run: str, *, after: int = 0, limit: int = 1_000) -> ResultList:
         """Return one page of results in the order of first emission, `after` an ordinal."""
+
+    @abstractmethod
+    async def steps(self, run: str, *, kind: str = "", step: str = "", cursor: str = "", limit: int = 50) -> StepList:
+        """Return one page of steps, oldest first. `kind`: only these; `step`: only this id, with its whole texts."""
 
     @abstractmethod
     async def events(self, run: str, *, after: int = 0, limit: int = 200) -> EventList:

@@ -37,6 +37,7 @@ from outlast.models.runs import (
     RunSummary,
 )
 from outlast.models.service import ActivePause, CallerInfo, PauseCreated, PauseEnded, VersionStatus, WorkerStatus
+from outlast.models.steps import StepList
 from outlast.runtime import versions
 from outlast.runtime.approvals import approval_detail, approval_page, approval_summary
 from outlast.runtime.attention import (
@@ -63,6 +64,7 @@ from outlast.runtime.row_models import (
 )
 from outlast.runtime.run_facts import in_order, pending_requests_of, unread_requests
 from outlast.runtime.run_waiters import RunWaiters
+from outlast.runtime.steps import step_page
 from outlast.runtime.tenant_rows import EVENTS_PER_READ, RESULTS_PER_READ, RUNS_PER_READ, TenantRows, after_commit
 from outlast.runtime.webhooks import Webhooks
 from outlast.store.port import Store
@@ -546,6 +548,10 @@ class Operations(Client):
         last = rows[-1].ordinal if rows else after
         further = str(last) if last < count else ""
         return ResultList(results=[result_row(row) for row in rows], count=count, next_cursor=further)
+
+    @override
+    async def steps(self, run: str, *, kind: str = "", step: str = "", cursor: str = "", limit: int = 50) -> StepList:
+        return step_page(await self.rows.step_rows(run), kind=kind, step=step, cursor=cursor, limit=limit)
 
     @override
     async def events(self, run: str, *, after: int = 0, limit: int = 200) -> EventList:

@@ -9,6 +9,7 @@ from outlast.core.durations import Duration, ms_of
 from outlast.core.machine import ApprovalStatus, EffectStatus, Reason, RunStatus
 from outlast.core.rows import (
     APPROVAL,
+    CALL_USAGE,
     EFFECT,
     EVENT,
     EVIDENCE,
@@ -36,6 +37,7 @@ from outlast.engine.snapshots import joined
 from outlast.errors import InvalidInput, NotFound, StoreReplaced, Unavailable, Uncertain
 from outlast.runtime.labels import is_held, lanes_served, may_have_open_calls
 from outlast.runtime.run_facts import RunFacts, in_order
+from outlast.runtime.steps import StepRows
 from outlast.store.open_calls import OpenCalls
 from outlast.store.port import Store, clock_step
 from outlast.store.queries import ByOrdinal, CountBy, LastOrdinals, Owned, cursor_of
@@ -196,6 +198,17 @@ class TenantRows:
         while len(found) % EVENTS_PER_READ == 0 and (page := await self.history(run, after=len(found))):
             found += page
         return tuple(found)
+
+    async def step_rows(self, run: str) -> StepRows:
+        """Read the rows that the steps of a run are made from."""
+        (rows,) = await self.store.run_rows([(self.tenant, run)])
+        if rows is None:
+            raise no_run(self.tenant, run)
+        events = [event for event in await self.full_history(run) if event.seq <= rows.run.seq]
+        effects = (*rows.effects, *rows.shared)
+        usage = await self.store.rows(CALL_USAGE, (self.tenant, run))
+        business = self.store.mapping().business
+        return StepRows(rows.run, events, rows.memos, effects, rows.approvals, usage, business)
 
     async def results(self, run: str, *, after: int = 0, limit: int = RESULTS_PER_READ) -> tuple[Result, ...]:
         """Return up to 1,000 results of a run in order of first emission, after an ordinal."""

@@ -15,6 +15,7 @@ from outlast.errors import BadRequest, Forbidden, TooManyFailures, Unauthenticat
 from outlast.models import instant
 from outlast.models.effects import EffectList
 from outlast.models.runs import Checkpoint, CheckpointList, EventList, ResultList, Timeline
+from outlast.models.steps import StepKind, StepList
 from outlast.runtime.operations import Operations
 from outlast.runtime.row_models import takeovers_of, visits_of
 from outlast.service.cursors import link_to_next
@@ -22,7 +23,7 @@ from outlast.service.event_stream import EventListener, EventStream, frame, noti
 from outlast.service.identity import Principal, permit
 from outlast.service.requests import Limit, RunId
 from outlast.service.secured_route import SecuredRoute
-from outlast.service.service_state import ListModel, Ops, ServiceState, State
+from outlast.service.service_state import ListModel, Ops, Pages, ServiceState, State
 
 RECHECK_S: Final = 30.0
 """How long a stream may outlast the revocation of its credential, a role, or an issuer's key."""
@@ -203,6 +204,21 @@ async def get_timeline(ops: Ops, run: RunId) -> Timeline:
     row, events = await ops.rows.run(run), await ops.rows.full_history(run)
     takeovers = takeovers_of(events, await ops.rows.workers(), ops.store.mapping().real)
     return Timeline(run=run, visits=visits_of(row, events), takeovers=takeovers)
+
+
+@router.get("/runs/{run}/steps", operation_id="list_steps", response_model=StepList, summary="Steps of a run")
+async def list_steps(
+    ops: Ops,
+    pages: Pages,
+    run: RunId,
+    kind: Annotated[StepKind | None, Query(description="Only steps of this kind.")] = None,
+    step: Annotated[str, Query(max_length=700, description="Only the step with this id, with its whole texts.")] = "",
+) -> StepList:
+    """List the steps of the run, oldest first: decisions of a model, calls, approvals and checkpoints.
+
+    Inputs and outputs are redacted and cut. Pass the `id` of a step as `step` to read them whole.
+    """
+    return await pages.sealed(await ops.steps(run, kind=kind or "", step=step, cursor=pages.after, limit=pages.limit))
 
 
 @router.get("/runs/{run}/results", operation_id="list_results", response_model=ResultList, summary="Results")

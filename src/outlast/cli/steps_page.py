@@ -1,0 +1,76 @@
+"""Pages of `outlast runs steps`: the table of steps, and one step as a whole."""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from outlast.cli.screen import Screen
+from outlast.models.steps import ProposedCall, Step
+
+INPUT_CHARS = 80
+DETAIL_CHARS = 160
+
+
+def print_steps(screen: Screen, steps: Sequence[Step]) -> None:
+    """Print a table of steps with what each is about, and the ids below whose texts are cut."""
+    rows = [
+        (_when(screen, step.began or step.ended), step.kind, step.status, f"{step.visit}", _what(step), step.id)
+        for step in steps
+    ]
+    screen.table(("WHEN", "KIND", "STATUS", "VISIT", "WHAT", "STEP"), rows)
+    screen.advice(f"{len(rows)} step{'s' if len(rows) > 1 else ''} · a whole one → the same with --step STEP")
+
+
+def print_step(screen: Screen, step: Step) -> None:
+    """Print everything about one step."""
+    used = f"{step.tokens} tokens ({step.input_tokens} in, {step.output_tokens} out)" if step.tokens else ""
+    model = " · ".join(filter(None, (step.model, used, step.money and f"{step.money} paid")))
+    screen.line(f"{step.id}  {step.kind}  {step.status}   {step.what}")
+    screen.pairs(
+        (name, [text] if isinstance(text, str) and text else [] if isinstance(text, str) else text)
+        for name, text in (
+            ("node", f"{step.node} (visit {step.visit})"),
+            ("began", _when(screen, step.began)),
+            ("ended", _when(screen, step.ended)),
+            ("detail", step.detail),
+            ("by", step.by),
+            ("model", model),
+            ("proposed", [_proposal(call) for call in step.proposals]),
+            ("key", step.key),
+            ("digest", step.digest),
+            ("attempts", str(step.attempts) if step.attempts else ""),
+            ("external id", step.external_id),
+            ("settled by", step.settled_by),
+            ("allowed by", step.allowed_by),
+            ("approval", step.approval),
+            ("input", step.input.text),
+            ("output", step.output.text),
+        )
+    )
+
+
+def _when(screen: Screen, at: datetime | None) -> str:
+    return screen.since(at) if at is not None else ""
+
+
+def _what(step: Step) -> str:
+    """Return the step in a line: what, by whom, and its detail or its beginning."""
+    parts = [step.what]
+    if step.kind == "model_decision":
+        parts = [step.model or step.what, *([f"{step.tokens} tokens"] if step.tokens else [])]
+        parts += [_proposal(call)[:DETAIL_CHARS] for call in step.proposals]
+    elif step.kind == "tool_call":
+        parts += [_head(step.input.text), step.detail[:DETAIL_CHARS]]
+    elif step.kind != "checkpoint" and step.by:
+        parts += [f"by {step.by}", step.detail[:DETAIL_CHARS]]
+    else:
+        parts.append(step.detail[:DETAIL_CHARS])
+    return " · ".join(filter(None, parts))
+
+
+def _head(text: str) -> str:
+    return text if len(text) <= INPUT_CHARS else f"{text[: INPUT_CHARS - 1]}…"
+
+
+def _proposal(call: ProposedCall) -> str:
+    why = ": ".join(filter(None, (call.code, call.reason)))
+    return f"{call.tool} {call.outcome}" + (f" ({why})" if why else "")

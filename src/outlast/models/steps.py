@@ -1,0 +1,64 @@
+"""Steps: the history of a run as decisions of a model, calls, approvals and checkpoints."""
+
+from typing import Literal, TypeAlias
+
+from pydantic import Field
+
+from outlast.models import Count, Instant, Model, PagedList
+
+StepKind: TypeAlias = Literal["model_decision", "tool_call", "approval_request", "approval_response", "checkpoint"]
+"""Kinds of steps."""
+
+
+class StepText(Model):
+    """Input or output of a step as stored text, often JSON. Secrets are redacted."""
+
+    text: str
+    bytes: Count = Field(description="Size of the stored text.")
+    cut: bool = Field(description="True if `text` is only the beginning. The request with `step` returns all of it.")
+
+
+class ProposedCall(Model):
+    """Call that a model has proposed, and how it was decided."""
+
+    tool: str
+    outcome: str = Field(description="`admitted`, `refused`, `already_done`, or `needs_approval`.")
+    code: str
+    reason: str
+    arguments: str = Field(description="The beginning of the arguments as JSON.")
+
+
+class Step(Model):
+    """One step in the history of a run. Fields that do not apply to its kind are empty."""
+
+    id: str
+    kind: StepKind
+    status: str
+    what: str = Field(description="The activity, the summary of the approval, or the completed node.")
+    node: str
+    visit: Count
+    began: Instant | None = Field(description="None for the answer of a model and for a lookup: only its end is known.")
+    ended: Instant | None
+    detail: str
+    by: str = Field(description="Who may decide, who decided, or which worker called.")
+    key: str
+    digest: str = Field(description="Digest of the call with its arguments, of the approved call, or of the request.")
+    input: StepText
+    output: StepText
+    attempts: Count
+    external_id: str
+    settled_by: str
+    allowed_by: str = Field(description="Verdict of the policy.")
+    approval: str = Field(description="Id of the approval.")
+    model: str
+    tokens: Count
+    input_tokens: Count
+    output_tokens: Count
+    money: str = Field(description="Reported price as a decimal number. '' if none was reported.")
+    proposals: list[ProposedCall]
+
+
+class StepList(PagedList):
+    """Page of steps of a run, oldest first."""
+
+    steps: list[Step]
