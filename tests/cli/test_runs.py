@@ -43,6 +43,29 @@ def test_a_run_that_waits_for_a_person(outlast: Terminal) -> None:
     assert "1 approval → outlast approvals ls" in answer.err
 
 
+@pytest.mark.req("OBS-4")
+def test_the_history_as_steps(outlast: Terminal) -> None:
+    outlast.start()
+    assert outlast("runs", "steps", "r1").out == "r1 has no step yet → outlast runs show r1\n"
+    approval = outlast.approval()
+    none = outlast("runs", "steps", "r1", "--kind", "model_decision")
+    assert (none.code, none.out) == (0, "r1 has no step of kind model_decision yet → outlast runs show r1\n")
+    listed = outlast("runs", "steps", "r1")
+    (row,) = [" ".join(line.split()) for line in listed.out.splitlines() if "approval_request" in line]
+    assert re.search(f" approval_request pending \\d .* · by finance {approval}/request$", row), row
+    assert "--step STEP" in listed.err
+    (step,) = outlast("runs", "steps", "r1", "--kind", "approval_request", "-o", "json").json["steps"]
+    assert (step["id"], step["status"], step["approval"]) == (f"{approval}/request", "pending", approval)
+    shown = outlast("runs", "steps", "r1", "--step", step["id"])
+    assert f"{approval}/request  approval_request  pending" in shown.out and '"cents":4200' in shown.out
+    first = outlast("runs", "steps", "r1", "--limit", "1", "-o", "json").json
+    assert len(first["steps"]) == 1 and bool(first["cursor"]) == (len(listed.out.splitlines()) > 2)
+    assert outlast("runs", "steps", "r1", "--kind", "thought").code == 2
+    unknown = outlast("runs", "steps", "r1", "--step", "none")
+    assert unknown.code == 3 and "run r1 has no step none" in unknown.err
+    assert "no run r9" in outlast("runs", "steps", "r9").err
+
+
 def test_filters(outlast: Terminal) -> None:
     outlast.start(run="asks")
     outlast.start(run="fails", cents=-1)

@@ -99,6 +99,39 @@ def test_the_objective_of_a_run_is_shown_and_found(place: Place) -> None:
     place.play(test)
 
 
+@pytest.mark.req("OBS-4", "GATE-8")
+def test_the_steps_of_a_run_are_read_in_pages(place: Place) -> None:
+    async def test(client: Client) -> None:
+        run, approval = await asked(client, "steps")
+        (request,) = (await client.steps(run.id, kind="approval_request")).steps
+        assert (request.approval, request.status, request.by) == (approval, "pending", "buyer")
+        await client.approve(approval, reason="cheap", changes={"cents": 4000})
+        await run.result(PATIENCE)
+        kinds = ["tool_call", "checkpoint", "approval_request", "approval_response", "tool_call", "checkpoint"]
+        whole = await client.steps(run.id)
+        assert ([step.kind for step in whole.steps], whole.next_cursor) == (kinds, "")
+        response = whole.steps[3]
+        assert (response.status, response.detail, response.visit, response.node) == ("approved", "cheap", 2, "decide")
+        assert '"cents":4000' in response.input.text and '"changes":{"cents":4000}' in response.input.text
+        found, cursor = [], ""
+        for _ in range(3):
+            page = await client.steps(run.id, limit=2, cursor=cursor)
+            found += page.steps
+            cursor = page.next_cursor
+        assert (found, cursor) == (whole.steps, "")
+        for step in whole.steps:
+            (one,) = (await client.steps(run.id, step=step.id)).steps
+            assert (one.id, one.input.cut, one.input.bytes) == (step.id, False, step.input.bytes)
+        with pytest.raises(NotFound, match="no step call/1/none"):
+            await client.steps(run.id, step="call/1/none")
+        with pytest.raises(NotFound, match="no run"):
+            await client.steps("none")
+        with pytest.raises(InvalidInput):
+            await client.steps(run.id, kind="thought")
+
+    place.play(test)
+
+
 def test_a_start_is_refused_with_every_problem(place: Place) -> None:
     async def test(client: Client) -> None:
         with pytest.raises(NotFound, match="no workflow loan"):

@@ -22,7 +22,8 @@ class ProposedCall(Model):
     """Call that a model has proposed, and how it was decided."""
 
     tool: str
-    outcome: str = Field(description="`admitted`, `refused`, `already_done`, or `needs_approval`.")
+    proposed_by: str = Field(description="Name of the model, as the workflow gave it to policy.")
+    outcome: str = Field(description="`admitted`, `not_admitted`, `already_done`, or `needs_approval`.")
     code: str
     reason: str
     arguments: str = Field(description="The beginning of the arguments as JSON.")

@@ -551,7 +551,7 @@ class Operations(Client):
 
     @override
     async def steps(self, run: str, *, kind: str = "", step: str = "", cursor: str = "", limit: int = 50) -> StepList:
-        return step_page(await self.rows.step_rows(run), kind=kind, step=step, cursor=cursor, limit=limit)
+        return step_page(await self.rows.step_rows(run, limit), kind=kind, step=step, cursor=cursor, limit=limit)
 
     @override
     async def events(self, run: str, *, after: int = 0, limit: int = 200) -> EventList:

@@ -11,11 +11,12 @@
 import json
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple, get_args
 
 from outlast.core.approvals import votes_of
 from outlast.core.codec import compact
+from outlast.core.columns import decoded
 from outlast.core.effect_columns import NO_ERROR
 from outlast.core.effect_verbs import UNANSWERED
 from outlast.core.events import ENDINGS, TAKEN, EventType
@@ -38,7 +39,10 @@ FAILED: Final = "failed"  # a lookup whose attempts are used up
 DENIED: Final = "denied"
 SAVED: Final = "saved"
 KINDS: Final[tuple[StepKind, ...]] = get_args(StepKind)
-_ORDER: Final = {kind: n for n, kind in enumerate(KINDS)}  # of steps of one instant
+_ORDER: Final[dict[StepKind, int]] = {
+    "model_decision": 0, "approval_request": 1, "approval_response": 2, "tool_call": 3, "checkpoint": 4,
+}  # fmt: skip
+"""Order of steps of one visit that began in the same millisecond."""
 _REJECTED: Final = frozenset({ApprovalStatus.REJECTED, ApprovalStatus.AGAIN})
 _NO_TEXT: Final = StepText(text="", bytes=0, cut=False)
 
@@ -124,19 +128,22 @@ class _Steps:
 
     # --- models and lookups ------------------------------------------------------------------
     def _model_decision(self, memo: Memo, proposals: list[ProposedCall]) -> Placed:
-        return self._of_memo("model_decision", memo, ANSWERED, proposals=proposals)
+        used = self._usage(memo.visit, memo.key.removeprefix(UNANSWERED))
+        model = used["model"] or _model_of(memo)
+        return self._of_memo("model_decision", memo, ANSWERED, **{**used, "model": model}, proposals=proposals)
 
     def _lookup(self, memo: Memo) -> Placed:
-        return self._of_memo("tool_call", memo, EffectStatus.DONE.value)
+        used = self._usage(memo.visit, memo.key.removeprefix(UNANSWERED))
+        return self._of_memo("tool_call", memo, EffectStatus.DONE.value, **used)
 
     def _of_memo(self, kind: StepKind, memo: Memo, done: str, **more: Any) -> Placed:
         error = memo.error or NO_ERROR
         status = FAILED if memo.key.startswith(UNANSWERED) else EffectStatus.REFUSED.value if memo.error_text else done
         detail = f"{error.code}: {error.detail}" if memo.error_text else ""
-        key = memo.key.removeprefix(UNANSWERED)
         return self._placed(
             kind, f"lookup/{memo.visit}/{memo.key}", memo.at, memo.visit, status=status, what=memo.activity,
-            ended=memo.at, detail=detail, key=key, digest=memo.digest, output=memo.response, **self._usage(memo.visit, key), **more,
+            ended=memo.at, detail=detail, key=memo.key.removeprefix(UNANSWERED), digest=memo.digest,
+            output=memo.response, **more,
         )  # fmt: skip
 
     def _usage(self, visit: int, key: str) -> dict[str, Any]:
@@ -153,20 +160,29 @@ class _Steps:
 
     def _proposals(self, answers: Sequence[Memo]) -> dict[str, list[ProposedCall]]:
         """Return the decisions about proposed calls by the key of the answer: the latest one before them."""
+        answers_of: dict[int, list[Memo]] = {}
+        for answer in sorted(answers, key=lambda memo: memo.at):
+            answers_of.setdefault(answer.visit, []).append(answer)
         found: dict[str, list[ProposedCall]] = {}
-        recorded: set[tuple[int, str]] = set()  # visits and tools whose outcome is recorded with the arguments
-        memos = sorted(self._rows.memos, key=lambda memo: memo.at)
+        recorded: set[tuple[int, str]] = set()  # visits and tools whose outcome has a memo of its own
+
+        def add(memo: Memo, call: ProposedCall) -> None:
+            before = [answer for answer in answers_of.get(memo.visit, ()) if answer.at <= memo.at]
+            if before:
+                found.setdefault(before[-1].key, []).append(call)
+
+        memos = sorted(self._rows.memos, key=lambda memo: (memo.at, len(memo.key), memo.key))  # /2 before /10
         for memo in memos:
-            if memo.activity == ADMISSION and memo.response is not None:
+            if memo.activity == ADMISSION:
                 call = _admission(memo)
                 recorded.add((memo.visit, call.tool))
-                _add(found, answers, memo, call)
+                add(memo, call)
         for memo in memos:
             if memo.activity in ("", ADMISSION) or memo.digest:
                 continue
             decision = decision_of(memo)
             if decision.occasion == "proposal" and (memo.visit, decision.activity) not in recorded:
-                _add(found, answers, memo, _verdict(decision))
+                add(memo, _verdict(decision))
         return found
 
     # --- calls -------------------------------------------------------------------------------
@@ -241,6 +257,7 @@ class _Steps:
         at: int,
         visit: int,
         *,
+        what: str,
         node: str = "",
         began: int = 0,
         ended: int,
@@ -255,9 +272,9 @@ class _Steps:
         cut = step != self._whole
         made = Step(
             **{**plain, "money": "", "proposals": [], **fields},
-            id=step, kind=kind, node=node or self._nodes[min(visit, len(self._nodes)) - 1], visit=visit,
-            began=instant(began), ended=instant(ended), detail=redacted(detail), input=_text(input, cut=cut),
-            output=_text(output, cut=cut),
+            id=step, kind=kind, what=redacted(what), visit=visit, detail=redacted(detail),
+            node=node or self._nodes[min(visit, len(self._nodes)) - 1], began=instant(began), ended=instant(ended),
+            input=_text(input, cut=cut), output=_text(output, cut=cut),
         )  # fmt: skip
         return Placed((at, visit, _ORDER[kind], step), made)
 
@@ -272,16 +289,18 @@ def _text(stored: bytes | str | None, *, cut: bool) -> StepText:
     return StepText(text=redacted(text[:REDACTED_CHARS])[:HEAD_CHARS], bytes=size, cut=True)
 
 
-def _add(found: dict[str, list[ProposedCall]], answers: Iterable[Memo], memo: Memo, call: ProposedCall) -> None:
-    before = [answer for answer in answers if answer.visit == memo.visit and answer.at <= memo.at]
-    if before:
-        found.setdefault(max(before, key=lambda answer: answer.at).key, []).append(call)
+def _model_of(memo: Memo) -> str:
+    """Return the model that an answer names; '' if it names none."""
+    answer = decoded(memo.response, f"the answer in memo {memo.key}") if memo.response is not None else None
+    named = (answer.get("model") or answer.get("model_name")) if isinstance(answer, dict) else ""
+    return named if isinstance(named, str) else ""
 
 
 def _admission(memo: Memo) -> ProposedCall:
-    kept = json.loads(memo.response or b"{}")
+    kept = decoded(memo.response or b"{}", f"the outcome in memo {memo.key}")
     return ProposedCall(
         tool=str(kept.get("tool", "")),
+        proposed_by=str(kept.get("proposed_by", "")),
         outcome=str(kept.get("outcome", "")),
         code=str(kept.get("code", "")),
         reason=redacted(str(kept.get("reason", ""))),
@@ -294,9 +313,10 @@ def _verdict(decision: RecordedDecision) -> ProposedCall:
     outcome = "needs_approval" if isinstance(verdict, NeedsApproval) else "admitted"
     reason = "" if isinstance(verdict, Allow) else verdict.rule
     if isinstance(verdict, Deny):
-        outcome, reason = "refused", f"{verdict.rule}: {verdict.detail}" if verdict.detail else verdict.rule
+        outcome, reason = "not_admitted", f"{verdict.rule}: {verdict.detail}" if verdict.detail else verdict.rule
     return ProposedCall(
         tool=decision.activity,
+        proposed_by=decision.proposed_by,
         outcome=outcome,
         code=DENIED if isinstance(verdict, Deny) else "",
         reason=redacted(reason),

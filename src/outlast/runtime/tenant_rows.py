@@ -199,8 +199,9 @@ class TenantRows:
             found += page
         return tuple(found)
 
-    async def step_rows(self, run: str) -> StepRows:
-        """Read the rows that the steps of a run are made from."""
+    async def step_rows(self, run: str, limit: int) -> StepRows:
+        """Read the rows that a page of `limit` steps of a run is made from."""
+        _check_page(limit)
         (rows,) = await self.store.run_rows([(self.tenant, run)])
         if rows is None:
             raise no_run(self.tenant, run)
