@@ -35,7 +35,7 @@ from outlast.telemetry.redact import redacted
 HEAD_CHARS: Final = 300
 REDACTED_CHARS: Final = 4 * HEAD_CHARS  # redaction sees more than is shown, so no secret is cut in half
 ANSWERED: Final = "answered"
-FAILED: Final = "failed"  # a lookup whose attempts are used up
+NOT_ANSWERED: Final = "unanswered"  # a lookup whose attempts are used up
 DENIED: Final = "denied"
 SAVED: Final = "saved"
 KINDS: Final[tuple[StepKind, ...]] = get_args(StepKind)
@@ -99,7 +99,7 @@ class _Steps:
         self._whole = whole
         saved = [event for event in rows.events if event.type == EventType.CHECKPOINT]
         self._left = [event.at for event in saved]  # when each visit but the last one ended
-        self._nodes = [*(str(event.data()["completed"]) for event in saved), rows.run.node]
+        self._nodes = [rows.events[0].node if rows.events else rows.run.node, *(event.node for event in saved)]
         self._used: dict[tuple[int, str], list[CallUsage]] = {}
         for used in rows.usage:
             self._used.setdefault((used.visit, used.key), []).append(used)
@@ -138,7 +138,9 @@ class _Steps:
 
     def _of_memo(self, kind: StepKind, memo: Memo, done: str, **more: Any) -> Placed:
         error = memo.error or NO_ERROR
-        status = FAILED if memo.key.startswith(UNANSWERED) else EffectStatus.REFUSED.value if memo.error_text else done
+        status = (
+            NOT_ANSWERED if memo.key.startswith(UNANSWERED) else EffectStatus.REFUSED.value if memo.error_text else done
+        )
         detail = f"{error.code}: {error.detail}" if memo.error_text else ""
         return self._placed(
             kind, f"lookup/{memo.visit}/{memo.key}", memo.at, memo.visit, status=status, what=memo.activity,
@@ -239,7 +241,8 @@ class _Steps:
     def _checkpoint(self, event: Event) -> Placed:
         data = event.data()
         if event.type == EventType.CHECKPOINT:
-            visit, what, status, detail = event.visit - 1, str(data["completed"]), SAVED, f"next: {data['next']}"
+            visit, status, detail = event.visit - 1, SAVED, f"next: {event.node}"
+            what = self._nodes[visit - 1]
         else:
             visit, what, detail = event.visit, event.node, str(data["reason"])
             status = event.type.rpartition(".")[2]
