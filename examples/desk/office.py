@@ -15,6 +15,7 @@ execution is a line of the record, which is written before the answer. The state
 """
 
 import argparse
+import functools
 import hashlib
 import json
 import signal
@@ -54,8 +55,8 @@ MISBEHAVIOURS: Final[Mapping[str, Misbehaviour]] = {
 }
 
 
-def office(misbehaviour: Misbehaviour = MISBEHAVIOURS["calm"]) -> FakeReceivers:
-    """Return the systems, which are not started yet."""
+def office(misbehaviour: Misbehaviour = MISBEHAVIOURS["calm"], *, leads: bool = True) -> FakeReceivers:
+    """Return the systems, which are not started yet. `leads`: False if everybody has lost the right to approve."""
     found = FakeReceivers(env=ENV)
     does: Callable[[str], tuple[Behaviour, ...]] = lambda path: misbehaviour.get(path, ())  # noqa: E731
     found.route(TICKETS, *does(TICKETS), duplicates="act", reply=_open)
@@ -70,7 +71,7 @@ def office(misbehaviour: Misbehaviour = MISBEHAVIOURS["calm"]) -> FakeReceivers:
     found.route("/logs", asked=lambda request, _: incident.LOGS.get(_last(request)))
     found.route("/runbooks", asked=lambda request, _: incident.RUNBOOKS.get(_last(request)))
     found.route("/calendar", reply=_change, asked=lambda _, changes: {"frozen": _latest(changes, "frozen", [])})
-    return found.route("/people", reply=_change, asked=_person)
+    return found.route("/people", reply=_change, asked=functools.partial(_person, leads))
 
 
 def _body(request: HttpRequest) -> dict[str, Any]:
@@ -111,9 +112,9 @@ def _ticket(request: HttpRequest, changes: Sequence[Any]) -> Any:
     return {**incident.TICKET, "status": "closed" if closed else "open", "comments": comments}
 
 
-def _person(request: HttpRequest, changes: Sequence[Any]) -> Any:
+def _person(leads: bool, request: HttpRequest, changes: Sequence[Any]) -> Any:
     mine = [change for change in changes if change["path"] == request.path]
-    return {"name": _last(request), "leads": _latest(mine, "leads", True)}
+    return {"name": _last(request), "leads": _latest(mine, "leads", leads)}
 
 
 # --- what people in the office do while a run waits -------------------------------------------------

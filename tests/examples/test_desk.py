@@ -61,7 +61,7 @@ def test_the_incident_is_worked_with_a_kill_approvals_and_a_freeze(tmp_path: Pat
 
 # --- every crash --------------------------------------------------------------------------------------
 @every_crash(desk, TASK, receivers=office.office(), decide=approve_all, cases=4)
-@pytest.mark.req("APP-5", "EFF-2", "RUN-10")
+@pytest.mark.req("APP-5", "EFF-2")
 def test_the_desk_survives_every_crash(end: RunEnd) -> None:
     """`scripts/crash desk` runs all cases. A request to the model that a crash cuts is sent again under its key."""
     assert end.status == "completed" and end.outcome == incident.SCRIPT[-1]["text"]
@@ -69,6 +69,17 @@ def test_the_desk_survives_every_crash(end: RunEnd) -> None:
     asked = Counter(e.key for e in end.receivers.of("attempt", route=office.MODEL))
     assert len(asked) == len(incident.SCRIPT)
     assert sum(asked.values()) <= len(asked) + end.case.count("POST /model"), "an answer that came was paid again"
+
+
+@every_crash(desk, TASK, receivers=office.office(leads=False), decide=approve_all)
+@pytest.mark.skipif("not config.getoption('--crash-all')", reason="scripts/crash desk runs it")
+@pytest.mark.req("APP-5", "GATE-6")
+def test_an_approved_action_that_policy_refuses_stays_refused_after_every_crash_of_the_desk(end: RunEnd) -> None:
+    """Policy learns on consumption that the approver has lost the right."""
+    assert end.status == "completed" and end.outcome == incident.SCRIPT[-1]["text"]
+    assert set(end.effects) == {key for key in EFFECTS if key.startswith(("ticket/", "comment/"))}
+    refused = [m for m in end.state["messages"] if m["role"] == "tool" and "right-revoked" in m["text"]]
+    assert len(refused) == 4
 
 
 # --- facts that change while an approval waits --------------------------------------------------------

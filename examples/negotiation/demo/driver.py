@@ -48,7 +48,7 @@ def play(
         if as_json:
             print(json.dumps(proof.facts, ensure_ascii=False), flush=True)
     except (KeyboardInterrupt, asyncio.CancelledError):
-        print(_interrupted(path, unattended=unattended), file=sys.stderr, flush=True)
+        print(_interrupted(path, sample, unattended=unattended), file=sys.stderr, flush=True)
         return INTERRUPTED
     if proof.holds and not kept:
         shutil.rmtree(path)
@@ -96,14 +96,16 @@ def _program(sample: str) -> Any:
     return Researcher
 
 
-def _interrupted(path: Path, *, unattended: bool) -> str:
-    """Return a text that says where the run is and how to continue."""
+def _interrupted(path: Path, sample: str, *, unattended: bool) -> str:
+    """Return a text that says where the run is and how to continue. A sample is played from its beginning only."""
     state = saved.read(path)
     if not state.run:
         return "\nStopped before the run began; there is nothing to go on with."
+    safe = f"Stopped. 1 run is safe in {state.store or path / 'outlast.db'}; every process has ended."
+    if sample:
+        return f"\n{safe} The sample starts again with another --folder.\n"
     elsewhere = ["--store", state.store] if state.store else []
     more = ["--approve"] if unattended else []
     width = shutil.get_terminal_size().columns if sys.stderr.isatty() else WIDE
     command = folded([*program(), *elsewhere, "demo", "--folder", f"{path}", *more], width)
-    safe = f"Stopped. 1 run is safe in {state.store or path / 'outlast.db'}; every process has ended."
     return f"\n{safe} Go on with:\n\n    {command}\n"
