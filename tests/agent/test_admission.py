@@ -1,0 +1,161 @@
+"""Proposals become calls only if they are admitted; a refusal is a row and goes back as data (GATE-7)."""
+
+import json
+from typing import Any, Literal
+
+import pytest
+from pydantic import BaseModel
+
+from outlast import Allow, Context, Deny, Workflow, activity
+from outlast.agent import (
+    Admission,
+    Admitted,
+    Message,
+    Proposal,
+    Rejected,
+    ScriptedModel,
+    admit,
+    agent_workflow,
+    propose,
+)
+from outlast.errors import DefinitionError
+from outlast.flow import PolicyRequest
+from outlast.testing import App
+from tests.agent.agents import DONE, TOOLS, admissions, asks, history, open_ticket, refund, results, running
+
+
+class Empty(BaseModel):
+    pass
+
+
+SEEN: list[Admission] = []
+KEPT: list[Proposal] = []
+
+
+def policy(request: PolicyRequest) -> Allow | Deny:
+    if request.occasion == "offer" and request.activity == "refund":
+        return Deny("no_refunds")
+    if request.occasion == "proposal" and request.arguments.get("title") == "forbidden":
+        return Deny("title", f"{request.proposed_by} may not")
+    return Allow("others")
+
+
+def outcome(*given: tuple[str, Any], policy: Any = None) -> tuple[list[Admission], App, Any]:
+    """Propose these calls in one visit and return how each was decided."""
+    model = ScriptedModel([asks(*given)], name="vendor:m-1")
+    flow = Workflow("decides", state=Empty, policy=policy)
+
+    @flow.node(start=True)
+    async def decide(ctx: Context[Empty]) -> None:
+        SEEN[:] = await admit(ctx, await propose(ctx, model, [Message(role="user", text="go")], tools=TOOLS))
+
+    with running(flow, {}) as (app, run):
+        assert run.status == "completed", (run.status, run.attention)
+        return list(SEEN), app, (admissions(app, run), history(app, run))
+
+
+MATRIX = [
+    ("nothing", {}, "unknown_tool"),
+    ("x" * 5_000, {}, "unknown_tool"),
+    ("open_ticket", "not json", "invalid_arguments"),
+    ("open_ticket", {}, "invalid_arguments"),
+    ("open_ticket", {"title": 5}, "invalid_arguments"),
+    ("open_ticket", {"title": "a", "urgent": "yes"}, "invalid_arguments"),
+    ("open_ticket", {"title": "a", "note": "b"}, "invalid_arguments"),
+    ("read_log", {"lines": "5"}, "invalid_arguments"),
+    ("read_log", {"lines": 5.5}, "invalid_arguments"),
+    ("open_ticket", {"title": ""}, ""),
+    ("open_ticket", {"title": "a"}, ""),
+    ("open_ticket", {"title": "a", "urgent": True}, ""),
+    ("read_log", {"lines": 5}, ""),
+]
+
+
+@pytest.mark.req("GATE-7")
+def test_each_call_is_decided_alone_and_each_outcome_is_a_row() -> None:
+    for tool, arguments, code in MATRIX:
+        [decided], _, (rows, told) = outcome((tool, arguments))
+        assert (decided.code if isinstance(decided, Rejected) else "") == code, (tool, arguments, decided)
+        assert isinstance(decided, Rejected) == bool(code)
+        assert [(row["code"], row["proposed_by"]) for row in rows] == [(code, "vendor:m-1")]
+        assert rows[0]["arguments"] == (arguments if isinstance(arguments, str) else json.dumps(arguments))[:500]
+        assert len(told) == bool(code)
+
+
+@pytest.mark.req("GATE-7")
+def test_a_default_may_be_left_out_and_is_part_of_the_plan() -> None:
+    [decided], _, _ = outcome(("open_ticket", {"title": "a"}))
+    assert isinstance(decided, Admitted)
+    assert decided.plan == open_ticket.plan("a") == open_ticket.plan("a", urgent=False)
+
+
+@pytest.mark.req("GATE-6", "GATE-7")
+def test_policy_withholds_tools_and_refuses_proposals() -> None:
+    wrong = [("refund", {"order": "1", "cents": 5}), ("open_ticket", {"title": "forbidden"})]
+    decided, _, (rows, told) = outcome(*wrong, ("read_log", {"lines": 1}), policy=policy)
+    codes = [each.code if isinstance(each, Rejected) else "" for each in decided]
+    assert codes == [row["code"] for row in rows] == ["not_offered", "denied", ""]
+    assert isinstance(decided[1], Rejected) and decided[1].reason == "title: vendor:m-1 may not"
+    assert len(told) == 2  # the denial is the engine's own entry
+
+
+@pytest.mark.req("GATE-7")
+def test_a_key_is_not_used_for_two_different_calls() -> None:
+    given = [("open_ticket", {"title": "a"}), ("open_ticket", {"title": "a", "urgent": True})]
+    first, second = outcome(*given)[0]
+    assert isinstance(first, Admitted) and isinstance(second, Rejected) and second.code == "conflict"
+
+
+@pytest.mark.req("GATE-7")
+def test_one_answer_may_ask_for_fifty_calls() -> None:
+    decided, _, (rows, told) = outcome(*[("read_log", {"lines": n}) for n in range(60)])
+    assert [isinstance(each, Admitted) for each in decided] == [True] * 50 + [False] * 10
+    assert len(rows) == 60 and len(told) == 10
+
+
+@pytest.mark.req("GATE-7")
+def test_a_proposal_is_refused_in_another_visit() -> None:
+    model = ScriptedModel([asks(("open_ticket", {"title": "late"}))])
+    flow = Workflow("keeps", state=Empty)
+
+    @flow.node(start=True, max_visits=3)
+    async def twice(ctx: Context[Empty]) -> Literal["twice"] | None:
+        if ctx.visit == 1:
+            KEPT[:] = [await propose(ctx, model, [], tools=TOOLS)]
+            return "twice"
+        SEEN[:] = await admit(ctx, KEPT[0])
+        return None
+
+    with running(flow, {}) as (_, run):
+        assert run.status == "completed"
+    [decided] = SEEN
+    assert isinstance(decided, Rejected) and decided.code == "other_visit"
+
+
+@pytest.mark.req("GATE-7")
+def test_a_call_that_was_done_is_answered_from_the_ledger() -> None:
+    again = asks(("open_ticket", {"title": "a"}), ("refund", {"order": "1", "cents": 5}), ("read_log", {"lines": 1}))
+    with running(agent_workflow("agent", model=ScriptedModel([again, again, "done"]), tools=TOOLS)) as (app, run):
+        assert run.outcome == "done"
+        assert sorted(DONE) == [("log", 1), ("log", 1), ("refund", "1", 5), ("ticket", "a", False)]  # a lookup twice
+        assert results(run) == ['{"id":"T-a"}', "R-1", "0000000 "] * 2
+        outcomes = [row["outcome"] for row in admissions(app, run)]
+        assert outcomes == ["admitted"] * 3 + ["already_done"] * 2 + ["admitted"]
+
+
+@pytest.mark.req("GATE-7")
+def test_a_key_once_per_run_is_not_used_for_other_arguments_later() -> None:
+    script = [asks(("refund", {"order": "1", "cents": 5})), asks(("refund", {"order": "1", "cents": 500})), "done"]
+    with running(agent_workflow("agent", model=ScriptedModel(script), tools=TOOLS)) as (_, run):
+        assert run.outcome == "done"
+        assert DONE == [("refund", "1", 5)]
+        assert json.loads(results(run)[1])["error"]["code"] == "conflict"
+
+
+def test_two_tools_of_one_name_are_a_mistake() -> None:
+    @activity(key="x", name="refund", no_undo="none")
+    async def other_refund() -> None:
+        """Do nothing."""
+
+    with pytest.raises(DefinitionError, match="two tools have the name"):
+        agent_workflow("agent", tools=[refund, other_refund])
