@@ -9,9 +9,9 @@ from outlast.flow.calls import this_call
 from outlast.flow.context import Context
 from outlast.flow.options import Retry
 
-REQUEST_TIMEOUT: Final = "10m"
-RETRY: Final = Retry(attempts=6, total_wait="10m")
-"""Of requests that were certainly not answered. One that may have been paid is repeated once (S-17)."""
+REQUEST_TIMEOUT: Final = "5m"
+RETRY: Final = Retry(attempts=4, total_wait="5m")
+"""Retries of a request. One that may have been paid is repeated once."""
 
 
 async def _ask(key: str, model: Any, request: Any) -> ModelAnswer:

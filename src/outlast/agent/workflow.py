@@ -20,6 +20,7 @@ from outlast.agent.proposal import (
     by_name,
     propose,
 )
+from outlast.agent.requests import ask_model
 from outlast.agent.tool_results import (
     OFFER,
     READ_RESULT,
@@ -115,7 +116,7 @@ class AgentWorkflow(Workflow[AgentState, AgentTask, Out]):
 
     @override
     def _further_activities(self) -> Sequence[Tool]:
-        return self.agent.tools
+        return (*self.agent.tools, ask_model)
 
 
 @overload
