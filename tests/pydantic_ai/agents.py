@@ -1,20 +1,20 @@
-"""Agents under test whose tools act on fake receivers, and a model that plays a script."""
+"""An agent under test: its tools act on fake receivers, its model is an OpenAI-compatible server with a script."""
 
+import os
 from collections.abc import Sequence
 from typing import Any
 
 import httpx2
 from pydantic import BaseModel
 from pydantic_ai import Agent, FunctionToolset
-from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart, ToolReturnPart
-from pydantic_ai.models.function import AgentInfo, FunctionModel
+from pydantic_ai.messages import ModelMessage, ToolReturnPart
+from pydantic_ai.models.openai import OpenAIChatModel
+from pydantic_ai.providers.openai import OpenAIProvider
 
 from outlast import Context, DidNotHappen, Happened, Unknown, Workflow, this_call
+from outlast.agent import ModelAnswer, ToolCall
 from outlast.pydantic_ai import DurableTool, OutlastDurability
-from outlast.testing import FakeReceivers
-
-world = FakeReceivers(env="DESK_URL").route("/tickets", duplicates="act", askable=False)
-world.route("/refunds", duplicates="act").route("/model", asked=lambda request, answers: {"id": "paid"})
+from outlast.testing import FakeReceivers, completions
 
 
 class Case(BaseModel):
@@ -34,21 +34,19 @@ async def post(path: str, **body: Any) -> Any:
         return reply.raise_for_status().json()
 
 
-async def think(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-    """Ask for two tickets at a time, then for a refund, then say how many there were. Each answer is paid for."""
-    done = answers(messages)
-    async with httpx2.AsyncClient(base_url=world.url, timeout=5) as http:  # GET: the record counts it as no effect
-        (await http.get(f"/model/{1 + sum(isinstance(m, ModelResponse) for m in messages)}")).raise_for_status()
-    if not done:
-        return ModelResponse(
-            parts=[
-                ToolCallPart("ticket", {"title": "INC-42"}, tool_call_id="c1"),
-                ToolCallPart("ticket", {"title": "INC-43"}, tool_call_id="c2"),
-            ]
+ANSWERS = [
+    ModelAnswer(
+        calls=(
+            ToolCall(id="c1", tool="ticket", arguments={"title": "INC-42"}),
+            ToolCall(id="c2", tool="ticket", arguments={"title": "INC-43"}),
         )
-    if len(done) == 2:
-        return ModelResponse(parts=[ToolCallPart("refund", {"order": "o-1", "cents": 500}, tool_call_id="c3")])
-    return ModelResponse(parts=[TextPart(f"{len(done)} done")])
+    ),
+    ModelAnswer(calls=(ToolCall(id="c3", tool="refund", arguments={"order": "o-1", "cents": 500}),)),
+    "all done",
+]
+"""Two tickets at a time, then a refund, then the end."""
+world = FakeReceivers(env="DESK_URL").route("/tickets", duplicates="act", askable=False)
+completions(world.route("/refunds", duplicates="act"), ANSWERS)
 
 
 tools = FunctionToolset[None](id="desk")
@@ -75,7 +73,9 @@ async def refund(order: str, cents: int) -> str:
     return str((await post("/refunds", order=order, cents=cents))["id"])
 
 
-agent = Agent(FunctionModel(think), name="desk", toolsets=[tools], capabilities=[OutlastDurability()])
+provider = OpenAIProvider(base_url=os.environ.get("DESK_URL", "http://localhost:1"), api_key="of a test")
+model = OpenAIChatModel("gpt-test", provider=provider)
+agent = Agent(model, name="desk", toolsets=[tools], capabilities=[OutlastDurability()])
 desk = Workflow("agent-desk", state=Case)
 
 

@@ -85,6 +85,8 @@ TABLE: Final[Mapping[str, Meaning]] = {
     **_of_httpx("httpx2"),
     **_of_sdk("openai"),
     **_of_sdk("anthropic"),
+    **_named("pydantic_ai.exceptions", Meaning.ANSWERED, "ModelHTTPError"),
+    **_named("pydantic_ai.exceptions", Meaning.BY_CAUSE, "ModelAPIError"),
     **_named("urllib.error", Meaning.BY_CAUSE, "URLError"),
     **_named("urllib.error", Meaning.ANSWERED, "HTTPError"),
     **_named("urllib3.exceptions", Meaning.NEVER_SENT, _URLLIB3_UNSENT),
@@ -396,7 +398,8 @@ def asked_to_wait(error: BaseException, wall_ms: int) -> int:
     if found.status not in HONOURS_RETRY_AFTER and found.meaning is not Meaning.RETRY_LATER:
         return 0
     headers = found.headers
-    return asked_wait(headers.get("Retry-After", ""), headers.get("Date", ""), wall_ms, RETRY_AFTER_MAX)
+    after, date = (headers.get(name) or headers.get(name.lower(), "") for name in ("Retry-After", "Date"))
+    return asked_wait(after, date, wall_ms, RETRY_AFTER_MAX)
 
 
 def _bounded(seconds: float) -> int:

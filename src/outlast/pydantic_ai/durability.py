@@ -1,48 +1,26 @@
-"""The capability that makes an agent durable: its durable units are calls of the node that runs it."""
+"""The capability that makes an agent durable inside a node."""
 
-import json
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar, copy_context
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
-from decimal import Decimal
-from functools import partial
-from hashlib import sha256
-from typing import Any, Final, Generic, Literal, TypeVar, cast
+from typing import Any, Final, cast
 from weakref import WeakKeyDictionary
 
 from pydantic import JsonValue
 from pydantic_ai import Agent, FunctionToolset, RunContext, RunUsage
 from pydantic_ai.agent import AbstractAgent, EventStreamHandler
 from pydantic_ai.durable_exec import (
-    JSON_CODEC,
     BaseDurabilityCapability,
-    BoundDurableOperation,
-    DurabilityEngineSpec,
     DurableOperation,
-    DurableOperationBackend,
     DynamicToolsetCallToolParams,
-    EventStreamHandlerId,
-    ModelCancelSuspendedResponseId,
-    ModelCompactMessagesId,
-    ModelCompactMessagesParams,
-    ModelRequestId,
-    ModelRequestParams,
-    ParameterTransports,
     ToolsetCallToolId,
     ToolsetCallToolParams,
-    ToolsetGetInstructionsId,
-    ToolsetGetToolsId,
-    ToolsetValidateToolArgumentsId,
     conversation_id_from_run_id,
     durable_unit_scope,
-    record_durable_unit,
     replay_scope,
-    revalidate_function_call,
 )
-from pydantic_ai.exceptions import UserError
-from pydantic_ai.messages import ModelMessagesTypeAdapter, ModelResponse
 from pydantic_ai.models import Model
 from pydantic_ai.tools import AgentDepsT
 from pydantic_ai.toolsets import AbstractToolset
@@ -50,16 +28,16 @@ from pydantic_core import to_jsonable_python
 from typing_extensions import override
 
 from outlast.core.durations import Duration
-from outlast.core.effect_steps import EXHAUSTED
 from outlast.core.keys import MODEL
 from outlast.core.limits import NAME, TEXT_CHARS_MAX
 from outlast.errors import DefinitionError
 from outlast.flow.activity import Activity, lookup
-from outlast.flow.calls import Plan, this_call
+from outlast.flow.calls import Plan
 from outlast.flow.context import Context, current_context
 from outlast.flow.options import RateLimit, Retry
-from outlast.flow.outcomes import NotSent, Perhaps, Refused
+from outlast.flow.outcomes import NotSent, Perhaps
 from outlast.flow.registry import SOURCES, where_called
+from outlast.pydantic_ai.operations import ENGINE, INVALID, Backend, ask_model, current_unit, prepare_unit, stored
 from outlast.pydantic_ai.tool_activities import (
     PLAIN,
     DurableTool,
@@ -69,25 +47,10 @@ from outlast.pydantic_ai.tool_activities import (
     tool_activity,
 )
 
-ParamsT = TypeVar("ParamsT")
-WireT = TypeVar("WireT")
-ResultT = TypeVar("ResultT")
-
-CALL_TIMEOUT: Final = "10m"
+REQUEST_TIMEOUT: Final = "10m"
 """Limit of one request to a model, unless OutlastDurability says otherwise."""
-LEFT_OUT: Final = frozenset({"timestamp", "run_id", "conversation_id"})
-"""Fields of messages that differ between executions of one agent run."""
-DIGEST_CHARS: Final = 32
-
-
-@dataclass
-class Unit:
-    """A durable unit under way: the context of its agent run, the function that makes it, and whether it was made."""
-
-    context: RunContext[Any] | None
-    body: Callable[[], Awaitable[JsonValue]] | None = None
-    call_id: str = ""
-    made: bool = False
+RETRY: Final = Retry(attempts=6, total_wait="10m")
+"""Of requests that were certainly not answered. One that may have been paid is repeated once (S-17)."""
 
 
 @dataclass
@@ -102,17 +65,7 @@ class NodeFrame:
     approved: dict[tuple[str, str], Plan[Any]] = field(default_factory=dict)
 
 
-_unit: Final[ContextVar[Unit | None]] = ContextVar("outlast_pydantic_ai_unit", default=None)
 _in_replay_scope: Final[ContextVar[Context[Any] | None]] = ContextVar("outlast_pydantic_ai_replay", default=None)
-
-ENGINE: Final = DurabilityEngineSpec(
-    engine_name="Outlast",
-    durable_unit_noun="call",
-    durable_container_noun="node",
-    codec=JSON_CODEC,
-    unsupported_runtime_toolset_kinds=frozenset({"function", "mcp", "dynamic"}),
-    toolset_lifecycles={"function": "enter-always", "mcp": "enter-in-durable-unit", "dynamic": "enter-never"},
-)
 
 
 class OutlastDurability(BaseDurabilityCapability[AgentDepsT]):
@@ -137,8 +90,8 @@ class OutlastDurability(BaseDurabilityCapability[AgentDepsT]):
         name: str | None = None,
         tools: Mapping[str, DurableTool] | None = None,
         deps: Callable[[], AgentDepsT] | None = None,
-        timeout: Duration = CALL_TIMEOUT,
-        retry: Retry | None = None,
+        timeout: Duration = REQUEST_TIMEOUT,
+        retry: Retry = RETRY,
         limit: RateLimit | None = None,
     ) -> None:
         super().__init__(models=models, event_stream_handler=event_stream_handler, name=name)
@@ -150,7 +103,7 @@ class OutlastDurability(BaseDurabilityCapability[AgentDepsT]):
 
     def _unbind(self) -> None:
         self._frames: WeakKeyDictionary[Context[Any], NodeFrame] = WeakKeyDictionary()
-        self._operations: dict[str, DurableOperation[Any, Any, Any]] = {}
+        self.operations: dict[str, DurableOperation[Any, Any, Any]] = {}
         self._declared: dict[tuple[str, str], tuple[object, ToolActivity]] = {}
         self._backend: Backend | None = None
 
@@ -167,8 +120,8 @@ class OutlastDurability(BaseDurabilityCapability[AgentDepsT]):
                 where=self.where,
             )
         key = "{agent}/{run}/{n}"
-        self.ask: Activity[..., Any] = lookup(key=key, name=MODEL, durable=True, provider=MODEL, **options)(_ask_model)
-        self.prepare: Activity[..., Any] = lookup(key=key + "/{what}", name=f"{name}.prepare")(_prepare)
+        self.ask: Activity[..., Any] = lookup(key=key, name=MODEL, durable=True, provider=MODEL, **options)(ask_model)
+        self.prepare: Activity[..., Any] = lookup(key=key + "/{what}", name=f"{name}.prepare")(prepare_unit)
         super()._bind_to_agent(agent)
         SOURCES.add(self)
 
@@ -270,14 +223,14 @@ class OutlastDurability(BaseDurabilityCapability[AgentDepsT]):
         found: dict[str, AbstractToolset[Any]] = {}
         assert self._agent is not None
         for toolset in self._agent.toolsets:
-            toolset.apply(lambda leaf: found.update({leaf.id: leaf} if leaf.id in self._operations else {}))
+            toolset.apply(lambda leaf: found.update({leaf.id: leaf} if leaf.id in self.operations else {}))
         return found
 
     async def _call(self, address: ToolAddress, call_id: str, arguments: dict[str, Any]) -> JsonValue:
         """Call a tool: within its agent run if that is under way, else with the same arguments alone."""
-        unit, terms = _unit.get(), self._terms_of(address)
+        unit, terms = current_unit.get(), self._terms_of(address)
         live = unit.context if unit is not None else None
-        operation = self._operations[address.toolset]
+        operation = self.operations[address.toolset]
         context = live if live is not None else self._context_alone(address, call_id)
         if unit is not None:
             unit.made = True
@@ -296,7 +249,7 @@ class OutlastDurability(BaseDurabilityCapability[AgentDepsT]):
             raise Perhaps(
                 f"the tool raised a ValidationError: {payload['title']}: {payload['errors']}"[:TEXT_CHARS_MAX]
             )
-        return _stored(payload)
+        return stored(payload)
 
     def _context_alone(self, address: ToolAddress, call_id: str) -> RunContext[Any]:
         """Return a context for a call without its agent run. Raises NotSent if the tool needs dependencies."""
@@ -334,21 +287,6 @@ class OutlastDurability(BaseDurabilityCapability[AgentDepsT]):
         return found.arguments(tool, ident, to_jsonable_python(arguments))
 
 
-async def _ask_model(agent: str, run: str, n: int, request: str) -> JsonValue:
-    return await _make_unit()
-
-
-async def _prepare(agent: str, run: str, n: int, what: str, request: str) -> JsonValue:
-    return await _make_unit()
-
-
-async def _make_unit() -> JsonValue:
-    unit = _unit.get()
-    assert unit is not None and unit.body is not None, "only a bound operation asks for it"
-    unit.made = True
-    return await unit.body()
-
-
 def _suppress_replayed_spans() -> Context[Any]:
     """Enter pydantic-ai's replay scope in the context of this task, once for each node, and return the node's context.
 
@@ -366,204 +304,3 @@ def _suppress_replayed_spans() -> Context[Any]:
                 variable.set(value)
         inside.run(scope.__exit__, None, None, None)
     return context
-
-
-class Transports(ParameterTransports):
-    """Rebuilds the values of a tool call from its stored arguments, so that a call needs no live agent run."""
-
-    @override
-    async def prepare_function_call(
-        self, toolset: FunctionToolset[Any], params: ToolsetCallToolParams
-    ) -> ToolsetCallToolParams:
-        made = await revalidate_function_call(toolset, params, engine_spec=ENGINE)
-        tool = made.tool
-        assert tool is not None
-        # the activity has the timeout: pydantic-ai would ask the model to try again what may have happened
-        return replace(made, tool=replace(tool, tool_def=replace(tool.tool_def, timeout=None)))
-
-
-class Backend(DurableOperationBackend[Any]):
-    """Binds the durable operations of one agent to calls of the executing node."""
-
-    parameter_transports = Transports()
-
-    def __init__(self, durability: OutlastDurability[Any]) -> None:
-        self._durability = durability
-
-    @override
-    def bind(
-        self, operation: DurableOperation[ParamsT, WireT, ResultT]
-    ) -> BoundDurableOperation[ParamsT, WireT, ResultT]:
-        if isinstance(operation.operation_id, ToolsetCallToolId):
-            self._durability._operations[operation.operation_id.toolset_id] = operation
-        return BoundOperation(self._durability, operation)
-
-    @override
-    def config_for_tool(
-        self, operation: DurableOperation[ParamsT, WireT, ResultT], *, tool: object | None, tool_name: str
-    ) -> Any | Literal[False]:
-        toolset_id = getattr(operation.operation_id, "toolset_id", "")
-        return False if self._durability.activity_of(toolset_id, tool_name) is None else {}
-
-    @override
-    def registrations(self) -> Sequence[Callable[..., object]]:
-        return ()
-
-
-class BoundOperation(BoundDurableOperation[ParamsT, WireT, ResultT], Generic[ParamsT, WireT, ResultT]):
-    """A durable operation: a call of the executing node."""
-
-    def __init__(
-        self, durability: OutlastDurability[Any], operation: DurableOperation[ParamsT, WireT, ResultT]
-    ) -> None:
-        self._durability = durability
-        self._operation = operation
-
-    @property
-    @override
-    def operation(self) -> DurableOperation[ParamsT, WireT, ResultT]:
-        return self._operation
-
-    @override
-    async def __call__(self, params: ParamsT, *, config: object | None = None) -> ResultT:
-        match self._operation.operation_id:
-            case ModelRequestId() | ModelCompactMessagesId():
-                payload = await self._ask(cast(Any, params))
-            case ToolsetCallToolId():
-                payload = await self._call_tool(cast(Any, params))
-            case (
-                ToolsetGetToolsId()
-                | ToolsetGetInstructionsId()
-                | ToolsetValidateToolArgumentsId()
-                | EventStreamHandlerId()
-                | ModelCancelSuspendedResponseId()
-            ):
-                payload = await self._prepare(cast(Any, params))
-            case other:
-                raise UserError(
-                    f"Outlast does not make {other!r} durable: the call of a capability or of a workspace could not be "
-                    "settled without the agent run. Make it a tool, or an activity that the node calls with ctx.do."
-                )
-        return self._operation.result_codec.load(payload)
-
-    async def _body(self, params: ParamsT) -> JsonValue:
-        with durable_unit_scope():
-            result = await self._operation.handler(params)
-            if isinstance(result, ModelResponse):
-                _report_usage(result)
-            return cast(JsonValue, self._operation.result_codec.dump(result))
-
-    async def _ask(self, params: ModelRequestParams | ModelCompactMessagesParams) -> object:
-        """Request an answer of a model: paid once, and stored before it is used."""
-        messages = params.messages if isinstance(params, ModelRequestParams) else params.request_context.messages
-        run, n = self._next(params.run_context, "model")
-        return await self._make(
-            params.run_context,
-            cast(ParamsT, params),
-            self._durability.ask,
-            self._durability.name,
-            run,
-            n,
-            _digest(messages),
-        )
-
-    async def _prepare(self, params: Any) -> object:
-        """Make a call that changes nothing and is not paid: the list of tools, a validation, an event handler."""
-        context = getattr(params, "ctx", None) or params.run_context
-        what = type(self._operation.operation_id).__name__.removesuffix("Id")
-        label = getattr(params, "name", "") + (getattr(context, "tool_call_id", None) or "")
-        run, n = self._next(context, f"{what}/{label}")
-        asked = sha256(json.dumps([label, str(getattr(params, "tool_args", ""))]).encode()).hexdigest()[:DIGEST_CHARS]
-        prepare, name = self._durability.prepare, self._durability.name
-        return await self._make(context, params, prepare, name, run, n, f"{what}/{label}"[:200], asked)
-
-    def _next(self, context: RunContext[Any] | None, what: str) -> tuple[str, int]:
-        frame = self._durability.frame()
-        assert frame is not None
-        run_id = (context.run_id if context is not None else None) or ""
-        run = frame.run_names.get(run_id, run_id)
-        frame.units[run, what] += 1
-        return run, frame.units[run, what]
-
-    async def _make(
-        self, context: RunContext[Any] | None, params: ParamsT, call: Activity[..., Any], *args: Any
-    ) -> object:
-        return await _perform(Unit(context, partial(self._body, params)), call, args, {})
-
-    async def _call_tool(self, params: ToolsetCallToolParams | DynamicToolsetCallToolParams) -> object:
-        """Make a tool call: an effect, or a lookup, of the run."""
-        durability, frame = self._durability, self._durability.frame()
-        toolset_id = cast(ToolsetCallToolId, self._operation.operation_id).toolset_id
-        found = durability.activity_of(toolset_id, params.name)
-        assert found is not None and frame is not None
-        call_id = params.ctx.tool_call_id or ""
-        given = durability.arguments_of(found, params.name, call_id, params.tool_args)
-        frame.calls[found.activity.name, call_id] += 1
-        plan = frame.approved.pop((found.activity.name, call_id), None)
-        if plan is not None:  # exactly what a person approved, not what it looks like after another validation
-            args, given = found.activity.load_args(plan.arguments)
-        else:
-            args = ()
-        unit = Unit(params.ctx, call_id=call_id)
-        try:
-            return _payload(await _perform(unit, found.activity, args, given))
-        except Refused as refused:
-            if refused.code == EXHAUSTED:
-                raise
-            return {"kind": "tool_failed", "message": f"refused: {refused}"}
-
-
-async def _perform(unit: Unit, call: Activity[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    context = current_context()
-    assert context is not None
-    token = _unit.set(unit)
-    try:
-        answer = await context.do(call, *args, **kwargs)
-    finally:
-        _unit.reset(token)
-    record_durable_unit(executed=unit.made)
-    return answer
-
-
-# --- stored answers --------------------------------------------------------------------------------
-RETURNED: Final = "tool_return"
-INVALID: Final = "validation_error"
-
-
-def _stored(payload: Any) -> JsonValue:
-    """Return the recorded form of a tool's result: the plain result, unless it says more than that."""
-    plain = set(payload) == {"kind", "result"} and payload["kind"] == RETURNED
-    if plain and not (isinstance(payload["result"], dict) and "kind" in payload["result"]):
-        return cast(JsonValue, payload["result"])
-    return cast(JsonValue, payload)
-
-
-def _payload(stored: Any) -> object:
-    """Return the result as pydantic-ai records it. A reconcile function or a person gives the plain result."""
-    return stored if isinstance(stored, dict) and "kind" in stored else {"kind": RETURNED, "result": stored}
-
-
-def _digest(messages: Sequence[Any]) -> str:
-    """Return a digest of messages without the fields that differ between executions of one agent run."""
-
-    def lasting(value: Any) -> Any:
-        if isinstance(value, dict):
-            return {name: lasting(each) for name, each in value.items() if name not in LEFT_OUT}
-        return [lasting(each) for each in value] if isinstance(value, list) else value
-
-    data = lasting(ModelMessagesTypeAdapter.dump_python(list(messages), mode="json"))
-    return sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:DIGEST_CHARS]
-
-
-def _report_usage(response: ModelResponse) -> None:
-    """Report the tokens of a model's answer to the call under way, and its list price in dollars if that is known."""
-    try:
-        price = response.cost().total_price if response.model_name else Decimal()
-    except (LookupError, ValueError):  # the price of the model, or what was used, is not known
-        price = Decimal()
-    this_call().used(
-        money=price,
-        model=response.model_name or "",
-        input_tokens=response.usage.input_tokens,
-        output_tokens=response.usage.output_tokens,
-    )

@@ -1,0 +1,313 @@
+"""Durable operations of an agent as calls of the node that runs it."""
+
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from functools import partial
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar, cast
+
+from pydantic import JsonValue
+from pydantic_ai import FunctionToolset, RunContext
+from pydantic_ai.durable_exec import (
+    JSON_CODEC,
+    BoundDurableOperation,
+    DurabilityEngineSpec,
+    DurableOperation,
+    DurableOperationBackend,
+    DynamicToolsetCallToolParams,
+    EventStreamHandlerId,
+    ModelCancelSuspendedResponseId,
+    ModelCompactMessagesId,
+    ModelCompactMessagesParams,
+    ModelRequestId,
+    ModelRequestParams,
+    ParameterTransports,
+    ToolsetCallToolId,
+    ToolsetCallToolParams,
+    ToolsetGetInstructionsId,
+    ToolsetGetToolsId,
+    ToolsetValidateToolArgumentsId,
+    durable_unit_scope,
+    record_durable_unit,
+    revalidate_function_call,
+)
+from pydantic_ai.exceptions import UserError
+from pydantic_ai.messages import ModelMessagesTypeAdapter, ModelResponse
+from pydantic_ai.settings import ModelSettings
+from typing_extensions import override
+
+from outlast.core.effect_steps import EXHAUSTED
+from outlast.flow.activity import Activity
+from outlast.flow.calls import this_call
+from outlast.flow.context import current_context
+from outlast.flow.outcomes import Refused
+
+if TYPE_CHECKING:
+    from outlast.pydantic_ai.durability import OutlastDurability
+
+ParamsT = TypeVar("ParamsT")
+WireT = TypeVar("WireT")
+ResultT = TypeVar("ResultT")
+
+LEFT_OUT: Final = frozenset({"timestamp", "run_id", "conversation_id"})
+"""Fields of messages that differ between executions of one agent run."""
+DIGEST_CHARS: Final = 32
+
+ENGINE: Final = DurabilityEngineSpec(
+    engine_name="Outlast",
+    durable_unit_noun="call",
+    durable_container_noun="node",
+    codec=JSON_CODEC,
+    unsupported_runtime_toolset_kinds=frozenset({"function", "mcp", "dynamic"}),
+    toolset_lifecycles={"function": "enter-always", "mcp": "enter-in-durable-unit", "dynamic": "enter-never"},
+)
+
+
+@dataclass
+class Unit:
+    """A durable unit under way: the context of its agent run, the function that makes it, and whether it was made."""
+
+    context: RunContext[Any] | None
+    body: Callable[[], Awaitable[JsonValue]] | None = None
+    call_id: str = ""
+    made: bool = False
+
+
+current_unit: Final[ContextVar[Unit | None]] = ContextVar("outlast_pydantic_ai_unit", default=None)
+"""Set around the call of a durable unit, and so in the task of its activity."""
+
+
+async def ask_model(agent: str, run: str, n: int, request: str) -> JsonValue:
+    return await _make_unit()
+
+
+async def prepare_unit(agent: str, run: str, n: int, what: str, request: str) -> JsonValue:
+    return await _make_unit()
+
+
+async def _make_unit() -> JsonValue:
+    unit = current_unit.get()
+    assert unit is not None and unit.body is not None, "only a bound operation asks for it"
+    unit.made = True
+    return await unit.body()
+
+
+class Transports(ParameterTransports):
+    """Rebuilds the values of a tool call from its stored arguments, so that a call needs no live agent run."""
+
+    @override
+    async def prepare_function_call(
+        self, toolset: FunctionToolset[Any], params: ToolsetCallToolParams
+    ) -> ToolsetCallToolParams:
+        made = await revalidate_function_call(toolset, params, engine_spec=ENGINE)
+        tool = made.tool
+        assert tool is not None
+        # the activity has the timeout: pydantic-ai would ask the model to try again what may have happened
+        return replace(made, tool=replace(tool, tool_def=replace(tool.tool_def, timeout=None)))
+
+
+class Backend(DurableOperationBackend[Any]):
+    """Binds the durable operations of one agent to calls of the executing node."""
+
+    parameter_transports = Transports()
+
+    def __init__(self, durability: "OutlastDurability[Any]") -> None:
+        self._durability = durability
+
+    @override
+    def bind(
+        self, operation: DurableOperation[ParamsT, WireT, ResultT]
+    ) -> BoundDurableOperation[ParamsT, WireT, ResultT]:
+        if isinstance(operation.operation_id, ToolsetCallToolId):
+            self._durability.operations[operation.operation_id.toolset_id] = operation
+        return BoundOperation(self._durability, operation)
+
+    @override
+    def config_for_tool(
+        self, operation: DurableOperation[ParamsT, WireT, ResultT], *, tool: object | None, tool_name: str
+    ) -> Any | Literal[False]:
+        toolset_id = getattr(operation.operation_id, "toolset_id", "")
+        return False if self._durability.activity_of(toolset_id, tool_name) is None else {}
+
+    @override
+    def registrations(self) -> Sequence[Callable[..., object]]:
+        return ()
+
+
+class BoundOperation(BoundDurableOperation[ParamsT, WireT, ResultT], Generic[ParamsT, WireT, ResultT]):
+    """A durable operation: a call of the executing node."""
+
+    def __init__(
+        self, durability: "OutlastDurability[Any]", operation: DurableOperation[ParamsT, WireT, ResultT]
+    ) -> None:
+        self._durability = durability
+        self._operation = operation
+
+    @property
+    @override
+    def operation(self) -> DurableOperation[ParamsT, WireT, ResultT]:
+        return self._operation
+
+    @override
+    async def __call__(self, params: ParamsT, *, config: object | None = None) -> ResultT:
+        match self._operation.operation_id:
+            case ModelRequestId() | ModelCompactMessagesId():
+                payload = await self._ask(cast(Any, params))
+            case ToolsetCallToolId():
+                payload = await self._call_tool(cast(Any, params))
+            case (
+                ToolsetGetToolsId()
+                | ToolsetGetInstructionsId()
+                | ToolsetValidateToolArgumentsId()
+                | EventStreamHandlerId()
+                | ModelCancelSuspendedResponseId()
+            ):
+                payload = await self._prepare(cast(Any, params))
+            case other:
+                raise UserError(
+                    f"Outlast does not make {other!r} durable: the call of a capability or of a workspace could not be "
+                    "settled without the agent run. Make it a tool, or an activity that the node calls with ctx.do."
+                )
+        return self._operation.result_codec.load(payload)
+
+    async def _body(self, params: ParamsT) -> JsonValue:
+        made: Any = params
+        if isinstance(params, ModelRequestParams):
+            made = replace(params, model_settings=_settings(params))
+        with durable_unit_scope():
+            result = await self._operation.handler(made)
+            if isinstance(result, ModelResponse):
+                _report_usage(result)
+            return cast(JsonValue, self._operation.result_codec.dump(result))
+
+    async def _ask(self, params: ModelRequestParams | ModelCompactMessagesParams) -> object:
+        """Request an answer of a model: paid once, and stored before it is used."""
+        messages = params.messages if isinstance(params, ModelRequestParams) else params.request_context.messages
+        run, n = self._next(params.run_context, "model")
+        return await self._make(
+            params.run_context,
+            cast(ParamsT, params),
+            self._durability.ask,
+            self._durability.name,
+            run,
+            n,
+            _digest(messages),
+        )
+
+    async def _prepare(self, params: Any) -> object:
+        """Make a call that changes nothing and is not paid: the list of tools, a validation, an event handler."""
+        context = getattr(params, "ctx", None) or params.run_context
+        what = type(self._operation.operation_id).__name__.removesuffix("Id")
+        label = getattr(params, "name", "") + (getattr(context, "tool_call_id", None) or "")
+        run, n = self._next(context, f"{what}/{label}")
+        asked = sha256(json.dumps([label, str(getattr(params, "tool_args", ""))]).encode()).hexdigest()[:DIGEST_CHARS]
+        prepare, name = self._durability.prepare, self._durability.name
+        return await self._make(context, params, prepare, name, run, n, f"{what}/{label}"[:200], asked)
+
+    def _next(self, context: RunContext[Any] | None, what: str) -> tuple[str, int]:
+        frame = self._durability.frame()
+        assert frame is not None
+        run_id = (context.run_id if context is not None else None) or ""
+        run = frame.run_names.get(run_id, run_id)
+        frame.units[run, what] += 1
+        return run, frame.units[run, what]
+
+    async def _make(
+        self, context: RunContext[Any] | None, params: ParamsT, call: Activity[..., Any], *args: Any
+    ) -> object:
+        return await _perform(Unit(context, partial(self._body, params)), call, args, {})
+
+    async def _call_tool(self, params: ToolsetCallToolParams | DynamicToolsetCallToolParams) -> object:
+        """Make a tool call: an effect, or a lookup, of the run."""
+        durability, frame = self._durability, self._durability.frame()
+        toolset_id = cast(ToolsetCallToolId, self._operation.operation_id).toolset_id
+        found = durability.activity_of(toolset_id, params.name)
+        assert found is not None and frame is not None
+        call_id = params.ctx.tool_call_id or ""
+        given = durability.arguments_of(found, params.name, call_id, params.tool_args)
+        frame.calls[found.activity.name, call_id] += 1
+        plan = frame.approved.pop((found.activity.name, call_id), None)
+        if plan is not None:  # exactly what a person approved, not what it looks like after another validation
+            args, given = found.activity.load_args(plan.arguments)
+        else:
+            args = ()
+        unit = Unit(params.ctx, call_id=call_id)
+        try:
+            return _payload(await _perform(unit, found.activity, args, given))
+        except Refused as refused:
+            if refused.code == EXHAUSTED:
+                raise
+            return {"kind": "tool_failed", "message": f"refused: {refused}"}
+
+
+async def _perform(unit: Unit, call: Activity[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    context = current_context()
+    assert context is not None
+    token = current_unit.set(unit)
+    try:
+        answer = await context.do(call, *args, **kwargs)
+    finally:
+        current_unit.reset(token)
+    record_durable_unit(executed=unit.made)
+    return answer
+
+
+# --- stored answers --------------------------------------------------------------------------------
+RETURNED: Final = "tool_return"
+INVALID: Final = "validation_error"
+
+
+def stored(payload: Any) -> JsonValue:
+    """Return the recorded form of a tool's result: the plain result, unless it says more than that."""
+    plain = set(payload) == {"kind", "result"} and payload["kind"] == RETURNED
+    if plain and not (isinstance(payload["result"], dict) and "kind" in payload["result"]):
+        return cast(JsonValue, payload["result"])
+    return cast(JsonValue, payload)
+
+
+def _payload(stored: Any) -> object:
+    """Return the result as pydantic-ai records it. A reconcile function or a person gives the plain result."""
+    return stored if isinstance(stored, dict) and "kind" in stored else {"kind": RETURNED, "result": stored}
+
+
+def _digest(messages: Sequence[Any]) -> str:
+    """Return a digest of messages without the fields that differ between executions of one agent run."""
+
+    def lasting(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {name: lasting(each) for name, each in value.items() if name not in LEFT_OUT}
+        return [lasting(each) for each in value] if isinstance(value, list) else value
+
+    data = lasting(ModelMessagesTypeAdapter.dump_python(list(messages), mode="json"))
+    return sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:DIGEST_CHARS]
+
+
+def _settings(params: ModelRequestParams) -> ModelSettings:
+    """Return the settings of a request: the provider's client does not retry, because the engine does.
+
+    The key lets a provider that knows such keys answer again without charging again.
+    """
+    given = params.model_settings or ModelSettings()
+    model: Any = params.run_context.model
+    headers = {"Idempotency-Key": this_call().idempotency_key, **given.get("extra_headers", {})}
+    own: dict[str, Any] = {} if "max_retries" in model.unsupported_settings else {"max_retries": 0}
+    if "extra_headers" not in model.unsupported_settings:
+        own["extra_headers"] = headers
+    return cast(ModelSettings, {**own, **{name: value for name, value in given.items() if name != "extra_headers"}})
+
+
+def _report_usage(response: ModelResponse) -> None:
+    """Report the tokens of a model's answer to the call under way, and its list price in dollars if that is known."""
+    try:
+        price = response.cost().total_price if response.model_name else Decimal()
+    except (LookupError, ValueError):  # the price of the model, or what was used, is not known
+        price = Decimal()
+    this_call().used(
+        money=price,
+        model=response.model_name or "",
+        input_tokens=response.usage.input_tokens,
+        output_tokens=response.usage.output_tokens,
+    )
