@@ -3,14 +3,16 @@
 import asyncio
 
 from outlast.core.commit import Chain, Commit, Put
+from outlast.core.deltas import Delta, DeltaOrigin
 from outlast.core.durations import MINUTE, WORKERS_KEPT
 from outlast.core.machine import LeaseStatus
-from outlast.core.rows import RUN, STORE, WORKER, WRITER, Run, Writer
+from outlast.core.rows import EVENT, RUN, STORE, WORKER, WRITER, Run, Writer
 from outlast.errors import Stale, StoreUnusable, Unavailable
-from outlast.store.port import CommitNotifier, Store
+from outlast.store.port import CommitNotifier, DeltaChannel, Store
 from tests.conformance.subject import (
     LANE,
     T0,
+    TENANT,
     Subject,
     append_message,
     claim_by,
@@ -136,6 +138,35 @@ async def subscribers_are_woken(s: Subject) -> None:
     await asyncio.wait_for(woken.wait(), WAKE_S)
     for end in ends:
         end()
+
+
+async def deltas_reach_every_listener(s: Subject) -> None:
+    """A text is heard once by every listener, in order, also through another writer, and is not stored.
+
+    Its transport may lose it, and needs time to connect. So texts are sent until one arrives.
+    """
+    a, b = await two(s)
+    if not isinstance(a, DeltaChannel) or not isinstance(b, DeltaChannel):  # the capability is optional
+        return
+    here, there, gone = list[Delta](), list[Delta](), list[Delta]()
+    ends = [a.on_deltas(here.extend), b.on_deltas(there.extend)]
+    b.on_deltas(gone.extend)()
+    origin = DeltaOrigin(TENANT, "run-1", "plan", 1, 1, "model/ü", 1)
+    async with asyncio.timeout(WAKE_S):
+        while not there:
+            a.publish([Delta(origin, "?")])
+            await asyncio.sleep(0.01)
+        long = "".join(f"{n:04} 🙂" for n in range(900))
+        a.publish([Delta(origin, long), Delta(origin, "."), Delta(origin._replace(tenant="other"), "!")])
+        while not (there[-1].text == here[-1].text == "!"):  # noqa: ASYNC110 - the lists have no event
+            await asyncio.sleep(0.01)
+    for heard in (here, there):
+        assert "".join(each.text for each in heard if each.origin == origin).lstrip("?") == f"{long}."
+        assert [each.origin.tenant for each in heard if each.origin != origin] == ["other"]
+    for end in ends:
+        end()
+    assert gone == []
+    assert await b.rows(EVENT, (TENANT,)) == ()
 
 
 async def landed_runs_are_reported(s: Subject) -> None:

@@ -106,12 +106,6 @@ async def _(s: Scene) -> None:
     await s.as_("bo", "boss", "ana", "admin").approve(s.id)
 
 
-@attack("one person under two names", Conflict, "voted", by=[BOSS, person("ana")], quorum=2)
-async def _(s: Scene) -> None:
-    await s.as_("ana", "sales").approve(s.id)
-    await s.as_("local:ana").approve(s.id)
-
-
 @attack("another tenant", NotFound, "")
 async def _(s: Scene) -> None:
     await s.as_("eve", tenant="other").approve(s.id)

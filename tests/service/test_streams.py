@@ -1,5 +1,6 @@
 """Event streams: in order, once, from any number, for many listeners; slow ones do not delay others."""
 
+import asyncio
 import json
 import logging
 import socket
@@ -13,9 +14,19 @@ import pytest
 from pydantic import BaseModel
 
 from outlast import Context, Workflow, activity
+from outlast.core.deltas import Delta, DeltaOrigin
 from outlast.core.events import EventType
 from outlast.errors import Unavailable
-from outlast.service.event_stream import BUFFER, BUFFER_BYTES, EventListener
+from outlast.runtime.stores import open_store
+from outlast.service.event_broadcaster import EventBroadcaster
+from outlast.service.event_stream import (
+    BUFFER,
+    BUFFER_BYTES,
+    DELTA_BYTES_BEHIND,
+    DELTAS_BEHIND,
+    EventListener,
+    delta_frame,
+)
 from tests.service.conftest import ALL, PATIENCE_S, Running, Service
 from tests.service.test_serve import eventually
 
@@ -40,6 +51,45 @@ def model(words: str) -> str:
 async def ask_model(ctx: Context[Question]) -> None:
     ctx.log("asks", "asks the model", words=ctx.state.words)
     ctx.state.words = await ctx.do(model, ctx.state.words)
+
+
+HERE = DeltaOrigin("acme", "r1", "write", 1, 1, "", 0)
+
+
+@pytest.mark.req("RUN-7")
+def test_a_listener_that_is_behind_loses_deltas_and_no_event() -> None:
+    listener = EventListener("acme", "r1")
+    for n in range(10 * DELTAS_BEHIND):
+        listener.offer(delta_frame(Delta(HERE, f"{n} ")))
+    assert len(listener) == DELTAS_BEHIND and not listener.cut.is_set()
+    for seq in range(1, 100):
+        listener.push(seq, b"event")
+    assert len(listener) == DELTAS_BEHIND + 99 and not listener.cut.is_set()
+    large = EventListener("acme", "r1")
+    for _ in range(40):
+        large.offer(b"x" * 100_000)
+    assert len(large) == DELTA_BYTES_BEHIND // 100_000
+
+
+async def _heard_of_three() -> list[list[bytes]]:
+    store = await open_store("memory:")
+    broadcaster = EventBroadcaster(store)
+    places = [("acme", "r1"), ("acme", "r2"), ("globex", "r1")]
+    listeners = [await broadcaster.listen(*place) for place in places]
+    everything, _ = await broadcaster.listen_to_all("acme", "")
+    broadcaster._on_deltas([Delta(HERE, "for r1")])
+    broadcaster.close()
+    heard = [await each.received() for each in (*listeners, everything)]
+    await store.close()
+    return [[data for _, data in items] for items in heard]
+
+
+@pytest.mark.req("RUN-7")
+def test_deltas_reach_listeners_to_their_run_only() -> None:
+    """Neither another run, nor the run of that id in another tenant, nor the stream of all runs."""
+    one, *others = asyncio.run(_heard_of_three())
+    assert one == [delta_frame(Delta(HERE, "for r1"))] and others == [[], [], []]
+    assert b"acme" not in one[0] and b"id:" not in one[0]
 
 
 @contextmanager

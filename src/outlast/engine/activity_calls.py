@@ -316,6 +316,7 @@ async def _call_lookup(
             timeout_ms=timeout,
             permit=None,
             label=f"{run.run} lookup {call.key}",
+            stream=execution.stream,
             used=used,
         )
         if execution.workflow.budget is not None or execution.services.budgets.tenants:

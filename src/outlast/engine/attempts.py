@@ -289,6 +289,7 @@ class CallAttempt(NamedTuple):
     timeout_ms: int
     permit: Permit | None
     label: str
+    stream: Callable[[str, str, int], None]  # sends a text of a call of this key and attempt
     used: list[Used]  # receives what the function reports with `this_call().used`
     connection: Any = None  # connection of the open transaction, if it has one
     sending: Sending | None = None  # its place in the send window, until it is sent
@@ -371,6 +372,7 @@ class PendingCall:
                 _connection=attempt.connection,
                 _left=lambda: (self._ends - self._clock.mono()) / 1000,
                 _used=attempt.used,
+                _stream=attempt.stream,
             )
         return self.made
 

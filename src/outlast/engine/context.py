@@ -544,6 +544,14 @@ class NodeContext(Context[Any]):
         if not self._returned:
             self._write_log(self.log_entries.values())
 
+    # --- showing progress ------------------------------------------------------------------
+    @override
+    def stream(self, text: str, /) -> None:
+        if not isinstance(text, str):
+            raise InvalidInput(f"ctx.stream({text!r})"[:200], "a stream is of text", "ctx.stream(str(…))")
+        if not self._concluded and not self._execution.repeats():
+            self._execution.stream(text)
+
     # --- producing -------------------------------------------------------------------------
     @override
     @_seen

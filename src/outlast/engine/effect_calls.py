@@ -70,6 +70,7 @@ def attempt_of(
         timeout_ms=execution.services.terms[callee].timeout,
         permit=permit,
         label=f"{run.run} call {effect.key}",
+        stream=execution.stream,
         used=used,
         connection=connection,
         sending=sending,

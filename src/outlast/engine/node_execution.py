@@ -6,14 +6,16 @@ calls in flight settle before the result is known.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from outlast.core.clock import Clock
 from outlast.core.commit import Expect
 from outlast.core.conclude import Again, Flagged, HandBack, NodeResult, Parked, Raised, Resting, Returned
+from outlast.core.deltas import Delta, DeltaOrigin
 from outlast.core.durations import FOREIGN_AWAIT_GRACE, SECOND, Liveness
 from outlast.core.effect_steps import Terms
+from outlast.core.effect_verbs import UNANSWERED
 from outlast.core.limits import CALLS_PER_VISIT_MAX
 from outlast.core.machine import Reason
 from outlast.core.route import EndCancelled
@@ -22,6 +24,7 @@ from outlast.core.run_columns import Attention, Timer
 from outlast.core.run_transition import LogEntry
 from outlast.engine.attempts import ActivityCaller, SendWindow
 from outlast.engine.budgets import BudgetCache
+from outlast.engine.deltas import DeltaSender
 from outlast.engine.lease import Lease
 from outlast.engine.pauses import Breakers, PauseCache
 from outlast.engine.rate_limit import CallSlot, RateLimiter, limit_name
@@ -55,6 +58,7 @@ class WorkerServices(NamedTuple):
     window: SendWindow
     chance: Callable[[], float]
     """Return a random number in [0, 1), for the jitter of back-off."""
+    deltas: DeltaSender
     counted: Callable[..., None]
     """Increment a counter of this worker: its name, then its labels."""
     watch: Observer | None = None
@@ -106,6 +110,8 @@ class NodeExecution:
         self.reserved: set[int] = set()  # messages that a wait is about to bind
         self.asked: set[str] = set()  # names of the waits and approvals of this execution
         self._calls: set[str] = set()  # all calls and waits, also those answered from the ledger
+        self._streamed = False
+        self._ahead: set[str] | None = None  # recorded calls and waits to which this execution has not come
         self._loop = asyncio.get_running_loop()
         self._parked: list[Parked] = []
         self._attention: list[Attention] = []
@@ -201,6 +207,23 @@ class NodeExecution:
         self.progress += 1
         if self._parked or self.closing:
             self._wake()
+
+    # --- texts that are not stored ------------------------------------------------------------------
+    def stream(self, text: str, key: str = "", attempt: int = 0) -> None:
+        """Send a text to those who listen to the run, for an attempt of a call or the node. From any thread."""
+        if text and not self.closing:
+            run = self.session.run
+            self._streamed = True
+            origin = DeltaOrigin(run.tenant, run.run, run.node, run.visit, run.epoch, key, attempt)
+            self.services.deltas.send(Delta(origin, text), self._loop)
+
+    def repeats(self) -> bool:
+        """Return True until this execution has come to all calls and waits that the visit has rows of."""
+        if self._ahead is None:
+            self._ahead = set(_recorded(self.session))
+        if self._ahead:
+            self._ahead -= self._calls
+        return bool(self._ahead)
 
     # --- calls --------------------------------------------------------------------------------------
     def count(self, names: Iterable[str]) -> None:
@@ -371,6 +394,8 @@ class NodeExecution:
             await self._calls_ended()
         if not task.done():
             await self._cancel_body(task)
+        if self._streamed:  # before the event that says how the node ended
+            self.services.deltas.flush()
         return self._result(task)
 
     async def _run_body(self, body: Callable[[], Awaitable[Any]], title: str) -> Any:
@@ -464,6 +489,19 @@ class NodeExecution:
         self._woken = True
         if self._signal is not None and not self._signal.done():
             self._signal.set_result(None)
+
+
+def _recorded(session: RunSession) -> Iterator[str]:
+    """Yield the calls and waits of which the current visit has rows, as `count` names them."""
+    visit = session.run.visit
+    yield from (f"{e.activity}?{e.key}" for (at, _), e in session.effects.items() if at == visit)
+    yield from (
+        f"{memo.activity}?{memo.key}"
+        for (at, _), memo in session.memos.items()
+        if at == visit and memo.digest and not memo.key.startswith(UNANSWERED)
+    )
+    yield from (f"wait?{name}" for at, name in session.waits if at == visit)
+    yield from (f"approval?{a.wait}" for a in session.approvals.values() if a.visit == visit)
 
 
 class Unresolved(Exception):

@@ -33,6 +33,7 @@ from outlast.engine.attempts import ActivityCaller, DaemonPool, Endless, SendWin
 from outlast.engine.budgets import BudgetCache
 from outlast.engine.compatibility import UnservedVersions, wake_stranded
 from outlast.engine.dead_workers import DeadWorkers
+from outlast.engine.deltas import DeltaSender
 from outlast.engine.effect_calls import millis
 from outlast.engine.effect_executor import CallTerms
 from outlast.engine.lease import Heartbeat, Lease
@@ -246,8 +247,7 @@ class WorkerProcess:
         self.generation: Row | None = None  # generation of the store when this worker began
         self._store = store
         self._workflows = {workflow.lane: workflow for workflow in workflows}
-        self._outage = Outage(f"worker {worker}", clock)
-        self._pool = DaemonPool(concurrency)
+        self._outage, self._pool = Outage(f"worker {worker}", clock), DaemonPool(concurrency)
         self._alerts = Alerts(notifier, self.counters)
         self._capacity = capacity = Capacity(concurrency, clock)
         lease, pauses, traces = Lease(worker), PauseCache(store), watch.traces if watch is not None else None
@@ -263,6 +263,7 @@ class WorkerProcess:
             breakers=Breakers(store, pauses, live),
             throttle=RateLimiter(store, clock, lease, chance),
             window=SendWindow(),
+            deltas=DeltaSender(store),
             chance=chance,
             counted=self.counters.add,
             watch=watch,

@@ -59,6 +59,8 @@ class Call:
     _stated: list[str] = field(default_factory=list, repr=False, compare=False)
     _used: list[Used] = field(default_factory=list, repr=False, compare=False)
 
+    _stream: Callable[[str, str, int], None] = field(default=lambda *_: None, repr=False, compare=False)
+
     def seconds_left(self) -> float:
         """Return the seconds for which the engine still waits: negative after the deadline, infinite in a unit test."""
         return self._left()
@@ -106,6 +108,13 @@ class Call:
         name = str(model)[:MODEL_CHARS_MAX]
         report = Used(self.attempt, name, spent, of_input, of_output, micros(money), count("calls", calls))
         self._used.append(report)
+
+    def stream(self, text: str) -> None:
+        """Show `text` to those who listen to the events of the run, as `ctx.stream` does. Nothing is stored.
+
+        A recorded call is not made again, so its text is not sent again. In a unit test it goes nowhere.
+        """
+        self._stream(text, self.key, self.attempt)
 
 
 class CallSource(Protocol):

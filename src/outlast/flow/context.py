@@ -116,6 +116,16 @@ class Context(Generic[S]):
         """
         raise NotImplementedError
 
+    # --- showing progress ------------------------------------------------------------------
+    def stream(self, text: str, /) -> None:
+        """Show `text` to those who listen to the events of this run, for instance the words of a model as they come.
+
+        Nothing is stored: it is no event, and a listener that is away or behind misses it. It never waits. When the
+        node is executed again, texts are sent from the first call that has no answer yet. Inside an activity or a
+        lookup write `this_call().stream(text)`.
+        """
+        raise NotImplementedError
+
     # --- asking policy ---------------------------------------------------------------------
     async def allowed(self, activities: Sequence[Activity[..., Any]], /) -> list[Activity[..., Any]]:
         """Return those of `activities` that a model may be offered in this visit, in the given order (GATE-6).

@@ -9,17 +9,18 @@ an EventPoller. A listener that reads too slowly is cut off.
 import asyncio
 import logging
 from collections import Counter, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
+from outlast.core.deltas import Delta
 from outlast.core.events import ENDINGS
 from outlast.core.limits import KIB, STREAMS_MAX
 from outlast.core.rows import EVENT, RUN, Event, Run, is_over
 from outlast.errors import Busy, StoreError
 from outlast.runtime.clocks import new_id
-from outlast.service.event_stream import HEARTBEAT, EventListener, Share, frame
+from outlast.service.event_stream import HEARTBEAT, EventListener, Share, delta_frame, frame
 from outlast.service.identity.lockout import address_group
-from outlast.store.port import CommitNotifier, Store
+from outlast.store.port import CommitNotifier, DeltaChannel, Store
 from outlast.store.queries import Moving, Page
 
 RECENT: Final = 200
@@ -301,6 +302,8 @@ class EventBroadcaster:
         ends: list[Callable[[], None]] = [self._store.on_change(self._on_change)]
         if isinstance(self._store, CommitNotifier):
             ends.append(self._store.on_commit(self._on_moved))
+        if isinstance(self._store, DeltaChannel):
+            ends.append(self._store.on_deltas(self._on_deltas))
         try:
             while self._listeners or self._tenants:
                 await self._forward_or_warn()
@@ -341,6 +344,13 @@ class EventBroadcaster:
             self._wake.set()
         elif tenant in self._tenants:
             self._expected[key] = asyncio.get_running_loop().time() + EXPECT_S
+
+    def _on_deltas(self, deltas: Sequence[Delta]) -> None:
+        for delta in deltas:
+            if here := self._listeners.get((delta.origin.tenant, delta.origin.run)):
+                data = delta_frame(delta)
+                for listener in here:
+                    listener.offer(data)
 
     def _beat(self, now: float) -> None:
         for here in self._listeners.values():

@@ -10,6 +10,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 from typing_extensions import override
 
+from outlast.core.deltas import Delta
 from outlast.core.limits import KIB
 from outlast.core.rows import Event
 from outlast.errors import OutlastError
@@ -18,6 +19,9 @@ BUFFER: Final = 1_024
 """Frames that a listener may be behind. Listeners share the frames in memory."""
 BUFFER_BYTES: Final = 16 * KIB * KIB
 """Total size of these frames."""
+DELTAS_BEHIND: Final = BUFFER // 4
+"""Frames from which on a listener gets no deltas, so that these never cut it off."""
+DELTA_BYTES_BEHIND: Final = KIB * KIB
 Share = tuple[str, str]
 """Party that a stream counts towards: `tenant`, `address` or `caller`, and its name."""
 Item = tuple[int, bytes]
@@ -49,6 +53,11 @@ class EventListener:
             self._bytes += len(data)
             self._news.set()
 
+    def offer(self, data: bytes) -> None:
+        """Add a frame that may be lost: drop it if the listener is behind."""
+        if len(self._frames) < DELTAS_BEHIND and self._bytes + len(data) <= DELTA_BYTES_BEHIND:
+            self.push(0, data)
+
     def end(self) -> None:
         """Let `received` return without waiting from now on."""
         self._ended = True
@@ -79,6 +88,13 @@ def frame(event: Event, id_: str) -> bytes:
 def notice(name: str, data: dict[str, object]) -> bytes:
     """Encode a notice of the service, which is not an event of a run."""
     return f"event: {name}\ndata: {json.dumps(data)}\n\n".encode()
+
+
+def delta_frame(delta: Delta) -> bytes:
+    """Encode a delta. It has no id, so `Last-Event-ID` stays at the last event of the run."""
+    given = delta.origin._asdict()
+    del given["tenant"]
+    return notice("delta", {**given, "text": delta.text})
 
 
 def wants_stream(accept: str | None) -> bool:

@@ -11,6 +11,7 @@ from outlast.core.clock import Clock
 from outlast.core.commit import Chain, Commit, Done, Instant, Mapping, check_effect, check_run
 from outlast.core.crash_points import point
 from outlast.core.deliveries import SUBSCRIBED_TENANTS, tenants_of
+from outlast.core.deltas import Delta
 from outlast.core.durations import ANSWERS_KEPT, WORKERS_KEPT
 from outlast.core.machine import ENDED, LeaseStatus
 from outlast.core.rows import (
@@ -34,11 +35,13 @@ from outlast.errors import Rejected, StoreError, StoreUnusable, Unavailable
 from outlast.store.batch import Batch
 from outlast.store.bounds import check
 from outlast.store.clock import MAPPING_ROW, StoreClock, mapping_of, mapping_row, successor
+from outlast.store.delta_channel import DeltaCallback, DeltaSubscribers
 from outlast.store.fair_queueing import NONE_HELD, FairQueue, HeldCounts, chosen
 from outlast.store.port import (
     HOLDER_KINDS,
     RUN_KINDS,
     CommitNotifier,
+    DeltaChannel,
     Maintenance,
     RunCallback,
     RunRows,
@@ -58,6 +61,7 @@ class MemoryCore:
         self.store_clock = StoreClock(clock)
         self.rows = RowsInMemory()
         self.wakes = WakeSubscribers()
+        self.deltas = DeltaSubscribers()
         self.landings = CommitSubscribers()
         self.lock = RLock()
 
@@ -84,7 +88,7 @@ class MemoryCore:
             self.landings.report([(row.tenant, row.run, row) for row in rows])
 
 
-class MemoryStore(Store, Maintenance, CommitNotifier):
+class MemoryStore(Store, Maintenance, CommitNotifier, DeltaChannel):
     """One writer on a MemoryCore. Keeps every promise of `Store`, except to survive the process."""
 
     def __init__(self, core: MemoryCore, writer: str) -> None:
@@ -296,6 +300,14 @@ class MemoryStore(Store, Maintenance, CommitNotifier):
     @override
     def on_commit(self, callback: RunCallback) -> Callable[[], None]:
         return self._core.landings.subscribe(callback)
+
+    @override
+    def publish(self, deltas: Sequence[Delta]) -> None:
+        self._core.deltas.report(deltas)
+
+    @override
+    def on_deltas(self, callback: DeltaCallback) -> Callable[[], None]:
+        return self._core.deltas.subscribe(callback)
 
     @override
     async def close(self) -> None:

@@ -11,6 +11,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any, Final, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from outlast.core.commit import Chain, Commit, Done, Instant, Mapping
+from outlast.core.deltas import Delta
 from outlast.core.rows import (
     APPROVAL,
     EFFECT,
@@ -232,6 +233,23 @@ class CommitNotifier(Protocol):
         """Call `callback` in the current event loop for each run that a commit or take of this process changed.
 
         Commits of other processes are not reported. Return the function that unsubscribes.
+        """
+
+
+@runtime_checkable
+class DeltaChannel(Protocol):
+    """Optional capability: pass texts of runs that are never stored to listeners, also in other processes.
+
+    Lossy: a process that cannot be reached or is behind loses texts. Nothing waits for it.
+    """
+
+    def publish(self, deltas: Sequence[Delta]) -> None:
+        """Send deltas to the subscribers of every process that can be reached. Never blocks or raises."""
+
+    def on_deltas(self, callback: Callable[[Sequence[Delta]], None]) -> Callable[[], None]:
+        """Call `callback` in the current event loop with deltas of any process. Return the function that unsubscribes.
+
+        Those of one origin arrive in order.
         """
 
 

@@ -11,6 +11,7 @@ from typing_extensions import override
 
 from outlast.core.clock import Clock
 from outlast.core.commit import Instant, Mapping
+from outlast.core.deltas import Delta
 from outlast.core.durations import ANSWERS_KEPT, CLOCK_STEP, WORKERS_KEPT
 from outlast.core.generation import FILE, compare_files, store_file_of
 from outlast.core.machine import LeaseStatus
@@ -21,8 +22,9 @@ from outlast.store.batch import Batch
 from outlast.store.batching_store import BatchingStore
 from outlast.store.clock import ANCHOR_ROW, StoreClock, anchor_of, mapping_row, successor
 from outlast.store.database import FULL, OFF, Database, copied, unusable
+from outlast.store.delta_channel import DeltaCallback, FileDeltas
 from outlast.store.migrations import SCHEMA
-from outlast.store.port import RUN_KINDS, AnchoredClock, Maintenance, OnFile, RunRows
+from outlast.store.port import RUN_KINDS, AnchoredClock, DeltaChannel, Maintenance, OnFile, RunRows
 from outlast.store.queries import Query
 from outlast.store.readers import Readers, present, rows_of_run, select_all
 from outlast.store.session import SqliteSession
@@ -96,7 +98,7 @@ T = TypeVar("T")
 SAVED_S: Final = 10.0  # enough to save a deleted log of any size
 
 
-class SqliteStore(BatchingStore, Maintenance, OnFile, AnchoredClock):
+class SqliteStore(BatchingStore, Maintenance, OnFile, AnchoredClock, DeltaChannel):
     """Store in one SQLite file. Opened with `open_sqlite`, usable only in the process that opened it."""
 
     not_inherited = "SQLite's locks do not pass to a child"
@@ -112,6 +114,7 @@ class SqliteStore(BatchingStore, Maintenance, OnFile, AnchoredClock):
         self._database = database
         self._store_clock = StoreClock(clock)
         self._wakes = WakeSubscribers()
+        self._deltas = FileDeltas(str(database.path), writer)
         self._session = SqliteSession(database, writer, self._store_clock)
         self._facts: dict[str, str | int] = {}  # only if the store is read only: as they were at opening
         if database.reads:
@@ -230,6 +233,15 @@ class SqliteStore(BatchingStore, Maintenance, OnFile, AnchoredClock):
         return end
 
     @override
+    def publish(self, deltas: Sequence[Delta]) -> None:
+        self._deltas.publish(deltas)
+
+    @override
+    def on_deltas(self, callback: DeltaCallback) -> Callable[[], None]:
+        self._check_process()
+        return self._deltas.subscribe(callback)
+
+    @override
     async def clock_step(self) -> int:
         return self._store_clock.step(anchor_of(await self.load(META, ANCHOR_ROW)))
 
@@ -263,6 +275,7 @@ class SqliteStore(BatchingStore, Maintenance, OnFile, AnchoredClock):
 
     def _close(self) -> None:
         self._hand_over_all()
+        self._deltas.close()
         if self._database.check() is not None:
             self._thread.watch()
             self._session.saved.wait(SAVED_S)

@@ -53,6 +53,8 @@ _FORMS: Final[dict[str, Callable[[Any], Any]]] = {"bigint": _numbers, "text": _t
 
 CLOCK_MS: Final = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 CHANNEL: Final = "outlast"
+DELTA_CHANNEL: Final = "outlast_deltas"
+NOTIFY_DELTAS: Final = "SELECT pg_notify($1, payload) FROM unnest($2::text[]) AS payload"
 _TYPES: Final = {int: "bigint", int | None: "bigint", bytes: "bytea", bytes | None: "bytea"}
 
 

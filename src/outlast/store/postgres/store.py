@@ -1,7 +1,6 @@
 """The store for many machines. Its writer, reads and listener run in one thread with its own event loop."""
 
 import asyncio
-import contextlib
 import os
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
@@ -14,14 +13,18 @@ from typing_extensions import override
 
 from outlast.core.clock import Clock
 from outlast.core.commit import Instant, Mapping
+from outlast.core.deltas import Delta
 from outlast.core.rows import Run
 from outlast.errors import OutlastError, Unavailable
 from outlast.store.batch import Batch
 from outlast.store.batching_store import URGENT_WAIT_S, BatchingStore
 from outlast.store.clock import StoreClock
-from outlast.store.port import Maintenance, RunRows, Transactions
+from outlast.store.delta_channel import DeltaCallback
+from outlast.store.port import DeltaChannel, Maintenance, RunRows, Transactions
 from outlast.store.postgres import maintenance
 from outlast.store.postgres.connection import AWAY, Address, check_durability, connect, unusable
+from outlast.store.postgres.deltas import PostgresDeltas
+from outlast.store.postgres.listener import NotificationListener
 from outlast.store.postgres.maintenance import migrate
 from outlast.store.postgres.reads import Reads, answer, present, rows_of_runs
 from outlast.store.postgres.session import PostgresSession
@@ -32,71 +35,11 @@ from outlast.store.queries import Query
 from outlast.store.threads import WakeSubscribers
 from outlast.store.tickets import Ticket, deliver, refuse
 
-AGAIN_S: Final = 0.5  # first wait after a cut; doubled up to the next
-AGAIN_MAX_S: Final = 10.0
-PING_S: Final = 10.0  # interval of checks that the server is still there
-
-
-class NotificationListener:
-    """A connection that only LISTENs for runs that fell due, and reconnects after every cut (S-12).
-
-    One wake after each reconnection makes up for missed notifications.
-    """
-
-    def __init__(self, address: Address, wakes: WakeSubscribers) -> None:
-        self._address = address
-        self._wakes = wakes
-        self._task: asyncio.Task[None] | None = None
-
-    def begin(self) -> None:
-        """Start listening, if it has not started."""
-        if self._task is None:
-            self._task = asyncio.create_task(self._listen(), name="outlast-listener")
-
-    async def close(self) -> None:
-        """Stop listening and wait for the task."""
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
-
-    async def _listen(self) -> None:
-        pause = AGAIN_S
-        while True:
-            try:
-                db = await connect(self._address, writes=False)
-                try:
-                    await self._until_cut(db)
-                finally:
-                    db.terminate()
-                pause = AGAIN_S
-            except (*AWAY, asyncpg.PostgresError):
-                pass  # workers poll until the connection is back
-            await asyncio.sleep(pause)
-            pause = min(pause * 2, AGAIN_MAX_S)
-
-    async def _until_cut(self, db: "asyncpg.Connection[Any]") -> None:
-        cut = asyncio.Event()
-        db.add_termination_listener(lambda _: cut.set())
-        await db.add_listener(CHANNEL, self._heard)
-        self._wakes.fire()
-        while not cut.is_set():
-            try:
-                async with asyncio.timeout(PING_S):
-                    await cut.wait()
-            except TimeoutError:
-                await db.execute("SELECT 1")
-
-    def _heard(self, _db: object, _pid: int, _channel: str, schema: object) -> None:
-        if schema == self._address.schema:
-            self._wakes.fire()
-
-
 T = TypeVar("T")
 RENEWAL_S: Final = 4.0  # below the heartbeat interval: after an unanswered renewal there is time for two more
 
 
-class PostgresStore(BatchingStore, Maintenance, Transactions):
+class PostgresStore(BatchingStore, Maintenance, Transactions, DeltaChannel):
     """Store in one PostgreSQL schema. Opened with `open_postgres`, usable only in the process that opened it."""
 
     not_inherited = "a connection does not pass to a child"
@@ -112,9 +55,10 @@ class PostgresStore(BatchingStore, Maintenance, Transactions):
         self._session = PostgresSession(address, writer, store_clock)
         self._urgent = PostgresSession(address, self._urgent_writer, store_clock, answer_s=RENEWAL_S)
         self._reads = Reads(address)
-        self._listener = NotificationListener(address, self._wakes)
+        self._listener = NotificationListener(address, CHANNEL, self._heard, self._wakes.fire)
         self._transactions = TransactionPool(address, writer, store_clock)
         self._loop = asyncio.new_event_loop()
+        self._deltas = PostgresDeltas(address, writer, self._loop)
         self._thread = threading.Thread(target=self._loop.run_forever, name="outlast-postgres", daemon=True)
         self._thread.start()
 
@@ -162,6 +106,7 @@ class PostgresStore(BatchingStore, Maintenance, Transactions):
     async def _close(self) -> None:
         writer = getattr(self, "_tasks", None)
         await self._listener.close()
+        await self._deltas.close()
         if writer is not None:
             await writer.close()
             try:
@@ -269,6 +214,19 @@ class PostgresStore(BatchingStore, Maintenance, Transactions):
         end = self._wakes.subscribe(wake)
         self._loop.call_soon_threadsafe(self._listener.begin)
         return end
+
+    def _heard(self, schema: str) -> None:
+        if schema == self._address.schema:
+            self._wakes.fire()
+
+    @override
+    def publish(self, deltas: Sequence[Delta]) -> None:
+        self._deltas.publish(deltas)
+
+    @override
+    def on_deltas(self, callback: DeltaCallback) -> Callable[[], None]:
+        self._check_process()
+        return self._deltas.subscribe(callback)
 
 
 def _refuse_closed(tickets: list[Ticket]) -> None:
