@@ -11,14 +11,14 @@ TEXT_BYTES: Final = 4 * KIB
 
 
 class DeltaOrigin(NamedTuple):
-    """Place in a run that produces a text. A text of another origin in the same visit begins anew."""
+    """Place in a run that produces a text. A text of another origin is another text."""
 
     tenant: str
     run: str
     node: str
     visit: int
     epoch: int
-    """Number of the claim: a worker that takes the run over begins its texts anew."""
+    """Number of the claim: a worker that takes the run over sends its texts from their beginning."""
     key: str
     """Key of the call that streams; '' for the node itself."""
     attempt: int

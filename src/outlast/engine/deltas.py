@@ -40,7 +40,7 @@ class DeltaBuffer:
             return first
 
     def take(self) -> list[Delta]:
-        """Return what waits, and begin anew."""
+        """Return and remove all texts."""
         with self._lock:
             found, self._texts, self._chars = self._texts, {}, 0
         return [Delta(origin, "".join(texts)) for origin, texts in found.items() if texts]
