@@ -223,8 +223,8 @@ class SampleDemo:
         self._output.line(f"\n  {facts['outcome']} in {facts['seconds']}s")
         self._output.line("\n".join(f"    {'✓' if claim.holds else '✗'} {claim.text}" for claim in claims))
         if self._processes.kept(well=facts["proven"]):
-            typed = self._output.fold(self._processes.command("runs", "effects", run.run))
-            self._output.line(f"\n  Proof: {typed}\n")
+            typed = self._output.fold(self._processes.command("runs", "steps", run.run))
+            self._output.line(f"\n  Every step: {typed}\n")
         return Proof(facts, claims)
 
 

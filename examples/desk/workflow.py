@@ -1,5 +1,6 @@
 """The agent. `outlast worker examples.desk.workflow` serves it; DESK_URL is the address of the office."""
 
+from outlast import Budget
 from outlast.agent import agent_workflow
 
 from .incident import INSTRUCTIONS
@@ -7,4 +8,11 @@ from .model import desk_model
 from .policy import policy
 from .tools import TOOLS
 
-desk = agent_workflow("desk", tools=TOOLS, model=desk_model(), instructions=INSTRUCTIONS, policy=policy)
+desk = agent_workflow(
+    "desk",
+    tools=TOOLS,
+    model=desk_model(),
+    instructions=INSTRUCTIONS,
+    policy=policy,
+    budget=Budget(tokens=200_000, calls=100),
+)

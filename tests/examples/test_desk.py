@@ -22,6 +22,7 @@ from outlast.testing import AppFactory, FakeReceivers, RunEnd, approve_all, ever
 from outlast.testing.app import AppRun
 from outlast.testing.record import Record
 from tests.docs.pages import blocks
+from tests.e2e.helpers import looking
 from tests.examples.helpers import GIVE_UP_S, ROOT
 
 TASK = {"objective": incident.OBJECTIVE}
@@ -53,6 +54,13 @@ def test_the_incident_is_worked_with_a_kill_approvals_and_a_freeze(tmp_path: Pat
     assert [line for line in map(plain, shown.splitlines()) if line not in ("…", *map(plain, said))] == []
     record = Record(tmp_path / "office.jsonl")
     record.assert_effects_once()
+    with looking(f"sqlite:{tmp_path / 'outlast.db'}") as look:
+        ((run,), _) = look.do(lambda ops: ops.rows.runs())
+        steps = look.do(lambda ops: ops.steps(run.run)).steps
+    kinds = [step.kind for step in steps]
+    assert Counter(kinds)["model_decision"] == len(incident.SCRIPT) and Counter(kinds)["approval_response"] == 4
+    ticket = next(n for n, step in enumerate(steps) if step.key == "ticket/INC-42/connection-leak")
+    assert ticket < kinds.index("approval_request"), "a clock that moved does not change the order"
     acted = {e.key.split(":", 3)[3] for e in record.of("executed") if e.key.startswith("default:")}
     assert acted == EFFECTS - {"restart/search"}
     asked = [e.key for e in record.of("attempt", route=office.MODEL)]

@@ -189,7 +189,8 @@ class _Steps:
 
     # --- calls -------------------------------------------------------------------------------
     def _effect(self, effect: Effect) -> Placed:
-        began = self._rows.business(effect.first_at)
+        began = self._rows.business(effect.first_at)  # by the mapping of today: the clock may have moved ahead since
+        began = min(began, effect.settled_at or began)
         error = effect.error or NO_ERROR
         label = effect_label(effect, error.code, held=effect.epoch == self._rows.run.epoch)
         shared = bool(effect.by_run) and effect.by_run != self._rows.run.run
