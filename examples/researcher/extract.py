@@ -9,7 +9,7 @@ from typing_extensions import override
 from .records import HeatPump, Page, Topic
 from .robots import address
 
-ENTRIES_MAX = 80
+ENTRIES_MAX = 200
 COUNT_MAX = 1_000_000
 TOPICS_MAX = 40
 TEXT_CHARS_MAX = 300

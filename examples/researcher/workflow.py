@@ -68,6 +68,7 @@ async def plan(ctx: Context[Research]) -> Literal["collect", "plan"] | None:
         state.topic, state.cursor, state.why = choice.topic, may_read[choice.topic], choice.why
         state.lists = 0
         return "collect"
+    ctx.log("refused", "; ".join(choice.refused)[:1_000])
     state.refused += choice.refused
     if len(state.refused) > REFUSED_MAX:
         raise Fail(f"the model proposes nothing that can be done: {state.refused[-1]}")

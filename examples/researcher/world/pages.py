@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from .hostile import HOSTILE, LINKS, Behaviour, script
 
-LIST = 50
+LIST = 100
 """Entries of one list page."""
 RELEVANT = ("air-water", "ground", "hybrid", "exhaust-air", "cascade", "pool", "industrial", "compact")
 OTHERS = ("news", "jobs", "forum", "legal")
