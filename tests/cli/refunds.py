@@ -13,7 +13,7 @@ from typing import Literal
 
 from pydantic import BaseModel
 
-from outlast import Cancel, Context, Fail, Workflow, activity, resend, role
+from outlast import Cancel, Context, Fail, Workflow, activity, resend, role, this_call
 from outlast.flow import Perhaps
 
 
@@ -44,6 +44,8 @@ def _record(line: str) -> None:
 @activity(key="check/{order_id}", no_undo="it only opens a file", if_uncertain=resend(remembered_for=timedelta(days=1)))
 async def open_case(order_id: str) -> str:
     _record(f"open {order_id}")
+    if tokens := os.environ.get("REFUND_TOKENS"):
+        this_call().used(int(tokens), money="0.25")
     if slow := os.environ.get("REFUND_SLOW"):
         await asyncio.sleep(float(slow))
     return f"case-{order_id}"

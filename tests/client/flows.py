@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import BaseModel
 
-from outlast import Cancel, Context, Fail, Workflow, activity, role, workflow
+from outlast import Budget, Cancel, Context, Fail, Workflow, activity, lookup, role, this_call, workflow
 from outlast.flow import Perhaps
 
 
@@ -18,6 +18,17 @@ async def greet(ctx: Context, name: str, times: int = 1) -> Greeting:
     text = f"hello {name} " * times
     await ctx.emit({"text": text}, key=name)
     return Greeting(text=text, letters=len(text))
+
+
+@lookup(name="client-ask", durable=True)
+async def ask(question: str) -> str:
+    this_call().used(tokens=60, money="0.5", model="m-1")
+    return question.upper()
+
+
+@workflow(budget=Budget(tokens=50, calls=9))
+async def thrift(ctx: Context, first: str, second: str) -> str:
+    return await ctx.do(ask, first) + await ctx.do(ask, second)
 
 
 class Offer(BaseModel):
@@ -106,4 +117,4 @@ async def delay(ctx: Context[Slow]) -> None:
     await ctx.receive("arrived", Slow)
 
 
-ALL = (greet, orders, troubles, delays)
+ALL = (greet, thrift, orders, troubles, delays)

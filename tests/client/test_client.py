@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from outlast import Client, RunHandle
+from outlast import Budget, Client, RunHandle
 from outlast.core.machine import Choice, EffectStatus, Reason, RunStatus
 from outlast.errors import (
     Conflict,
@@ -21,7 +21,7 @@ from outlast.errors import (
     WaitTimeout,
 )
 from outlast.models.attention import RunAttention
-from outlast.runtime.client import WebhookClient
+from outlast.runtime.webhook_client import WebhookClient
 from tests.client import flows
 from tests.client.conftest import PATIENCE, Place
 
@@ -364,6 +364,38 @@ def test_the_store_is_described(place: Place) -> None:
             await client.move_runs("order", 7, [run.id], reason="a new version")
         failed = (await client.move_runs("order", 1, ["r9"], reason="it stays")).failed
         assert [name for name, _ in failed] == ["r9"]
+
+    place.play(test)
+
+
+@pytest.mark.req("RUN-10")
+def test_a_budget_is_raised_and_set_for_each_day(place: Place) -> None:
+    async def test(client: Client) -> None:
+        run = await client.start(flows.thrift, "a", "b")
+        await needs(client, run.id, Reason.BUDGET_EXHAUSTED)
+        seen = await client.run(run.id)
+        assert (seen.used.tokens, seen.used.money, seen.used.calls) == (60, "0.5", 1)
+        assert (seen.budget.tokens, seen.budget.money, seen.budget.calls) == (50, None, 9)
+        assert (await client.explain(run.id)).facts["used"].startswith("60 of 50 tokens, 0.5 money, 1 of 9 calls")
+        (item,) = [each for each in (await client.attention()).attention if each.run == run.id]
+        assert [each.choice for each in item.choices] == ["raise", "cancel"]
+        with pytest.raises(InvalidInput):
+            await client.raise_budget(run.id, reason="none")
+        await client.raise_budget(run.id, tokens=50, money="0.25", reason="worth it")
+        assert await run.result(PATIENCE) == "AB"
+        after = await client.run(run.id)
+        assert (after.used.tokens, after.budget.tokens) == (120, 100)
+
+        assert not await client.budgets()
+        await client.set_budget(Budget(tokens=1_000_000, money="2.5"), reason="the plan")
+        (budget,) = await client.budgets()
+        assert (budget.limits.tokens, budget.limits.money, budget.limits.calls) == (1_000_000, "2.5", None)
+        assert (budget.tenant, budget.reason, budget.runs) == ("default", "the plan", 0)
+        assert budget.used.tokens >= 120
+        with pytest.raises(InvalidInput, match="minutes"):
+            await client.set_budget(Budget(minutes=5))
+        await client.set_budget(None)
+        assert not await client.budgets()
 
     place.play(test)
 

@@ -52,6 +52,7 @@ LOOK = {
     "approvals": "outlast approvals ls",
     "effects": "outlast effects ls",
     "webhooks": "outlast webhooks ls",
+    "budgets": "outlast budgets ls",
     "pause": "outlast pauses",
     "resume": "outlast pauses",
 }

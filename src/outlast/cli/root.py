@@ -39,6 +39,7 @@ SECTIONS: Final[dict[str, dict[str, tuple[str, str]]]] = {
         "webhooks": ("outlast.cli.webhooks:webhooks", "List and change webhooks; send failed events again."),
         "pause": ("outlast.cli.pauses:pause", "Pause an activity, a provider, a workflow or the tenant."),
         "resume": ("outlast.cli.pauses:resume", "End a pause or a circuit breaker; waiting runs continue."),
+        "budgets": ("outlast.cli.budgets:budgets", "List and set what the runs of a tenant may use each day."),
         "pauses": ("outlast.cli.pauses:pauses", "List the pauses and the runs that wait for them."),
         "versions": ("outlast.cli.versions:versions", "List versions of workflows; move runs between them."),
         "check": ("outlast.cli.versions:check_command", "List the unfinished runs that new code would break."),

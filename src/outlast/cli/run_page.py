@@ -15,6 +15,7 @@ from outlast.models.approvals import ApprovalSummary
 from outlast.models.attention import RunAttention
 from outlast.models.effects import EffectRecord
 from outlast.models.runs import (
+    AllowedAmounts,
     AttentionReason,
     CloudEvent,
     PendingRequest,
@@ -22,6 +23,7 @@ from outlast.models.runs import (
     RunDetail,
     RunSummary,
     Takeover,
+    UsedAmounts,
     Visit,
 )
 from outlast.runtime.client import Client
@@ -35,6 +37,22 @@ def progress_lines(screen: Screen, progress: Progress) -> list[str]:
     saved = progress.last_checkpoint_at
     last = f"checkpoint {progress.checkpoints} {screen.since(saved)}" if saved else "no checkpoint yet"
     return [f"{here}, {all_} · {last}"]
+
+
+def used_lines(used: UsedAmounts, budget: AllowedAmounts) -> list[str]:
+    """Return the usage of a run and its limits: «50,120 of 60,000 tokens, 3 calls»."""
+    limits = {"tokens": budget.tokens, "money": budget.money, "calls": budget.calls, "minutes": budget.minutes}
+    shown = []
+    for name, limit in limits.items():
+        value = getattr(used, name)
+        if limit is not None or (value not in (0, "0") and name != "minutes"):
+            shown.append(f"{number_text(value)}{'' if limit is None else f' of {number_text(limit)}'} {name}")
+    return [", ".join(shown)] if shown else []
+
+
+def number_text(value: float | str) -> str:
+    """Return an amount for people; money is text already."""
+    return value if isinstance(value, str) else f"{value:,}"
 
 
 def trigger_text(entry: AttentionReason | RunAttention) -> str:
@@ -120,6 +138,7 @@ async def show_run(client: Client, screen: Screen, run_id: str) -> int:
             ),
             ("effects", [_count(counts, run_id, held=is_held(view))]),
             ("results", [f"{view.results} → outlast runs results {run_id}"] if view.results else []),
+            ("used", used_lines(view.used, view.budget)),
             ("crashes", _crashes(view.takeovers)),
             ("progress", [] if ended else progress_lines(screen, view.progress)),
             ("answer", [f"outlast attention show {run_id}"] if view.attention else []),

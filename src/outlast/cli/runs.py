@@ -12,7 +12,7 @@ from outlast.cli.exit_codes import OK, RUN_FAILED, WAITING
 from outlast.cli.screen import EFFECT_ID, Screen
 from outlast.cli.session import on_client, reads_client, says, unsure, warn_unserved
 from outlast.cli.settings import Command, Group
-from outlast.cli.text import ago, duration, results_text
+from outlast.cli.text import ago, amount, duration, results_text
 from outlast.core.durations import RUN_CEILING, span
 from outlast.core.machine import TERMINAL, Choice, RunStatus
 from outlast.core.run_columns import WaitingKind
@@ -399,7 +399,38 @@ async def extend(client: Client, screen: Screen, run: str, by: int | None, reaso
     return OK
 
 
+@click.command(Choice.RAISE.value, cls=Command)
+@click.argument("run")
+@click.option("--tokens", type=amount, default="0", metavar="N", help="Additional tokens, e.g. 50k or 1M.")
+@click.option("--money", default="0", metavar="AMOUNT", help="Additional money, e.g. 5 or 0.25.")
+@click.option("--calls", type=amount, default="0", metavar="N", help="Additional calls.")
+@click.option("--minutes", type=click.FloatRange(0), default=0, metavar="N", help="Additional minutes.")
+@click.option("--reason", required=True, help="Reason for the history.")
+@on_client
+async def raise_(
+    client: Client, screen: Screen, run: str, tokens: int, money: str, calls: int, minutes: float, reason: str
+) -> int:
+    """Raise the budget of a run.
+
+    A run that waits for its budget goes on. No call that was paid is repeated.
+    """
+    from outlast.cli.run_page import number_text
+
+    await client.raise_budget(run, tokens=tokens, money=money, calls=calls, minutes=minutes, reason=reason)
+    given: dict[str, float | str] = {"tokens": tokens, "money": money, "calls": calls, "minutes": minutes}
+    more = {name: value for name, value in given.items() if value not in (0, "0")}
+    listed = ", ".join(f"{number_text(value)} {name}" for name, value in more.items())
+    if not screen.data({"run": run, "by": (await client.whoami()).name, **more, "reason": reason}):
+        listed = ", ".join(
+            f"{value:,} {name}" if value is not money else f"{money} {name}" for name, value in more.items()
+        )
+        screen.line(f"{run} may use {listed} more{await says(client)}")
+    await warn_unserved(client, screen, run)
+    return OK
+
+
 runs.add_command(extend)
+runs.add_command(raise_)
 runs.add_command(graph)
 runs.add_command(input_)
 runs.add_command(outcome)

@@ -2,6 +2,7 @@
 
 import re
 from datetime import timedelta
+from decimal import Decimal
 from functools import cache
 
 import click
@@ -48,6 +49,16 @@ def duration(text: str) -> int:
         return milliseconds(text)
     except ValueError as error:
         raise click.BadParameter(str(error)) from error
+
+
+def amount(text: str) -> int:
+    """Parse a number of the command line with k or M: 50k, 1.5M. Raises click.BadParameter."""
+    found = re.fullmatch(r"(\d{1,15}(?:\.\d{1,6})?)([kM]?)", text.strip().replace("_", "").replace(",", ""))
+    if found is not None:
+        number = Decimal(found[1]) * {"": 1, "k": 1_000, "M": 1_000_000}[found[2]]
+        if number == int(number):
+            return int(number)
+    raise click.BadParameter(f"{text!r} is not a whole number such as 500, 50k or 1.5M")
 
 
 def ago(ms: int | None) -> timedelta | None:

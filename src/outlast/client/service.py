@@ -19,6 +19,7 @@ from outlast.core.durations import Duration, Liveness, timedelta_of
 from outlast.core.events import ENDINGS
 from outlast.core.machine import TERMINAL, Choice, EffectStatus, Reason, RunStatus
 from outlast.core.run_columns import What
+from outlast.core.usage import NO_LIMITS, Budget, Money, micros, money_text
 from outlast.core.version_move import UNSERVED
 from outlast.errors import Busy, InvalidInput, NotFound, OutlastError, Unavailable
 from outlast.flow.workflow import Workflow
@@ -41,7 +42,9 @@ from outlast.models.runs import (
 )
 from outlast.models.service import (
     ActivePause,
+    BudgetList,
     CallerInfo,
+    DailyBudget,
     PauseCreated,
     PauseEnded,
     PauseList,
@@ -261,6 +264,21 @@ class ServiceClient(Client):
     @override
     async def extend(self, run: str, *, by: Duration, reason: str, version: int = 0) -> None:
         await self._act(run, Choice.EXTEND, {"reason": reason, "by": timedelta_of("by", by).total_seconds()}, version)
+
+    @override
+    async def raise_budget(
+        self,
+        run: str,
+        *,
+        tokens: int = 0,
+        money: Money = 0,
+        calls: int = 0,
+        minutes: float = 0,
+        reason: str,
+        version: int = 0,
+    ) -> None:
+        more = {"tokens": tokens, "money": money_text(micros(money)), "calls": calls, "minutes": minutes}
+        await self._act(run, Choice.RAISE, {"reason": reason, **more}, version)
 
     async def _act(self, run: str, verb: str, body: Mapping[str, Any], version: int = 0) -> None:
         await self.connection.post(RequestRecorded, f"/runs/{part(run)}/{verb}", body, etag=tag(version))
@@ -505,6 +523,18 @@ class ServiceClient(Client):
                     raise
                 failed.append((run, why_not(error)))
         return AnsweredRuns(tuple(done), tuple(failed), "")
+
+    @override
+    async def budgets(self) -> Sequence[DailyBudget]:
+        return (await self.connection.get(BudgetList, "/budgets")).budgets
+
+    @override
+    async def set_budget(self, budget: Budget | None, *, reason: str = "") -> None:
+        limits = budget.limits if budget is not None else NO_LIMITS
+        money = None if limits.money is None else money_text(limits.money)
+        minutes = budget.minutes if budget is not None else None
+        body = {"tokens": limits.tokens, "money": money, "calls": limits.calls, "minutes": minutes, "reason": reason}
+        await self.connection.post(BudgetList, "/budgets", body)
 
     @override
     async def pauses(self) -> Sequence[ActivePause]:

@@ -113,12 +113,25 @@ def check_for_all(reason: Reason, choice: Choice) -> None:
     if meant(reason, choice) not in CHOICES[reason]:
         offered = ", ".join(c.value for c in CHOICES[reason])
         raise Conflict(f"{reason.value} does not offer {choice.value}", f"it offers {offered}", "choose one of these")
+    if choice is Choice.RAISE:
+        raise raise_elsewhere("RUN", "")
     if choice is Choice.HAPPENED:
         raise Conflict(
             "«happened» cannot be recorded for many effects at once",
             "each effect has its own id at the receiver",
             "record each one: outlast effects resolve RUN KEY --happened ID",
         )
+
+
+def raise_command(run: str, names: str) -> str:
+    """Return the command that raises the budget of a run. `names`: the limits that are used up."""
+    options = " ".join(f"--{name} …" for name in names.split() or ["tokens"])
+    return f"outlast runs raise {run} {options} --reason …"
+
+
+def raise_elsewhere(run: str, names: str) -> Conflict:
+    """Return the error for the choice `raise` where no amount can be given."""
+    return Conflict("a raise needs amounts", "say how much of what the run may use more", raise_command(run, names))
 
 
 # --- answers of people --------------------------------------------------------------------------
@@ -200,6 +213,8 @@ def person_answers(rows: AttentionRows, answer: AttentionAnswer, *, actor: str, 
         return _resolve(rows, entries, choice, actor=actor, text=answer.text, now=now)
     if reason is Reason.UNDO_FAILED:
         return DecidedAnswer(_answer_undo(rows, entries[0], choice, actor=actor, text=answer.text, now=now), reason)
+    if choice is Choice.RAISE:
+        raise raise_elsewhere(run.run, entries[0].trigger)
     if choice is Choice.EXTEND and answer.by_ms <= 0:
         raise InvalidInput("an extension needs a length", f"{answer.by_ms} ms is none", "say by how much")
     commit = mailbox.answer(
@@ -318,4 +333,6 @@ def _answer_to(reason: Reason, run: str) -> str:
         return f"outlast attention resolve {run} {reason.value} {'|'.join(c.value for c in CHOICES[reason])}"
     if reason is Reason.EFFECT_UNCERTAIN:
         return f"outlast effects resolve {run} KEY --happened ID | --did-not-happen | --give-up"
+    if reason is Reason.BUDGET_EXHAUSTED:
+        return raise_command(run, "")
     return f"outlast runs cancel {run} --reason …"

@@ -4,14 +4,18 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
-from outlast.core.commit import Commit, Instant, Put
+from outlast.core.commit import Commit, Instant, Put, append_to_inbox
 from outlast.core.durations import DAY, MINUTE, SECOND
+from outlast.core.keys import check_reason
 from outlast.core.machine import Choice, Reason
+from outlast.core.mailbox import check_unfinished
 from outlast.core.rows import Message, Run
-from outlast.core.run_columns import RAISE, Attention
+from outlast.core.run_columns import RAISE, Attention, RaiseRequest
 from outlast.core.run_transition import fence
 from outlast.core.usage import NOTHING_USED, Amounts, CallUsage, Limits, Used, day_of, money_text
+from outlast.errors import InvalidInput
 
+NAMES: Final = ("tokens", "money", "calls", "minutes")
 RAISED: Final = Choice.RAISE.value
 """Kind of the message with which a person raises the budget of a run."""
 
@@ -97,7 +101,7 @@ def exhausted(
     over = spent(used, spending.limits, total_of(raises))
     if over:
         detail = f"the run has used {_listed(over)}"
-        return Attention(Reason.BUDGET_EXHAUSTED, now.business, detail, seen=seen)
+        return Attention(Reason.BUDGET_EXHAUSTED, now.business, detail, trigger=_names(over), seen=seen)
     today = day_of(now.business)
     over = spent(spending.day_used, spending.day_limits, total_of(r for r in raises if day_of(r.at) == today))
     if not over:
@@ -106,16 +110,18 @@ def exhausted(
     detail = (
         f"tenant {run.tenant} has used {_listed(over)} of {date_text(today)}; it continues on {date_text(today + 1)}"
     )
-    return Attention(Reason.BUDGET_EXHAUSTED, now.business, detail, seen=seen, until=until)
+    return Attention(Reason.BUDGET_EXHAUSTED, now.business, detail, trigger=_names(over), seen=seen, until=until)
 
 
-def spent(used: Amounts, limits: Limits, raised: Amounts) -> tuple[Spent, ...]:
-    """Return the limits that leave nothing."""
-    names = ("tokens", "money", "calls", "minutes")
-    found = zip(names, used, limits, raised, strict=True)
-    return tuple(
-        Spent(name, u, limit + more) for name, u, limit, more in found if limit is not None and u >= limit + more
-    )
+def spent(used: Amounts, limits: Limits, more: Amounts) -> tuple[Spent, ...]:
+    """Return the limits that leave nothing. `more`: sum of raises."""
+    found = zip(NAMES, used, raised(limits, more), strict=True)
+    return tuple(Spent(name, u, limit) for name, u, limit in found if limit is not None and u >= limit)
+
+
+def raised(limits: Limits, more: Amounts) -> Limits:
+    """Return the limits after raises."""
+    return Limits(*(None if limit is None else limit + m for limit, m in zip(limits, more, strict=True)))
 
 
 class Raise(NamedTuple):
@@ -130,7 +136,7 @@ class Raise(NamedTuple):
 def raises_of(messages: Iterable[Message]) -> tuple[Raise, ...]:
     """Return the raises among the messages of a run."""
     found = ((m, RAISE.decode(m.payload.decode(errors="replace"))) for m in messages if m.kind == RAISED)
-    return tuple(Raise(Amounts(*said.amounts), message.actor, said.reason, message.at) for message, said in found)
+    return tuple(Raise(said.amounts, message.actor, said.reason, message.at) for message, said in found)
 
 
 def total_of(raises: Iterable[Raise]) -> Amounts:
@@ -141,6 +147,34 @@ def total_of(raises: Iterable[Raise]) -> Amounts:
     return found
 
 
+# --- commands of people ---------------------------------------------------------------------------
+def person_raises(run: Run, amounts: Amounts, *, actor: str, reason: str) -> Commit:
+    """Add amounts to the budget of a run. A run that waits for them goes on. Raises Conflict, InvalidInput."""
+    check_reason(reason)
+    check_unfinished(run)
+    if amounts == NOTHING_USED:
+        raise InvalidInput("a raise without an amount", "", "give tokens, money, calls or minutes")
+    if not reason.strip():
+        raise InvalidInput("a raise needs a reason", "it appears in the run's history", "say why")
+    return _raise(run, amounts, actor, reason)
+
+
+def look_again(run: Run, *, actor: str, reason: str) -> Commit:
+    """Let a run that waits for a budget check it again, because the budget of its tenant has changed."""
+    return _raise(run, NOTHING_USED, actor, reason)
+
+
+def _raise(run: Run, amounts: Amounts, actor: str, reason: str) -> Commit:
+    payload = RAISE.encode(RaiseRequest(amounts, reason)).encode()
+    message = append_to_inbox(run.tenant, run.run, RAISED, RAISED, actor, payload)
+    return Commit((message,), label=f"{run.run} post {RAISED}")
+
+
+def waits_for_budget(run: Run) -> bool:
+    """True if a person is asked about a budget of the run."""
+    return any(a.reason is Reason.BUDGET_EXHAUSTED for a in run.attention)
+
+
 # --- texts ------------------------------------------------------------------------------------------
 def amount_text(name: str, amount: int) -> str:
     """Return an amount for people: 50,000, or 1.5 for money and minutes."""
@@ -149,9 +183,23 @@ def amount_text(name: str, amount: int) -> str:
     return f"{amount / MINUTE:.1f}" if name == "minutes" else f"{amount:,}"
 
 
+def budget_text(used: Amounts, allowed: Limits) -> str:
+    """Return usage and limits for people: «50,120 of 60,000 tokens, 3 calls»; '' if nothing was used or limited."""
+    shown = [
+        f"{amount_text(name, u)}{'' if limit is None else f' of {amount_text(name, limit)}'} {name}"
+        for name, u, limit in zip(NAMES, used, allowed, strict=True)
+        if limit is not None or (u and name != "minutes")
+    ]
+    return ", ".join(shown)
+
+
 def date_text(day: int) -> str:
     """Return a business day as an ISO date."""
     return datetime.fromtimestamp(day * DAY / SECOND, UTC).date().isoformat()
+
+
+def _names(over: Iterable[Spent]) -> str:
+    return " ".join(each.name for each in over)
 
 
 def _listed(over: Iterable[Spent]) -> str:

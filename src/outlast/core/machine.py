@@ -318,11 +318,13 @@ CHOICES: Final[dict[Reason, tuple[Choice, ...]]] = {
 }
 OVERLAY_ONLY: Final = frozenset({Reason.TOTAL_TIMEOUT, Reason.WEBHOOK_DEAD})
 """Reasons that stop nothing: the run continues as far as it can."""
-IF_IGNORED: Final = "stays as it is"  # true of every reason but the next
+IF_IGNORED: Final = "stays as it is"  # true of every reason but the next two
 IF_IGNORED_APPROVAL: Final = "cancelled after 7 days"
+IF_IGNORED_BUDGET: Final = "stays as it is; a daily budget of its tenant lets it continue the next day"
+_IF_IGNORED: Final = {Reason.APPROVAL_TIMEOUT: IF_IGNORED_APPROVAL, Reason.BUDGET_EXHAUSTED: IF_IGNORED_BUDGET}
 assert set(CHOICES) == set(Reason), "every reason has its choices"
 
 
 def if_ignored(reason: Reason) -> str:
     """Return the fate of a run whose attention is never resolved, as text."""
-    return IF_IGNORED_APPROVAL if reason is Reason.APPROVAL_TIMEOUT else IF_IGNORED
+    return _IF_IGNORED.get(reason, IF_IGNORED)

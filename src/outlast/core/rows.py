@@ -518,7 +518,6 @@ class Kind(NamedTuple, Generic[R_co]):
 
 
 AnyKind: TypeAlias = Kind[Any]  # of which only the columns matter, not the row class
-
 RUN: Final = Kind("run", Run, 2, True, True)
 EVENT: Final = Kind("event", Event, 3, False, False)
 EFFECT: Final = Kind("effect", Effect, 4, True, False)

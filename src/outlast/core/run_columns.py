@@ -10,6 +10,7 @@ from outlast.core.codec import compact
 from outlast.core.columns import CACHED_TEXTS, Column
 from outlast.core.durations import APPROVAL_STALE_AFTER
 from outlast.core.machine import CHOICES, Choice, Reason, RunStatus, if_ignored
+from outlast.core.usage import Amounts
 
 SlotName: TypeAlias = tuple[str, int]
 """Key of a slot row: the tenant of the limit, '*' for the global one, and the number."""
@@ -128,7 +129,7 @@ def _load_answer(text: str) -> PersonAnswer:
 class RaiseRequest(NamedTuple):
     """Amounts that a person adds to the budget of a run: payload of a message of the kind `raise`."""
 
-    amounts: tuple[int, int, int, int]  # tokens, micros of money, calls, ms
+    amounts: Amounts
     reason: str
 
 
@@ -139,7 +140,7 @@ def _dump_raise(asked: RaiseRequest) -> str:
 def _load_raise(text: str) -> RaiseRequest:
     plain = loads(text)
     tokens, money, calls, ms = map(int, plain["amounts"])
-    return RaiseRequest((tokens, money, calls, ms), str(plain["reason"]))
+    return RaiseRequest(Amounts(tokens, money, calls, ms), str(plain["reason"]))
 
 
 def _dump_reason(reason: str) -> str:

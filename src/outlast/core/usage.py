@@ -165,6 +165,11 @@ def minutes(number: float) -> int:
     return _bounded("minutes", number, int(number * MINUTE))
 
 
+def amounts_of(tokens: int, money: Money, calls: int, minutes_: float) -> Amounts:
+    """Return amounts as people give them in the units of rows. Raises InvalidInput."""
+    return Amounts(count("tokens", tokens), micros(money), count("calls", calls), minutes(minutes_))
+
+
 def _bounded(name: str, given: object, whole: int) -> int:
     if not 0 <= whole <= AMOUNT_MAX:
         raise _wrong(name, given)

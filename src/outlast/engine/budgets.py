@@ -1,4 +1,4 @@
-"""Daily budgets of tenants: as a worker knows them, and as operators set them."""
+"""Daily budgets of tenants, as a worker knows them."""
 
 from outlast.core.rows import TENANT_BUDGET
 from outlast.core.usage import EACH_DAY, NO_LIMITS, TenantBudget

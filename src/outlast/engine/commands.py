@@ -1,9 +1,9 @@
-"""Commands of operators and programs to a run: start, signal, cancel, continue, answer its attention."""
+"""Commands of operators and programs: start, signal, cancel, continue, answer attention, set and raise budgets."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-from outlast.core import approvals, mailbox
+from outlast.core import approvals, budget, mailbox
 from outlast.core.approvals import (
     Actor,
     ApprovalMove,
@@ -24,7 +24,7 @@ from outlast.core.attention import (
     person_continues,
 )
 from outlast.core.codec import canonical
-from outlast.core.commit import Commit, Expect, Instant
+from outlast.core.commit import Commit, Expect, Instant, Put
 from outlast.core.durations import SECOND
 from outlast.core.keys import check_name, check_reason
 from outlast.core.limits import MESSAGE_BYTES_MAX
@@ -34,6 +34,7 @@ from outlast.core.rows import (
     APPROVAL,
     EFFECT,
     RUN,
+    TENANT_BUDGET,
     TOKEN,
     AnyKind,
     Approval,
@@ -45,6 +46,7 @@ from outlast.core.rows import (
     key_of,
     version_of,
 )
+from outlast.core.usage import EACH_DAY, Amounts, Limits, TenantBudget
 from outlast.core.verbs import start as start_verb
 from outlast.engine.admission import limits_of
 from outlast.engine.approvals import remake_with
@@ -55,6 +57,7 @@ from outlast.flow.workflow import Workflow
 from outlast.store.port import Store
 from outlast.telemetry.traces import Traces
 
+RUNS_PER_PAGE = 500
 RACES_MAX = 50  # lost races in a row after which a command gives up
 T = TypeVar("T")
 
@@ -448,3 +451,54 @@ async def resolve_effect(
     effect = await land(store, f"effect {key}", decide)
     if effect.by_run:
         await notify_waiting(store, effect)
+
+
+# --- budgets ----------------------------------------------------------------------------------
+async def raise_budget(
+    store: Store, *, tenant: str, run: str, amounts: Amounts, actor: str, reason: str, seen: Expect | None = None
+) -> None:
+    """Add amounts to the budget of a run. Raises NotFound, InvalidInput, Conflict (ended, moved)."""
+
+    async def decide(now: Instant) -> tuple[Commit, None]:
+        row = await find_run(store, tenant, run)
+        check_seen(seen, row)
+        return budget.person_raises(row, amounts, actor=actor, reason=reason), None
+
+    await land(store, f"run {run}", decide, seen=seen)
+
+
+async def set_daily_budget(store: Store, tenant: str, limits: Limits, *, actor: str, reason: str) -> TenantBudget:
+    """Set what the runs of a tenant may use on each business day, and let those that wait for it look again.
+
+    No limit: the tenant has no budget any more. Raises InvalidInput, Conflict.
+    """
+    check_reason(reason)
+    if limits.ms is not None:
+        raise InvalidInput("a daily budget has no minutes", "they count for one run", "leave minutes out")
+    now, found = await store.now(), await store.load(TENANT_BUDGET, (tenant, EACH_DAY))
+    version = found.version if found is not None else 0
+    row = TenantBudget(
+        tenant, EACH_DAY, version + 1, limits.tokens, limits.money, limits.calls, actor, reason, now.business
+    )
+    try:
+        await store.commit(Commit((Put(TENANT_BUDGET, row, version),), label=f"budget {tenant}"))
+    except Stale:
+        raise Conflict("another operator has just changed this budget", "", "look again: outlast budgets ls") from None
+    await _let_check_again(store, tenant, actor)
+    return row
+
+
+async def _let_check_again(store: Store, tenant: str, actor: str) -> None:
+    """Send a message to each run that waits for a budget. A run that parks later has read the new one."""
+    cursor = ""
+    while True:
+        page = await store.page(RUN, tenant, {}, cursor=cursor, limit=RUNS_PER_PAGE)
+        for run in page.rows:
+            if budget.waits_for_budget(run):
+                try:
+                    await store.commit(budget.look_again(run, actor=actor, reason="the tenant's daily budget was set"))
+                except Ended:
+                    pass  # it waits no more
+        cursor = page.cursor
+        if not cursor:
+            return

@@ -26,6 +26,7 @@ def topology_of(workflow: Workflow[Any]) -> dict[str, Any]:
         "activities": {name: _activity(each) for name, each in sorted(workflow.activities.items())},
         "state": _schema(workflow.state_codec.schema),
         "ceiling_ms": _ms(workflow.ceiling),
+        "budget": list(workflow.budget.limits) if workflow.budget is not None else [],
         "slot_while_waiting": workflow.slot_while_waiting,
         "migrations": sorted([m.from_, m.to] for m in workflow.migrations.all),
     }

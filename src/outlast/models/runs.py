@@ -114,6 +114,24 @@ class Progress(Model):
     until: Instant | None
 
 
+class UsedAmounts(Model):
+    """Usage that calls have reported. `minutes`: business time of a run since its start."""
+
+    tokens: Count
+    money: str = Field(examples=["1.25"], description="Decimal number, exact to a millionth.")
+    calls: Count
+    minutes: float = Field(0.0, ge=0)
+
+
+class AllowedAmounts(Model):
+    """Limits of a budget, raises included. Null: no limit."""
+
+    tokens: int | None
+    money: str | None
+    calls: int | None
+    minutes: float | None = None
+
+
 class RunDetail(RunListItem):
     """Run with its visits, effects and progress. The last three fields are set once it has ended."""
 
@@ -121,6 +139,8 @@ class RunDetail(RunListItem):
     effects: dict[str, int]
     takeovers: list[Takeover]
     progress: Progress
+    used: UsedAmounts
+    budget: AllowedAmounts
     explained: str
     outcome: Json = None
     reason: str = ""

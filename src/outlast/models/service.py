@@ -1,10 +1,11 @@
-"""Workflows, workers, versions, pauses and the caller."""
+"""Workflows, workers, versions, pauses, budgets and the caller."""
 
 from typing import Any
 
 from pydantic import Field
 
 from outlast.models import Count, Instant, Model
+from outlast.models.runs import AllowedAmounts, UsedAmounts
 
 
 class WorkflowSummary(Model):
@@ -114,6 +115,24 @@ class PauseEnded(Model):
     resumed: str
     by: str
     runs: Count
+
+
+class DailyBudget(Model):
+    """Budget of a tenant for each business day (UTC), and what the calls of its runs have used today."""
+
+    tenant: str
+    limits: AllowedAmounts
+    used: UsedAmounts
+    runs: Count = Field(description="Number of runs that wait for a budget.")
+    by: str
+    since: Instant | None
+    reason: str
+
+
+class BudgetList(Model):
+    """List of the tenant's daily budgets: one or none."""
+
+    budgets: list[DailyBudget]
 
 
 class CallerInfo(Model):

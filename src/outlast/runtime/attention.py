@@ -5,6 +5,7 @@ import json
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from outlast.core.attention import raise_command
 from outlast.core.commit import Instant
 from outlast.core.durations import APPROVAL_STALE_AFTER, HOUR, RUN_CEILING
 from outlast.core.machine import CHOICES, Choice, Reason, if_ignored
@@ -56,14 +57,16 @@ def choice_commands(run: Run, entry: Attention, effect: Effect | None = None) ->
         )
     named = _named(run.attention, entry)
     return tuple(
-        ChoiceCommand(choice, f"outlast attention resolve {run.run} {choice.value}{named}{_more(choice)} {WHY}")
+        ChoiceCommand(choice, raise_command(run.run, entry.trigger))
+        if choice is Choice.RAISE
+        else ChoiceCommand(choice, f"outlast attention resolve {run.run} {choice.value}{named}{_more(choice)} {WHY}")
         for choice in entry.choices()
     )
 
 
 def choice_commands_for_all(reason: Reason) -> tuple[ChoiceCommand, ...]:
     """Return the choices that can be made for all runs flagged with this reason at once."""
-    alike = [choice for choice in CHOICES[reason] if choice is not Choice.HAPPENED]
+    alike = [choice for choice in CHOICES[reason] if choice not in (Choice.HAPPENED, Choice.RAISE)]
     return tuple(
         ChoiceCommand(choice, f"outlast attention resolve --all {reason.value} {choice.value}{_more(choice)} {WHY}")
         for choice in alike
@@ -85,7 +88,7 @@ def _more(choice: Choice) -> str:
 
 def until_of(entry: Attention) -> int:
     """Return the business time at which the engine acts without an answer; 0 = never."""
-    return entry.since + APPROVAL_STALE_AFTER if entry.reason is Reason.APPROVAL_TIMEOUT else 0
+    return entry.since + APPROVAL_STALE_AFTER if entry.reason is Reason.APPROVAL_TIMEOUT else entry.until
 
 
 def offered_choice(choice: str, command: str, from_real: int = 0, now_real: int = 0) -> AttentionChoice:

@@ -15,6 +15,7 @@ from outlast.core.durations import Duration, Liveness
 from outlast.core.limits import IDEMPOTENCY_KEY_CHARS_MAX, INPUT_BYTES_MAX
 from outlast.core.machine import TERMINAL, Choice, EffectStatus, Reason, RunStatus
 from outlast.core.run_columns import What
+from outlast.core.usage import Budget, Money
 from outlast.errors import InvalidInput
 from outlast.flow.function_workflow import FunctionWorkflow
 from outlast.flow.workflow import Workflow
@@ -31,7 +32,15 @@ from outlast.models.runs import (
     RunStarted,
     RunSummary,
 )
-from outlast.models.service import ActivePause, CallerInfo, PauseCreated, PauseEnded, VersionStatus, WorkerStatus
+from outlast.models.service import (
+    ActivePause,
+    CallerInfo,
+    DailyBudget,
+    PauseCreated,
+    PauseEnded,
+    VersionStatus,
+    WorkerStatus,
+)
 from outlast.models.steps import StepList
 from outlast.runtime.run_handle import RunHandle
 from outlast.runtime.webhook_client import WebhookClient
@@ -318,6 +327,24 @@ class Client(ABC):
         """Extend the ceiling of a run that has passed it `by` this time."""
 
     @abstractmethod
+    async def raise_budget(
+        self,
+        run: str,
+        *,
+        tokens: int = 0,
+        money: Money = 0,
+        calls: int = 0,
+        minutes: float = 0,
+        reason: str,
+        version: int = 0,
+    ) -> None:
+        """Add `tokens`, `money`, `calls` and `minutes` to the budget of a run, which goes on if it waits for them.
+
+        On the day of the raise, the run may also use so much more of its tenant's daily budget. Raises InvalidInput,
+        Forbidden for programs.
+        """
+
+    @abstractmethod
     async def to_undo(self, run: str) -> Sequence[str]:
         """Return the effects that a cancel would undo, in order."""
 
@@ -481,6 +508,17 @@ class Client(ABC):
         self, workflow: str, version: int, runs: Sequence[str], *, node: str = "", reason: str
     ) -> AnsweredRuns:
         """Request the move of `runs` to a `version`, and to a `node` of it. Failures are listed, not raised."""
+
+    @abstractmethod
+    async def budgets(self) -> Sequence[DailyBudget]:
+        """Return the daily budget of the tenant with its usage today; empty if it has none."""
+
+    @abstractmethod
+    async def set_budget(self, budget: Budget | None, *, reason: str = "") -> None:
+        """Set the daily `budget` of the tenant; None removes it. Runs that wait for a budget look again.
+
+        Raises InvalidInput, Forbidden for programs.
+        """
 
     @abstractmethod
     async def pauses(self) -> Sequence[ActivePause]:

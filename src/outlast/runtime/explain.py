@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from outlast.core.budget import budget_text
 from outlast.core.compensation import owed, undone
 from outlast.core.events import TAKEN
 from outlast.core.machine import (
@@ -251,6 +252,8 @@ def explain(rows: RunFacts) -> RunExplanation:
         facts.append(("this machine's clock", clock))
     if rows.results:
         facts.append(("results", f"{rows.results:,}"))
+    if spent := budget_text(rows.amounts, rows.allowed):
+        facts.append(("used", spent))
     if part.since:
         facts.append(("since", rows.instant(part.since)))
     if part.until:

@@ -17,6 +17,7 @@ from outlast.core.durations import RUN_CEILING, Duration, Liveness, ms_of, timed
 from outlast.core.machine import Choice, EffectStatus, Reason
 from outlast.core.rows import EVENT, RUN, STORE, TOPOLOGY, Event, Run, is_over
 from outlast.core.run_columns import What
+from outlast.core.usage import NO_LIMITS, Budget, Money, amounts_of
 from outlast.core.verbs import end_of
 from outlast.engine import commands, pauses
 from outlast.engine.admission import set_slots
@@ -36,16 +37,19 @@ from outlast.models.runs import (
     RunStarted,
     RunSummary,
 )
-from outlast.models.service import ActivePause, CallerInfo, PauseCreated, PauseEnded, VersionStatus, WorkerStatus
+from outlast.models.service import (
+    ActivePause,
+    CallerInfo,
+    DailyBudget,
+    PauseCreated,
+    PauseEnded,
+    VersionStatus,
+    WorkerStatus,
+)  # fmt: skip
 from outlast.models.steps import StepList
 from outlast.runtime import versions
 from outlast.runtime.approvals import approval_detail, approval_page, approval_summary
-from outlast.runtime.attention import (
-    answer_page,
-    encoded_response,
-    general_attention,
-    run_attention,
-)
+from outlast.runtime.attention import answer_page, encoded_response, general_attention, run_attention
 from outlast.runtime.client import Client
 from outlast.runtime.clocks import new_id
 from outlast.runtime.explain import explain
@@ -53,6 +57,7 @@ from outlast.runtime.labels import lanes_served
 from outlast.runtime.row_models import (
     active_pause,
     caller_info,
+    daily_budget,
     effect_record,
     event_list,
     list_item,
@@ -231,17 +236,9 @@ class Operations(Client):
         limit: int = 50,
     ) -> ApprovalList:
         rows, further = await approval_page(
-            self.rows,
-            self.actor,
-            status=status,
-            run=run,
-            mine=mine,
-            role=role,
-            person=person,
-            overdue=overdue,
-            cursor=cursor,
-            limit=limit,
-        )
+            self.rows, self.actor, status=status, run=run, mine=mine, role=role, person=person, overdue=overdue,
+            cursor=cursor, limit=limit,
+        )  # fmt: skip
         return ApprovalList(approvals=[approval_summary(row, self.actor) for row in rows], next_cursor=further)
 
     @override
@@ -359,15 +356,9 @@ class Operations(Client):
 
     @override
     async def ledger(
-        self,
-        *,
-        status: EffectStatus | None = None,
-        activity: str = "",
-        run: str = "",
-        since: Duration | None = None,
-        cursor: str = "",
-        limit: int = 50,
-    ) -> EffectList:
+        self, *, status: EffectStatus | None = None, activity: str = "", run: str = "", since: Duration | None = None,
+        cursor: str = "", limit: int = 50,
+    ) -> EffectList:  # fmt: skip
         rows, further = await self.rows.ledger(
             status=status, activity=activity, run=run, since=since, cursor=cursor, limit=limit
         )
@@ -450,6 +441,28 @@ class Operations(Client):
         woken = await pauses.resume(self.store, self.tenant, pauses.pause_key(what, name), actor=self.me)
         return PauseEnded(resumed=f"{what} {name}".strip(), by=self.me, runs=woken)
 
+    @override
+    async def raise_budget(
+        self, run: str, *, tokens: int = 0, money: Money = 0, calls: int = 0, minutes: float = 0, reason: str,
+        version: int = 0,
+    ) -> None:  # fmt: skip
+        self.actor.check_person()
+        await commands.raise_budget(
+            self.store, tenant=self.tenant, run=run, amounts=amounts_of(tokens, money, calls, minutes), actor=self.me,
+            reason=reason, seen=self.shown(run, version),
+        )  # fmt: skip
+
+    @override
+    async def budgets(self) -> Sequence[DailyBudget]:
+        found = await self.rows.daily_budget()
+        return [] if found is None else [daily_budget(*found)]
+
+    @override
+    async def set_budget(self, budget: Budget | None, *, reason: str = "") -> None:
+        self.actor.check_person()
+        limits = budget.limits if budget is not None else NO_LIMITS
+        await commands.set_daily_budget(self.store, self.tenant, limits, actor=self.me, reason=reason)
+
     async def set_slots(self, n: int, *, everywhere: bool = False) -> None:
         """Raise the maximum of admitted runs of this tenant, or of all (1 to 10,000). Raises InvalidInput, Conflict."""
         await set_slots(self.store, STORE if everywhere else self.tenant, n)
@@ -469,15 +482,9 @@ class Operations(Client):
         limit: int = 50,
     ) -> RunList:
         rows, further = await self.rows.runs(
-            status=status,
-            workflow=workflow,
-            attention=attention,
-            waiting_for=waiting_for,
-            q=q,
-            since=since,
-            cursor=cursor,
-            limit=limit,
-        )
+            status=status, workflow=workflow, attention=attention, waiting_for=waiting_for, q=q, since=since,
+            cursor=cursor, limit=limit,
+        )  # fmt: skip
         now = await self.store.now()
         found = []
         for row, summary in zip(rows, await self.summaries(rows), strict=True):
@@ -535,6 +542,8 @@ class Operations(Client):
             in_order(run, (*facts.effects, *facts.used)),
             takeovers_of(events, facts.workers, self.store.mapping().real),
             explain(facts).sentence,
+            facts.amounts,
+            facts.allowed,
         )
 
     @override

@@ -9,16 +9,19 @@ from typing import Any
 from outlast.core.approvals import EVERY_ROLE, Actor
 from outlast.core.columns import decoded
 from outlast.core.commit import Instant
+from outlast.core.durations import MINUTE
 from outlast.core.effect_columns import NO_ERROR
 from outlast.core.events import EventType, trace_of
 from outlast.core.keys import OncePer
 from outlast.core.machine import EffectStatus, LeaseStatus, if_ignored
 from outlast.core.mailbox import REOPENED
 from outlast.core.rows import Effect, Event, Evidence, Message, Pause, Result, Run, Worker, is_due, is_over
+from outlast.core.usage import NO_LIMITS, NOTHING_USED, Amounts, Limits, TenantBudget, money_text
 from outlast.core.verbs import end_of
 from outlast.models import exact_instant, instant
 from outlast.models.effects import EffectRecord, LateEvidence, effect_id
 from outlast.models.runs import (
+    AllowedAmounts,
     AttentionReason,
     CloudEvent,
     EventList,
@@ -29,10 +32,11 @@ from outlast.models.runs import (
     RunListItem,
     RunSummary,
     Takeover,
+    UsedAmounts,
     Visit,
     Waiting,
 )
-from outlast.models.service import ActivePause, CallerInfo, WorkerStatus
+from outlast.models.service import ActivePause, CallerInfo, DailyBudget, WorkerStatus
 from outlast.runtime.labels import effect_label, is_alive, shown_status, waiting_text, worker_label
 
 
@@ -93,16 +97,37 @@ def run_detail(
     effects: Sequence[Effect],
     takeovers: Sequence[Takeover],
     explained: str,
+    used: Amounts = NOTHING_USED,
+    allowed: Limits = NO_LIMITS,
 ) -> RunDetail:
-    """Return a run with all its details. `events`: its full history."""
+    """Return a run with all its details. `events`: its full history; `used`, `allowed`: usage and its limits."""
     return RunDetail(
         **vars(item),
         visits=visits_of(run, events),
         effects=effect_counts(effects),
         takeovers=list(takeovers),
         progress=progress_of(run, events, effects),
+        used=used_amounts(used),
+        budget=allowed_amounts(allowed),
         explained=explained,
         **ending_of(events),
+    )
+
+
+def used_amounts(used: Amounts) -> UsedAmounts:
+    """Return usage in the units of people."""
+    return UsedAmounts(
+        tokens=used.tokens, money=money_text(used.money), calls=used.calls, minutes=round(used.ms / MINUTE, 1)
+    )
+
+
+def allowed_amounts(limits: Limits) -> AllowedAmounts:
+    """Return limits in the units of people."""
+    return AllowedAmounts(
+        tokens=limits.tokens,
+        money=None if limits.money is None else money_text(limits.money),
+        calls=limits.calls,
+        minutes=None if limits.ms is None else round(limits.ms / MINUTE, 1),
     )
 
 
@@ -319,6 +344,19 @@ def active_pause(pause: Pause, runs: int, business: Callable[[int], int]) -> Act
         since=instant(pause.since),
         again_at=instant(business(pause.again_at)) if pause.again_at else None,
         reason=pause.reason,
+    )
+
+
+def daily_budget(budget: TenantBudget, used: Amounts, runs: int) -> DailyBudget:
+    """Return the daily budget of a tenant. `used`: of today; `runs`: number of runs that wait for a budget."""
+    return DailyBudget(
+        tenant=budget.tenant,
+        limits=allowed_amounts(budget.limits),
+        used=used_amounts(used),
+        runs=runs,
+        by=budget.by,
+        since=instant(budget.since),
+        reason=budget.reason,
     )
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from outlast.core.budget import raised, raises_of, total_of
 from outlast.core.commit import Instant
 from outlast.core.durations import CLOCK_STEP, DEATHS_ALONE_MAX, span
 from outlast.core.events import iso
@@ -23,6 +24,7 @@ from outlast.core.rows import (
     Worker,
     is_over,
 )
+from outlast.core.usage import NO_LIMITS, NOTHING_USED, Amounts, Limits
 from outlast.models.runs import PendingRequest
 from outlast.runtime.labels import blocked_ms, is_alive, is_held
 from outlast.runtime.row_models import pending_request
@@ -46,6 +48,18 @@ class RunFacts(NamedTuple):
     clock_step: int = 0  # wall clock of this machine minus business time
     results: int = 0  # rows that the run has emitted
     used: Sequence[Effect] = ()  # effects of other runs that this run uses or waits for
+    spent: Amounts = NOTHING_USED  # sum of its usage rows
+    limits: Limits = NO_LIMITS  # of its workflow's budget
+
+    @property
+    def amounts(self) -> Amounts:
+        """Return the usage of the run, with its business time."""
+        return self.spent._replace(ms=(self.run.ended_at or self.now.business) - self.run.created_at)
+
+    @property
+    def allowed(self) -> Limits:
+        """Return the limits of the run, raises included."""
+        return raised(self.limits, total_of(raises_of(self.messages)))
 
     def ago(self, at: int) -> str:
         """Return the time since a business instant."""

@@ -18,6 +18,8 @@ from outlast.core.rows import (
     RUN,
     SLOT,
     STORE,
+    TENANT_BUDGET,
+    TOPOLOGY,
     USAGE,
     WORKER,
     Approval,
@@ -31,6 +33,7 @@ from outlast.core.rows import (
     Worker,
 )
 from outlast.core.run_columns import WaitingKind
+from outlast.core.usage import EACH_DAY, NO_LIMITS, Amounts, Limits, TenantBudget, day_of
 from outlast.engine import commands, pauses
 from outlast.engine.commands import no_run
 from outlast.engine.snapshots import joined
@@ -41,6 +44,7 @@ from outlast.runtime.steps import StepRows
 from outlast.store.open_calls import OpenCalls
 from outlast.store.port import Store, clock_step
 from outlast.store.queries import ByOrdinal, CountBy, LastOrdinals, Owned, cursor_of
+from outlast.store.usage_sums import RunUsage, TenantDayUsage
 
 PAGE_ROWS_MAX = 1_000
 EVENTS_PER_READ = 1_000
@@ -184,7 +188,15 @@ class TenantRows:
             evidence=rows.evidence,
             clock_step=await clock_step(self.store),
             results=(await self.counts_of_results([rows.run]))[run],
+            spent=await self.store.query(RunUsage(self.tenant, run)),
+            limits=await self._limits_of(rows.run),
         )
+
+    async def _limits_of(self, run: Run) -> Limits:
+        """Return the budget of a run's workflow, as the workers that serve its version declare it."""
+        row = await self.store.load(TOPOLOGY, (STORE, run.lane))
+        found = row.structure().get("budget") if row is not None else None
+        return Limits(*found) if found else NO_LIMITS
 
     # --- history and results of a run --------------------------------------------------------------
     async def history(self, run: str, *, after: int = 0, limit: int = EVENTS_PER_READ) -> tuple[Event, ...]:
@@ -332,6 +344,24 @@ class TenantRows:
     async def approvals_of(self, run: str) -> tuple[Approval, ...]:
         """Return every approval of one run."""
         return await commands.approvals_of(self.store, self.tenant, run)
+
+    # --- budgets ----------------------------------------------------------------------------------
+    async def daily_budget(self) -> tuple[TenantBudget, Amounts, int] | None:
+        """Return the tenant's daily budget, its usage today, and the number of runs that wait for a budget."""
+        row = await self.store.load(TENANT_BUDGET, (self.tenant, EACH_DAY))
+        if row is None or row.limits == NO_LIMITS:
+            return None
+        today = day_of((await self.store.now()).business)
+        used = await self.store.query(TenantDayUsage(self.tenant, today))
+        return row, used.amounts, await self._waiting_for_budget()
+
+    async def _waiting_for_budget(self) -> int:
+        waiting, cursor = 0, ""
+        while True:
+            rows, cursor = await self.flagged(reason=Reason.BUDGET_EXHAUSTED, cursor=cursor)
+            waiting += len(rows)
+            if not cursor:
+                return waiting
 
     # --- pauses and slots --------------------------------------------------------------------------
     async def pauses(self) -> tuple[Pause, ...]:

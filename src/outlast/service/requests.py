@@ -19,6 +19,7 @@ from outlast.core.limits import (
 )
 from outlast.core.machine import Choice, Reason
 from outlast.core.run_columns import What
+from outlast.core.usage import AMOUNT_MAX
 from outlast.errors import NotFound
 from outlast.models import RequestBody, Text
 
@@ -28,6 +29,7 @@ Word = Annotated[str, StringConstraints(max_length=NAME_CHARS_MAX)]
 Key = Annotated[str, StringConstraints(max_length=KEY_BYTES_MAX)]
 SignalId = Annotated[str, StringConstraints(max_length=IDEMPOTENCY_KEY_CHARS_MAX, pattern=r"^[\x21-\x7e]*$")]
 EXTENSION_MAX = timedelta(days=3_650)
+MINUTES_MAX = EXTENSION_MAX // timedelta(minutes=1)
 SINCE_MAX = timedelta(days=36_500)
 RunId = Annotated[str, Path(pattern=_NAME, description="Id of the run.", examples=["refu_0c9k2m4x7q1z"])]
 ApprovalId = Annotated[str, Path(pattern=_NAME, description="Id of the approval.", examples=["ap_91c2f03b7d"])]
@@ -97,6 +99,29 @@ class ExtendRun(ReasonBody):
         description="Additional time, as an ISO 8601 duration or seconds.",
         examples=["P7D", "PT24H"],
     )
+
+
+Amount = Annotated[int, Field(ge=0, le=AMOUNT_MAX)]
+AmountOfMoney = Annotated[str, StringConstraints(pattern=r"^\d{1,9}(\.\d{1,6})?$")]
+
+
+class RaiseBudget(ReasonBody):
+    """Add amounts to the budget of a run."""
+
+    tokens: Amount = 0
+    money: AmountOfMoney = Field("0", examples=["5", "0.25"], description="Decimal number in the budget's currency.")
+    calls: Amount = 0
+    minutes: float = Field(0, ge=0, le=MINUTES_MAX, description="Business time.")
+
+
+class SetBudget(RequestBody):
+    """Set what the runs of the tenant may use on each business day. Null: no limit; all null: no budget."""
+
+    tokens: Amount | None = Field(None, examples=[1_000_000])
+    money: AmountOfMoney | None = Field(None, examples=["50"])
+    calls: Amount | None = None
+    minutes: float | None = Field(None, description="Must be null, because minutes count for one run.")
+    reason: Annotated[str, StringConstraints(max_length=TEXT_CHARS_MAX)] = Field("", examples=["the plan of March"])
 
 
 class MoveRun(RequestBody):

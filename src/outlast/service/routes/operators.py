@@ -1,4 +1,4 @@
-"""Routes for operators: attention, effects, workers, versions, pauses."""
+"""Routes for operators: attention, effects, workers, versions, budgets, pauses."""
 
 from typing import Annotated
 
@@ -7,11 +7,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from outlast.core.machine import Choice, EffectStatus, Reason
+from outlast.core.usage import Budget
 from outlast.errors import Conflict, InvalidInput
 from outlast.models.attention import AttentionList
 from outlast.models.effects import EffectList, EffectRecord
 from outlast.models.runs import RequestRecorded
-from outlast.models.service import PauseCreated, PauseEnded, PauseList, VersionList, WorkerList
+from outlast.models.service import BudgetList, PauseCreated, PauseEnded, PauseList, VersionList, WorkerList
 from outlast.runtime.tenant_rows import RUNS_PER_READ, after_commit
 from outlast.service.conditional import IfMatch, OnRun, etag, expected_version, stale
 from outlast.service.requests import (
@@ -22,6 +23,7 @@ from outlast.service.requests import (
     IdempotencyKey,
     ResolveAttention,
     ResolveEffect,
+    SetBudget,
     Since,
     parse_effect_id,
 )
@@ -146,6 +148,20 @@ async def list_workers(
 async def list_versions(ops: Ops) -> VersionList:
     """List each version that is served or has unfinished runs."""
     return VersionList(versions=list(await ops.versions()))
+
+
+@router.get("/budgets", operation_id="list_budgets", response_model=BudgetList, summary="List budgets")
+async def list_budgets(ops: Ops) -> BudgetList:
+    """List the tenant's daily budget with its usage today."""
+    return BudgetList(budgets=list(await ops.budgets()))
+
+
+@router.post("/budgets", operation_id="set_budget", response_model=BudgetList, summary="Set the daily budget")
+async def set_budget(ops: Ops, ask: SetBudget, key: IdempotencyKey = None) -> BudgetList:
+    """Set or remove the tenant's daily budget. Workers comply within one heartbeat; runs that wait look again."""
+    given = (ask.tokens, ask.money, ask.calls, ask.minutes)
+    await ops.set_budget(None if given == (None,) * len(given) else Budget(*given), reason=ask.reason)
+    return BudgetList(budgets=list(await after_commit(ops.budgets())))
 
 
 pauses = APIRouter(prefix="/v1", tags=["pauses"], route_class=SecuredRoute)

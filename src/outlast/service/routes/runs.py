@@ -29,6 +29,7 @@ from outlast.service.requests import (
     IdempotencyKey,
     MoveRun,
     PathName,
+    RaiseBudget,
     RunId,
     SendSignal,
     SignalId,
@@ -144,6 +145,13 @@ async def continue_run(on: OnRun, ask: ContinueRun) -> RequestRecorded:
 async def extend_run(on: OnRun, ask: ExtendRun) -> RequestRecorded:
     """Extend the time limit of a run that exceeded it."""
     return await on.apply(lambda seen: on.ops.extend(on.run, by=ask.by, reason=ask.reason, version=seen))
+
+
+@router.post("/runs/{run}/raise", operation_id="raise_budget", response_model=RequestRecorded, summary="Raise a budget")
+async def raise_budget(on: OnRun, ask: RaiseBudget) -> RequestRecorded:
+    """Add amounts to the budget of the run. It goes on without repeating a call that was paid."""
+    more: dict[str, Any] = ask.model_dump(exclude={"reason"})
+    return await on.apply(lambda seen: on.ops.raise_budget(on.run, **more, reason=ask.reason, version=seen))
 
 
 @router.post("/runs/{run}/move", operation_id="move_run", response_model=RequestRecorded, summary="Move to a version")
