@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from httpx2 import USE_CLIENT_DEFAULT, Timeout
 
-from outlast.agent.model import Message, ModelAnswer, ModelRequest, OfferedTool, ToolCall
+from outlast.agent.model import Message, ModelAnswer, ModelRequest, OfferedTool, ToolCall, is_json, storable
 from outlast.flow.outcomes import Perhaps
 from outlast.http import AsyncClient, checked
 
@@ -68,7 +68,7 @@ class ChatCompletions:
                     delta = choice.get("delta") or {}
                     if words := delta.get("content"):
                         text.append(words)
-                        yield _clean(words)
+                        yield storable(words)
                     _add_calls(calls, delta.get("tool_calls") or ())
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise Perhaps(f"the answer of {self.name} cannot be read: {error!r}") from error
@@ -123,9 +123,9 @@ def _add_calls(calls: dict[int, list[str]], parts: Any) -> None:
 
 def _answer(text: str, calls: list[tuple[str, str, str]], model: str, usage: dict[str, Any]) -> ModelAnswer:
     return ModelAnswer(
-        text=_clean(text),
-        calls=tuple(ToolCall(id=_clean(i), tool=_clean(tool), arguments=parsed(said)) for i, tool, said in calls),
-        model=_clean(model),
+        text=text,
+        calls=tuple(ToolCall(id=i, tool=tool, arguments=parsed(said)) for i, tool, said in calls),
+        model=model,
         input_tokens=int(usage.get("prompt_tokens") or 0),
         output_tokens=int(usage.get("completion_tokens") or 0),
     )
@@ -133,21 +133,8 @@ def _answer(text: str, calls: list[tuple[str, str, str]], model: str, usage: dic
 
 def parsed(said: str) -> dict[str, Any] | str:
     """Return the arguments of a call as an object, or the text itself if it is none."""
-    said = _clean(said or "{}")
     try:
-        found = json.loads(said, parse_constant=_refuse)
-        json.dumps(found).encode()
-        text = json.dumps(found, ensure_ascii=False)
-        text.encode()
-    except (ValueError, RecursionError):  # no JSON, NaN, or text that is not valid Unicode
+        found = json.loads(said or "{}")
+    except (ValueError, RecursionError):
         return said
-    return found if isinstance(found, dict) else said
-
-
-def _refuse(name: str) -> Any:
-    raise ValueError(f"{name} is not JSON")
-
-
-def _clean(text: str) -> str:
-    """Return text that can be stored: half a surrogate pair becomes a question mark."""
-    return str(text).encode(errors="replace").decode()
+    return found if isinstance(found, dict) and is_json(found) else said

@@ -3,12 +3,15 @@
 import json
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
-from typing import Final, Literal, Protocol
+from typing import Any, Final, Literal, Protocol
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator
 
 from outlast.core.codec import canonical, digest
 from outlast.errors import InvalidInput
+
+LEVELS_MAX: Final = 100
+"""Levels of a call's arguments."""
 
 
 class Part(BaseModel):
@@ -17,15 +20,49 @@ class Part(BaseModel):
     model_config = ConfigDict(frozen=True)
 
 
+def storable(text: object) -> str:
+    """Return text that can be stored: half a surrogate pair becomes a question mark."""
+    return str(text).encode(errors="replace").decode()
+
+
 class ToolCall(Part):
     """A call that a model asks for: the name of a `tool` and its `arguments`, as text if they are not a JSON object.
 
-    `id` is the model's own and connects the call with its result.
+    `id` is the model's own and connects the call with its result. Arguments that JSON cannot hold (NaN, an infinite
+    number, half a surrogate pair, more than 100 levels) become text, so that the answer they belong to can be stored.
     """
 
     id: str
     tool: str
     arguments: dict[str, JsonValue] | str = Field(default_factory=dict)
+
+    @field_validator("id", "tool", mode="before")
+    @classmethod
+    def _storable_text(cls, given: object) -> str:
+        return storable(given)
+
+    @field_validator("arguments", mode="before")
+    @classmethod
+    def _json_or_text(cls, given: object) -> object:
+        if isinstance(given, dict) and is_json(given):
+            return given
+        try:
+            return storable(given if isinstance(given, str) else json.dumps(given))
+        except (ValueError, TypeError, RecursionError):
+            return storable(type(given).__name__)
+
+
+def is_json(given: object) -> bool:
+    """True if JSON can hold a value, with at most 100 levels."""
+    try:
+        json.dumps(given, ensure_ascii=False, allow_nan=False).encode()
+    except (ValueError, TypeError, RecursionError):
+        return False
+    levels: list[Any] = [given]
+    for _ in range(LEVELS_MAX):
+        parts = [part for each in levels for part in (each.values() if isinstance(each, dict) else each)]
+        levels = [part for part in parts if isinstance(part, dict | list)]
+    return not levels
 
 
 class Message(Part):
@@ -84,6 +121,11 @@ class ModelAnswer(Part):
     input_tokens: int = 0
     output_tokens: int = 0
     money: float = 0.0
+
+    @field_validator("text", "model", mode="before")
+    @classmethod
+    def _storable_text(cls, given: object) -> str:
+        return storable(given)
 
     @property
     def message(self) -> Message:
