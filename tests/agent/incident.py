@@ -9,6 +9,8 @@ import outlast.http
 from outlast import DidNotHappen, Happened, Retry, Unknown, activity, lookup, role, this_call
 from outlast.agent import ModelAnswer, ModelRequest, ScriptedModel, ToolCall, agent_workflow
 from outlast.testing import FakeReceivers
+from outlast.testing.crash_points import CrashHook
+from tests import mutants
 
 OBJECTIVE: Final = "Open a follow-up ticket for incident INC-42"
 TICKET: Final = {"incident": "INC-42", "title": "follow up"}
@@ -107,3 +109,9 @@ REFUND: Final = ("refund", {"order": "A-1", "cents": 4200})
 LEAD: Final = {"refund": role("lead")}
 incident = agent_workflow("incident", model=proposes(OPEN_TICKET), tools=TOOLS)
 both = agent_workflow("both", model=proposes(OPEN_TICKET, REFUND), tools=TOOLS, approve=LEAD, within="4h")
+
+
+def prepare(trace: CrashHook, ask: dict[str, Any]) -> None:
+    """Remove a safeguard in a process under test, if the test names one."""
+    if ask.get("mutant"):
+        mutants.remove(ask["mutant"])

@@ -20,7 +20,7 @@ from outlast.errors import Conflict
 from outlast.flow.policy import PolicyRequest
 from outlast.store.database import read_tables
 from outlast.testing import App, FakeReceivers, approve_all, times_out
-from outlast.testing.crash_points import RUN_ID, TENANT, ScenarioState
+from outlast.testing.crash_points import RUN_ID, TENANT, CheckFailed, ScenarioState
 from outlast.testing.crash_runs import Reference, crash_at, recover, run_reference
 from outlast.testing.driver import CrashScenario, Driver
 from outlast.testing.fork_server import fork_server
@@ -65,7 +65,8 @@ def receivers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FakeReceiver
 def crashes(receivers: FakeReceivers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Crashes]]:
     """The agent of one call, and that whose second call waits for an approval in the same step."""
     modules = tuple((module.__name__, module.__file__ or "") for module in (agents, outlast.agent.workflow))
-    code = CodeUnderTest(modules, tuple((flow.name, flow.version) for flow in (incident, both)))
+    flows = tuple((flow.name, flow.version) for flow in (incident, both))
+    code = CodeUnderTest(modules, flows, f"{agents.__name__}:{agents.prepare.__name__}")
     with fork_server(code, receivers.environment()) as forking:
         found: dict[str, Crashes] = {}
         for flow in (incident, both):
@@ -141,6 +142,26 @@ def test_fail_8_a_crash_before_the_checkpoint_after_a_completed_write(crashes: d
     record = Record(run.receivers)
     assert [len(record.of(kind, TICKET_KEY)) for kind in ("attempt", "executed", "asked")] == [1, 1, 0]
     assert len(created(run, "/refunds")) == 1
+
+
+@pytest.mark.parametrize(
+    ("agent", "where", "removed"),
+    [
+        ("incident", f"r1 call {TICKET_KEY} call:inside", "blind_retry"),
+        ("incident", f"r1 call {TICKET_KEY} call:inside", "call_first"),
+        ("both", f"r1 call {REFUND_KEY} call:before", "no_ledger_hit"),
+    ],
+)
+def test_without_its_safeguard_the_ticket_is_opened_twice(
+    crashes: dict[str, Crashes], agent: str, where: str, removed: str
+) -> None:
+    crashed = crashes[agent]
+    crashed.driver.more["mutant"] = removed
+    try:
+        with pytest.raises(CheckFailed):
+            crashed.resume(crashed.crash(where))
+    finally:
+        del crashed.driver.more["mutant"]
 
 
 # --- a worker in virtual time, with real receivers -----------------------------------------------------------
