@@ -66,6 +66,7 @@ class SampleDemo:
         self._clock = SystemClock()
         self._url = ""
         self._shown: set[str] = set()
+        self._shown_alone = False
 
     async def play(self) -> Proof:
         """Work the incident to its end and stop every process. Raises DemoFailed."""
@@ -154,12 +155,11 @@ class SampleDemo:
 
     # --- people ---------------------------------------------------------------------------------------
     async def _decide(self, approval: Approval) -> None:
-        """Stop every worker while the approval waits, let a command approve it, and start a worker."""
+        """Let a command approve. While the first approval waits, no worker runs; afterwards a fresh one does."""
         output, processes = self._output, self._processes
-        await processes.stop_workers()
-        alive = [w.id for w in await self._ops.rows.workers() if w.status is LeaseStatus.ALIVE]
-        if {*alive} - {kill.worker for kill in self._state.kills}:
-            raise DemoFailed("a process still holds the run", f"leases {alive}")
+        first = not self._shown_alone
+        if first:
+            await self._stop_all()
         output.line(f"  ⏸ {approval.summary}")
         command = ("approvals", "approve", approval.id, "--reason", REASON)
         hours = math.ceil((approval.within_until - (await self._ops.store.now()).business) / HOUR)
@@ -167,7 +167,7 @@ class SampleDemo:
         if self._unattended:
             output.line(waiting)
             await self._move_clock(THINKS)
-            output.line(f"    … {THINKS // HOUR} hours of business time pass, and nothing runs")
+            output.line(f"    … {THINKS // HOUR} hours of business time pass" + (", and nothing runs" if first else ""))
         if FROZEN in json.dumps([plan.arguments() for plan in approval.plans]):
             office.freeze(self._url, FROZEN)
             output.line(f"    ! a deploy freeze begins for {FROZEN}")
@@ -185,7 +185,16 @@ class SampleDemo:
                 if not await self._pending():
                     break
                 await asyncio.sleep(POLL_S)
-        processes.start_worker()
+        if first:
+            processes.start_worker()
+
+    async def _stop_all(self) -> None:
+        """Stop every worker. Raises DemoFailed if a lease is left."""
+        self._shown_alone = True
+        await self._processes.stop_workers()
+        alive = {w.id for w in await self._ops.rows.workers() if w.status is LeaseStatus.ALIVE}
+        if alive - {kill.worker for kill in self._state.kills}:
+            raise DemoFailed("a process still holds the run", f"leases {sorted(alive)}")
 
     async def _move_clock(self, ahead_ms: int) -> None:
         now = await self._ops.store.now()
@@ -217,7 +226,7 @@ class SampleDemo:
             "takeover_seconds": takeover_seconds(state, history),
             "seconds": round((self._clock.wall() - state.begun_at) / SECOND, 1),
         }
-        claims = _claims(facts, record, effects, denied)
+        claims = _claims(facts, record, effects, denied, len(state.kills))
         facts["proven"] = all(claim.holds for claim in claims)
         self._output.status("")
         self._output.line(f"\n  {facts['outcome']} in {facts['seconds']}s")
@@ -242,8 +251,9 @@ def counted(record: Record, fits: Any) -> Requests:
 
 
 def _claims(
-    facts: dict[str, Any], record: Record, effects: tuple[Effect, ...], denied: list[dict[str, Any]]
+    facts: dict[str, Any], record: Record, effects: tuple[Effect, ...], denied: list[dict[str, Any]], kills: int
 ) -> tuple[Claim, ...]:
+    """Return the claims. They hold for any model; a configured one may do less than the script."""
     done = [effect for effect in effects if effect.status is EffectStatus.DONE]
     agree = all(record.executed(effect.key) == 1 for effect in done) and len(done) == facts["requests"]["executed"]
     requests, answers = facts["requests"], facts["model_answers"]
@@ -258,16 +268,16 @@ def _claims(
         Claim(
             f"{answers['sent']} requests to the model, {answers['distinct']} distinct, "
             f"{answers['repeated']} paid twice",
-            answers["repeated"] == 0 < answers["sent"],
+            answers["repeated"] == 0,
         ),
         Claim(
             f"{facts['crashes']} crash, taken over after {facts['takeover_seconds']}s; "
             f"{facts['settled_by_asking']} effect settled by asking its receiver",
-            facts["crashes"] == facts["settled_by_asking"] == 1,
+            facts["crashes"] == kills <= facts["settled_by_asking"],
         ),
         Claim(
-            f"refused by policy after its approval, and not executed: {', '.join(refused)}",
-            len(refused) == 1 and not any(record.executed(each["effect_key"]) for each in denied),
+            f"refused by policy, and not executed: {', '.join(refused)}",
+            not any(record.executed(each["effect_key"]) for each in denied),
         ),
         Claim(f"the run is {facts['outcome']}", facts["outcome"] == "COMPLETED"),
     )

@@ -47,8 +47,10 @@ def plain(line: str) -> str:
 @pytest.mark.req("APP-5", "GATE-6", "EFF-2", "FAIL-4")
 def test_the_incident_is_worked_with_a_kill_approvals_and_a_freeze(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "outlast", "demo", "--sample", "desk", "--approve", "--folder", f"{tmp_path}"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=GIVE_UP_S, check=False)
-    assert done.returncode == 0 and "✗ 1 crash" not in done.stdout, done.stdout + done.stderr
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=2 * GIVE_UP_S, check=False)
+    assert (
+        done.returncode == 0 and "refused by policy, and not executed: restart/search (deploy-freeze)" in done.stdout
+    ), done.stdout + done.stderr
     (shown,) = [block.body for block in blocks(ROOT / "docs" / "desk.md") if block.language == "text"]
     said = [line.partition("  ")[2] for line in done.stdout.splitlines()]
     assert [line for line in map(plain, shown.splitlines()) if line not in ("…", *map(plain, said))] == []
@@ -67,16 +69,20 @@ def test_the_incident_is_worked_with_a_kill_approvals_and_a_freeze(tmp_path: Pat
     assert len(asked) == len(set(asked)) == len(incident.SCRIPT), "no answer of the model was paid twice"
 
 
+UNSTORED = re.compile(r"POST /model call:|outlast\.model/\w+ (?:call:after|store\.batch:(?:before|inside))")
+"""Crashes between a request to the model and the commit of its answer."""
+
+
 # --- every crash --------------------------------------------------------------------------------------
 @every_crash(desk, TASK, receivers=office.office(), decide=approve_all, cases=4)
 @pytest.mark.req("APP-5", "EFF-2")
 def test_the_desk_survives_every_crash(end: RunEnd) -> None:
-    """`scripts/crash desk` runs all cases. A request to the model that a crash cuts is sent again under its key."""
+    """`scripts/crash desk` runs all cases. An answer of the model that was stored is never requested again."""
     assert end.status == "completed" and end.outcome == incident.SCRIPT[-1]["text"]
     assert {key for key, status in end.effects.items() if status == "done"} == EFFECTS
     asked = Counter(e.key for e in end.receivers.of("attempt", route=office.MODEL))
     assert len(asked) == len(incident.SCRIPT)
-    assert sum(asked.values()) <= len(asked) + end.case.count("POST /model"), "an answer that came was paid again"
+    assert sum(asked.values()) == len(asked) + len(UNSTORED.findall(end.case)), asked
 
 
 @every_crash(desk, TASK, receivers=office.office(leads=False), decide=approve_all)
