@@ -15,6 +15,7 @@ import outlast
 import outlast.errors
 import outlast.flow
 import outlast.http
+import outlast.pydantic_ai
 import outlast.runtime
 import outlast.testing
 from tests.docs.pages import ROOT
@@ -32,6 +33,7 @@ PUBLIC: dict[str, list[str]] = {
     "outlast": outlast.__all__,
     "outlast.flow": outlast.flow.__all__,
     "outlast.http": outlast.http.__all__,
+    "outlast.pydantic_ai": outlast.pydantic_ai.__all__,
     "outlast.runtime": outlast.runtime.__all__,
     "outlast.testing": outlast.testing.__all__,
     "outlast.errors": [name for name, each in vars(outlast.errors).items() if _is_error(each)],

@@ -15,6 +15,7 @@ from outlast import Context, DidNotHappen, Happened, Unknown, Workflow, this_cal
 from outlast.agent import ModelAnswer, ToolCall
 from outlast.pydantic_ai import DurableTool, OutlastDurability
 from outlast.testing import FakeReceivers, completions
+from outlast.testing.fake_receivers import Behaviour
 
 
 class Case(BaseModel):
@@ -45,8 +46,15 @@ ANSWERS = [
     "all done",
 ]
 """Two tickets at a time, then a refund, then the end."""
-world = FakeReceivers(env="DESK_URL").route("/tickets", duplicates="act", askable=False)
-completions(world.route("/refunds", duplicates="act"), ANSWERS)
+
+
+def desk_world(*of_refunds: Behaviour) -> FakeReceivers:
+    """Return the tools' receivers, which do not deduplicate, and the model. `of_refunds`: behaviours of a refund."""
+    receivers = FakeReceivers(env="DESK_URL").route("/tickets", duplicates="act", askable=False)
+    return completions(receivers.route("/refunds", *of_refunds, duplicates="act"), ANSWERS)
+
+
+world = desk_world()
 
 
 tools = FunctionToolset[None](id="desk")
