@@ -5,6 +5,7 @@ The function is called again after every crash, so its answer must depend on the
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Any, Literal, TypeAlias
 
 from pydantic import BaseModel
@@ -66,9 +67,21 @@ def send(*payloads: BaseModel | Mapping[str, Any]) -> ScriptedAnswer:
     return ScriptedAnswer("send", {"payloads": [to_json(payload) for payload in payloads]})
 
 
-def choose(choice: str, reason: str = "looked at it") -> ScriptedAnswer:
-    """Answer a reason for attention with one of its choices: `choice`, and the `reason` for it."""
-    return ScriptedAnswer("choose", {"choice": choice, "reason": reason})
+def choose(
+    choice: str,
+    reason: str = "looked at it",
+    *,
+    tokens: int = 0,
+    money: Decimal | str | int = 0,
+    calls: int = 0,
+    minutes: float = 0,
+) -> ScriptedAnswer:
+    """Answer a reason for attention with one of its choices: `choice`, and the `reason` for it.
+
+    The choice "raise" adds `tokens`, `money`, `calls` and `minutes` to the budget of the run.
+    """
+    more = {"tokens": tokens, "money": str(money), "calls": calls, "minutes": minutes}
+    return ScriptedAnswer("choose", {"choice": choice, "reason": reason, "more": more})
 
 
 def happened(response: Any = None) -> ScriptedAnswer:

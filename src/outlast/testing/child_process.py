@@ -173,7 +173,10 @@ async def _speak(operations: Operations, verb: str, given: dict[str, Any]) -> No
             await operations.cancel(RUN_ID, reason=given.get("reason", "changed my mind"))
         case "answer":
             reason, choice = Reason(given["attention"]), Choice(given["choice"])
-            await operations.answer(RUN_ID, choice, reason=reason, text=given["reason"], key=given["key"])
+            if choice is Choice.RAISE:
+                await operations.raise_budget(RUN_ID, **given["more"], reason=given["reason"])
+            else:
+                await operations.answer(RUN_ID, choice, reason=reason, text=given["reason"], key=given["key"])
         case "resolve":
             await operations.resolve_effect(
                 RUN_ID, given["key"], given["verb"], reason="looked", response=given["response"]
