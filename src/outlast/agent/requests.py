@@ -17,6 +17,7 @@ RETRY: Final = Retry(attempts=4, total_wait="5m")
 async def _ask(key: str, model: Any, request: Any) -> ModelAnswer:
     """Send a request to a model and return its answer."""
     asked: Model = model
+    this_call().set_model(asked.name)
     answer: ModelAnswer = await asked.request(request)
     if not answer.model:
         answer = answer.model_copy(update={"model": asked.name})

@@ -39,7 +39,7 @@ from outlast.core.run_columns import StatusLabels
 from outlast.core.usage import Budget
 from outlast.errors import DefinitionError
 from outlast.flow.approval_rule import Approvers
-from outlast.flow.calls import Plan
+from outlast.flow.calls import Plan, tool_call
 from outlast.flow.context import Context
 from outlast.flow.outcomes import Declared, Refusal
 from outlast.flow.policy import Policy
@@ -302,8 +302,8 @@ async def _act(ctx: Context[AgentState], agent: Agent, proposal: Proposal, built
     tools = by_name(agent.tools)
     calls = proposal.answer.calls
     decided = await admit(ctx, proposal.only([call for call in calls if call.tool not in built_in]))
-    distinct = {each.plan.digest: each.plan for each in reversed(decided) if isinstance(each, Admitted)}
-    ends = await asyncio.gather(*(_make(ctx, agent, tools[plan.activity], plan) for plan in distinct.values()))
+    distinct = {each.plan.digest: each for each in reversed(decided) if isinstance(each, Admitted)}
+    ends = await asyncio.gather(*(_make(ctx, agent, tools[each.plan.activity], each) for each in distinct.values()))
     made = dict(zip(distinct, ends, strict=True))
     left = iter(decided)
     messages: list[Message] = []
@@ -317,8 +317,10 @@ async def _act(ctx: Context[AgentState], agent: Agent, proposal: Proposal, built
     return messages
 
 
-async def _make(ctx: Context[AgentState], agent: Agent, tool: Tool, plan: Plan[Any]) -> _Made:
-    """Make one call, after its approval if one is required."""
+async def _make(ctx: Context[AgentState], agent: Agent, tool: Tool, admitted: Admitted) -> _Made:
+    """Make one call, after its approval if one is required. Runs in a task for this call."""
+    plan = admitted.plan
+    tool_call.set(admitted.call.id)
     visit = ctx.visit if tool.once_per == "visit" else 0
     if (rule := agent.approve.get(tool.name)) is not None:
         decision = await ctx.approval(

@@ -110,6 +110,12 @@ class Rule:
         """Names of the persons that the rule names."""
         return frozenset(term.name for terms in self.any_of for term in terms if isinstance(term, Person))
 
+    @property
+    def without_names(self) -> str:
+        """Text of the rule with `person` in place of each person, for labels of metrics."""
+        sets = {" & ".join(sorted(each if isinstance(each, str) else "person" for each in s)) for s in self.any_of}
+        return " | ".join(sorted(sets))
+
     def names_role(self, role: str) -> bool:
         """Return True if the rule names this `role`."""
         return any(role in terms for terms in self.any_of)

@@ -32,7 +32,7 @@ from outlast.engine.call_outcome import judge
 from outlast.engine.lease import Permit
 from outlast.engine.user_code import as_exception
 from outlast.flow.activity import Activity
-from outlast.flow.calls import Call, LateAnswer, current_call, stated_id
+from outlast.flow.calls import Call, LateAnswer, asked_model, current_call, stated_id, tool_call, usage_of
 from outlast.flow.options import Callee
 from outlast.flow.outcomes import NotSent
 from outlast.telemetry.redact import redact, secrets_in
@@ -407,6 +407,7 @@ class ActivityCaller:
                 outcome = await self._outcome(attempt)
                 if span is not None:
                     self._traces.judged(span, outcome)
+                    self._traces.asked(span, *_asked(call))
         if call.made is not None and (external_id := stated_id(call.made)) and isinstance(outcome, Answered | Maybe):
             return outcome._replace(external_id=external_id)
         return outcome
@@ -436,15 +437,20 @@ class ActivityCaller:
 
         The function runs in a context of its own, and an `async def` in the current task.
         """
+        call = PendingCall(attempt, self._clock)
         if self._traces is None:
-            return await self._look_up(attempt)
-        with self._span(attempt):
-            return await self._look_up(attempt)
+            return await self._look_up(attempt, call)
+        with self._span(attempt) as span:
+            try:
+                return await self._look_up(attempt, call)
+            finally:
+                if span is not None:
+                    self._traces.asked(span, *_asked(call))
 
-    async def _look_up(self, attempt: CallAttempt) -> Any:
+    async def _look_up(self, attempt: CallAttempt, call: PendingCall) -> Any:
         point("call:before", (attempt.label,))
         context = contextvars.copy_context()
-        context.run(current_call.set, PendingCall(attempt, self._clock))
+        context.run(current_call.set, call)
         if attempt.callee.is_async:
             limit = self._timeouts.start(attempt.timeout_ms / 1000)
             limit.lookup = InlineLookup(attempt.callee.fn(*attempt.args, **attempt.kwargs), context)
@@ -462,7 +468,8 @@ class ActivityCaller:
         callee = attempt.callee
         ids = (attempt.tenant, attempt.run_id, callee.name, attempt.key, attempt.number)
         paid = isinstance(callee, Activity) and callee.durable
-        return self._traces.call(*ids, model=paid, asks=asks, secrets=lambda: _secrets(attempt))
+        named = tool_call.get()
+        return self._traces.call(*ids, model=paid, asks=asks, tool_call=named, secrets=lambda: _secrets(attempt))
 
     async def as_call(
         self, attempt: CallAttempt, fn: Callable[..., Awaitable[Any]], evidence: Sequence[LateAnswer] = ()
@@ -536,6 +543,11 @@ async def _within(limit: CallTimeout, call: Awaitable[Any]) -> Any:
         raise
     finally:
         limit.stop()
+
+
+def _asked(call: PendingCall) -> tuple[str, tuple[Used, ...]]:
+    """Return the model that a call has asked, and what it has used so far."""
+    return (asked_model(call.made), usage_of(call.made)) if call.made is not None else ("", ())
 
 
 def _secrets(attempt: CallAttempt) -> frozenset[str]:

@@ -58,8 +58,8 @@ class Call:
     _left: Callable[[], float] = field(default=lambda: math.inf, repr=False, compare=False)
     _stated: list[str] = field(default_factory=list, repr=False, compare=False)
     _used: list[Used] = field(default_factory=list, repr=False, compare=False)
-
     _stream: Callable[[str, str, int], None] = field(default=lambda *_: None, repr=False, compare=False)
+    _asked: list[str] = field(default_factory=list, repr=False, compare=False)
 
     def seconds_left(self) -> float:
         """Return the seconds for which the engine still waits: negative after the deadline, infinite in a unit test."""
@@ -109,6 +109,13 @@ class Call:
         report = Used(self.attempt, name, spent, of_input, of_output, micros(money), count("calls", calls))
         self._used.append(report)
 
+    def set_model(self, name: str) -> None:
+        """Record the `name` of the model that this call asks, as `provider:model`, in the span of the call.
+
+        Say it before the request, so that the span of a failed one has it. `used` names the model that answered.
+        """
+        self._asked[:] = [str(name)[:MODEL_CHARS_MAX]]
+
     def stream(self, text: str) -> None:
         """Show `text` to those who listen to the events of the run, as `ctx.stream` does. Nothing is stored.
 
@@ -127,6 +134,9 @@ class CallSource(Protocol):
 current_call: Final[ContextVar[Call | CallSource | None]] = ContextVar("outlast_call", default=None)
 """Set by the engine around the call of an activity, and in the context of the thread of a `def` activity."""
 
+tool_call: Final[ContextVar[str]] = ContextVar("outlast_tool_call", default="")
+"""Id that a model gave the tool call which is being made, for its span; set by the layer that makes the call."""
+
 executing_node: Final[ContextVar[str]] = ContextVar("outlast_executing_node", default="")
 """Set by the engine in the context in which a node is executed: «node "pay" of refund»; '' elsewhere."""
 
@@ -134,6 +144,11 @@ executing_node: Final[ContextVar[str]] = ContextVar("outlast_executing_node", de
 def stated_id(call: Call) -> str:
     """Return the receiver's own id as the activity recorded it; '' if it recorded none."""
     return call._stated[-1] if call._stated else ""
+
+
+def asked_model(call: Call) -> str:
+    """Return the model that the call asks, as it recorded it; '' if it recorded none."""
+    return call._asked[-1] if call._asked else ""
 
 
 def usage_of(call: Call) -> tuple[Used, ...]:

@@ -41,7 +41,7 @@ from typing_extensions import override
 
 from outlast.core.effect_steps import EXHAUSTED
 from outlast.flow.activity import Activity
-from outlast.flow.calls import this_call
+from outlast.flow.calls import this_call, tool_call
 from outlast.flow.context import current_context
 from outlast.flow.outcomes import Refused
 
@@ -176,6 +176,8 @@ class BoundOperation(BoundDurableOperation[ParamsT, WireT, ResultT], Generic[Par
     async def _body(self, params: ParamsT) -> JsonValue:
         made: Any = params
         if isinstance(params, ModelRequestParams):
+            asked = params.run_context.model
+            this_call().set_model(f"{asked.system}:{asked.model_name}")
             made = replace(params, model_settings=_settings(params))
         with durable_unit_scope():
             result = await self._operation.handler(made)
@@ -246,11 +248,12 @@ class BoundOperation(BoundDurableOperation[ParamsT, WireT, ResultT], Generic[Par
 async def _perform(unit: Unit, call: Activity[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     context = current_context()
     assert context is not None
-    token = current_unit.set(unit)
+    token, called = current_unit.set(unit), tool_call.set(unit.call_id)
     try:
         answer = await context.do(call, *args, **kwargs)
     finally:
         current_unit.reset(token)
+        tool_call.reset(called)
     record_durable_unit(executed=unit.made)
     return answer
 

@@ -6,6 +6,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, Final
 
+from outlast.core.approver_rule import Rule
 from outlast.core.durations import SECOND
 from outlast.core.machine import ApprovalStatus
 from outlast.core.rows import APPROVAL, RUN, SLOT, WORKER
@@ -87,13 +88,14 @@ class Metrics:
         slots = await store.rows(SLOT, ())
         used = sum(bool(slot.holder) for slot in slots)
         lag = await lag_of(store)
-        pending: dict[tuple[str, ...], float] = {
-            (who,): float(n) for (who, status), n in asked.items() if status == ApprovalStatus.PENDING
-        }
+        pending: Counter[tuple[str, ...]] = Counter()
+        for (who, status), n in asked.items():
+            if status == ApprovalStatus.PENDING:
+                pending[(Rule.parse(who).without_names,)] += n
         return {
             RUNS: {labels: float(n) for labels, n in runs.items()},
             RUNS_ATTENTION: {labels: float(n) for labels, n in flagged.items()},
-            APPROVALS_PENDING: pending,
+            APPROVALS_PENDING: {labels: float(n) for labels, n in pending.items()},
             SLOTS: {("used",): float(used), ("free",): float(len(slots) - used)},
             WORKERS: {("serving",): float(serving), ("gone",): float(len(workers) - serving)},
             OUTBOX_LAG: {(DUE,): lag.due_ms / SECOND, (OWED,): lag.owed_ms / SECOND},

@@ -47,6 +47,7 @@ ACTIVITY_RETRIES: Final = "activity_retries_total"
 EFFECTS: Final = "effects_total"
 INTERRUPT_WAIT: Final = "interrupt_wait_seconds"
 RECOVERY: Final = "recovery_seconds"
+MODEL_TOKENS: Final = "model_tokens_total"
 WEBHOOK_DELIVERIES: Final = "webhook_deliveries_total"
 RUNS: Final = "runs"
 RUNS_ATTENTION: Final = "runs_attention"
@@ -76,6 +77,7 @@ METRICS: Final[dict[str, Metric]] = {
         Metric(WORKFLOW_COMPENSATIONS, "counter", "Effects undone.", ("workflow", "step")),
         Metric(INTERRUPT_WAIT, "histogram", "Duration of a wait that has ended.", ("workflow", "kind")),
         Metric(RECOVERY, "histogram", "Duration from a worker's last heartbeat to the takeover of its run."),
+        Metric(MODEL_TOKENS, "counter", "Tokens that calls used, as stored.", ("model", "direction")),
         Metric(RECOVERY_LOCK_ACQUISITION_FAILURES, "counter", "Takeovers that failed or that another worker won."),
         Metric(DLQ_PUBLISH_FAILED, "counter", "Alerts to operators that could not be delivered."),
         Metric(
@@ -118,11 +120,11 @@ class Counters:
         self._measured: dict[str, dict[Labels, Histogram]] = {}
         self._lock = threading.Lock()
 
-    def add(self, name: str, *labels: str) -> None:
-        """Add one. `labels` are in the order of METRICS; missing ones are empty."""
+    def add(self, name: str, *labels: str, number: int = 1) -> None:
+        """Add a number. `labels` are in the order of METRICS; missing ones are empty."""
         with self._lock:
             series = self._counts.setdefault(name, Counter())
-            series[_known(name, labels, series)] += 1
+            series[_known(name, labels, series)] += number
 
     def observe(self, name: str, seconds: float, *labels: str) -> None:
         """Add a duration, in seconds, to a histogram."""

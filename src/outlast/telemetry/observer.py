@@ -13,11 +13,13 @@ from outlast.core.limits import NAME
 from outlast.core.machine import ApprovalStatus, EffectStatus, WaitStatus
 from outlast.core.route import Answer
 from outlast.core.rows import Approval, Effect, Event, Run, Wait
+from outlast.core.usage import CallUsage
 from outlast.telemetry.logs import RunLog
 from outlast.telemetry.metrics import (
     ACTIVITY_RETRIES,
     EFFECTS,
     INTERRUPT_WAIT,
+    MODEL_TOKENS,
     NODE_DURATION,
     RECOVERY,
     WORKFLOW_DURATION,
@@ -100,6 +102,8 @@ class Observer:
                 self.traces.entered(row)  # calls from here on belong to the new visit, even before the commit lands
             elif isinstance(row, Effect):
                 found += self._effect(rows.effects.get((row.visit, row.key)), row)
+            elif isinstance(row, CallUsage):
+                found.append(_call(self._used, row))
             elif isinstance(row, Wait) and row.status is WaitStatus.BOUND:
                 found.append(_call(self.waited, run, row.kind, row.name, row.since, now))
             elif isinstance(row, Event) and row.type == EventType.CHECKPOINT:
@@ -107,6 +111,12 @@ class Observer:
             elif isinstance(row, Event) and row.type in ENDS:
                 found.append(_call(self._end, run, row))
         return (lambda: _all(found)) if found else None
+
+    def _used(self, row: CallUsage) -> None:
+        rest = row.tokens - row.input_tokens - row.output_tokens
+        for direction, number in (("input", row.input_tokens), ("output", row.output_tokens), ("unknown", rest)):
+            if number > 0:
+                self.counters.add(MODEL_TOKENS, row.model, direction, number=number)
 
     def _effect(self, before: Effect | None, row: Effect) -> list[Callable[[], None]]:
         if row.undoes:  # the effect that becomes undone is counted instead

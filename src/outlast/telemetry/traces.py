@@ -9,14 +9,16 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, Final, NamedTuple
 
+from outlast.core.keys import MODEL
 from outlast.core.rows import Run
+from outlast.core.usage import Used
 from outlast.telemetry.redact import redact
 
 NANOS: Final = 1_000_000  # in a millisecond
@@ -24,6 +26,29 @@ SAMPLED: Final = 1
 _TRACEPARENT: Final = re.compile(r"00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})")
 _TRACE_ID: Final = re.compile(r"[0-9a-f]{32}")
 GEN_AI: Final = "gen_ai_latest_experimental"
+PROVIDERS: Final[Mapping[str, str]] = {
+    "azure": "azure.ai.openai", "bedrock": "aws.bedrock", "google": "gcp.gemini", "google-cloud": "gcp.vertex_ai",
+    "google-gla": "gcp.gemini", "google-vertex": "gcp.vertex_ai", "grok": "x_ai", "mistral": "mistral_ai",
+    "moonshotai": "moonshot_ai", "openai-chat": "openai", "openai-responses": "openai", "xai": "x_ai",
+}  # fmt: skip
+"""Providers by the prefix of a model's name, if the GenAI conventions spell them in another way."""
+
+
+def model_attributes(asked: str, used: Sequence[Used]) -> dict[str, str | int]:
+    """Return the GenAI attributes of a call: the model it asked, written `provider:model`, and what it has used."""
+    provider, colon, name = asked.partition(":")
+    found: dict[str, str | int] = {"gen_ai.request.model": name if colon else asked} if asked else {}
+    if colon and provider:
+        found["gen_ai.provider.name"] = PROVIDERS.get(provider, provider)
+    if answered := next((each.model for each in reversed(used) if each.model), ""):
+        found["gen_ai.response.model"] = answered.partition(":")[2] or answered
+    for direction, tokens in (
+        ("input", sum(each.input_tokens for each in used)),
+        ("output", sum(each.output_tokens for each in used)),
+    ):
+        if tokens:
+            found[f"gen_ai.usage.{direction}_tokens"] = tokens
+    return found
 
 
 class Parent(NamedTuple):
@@ -128,7 +153,7 @@ class Traces:
     def _about(self, workflow: str, tenant: str, run: str) -> dict[str, Any]:
         about: dict[str, Any] = {"outlast.workflow": workflow, "outlast.tenant": tenant, "outlast.run": run}
         if self._gen_ai:
-            about |= {"gen_ai.operation.name": "invoke_workflow", "gen_ai.workflow.name": workflow}
+            about |= {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": workflow}
         return about
 
     def _root(self, run: Run) -> Parent:
@@ -211,11 +236,13 @@ class Traces:
         *,
         model: bool,
         asks: bool,
+        tool_call: str = "",
         secrets: Callable[[], Collection[str]] = tuple,
     ) -> Iterator[Any]:
         """Open the span of one attempt of a call, current while the author's code runs.
 
-        `model` marks a durable lookup. `asks` marks a question about an earlier attempt.
+        `model` marks a durable lookup. `asks` marks a question about an earlier attempt. `tool_call` is the id that a
+        model gave the call.
         """
         held = self._runs.get((tenant, run))
         if held is None:
@@ -230,10 +257,12 @@ class Traces:
         }
         if asks:
             about["outlast.reconcile"] = True
-        if self._gen_ai and model:
-            about |= {"gen_ai.operation.name": "chat"}
-        elif self._gen_ai:
+        if name == MODEL or (self._gen_ai and model):
+            about["gen_ai.operation.name"] = "chat"
+        elif self._gen_ai or tool_call:
             about |= {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": name}
+        if tool_call:
+            about["gen_ai.tool.call.id"] = redact(tool_call)
         parent = Parent(held.root.trace, visit_span(held.run, held.run.visit), held.root.flags)
         title = "activity.retry" if attempt > 1 and not asks else f"activity.{name}"
         kind = self._api.SpanKind.CLIENT
@@ -246,6 +275,11 @@ class Traces:
             raise
         finally:
             span.end()
+
+    def asked(self, span: Any, model: str, used: Sequence[Used]) -> None:
+        """Record the model that a call asked, and what the call has used."""
+        for name, value in model_attributes(model, used).items():
+            span.set_attribute(name, value)
 
     def judged(self, span: Any, outcome: Any) -> None:
         """Record the outcome of an attempt of an effect. An outcome other than an answer has a code."""

@@ -16,7 +16,7 @@ from outlast.core.crash_points import point
 from outlast.core.events import EventType
 from outlast.core.machine import ApprovalStatus, Reason
 from outlast.core.rows import Wait, is_over
-from outlast.engine.attempts import ActivityCaller, CallAttempt, DaemonPool
+from outlast.engine.attempts import ActivityCaller, CallAttempt, DaemonPool, PendingCall
 from outlast.errors import InvalidInput, NotFound
 from outlast.flow.activity import Activity
 from outlast.flow.context import Context
@@ -192,7 +192,7 @@ class _Answering(ActivityCaller):
         app.answer_with(self)
 
     @override
-    async def _look_up(self, attempt: CallAttempt) -> Any:
+    async def _look_up(self, attempt: CallAttempt, call: PendingCall) -> Any:
         return await self._run(attempt)
 
     @override
