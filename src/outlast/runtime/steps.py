@@ -12,7 +12,8 @@ import json
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final, NamedTuple, get_args
+from functools import partial
+from typing import Any, Final, NamedTuple, TypeAlias, get_args
 
 from outlast.core.approvals import votes_of
 from outlast.core.codec import compact
@@ -24,6 +25,7 @@ from outlast.core.keys import ADMISSION, MODEL
 from outlast.core.machine import ApprovalStatus, EffectStatus
 from outlast.core.rows import Approval, Effect, Event, Memo, Run
 from outlast.core.usage import CallUsage, money_text
+from outlast.engine.policy import MEMOS as VERDICTS
 from outlast.engine.policy import RecordedDecision, decision_of
 from outlast.errors import InvalidInput, NotFound
 from outlast.flow.policy import Allow, Deny, NeedsApproval
@@ -44,6 +46,8 @@ _ORDER: Final[dict[StepKind, int]] = {
 }  # fmt: skip
 """Order of steps of one visit that began in the same millisecond."""
 _REJECTED: Final = frozenset({ApprovalStatus.REJECTED, ApprovalStatus.AGAIN})
+_OF_MODELS: Final = (f"{VERDICTS}offer/", f"{VERDICTS}proposal/")
+"""Keys of verdicts before and after a model, which belong to its decision."""
 _NO_TEXT: Final = StepText(text="", bytes=0, cut=False)
 
 
@@ -59,11 +63,21 @@ class StepRows(NamedTuple):
     business: Callable[[int], int]
 
 
-class Placed(NamedTuple):
-    """A step with its place in the history: its instant, its visit, its kind and its id."""
+Place: TypeAlias = tuple[int, int, int, str]
+"""Place of a step in the history: its instant, its visit, the order of its kind, its id."""
 
-    place: tuple[int, int, int, str]
-    step: Step
+
+class Placed(NamedTuple):
+    """A step in its place. It is made when a page shows it, because texts are redacted then."""
+
+    place: Place
+    kind: StepKind
+    make: Callable[[Place], Step]
+
+    @property
+    def step(self) -> Step:
+        """Return the step, made at each call."""
+        return self.make(self.place)
 
 
 def step_page(rows: StepRows, *, kind: str = "", step: str = "", cursor: str = "", limit: int) -> StepList:
@@ -74,13 +88,13 @@ def step_page(rows: StepRows, *, kind: str = "", step: str = "", cursor: str = "
     if kind and kind not in KINDS:
         raise InvalidInput(f"kind is {kind!r}", f"it is one of {', '.join(KINDS)}", "choose one of these")
     if step:
-        found = [each.step for each in _Steps(rows, whole=step).all() if each.step.id == step]
+        found = [each.step for each in _Steps(rows, whole=step).all() if each.place[-1] == step]
         if not found:
             run = rows.run.run
             raise NotFound(f"run {run} has no step {step}"[:300], "", f"list them: outlast runs steps {run}")
         return StepList(steps=found)
     after = _place_of(cursor)
-    further = [each for each in steps_of(rows) if kind in ("", each.step.kind) and (not after or each.place > after)]
+    further = [each for each in steps_of(rows) if kind in ("", each.kind) and (not after or each.place > after)]
     page = further[:limit]
     more = len(further) > len(page)
     return StepList(steps=[each.step for each in page], next_cursor=_cursor_of(page[-1].place) if more else "")
@@ -103,49 +117,62 @@ class _Steps:
         self._used: dict[tuple[int, str], list[CallUsage]] = {}
         for used in rows.usage:
             self._used.setdefault((used.visit, used.key), []).append(used)
+        self._answers: dict[int, list[Memo]] = {}
+        self._decided: dict[int, list[Memo]] = {}  # outcomes and verdicts about proposed calls
+        for memo in sorted(rows.memos, key=lambda memo: (memo.at, len(memo.key), memo.key)):  # /2 before /10
+            if memo.activity == MODEL:
+                self._answers.setdefault(memo.visit, []).append(memo)
+            elif memo.activity == ADMISSION or (not memo.digest and memo.key.startswith(f"{VERDICTS}proposal/")):
+                self._decided.setdefault(memo.visit, []).append(memo)
         self._workers = {e.data()["new_epoch"]: str(e.data()["worker"]) for e in rows.events if e.type in TAKEN}
 
     def all(self) -> Iterator[Placed]:
-        answers = [memo for memo in self._rows.memos if memo.activity == MODEL]
-        proposals = self._proposals(answers)
-        for memo in answers:
-            yield self._model_decision(memo, proposals.get(memo.key, []))
         for memo in self._rows.memos:
-            if memo.activity in ("", MODEL, ADMISSION):
+            if memo.activity in ("", ADMISSION):
                 continue  # an entry of the log, or shown with the decision of the model
             if memo.digest:
-                yield self._lookup(memo)
-            elif (decision := decision_of(memo)).occasion not in ("offer", "proposal"):
-                yield self._denial(memo, decision)
+                model = memo.activity == MODEL
+                kind: StepKind = "model_decision" if model else "tool_call"
+                make = partial(self._model_decision if model else self._lookup, memo)
+                yield self._at(kind, f"lookup/{memo.visit}/{memo.key}", memo.at, memo.visit, make)
+            elif not memo.key.startswith(_OF_MODELS):
+                make = partial(self._denial, memo)
+                yield self._at("tool_call", f"verdict/{memo.visit}/{memo.key}", memo.at, memo.visit, make)
         for effect in self._rows.effects:
-            yield self._effect(effect)
-        for approval in self._rows.approvals:
-            yield self._request(approval)
-            yield from self._responses(approval)
+            visit = 0 if effect.undoes else effect.visit
+            make = partial(self._effect, effect)
+            yield self._at("tool_call", f"call/{effect.visit}/{effect.key}", self._began(effect), visit, make)
+        for a in self._rows.approvals:
+            yield self._at("approval_request", f"{a.id}/request", a.asked_at, a.visit, partial(self._request, a))
+            for n, answer in enumerate(_answers(a), 1):
+                make = partial(self._response, a, answer)
+                yield self._at("approval_response", f"{a.id}/response/{n}", answer.at, a.visit, make)
         for event in self._rows.events:
-            if event.type == EventType.CHECKPOINT or event.type in ENDINGS:
-                yield self._checkpoint(event)
+            saved = event.type == EventType.CHECKPOINT
+            if saved or event.type in ENDINGS:
+                make = partial(self._checkpoint, event)
+                yield self._at("checkpoint", f"checkpoint/{event.seq}", event.at, event.visit - saved, make)
+
+    def _at(self, kind: StepKind, step: str, at: int, visit: int, make: Callable[[Place], Step]) -> Placed:
+        return Placed((at, visit or bisect_right(self._left, at) + 1, _ORDER[kind], step), kind, make)
 
     # --- models and lookups ------------------------------------------------------------------
-    def _model_decision(self, memo: Memo, proposals: list[ProposedCall]) -> Placed:
+    def _model_decision(self, memo: Memo, place: Place) -> Step:
         used = self._usage(memo.visit, memo.key.removeprefix(UNANSWERED))
-        model = used["model"] or _model_of(memo)
-        return self._of_memo("model_decision", memo, ANSWERED, **{**used, "model": model}, proposals=proposals)
+        used["model"] = used["model"] or _model_of(memo)
+        return self._of_memo("model_decision", memo, place, ANSWERED, **used, proposals=self._proposals(memo))
 
-    def _lookup(self, memo: Memo) -> Placed:
+    def _lookup(self, memo: Memo, place: Place) -> Step:
         used = self._usage(memo.visit, memo.key.removeprefix(UNANSWERED))
-        return self._of_memo("tool_call", memo, EffectStatus.DONE.value, **used)
+        return self._of_memo("tool_call", memo, place, EffectStatus.DONE.value, **used)
 
-    def _of_memo(self, kind: StepKind, memo: Memo, done: str, **more: Any) -> Placed:
+    def _of_memo(self, kind: StepKind, memo: Memo, place: Place, done: str, **more: Any) -> Step:
         error = memo.error or NO_ERROR
-        status = (
-            NOT_ANSWERED if memo.key.startswith(UNANSWERED) else EffectStatus.REFUSED.value if memo.error_text else done
-        )
-        detail = f"{error.code}: {error.detail}" if memo.error_text else ""
-        return self._placed(
-            kind, f"lookup/{memo.visit}/{memo.key}", memo.at, memo.visit, status=status, what=memo.activity,
-            ended=memo.at, detail=detail, key=memo.key.removeprefix(UNANSWERED), digest=memo.digest,
-            output=memo.response, **more,
+        status = EffectStatus.REFUSED.value if memo.error_text else done
+        return self._made(
+            kind, place, status=NOT_ANSWERED if memo.key.startswith(UNANSWERED) else status, what=memo.activity,
+            ended=memo.at, detail=f"{error.code}: {error.detail}" if memo.error_text else "",
+            key=memo.key.removeprefix(UNANSWERED), digest=memo.digest, output=memo.response, **more,
         )  # fmt: skip
 
     def _usage(self, visit: int, key: str) -> dict[str, Any]:
@@ -160,106 +187,86 @@ class _Steps:
             "money": money_text(money) if money else "",
         }
 
-    def _proposals(self, answers: Sequence[Memo]) -> dict[str, list[ProposedCall]]:
-        """Return the decisions about proposed calls by the key of the answer: the latest one before them."""
-        answers_of: dict[int, list[Memo]] = {}
-        for answer in sorted(answers, key=lambda memo: memo.at):
-            answers_of.setdefault(answer.visit, []).append(answer)
-        found: dict[str, list[ProposedCall]] = {}
-        recorded: set[tuple[int, str]] = set()  # visits and tools whose outcome has a memo of its own
-
-        def add(memo: Memo, call: ProposedCall) -> None:
-            before = [answer for answer in answers_of.get(memo.visit, ()) if answer.at <= memo.at]
-            if before:
-                found.setdefault(before[-1].key, []).append(call)
-
-        memos = sorted(self._rows.memos, key=lambda memo: (memo.at, len(memo.key), memo.key))  # /2 before /10
-        for memo in memos:
-            if memo.activity == ADMISSION:
-                call = _admission(memo)
-                recorded.add((memo.visit, call.tool))
-                add(memo, call)
-        for memo in memos:
-            if memo.activity in ("", ADMISSION) or memo.digest:
-                continue
-            decision = decision_of(memo)
-            if decision.occasion == "proposal" and (memo.visit, decision.activity) not in recorded:
-                add(memo, _verdict(decision))
+    def _proposals(self, answer: Memo) -> list[ProposedCall]:
+        """Return the decisions about the calls of an answer: those after it and before the next one of the visit."""
+        answers = self._answers[answer.visit]
+        until = next((later.at for later in answers[answers.index(answer) + 1 :]), None)
+        memos = [
+            m for m in self._decided.get(answer.visit, ()) if answer.at <= m.at and (until is None or m.at < until)
+        ]
+        found = [_admission(memo) for memo in memos if memo.activity == ADMISSION]
+        recorded = {call.tool for call in found}  # their verdicts need no line of their own
+        found += [_verdict(decision_of(m)) for m in memos if m.activity != ADMISSION and m.activity not in recorded]
         return found
 
     # --- calls -------------------------------------------------------------------------------
-    def _effect(self, effect: Effect) -> Placed:
-        began = self._rows.business(effect.first_at)  # by the mapping of today: the clock may have moved ahead since
-        began = min(began, effect.settled_at or began)
+    def _began(self, effect: Effect) -> int:
+        """Return the business instant of the first intent, by the mapping of today: it may have moved ahead since."""
+        began = self._rows.business(effect.first_at)
+        return min(began, effect.settled_at or began)
+
+    def _effect(self, effect: Effect, place: Place) -> Step:
         error = effect.error or NO_ERROR
         label = effect_label(effect, error.code, held=effect.epoch == self._rows.run.epoch)
         shared = bool(effect.by_run) and effect.by_run != self._rows.run.run
-        return self._placed(
-            "tool_call", f"call/{effect.visit}/{effect.key}", began, 0 if effect.undoes else effect.visit,
-            status=effect.status.value, what=effect.activity, node=effect.node, ended=effect.settled_at,
-            detail=f"{label}: {error.detail}" if error.detail else label,
+        return self._made(
+            "tool_call", place, status=effect.status.value, what=effect.activity, node=effect.node,
+            began=place[0], ended=effect.settled_at, detail=f"{label}: {error.detail}" if error.detail else label,
             by=f"run {effect.by_run}" if shared else self._workers.get(effect.epoch, ""),
             key=effect.key, digest=effect.digest, input=effect.args, output=effect.response, attempts=effect.attempts,
             external_id=effect.external_id, settled_by=effect.settled_by, allowed_by=effect.allowed_by,
-            approval=effect.approval, began=began, **self._usage(effect.visit, effect.key),
+            approval=effect.approval, **self._usage(effect.visit, effect.key),
         )  # fmt: skip
 
-    def _denial(self, memo: Memo, decision: RecordedDecision) -> Placed:
+    def _denial(self, memo: Memo, place: Place) -> Step:
+        decision = decision_of(memo)
         call = _verdict(decision)
-        return self._placed(
-            "tool_call", f"verdict/{memo.visit}/{memo.key}", memo.at, memo.visit, status=DENIED, what=call.tool,
+        return self._made(
+            "tool_call", place, status=DENIED, what=call.tool,
             ended=memo.at, detail=call.reason, key=decision.key, input=compact(decision.arguments),
             allowed_by=f"policy: deny {decision.verdict.rule}", began=memo.at,
         )  # fmt: skip
 
     # --- approvals ---------------------------------------------------------------------------
-    def _request(self, a: Approval) -> Placed:
+    def _request(self, a: Approval, place: Place) -> Step:
         plans = [{"effect": p.activity, "key": p.key, "arguments": p.arguments(), "digest": p.digest} for p in a.plans]
-        return self._placed(
-            "approval_request", f"{a.id}/request", a.asked_at, a.visit, status=a.status.value, what=a.summary,
+        return self._made(
+            "approval_request", place, status=a.status.value, what=a.summary,
             ended=a.decided_at, detail=a.risk, by=a.who, key=a.plans[0].key if a.plans else "",
             digest=a.plans[0].digest if a.plans else "", input=compact(plans), approval=a.id, began=a.asked_at,
         )  # fmt: skip
 
-    def _responses(self, a: Approval) -> Iterator[Placed]:
-        said = [(v.by, v.at, ApprovalStatus.APPROVED, v.reason, v.chosen) for v in votes_of(a)]
-        if a.status in _REJECTED:
-            said.append((a.decided_by, a.decided_at, a.status, a.reason, ""))
-        for n, (by, at, status, reason, chosen) in enumerate(said, 1):
-            plan = next((p for p in a.plans if p.digest == chosen), None)
-            call: dict[str, Any] = {}
-            if plan is not None:
-                call = {"effect": plan.activity, "key": plan.key, "arguments": plan.arguments()}
-                if plan.change is not None:
-                    call |= {"changed_by": plan.change.by, "changes": plan.change.values()}
-            yield self._placed(
-                "approval_response", f"{a.id}/response/{n}", at, a.visit, status=status.value, what=a.summary,
-                ended=at, detail=reason, by=by, key=plan.key if plan else "", digest=chosen,
-                input=compact(call) if call else "", approval=a.id, began=at,
-            )  # fmt: skip
-
-    # --- checkpoints -------------------------------------------------------------------------
-    def _checkpoint(self, event: Event) -> Placed:
-        data = event.data()
-        if event.type == EventType.CHECKPOINT:
-            visit, status, detail = event.visit - 1, SAVED, f"next: {event.node}"
-            what = self._nodes[visit - 1]
-        else:
-            visit, what, detail = event.visit, event.node, str(data["reason"])
-            status = event.type.rpartition(".")[2]
-        results = {"results": data["results"]} if data.get("results") else None
-        return self._placed(
-            "checkpoint", f"checkpoint/{event.seq}", event.at, visit, status=status, what=what, node=what,
-            ended=event.at, detail=detail, output=compact(results) if results else "", began=event.at,
+    def _response(self, a: Approval, answer: "_Answer", place: Place) -> Step:
+        plan = next((p for p in a.plans if p.digest == answer.chosen), None)
+        call: dict[str, Any] = {}
+        if plan is not None:
+            call = {"effect": plan.activity, "key": plan.key, "arguments": plan.arguments()}
+            if plan.change is not None:
+                call |= {"changed_by": plan.change.by, "changes": plan.change.values()}
+        return self._made(
+            "approval_response", place, status=answer.status.value, what=a.summary, began=answer.at, ended=answer.at,
+            detail=answer.reason, by=answer.by, key=plan.key if plan else "", digest=answer.chosen,
+            input=compact(call) if call else "", approval=a.id,
         )  # fmt: skip
 
-    # --- places ------------------------------------------------------------------------------
-    def _placed(
+    # --- checkpoints -------------------------------------------------------------------------
+    def _checkpoint(self, event: Event, place: Place) -> Step:
+        data = event.data()
+        if event.type == EventType.CHECKPOINT:
+            what, status, detail = self._nodes[event.visit - 2], SAVED, f"next: {event.node}"
+        else:
+            what, status, detail = event.node, event.type.rpartition(".")[2], str(data["reason"])
+        results = {"results": data["results"]} if data.get("results") else None
+        return self._made(
+            "checkpoint", place, status=status, what=what, node=what, began=event.at, ended=event.at, detail=detail,
+            output=compact(results) if results else "",
+        )  # fmt: skip
+
+    # --- one step ----------------------------------------------------------------------------
+    def _made(
         self,
         kind: StepKind,
-        step: str,
-        at: int,
-        visit: int,
+        place: Place,
         *,
         what: str,
         node: str = "",
@@ -269,18 +276,34 @@ class _Steps:
         input: bytes | str | None = "",  # noqa: A002 - the name of the field
         output: bytes | str | None = "",
         **fields: Any,
-    ) -> Placed:
-        visit = visit or bisect_right(self._left, at) + 1
+    ) -> Step:
+        _, visit, _, step = place
         plain = {"by": "", "key": "", "digest": "", "attempts": 0, "external_id": "", "settled_by": ""}
         plain |= {"allowed_by": "", "approval": "", "model": "", "tokens": 0, "input_tokens": 0, "output_tokens": 0}
         cut = step != self._whole
-        made = Step(
+        return Step(
             **{**plain, "money": "", "proposals": [], **fields},
             id=step, kind=kind, what=redacted(what), visit=visit, detail=redacted(detail),
             node=node or self._nodes[min(visit, len(self._nodes)) - 1], began=instant(began), ended=instant(ended),
             input=_text(input, cut=cut), output=_text(output, cut=cut),
         )  # fmt: skip
-        return Placed((at, visit, _ORDER[kind], step), made)
+
+
+class _Answer(NamedTuple):
+    """Vote or decision about an approval. `chosen`: digest of the approved call, '' for a rejection."""
+
+    by: str
+    at: int
+    status: ApprovalStatus
+    reason: str
+    chosen: str
+
+
+def _answers(a: Approval) -> list[_Answer]:
+    found = [_Answer(v.by, v.at, ApprovalStatus.APPROVED, v.reason, v.chosen) for v in votes_of(a)]
+    if a.status in _REJECTED:
+        found.append(_Answer(a.decided_by, a.decided_at, a.status, a.reason, ""))
+    return found
 
 
 def _text(stored: bytes | str | None, *, cut: bool) -> StepText:
@@ -328,11 +351,11 @@ def _verdict(decision: RecordedDecision) -> ProposedCall:
     )
 
 
-def _cursor_of(place: tuple[int, int, int, str]) -> str:
+def _cursor_of(place: Place) -> str:
     return urlsafe_b64encode(json.dumps(place).encode()).decode()
 
 
-def _place_of(cursor: str) -> tuple[int, int, int, str] | None:
+def _place_of(cursor: str) -> Place | None:
     if not cursor:
         return None
     try:
