@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from bench import peers
+from bench import agent_alone, peers
 from bench.peers.__main__ import BEGIN, END, HERE, page, table
 
 
@@ -36,3 +36,8 @@ def test_our_own_adapter_measures(tmp_path: Path) -> None:
     command = [sys.executable, "-P", "-m", "bench.peers.run", "outlast", "w1", "quick"]
     done = subprocess.run(command, env={**env, peers.SERVERS: ""}, stdout=subprocess.PIPE, check=True)
     assert json.loads(done.stdout)["per_s"] > 0
+
+
+def test_an_agent_without_durable_execution_repeats_all_of_its_first_life() -> None:
+    """docs/comparison.md has these figures."""
+    assert agent_alone.measure() == {"answer": 6, "order 0": 2, "order 1": 2, "order 2": 1}
