@@ -63,7 +63,9 @@ class Researched(NamedTuple):
 async def ended(watch: Watch) -> None:
     """Poll until the run has ended; each poll compares the count beside the status with the rows."""
     while True:
-        if (await watch.poll()).ended_at is not None:
+        detail = await watch.poll()
+        assert not detail.attention, detail.explained
+        if detail.ended_at is not None:
             return
         await asyncio.sleep(0.1)
 
@@ -111,6 +113,12 @@ def test_a_site_of_hostile_pages_is_read_within_its_rules(tmp_path: Path, monkey
     assert len(told) == len(RELEVANT) + 2, "the order, each topic once, and the conclusion"
     refusals = [event["data"]["text"] for event in done.outcome.events if event["data"].get("key") == "refused"]
     assert len(refusals) == 1 and "/private/members is no topic" in refusals[0]
+
+
+def test_a_site_that_asks_for_a_slow_reader_gets_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    done = researched(monkeypatch, tmp_path, Shape(entries=2, delay=0.1))
+    asked = [hit for hit in done.hits if hit.server.startswith("site")]
+    assert len(asked) > 24 and record.busiest(asked, 1.0) <= 12, "ten a second, and the turn of two processes"
 
 
 @pytest.mark.req("APP-4", "OUT-4", "OUT-7")
