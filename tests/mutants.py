@@ -30,6 +30,7 @@ SIMULATION: Final = Suite("tests/simulation", "simulated schedules", "scripts/si
 CRASH: Final = _tests("tests/crash/test_mutants.py", "killed and frozen processes")
 ENGINE: Final = _tests("tests/engine/test_safeguards.py", "the engine")
 UNDO: Final = _tests("tests/engine/test_compensation.py", "undo")
+BUDGETS: Final = _tests("tests/engine/test_budgets.py", "budgets")
 STATE: Final = _tests("tests/engine/test_state.py", "large states")
 SERVICE: Final = _tests("tests/service/test_safeguards.py", "the HTTP service")
 STREAMS: Final = _tests("tests/service/test_event_poller.py", "event streams")
@@ -42,7 +43,7 @@ CHAOS: Final = Suite("tests/chaos", "a real database under faults", "scripts/cha
 FAILURES: Final = _tests("tests/failures/test_fail.py", "the twelve failures")
 MODELS: Final = Suite("tests/models", "exhaustive search over the rules", "scripts/models")
 SUITES: Final = (
-    *(SIMULATION, CRASH, ENGINE, UNDO, STATE, SERVICE, STREAMS, STORES, DISK),
+    *(SIMULATION, CRASH, ENGINE, UNDO, BUDGETS, STATE, SERVICE, STREAMS, STORES, DISK),
     *(COMMITS, MAPPING, FAST_PATH, CHAOS, FAILURES, MODELS),
 )
 
@@ -122,6 +123,11 @@ OF_THE_ENGINE: Final = (
     # undo
     _row(engine.undo_forwards, "Effects are undone in reverse order.", SIMULATION, UNDO),
     _row(engine.no_undo_decision, "The decision to undo is durable.", UNDO),
+    # budgets
+    _row(engine.no_budget_check, "A call is made only if the budgets leave something.", BUDGETS),
+    _row(engine.usage_of_this_claim_only, "A budget counts the usage of earlier holders.", BUDGETS),
+    _row(engine.failed_attempts_are_free, "The usage of a failed attempt counts.", BUDGETS),
+    _row(engine.parks_by_the_old_budget, "A run parks only by the budget that is in force.", BUDGETS),
     # approvals and policy
     _row(engine.no_digest, "An approval covers exactly the call that was approved.", SIMULATION, CRASH, ENGINE),
     _row(engine.used_twice, "An approval is used by one effect.", SIMULATION),

@@ -9,7 +9,18 @@ from inspect import getmembers, iscoroutinefunction
 from types import ModuleType
 from typing import Final
 
-from tests.conformance import commits, fairness, mailbox, ownership, publishing, reading, sharing, store_time, writers
+from tests.conformance import (
+    budgets,
+    commits,
+    fairness,
+    mailbox,
+    ownership,
+    publishing,
+    reading,
+    sharing,
+    store_time,
+    writers,
+)
 from tests.conformance.subject import HandClock, Promise, Subject
 
 __all__ = ["PROMISES", "HandClock", "Promise", "Subject"]
@@ -23,6 +34,6 @@ def _promises(module: ModuleType) -> list[Promise]:
 
 PROMISES: Final[tuple[Promise, ...]] = tuple(
     promise
-    for module in (commits, fairness, mailbox, ownership, reading, sharing, publishing, store_time, writers)
+    for module in (budgets, commits, fairness, mailbox, ownership, reading, sharing, publishing, store_time, writers)
     for promise in _promises(module)
 )

@@ -11,6 +11,7 @@ from outlast.engine import commands
 from outlast.errors import Conflict, InvalidInput
 from outlast.flow import Context, Plan, Refused, Retry, Workflow, activity, lookup, this_call
 from tests.engine.world import HOUR, MINUTE, SECOND, Acts, Receiver, Slow, State, World, one_node
+from tests.mutants import remove
 
 pytestmark = pytest.mark.req("RUN-10")
 DAY = 24 * HOUR
@@ -486,3 +487,69 @@ async def test_a_daily_budget_stops_only_activities_that_report(world: World) ->
         assert world.reasons("r1") == ["budget_exhausted"] and world.status("r2") == "completed"
 
     await world.live(story)
+
+
+# --- each safeguard removed --------------------------------------------------------------------------
+@pytest.mark.parametrize("removed", ["", "no_budget_check"])
+async def test_without_the_check_a_run_spends_on(world: World, monkeypatch: pytest.MonkeyPatch, removed: str) -> None:
+    if removed:
+        remove("no_budget_check", monkeypatch)
+    model = Model()
+    flow = asking(model, "a", "b", "c", budget=Budget(tokens=150))
+
+    async def story() -> None:
+        world.worker(flow)
+        await world.start(flow)
+        assert len(model.paid) == (3 if removed else 2)
+
+    await world.live(story)
+
+
+@pytest.mark.parametrize("removed", ["", "usage_of_this_claim_only"])
+async def test_without_the_rows_of_earlier_holders_a_run_spends_on(
+    world: World, monkeypatch: pytest.MonkeyPatch, removed: str
+) -> None:
+    if removed:
+        remove("usage_of_this_claim_only", monkeypatch)
+    model = Model()
+
+    async def body(ctx: Context[State]) -> None:
+        for each in "ab":
+            await ctx.do(model.ask, each)
+            await ctx.sleep("1m", name=each)
+
+    flow = one_node(body, budget=Budget(tokens=100))
+
+    async def story() -> None:
+        world.worker(flow)
+        await world.start(flow)
+        await world.pass_(3 * MINUTE)
+        assert len(model.paid) == (2 if removed else 1)
+
+    await world.live(story)
+
+
+@pytest.mark.parametrize("removed", ["", "failed_attempts_are_free"])
+async def test_without_failed_attempts_a_run_spends_on(
+    world: World, monkeypatch: pytest.MonkeyPatch, removed: str
+) -> None:
+    if removed:
+        remove("failed_attempts_are_free", monkeypatch)
+    model = Model(ConnectionError("cut off"), retry=Retry(attempts=3))
+    flow = asking(model, "a", budget=Budget(tokens=100))
+
+    async def story() -> None:
+        world.worker(flow)
+        await world.start(flow)
+        await world.pass_(10 * SECOND)
+        assert len(model.paid) == (2 if removed else 1)
+
+    await world.live(story)
+
+
+async def test_without_the_condition_a_run_parks_by_the_old_budget(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remove("parks_by_the_old_budget", monkeypatch)
+    with pytest.raises(AssertionError):
+        await test_a_budget_that_was_set_while_calls_finish_is_not_missed(world)

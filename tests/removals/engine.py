@@ -267,6 +267,30 @@ def no_undo_decision(patch: Patch) -> None:
     replace(patch, compensation.must_undo, lambda run, effects: False)
 
 
+# --- budgets ----------------------------------------------------------------------------------------
+def no_budget_check(patch: Patch) -> None:
+    async def never(execution: Any, activity: str) -> None:
+        pass
+
+    replace(patch, permission.check_budget, never)
+
+
+def usage_of_this_claim_only(patch: Patch) -> None:
+    async def since(self: RunSession) -> Any:
+        return self._used_since
+
+    replace(patch, RunSession.used, since)
+
+
+def failed_attempts_are_free(patch: Patch) -> None:
+    replace(patch, RunSession.submit_usage, lambda self, ident, activity, used: used.clear())
+
+
+def parks_by_the_old_budget(patch: Patch) -> None:
+    kept = node_execution.NodeExecution.out_of_budget
+    replace(patch, kept, lambda self, attention, read: kept(self, attention, ()))
+
+
 # --- approvals and policy ---------------------------------------------------------------------------
 def no_digest(patch: Patch) -> None:
     def any_of_them(execution: Any, plan: Any) -> list[Any]:

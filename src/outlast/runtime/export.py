@@ -18,6 +18,7 @@ from outlast.core.events import iso
 from outlast.core.generation import Generation
 from outlast.core.rows import (
     APPROVAL,
+    CALL_USAGE,
     COLUMNS,
     EFFECT,
     EVENT,
@@ -97,6 +98,7 @@ def _redacted_text(text: str) -> str:
 FORMAT: Final = "outlast.export"
 VERSION: Final = 1
 VALUES: Final = "values"
+USAGE: Final = "usage"
 SECTIONS: Final[dict[str, AnyKind]] = {
     "run": RUN,
     "events": EVENT,
@@ -108,7 +110,9 @@ SECTIONS: Final[dict[str, AnyKind]] = {
     "messages": MESSAGE,
     "evidence": EVIDENCE,
     VALUES: STATE_CHUNK,  # only if a state of the run is large enough to be split
+    USAGE: CALL_USAGE,  # only if a call has reported usage
 }
+OPTIONAL: Final = frozenset({VALUES, USAGE})
 BODY: Final = "body"
 """Bytes of an event that its hash is of, beside the columns that they are made from."""
 REDACTED: Final = "redacted"
@@ -151,6 +155,7 @@ async def export(ops: Operations, run: str, *, whole: bool = False) -> dict[str,
         "messages": rows.messages,
         "evidence": rows.evidence,
         VALUES: await values_of(ops.store, rows, events),
+        USAGE: await ops.store.rows(CALL_USAGE, (ops.tenant, run)),
     }
     shown = parts if whole else _redacted(parts)
     document: dict[str, Any] = {
@@ -160,7 +165,7 @@ async def export(ops: Operations, run: str, *, whole: bool = False) -> dict[str,
         "generation": generation._asdict(),
     }
     for name, found in shown.items():
-        if found or name != VALUES:
+        if found or name not in OPTIONAL:
             document[name] = [_sealed(_marked(row, of)) for row, of in zip(found, parts[name], strict=False)]
     return {**document, "seal": _seal(document)}
 
@@ -256,7 +261,7 @@ def _verified(document: dict[str, Any]) -> VerifiedExport:
 def _read(data: bytes) -> dict[str, Any]:
     try:
         document = json.loads(data)
-        needed = [name for name in SECTIONS if name in document or name != VALUES]
+        needed = [name for name in SECTIONS if name in document or name not in OPTIONAL]
         good = document["format"] == FORMAT and all(isinstance(document[name], list) for name in needed)
         version = int(document["version"])
         int(document["generation"]["n"])

@@ -6,6 +6,7 @@ from typing import Any, Final, NamedTuple
 from outlast.core.commit import Mapping
 from outlast.core.generation import GENERATION, generation_of
 from outlast.core.rows import (
+    CALL_USAGE,
     CURSOR,
     DELIVERY,
     EFFECT,
@@ -80,6 +81,7 @@ OF_THE_STORE: Final[tuple[Callable[..., Any], ...]] = (
     fsck_checks.token_target,
     fsck_checks.usage_of,
     fsck_checks.usage_known,
+    fsck_checks.usage_counted,
     fsck_checks.event_delivered,
     fsck_checks.cursor_due,
 )
@@ -244,6 +246,7 @@ class Fsck:
             *_named("slot_named", fsck_checks.slot_named(run, self._slots)),
             *_named("owner_known", fsck_checks.owner_known(run, self._workers)),
             *await self._produced(run, history),
+            *await self._used(run),
             *(await self._delivered(run, history) if self._subscriptions.get(run.tenant) else ()),
         ]
 
@@ -272,6 +275,12 @@ class Fsck:
             if len(page) < EVENTS:
                 break
         return list(_named("results_counted", fsck_history.results_counted(history, found)))
+
+    async def _used(self, run: Run) -> list[Finding]:
+        """Check the usage of the run's calls, with its row as it is after they were read."""
+        rows = await self._store.rows(CALL_USAGE, run[:2])
+        fresh = (await self._run((run.tenant, run.run)))[0] if rows else None
+        return list(_named("usage_counted", fsck_checks.usage_counted(fresh, rows))) if fresh is not None else []
 
     async def _history(self, run: Run) -> tuple[Event, ...]:
         """Read the events of a run up to the number in its row."""

@@ -16,6 +16,7 @@ from outlast.core.machine import OPEN_EFFECT, SWEPT, ApprovalStatus, DeliverySta
 from outlast.core.outbox_rows import Cursor, Delivery
 from outlast.core.rows import (
     APPROVAL,
+    CALL_USAGE,
     CURSOR,
     DELIVERY,
     EFFECT,
@@ -46,6 +47,7 @@ from outlast.core.rows import (
 )
 from outlast.core.run_transition import due_of
 from outlast.core.snapshot_codec import StateChunk
+from outlast.core.usage import CallUsage, day_of
 from outlast.errors import Corrupt, NotStorable
 from outlast.store.port import RunRows
 
@@ -445,6 +447,17 @@ def usage_of(usage: Usage, known: bool) -> Violations:
     """Check that a used tenant effect exists (S-18)."""
     if not known:
         yield violation(USAGE, usage, f"{usage.run} used {usage.key}, which does not exist")
+
+
+def usage_counted(run: Run, rows: Sequence[CallUsage]) -> Violations:
+    """Check that usage is of a claim and a visit of the run, on the day of its time, and that no amount is negative."""
+    for row in rows:
+        if not 1 <= row.epoch <= run.epoch or not 0 <= row.visit <= run.visit or row.n < 1:
+            yield violation(
+                CALL_USAGE, row, f"of visit {row.visit}; the run is at epoch {run.epoch}, visit {run.visit}"
+            )
+        if row.day != day_of(row.at) or min(row.amounts) < 0:
+            yield violation(CALL_USAGE, row, f"its day is {row.day} and its amounts are {tuple(row.amounts)}")
 
 
 def usage_known(effect: Effect, owner: Run | None, usage: Usage | None) -> Violations:

@@ -1,0 +1,60 @@
+"""Promises about the usage that calls report, and about the budgets of tenants."""
+
+from outlast.core.commit import Commit, Expect, Put
+from outlast.core.rows import CALL_USAGE, RUN, TENANT_BUDGET
+from outlast.core.usage import Amounts, CallUsage, Limits, TenantBudget
+from outlast.store.port import maintenance
+from outlast.store.usage_sums import DayUsage, RunUsage, TenantDayUsage
+from tests.conformance.subject import T0, TENANT, Subject, ended, fence, held, refused_for, two
+
+DAY = T0 // 86_400_000
+
+
+def _used(run: str = "run-1", epoch: int = 1, n: int = 1, tokens: int = 10, **more: object) -> CallUsage:
+    row = CallUsage(TENANT, run, epoch, n, 1, "ask/1", 1, "ask", DAY, "m-1", tokens, tokens, 0, 3, 1, T0)
+    return row._replace(**more)  # type: ignore[arg-type]
+
+
+async def usage_is_summed_by_run_and_by_day(s: Subject) -> None:
+    """`RunUsage` sums a run up to one of its rows, `TenantDayUsage` a tenant's day. Without rows, all sums are 0."""
+    a, b = await two(s)
+    first, second = await held(a), await held(a, "run-2")
+    assert await b.query(RunUsage(TENANT, "run-1")) == Amounts()
+    assert await b.query(TenantDayUsage(TENANT, DAY)) == DayUsage(Amounts(), reports=False)
+    rows = [_used(), _used(n=2, tokens=5), _used(epoch=2, tokens=1), _used(epoch=3, n=1, day=DAY + 1)]
+    for row in rows:
+        await a.commit(Commit((Put(CALL_USAGE, row, 0),), fence(first)))
+    await a.commit(Commit((Put(CALL_USAGE, _used("run-2", activity="print"), 0),), fence(second)))
+    assert await b.query(RunUsage(TENANT, "run-1")) == Amounts(26, 12, 4)
+    assert await b.query(RunUsage(TENANT, "run-1", 1, 1)) == Amounts(10, 3, 1)
+    assert await b.query(RunUsage(TENANT, "run-1", 2, 0)) == Amounts(15, 6, 2)
+    assert await b.query(RunUsage(TENANT, "run-1", 2, 1)) == Amounts(16, 9, 3)
+    assert await b.query(TenantDayUsage(TENANT, DAY, "ask")) == DayUsage(Amounts(26, 12, 4), reports=True)
+    assert await b.query(TenantDayUsage(TENANT, DAY + 1, "print")) == DayUsage(Amounts(10, 3, 1), reports=False)
+    assert (await b.query(TenantDayUsage("globex", DAY))).amounts == Amounts()
+    await refused_for("version", b.commit(Commit((Put(CALL_USAGE, rows[0], 0),), fence(first))))
+
+
+async def usage_goes_with_its_run(s: Subject) -> None:
+    """`purge` deletes the usage of a run together with it."""
+    a, b = await two(s)
+    row = await held(a)
+    await a.commit(Commit((Put(CALL_USAGE, _used(), 0),), fence(row)))
+    await a.commit(Commit((Put(RUN, ended(row), row.version),)))
+    assert await maintenance(b).purge(T0 * 2, 10) == 1
+    assert await b.rows(CALL_USAGE, (TENANT,)) == ()
+    assert await b.query(TenantDayUsage(TENANT, DAY)) == DayUsage(Amounts(), reports=False)
+
+
+async def a_budget_is_a_condition(s: Subject) -> None:
+    """A limit may be missing. A commit that names the version of a budget is refused after the budget has changed."""
+    a, b = await two(s)
+    row = TenantBudget(TENANT, "day", 1, 1_000, None, 9, "op", "the plan", T0)
+    await a.commit(Commit((Put(TENANT_BUDGET, row, 0),)))
+    (found,) = await b.rows(TENANT_BUDGET, ())
+    assert found == row and found.limits == Limits(1_000, None, 9)
+    run = await held(b)
+    seen = Expect(TENANT_BUDGET, (TENANT, "day"), 1)
+    await b.commit(Commit((Put(CALL_USAGE, _used(), 0),), fence(run), (seen,)))
+    await a.commit(Commit((Put(TENANT_BUDGET, row._replace(version=2, tokens=None), 1),)))
+    await refused_for("version", b.commit(Commit((Put(CALL_USAGE, _used(n=2), 0),), fence(run), (seen,))))
