@@ -7,7 +7,6 @@ from outlast.core.commit import Instant
 from outlast.core.compensation import BY_HAND
 from outlast.core.durations import HEARTBEAT_EVERY
 from outlast.core.effect_verbs import NOT_SENT
-from outlast.core.keys import MODEL
 from outlast.core.machine import HELD, EffectStatus, LeaseStatus, RunStatus
 from outlast.core.mailbox import REOPENED
 from outlast.core.rows import Effect, Run, Worker, is_over
@@ -43,7 +42,7 @@ def shown_status(run: Run, oldest_call: int = 0) -> str:
 def _shown_label(run: Run, labels: StatusLabels, oldest_call: int) -> str:
     if run.status not in _BY_LABEL:
         return run.status.upper()
-    kinds = {w.kind for w in run.waiting_for if not w.what.endswith(f" of {MODEL}")}
+    kinds = {wait.kind for wait in run.waiting_for}
     if "approval" in kinds:
         return labels.approval
     if kinds & _OF_CALLS:
