@@ -1,12 +1,13 @@
 """Runs of agents in nodes: approvals, refusals, retries, several agents, and agents outside of a node."""
 
 import asyncio
+import json
 from collections.abc import Callable, Sequence
 from datetime import date
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
-from pydantic import BaseModel, ValidationError
+from pydantic import AfterValidator, BaseModel, ValidationError
 from pydantic_ai import Agent, FunctionToolset, ModelRetry, RunContext
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
@@ -70,9 +71,9 @@ def refunds(name: str, model: Script) -> tuple[Agent[None, str], list[int]]:
     tools = FunctionToolset[None](id="bank")
 
     @tools.tool_plain(requires_approval=True)
-    async def refund(cents: int, note: str = "") -> str:
+    async def refund(cents: int, note: Annotated[str, AfterValidator(str.upper)] = "") -> str:
         made.append(cents)
-        return f"refunded {cents}"
+        return f"refunded {cents}{note}"
 
     capabilities = [OutlastDurability[None](), LEAD]
     return Agent(FunctionModel(model), name=name, toolsets=[tools], capabilities=capabilities), made
@@ -108,8 +109,10 @@ def test_a_person_changes_the_arguments(outlast_app: AppFactory) -> None:
     app = outlast_app(flow)
     run = app.start(flow, {})
     person, approval = run._person("ana")
-    run._act(person.approve(approval, changes={"cents": 300}))
-    assert run.outcome["answer"] == "refunded 300" and made == [300]
+    run._act(person.approve(approval, changes={"cents": 300, "note": " x"}))
+    assert run.outcome["answer"] == "refunded 300 X" and made == [300]
+    (effect,) = app.rows(run.id).effects
+    assert json.loads(effect.args) == {"cents": 300, "note": " x", "tool_call_id": "c1"}, "exactly what was approved"
 
 
 @pytest.mark.req("GATE-7")
@@ -325,16 +328,23 @@ def test_tools_of_a_toolset_that_is_made_for_each_run(outlast_app: AppFactory) -
             made.append(what)
             return f"built {what}"
 
+        @tools.tool_plain
+        async def status() -> str:
+            return "green"
+
         return tools
 
+    durability = OutlastDurability[None](tools={"status": DurableTool(lookup=True)})
+    model = FunctionModel(Script([call("build", what="api"), call("status", "c2")]))
     agent = Agent(
-        FunctionModel(Script([call("build", what="api")])), name="dynamic", capabilities=[OutlastDurability()],
+        model, name="dynamic", capabilities=[durability],
         toolsets=[DynamicToolset(toolset, id="ci")],
     )  # fmt: skip
     app, run = play(outlast_app, "agent-dynamic", agent)
     app.clock.skip("1h")
-    assert run.outcome["answer"] == "built api" and made == ["api"]
+    assert run.outcome["answer"] == "built api green" and made == ["api"]
     assert effects(app, run) == {"dynamic/build/c1": "dynamic.ci done"}
+    assert "dynamic.status" in {memo.activity for memo in app.rows(run.id).memos}
 
 
 # --- by address ------------------------------------------------------------------------------------

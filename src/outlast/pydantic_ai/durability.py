@@ -75,7 +75,7 @@ class OutlastDurability(BaseDurabilityCapability[AgentDepsT]):
     `metadata={"outlast": DurableTool(…)}` says how its calls are made.
 
     - `models`, `event_stream_handler`, `name`: those of the other durability capabilities of pydantic-ai.
-    - `tools`: a DurableTool by name of the tool, for tools whose metadata you do not write.
+    - `tools`: a DurableTool by "TOOL" or "TOOLSET.TOOL", for tools whose metadata you do not write.
     - `deps`: returns the dependencies for a tool call that is made without its agent run, to settle it.
     - `timeout`, `retry`, `limit`: those of `@lookup`, for each request to a model (default timeout: 10 minutes).
     """
@@ -169,8 +169,7 @@ class OutlastDurability(BaseDurabilityCapability[AgentDepsT]):
         """Return the activity of each tool, and one for each toolset that lists its tools when it is used."""
         made = []
         for toolset in self._leaves().values():
-            names = toolset.tools if isinstance(toolset, FunctionToolset) else [*self._terms, ""]
-            for name in names:
+            for name in toolset.tools if isinstance(toolset, FunctionToolset) else self._listed(toolset.id or ""):
                 found = self.activity_of(toolset.id or "", name)
                 if found is not None:
                     made.append(found.activity)
@@ -200,8 +199,8 @@ class OutlastDurability(BaseDurabilityCapability[AgentDepsT]):
                     "give the timeout to each tool: FunctionToolset.tool(timeout=…)",
                     where=self.where,
                 )
-        else:
-            tool_name = tool_name if tool_name in self._terms else ""
+        elif tool_name not in self._listed(toolset_id):
+            tool_name = ""
         if terms is None:
             return None
         known, found = self._declared.get((toolset_id, tool_name), (None, None))
@@ -213,10 +212,24 @@ class OutlastDurability(BaseDurabilityCapability[AgentDepsT]):
 
     def _terms_of(self, address: ToolAddress) -> DurableTool | None:
         """Return how the calls of a tool are made, or None if it runs in the node itself. Raises DefinitionError."""
-        toolset, said = self._leaves()[address.toolset], self._terms.get(address.tool)
+        toolset = self._leaves()[address.toolset]
+        said = self._terms.get(f"{address.toolset}.{address.tool}") or self._terms.get(address.tool)
         if said is not None or not isinstance(toolset, FunctionToolset):
             return said or PLAIN
         return terms_of(address.tool, toolset.tools[address.tool].metadata, self.where)
+
+    def _listed(self, toolset_id: str) -> list[str]:
+        """Return the tools, named by `tools=`, of a toolset that lists them when it is used; '' stands for all others.
+
+        A name without a toolset is of the only such toolset.
+        """
+        leaves = self._leaves().values()
+        known = {name for leaf in leaves if isinstance(leaf, FunctionToolset) for name in leaf.tools}
+        others = [leaf for leaf in leaves if not isinstance(leaf, FunctionToolset)]
+        own = [name.removeprefix(f"{toolset_id}.") for name in self._terms if name.startswith(f"{toolset_id}.")]
+        if len(others) == 1:
+            own += [name for name in self._terms if "." not in name and name not in known]
+        return [*own, ""]
 
     def _leaves(self) -> dict[str, AbstractToolset[Any]]:
         """Return the toolsets whose tool calls are durable units, by id."""
