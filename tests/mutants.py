@@ -187,6 +187,7 @@ OF_THE_STORES: Final = (
 OF_THE_SERVICE: Final = (
     _row(service.no_if_match, "A decision names the version that the approver saw (If-Match).", SERVICE),
     _row(service.programs_decide, "Only people decide approvals.", SERVICE),
+    _row(service.anyone_for_a_person, "Only the named person decides for a person.", SERVICE),
     _row(service.no_current_state, "A refused decision shows the current state.", SERVICE),
     _row(service.no_request_digest, "An idempotency key is bound to the body of its request.", SERVICE),
     _row(service.callers_share_keys, "An idempotency key belongs to one caller.", SERVICE),

@@ -10,7 +10,6 @@ from outlast.core.approvals import (
     Actor,
     Demand,
     approvers_were_entitled,
-    may_decide,
     satisfies,
     votes_of,
     waits_for,
@@ -109,7 +108,7 @@ def test_a_named_person_decides_without_a_role_of_the_rule() -> None:
     ],
 )
 def test_another_name_or_a_program_does_not_decide_for_a_person(actor: Actor, refusal: str) -> None:
-    assert not may_decide(actor, FOR_ANA)
+    assert not waits_for(FOR_ANA, actor)
     with pytest.raises(Forbidden) as raised:
         decide(FOR_ANA, actor)
     assert raised.value.refusal == refusal

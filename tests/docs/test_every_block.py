@@ -44,6 +44,7 @@ COMPARED = {
     "docs/operating.md: WORKER           NAME  STATUS": "here: its columns",
     'docs/operating.md: "run": "order-7"': "here: the members of a real one",
     'docs/http.md: "type": "https://outlast.dev/e/OUT-402#decided"': "here: its members; tests/e2e/test_over_http.py",
+    "docs/http.md: event: delta": "tests/service/test_streams.py: its members",
     "docs/pydantic-ai.md: + from outlast": "tests/pydantic_ai/test_page.py",
     'docs/policy.md: @id("small-refund")': "test_commands.py tries a policy of it",
     "docs/performance.md: scripts/bench": "here: its flags; running it takes minutes to hours",

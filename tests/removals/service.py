@@ -25,6 +25,12 @@ def programs_decide(patch: Patch) -> None:
     replace(patch, Actor.check_person, lambda self: None)
 
 
+def anyone_for_a_person(patch: Patch) -> None:
+    from outlast.core import approver_rule
+
+    patch.setattr(approver_rule, "_matches", lambda term, roles, name: not isinstance(term, str) or term in roles)
+
+
 def no_current_state(patch: Patch) -> None:
     from outlast.service import conditional, problems
 

@@ -77,6 +77,20 @@ def test_without_people_only_a_program_decides(service: Service, monkeypatch: Pa
 
 @both
 @pytest.mark.req("GATE-2")
+def test_without_the_comparison_of_names_another_person_decides(
+    service: Service, monkeypatch: Patch, guarded: bool
+) -> None:
+    """The request waits for bo, and ana holds every role."""
+    if not guarded:
+        remove("anyone_for_a_person", monkeypatch)
+    approval, tag = service.asked()
+    moved = service.post(f"/v1/approvals/{approval}/reassign", {"to": "person:bo", "reason": "hers"}, if_match=tag)
+    assert moved.status_code == 200
+    assert (service.decide(approval, moved.headers["etag"]).status_code == 403) is guarded
+
+
+@both
+@pytest.mark.req("GATE-2")
 def test_without_the_current_state_the_second_approver_does_not_see_the_decision(
     service: Service, monkeypatch: Patch, guarded: bool
 ) -> None:

@@ -7,6 +7,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -90,6 +91,10 @@ def test_deltas_reach_listeners_to_their_run_only() -> None:
     one, *others = asyncio.run(_heard_of_three())
     assert one == [delta_frame(Delta(HERE, "for r1"))] and others == [[], [], []]
     assert b"acme" not in one[0] and b"id:" not in one[0]
+    page = (Path(__file__).parents[2] / "docs" / "http.md").read_text(encoding="utf-8")
+    name, data = page.partition("```text\nevent: ")[2].splitlines()[:2]
+    (shown,) = parsed(iter([*one[0].decode().splitlines()[:2], ""]))
+    assert (name, list(json.loads(data.removeprefix("data: ")))) == (shown["event"], list(json.loads(shown["data"])))
 
 
 @contextmanager

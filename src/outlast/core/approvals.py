@@ -66,13 +66,13 @@ class Actor:
 
 
 def may_decide(actor: Actor, approval: Approval) -> bool:
-    """Return True if the actor is a person whom the approval's rule allows, by roles or by name."""
-    return actor.person and Rule.parse(approval.who).allows(actor.roles, actor.name)
+    """Return True if the approval's rule allows the actor, by roles or by name."""
+    return Rule.parse(approval.who).allows(actor.roles, actor.name)
 
 
 def waits_for(approval: Approval, actor: Actor) -> bool:
-    """Return True if the approval is pending and this actor may decide it or vote on it now."""
-    if approval.status is not ApprovalStatus.PENDING or not may_decide(actor, approval):
+    """Return True if the approval is pending and this actor, a person, may decide it or vote on it now."""
+    if approval.status is not ApprovalStatus.PENDING or not (actor.person and may_decide(actor, approval)):
         return False
     excluded = [approval.requested_by] if approval.not_requester else []
     return not any(_same(actor.name, name) for name in (*excluded, *(vote.by for vote in votes_of(approval))))

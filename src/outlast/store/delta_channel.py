@@ -63,6 +63,7 @@ class FileDeltas:
         self._mine: set[str] = set()  # sockets of this opened store
         self._numbers = count(1)
         self._sender: socket.socket | None = None
+        self._closed = False
 
     def subscribe(self, callback: DeltaCallback) -> Callable[[], None]:
         """Call `callback` in the current event loop from now on. Return the function that unsubscribes."""
@@ -82,13 +83,14 @@ class FileDeltas:
         self._local.report(deltas)
         try:
             names = [name for name in os.listdir(self._folder) if name not in self._mine]
-            if names and _is_private(self._folder):
+            if names and not self._closed and _is_private(self._folder):
                 self._send(names, packets(deltas, DATAGRAM_BYTES, sender=self._writer))
         except (OSError, AttributeError):  # no process listens, or this platform has no such sockets
             pass
 
     def close(self) -> None:
-        """Release the socket that sends."""
+        """Release the socket that sends; later deltas stay in this process."""
+        self._closed = True
         if self._sender is not None:
             self._sender.close()
             self._sender = None
