@@ -130,7 +130,8 @@ def test_every_reason_and_choice_is_used_outside_the_table() -> None:
 def test_attention_never_ends_in_approval() -> None:
     """Nothing auto-approves: no reason offers it, and ignoring any of them approves nothing (GATE-3)."""
     assert all("approve" not in choice for choices in CHOICES.values() for choice in choices)
-    assert {machine.if_ignored(reason) for reason in Reason} == {machine.IF_IGNORED, machine.IF_IGNORED_APPROVAL}
+    ends = {machine.IF_IGNORED, machine.IF_IGNORED_APPROVAL, machine.IF_IGNORED_BUDGET}
+    assert {machine.if_ignored(reason) for reason in Reason} == ends
     assert all(len(choices) >= 2 for choices in CHOICES.values())
 
 

@@ -89,6 +89,7 @@ def without_ids(text: str, *ids: str) -> str:
 
 BODIES = {
     "cancel_run": {"reason": "x"}, "continue_run": {}, "extend_run": {"reason": "x", "by": "PT1H"}, "signal_run": {},
+    "raise_budget": {"reason": "x", "tokens": 1},
     "decide_approval": {"decision": "approve", "reason": "x"}, "claim_approval": None,
     "reassign_approval": {"to": "sales", "reason": "x"},
     "move_run": {"workflow": "payment", "version": 1}, "disable_webhook": {"reason": "x"}, "rotate_webhook": {},

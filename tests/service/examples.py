@@ -28,6 +28,7 @@ TARGET: Final = Path(openapi.__file__).with_name("examples.json")
 JSON: Final = "application/json"
 MADE_UP: Final = {  # bodies of what takes a run of months to be asked for
     "ExtendRun": {"by": "P7D", "reason": "the supplier is on holiday"},
+    "RaiseBudget": {"tokens": 50_000, "money": "2.50", "calls": 0, "minutes": 0, "reason": "the report is worth it"},
     "MoveRun": {"workflow": "refund", "version": 2, "node": "review", "reason": "version 1 is gone"},
 }
 WHOLE: Final = frozenset({"schema", "input_schema", "graph"})
@@ -134,6 +135,8 @@ def _operate(ask: Recorder) -> None:
     hold = {"what": "activity", "name": "ring"}
     ask("post", "/v1/pauses", {**hold, "reason": "the exchange is down"})
     ask("get", "/v1/pauses")
+    ask("post", "/v1/budgets", {"tokens": 1_000_000, "money": "50", "reason": "the plan of March"})
+    ask("get", "/v1/budgets")
     ask("post", "/v1/pauses/resume", hold)
 
 
