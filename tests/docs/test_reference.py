@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 import outlast
+import outlast.agent
 import outlast.errors
 import outlast.flow
 import outlast.http
@@ -32,6 +33,7 @@ def _is_error(each: object) -> bool:
 PUBLIC: dict[str, list[str]] = {
     "outlast": outlast.__all__,
     "outlast.flow": outlast.flow.__all__,
+    "outlast.agent": outlast.agent.__all__,
     "outlast.http": outlast.http.__all__,
     "outlast.pydantic_ai": outlast.pydantic_ai.__all__,
     "outlast.runtime": outlast.runtime.__all__,

@@ -154,7 +154,7 @@ Answers = Sequence[ModelAnswer | str] | Callable[[ModelRequest], ModelAnswer | s
 
 
 class ScriptedModel:
-    """A model for tests. Its `answers` are a list, or a function of the request.
+    """A model for tests, called `name`. Its `answers` are a list, or a function of the request.
 
     The n-th answer of a list belongs to the transcript with n-1 answers, so a re-run or another process gets the same
     one. `requests` holds the requests that this object answered. Raises IndexError after the last answer.
@@ -187,8 +187,8 @@ class ScriptedModel:
 class RecordingModel:
     """A model that records the answers of an `inner` one in a file, and repeats them without a request.
 
-    Each line of the file at `path` has the digest of a request and its answer. With `inner=None` it only repeats.
-    Raises InvalidInput for a request that the file does not have and no inner model answers.
+    Each line of the file at `path` has the digest of a request and its answer. With `inner=None` it only repeats,
+    and is called `name`. Raises InvalidInput for a request that the file does not have and no inner model answers.
     """
 
     def __init__(self, inner: Model | None, path: Path | str, *, name: str = "recorded") -> None:

@@ -62,7 +62,7 @@ class Proposal:
 
 @dataclass(frozen=True)
 class Admitted:
-    """A call that may become a transition: pass `plan` to `ctx.do`, or first to `ctx.approval`.
+    """A `call` that may become a transition: pass `plan` to `ctx.do`, or first to `ctx.approval`.
 
     `approval` is the verdict of a policy that demands one. `ctx.do` asks for it by itself.
     """
@@ -74,7 +74,7 @@ class Admitted:
 
 @dataclass(frozen=True)
 class Rejected:
-    """A call that is not made: a `code` for programs and a `reason` for the model."""
+    """A `call` that is not made: a `code` for programs and a `reason` for the model."""
 
     call: ToolCall
     code: Code
@@ -83,7 +83,7 @@ class Rejected:
 
 @dataclass(frozen=True)
 class AlreadyDone:
-    """A call that this run has made before, in `visit`, with exactly these arguments, and its recorded `response`."""
+    """A `call` that this run has made before, in `visit`, as exactly this `plan`, and its recorded `response`."""
 
     call: ToolCall
     plan: Plan[Any]
@@ -103,14 +103,16 @@ async def propose(
     about: str = "",
     settings: Mapping[str, JsonValue] | None = None,
     built_in: Sequence[OfferedTool] = (),
+    stream: bool = False,
 ) -> Proposal:
-    """Ask a `model` what to do next, and return its proposal. The answer is stored before it is used.
+    """Ask a `model` what to do next in the node of `ctx`. The answer is stored before the proposal is returned.
 
     - `messages`: the transcript so far.
     - `tools`: activities and lookups. Those that policy withholds are not offered.
     - `about`: instructions for the model.
     - `settings`: settings of the provider, such as temperature.
     - `built_in`: further tools that the caller itself handles, for instance for a final result.
+    - `stream`: the words of the answer go to the listeners of the run as they come.
 
     Raises DefinitionError if two tools have one name, and the errors of the model.
     """
@@ -123,7 +125,7 @@ async def propose(
         instructions=about,
         settings=dict(settings or {}),
     )
-    answer = await ask(ctx, asked, request)
+    answer = await ask(ctx, asked, request, stream=stream)
     return Proposal(answer, asked.name, ctx.run_id, ctx.visit, allowed, frozenset(named.keys() - allowed.keys()))
 
 
@@ -152,7 +154,7 @@ def offer_of(tool: Tool) -> OfferedTool:
 
 
 async def admit(ctx: Context[Any], proposal: Proposal) -> list[Admission]:
-    """Return for each call of a `proposal`, in order, whether it may be made.
+    """Return for each call of a `proposal`, in order, whether the node of `ctx` may make it.
 
     The questions, in this order: does the tool exist and was it offered, do the arguments fit and are they complete, is
     the proposal of this visit, has this run made exactly this call, does it contradict another call, does policy

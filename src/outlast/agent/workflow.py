@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple, overload
 
 import httpx2
-from pydantic import BaseModel, JsonValue, ValidationError
+from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 from typing_extensions import TypeVar, override
 
 from outlast.agent.model import Message, Model, OfferedTool, ToolCall
@@ -57,6 +57,8 @@ ALONE: Final = "call it alone, after the results of all other calls"
 class AgentTask(BaseModel):
     """Input of an agent's run: the `objective`, and optional `context` as plain data."""
 
+    model_config = ConfigDict(extra="forbid")
+
     objective: str
     context: JsonValue = None
 
@@ -87,6 +89,7 @@ class Agent(NamedTuple):
     within: Duration
     result: type[BaseModel] | None
     settings: Mapping[str, JsonValue]
+    stream: bool
 
     def built_in(self, state: AgentState) -> list[OfferedTool]:
         """Return the tools of the agent itself that the model may use now."""
@@ -135,6 +138,7 @@ def agent_workflow(
     ceiling: Duration = ...,
     budget: Budget | None = ...,
     key: str | Callable[[AgentTask], str] | None = ...,
+    stream: bool = ...,
 ) -> AgentWorkflow[str]: ...
 @overload
 def agent_workflow(
@@ -153,6 +157,7 @@ def agent_workflow(
     ceiling: Duration = ...,
     budget: Budget | None = ...,
     key: str | Callable[[AgentTask], str] | None = ...,
+    stream: bool = ...,
 ) -> AgentWorkflow[M]: ...
 def agent_workflow(
     name: str,
@@ -170,6 +175,7 @@ def agent_workflow(
     ceiling: Duration = CEILING,
     budget: Budget | None = None,
     key: str | Callable[[AgentTask], str] | None = None,
+    stream: bool = False,
 ) -> AgentWorkflow[Any]:
     """Return a workflow in which a model works towards an objective with tools. Its input is an `AgentTask`.
 
@@ -184,6 +190,7 @@ def agent_workflow(
     - `approve`: who must approve each call of a tool, by the tool's name. `within`: the time for that decision.
     - `max_steps`: a further step goes to attention.
     - `settings`: settings of the provider, such as temperature.
+    - `stream`: the words of the model go to the listeners of the run as they come.
 
     Raises DefinitionError.
     """
@@ -196,6 +203,7 @@ def agent_workflow(
         within,
         None if result is str else result,
         dict(settings or {}),
+        stream,
     )
     _check(agent, name, where)
     return AgentWorkflow(
@@ -254,6 +262,7 @@ async def take_step(ctx: Context[AgentState], agent: Agent) -> Literal["step"] |
         about=agent.instructions,
         settings=agent.settings,
         built_in=built_in,
+        stream=agent.stream,
     )
     calls = proposal.answer.calls
     state.messages.append(proposal.message)

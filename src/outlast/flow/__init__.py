@@ -9,7 +9,7 @@ from outlast.core.run_columns import StatusLabels
 from outlast.core.usage import Budget
 from outlast.flow.activity import Activity, BoundCall, Effectful, activity, lookup
 from outlast.flow.approval_rule import Approvers, Decision, person, role
-from outlast.flow.calls import Call, Plan, this_call
+from outlast.flow.calls import Call, Plan, RecordedCall, this_call
 from outlast.flow.context import Context
 from outlast.flow.function_workflow import FunctionWorkflow, workflow
 from outlast.flow.node import Node
@@ -56,6 +56,7 @@ __all__ = [
     "PolicyFile",
     "PolicyRequest",
     "RateLimit",
+    "RecordedCall",
     "Refusal",
     "Refused",
     "Resend",

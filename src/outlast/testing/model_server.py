@@ -50,7 +50,10 @@ def completions(
     misbehave: Mapping[int, Sequence[Behaviour]] | None = None,
     duplicates: Duplicates = "answer",
 ) -> FakeReceivers:
-    """Add a model to `receivers`, at the address `receivers.url`. The other parameters are those of `ModelServer`."""
+    """Add a model to `receivers`, at the address `receivers.url`.
+
+    `answers`, `misbehave` and `duplicates` are those of `ModelServer`.
+    """
     scripts = dict(misbehave or {})
 
     def reply(request: HttpRequest) -> Any:
