@@ -179,7 +179,8 @@ class SampleDemo:
             output.line(f"      {said.partition(' · ')[0]}")
         else:
             typed = output.fold(processes.command("-q", *command))
-            output.prompt(f"\n  Approve it in another terminal; then a worker starts here:\n\n    {typed}\n")
+            then = "; then a worker starts here" if first else ""
+            output.prompt(f"\n  Approve it in another terminal{then}:\n\n    {typed}\n")
             output.status(waiting, works=False)
             while True:  # until another process has decided
                 if not await self._pending():
