@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 
 import outlast
-from outlast import DidNotHappen, RetryLater, activity, role, this_call
+from outlast import DidNotHappen, RetryLater, activity, lookup, role, this_call
 from outlast.agent import ModelAnswer, ModelRequest, ScriptedModel, ToolCall, agent_workflow
+from outlast.cli.steps_page import step_line
 from outlast.flow import Perhaps
 from outlast.testing.app import App, AppFactory
+from tests.docs.pages import ROOT, blocks
 
 TASK = {"objective": "Open a follow-up ticket for incident INC-42"}
 
@@ -68,6 +70,18 @@ async def send_mail(to: str) -> str:
 async def find_mail(to: str) -> DidNotHappen:
     await WATCH.look("reconcile")
     return DidNotHappen()
+
+
+@lookup
+async def read_log(lines: int) -> str:
+    """Read the log."""
+    return "x"
+
+
+@activity(key="visible-restart/{service}", no_undo="it was down")
+async def restart(service: str) -> str:
+    """Restart a service."""
+    return "restarted"
 
 
 def model(*calls: tuple[str, dict[str, Any]]) -> ScriptedModel:
@@ -147,3 +161,19 @@ def test_a_run_without_a_worker_is_queued(tmp_path: Path) -> None:
             assert [each.shown for each in listed] == [(await run.detail()).shown] == ["QUEUED"]
 
     asyncio.run(go())
+
+
+@pytest.mark.req("OBS-4", "GATE-8")
+def test_the_steps_on_the_page_are_real(outlast_app: AppFactory) -> None:
+    calls = (("read_log", {"lines": 9}), ("restart", {"service": "shop"}))
+    made = tuple(ToolCall(id=f"c{n}", tool=tool, arguments=given) for n, (tool, given) in enumerate(calls))
+    script = ScriptedModel([ModelAnswer(calls=made, model="gpt-5", input_tokens=800, output_tokens=12), "done"])
+    flow = agent_workflow("page", model=script, tools=[read_log, restart], approve={"restart": role("lead")})
+    app = outlast_app(flow)
+    run = app.start(flow, TASK)
+    run.approve("it is down anyway", by="ana")
+    steps = app.do(app.runtime.operations.steps(run.id)).steps
+    real = [f"{step.kind} {step.status} {step.visit} {step_line(step)}" for step in steps]
+    (shown,) = [block.body for block in blocks(ROOT / "docs/agents.md") if "model_decision" in block.body]
+    lines = [" ".join(line.split()) for line in shown.splitlines()]
+    assert set(lines[1:]) <= set(real) and len(lines) == 7

@@ -35,6 +35,7 @@ EXECUTED = {
 """How the blocks of each language are tested."""
 
 COMPARED = {
+    "docs/agents.md: KIND               STATUS     VISIT  WHAT": "tests/agent/test_visible.py",
     "docs/approvals.md: A-1, 900 cents": "test_examples.py",
     "docs/care.md: OUT-510  the store copy.db is a backup": "here: word for word",
     "docs/compensation.md: ana's trip": "test_examples.py",

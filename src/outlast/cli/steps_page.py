@@ -13,7 +13,7 @@ DETAIL_CHARS = 160
 def print_steps(screen: Screen, steps: Sequence[Step]) -> None:
     """Print a table of steps with what each is about, and the ids below whose texts are cut."""
     rows = [
-        (_when(screen, step.began or step.ended), step.kind, step.status, f"{step.visit}", _what(step), step.id)
+        (_when(screen, step.began or step.ended), step.kind, step.status, f"{step.visit}", step_line(step), step.id)
         for step in steps
     ]
     screen.table(("WHEN", "KIND", "STATUS", "VISIT", "WHAT", "STEP"), rows)
@@ -52,7 +52,7 @@ def _when(screen: Screen, at: datetime | None) -> str:
     return screen.since(at) if at is not None else ""
 
 
-def _what(step: Step) -> str:
+def step_line(step: Step) -> str:
     """Return the step in a line: what, by whom, and its detail or its beginning."""
     parts = [step.what]
     if step.kind == "model_decision":
