@@ -19,8 +19,6 @@ WINDOW_S = 5.0
 """Time over which requests are counted. The clocks of two processes and their turns do not matter in it."""
 CRASHES = {EventType.TAKEN_OVER.value}
 """Events that only a run has whose worker died."""
-STORED_WITHIN_S = 1.0
-"""Time from the end of a model's answer until it is in the ledger. A kill before that loses the answer."""
 
 
 class Outcome(NamedTuple):
@@ -33,6 +31,8 @@ class Outcome(NamedTuple):
     """Number of results beside the status."""
     rows: list[tuple[str, Any]]
     events: list[dict[str, Any]]
+    answered: list[float]
+    """Times at which the answers of the model were stored, in seconds."""
 
 
 async def outcome(client: Client, run: str) -> Outcome:
@@ -46,7 +46,13 @@ async def outcome(client: Client, run: str) -> Outcome:
     events: list[dict[str, Any]] = []
     while found := (await client.events(run, after=len(events), limit=PAGE)).events:
         events += [event.model_dump(mode="json") for event in found]
-    return Outcome(run, detail.shown, detail.reason, detail.results, rows, events)
+    answered: list[float] = []
+    cursor = ""
+    while True:
+        steps = await client.steps(run, kind="model_decision", cursor=cursor)
+        answered += [step.ended.timestamp() for step in steps.steps if step.ended]
+        if not (cursor := steps.next_cursor or ""):
+            return Outcome(run, detail.shown, detail.reason, detail.results, rows, events, answered)
 
 
 def accepted(hits: Sequence[Hit], run: str) -> list[tuple[dict[str, str], str]]:
@@ -82,7 +88,7 @@ def essence(events: Sequence[dict[str, Any]]) -> list[tuple[Any, ...]]:
 
 
 def claims(
-    killed: Outcome, whole: Outcome, *, hits: Sequence[Hit], secrets: tuple[str, str], kills: Sequence[float], site: str
+    killed: Outcome, whole: Outcome, *, hits: Sequence[Hit], secrets: tuple[str, str], kills: int, site: str
 ) -> list[Claim]:
     """Return the claims about a killed run, and whether they hold. `whole`: the run that was never killed."""
     keys = [key for key, _ in killed.rows]
@@ -94,7 +100,7 @@ def claims(
     same = essence(sent) == essence(killed.events) == essence(whole.events)
     same = same and essence(deliveries(hits, whole.run, secrets[1])) == essence(whole.events)
     taken = sum(1 for event in killed.events if event["type"] in CRASHES)
-    asked, lost, paid_twice = answers(hits, kills, site)
+    asked, lost, paid_twice = answers(hits, killed.answered, site)
     return [
         Claim(
             f"{len(killed.rows):,} rows, equal to those of a run that was never killed", killed.rows == whole.rows != []
@@ -108,24 +114,23 @@ def claims(
             f"{asked} answers of the model, {paid_twice} paid twice; {lost} lost in a kill and asked again",
             0 == paid_twice < asked,
         ),
-        Claim(f"{len(kills)} kills, {taken} takeovers", taken <= len(kills) != 0),
+        Claim(f"{kills} kills, {taken} takeovers", taken <= kills != 0),
     ]
 
 
-def answers(hits: Sequence[Hit], kills: Sequence[float], site: str) -> tuple[int, int, int]:
-    """Count requests to the model about a site: different ones, those repeated after a kill lost their answer, others.
+def answers(hits: Sequence[Hit], stored: Sequence[float], site: str) -> tuple[int, int, int]:
+    """Count requests to the model about a site: different ones, those whose answer a kill lost, those paid twice.
 
-    An answer is lost if a worker was killed between its request and the time by which it is surely stored.
+    `stored`: when each answer was stored. A request that arrived after its answer was stored is paid twice.
     """
-    last: dict[str, Hit] = {}
-    lost = twice = 0
+    requests: dict[str, list[float]] = {}
     for hit in sorted(hits, key=lambda each: each.at):
         if hit.server == "model" and hit.body == site:
-            if before := last.get(hit.key):
-                excused = any(before.at <= kill <= before.answered_at + STORED_WITHIN_S for kill in kills)
-                lost, twice = lost + excused, twice + (not excused)
-            last[hit.key] = hit
-    return len(last), lost, twice
+            requests.setdefault(hit.key, []).append(hit.at)
+    if len(requests) != len(stored):
+        return len(requests), 0, len(hits)
+    twice = sum(at > known for times, known in zip(requests.values(), sorted(stored), strict=True) for at in times)
+    return len(requests), sum(map(len, requests.values())) - len(requests) - twice, twice
 
 
 def manners(hits: Sequence[Hit], site: str, robots: Robots) -> list[Claim]:

@@ -43,12 +43,12 @@ SHORT = ("--heartbeat-window", "2s", "--heartbeat-every", "500ms", "--attempt-ti
 
 
 class Round(NamedTuple):
-    """A finished run, what was killed and when, and the number of polls at which count and rows were compared."""
+    """A finished run, what was killed, and the number of polls at which count and rows were compared."""
 
     outcome: proof.Outcome
     secret: str
     site: str
-    kills: list[tuple[float, str]]
+    kills: list[str]
     polls: int
     cli_polls: int
     hits: list[record.Hit]
@@ -159,7 +159,7 @@ def fleet(folder: Path) -> Iterator[Fleet]:
 
 async def play(folder: Path, shape: Shape, *, kills: int = 0, seed: int = 0) -> Round:
     """Play one round and return what came of it."""
-    dice, killed, cli_polls = random.Random(seed), list[tuple[float, str]](), 0
+    dice, killed, cli_polls = random.Random(seed), list[str](), 0
     with fleet(folder) as all_:
         world = await all_.world(shape)
         url, site = await all_.serve(), world["url"]
@@ -172,7 +172,7 @@ async def play(folder: Path, shape: Shape, *, kills: int = 0, seed: int = 0) -> 
             async for left in _until_ended(watch, kills, dice):
                 if left:
                     name = _victim(all_, (await client.run(run.id)).owner, dice)
-                    killed.append((time.time(), name))
+                    killed.append(name)
                     await all_.kill(name)
                     low, shown = len(watch.rows), await asyncio.to_thread(all_.runs_show, run.id)
                     await watch.poll()
@@ -219,7 +219,7 @@ def judged(killed: Round, whole: Round, shape: Shape) -> list[Claim]:
             whole.outcome,
             hits=[*killed.hits, *whole.hits],
             secrets=(killed.secret, whole.secret),
-            kills=[at for at, name in killed.kills if name != "service"],
+            kills=len(killed.kills),
             site=killed.site,
         ),
         *proof.manners(killed.hits, killed.site, robots),
@@ -234,7 +234,7 @@ async def campaign(rounds: int, kills: int, entries: int, seed: int) -> int:
         round_ = await play(folder / f"{number}", shape, kills=kills, seed=number)
         wrong = [claim.text for claim in judged(round_, whole, shape) if not claim.holds]
         failed += bool(wrong)
-        names = " ".join(name for _, name in round_.kills)
+        names = " ".join(round_.kills)
         click.echo(
             f"seed {number}: {len(round_.outcome.rows)} rows, {len(round_.kills)} kills ({names}), {wrong or 'ok'}"
         )
