@@ -37,7 +37,6 @@ from .world.pages import Shape, Site
 
 PACKAGE: Final = __name__.removesuffix(".demo")  # another name in the wheel than in a checkout
 QUESTION: Final = "Which heat pumps are quiet?"
-KILL_EVERY_MS: Final = 7_000
 SHORTER: Final = ("--heartbeat-window", "2s", "--heartbeat-every", "500ms", "--attempt-timeout", "30s")
 POLL_S: Final = 0.4
 DELIVERED_WITHIN_MS: Final = 30_000
@@ -48,6 +47,10 @@ ALLOWED: Final = {"OUTLAST_WEBHOOKS__ALLOW_HTTP": "true", "OUTLAST_WEBHOOKS__ALL
 class SampleDemo:
     """The demo of the researcher, played in a new folder."""
 
+    shape: Shape = Shape()
+    kill_every_ms: int = 7_000
+    kills_max: int = 6
+
     def __init__(self, store: Store, folder: DemoFolder, state: DemoState, output: Output, *, unattended: bool) -> None:
         """`unattended` makes no difference, because nobody is asked. Raises Conflict if the folder holds a demo."""
         if state.run:
@@ -56,14 +59,14 @@ class SampleDemo:
         self._processes = Processes(folder, example=PACKAGE, server="world", options=SHORTER)
         self._clock = SystemClock()
         self._kills = 0
-        self._site = Site(Shape())
 
     async def play(self) -> Proof:
         """Play to the end and stop every process. Raises DemoFailed."""
-        self._output.line("  a researcher reads a site of 2,000 pages; its worker is killed every 7 seconds\n")
+        pages, seconds = len(Site(self.shape).by_path), self.kill_every_ms // SECOND
+        self._output.line(f"  a researcher reads {pages:,} pages; its worker is killed every {seconds} seconds\n")
         processes = self._processes
         try:
-            processes.open_server("--sites", "2")
+            processes.open_server("--sites", "2", "--entries", f"{self.shape.entries}")
             world = await processes.server_facts()
             os.environ.update(ALLOWED, OUTLAST_MODEL="chat:planner", OUTLAST_MODEL_URL=world["model"])
             for _ in range(2):
@@ -91,7 +94,7 @@ class SampleDemo:
         hits, site = record.read(self._processes.record), world["sites"][0]
         claims = [
             *proof.claims(mine, other, hits=hits, secrets=(hook.secret, its_secret), kills=self._kills, site=site),
-            *proof.manners(hits, site, parse(self._site.robots, AGENT)),
+            *proof.manners(hits, site, parse(Site(self.shape).robots, AGENT)),
             Claim(f"the count of the status was equal to the rows at each of {watch.polls} polls", watch.polls > 0),
         ]
         return self._report(mine, [row.data for row in watch.rows.values()], claims)
@@ -124,14 +127,14 @@ class SampleDemo:
 
     async def _watch(self, watch: Watch) -> RunDetail:
         """Show the progress and kill a worker every few seconds, until the run has ended."""
-        output, kill_at = self._output, self._clock.mono() + KILL_EVERY_MS
+        output, kill_at = self._output, self._clock.mono() + self.kill_every_ms
         topics = rows = 0  # those seen, and the rows at the last kill: a worker that is killed has added some
         while True:
             for name in self._processes.check():
                 output.line(f"    … {name} was silent for too long and gave up; another worker starts")
             detail = await watch.poll()
             for topic, entries in list(watch.topics.items())[topics:]:
-                output.line(f"  ✓ {topic:<14}{entries} entries · {len(watch.rows):,} records before it")
+                output.line(f"  ▸ {topic:<14}{entries} entries · {len(watch.rows):,} records so far")
             topics = len(watch.topics)
             if detail.ended_at is not None:
                 output.status("")
@@ -140,8 +143,8 @@ class SampleDemo:
                 raise DemoFailed(f"run {detail.run} needs a person", detail.waiting_text)
             output.status("  ▸ collecting    ", f"{watch.line()} · {self._kills} kills")
             holder = self._processes.holder(detail.owner)
-            if self._clock.mono() >= kill_at and holder is not None and len(watch.rows) > rows:
-                kill_at, rows = self._clock.mono() + KILL_EVERY_MS, len(watch.rows)
+            if self._kills < self.kills_max and self._clock.mono() >= kill_at and holder and len(watch.rows) > rows:
+                kill_at, rows = self._clock.mono() + self.kill_every_ms, len(watch.rows)
                 await self._kill(holder, rows)
             await asyncio.sleep(POLL_S)
 

@@ -3,13 +3,19 @@
 import asyncio
 import contextlib
 import json
+import os
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
 import outlast
+from examples.negotiation.demo.output import SilentOutput
+from examples.negotiation.demo.processes import DemoFolder
+from examples.negotiation.demo.proof import Proof
+from examples.negotiation.demo.state import DemoState
 from examples.researcher import fetching, proof
+from examples.researcher.demo import SampleDemo
 from examples.researcher.extract import NotARecord, extract
 from examples.researcher.fetching import AGENT, reader_for
 from examples.researcher.records import Conclusion
@@ -21,10 +27,11 @@ from examples.researcher.world.__main__ import serve_world
 from examples.researcher.world.hostile import HOSTILE, LINKS
 from examples.researcher.world.pages import RELEVANT, Shape, Site, data_of
 from outlast.errors import RunFailed
+from outlast.runtime.stores import open_store
 from tests.examples.researching import QUESTION, judged, play
 
 SITE = "http://127.0.0.1:8000"
-SMALL = Shape(entries=15)
+SMALL = Shape(entries=12)
 
 
 def records_of(shape: Shape) -> dict[str, Any]:
@@ -47,6 +54,33 @@ def test_random_kills_change_no_row_no_count_and_no_delivered_event(tmp_path: Pa
     assert len(killed.kills) == 3 and killed.polls > 10 and killed.cli_polls == 4
     assert [claim.text for claim in judged(killed, whole, SMALL) if not claim.holds] == []
     assert {key for key, _ in killed.outcome.rows} == set(records_of(SMALL))
+
+
+class ShortDemo(SampleDemo):
+    """The demo over a small site, with one kill."""
+
+    shape = Shape(entries=12)
+    kill_every_ms = 1_000
+    kills_max = 1
+
+
+@pytest.mark.req("APP-4")
+def test_the_demo_proves_that_a_kill_changed_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "environ", os.environ.copy())
+    url = f"sqlite:{tmp_path / 'outlast.db'}"
+
+    async def played() -> Proof:
+        store = await open_store(url)
+        try:
+            folder = DemoFolder(tmp_path, url, url, True)
+            return await ShortDemo(store, folder, DemoState(), SilentOutput(), unattended=True).play()
+        finally:
+            await store.close()
+
+    proven = asyncio.run(played())
+    assert proven.facts["proven"], proven.claims
+    assert proven.facts["kills"] == 1 and proven.facts["rows"] == len(records_of(ShortDemo.shape))
+    assert "<svg" in Path(proven.facts["report"]).read_text(encoding="utf-8")
 
 
 # --- one process -----------------------------------------------------------------------------------------------
