@@ -9,7 +9,7 @@ import pytest
 
 from outlast.core.commit import Commit
 from outlast.errors import StoreUnusable, Unavailable
-from outlast.store.postgres import reads, store
+from outlast.store.postgres import listener, reads, store
 from outlast.store.postgres.connection import connect
 from outlast.store.postgres.store import PostgresStore, open_postgres
 from tests.conformance import subject as make
@@ -23,8 +23,8 @@ SOON_S = 0.5
 @pytest.fixture
 def line(monkeypatch: pytest.MonkeyPatch) -> Iterator[Wire]:
     monkeypatch.setattr(reads, "reconnect", partial(connect, answer_s=SOON_S))
-    monkeypatch.setattr(store, "connect", partial(connect, answer_s=SOON_S))
-    monkeypatch.setattr(store, "PING_S", SOON_S)
+    monkeypatch.setattr(listener, "connect", partial(connect, answer_s=SOON_S))
+    monkeypatch.setattr(listener, "PING_S", SOON_S)
     monkeypatch.setattr(store, "RENEWAL_S", SOON_S)
     with wire(server.url()) as made:
         yield made
