@@ -13,7 +13,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from bench import flows
+from bench import agents, flows
 from bench.serving import opened, served, start_runs, until_let_go, worker
 from bench.usage import usage
 from outlast import Workflow
@@ -56,7 +56,8 @@ async def warm(workflow: Workflow[Any]) -> None:
 
 async def serve(url: str, name: str, concurrency: int, live: Liveness | None) -> None:
     """Serve one workflow of bench/flows.py until SIGTERM."""
-    workflow = next(w for w in workflows_of(flows) if w.name == name)
+    served_here = [*workflows_of(flows), agents.slow_agents.validate()]
+    workflow = next(w for w in served_here if w.name == name)
     await warm(workflow)
     if path := os.environ.get(flows.NOTES):
         crash_points.hook = noting(path)

@@ -3,6 +3,7 @@
 import asyncio
 import random
 import time
+from itertools import pairwise
 
 from bench.engines import Setup
 from bench.figures import Figures, Goal, Size, percentile
@@ -81,7 +82,7 @@ async def _work(url: str) -> Figures:
         events = await store.rows(EVENT, key, limit=100_000)
         chunks = await store.rows(STATE_CHUNK, key, limit=100_000)
         memos = await store.rows(MEMO, key, limit=100_000)
-    spans = [(b - a) * 1_000 for a, b in zip(asked_at, asked_at[1:], strict=False)]
+    spans = [(b - a) * 1_000 for a, b in pairwise(asked_at)]
     tenth = max(1, len(spans) // 10)
     return {
         "transcript_mb": len(state.model_dump_json()) / MEGA,
