@@ -20,7 +20,7 @@ from outlast.agent import (
 )
 from outlast.errors import DefinitionError
 from outlast.flow import PolicyRequest
-from outlast.testing import App
+from outlast.testing import App, node
 from tests.agent.agents import DONE, TOOLS, admissions, asks, history, open_ticket, refund, results, running
 
 
@@ -159,3 +159,18 @@ def test_two_tools_of_one_name_are_a_mistake() -> None:
 
     with pytest.raises(DefinitionError, match="two tools have the name"):
         agent_workflow("agent", tools=[refund, other_refund])
+
+
+def test_a_node_is_tested_alone_with_the_answer_of_a_model() -> None:
+    told: list[str] = []
+    flow = Workflow("alone", state=Empty)
+
+    @flow.node(start=True)
+    async def decide(ctx: Context[Empty]) -> None:
+        proposal = await propose(ctx, ScriptedModel([]), [], tools=TOOLS)
+        told.extend(type(each).__name__ for each in await admit(ctx, proposal))
+
+    answers = {"outlast.model": asks(("open_ticket", {"title": "a"}), ("nothing", {}))}
+    done = node(decide, Empty(), answers=answers, workflow=flow)
+    assert done.status == "completed" and told == ["Admitted", "Rejected"]
+    assert [call.activity for call in done.called] == ["outlast.model"]
