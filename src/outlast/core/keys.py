@@ -150,9 +150,6 @@ MODEL: Final = "outlast.model"
 ADMISSION: Final = "outlast.admission"
 """Stored activity name of the memos that record how the calls of a model's answer were decided."""
 
-ADMISSION: Final = "outlast.admission"
-"""Stored activity name of the memos that record whether a call that a model proposed was admitted."""
-
 UNDO: Final = "undo/"
 """Prefix of the key of an undo; the key of the effect follows."""
 
