@@ -13,7 +13,7 @@ from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCall
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.toolsets import DynamicToolset
 
-from outlast import Context, Refused, Workflow, role
+from outlast import Context, Happened, Refused, Workflow, role
 from outlast.errors import DefinitionError
 from outlast.flow import NotSent
 from outlast.pydantic_ai import DurableTool, OutlastApprovals, OutlastDurability
@@ -259,6 +259,33 @@ def test_the_undo_of_a_tool_gets_its_answer_and_arguments(outlast_app: AppFactor
     _, run = play(outlast_app, "agent-undoes", agent)
     run.cancel()
     assert run.status == "cancelled" and undone == [("b-2", 2)]
+
+
+class Booking(BaseModel):
+    kind: str
+    seats: int
+
+
+def test_a_result_that_looks_like_a_record_is_kept_and_undone(outlast_app: AppFactory) -> None:
+    undone: list[object] = []
+
+    async def book(seats: int) -> Booking:
+        raise TimeoutError
+
+    async def was_booked(seats: int) -> Happened[Booking]:
+        return Happened(Booking(kind="tool_failed", seats=seats))
+
+    async def unbook(booking: Booking, seats: int) -> None:
+        undone.append(booking)
+
+    model = Script([call("book", seats=2)])
+    terms = DurableTool(reconcile=was_booked, undo=unbook)
+    app, run = play(outlast_app, "agent-kinds", tool_agent("kinds", model, book, metadata={"outlast": terms}))
+    app.clock.skip("1m")
+    run.cancel()
+    assert run.status == "cancelled" and undone == [Booking(kind="tool_failed", seats=2)]
+    (returned,) = model.asked[-1][-1].parts
+    assert returned.content == {"kind": "tool_failed", "seats": 2}  # type: ignore[union-attr]
 
 
 def test_a_lookup_is_a_memo(outlast_app: AppFactory) -> None:

@@ -17,7 +17,7 @@ from typing_extensions import override
 
 from outlast.core.durations import Duration
 from outlast.core.limits import NAME_CHARS_MAX, TEXT_CHARS_MAX
-from outlast.flow.approval_rule import Decision
+from outlast.flow.approval_rule import Approvers, Decision
 from outlast.flow.context import Context, current_context
 from outlast.pydantic_ai.durability import OutlastDurability
 
@@ -38,7 +38,7 @@ class OutlastApprovals(AbstractCapability[AgentDepsT]):
     def __init__(
         self,
         *,
-        by: Any,
+        by: Approvers,
         within: Duration,
         valid_for: Duration = "24h",
         quorum: int = 1,

@@ -37,9 +37,10 @@ from pydantic_ai.durable_exec import (
 from pydantic_ai.exceptions import UserError
 from pydantic_ai.messages import ModelMessagesTypeAdapter, ModelResponse
 from pydantic_ai.settings import ModelSettings
+from pydantic_core import to_jsonable_python
 from typing_extensions import override
 
-from outlast.core.effect_steps import EXHAUSTED
+from outlast.core.effect_steps import EXHAUSTED, Happened
 from outlast.flow.activity import Activity
 from outlast.flow.calls import this_call, tool_call
 from outlast.flow.context import current_context
@@ -81,10 +82,12 @@ current_unit: Final[ContextVar[Unit | None]] = ContextVar("outlast_pydantic_ai_u
 
 
 async def ask_model(agent: str, run: str, n: int, request: str) -> JsonValue:
+    """Request an answer of a model: the body of the lookup of each request. `request` is a digest."""
     return await _make_unit()
 
 
 async def prepare_unit(agent: str, run: str, n: int, what: str, request: str) -> JsonValue:
+    """Make a unit that is not paid: the body of its lookup. `request` is a digest."""
     return await _make_unit()
 
 
@@ -274,6 +277,18 @@ def stored(payload: Any) -> JsonValue:
 def _payload(stored: Any) -> object:
     """Return the result as pydantic-ai records it. A reconcile function or a person gives the plain result."""
     return stored if isinstance(stored, dict) and "kind" in stored else {"kind": RETURNED, "result": stored}
+
+
+def plain_result(stored: Any) -> Any:
+    """Return the tool's own result of its recorded form."""
+    return stored["result"] if isinstance(stored, dict) and stored.get("kind") == RETURNED else stored
+
+
+def recorded(answer: object) -> object:
+    """Return the answer of a reconcile function with the result of the tool in its recorded form."""
+    if not isinstance(answer, Happened):
+        return answer
+    return replace(answer, response=stored({"kind": RETURNED, "result": to_jsonable_python(answer.response)}))
 
 
 def _digest(messages: Sequence[Any]) -> str:

@@ -17,6 +17,7 @@ from outlast.core.limits import NAME, PARAMETERS_MAX
 from outlast.errors import DefinitionError
 from outlast.flow.activity import Activity, Effectful, activity, lookup
 from outlast.flow.options import IfUncertain, RateLimit, Retry
+from outlast.pydantic_ai.operations import plain_result, recorded
 
 METADATA: Final = "outlast"
 """Key of a tool's metadata that holds its DurableTool."""
@@ -230,7 +231,8 @@ class _ToolShape:
         async def made(*args: Any, **kwargs: Any) -> Any:
             given = {**dict(zip(names, args, strict=False)), **kwargs}
             given.pop(CALL_ID, None)
-            return await typed(*[given.pop(name) for name in first], **self._within(given))
+            before = [plain_result(given.pop(name)) for name in first]
+            return recorded(await typed(*before, **self._within(given)))
 
         either = inspect.Parameter.POSITIONAL_OR_KEYWORD
         front = [inspect.Parameter(name, either, annotation=JsonValue) for name in first]
