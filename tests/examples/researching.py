@@ -193,7 +193,7 @@ async def _until_ended(watch: Watch, kills: int, dice: random.Random) -> AsyncIt
             await asyncio.sleep(dice.uniform(0, 0.5))  # the moment of the kill
             left, rows = left - 1, len(watch.rows)
             yield True
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(0.2)
 
 
 def _victim(all_: Fleet, owner: str, dice: random.Random) -> str:
