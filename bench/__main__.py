@@ -45,6 +45,8 @@ LONG = (
     "sending",
     "service",
     "service_several",
+    "agent",
+    "agents",
 )
 NAMES = (*EVERYDAY, *LONG)
 WORKLOADS = {

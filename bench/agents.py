@@ -17,6 +17,7 @@ class SlowModel:
 
     name = "slow"
     prints = True
+    answer_s = ANSWER_S
 
     async def request(self, request: ModelRequest) -> ModelAnswer:
         """Return the next answer after two seconds, more or less."""
@@ -24,7 +25,7 @@ class SlowModel:
             stamp(this_call().run_id)
         n = request.answers + 1
         spread = random.Random(f"{this_call().run_id} {n}").uniform(0.5, 1.5)  # so that answers do not come together
-        await asyncio.sleep(ANSWER_S * spread)
+        await asyncio.sleep(self.answer_s * spread)
         if n == ANSWERS:
             return ModelAnswer(text="done")
         return ModelAnswer(text="x" * 200, calls=(ToolCall(id=f"c{n}", tool="look", arguments={"n": n}),))

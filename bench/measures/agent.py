@@ -15,6 +15,7 @@ from outlast.core.rows import EVENT, MEMO, STATE_CHUNK
 from outlast.engine import commands
 from outlast.engine.snapshots import state_of_rows
 
+STORES = ("sqlite",)
 REPEATS = 1
 RESULT_CHARS = 1_600
 ANSWER_CHARS = 200

@@ -19,7 +19,9 @@ from outlast.engine.worker import WorkerProcess
 from outlast.runtime.clocks import SystemClock, chance, process_id
 from outlast.store.port import Store
 
+STORES = ("sqlite",)
 REPEATS = 1
+TINY = Liveness(heartbeat_window=600, heartbeat_every=200)
 SHORT = Liveness(heartbeat_window=3 * SECOND, heartbeat_every=1 * SECOND)
 MEGA = 1_000_000
 NS = 1_000_000_000
@@ -38,10 +40,11 @@ GOALS = (
 def measure(size: Size, setup: Setup) -> Figures:
     """Run the agents in this process beside decisions, then kill a process that has them."""
     count, decisions = size.of(200, 50, 2), size.of(200, 50, 2)
+    SlowModel.answer_s = 0.05 if size is Size.TINY else ANSWER_S
     reached.clear()
     with setup.engine.place() as place:
         found = asyncio.run(_beside(place.url, count, decisions))
-    taken = _kill(setup.engine, count)
+    taken = _kill(setup.engine, TINY if size is Size.TINY else SHORT, count)
     return found | {"takeover_p99_s": percentile(taken, 0.99)}
 
 
@@ -73,7 +76,7 @@ async def _beside(url: str, count: int, decisions: int) -> Figures:
             await until_let_go(serving, store, "completed", decisions)
             before = usage()
             await _start(store, count)
-            await asyncio.sleep(2 * ANSWER_S)
+            await asyncio.sleep(2 * SlowModel.answer_s)
             beside = await _decided(store, runs[decisions:])
             await until_let_go(serving, store, "completed", len(runs) + count)
             took = usage().minus(before)
@@ -100,14 +103,14 @@ async def _start(store: Store, count: int) -> None:
         await commands.start(store, slow_agents, given, tenant=TENANT, actor=ACTOR, run=f"agent-{n}")
 
 
-def _kill(engine: Engine, count: int) -> list[float]:
+def _kill(engine: Engine, live: Liveness, count: int) -> list[float]:
     """Return for each agent the seconds from the kill to its next request in another process."""
     with engine.place() as place:
         asyncio.run(_started(place.url, count))
-        with worker_process(place.url, slow_agents, SHORT, count) as first:
+        with worker_process(place.url, slow_agents, live, count) as first:
             for _ in range(count):
                 first.line()
-            with worker_process(place.url, slow_agents, SHORT, count) as second:
+            with worker_process(place.url, slow_agents, live, count) as second:
                 time.sleep(1)
                 killed = time.monotonic_ns()
                 first.kill()
