@@ -132,6 +132,7 @@ RUNS: Words = [
     ("RUN done_by_hand", "undo-2 done_by_hand"),
     ("resolve RUN KEY", "resolve doubt-1 refund/doubt-1"),
     ("extend RUN", "extend long-2"),
+    ("raise RUN", "raise waits-1"),
     ("signal RUN", "signal waits-1"),
     (r"(show|explain|results) RUN", r"\1 raises-1"),
     (r"\br-17\b", "order-7"),

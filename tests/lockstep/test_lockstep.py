@@ -11,7 +11,8 @@ import pytest
 
 from outlast.core.commit import AppendMessage, Chain, Commit, Done, Expect, Fence, Put, Wake, When
 from outlast.core.generation import FILE
-from outlast.core.rows import EFFECT, EVENT, KINDS, RUN, SLOT, STORE, TOKEN, WRITER, Effect, Row, Run, Slot
+from outlast.core.rows import CALL_USAGE, EFFECT, EVENT, KINDS, RUN, SLOT, STORE, TOKEN, WRITER, Effect, Row, Run, Slot
+from outlast.core.usage import CallUsage
 from outlast.errors import Rejected, StoreError
 from outlast.store.bounds import check
 from outlast.store.clock import StoreClock
@@ -44,6 +45,7 @@ class Dice:
         self.random = random.Random(seed)
         self.memory = memory
         self.clock_max = T0
+        self.reports = 0  # of usage: numbered, because a holder never writes one twice
 
     async def commit(self) -> Commit | Take:
         run = self.random.choice(RUNS)
@@ -66,6 +68,8 @@ class Dice:
             writes += self.moved(row)
         else:
             writes.append(await self.other(kind, run))
+        if kind == "token":
+            writes.append(self.used(run))
         if self.random.random() < 0.2 and kind != "post":
             writes.append(AppendMessage(make.message_row(self.random.choice(RUNS))))
         return Commit(tuple(writes), self.fence(row), self.expects(row), self.whens())
@@ -92,6 +96,11 @@ class Dice:
         version = self.version(found.version if isinstance(found, Effect) else 0)
         row = make.effect_row(run, key)._replace(digest=f"{self.random.random()}", version=version)
         return Put(EFFECT, make.done(row), version)
+
+    def used(self, run: str) -> Put:
+        self.reports += 1
+        n = self.reports
+        return Put(CALL_USAGE, CallUsage(TENANT, run, 1, n, 1, "ask/1", 1, "ask", n % 3, "m", n, n, 0, 1, 1, T0), 0)
 
     def version(self, true: int) -> int:
         return true if self.random.random() < 0.85 else max(0, true + self.random.choice((-1, 1)))
