@@ -10,7 +10,7 @@ TOOLS = {"desk/ticket/c1", "desk/ticket/c2", "refund/o-1"}
 
 
 @pytest.mark.req("GATE-7", "EFF-2", "FAIL-2")
-@every_crash(desk, {"question": "what is up?"}, receivers=world, pairs="sampled", cases=4)
+@every_crash(desk, {"question": "what is up?"}, receivers=world, pairs="sampled", cases=4, seed=1)
 def test_no_tool_acts_twice(end: RunEnd) -> None:
     """All single points with --crash-all. The test kit compares the record of tools and model with that of no crash."""
     assert end.outcome["answer"] == "all done"
