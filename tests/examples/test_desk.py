@@ -76,13 +76,15 @@ UNSTORED = re.compile(r"POST /model call:|outlast\.model/\w+ (?:call:after|store
 # --- every crash --------------------------------------------------------------------------------------
 @every_crash(desk, TASK, receivers=office.office(), decide=approve_all, cases=4)
 @pytest.mark.req("APP-5", "EFF-2")
-def test_the_desk_survives_every_crash(end: RunEnd) -> None:
+def test_the_desk_survives_every_crash(end: RunEnd, pytestconfig: pytest.Config) -> None:
     """`scripts/crash desk` runs all cases. An answer of the model that was stored is never requested again."""
     assert end.status == "completed" and end.outcome == incident.SCRIPT[-1]["text"]
     assert {key for key, status in end.effects.items() if status == "done"} == EFFECTS
     asked = Counter(e.key for e in end.receivers.of("attempt", route=office.MODEL))
     assert len(asked) == len(incident.SCRIPT)
-    assert sum(asked.values()) == len(asked) + len(UNSTORED.findall(end.case)), asked
+    again, lost = sum(asked.values()) - len(asked), len(UNSTORED.findall(end.case))
+    second = 1 if pytestconfig.getoption("crash_pairs") else 0  # `end.case` names the first crash of a pair only
+    assert lost <= again <= lost + second, asked
 
 
 @every_crash(desk, TASK, receivers=office.office(leads=False), decide=approve_all)
