@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from pydantic import AliasChoices, AliasPath, BaseModel, Field, computed_field
 
 import outlast
-from outlast import Context, Decision, Workflow, role
+from outlast import Context, Decision, Workflow, activity, role
 from outlast.core.approvals import EVERY_ROLE
 from outlast.core.limits import OBJECTIVE_CHARS_MAX
 from outlast.errors import DefinitionError, InvalidInput, LimitExceeded, NotStorable
@@ -404,3 +404,19 @@ def test_a_node_mentions_its_waits_and_not_the_sleeps_of_asyncio() -> None:
     reach = reach_of(sleepy)
     assert reach.waits == {"sleep": "sleep", "noon": "sleep", "bids": "collect"} and not reach.open
     assert reach_of(named_at_run_time).open
+
+
+@activity(key="listed/{what}", no_undo="a test")
+async def listed(what: str) -> None:
+    pass
+
+
+TOOLS = [listed]
+
+
+async def uses_a_list(ctx: Context[State]) -> None:
+    await ctx.allowed(TOOLS)
+
+
+def test_a_node_mentions_the_activities_in_a_list() -> None:
+    assert reach_of(uses_a_list).activities == ("listed",)

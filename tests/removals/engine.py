@@ -217,7 +217,7 @@ def no_ledger_hit(patch: Patch) -> None:
         visit = execution.session.run.visit if activity.once_per == "visit" else 0
         effect = execution.session.effects.get((visit, call.key))
         if isinstance(effect, Effect) and effect.status is EffectStatus.DONE:
-            attempt = effect_executor.attempt_of(execution, activity, call, effect)
+            attempt = effect_executor.attempt_of(execution, activity, call, effect, [])
             answered: Any = await execution.deduplicate(
                 (visit, call.key), lambda: execution.services.caller.attempt(attempt)
             )

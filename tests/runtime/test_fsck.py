@@ -15,6 +15,7 @@ from outlast import Cancel, Context, Workflow, activity, role
 from outlast.core.codec import digest
 from outlast.core.machine import EffectStatus, RunStatus
 from outlast.core.rows import EVENT, Effect, Event, Usage
+from outlast.core.usage import CallUsage, day_of
 from outlast.runtime import InProcessRuntime, fsck_checks, open_store
 from outlast.runtime.fsck import OF_A_RUN, OF_HISTORY, OF_THE_STORE, Fsck, FsckReport, violations
 from outlast.runtime.fsck_checks import settings_safe
@@ -231,6 +232,7 @@ ELSEWHERE = {
     "undo_order",
     "usage_of",
     "usage_known",
+    "usage_counted",
     "owner_known",
     "history_end",
     "settings_safe",
@@ -357,6 +359,28 @@ def test_usage_rows_match_shared_effects(played: Path) -> None:
     assert [key for _, key, _ in fsck_checks.usage_of(usage, known=False)] == [("default", "r-done", "pay/x")]
     assert not list(fsck_checks.usage_known(shared, rows.run, usage))
     assert [key for _, key, _ in fsck_checks.usage_known(shared, rows.run, None)] == [shared[:4]]
+
+
+@pytest.mark.req("TEST-4", "RUN-10")
+@pytest.mark.parametrize(
+    ("changes", "finding"),
+    [
+        ({}, ""),
+        ({"epoch": 100}, "of visit 1"),
+        ({"visit": 100}, "of visit 100"),
+        ({"day": 1}, "its day is 1"),
+        ({"tokens": -1}, "its day is"),
+    ],
+)
+def test_usage_of_calls_fits_its_run(played: Path, changes: dict[str, Any], finding: str) -> None:
+    rows, history = asyncio.run(_rows(played, "r-done"))
+    at = history[-1].at
+    usage = CallUsage(
+        tenant="default", run="r-done", epoch=1, n=1, visit=1, key="ask", attempt=1, activity="ask", day=day_of(at),
+        model="m", tokens=3, input_tokens=1, output_tokens=2, money=5, calls=1, at=at,
+    )._replace(**changes)  # fmt: skip
+    said = [text for _, _, text in fsck_checks.usage_counted(rows.run, [usage])]
+    assert [text.startswith(finding) for text in said] == ([True] if finding else [])
 
 
 @pytest.mark.req("TEST-4", "REC-1")

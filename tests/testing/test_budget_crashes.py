@@ -60,7 +60,7 @@ def decide(asked: PendingQuestion) -> ScriptedAnswer | None:
     return choose("raise", tokens=110) if asked.name == "budget_exhausted" else None
 
 
-@every_crash(bounded, {}, receivers=world, decide=decide, cases=16)
+@every_crash(bounded, {}, receivers=world, decide=decide, cases=8)
 def test_a_budget_that_runs_out_in_a_step_pays_for_nothing_twice(end: RunEnd) -> None:
     assert end.state["said"] == list(WORDS)
     assert end.receivers.executed(route="/answers") == len(WORDS)

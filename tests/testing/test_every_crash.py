@@ -239,10 +239,10 @@ def answers(asked):
 
 @pytest.mark.req("TEST-1", "TEST-2")
 def test_days_pass_at_once_and_decide_answers_signals_and_approvals(pytester: pytest.Pytester) -> None:
-    text = WAITING.replace("\n@every_crash", SCRIPT).replace("receivers=bank", "receivers=bank, decide=answers")
+    text = WAITING.replace("\n@every_crash", SCRIPT).replace("receivers=bank", "receivers=bank, decide=answers, cases=16")
     said = run(pytester, text)
     assert "1 passed" in said, said
-    assert summary(said)["equal"] > 50
+    assert summary(said)["equal"] == 16 and summary(said)["points"] > 50
 
 
 @pytest.mark.req("TEST-1")

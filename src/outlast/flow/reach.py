@@ -7,17 +7,19 @@ concluded from a name that it does not mention.
 import ast
 import inspect
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import CodeType, ModuleType
 from typing import Any, Final, NamedTuple
 
 from outlast.flow.activity import Activity
 from outlast.flow.context import SLEEP
-from outlast.flow.registry import SOURCES
+from outlast.flow.registry import SOURCES, ActivitySource
 
 WAITS: Final = {"sleep": "sleep", "receive": "receive", "collect": "collect"}
 HELPERS_MAX: Final = 200
 OURS: Final = "outlast."
+TOOLS_MAX: Final = 200
+"""Members of a collection that may be activities; a longer one is data."""
 
 
 class Reach(NamedTuple):
@@ -64,13 +66,22 @@ def _functions(fn: Any, activities: dict[str, None]) -> Iterator[Any]:
         each = queue.pop(0)
         yield each
         for value in _named(each):
-            if isinstance(value, Activity):
-                activities[value.name] = None
-            elif id(value) in sources:
-                activities.update(dict.fromkeys(one.name for one in sources[id(value)].activities()))
+            if found := _activities_of(value, sources):
+                activities.update(dict.fromkeys(one.name for one in found))
             elif inspect.isfunction(value) and not value.__module__.startswith(OURS) and id(value) not in seen:
                 seen[id(value)] = value
                 queue.append(value)
+
+
+def _activities_of(value: Any, sources: Mapping[int, ActivitySource]) -> Sequence[Activity[..., Any]]:
+    """Return the activities that a value holds: itself, those of a source, or the members of a collection."""
+    if isinstance(value, Activity):
+        return (value,)
+    if id(value) in sources:
+        return sources[id(value)].activities()
+    if not isinstance(value, dict | list | tuple | set | frozenset) or len(value) > TOOLS_MAX:
+        return ()
+    return [each for each in (value.values() if isinstance(value, dict) else value) if isinstance(each, Activity)]
 
 
 def _named(fn: Any) -> Iterator[Any]:
@@ -131,9 +142,9 @@ def _returned(tree: ast.AST) -> Iterator[str]:
 def activities_seen_by(functions: Iterable[Callable[..., Any]]) -> list[Activity[..., Any]]:
     """Return the activities in the modules of these functions: declared there or imported, also with their module.
 
-    Closures count as well, and so do the activities of a source, for instance the tools of an agent. An activity that
-    only a helper function in a third module uses is not found here. It is found by its name, and checked at its first
-    use.
+    Closures count as well, and so do the activities of a source, for instance the tools of an agent, and those in a
+    list, tuple, set or dict. An activity that only a helper function in a third module uses is not found here. It is
+    found by its name, and checked at its first use.
     """
     plain: list[Any] = [inspect.unwrap(fn) for fn in functions]
     modules = {id(fn.__globals__): fn.__globals__ for fn in plain}
@@ -142,8 +153,7 @@ def activities_seen_by(functions: Iterable[Callable[..., Any]]) -> list[Activity
     imported = {id(value): value for value in near if isinstance(value, ModuleType)}
     near += [value for module in imported.values() for value in list(vars(module).values())]
     sources = {id(source.owner): source for source in SOURCES.all()}
-    near += [one for value in near if id(value) in sources for one in sources[id(value)].activities()]
-    return list({id(value): value for value in near if isinstance(value, Activity)}.values())
+    return list({id(one): one for value in near for one in _activities_of(value, sources)}.values())
 
 
 def _closed_over(fn: Any) -> Iterator[object]:
