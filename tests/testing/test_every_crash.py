@@ -239,8 +239,8 @@ def answers(asked):
 
 @pytest.mark.req("TEST-1", "TEST-2")
 def test_days_pass_at_once_and_decide_answers_signals_and_approvals(pytester: pytest.Pytester) -> None:
-    text = WAITING.replace("\n@every_crash", SCRIPT).replace("receivers=bank", "receivers=bank, decide=answers, cases=16")
-    said = run(pytester, text)
+    text = WAITING.replace("\n@every_crash", SCRIPT)
+    said = run(pytester, text.replace("receivers=bank", "receivers=bank, decide=answers, cases=16"))
     assert "1 passed" in said, said
     assert summary(said)["equal"] == 16 and summary(said)["points"] > 50
 
