@@ -269,6 +269,7 @@ class NodeContext(Context[Any]):
         try:
             return await fn(self)
         finally:
+            executing_context.set(None)  # otherwise the task and this object refer to each other
             self._returned = True
             left = [each for each in self._asked if each.coroutine.cr_frame is not None]  # the others have finished
             self._unawaited = [each for each in left if each.state == inspect.CORO_CREATED]
