@@ -3,12 +3,13 @@
 import asyncio
 import threading
 from datetime import timedelta
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 
 from outlast.core.durations import Liveness
 from outlast.core.machine import LeaseStatus
+from outlast.engine.admission import LostClaim
 from outlast.flow import Context, Workflow, activity, lookup, resend
 from tests.engine.world import (
     HOUR,
@@ -454,3 +455,23 @@ async def test_durations_of_a_deployment_are_checked() -> None:
     """A heartbeat that leaves no room for two lost renewals is refused."""
     with pytest.raises(ValueError, match="two lost renewals"):
         Liveness(heartbeat_every=10_000).checked()
+
+
+@pytest.mark.req("REC-1")
+async def test_a_claim_may_be_lost_while_lost_claims_are_checked(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def body(ctx: Any) -> None:
+        pass
+
+    worker = world.worker(one_node(body)).worker
+    await world.settle()
+    lost = worker._capacity.lost_claims
+    lost |= {("t", name): LostClaim(0) for name in ("x", "y")}
+    load = type(worker._store).load
+
+    async def load_later(store: Any, *args: Any) -> Any:
+        lost["t", "z"] = LostClaim(0)
+        return await load(store, *args)
+
+    monkeypatch.setattr(type(worker._store), "load", load_later)
+    await worker._return_lost_claims()
+    assert list(lost) == [("t", "z")]

@@ -507,7 +507,7 @@ class WorkerProcess:
             return
         async with capacity.claiming:
             lost = capacity.lost_claims
-            rows = {key: await self._store.load(RUN, key) for key in lost}
+            rows = {key: await self._store.load(RUN, key) for key in tuple(lost)}  # it changes in the meantime
             mine = {(run.tenant, run.run): run for run in await self._store.query(Owned(self.id))}  # it may be old
             mine |= {key: row for key, row in rows.items() if row is not None}
             for key, run in mine.items():
@@ -516,7 +516,7 @@ class WorkerProcess:
                 if key in lost and run.version != lost[key].before:
                     del lost[key]
             for key in [key for key, row in rows.items() if row is None]:
-                del lost[key]
+                lost.pop(key, None)
         if rows:
             capacity.changed.set()
 
