@@ -52,7 +52,7 @@ class SampleDemo:
     kills_max: int = 6
 
     def __init__(self, store: Store, folder: DemoFolder, state: DemoState, output: Output, *, unattended: bool) -> None:
-        """`unattended` makes no difference, because nobody is asked. Raises Conflict if the folder holds a demo."""
+        """`unattended` makes no difference, because it asks no person. Raises Conflict if the folder holds a demo."""
         if state.run:
             raise Conflict(f"{folder.path} holds a demo already", "a sample is played from its beginning")
         self._folder, self._state, self._output = folder, state, output

@@ -427,7 +427,7 @@ class RunSession:
                     pass  # the evidence exists already, or the store is away: the effect stays open
 
     async def record_late_usage(self, puts: Sequence[Put]) -> None:
-        """Record usage without a fence: it was paid, whoever holds the run now."""
+        """Record usage without a fence, because it was paid even if another worker holds the run."""
         try:
             await self.store.commit(Commit(tuple(puts), label=f"{self.run.run} used late"))
         except StoreError:
