@@ -13,7 +13,9 @@ import asyncpg
 
 from bench.engines import Place
 from bench.serving import TENANT, opened
-from outlast.core.rows import APPROVAL, EFFECT, EVENT, MEMO, MESSAGE, RUN, WAIT, AnyKind, Row, Run
+from outlast.core.effect_rows import APPROVAL, EFFECT, MEMO, WAIT
+from outlast.core.row_kind import AnyKind
+from outlast.core.rows import EVENT, MESSAGE, RUN, Row, Run
 from outlast.store.sql import SQL
 
 OF_A_RUN: Final = (RUN, EVENT, EFFECT, MEMO, WAIT, APPROVAL, MESSAGE)

@@ -12,9 +12,10 @@ from typing import Any, Final, NamedTuple
 from outlast.core.approvals import Actor
 from outlast.core.commit import Mapping
 from outlast.core.durations import HOUR, MINUTE, SECOND
+from outlast.core.effect_rows import Approval, Effect
 from outlast.core.events import EventType
 from outlast.core.machine import ApprovalStatus, EffectStatus, LeaseStatus
-from outlast.core.rows import Approval, Effect, Run, is_over
+from outlast.core.rows import Run, is_over
 from outlast.core.run_transition import rearmed
 from outlast.errors import Conflict
 from outlast.runtime.clocks import SystemClock

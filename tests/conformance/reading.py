@@ -4,30 +4,9 @@ from base64 import urlsafe_b64encode
 from typing import Final
 
 from outlast.core.commit import AppendMessage, Commit, Put
+from outlast.core.effect_rows import APPROVAL, EFFECT, EVIDENCE, MEMO, WAIT, Effect, Evidence, Memo, Wait
 from outlast.core.machine import RunStatus, WaitStatus
-from outlast.core.rows import (
-    APPROVAL,
-    EFFECT,
-    EVENT,
-    EVIDENCE,
-    KINDS,
-    MEMO,
-    MESSAGE,
-    RESULT,
-    RUN,
-    STATE_CHUNK,
-    STORE,
-    TOKEN,
-    WAIT,
-    WORKER,
-    Effect,
-    Event,
-    Evidence,
-    Memo,
-    Result,
-    Run,
-    Wait,
-)
+from outlast.core.rows import EVENT, KINDS, MESSAGE, RESULT, RUN, STATE_CHUNK, STORE, TOKEN, WORKER, Event, Result, Run
 from outlast.errors import InvalidInput
 from outlast.store.queries import ByOrdinal, Census, CountBy, LastOrdinals, Moving, NextDue, Owned, Queued
 from tests.conformance.subject import (

@@ -4,8 +4,9 @@ import asyncio
 
 from outlast.core.commit import Commit, Put
 from outlast.core.durations import ANSWERS_KEPT
+from outlast.core.effect_rows import EFFECT, USAGE, Effect, Usage
 from outlast.core.machine import EffectStatus
-from outlast.core.rows import EFFECT, REQUEST, RUN, TOKEN, USAGE, Effect, Request, Usage
+from outlast.core.rows import REQUEST, RUN, TOKEN, Request
 from outlast.store.open_calls import OpenCalls
 from outlast.store.port import Store
 from tests.conformance.subject import (

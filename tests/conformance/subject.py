@@ -4,10 +4,9 @@ from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
 
 from outlast.core.commit import AppendMessage, Commit, Done, Expect, Fence, Instant, Mapping, Put
+from outlast.core.effect_rows import APPROVAL, EFFECT, Approval, Effect
 from outlast.core.machine import ENDED, ApprovalStatus, EffectStatus, LeaseStatus, RunStatus
 from outlast.core.rows import (
-    APPROVAL,
-    EFFECT,
     EVENT,
     MESSAGE,
     RUN,
@@ -16,8 +15,6 @@ from outlast.core.rows import (
     STORE,
     TOKEN,
     WORKER,
-    Approval,
-    Effect,
     Event,
     Message,
     Run,

@@ -5,8 +5,9 @@ from typing import Any, Literal
 
 from outlast.core import approvals, attention, compensation, effect_verbs, mailbox, run_transition, verbs, version_move
 from outlast.core.commit import Commit
+from outlast.core.effect_rows import APPROVAL, EFFECT, WAIT, Approval, Effect, Wait
 from outlast.core.machine import ApprovalStatus, Choice, Reason, RunStatus, WaitStatus
-from outlast.core.rows import APPROVAL, EFFECT, RUN, STORE, WAIT, Approval, Effect, Run, Slot, Wait
+from outlast.core.rows import RUN, STORE, Run, Slot
 from outlast.core.run_columns import Attention, Ending, WaitingFor
 from tests.models.world import MAPPING, TENANT, Rows, at, born, find, land
 

@@ -19,8 +19,8 @@ from outlast.core.approvals import (
 from outlast.core.approver_rule import Rule
 from outlast.core.codec import digest
 from outlast.core.commit import Instant, Put
+from outlast.core.effect_rows import Approval
 from outlast.core.machine import ApprovalStatus
-from outlast.core.rows import Approval
 from outlast.errors import Conflict, Forbidden, InvalidInput, NotFound, OutlastError
 
 

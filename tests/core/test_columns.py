@@ -13,8 +13,9 @@ from outlast.core.commit import Instant
 from outlast.core.deliveries import subscribe
 from outlast.core.durations import Liveness
 from outlast.core.effect_columns import ANSWER, EvidenceAnswer
+from outlast.core.effect_rows import Evidence, Memo, Wait
 from outlast.core.machine import WaitStatus
-from outlast.core.rows import COLUMNS, KINDS, Event, Evidence, Memo, Message, Row, Wait
+from outlast.core.rows import KINDS, Event, Message, Row
 from outlast.core.run_columns import VISITS, entered_visits, placed_visits
 from outlast.engine.lease import opened
 from outlast.errors import Corrupt
@@ -78,7 +79,7 @@ def test_a_value_is_immutable(kind: str, column: str) -> None:
 
 
 def test_the_names_of_the_columns_have_no_suffix() -> None:
-    assert all(not name.endswith("_text") for names in COLUMNS.values() for name in names)
+    assert all(not name.endswith("_text") for kind in KINDS for name in kind.columns)
 
 
 def test_a_text_is_decoded_once() -> None:

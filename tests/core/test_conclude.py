@@ -32,10 +32,11 @@ from outlast.core.conclude import (
     effect_waits,
     ended_by,
 )
+from outlast.core.effect_rows import Effect, Memo, Wait
 from outlast.core.events import EventType
 from outlast.core.machine import EffectStatus, Reason, RunStatus
 from outlast.core.route import ENGINE, EndCancelled, EndFailed
-from outlast.core.rows import SLOT, STORE, Effect, Event, Memo, Slot, Wait
+from outlast.core.rows import SLOT, STORE, Event, Slot
 from outlast.core.run_columns import Attention, Ending, Timer, WaitingFor
 from outlast.core.run_transition import LogEntry, SlotChange
 from outlast.core.version_move import MoveTarget

@@ -14,8 +14,8 @@ from outlast.core.durations import (
     DELIVERY_RETRY_AFTER_MAX,
 )
 from outlast.core.machine import SWEPT, DeliveryStatus, SubscriptionStatus
-from outlast.core.outbox_rows import Cursor, Delivery
-from outlast.core.rows import Event, Subscription
+from outlast.core.outbox_rows import Cursor, Delivery, Subscription
+from outlast.core.rows import Event
 from outlast.errors import IllegalMove
 
 T0 = 1_700_000_000_000

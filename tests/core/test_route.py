@@ -6,6 +6,7 @@ from itertools import product
 import pytest
 
 from outlast.core.durations import APPROVAL_STALE_AFTER
+from outlast.core.effect_rows import Effect
 from outlast.core.machine import CHOICES, OVERLAY_ONLY, Choice, EffectStatus, Reason
 from outlast.core.mailbox import GIVEN_UP, REOPENED
 from outlast.core.route import (
@@ -19,7 +20,7 @@ from outlast.core.route import (
     WalkOn,
     route,
 )
-from outlast.core.rows import Effect, Message, Run
+from outlast.core.rows import Message, Run
 from outlast.core.run_columns import ATTENTION, Attention
 from tests.core.drive import Drive
 

@@ -5,8 +5,10 @@ from typing import Any
 import pytest
 
 from outlast.core.commit import changed, check_effect, check_run
+from outlast.core.effect_rows import Effect
 from outlast.core.machine import ENDED, EffectStatus, RunStatus
-from outlast.core.rows import KINDS, RUN, Effect, Run, key_of, version_of
+from outlast.core.row_kind import key_of, version_of
+from outlast.core.rows import KINDS, RUN, Run
 from outlast.errors import Corrupt
 from tests.core.drive import Drive
 

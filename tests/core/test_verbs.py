@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from outlast.core import attention, effect_verbs, mailbox, run_transition, verbs
 from outlast.core.commit import Put, check_run
+from outlast.core.effect_rows import Effect
 from outlast.core.machine import ENDED, TERMINAL, ApprovalStatus, EffectStatus, Reason, RunStatus, can
-from outlast.core.rows import RUN, Effect, Row, Run
+from outlast.core.rows import RUN, Row, Run
 from outlast.core.run_columns import Attention
 from outlast.core.run_transition import LogEntry
 from outlast.core.verbs import moved

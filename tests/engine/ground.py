@@ -7,7 +7,8 @@ from secrets import token_hex
 from typing import Any, Protocol
 
 from outlast.core.commit import Chain, Commit, Done, Put
-from outlast.core.rows import AnyKind, Key, Row
+from outlast.core.row_kind import AnyKind, Key
+from outlast.core.rows import Row
 from outlast.runtime.clocks import VirtualClock
 from outlast.store.memory import MemoryCore, MemoryStore
 from outlast.store.port import Store

@@ -14,7 +14,7 @@ import pytest
 from outlast.core.approval_columns import PLANS, PlanChange
 from outlast.core.approvals import Actor, decide, votes_of
 from outlast.core.codec import digest
-from outlast.core.rows import APPROVAL, Approval
+from outlast.core.effect_rows import APPROVAL, Approval
 from outlast.engine.approvals import offered_call
 from outlast.errors import Conflict, Forbidden, InvalidInput, LimitExceeded, NotFound, OutlastError
 from outlast.flow import Allow, Context, Deny, NeedsApproval, PolicyRequest, Verdict, Workflow, person, role

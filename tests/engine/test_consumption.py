@@ -8,8 +8,8 @@ import pytest
 
 from outlast.core.approval_columns import VOTES
 from outlast.core.approvals import approvers_were_entitled, decide
+from outlast.core.effect_rows import Approval
 from outlast.core.machine import ApprovalStatus
-from outlast.core.rows import Approval
 from outlast.engine.permission import usable_approvals
 from outlast.flow import Allow, Context, Deny, NeedsApproval, NotSent, PolicyRequest, Workflow, role
 from tests.engine.test_approval_attacks import Scene, scene

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from outlast.core import mailbox
-from outlast.core.rows import KINDS, key_of
+from outlast.core.row_kind import key_of
+from outlast.core.rows import KINDS
 from outlast.engine.store_maintenance import recover
 from outlast.errors import Unavailable
 from outlast.flow import Context, RateLimit, resend

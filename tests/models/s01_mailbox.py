@@ -9,8 +9,9 @@ from typing import NamedTuple
 
 from outlast.core import attention, effect_verbs, mailbox, verbs
 from outlast.core.commit import AppendMessage, Commit
+from outlast.core.effect_rows import MEMO, Memo
 from outlast.core.machine import ENDED, Reason, RunStatus
-from outlast.core.rows import MEMO, MESSAGE, RUN, Memo, Run
+from outlast.core.rows import MESSAGE, RUN, Run
 from outlast.core.run_columns import Attention, WaitingFor
 from outlast.store.batch import Batch, CommitChanges, RowChange
 from tests.models.explore import Variant

@@ -10,8 +10,9 @@ from typing import NamedTuple
 
 from outlast.core import effect_verbs, mailbox, verbs
 from outlast.core.effect_columns import DEADLINE
+from outlast.core.effect_rows import WAIT, Wait
 from outlast.core.machine import WaitStatus
-from outlast.core.rows import WAIT, Run, Wait
+from outlast.core.rows import Run
 from outlast.core.run_columns import Timer, WaitingFor
 from tests.models.explore import Variant
 from tests.models.world import (

@@ -11,6 +11,7 @@ from typing import Final, Literal, NamedTuple
 
 from outlast.core import attention, effect_verbs, mailbox, verbs
 from outlast.core.commit import Commit
+from outlast.core.effect_rows import EFFECT, Effect
 from outlast.core.effect_steps import (
     AskReceiver,
     DidNotHappen,
@@ -25,7 +26,7 @@ from outlast.core.effect_steps import (
     next_step,
 )
 from outlast.core.machine import EffectStatus, Reason
-from outlast.core.rows import EFFECT, Effect, Message, Run
+from outlast.core.rows import Message, Run
 from outlast.core.run_columns import Attention
 from tests.models.explore import Variant
 from tests.models.world import (

@@ -13,7 +13,8 @@ from pydantic import BaseModel
 from standardwebhooks import Webhook
 
 from outlast.core.approvals import Actor
-from outlast.core.rows import EVENT, UNPUBLISHED, Event
+from outlast.core.outbox_rows import UNPUBLISHED
+from outlast.core.rows import EVENT, Event
 from outlast.flow import Context, Workflow
 from outlast.outbox.address import AddressPolicy
 from outlast.outbox.dispatcher import Dispatcher

@@ -9,8 +9,7 @@ import pytest
 from outlast.core import deliveries
 from outlast.core.commit import Commit, Drop, Put
 from outlast.core.deliveries import Attempt
-from outlast.core.outbox_rows import Cursor
-from outlast.core.rows import CURSOR, SUBSCRIPTION, Subscription
+from outlast.core.outbox_rows import CURSOR, SUBSCRIPTION, Cursor, Subscription
 from outlast.outbox import cursor_sender, dispatcher
 from outlast.outbox.address import SystemResolver
 from outlast.outbox.client import DeliveryClient

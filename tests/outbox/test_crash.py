@@ -6,7 +6,7 @@ import signal
 import pytest
 
 from outlast.core.crash_points import POINTS
-from outlast.core.rows import UNPUBLISHED
+from outlast.core.outbox_rows import UNPUBLISHED
 from outlast.runtime.fsck import Fsck
 from outlast.store.queries import Owing
 from tests import forked

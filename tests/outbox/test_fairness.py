@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from outlast.core.approvals import Actor
-from outlast.core.outbox_rows import Cursor
-from outlast.core.rows import CURSOR, UNPUBLISHED
+from outlast.core.outbox_rows import CURSOR, UNPUBLISHED, Cursor
 from outlast.outbox import unpublished
 from outlast.runtime.operations import Operations
 from outlast.runtime.webhooks import new_dispatcher

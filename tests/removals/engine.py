@@ -4,8 +4,10 @@ from typing import Any
 
 from outlast.core import approvals, compensation, effect_steps, effect_verbs, mailbox, run_transition, verbs
 from outlast.core.commit import Commit, Done, Fence
+from outlast.core.effect_rows import APPROVAL, Effect
 from outlast.core.machine import ApprovalStatus, EffectStatus
-from outlast.core.rows import APPROVAL, RUN, AnyKind, Effect, Row, Run, version_of
+from outlast.core.row_kind import AnyKind, version_of
+from outlast.core.rows import RUN, Row, Run
 from outlast.engine import (
     activity_calls,
     admission,

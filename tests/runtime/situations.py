@@ -6,6 +6,7 @@ from typing import Any
 from outlast.core.approval_columns import PLANS, OfferedCall
 from outlast.core.commit import Instant
 from outlast.core.durations import HOUR, MINUTE, SECOND
+from outlast.core.effect_rows import Approval, Effect, Wait
 from outlast.core.events import EventType
 from outlast.core.machine import (
     ENDED,
@@ -16,7 +17,7 @@ from outlast.core.machine import (
     RunStatus,
     WaitStatus,
 )
-from outlast.core.rows import Approval, Effect, Event, Message, Pause, Run, Slot, Wait, Worker
+from outlast.core.rows import Event, Message, Pause, Run, Slot, Worker
 from outlast.core.run_columns import ATTENTION, WAITING_FOR, Attention, WaitingFor, WaitingKind
 from outlast.core.run_transition import event
 from outlast.runtime.run_facts import RunFacts

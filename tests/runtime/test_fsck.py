@@ -13,8 +13,9 @@ from pydantic import BaseModel
 
 from outlast import Cancel, Context, Workflow, activity, role
 from outlast.core.codec import digest
+from outlast.core.effect_rows import Effect, Usage
 from outlast.core.machine import EffectStatus, RunStatus
-from outlast.core.rows import EVENT, Effect, Event, Usage
+from outlast.core.rows import EVENT, Event
 from outlast.core.usage import CallUsage, day_of
 from outlast.runtime import InProcessRuntime, fsck_checks, open_store
 from outlast.runtime.fsck import OF_A_RUN, OF_HISTORY, OF_THE_STORE, Fsck, FsckReport, violations

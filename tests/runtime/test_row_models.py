@@ -5,10 +5,11 @@ import json
 import pytest
 
 from outlast.core.commit import Instant
+from outlast.core.effect_rows import Effect
 from outlast.core.events import EventType
 from outlast.core.machine import ENDED, EffectStatus, LeaseStatus, Reason, RunStatus
 from outlast.core.mailbox import REOPENED
-from outlast.core.rows import Effect, Event, Run, Worker
+from outlast.core.rows import Event, Run, Worker
 from outlast.core.run_columns import (
     ATTENTION,
     WAITING_FOR,

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from outlast.core.commit import Instant
 from outlast.core.compensation import can_undo
+from outlast.core.effect_rows import APPROVAL, EFFECT, WAIT, Approval, Effect, Wait
 from outlast.core.keys import idempotency_key
 from outlast.core.machine import (
     ENDED,
@@ -25,25 +26,7 @@ from outlast.core.machine import (
 )
 from outlast.core.mailbox import REOPENED
 from outlast.core.quarantine import group_of
-from outlast.core.rows import (
-    APPROVAL,
-    EFFECT,
-    EVENT,
-    MESSAGE,
-    RUN,
-    SLOT,
-    STORE,
-    WAIT,
-    WORKER,
-    Approval,
-    Effect,
-    Event,
-    Message,
-    Run,
-    Slot,
-    Wait,
-    Worker,
-)
+from outlast.core.rows import EVENT, MESSAGE, RUN, SLOT, STORE, WORKER, Event, Message, Run, Slot, Worker
 from outlast.core.run_columns import Attention
 from outlast.runtime.fsck import violations
 from outlast.store.batch import Batch

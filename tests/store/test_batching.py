@@ -13,7 +13,8 @@ import pytest
 
 from outlast.core import crash_points
 from outlast.core.commit import Chain, Commit, Instant, Put
-from outlast.core.rows import EFFECT, EVENT, KINDS, RUN, STORE, WORKER, WRITER, Run, Writer
+from outlast.core.effect_rows import EFFECT
+from outlast.core.rows import EVENT, KINDS, RUN, STORE, WORKER, WRITER, Run, Writer
 from outlast.store import sql
 from outlast.store.database import OFF, Database
 from outlast.store.queries import Moving

@@ -8,7 +8,8 @@ from typing import Final, NamedTuple
 
 import pytest
 
-from outlast.core.rows import APPROVAL, EVENT, KINDS, RUN, Approval, Run
+from outlast.core.effect_rows import APPROVAL, Approval
+from outlast.core.rows import EVENT, KINDS, RUN, Run
 from outlast.engine import commands
 from outlast.errors import StoreUnusable
 from outlast.flow import Context, Workflow, role

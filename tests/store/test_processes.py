@@ -12,7 +12,8 @@ import pytest
 
 from outlast.core import crash_points
 from outlast.core.commit import Chain, Commit, Put
-from outlast.core.rows import EFFECT, EVENT, MESSAGE, RUN, Message, Run
+from outlast.core.effect_rows import EFFECT
+from outlast.core.rows import EVENT, MESSAGE, RUN, Message, Run
 from outlast.store.database import OFF, Database
 from outlast.store.sqlite import SqliteStore, open_without_sync
 from tests.conformance.subject import (

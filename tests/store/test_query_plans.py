@@ -7,7 +7,10 @@ from typing import Any
 
 import pytest
 
-from outlast.core.rows import APPROVAL, DELIVERY, EFFECT, KINDS, MEMO, RESULT, RUN, STORE, USAGE, AnyKind
+from outlast.core.effect_rows import APPROVAL, EFFECT, MEMO, USAGE
+from outlast.core.outbox_rows import DELIVERY
+from outlast.core.row_kind import AnyKind
+from outlast.core.rows import KINDS, RESULT, RUN, STORE
 from outlast.store.database import OFF, Database
 from outlast.store.open_calls import OpenCalls
 from outlast.store.postgres.connection import Address, connect

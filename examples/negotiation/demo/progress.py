@@ -7,9 +7,10 @@ from urllib.parse import urlsplit
 
 from outlast.core.commit import Mapping
 from outlast.core.durations import SECOND
+from outlast.core.effect_rows import Approval
 from outlast.core.events import EventType
 from outlast.core.machine import ApprovalStatus
-from outlast.core.rows import Approval, Event, Run
+from outlast.core.rows import Event, Run
 from outlast.core.run_transition import rearmed
 from outlast.runtime.clocks import SystemClock
 from outlast.runtime.operations import Operations

@@ -4,9 +4,10 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
+from outlast.core.effect_rows import Effect
 from outlast.core.events import EventType
 from outlast.core.machine import ApprovalStatus, EffectStatus
-from outlast.core.rows import Effect, Event, Run
+from outlast.core.rows import Event, Run
 from outlast.runtime.labels import shown_status
 from outlast.runtime.operations import Operations
 

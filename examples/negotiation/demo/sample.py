@@ -5,7 +5,8 @@ from datetime import UTC, datetime
 from typing import Final
 
 from outlast.core.durations import HOUR, SECOND
-from outlast.core.rows import Approval, is_over
+from outlast.core.effect_rows import Approval
+from outlast.core.rows import is_over
 from outlast.errors import Conflict, InvalidInput, NotFound
 from outlast.store.port import Store
 

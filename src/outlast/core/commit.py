@@ -7,8 +7,10 @@ by its own clock (S-4), against the rows as earlier commits of the same batch le
 from math import floor
 from typing import Any, Final, Literal, NamedTuple
 
+from outlast.core.effect_rows import Effect
 from outlast.core.machine import ENDED, HELD, TERMINAL, EffectStatus
-from outlast.core.rows import KINDS, AnyKind, Effect, Key, Message, R, Row, Run
+from outlast.core.row_kind import AnyKind, Key
+from outlast.core.rows import KINDS, Message, R, Row, Run
 from outlast.errors import Corrupt
 
 WRITES_MAX: Final = 100  # rows in one commit; the limit of a DynamoDB transaction, enforced by every store

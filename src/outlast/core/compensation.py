@@ -11,11 +11,12 @@ from outlast.core import mailbox
 from outlast.core.approvals import withdraw
 from outlast.core.commit import Commit, Instant, Put, When, check_effect
 from outlast.core.effect_columns import ERROR, EffectError
+from outlast.core.effect_rows import EFFECT, UNDO_RESERVED, Approval, Effect
 from outlast.core.effect_verbs import Intent, intend, record, reserve_undo, settle
 from outlast.core.events import EventType
 from outlast.core.keys import undo_key
 from outlast.core.machine import OVERLAY_ONLY, Choice, EffectStatus, Reason, RunStatus, effect_target
-from outlast.core.rows import EFFECT, UNDO_RESERVED, Approval, Effect, Run
+from outlast.core.rows import Run
 from outlast.core.run_columns import ATTENTION, ENDING, Ending
 from outlast.core.run_transition import LogEntry, fence, transition
 

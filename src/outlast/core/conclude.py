@@ -15,12 +15,13 @@ from outlast.core.attention import flag, waiting_for
 from outlast.core.commit import WRITES_MAX, Commit, Expect, Instant, Mapping
 from outlast.core.compensation import compensate, compensated, must_undo, names, not_undone
 from outlast.core.durations import HOUR
+from outlast.core.effect_rows import Approval, Effect, Memo, Wait
 from outlast.core.effect_verbs import UNANSWERED, mark_uncertain
 from outlast.core.keys import MODEL
 from outlast.core.limits import TEXT_CHARS_MAX
 from outlast.core.machine import OVERLAY_ONLY, EffectStatus, Reason, RunStatus, WaitStatus
 from outlast.core.route import ENGINE, EndCancelled, EndFailed
-from outlast.core.rows import Approval, Effect, Memo, Run, Slot, Wait
+from outlast.core.rows import Run, Slot
 from outlast.core.run_columns import Attention, Ending, Timer, WaitingFor, attention_timers
 from outlast.core.run_transition import LogEntry, SlotChange, admit, queue
 from outlast.core.snapshot_codec import StateChunk

@@ -16,8 +16,8 @@ from outlast.core.durations import (
 )
 from outlast.core.limits import ANSWER_CHARS_MAX, TEXT_CHARS_MAX
 from outlast.core.machine import SWEPT, DeliveryStatus, SubscriptionStatus, delivery_target, subscription_target
-from outlast.core.outbox_rows import Cursor, Delivery
-from outlast.core.rows import STORE, Event, Meta, Subscription
+from outlast.core.outbox_rows import Cursor, Delivery, Subscription
+from outlast.core.rows import STORE, Event, Meta
 
 SUBSCRIBED_TENANTS: Final = (STORE, "subscribed_tenants")
 """Key of the meta row that lists the tenants with subscriptions. Stores mark their events as unpublished."""

@@ -9,8 +9,7 @@ from typing import Final, NamedTuple
 
 from outlast.core.commit import Commit, Expect, Instant, Put, When, changed, check_effect
 from outlast.core.effect_columns import ANSWER, BINDING, ERROR, NO_ERROR, EffectError, EvidenceAnswer
-from outlast.core.machine import EffectStatus, WaitStatus, approval_target, effect_target, wait_target
-from outlast.core.rows import (
+from outlast.core.effect_rows import (
     APPROVAL,
     EFFECT,
     EVIDENCE,
@@ -23,11 +22,12 @@ from outlast.core.rows import (
     Effect,
     Evidence,
     Memo,
-    Run,
     Usage,
     Wait,
-    key_of,
 )
+from outlast.core.machine import EffectStatus, WaitStatus, approval_target, effect_target, wait_target
+from outlast.core.row_kind import key_of
+from outlast.core.rows import Run
 from outlast.core.run_transition import fence
 
 

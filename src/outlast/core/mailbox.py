@@ -8,6 +8,7 @@ from outlast.core.approvals import withdraw
 from outlast.core.commit import EMPTY, Commit, Instant, Put, When, append_to_inbox, check_effect
 from outlast.core.durations import SECOND
 from outlast.core.effect_columns import ERROR, EffectError
+from outlast.core.effect_rows import EFFECT, Approval, Effect
 from outlast.core.events import iso
 from outlast.core.keys import check_reason
 from outlast.core.machine import (
@@ -17,7 +18,7 @@ from outlast.core.machine import (
     Reason,
     effect_target,
 )
-from outlast.core.rows import EFFECT, TOKEN, Approval, Effect, Run, Token, is_over
+from outlast.core.rows import TOKEN, Run, Token, is_over
 from outlast.core.run_columns import PERSON_ANSWER, REASON, PersonAnswer
 from outlast.errors import Conflict
 

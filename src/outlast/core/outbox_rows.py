@@ -1,8 +1,48 @@
-"""Rows of webhooks that hold plain values only: cursors, deliveries and unpublished events."""
+"""Rows of webhooks: subscriptions, cursors, deliveries and unpublished events. See `core/rows.py`."""
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from outlast.core.machine import DeliveryStatus
+from outlast.core import columns
+from outlast.core.machine import DeliveryStatus, SubscriptionStatus
+from outlast.core.row_kind import Kind
+
+
+class Subscription(NamedTuple):
+    """An address that events are sent to, and the secret that they are signed with. Never deleted, only removed."""
+
+    tenant: str
+    subscription: str
+    version: int
+    status: SubscriptionStatus
+    url: str
+    name: str  # display name
+    types_text: str
+    workflows_text: str
+    secret_text: str
+    former: str  # the secret before the last rotation, '' none
+    former_until: int  # real; until then both sign
+    since: int  # business; first instant of its events; 0 = from the start
+    swept: str  # last old run that was searched; '' = none yet, machine.SWEPT = all
+    why: str  # why it is not active
+    created_at: int
+    created_by: str
+    changed_at: int
+    changed_by: str
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        """Return the types of events that it includes, `…*` for all that begin so; () = all."""
+        return SUBSCRIPTION.decode(columns.TYPES, self.types_text, self)
+
+    @property
+    def workflows(self) -> tuple[str, ...]:
+        """Return the workflows whose events it includes; () = all."""
+        return SUBSCRIPTION.decode(columns.WORKFLOWS, self.workflows_text, self)
+
+    @property
+    def secret(self) -> columns.WebhookSecret:
+        """Return the signing key and the custom headers."""
+        return SUBSCRIPTION.decode(columns.SECRET, self.secret_text, self)
 
 
 class Cursor(NamedTuple):
@@ -53,3 +93,9 @@ class Unpublished(NamedTuple):
     seq: int
     type: str
     at: int
+
+
+SUBSCRIPTION: Final = Kind("subscription", Subscription, 2, True, True)
+CURSOR: Final = Kind("cursor", Cursor, 3, True, True)
+DELIVERY: Final = Kind("delivery", Delivery, 4, True, True)
+UNPUBLISHED: Final = Kind("unpublished", Unpublished, 3, False, False)

@@ -5,9 +5,10 @@ from typing import NamedTuple
 
 from outlast.core.codec import compact
 from outlast.core.commit import Commit, Expect, Fence, Instant, Mapping, Put, Wake, changed, check_run
+from outlast.core.effect_rows import MEMO, Memo
 from outlast.core.events import TYPES, EventType, chain_hash, make_body, trace_of
 from outlast.core.machine import run_target
-from outlast.core.rows import EVENT, MEMO, RUN, SLOT, Event, Memo, Run, Slot
+from outlast.core.rows import EVENT, RUN, SLOT, Event, Run, Slot
 from outlast.core.run_columns import ATTENTION, SLOTS, TIMERS, WAITING_FOR, Attention, SlotName, Timer, WaitingFor
 
 

@@ -11,11 +11,11 @@ from outlast.core import effect_verbs
 from outlast.core.conclude import Parked
 from outlast.core.durations import SHARED_LOOK_AGAIN, wait_before
 from outlast.core.effect_columns import ERROR, EffectError
+from outlast.core.effect_rows import EFFECT, USED, Effect, Memo
 from outlast.core.keys import idempotency_key
 from outlast.core.limits import TEXT_CHARS_MAX
 from outlast.core.machine import EffectStatus
 from outlast.core.route import cancel_of
-from outlast.core.rows import EFFECT, USED, Effect, Memo
 from outlast.core.run_columns import Timer, WaitingFor
 from outlast.core.run_transition import LogEntry
 from outlast.core.usage import Used

@@ -14,10 +14,11 @@ from outlast.core.approvals import ChangedCall, Remake, altered_plan
 from outlast.core.codec import canonical, digest
 from outlast.core.commit import Commit, Fence, Instant
 from outlast.core.conclude import Parked
+from outlast.core.effect_rows import Approval
 from outlast.core.limits import PLANS_PER_APPROVAL_MAX, QUORUM_MAX, TEXT_CHARS_MAX
 from outlast.core.machine import ApprovalStatus, Choice, Reason
 from outlast.core.mailbox import REOPENED
-from outlast.core.rows import Approval, Run
+from outlast.core.rows import Run
 from outlast.core.run_columns import Attention, Timer, WaitingFor
 from outlast.engine.node_execution import NodeExecution
 from outlast.engine.policy import demand_of, judge

@@ -26,26 +26,13 @@ from outlast.core.attention import (
 from outlast.core.codec import canonical
 from outlast.core.commit import Commit, Expect, Instant, Put
 from outlast.core.durations import SECOND
+from outlast.core.effect_rows import APPROVAL, EFFECT, Approval, Effect
 from outlast.core.keys import check_name, check_reason
 from outlast.core.limits import MESSAGE_BYTES_MAX
 from outlast.core.machine import EffectStatus, Reason
 from outlast.core.mailbox import EffectAnswer, check_unfinished, over
-from outlast.core.rows import (
-    APPROVAL,
-    EFFECT,
-    RUN,
-    TENANT_BUDGET,
-    TOKEN,
-    AnyKind,
-    Approval,
-    Effect,
-    Key,
-    Row,
-    Run,
-    Token,
-    key_of,
-    version_of,
-)
+from outlast.core.row_kind import AnyKind, Key, key_of, version_of
+from outlast.core.rows import RUN, TENANT_BUDGET, TOKEN, Row, Run, Token
 from outlast.core.usage import EACH_DAY, Amounts, Limits, TenantBudget
 from outlast.core.verbs import start as start_verb
 from outlast.engine.admission import limits_of

@@ -13,8 +13,8 @@ from typing import Any
 from outlast.core import compensation as core
 from outlast.core import effect_verbs
 from outlast.core.codec import digest
+from outlast.core.effect_rows import USED, Effect
 from outlast.core.machine import EffectStatus
-from outlast.core.rows import USED, Effect
 from outlast.engine.effect_executor import EffectExecutor
 from outlast.engine.node_execution import LeftOpen, NodeExecution, Unresolved
 from outlast.engine.node_result import EffectRefused, is_reopened, uncertain, undo_failed

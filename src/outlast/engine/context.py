@@ -19,10 +19,11 @@ from outlast.core.approvals import votes_of
 from outlast.core.codec import Codec, canonical, digest
 from outlast.core.conclude import Parked
 from outlast.core.durations import SECOND, Duration, ms_of
+from outlast.core.effect_rows import Wait
 from outlast.core.keys import check_key, check_name
 from outlast.core.limits import LOG_ENTRY_BYTES_MAX, TEXT_CHARS_MAX
 from outlast.core.machine import ApprovalStatus, Reason, WaitStatus, wait_target
-from outlast.core.rows import Message, Wait
+from outlast.core.rows import Message
 from outlast.core.run_columns import Attention, Timer, WaitingFor
 from outlast.core.run_transition import LogEntry
 from outlast.engine.activity_calls import look_up, perform, recorded_calls

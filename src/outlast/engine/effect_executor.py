@@ -11,6 +11,7 @@ from outlast.core.commit import Commit, Instant, Put, When
 from outlast.core.conclude import Parked
 from outlast.core.durations import INLINE_WAIT_MAX, SECOND, Liveness
 from outlast.core.effect_columns import EvidenceAnswer
+from outlast.core.effect_rows import EFFECT, Effect
 from outlast.core.effect_steps import (
     NOTHING,
     Answered,
@@ -34,7 +35,7 @@ from outlast.core.effect_steps import (
 )
 from outlast.core.machine import EffectStatus
 from outlast.core.route import cancel_of
-from outlast.core.rows import EFFECT, Effect, Pause
+from outlast.core.rows import Pause
 from outlast.core.run_columns import Timer, WaitingFor
 from outlast.core.usage import Used
 from outlast.engine.attempts import Sending

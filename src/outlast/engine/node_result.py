@@ -9,13 +9,14 @@ from outlast.core.compensation import is_own, owed, undone
 from outlast.core.conclude import Flagged, Parked, Raised, Returned, Stopping
 from outlast.core.durations import HOLD_LOOK_AGAIN
 from outlast.core.effect_columns import EffectError
+from outlast.core.effect_rows import Effect, Memo
 from outlast.core.effect_steps import EXHAUSTED
 from outlast.core.effect_verbs import is_unsent
 from outlast.core.limits import TEXT_CHARS_MAX
 from outlast.core.machine import EffectStatus, Reason, RunStatus
 from outlast.core.mailbox import REOPENED
 from outlast.core.recovery import without_attempts
-from outlast.core.rows import Effect, Memo, Pause
+from outlast.core.rows import Pause
 from outlast.core.run_columns import Attention, Ending, Timer, WaitingFor
 from outlast.engine.compatibility import activity_of
 from outlast.engine.pauses import waiting_for

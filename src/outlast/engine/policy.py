@@ -16,8 +16,9 @@ from outlast.core.codec import digest
 from outlast.core.columns import decoded
 from outlast.core.commit import Instant
 from outlast.core.durations import SECOND
+from outlast.core.effect_rows import Approval, Memo
 from outlast.core.events import EventType
-from outlast.core.rows import Approval, Memo, Run
+from outlast.core.rows import Run
 from outlast.core.run_transition import LogEntry
 from outlast.engine.node_execution import NodeExecution
 from outlast.engine.user_code import as_exception

@@ -14,28 +14,13 @@ from outlast.core.clock import Clock
 from outlast.core.commit import WRITES_MAX, Chain, Commit, Done, Instant, Put
 from outlast.core.durations import SECOND, STORE_RETRY
 from outlast.core.effect_columns import EffectError, EvidenceAnswer
+from outlast.core.effect_rows import EFFECT, USAGE, Approval, Effect, Evidence, Memo, Usage, Wait
 from outlast.core.effect_verbs import settled_shared
 from outlast.core.machine import EffectStatus
 from outlast.core.mailbox import settled_elsewhere
 from outlast.core.quarantine import group_of
-from outlast.core.rows import (
-    CALL_USAGE,
-    EFFECT,
-    MESSAGE,
-    RUN,
-    USAGE,
-    Approval,
-    Effect,
-    Event,
-    Evidence,
-    Memo,
-    Message,
-    Run,
-    Usage,
-    Wait,
-    is_over,
-    key_of,
-)
+from outlast.core.row_kind import key_of
+from outlast.core.rows import CALL_USAGE, MESSAGE, RUN, Event, Message, Run, is_over
 from outlast.core.run_transition import LogEntry, fence, log_key
 from outlast.core.snapshot_codec import StateChunk
 from outlast.core.usage import NOTHING_USED, Amounts, CallUsage, Used

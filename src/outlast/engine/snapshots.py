@@ -8,7 +8,8 @@ from typing import Final
 
 from outlast.core.commit import Put
 from outlast.core.limits import COMMIT_BYTES_MAX, INPUT_BYTES_MAX
-from outlast.core.rows import STATE_CHUNK, Event, key_of
+from outlast.core.row_kind import key_of
+from outlast.core.rows import STATE_CHUNK, Event
 from outlast.core.snapshot_codec import (
     MARK,
     WHOLE_BELOW,

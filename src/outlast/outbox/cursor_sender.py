@@ -15,8 +15,8 @@ from outlast.core.crash_points import point
 from outlast.core.deliveries import Attempt, webhook_id
 from outlast.core.durations import DELIVERY_CLAIM, DELIVERY_TIMEOUT
 from outlast.core.machine import DeliveryStatus
-from outlast.core.outbox_rows import Cursor, Delivery
-from outlast.core.rows import CURSOR, DELIVERY, EVENT, Event, Subscription
+from outlast.core.outbox_rows import CURSOR, DELIVERY, Cursor, Delivery, Subscription
+from outlast.core.rows import EVENT, Event
 from outlast.errors import Conflict, NotFound, Stale
 from outlast.outbox import signing, subscriptions
 from outlast.outbox.client import DeliveryClient

@@ -17,8 +17,8 @@ from outlast.core.deliveries import DISPATCHER_HEARTBEAT, SUBSCRIBED_TENANTS, At
 from outlast.core.durations import DELIVERY_CLAIM, DELIVERY_LOOK, DELIVERY_SIGN, IDLE_LOOK, SECOND, STORE_RETRY
 from outlast.core.events import iso
 from outlast.core.machine import SWEPT
-from outlast.core.outbox_rows import Cursor
-from outlast.core.rows import CURSOR, META, SUBSCRIPTION, Subscription
+from outlast.core.outbox_rows import CURSOR, SUBSCRIPTION, Cursor, Subscription
+from outlast.core.rows import META
 from outlast.errors import Corrupt, Stale, StoreError, StoreReplaced
 from outlast.outbox import signing, subscriptions, unpublished
 from outlast.outbox.address import PUBLIC, AddressPolicy, Resolver, SystemResolver

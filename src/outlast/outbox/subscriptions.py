@@ -22,7 +22,9 @@ from outlast.core.deliveries import (
 from outlast.core.durations import SECOND
 from outlast.core.limits import HEADER_CHARS_MAX, HEADERS_MAX, SUBSCRIPTIONS_MAX
 from outlast.core.machine import SubscriptionStatus, can
-from outlast.core.rows import META, SUBSCRIPTION, Meta, Subscription, version_of
+from outlast.core.outbox_rows import SUBSCRIPTION, Subscription
+from outlast.core.row_kind import version_of
+from outlast.core.rows import META, Meta
 from outlast.errors import Conflict, InvalidInput, LimitExceeded, NotFound, Stale
 from outlast.store.port import Store
 from outlast.telemetry.redact import KNOWN_CHARS_MIN, redact

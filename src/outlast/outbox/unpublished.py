@@ -13,8 +13,9 @@ from outlast.core import deliveries
 from outlast.core.commit import WRITES_MAX, Commit, Drop, Instant, Put
 from outlast.core.crash_points import point
 from outlast.core.machine import SWEPT
-from outlast.core.outbox_rows import Cursor, Unpublished
-from outlast.core.rows import CURSOR, EVENT, RUN, SUBSCRIPTION, UNPUBLISHED, Key, Run, Subscription
+from outlast.core.outbox_rows import CURSOR, SUBSCRIPTION, UNPUBLISHED, Cursor, Subscription, Unpublished
+from outlast.core.row_kind import Key
+from outlast.core.rows import EVENT, RUN, Run
 from outlast.errors import Stale
 from outlast.outbox import subscriptions
 from outlast.store.port import Store

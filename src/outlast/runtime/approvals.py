@@ -5,8 +5,9 @@ from typing import Any, Final
 
 from outlast.core.approvals import Actor, may_decide, votes_of, waits_for
 from outlast.core.approver_rule import Rule, identity
+from outlast.core.effect_rows import APPROVAL, Approval
 from outlast.core.machine import ApprovalStatus, EffectStatus
-from outlast.core.rows import APPROVAL, Approval, Run
+from outlast.core.rows import Run
 from outlast.flow.workflow import Workflow
 from outlast.models import exact_instant, instant
 from outlast.models.approvals import (

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from outlast.core.attention import raise_command
 from outlast.core.commit import Instant
 from outlast.core.durations import APPROVAL_STALE_AFTER, HOUR, RUN_CEILING
+from outlast.core.effect_rows import Effect
 from outlast.core.machine import CHOICES, Choice, Reason, if_ignored
-from outlast.core.rows import Effect, Pause, Run
+from outlast.core.rows import Pause, Run
 from outlast.core.run_columns import Attention
 from outlast.errors import OutlastError
 from outlast.flow.workflow import Workflow

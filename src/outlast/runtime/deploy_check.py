@@ -10,8 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from outlast.core.compensation import NO_UNDO
+from outlast.core.effect_rows import Approval, Effect
 from outlast.core.machine import ApprovalStatus, EffectStatus, RunStatus, WaitStatus
-from outlast.core.rows import RUN, STORE, TOPOLOGY, Approval, Effect, Run, Topology, is_over, key_of
+from outlast.core.row_kind import key_of
+from outlast.core.rows import RUN, STORE, TOPOLOGY, Run, Topology, is_over
 from outlast.engine.compatibility import Misfit, Stranded, activity_of, effect_misfits, next_place, state_misfits
 from outlast.engine.snapshots import state_of_rows
 from outlast.errors import Corrupt, InvalidInput, NotStorable

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from outlast.core.budget import budget_text
 from outlast.core.compensation import owed, undone
+from outlast.core.effect_rows import Approval, Effect
 from outlast.core.events import TAKEN
 from outlast.core.machine import (
     OVERLAY_ONLY,
@@ -18,7 +19,7 @@ from outlast.core.machine import (
     if_ignored,
 )
 from outlast.core.route import ENGINE, Answer, EndCancelled, EndFailed, Rest, Route, route
-from outlast.core.rows import Approval, Effect, Run, Slot, Worker, is_over
+from outlast.core.rows import Run, Slot, Worker, is_over
 from outlast.core.run_columns import Attention, Ending, WaitingFor
 from outlast.core.verbs import end_of
 from outlast.engine.pauses import BREAKER

@@ -14,24 +14,11 @@ from typing import Any, Final, NamedTuple, TypeVar, get_type_hints
 
 from outlast.core.codec import canonical
 from outlast.core.commit import Instant
+from outlast.core.effect_rows import APPROVAL, EFFECT, EVIDENCE, MEMO, WAIT
 from outlast.core.events import iso
 from outlast.core.generation import Generation
-from outlast.core.rows import (
-    APPROVAL,
-    CALL_USAGE,
-    COLUMNS,
-    EFFECT,
-    EVENT,
-    EVIDENCE,
-    MEMO,
-    MESSAGE,
-    RUN,
-    STATE_CHUNK,
-    WAIT,
-    AnyKind,
-    Event,
-    Row,
-)
+from outlast.core.row_kind import AnyKind
+from outlast.core.rows import CALL_USAGE, EVENT, KINDS, MESSAGE, RUN, STATE_CHUNK, Event, Row
 from outlast.core.snapshot_codec import MARK, StateChunk, decode, unpack
 from outlast.engine.snapshots import values_of
 from outlast.engine.store_maintenance import present_generation
@@ -44,6 +31,7 @@ from outlast.telemetry.redact import redact, redacted
 
 Text = TypeVar("Text", str, bytes)
 R = TypeVar("R", bound=Row)
+_COLUMNS: Final = {kind.row: kind.columns for kind in KINDS}
 LEFT_OUT: Final = b"{}"
 """Replaces an earlier large state that held a secret, because its parts are shared with other states."""
 
@@ -171,7 +159,7 @@ async def export(ops: Operations, run: str, *, whole: bool = False) -> dict[str,
 
 
 def _written(row: Row) -> dict[str, Any]:
-    written = {name: _text(value) for name, value in zip(COLUMNS[type(row)], row, strict=True)}
+    written = {name: _text(value) for name, value in zip(_COLUMNS[type(row)], row, strict=True)}
     return {**written, BODY: _text(row.body)} if isinstance(row, Event) else written
 
 
@@ -183,7 +171,7 @@ def _redacted(parts: dict[str, Sequence[Any]]) -> dict[str, Sequence[Row]]:
 
 def _marked(row: Row, of: Row) -> dict[str, Any]:
     """Return a row as JSON data, with the names of its redacted columns."""
-    columns = [name for name, a, b in zip(COLUMNS[type(row)], row, of, strict=True) if a != b]
+    columns = [name for name, a, b in zip(_COLUMNS[type(row)], row, of, strict=True) if a != b]
     return {**_written(row), REDACTED: columns} if columns else _written(row)
 
 

@@ -4,30 +4,11 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from outlast.core.commit import Mapping
+from outlast.core.effect_rows import EFFECT, USAGE
 from outlast.core.generation import GENERATION, generation_of
-from outlast.core.rows import (
-    CALL_USAGE,
-    CURSOR,
-    DELIVERY,
-    EFFECT,
-    EVENT,
-    META,
-    RESULT,
-    RUN,
-    SLOT,
-    STORE,
-    SUBSCRIPTION,
-    TOKEN,
-    UNPUBLISHED,
-    USAGE,
-    WORKER,
-    Event,
-    Key,
-    Result,
-    Run,
-    Slot,
-    Subscription,
-)
+from outlast.core.outbox_rows import CURSOR, DELIVERY, SUBSCRIPTION, UNPUBLISHED, Subscription
+from outlast.core.row_kind import Key
+from outlast.core.rows import CALL_USAGE, EVENT, META, RESULT, RUN, SLOT, STORE, TOKEN, WORKER, Event, Result, Run, Slot
 from outlast.core.snapshot_codec import StateChunk
 from outlast.engine.snapshots import values_of
 from outlast.errors import Corrupt

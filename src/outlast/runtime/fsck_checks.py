@@ -11,39 +11,26 @@ from outlast.core.approver_rule import identity
 from outlast.core.codec import digest
 from outlast.core.columns import SUFFIX
 from outlast.core.commit import Mapping, check_effect, check_run
+from outlast.core.effect_rows import APPROVAL, EFFECT, EVIDENCE, MEMO, USAGE, WAIT, Approval, Effect, Usage
 from outlast.core.limits import OBJECTIVE_CHARS_MAX
 from outlast.core.machine import OPEN_EFFECT, SWEPT, ApprovalStatus, DeliveryStatus, EffectStatus, WaitStatus
-from outlast.core.outbox_rows import Cursor, Delivery
+from outlast.core.outbox_rows import CURSOR, DELIVERY, Cursor, Delivery, Subscription
+from outlast.core.row_kind import AnyKind, Key, key_of
 from outlast.core.rows import (
-    APPROVAL,
     CALL_USAGE,
-    CURSOR,
-    DELIVERY,
-    EFFECT,
     EVENT,
-    EVIDENCE,
-    MEMO,
     MESSAGE,
     RUN,
     SLOT,
     TOKEN,
-    USAGE,
-    WAIT,
     WORKER,
-    AnyKind,
-    Approval,
-    Effect,
     Event,
-    Key,
     Row,
     Run,
     Slot,
-    Subscription,
     Token,
-    Usage,
     Worker,
     is_over,
-    key_of,
 )
 from outlast.core.run_transition import due_of
 from outlast.core.snapshot_codec import StateChunk

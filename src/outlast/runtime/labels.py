@@ -6,10 +6,11 @@ from collections.abc import Collection, Iterable
 from outlast.core.commit import Instant
 from outlast.core.compensation import BY_HAND
 from outlast.core.durations import HEARTBEAT_EVERY
+from outlast.core.effect_rows import Effect
 from outlast.core.effect_verbs import NOT_SENT
 from outlast.core.machine import HELD, EffectStatus, LeaseStatus, RunStatus
 from outlast.core.mailbox import REOPENED
-from outlast.core.rows import Effect, Run, Worker, is_over
+from outlast.core.rows import Run, Worker, is_over
 from outlast.core.run_columns import StatusLabels, WaitingFor, WaitingKind, labels_of
 from outlast.models.effects import LateEvidence
 

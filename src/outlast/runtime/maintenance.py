@@ -10,7 +10,8 @@ from outlast.core.deliveries import is_active
 from outlast.core.durations import DAY, RUNS_KEPT, SECOND, span
 from outlast.core.generation import Generation
 from outlast.core.machine import RunStatus
-from outlast.core.rows import META, RUN, Key, is_over
+from outlast.core.row_kind import Key
+from outlast.core.rows import META, RUN, is_over
 from outlast.engine import store_maintenance
 from outlast.engine.store_maintenance import AT_ONCE, PURGED, PURGED_AT_ONCE, Recovered, present_generation, purge_of
 from outlast.errors import Conflict, StoreUnusable, to_install

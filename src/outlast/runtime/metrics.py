@@ -8,8 +8,9 @@ from typing import Any, Final
 
 from outlast.core.approver_rule import Rule
 from outlast.core.durations import SECOND
+from outlast.core.effect_rows import APPROVAL
 from outlast.core.machine import ApprovalStatus
-from outlast.core.rows import APPROVAL, RUN, SLOT, WORKER
+from outlast.core.rows import RUN, SLOT, WORKER
 from outlast.core.run_columns import ATTENTION
 from outlast.errors import InvalidInput, StoreError, to_install
 from outlast.runtime.clocks import SystemClock

@@ -6,7 +6,8 @@ from typing import Any, Literal, NamedTuple
 
 from outlast.core.approvals import satisfies
 from outlast.core.durations import SECOND
-from outlast.core.rows import MEMO, Approval, Effect, Memo, Run
+from outlast.core.effect_rows import MEMO, Approval, Effect, Memo
+from outlast.core.rows import Run
 from outlast.engine.policy import MEMOS, RecordedDecision, approved_by, call_policy, decision_of, demand_of, dump
 from outlast.engine.user_code import text_of
 from outlast.flow.policy import Deny, NeedsApproval, Occasion, Policy, PolicyRequest, Verdict, policy_version

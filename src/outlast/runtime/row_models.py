@@ -11,11 +11,12 @@ from outlast.core.columns import decoded
 from outlast.core.commit import Instant
 from outlast.core.durations import MINUTE
 from outlast.core.effect_columns import NO_ERROR
+from outlast.core.effect_rows import Effect, Evidence
 from outlast.core.events import EventType, trace_of
 from outlast.core.keys import OncePer
 from outlast.core.machine import EffectStatus, LeaseStatus, if_ignored
 from outlast.core.mailbox import REOPENED
-from outlast.core.rows import Effect, Event, Evidence, Message, Pause, Result, Run, Worker, is_due, is_over
+from outlast.core.rows import Event, Message, Pause, Result, Run, Worker, is_due, is_over
 from outlast.core.usage import NO_LIMITS, NOTHING_USED, Amounts, Limits, TenantBudget, money_text
 from outlast.core.verbs import end_of
 from outlast.models import exact_instant, instant

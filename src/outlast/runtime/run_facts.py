@@ -6,24 +6,12 @@ from typing import NamedTuple
 from outlast.core.budget import raised, raises_of, total_of
 from outlast.core.commit import Instant
 from outlast.core.durations import CLOCK_STEP, DEATHS_ALONE_MAX, span
+from outlast.core.effect_rows import Approval, Effect, Evidence, Wait
 from outlast.core.events import iso
 from outlast.core.machine import Choice
 from outlast.core.quarantine import ALONE, group_of
 from outlast.core.route import ANSWERED_BY_CONTINUE
-from outlast.core.rows import (
-    MESSAGE,
-    Approval,
-    Effect,
-    Event,
-    Evidence,
-    Message,
-    Pause,
-    Run,
-    Slot,
-    Wait,
-    Worker,
-    is_over,
-)
+from outlast.core.rows import MESSAGE, Event, Message, Pause, Run, Slot, Worker, is_over
 from outlast.core.usage import NO_LIMITS, NOTHING_USED, Amounts, Limits
 from outlast.models.runs import PendingRequest
 from outlast.runtime.labels import blocked_ms, is_alive, is_held

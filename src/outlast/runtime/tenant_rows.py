@@ -6,13 +6,11 @@ from collections.abc import Awaitable, Iterable, Sequence
 from typing import Any, NamedTuple, TypeVar, get_args
 
 from outlast.core.durations import Duration, ms_of
+from outlast.core.effect_rows import APPROVAL, EFFECT, EVIDENCE, USAGE, Approval, Effect, Evidence
 from outlast.core.machine import ApprovalStatus, EffectStatus, Reason, RunStatus
 from outlast.core.rows import (
-    APPROVAL,
     CALL_USAGE,
-    EFFECT,
     EVENT,
-    EVIDENCE,
     PAUSE,
     RESULT,
     RUN,
@@ -20,12 +18,8 @@ from outlast.core.rows import (
     STORE,
     TENANT_BUDGET,
     TOPOLOGY,
-    USAGE,
     WORKER,
-    Approval,
-    Effect,
     Event,
-    Evidence,
     Pause,
     Result,
     Run,

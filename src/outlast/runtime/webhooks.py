@@ -27,8 +27,8 @@ from outlast.core.durations import DELIVERY_ALIVE, SECOND, SECRET_KEPT, Duration
 from outlast.core.events import EventType
 from outlast.core.limits import NAME, TEXT_CHARS_MAX
 from outlast.core.machine import Choice, DeliveryStatus, Reason, if_ignored
-from outlast.core.outbox_rows import Delivery
-from outlast.core.rows import CURSOR, DELIVERY, EVENT, META, UNPUBLISHED, Event, Subscription
+from outlast.core.outbox_rows import CURSOR, DELIVERY, UNPUBLISHED, Delivery, Subscription
+from outlast.core.rows import EVENT, META, Event
 from outlast.errors import Conflict, InvalidInput, NotFound, Stale, to_install
 from outlast.models import exact_instant, instant
 from outlast.models.attention import WebhookAttention

@@ -5,23 +5,10 @@ from operator import itemgetter
 from typing import Any, Final, NamedTuple, get_type_hints
 
 from outlast.core.commit import WRITES_MAX, AppendMessage, Commit, Put, check_effect, check_run
+from outlast.core.effect_rows import EFFECT, Effect, Memo
 from outlast.core.limits import COMMIT_BYTES_MAX, ROW_BYTES_MAX
-from outlast.core.rows import (
-    EFFECT,
-    KINDS,
-    MESSAGE,
-    META,
-    RUN,
-    STORE,
-    AnyKind,
-    Effect,
-    Event,
-    Key,
-    Memo,
-    Row,
-    Run,
-    key_of,
-)
+from outlast.core.row_kind import AnyKind, Key, key_of
+from outlast.core.rows import KINDS, MESSAGE, META, RUN, STORE, Event, Row, Run
 from outlast.errors import Corrupt, Rejected
 
 ANCHOR_KEY: Final = "anchor"  # meta row of the clock's anchor

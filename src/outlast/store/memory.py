@@ -13,24 +13,11 @@ from outlast.core.crash_points import point
 from outlast.core.deliveries import SUBSCRIBED_TENANTS, tenants_of
 from outlast.core.deltas import Delta
 from outlast.core.durations import ANSWERS_KEPT, WORKERS_KEPT
+from outlast.core.effect_rows import EFFECT, USAGE
 from outlast.core.machine import ENDED, LeaseStatus
-from outlast.core.rows import (
-    EFFECT,
-    EVENT,
-    KINDS,
-    META,
-    REQUEST,
-    RUN,
-    STORE,
-    UNPUBLISHED,
-    USAGE,
-    WORKER,
-    WRITER,
-    Run,
-    Writer,
-    is_due,
-    key_of,
-)
+from outlast.core.outbox_rows import UNPUBLISHED
+from outlast.core.row_kind import key_of
+from outlast.core.rows import EVENT, KINDS, META, REQUEST, RUN, STORE, WORKER, WRITER, Run, Writer, is_due
 from outlast.errors import Rejected, StoreError, StoreUnusable, Unavailable
 from outlast.store.batch import Batch
 from outlast.store.bounds import check

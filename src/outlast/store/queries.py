@@ -16,16 +16,12 @@ from typing import Any, ClassVar, Final, Generic, NamedTuple, TypeVar, get_type_
 
 from typing_extensions import override
 
-from outlast.core.outbox_rows import Cursor
+from outlast.core.effect_rows import APPROVAL, EFFECT, EVIDENCE, MEMO, USAGE, WAIT
+from outlast.core.outbox_rows import CURSOR, DELIVERY, SUBSCRIPTION, UNPUBLISHED, Cursor
+from outlast.core.row_kind import AnyKind, Key, Kind, key_of
 from outlast.core.rows import (
-    APPROVAL,
     CALL_USAGE,
-    CURSOR,
-    DELIVERY,
-    EFFECT,
     EVENT,
-    EVIDENCE,
-    MEMO,
     MESSAGE,
     META,
     REQUEST,
@@ -34,22 +30,14 @@ from outlast.core.rows import (
     SLOT,
     STATE_CHUNK,
     STORE,
-    SUBSCRIPTION,
     TENANT_BUDGET,
     TOKEN,
     TOPOLOGY,
-    UNPUBLISHED,
-    USAGE,
-    WAIT,
     WORKER,
     WRITER,
-    AnyKind,
-    Key,
-    Kind,
     R,
     Row,
     Run,
-    key_of,
 )
 from outlast.errors import InvalidInput
 from outlast.store.bounds import INT_MAX

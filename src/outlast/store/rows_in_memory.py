@@ -6,7 +6,8 @@ from itertools import islice
 from typing import Any, Final
 
 from outlast.core.machine import ENDED
-from outlast.core.rows import KINDS, RUN, AnyKind, Key, Kind, R, Row, Run, key_of
+from outlast.core.row_kind import AnyKind, Key, Kind, key_of
+from outlast.core.rows import KINDS, RUN, R, Row, Run
 from outlast.store.fair_queueing import DueQuery
 
 SLACK: Final = 1_000  # superseded entries that a heap may hold before it is rebuilt

@@ -9,8 +9,10 @@ from operator import itemgetter
 from typing import Any, Final, NamedTuple, get_type_hints
 
 from outlast.core.commit import check_effect, check_run
+from outlast.core.effect_rows import EFFECT, USAGE
 from outlast.core.machine import ENDED
-from outlast.core.rows import EFFECT, EVENT, KINDS, REQUEST, RUN, USAGE, WORKER, AnyKind, Kind, R, Row, Run
+from outlast.core.row_kind import AnyKind, Kind
+from outlast.core.rows import EVENT, KINDS, REQUEST, RUN, WORKER, R, Row, Run
 from outlast.errors import Corrupt
 
 MARK: Final = "?"  # placeholder of a parameter

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from outlast.core.effect_rows import APPROVAL, EFFECT, WAIT
 from outlast.core.events import EventType
 from outlast.core.machine import TERMINAL
-from outlast.core.rows import APPROVAL, EFFECT, EVENT, MESSAGE, RESULT, RUN, SLOT, STATE_CHUNK, TOKEN, WAIT, Event
+from outlast.core.rows import EVENT, MESSAGE, RESULT, RUN, SLOT, STATE_CHUNK, TOKEN, Event
 from outlast.core.snapshot_codec import decode, unpack
 from outlast.store.database import Rows, read_tables
 from outlast.testing.crash_points import RUN_ID, TENANT

@@ -9,7 +9,8 @@ from outlast.core.commit import Mapping
 from outlast.core.crash_points import point
 from outlast.core.durations import ANSWERS_KEPT, WORKERS_KEPT
 from outlast.core.machine import LeaseStatus
-from outlast.core.rows import KINDS, META, REQUEST, STORE, WORKER, WRITER, AnyKind, Run, Writer, is_due
+from outlast.core.row_kind import AnyKind
+from outlast.core.rows import KINDS, META, REQUEST, STORE, WORKER, WRITER, Run, Writer, is_due
 from outlast.errors import StoreUnusable, no_store
 from outlast.store import sql
 from outlast.store.batch import Batch
