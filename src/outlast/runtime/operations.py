@@ -1,6 +1,5 @@
 """The client in this process: actions and queries over a store, bound to one tenant and one actor."""
 
-import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime, timedelta
@@ -15,10 +14,9 @@ from outlast.core.attention import AttentionAnswer, check_for_all
 from outlast.core.commit import Expect
 from outlast.core.durations import RUN_CEILING, Duration, Liveness, ms_of, timedelta_of
 from outlast.core.machine import Choice, EffectStatus, Reason
-from outlast.core.rows import EVENT, RUN, STORE, TOPOLOGY, Event, Run, is_over
+from outlast.core.rows import RUN, STORE, TOPOLOGY, Event, Run, is_over
 from outlast.core.run_columns import What
 from outlast.core.usage import NO_LIMITS, Budget, Money, amounts_of
-from outlast.core.verbs import end_of
 from outlast.engine import commands, pauses
 from outlast.engine.admission import set_slots
 from outlast.errors import NotFound
@@ -53,22 +51,18 @@ from outlast.runtime.attention import answer_page, encoded_response, general_att
 from outlast.runtime.client import Client
 from outlast.runtime.clocks import new_id
 from outlast.runtime.explain import explain
-from outlast.runtime.labels import lanes_served
-from outlast.runtime.row_models import (
-    active_pause,
-    caller_info,
-    daily_budget,
-    effect_record,
-    event_list,
-    list_item,
-    result_row,
-    run_detail,
-    run_summary,
-    takeovers_of,
-    worker_status,
-)
-from outlast.runtime.run_facts import in_order, pending_requests_of, unread_requests
+from outlast.runtime.row_models import active_pause, caller_info, daily_budget, event_list, worker_status
 from outlast.runtime.run_waiters import RunWaiters
+from outlast.runtime.runs import (
+    detail_of,
+    effect_page,
+    effects_of_run,
+    end_of_run,
+    one_effect,
+    result_page,
+    run_page,
+    summaries_of,
+)
 from outlast.runtime.steps import step_page
 from outlast.runtime.tenant_rows import EVENTS_PER_READ, RESULTS_PER_READ, RUNS_PER_READ, TenantRows, after_commit
 from outlast.runtime.webhooks import Webhooks
@@ -348,28 +342,20 @@ class Operations(Client):
     # --- effects -----------------------------------------------------------------------------------
     @override
     async def effects(self, run: str) -> Sequence[EffectRecord]:
-        rows, known = await self.rows.effects(run), await self.rows.evidence(run)
-        now, held = await self.store.now(), await self.rows.held_runs(rows)
-        return [
-            effect_record(e, now, [k for k in known if (k.visit, k.key) == (e.visit, e.key)], held=held) for e in rows
-        ]
+        return await effects_of_run(self.rows, run)
 
     @override
     async def ledger(
         self, *, status: EffectStatus | None = None, activity: str = "", run: str = "", since: Duration | None = None,
         cursor: str = "", limit: int = 50,
     ) -> EffectList:  # fmt: skip
-        rows, further = await self.rows.ledger(
-            status=status, activity=activity, run=run, since=since, cursor=cursor, limit=limit
+        return await effect_page(
+            self.rows, status=status, activity=activity, run=run, since=since, cursor=cursor, limit=limit
         )
-        now, held = await self.store.now(), await self.rows.held_runs(rows)
-        return EffectList(effects=[effect_record(row, now, held=held) for row in rows], next_cursor=further)
 
     @override
     async def effect(self, run: str, key: str, *, visit: int | None = None) -> EffectRecord:
-        found = await self.rows.effect(run, key, visit=visit)
-        held = await self.rows.held_runs([found.effect])
-        return effect_record(found.effect, await self.store.now(), found.evidence, held=held)
+        return await one_effect(self.rows, run, key, visit=visit)
 
     @override
     async def resolve_effect(
@@ -481,26 +467,14 @@ class Operations(Client):
         cursor: str = "",
         limit: int = 50,
     ) -> RunList:
-        rows, further = await self.rows.runs(
-            status=status, workflow=workflow, attention=attention, waiting_for=waiting_for, q=q, since=since,
+        return await run_page(
+            self.rows, status=status, workflow=workflow, attention=attention, waiting_for=waiting_for, q=q, since=since,
             cursor=cursor, limit=limit,
         )  # fmt: skip
-        now = await self.store.now()
-        found = []
-        for row, summary in zip(rows, await self.summaries(rows), strict=True):
-            found.append(list_item(row, summary, await unread_requests(self.store, row, now), now))
-        return RunList(runs=found, next_cursor=further)
-
-    async def summaries(self, rows: Sequence[Run], serving: frozenset[str] | None = None) -> list[RunSummary]:
-        """Return runs as lists show them. `serving`: the lanes with a live worker, if they are known."""
-        counts = await self.rows.counts_of_results(rows)
-        serving = await self.rows.serving() if serving is None else serving
-        calls = await self.rows.oldest_calls(rows)
-        return [run_summary(row, serving, counts[row.run], calls.get(row.run, 0)) for row in rows]
 
     @override
     async def run_summary(self, run: str) -> RunSummary:
-        return (await self.summaries([await self.rows.run(run)]))[0]
+        return (await summaries_of(self.rows, [await self.rows.run(run)]))[0]
 
     @override
     async def ended(self, run: str, *, within_s: float | None = None) -> bool:
@@ -509,42 +483,15 @@ class Operations(Client):
     @override
     async def run_end(self, run: str, *, within_s: float | None = None) -> EndedRun | None:
         row = await self.until_row(run, is_over, within_s=within_s)
-        if row is None:
-            return None
-        last = await self.store.load(EVENT, (self.tenant, run, row.seq))
-        end = end_of(last) if last is not None else None
-        if end is None:
-            raise NotFound(f"the end of run {run} is gone", "its history has been deleted")
-        return EndedRun(row.status, end.outcome, end.reason, end.not_undone)
+        return await end_of_run(self.rows, row) if row is not None else None
 
     async def until_row(self, run: str, condition: Callable[[Run], bool], *, within_s: float | None) -> Run | None:
         """Return the row of a run once it meets the condition; None after `within_s` seconds."""
-        try:
-            async with asyncio.timeout(within_s) as waiting:
-                return await self._waiters.wait(self.tenant, run, condition)
-        except TimeoutError:
-            if not waiting.expired():
-                raise
-            return None
+        return await self._waiters.wait(self.tenant, run, condition, within_s=within_s)
 
     @override
     async def run(self, run: str) -> RunDetail:
-        facts = await self.rows.run_facts(run)
-        row, events = facts.run, facts.events
-        if len(events) < row.seq:
-            events = [event for event in await self.rows.full_history(run) if event.seq <= row.seq]
-        asked = [] if is_over(row) or not row.inbox_seq else pending_requests_of(row, facts.messages)
-        serving, calls = lanes_served(facts.workers, facts.now), await self.rows.oldest_calls([row])
-        return run_detail(
-            list_item(row, run_summary(row, serving, facts.results, calls.get(run, 0)), asked, facts.now),
-            row,
-            events,
-            in_order(run, (*facts.effects, *facts.used)),
-            takeovers_of(events, facts.workers, self.store.mapping().real),
-            explain(facts).sentence,
-            facts.amounts,
-            facts.allowed,
-        )
+        return await detail_of(self.rows, run)
 
     @override
     async def run_input(self, run: str) -> Any:
@@ -552,11 +499,7 @@ class Operations(Client):
 
     @override
     async def results(self, run: str, *, after: int = 0, limit: int = RESULTS_PER_READ) -> ResultList:
-        rows = await self.rows.results(run, after=after, limit=limit)
-        count = await self.rows.count_results(run)  # after the rows, so a reader of all pages gets as many as it says
-        last = rows[-1].ordinal if rows else after
-        further = str(last) if last < count else ""
-        return ResultList(results=[result_row(row) for row in rows], count=count, next_cursor=further)
+        return await result_page(self.rows, run, after=after, limit=limit)
 
     @override
     async def steps(self, run: str, *, kind: str = "", step: str = "", cursor: str = "", limit: int = 50) -> StepList:

@@ -28,8 +28,20 @@ class RunWaiters:
         self._store = store
         self._loops: dict[asyncio.AbstractEventLoop, _LoopWaiters] = {}
 
-    async def wait(self, tenant: str, run: str, condition: Condition) -> Run:
-        """Return the row of a run once it meets the condition. Raises NotFound, StoreError, errors of `condition`."""
+    async def wait(self, tenant: str, run: str, condition: Condition, *, within_s: float | None = None) -> Run | None:
+        """Return the row of a run once it meets the condition; None after `within_s` seconds.
+
+        Raises NotFound, StoreError, errors of `condition`.
+        """
+        try:
+            async with asyncio.timeout(within_s) as waiting:
+                return await self._wait(tenant, run, condition)
+        except TimeoutError:
+            if not waiting.expired():
+                raise
+            return None
+
+    async def _wait(self, tenant: str, run: str, condition: Condition) -> Run:
         loop = asyncio.get_running_loop()
         here = self._loops.get(loop)
         if here is None:

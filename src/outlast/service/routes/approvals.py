@@ -11,6 +11,7 @@ from outlast.core.rows import is_over
 from outlast.errors import Conflict, OutlastError
 from outlast.models.approvals import ApprovalDetail, ApprovalList, ApprovalSummary, DecideApproval, DecisionRecorded
 from outlast.runtime.operations import Operations
+from outlast.runtime.runs import summaries_of
 from outlast.service.conditional import IfMatch, conflict_with, etag, expected_version, required_version, stale
 from outlast.service.requests import ApprovalId, IdempotencyKey, ReassignApproval
 from outlast.service.secured_route import SecuredRoute
@@ -87,7 +88,7 @@ async def decide_approval(
 
     decided = _tagged(response, await _with_current(ops, approval, decide))
     run, serving = await ops.rows.run(decided.run), await state.serving(ops)
-    (summary,) = await ops.summaries([run], serving)
+    (summary,) = await summaries_of(ops.rows, [run], serving)
     return DecisionRecorded(approval=decided, run=summary, served=run.lane in serving)
 
 
