@@ -1,5 +1,6 @@
 """Agent workflows in virtual time: steps, results, approvals, errors as data, large results, limits."""
 
+import gc
 import json
 from typing import Any
 
@@ -8,6 +9,8 @@ from pydantic import BaseModel
 
 from outlast import Budget, activity, role
 from outlast.agent import AgentState, ChatCompletions, ModelRequest, OfferedTool, ScriptedModel, agent_workflow
+from outlast.engine.attempts import PendingCall
+from outlast.engine.node_execution import NodeExecution
 from outlast.errors import DefinitionError
 from outlast.flow.outcomes import NotSent, Perhaps, Refused
 from outlast.testing import ModelServer, resets, status, too_many
@@ -42,6 +45,19 @@ def test_a_model_works_with_tools_until_it_answers() -> None:
     ticket = next(tool for tool in first.tools if tool.name == "open_ticket")
     assert ticket.description == "Open a ticket with a title.\n\nA second ticket needs another title."
     assert ticket.parameters["required"] == ["title"] and ticket.parameters["additionalProperties"] is False
+
+
+def test_a_step_leaves_nothing_to_the_garbage_collector() -> None:
+    """A reference cycle would keep the transcript of every step, and the collector would stop the loop for 100 ms."""
+    flow = agent([asks(("read_log", {"lines": 1}), ("open_ticket", {"title": "disk"})), "done"])
+    gc.collect()
+    gc.disable()
+    try:
+        with running(flow) as (_, run):
+            assert run.outcome == "done"
+            assert [each for each in gc.get_objects() if isinstance(each, PendingCall | NodeExecution)] == []
+    finally:
+        gc.enable()
 
 
 def test_the_context_of_a_task_is_part_of_the_first_message() -> None:

@@ -60,6 +60,8 @@ def is_json(given: object) -> bool:
         return False
     levels: list[Any] = [given]
     for _ in range(LEVELS_MAX):
+        if not levels:
+            return True
         parts = [part for each in levels for part in (each.values() if isinstance(each, dict) else each)]
         levels = [part for part in parts if isinstance(part, dict | list)]
     return not levels

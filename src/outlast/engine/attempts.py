@@ -56,6 +56,7 @@ class SendWindow:
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._begun: deque[tuple[float, Sending]] = deque()  # places by the time at which they are left
         self._timer: asyncio.TimerHandle | None = None  # for the first of them
+        self._context = contextvars.Context()  # of the timer, which would keep the node that has set it
 
     def enter_now(self) -> "Sending | None":
         """Return a place if one is free and none waits for it."""
@@ -96,7 +97,7 @@ class SendWindow:
         at = loop.time() + GRACE_S
         self._begun.append((at, place))
         if self._timer is None:
-            self._timer = loop.call_at(at, self._look)
+            self._timer = loop.call_at(at, self._look, context=self._context)
 
     def _look(self) -> None:
         loop = asyncio.get_running_loop()
@@ -104,7 +105,7 @@ class SendWindow:
         due: list[Sending] = []
         while self._begun and (self._begun[0][0] <= latest or self._begun[0][1].is_left):
             due.append(self._begun.popleft()[1])
-        self._timer = loop.call_at(self._begun[0][0], self._look) if self._begun else None
+        self._timer = loop.call_at(self._begun[0][0], self._look, context=self._context) if self._begun else None
         if due := [place for place in due if not place.is_left]:
             self._turn(due, TURNS)
 
@@ -194,6 +195,7 @@ class CallTimeouts:
     def __init__(self) -> None:
         self.under_way: dict[CallTimeout, None] = {}  # in the order of their starts
         self._timer: asyncio.TimerHandle | None = None
+        self._context = contextvars.Context()  # of the timer, which would keep the node that has set it
         self._looks_at = math.inf
 
     def start(self, seconds: float) -> CallTimeout:
@@ -210,7 +212,7 @@ class CallTimeouts:
         if self._timer is not None:
             self._timer.cancel()
         self._looks_at = at
-        self._timer = loop.call_at(at, self._look)
+        self._timer = loop.call_at(at, self._look, context=self._context)
 
     def _look(self) -> None:
         loop = asyncio.get_running_loop()
@@ -360,8 +362,8 @@ class PendingCall:
     def call(self) -> Call:
         """Return the call: the same one each time."""
         if self.made is None:
-            attempt = self._attempt
-            ends = self._clock.wall() + self._ends - self._clock.mono()
+            attempt, clock, mono_ends = self._attempt, self._clock, self._ends
+            ends = clock.wall() + mono_ends - clock.mono()
             self.made = Call(
                 key=attempt.key,
                 idempotency_key=attempt.idempotency_key,
@@ -370,7 +372,7 @@ class PendingCall:
                 attempt=attempt.number,
                 deadline=datetime.fromtimestamp(ends / 1000, UTC),
                 _connection=attempt.connection,
-                _left=lambda: (self._ends - self._clock.mono()) / 1000,
+                _left=lambda: (mono_ends - clock.mono()) / 1000,  # not `self`: no cycle for the garbage collector
                 _used=attempt.used,
                 _stream=attempt.stream,
             )
