@@ -106,6 +106,21 @@ def test_a_key_is_not_used_for_two_different_calls() -> None:
     assert isinstance(first, Admitted) and isinstance(second, Rejected) and second.code == "conflict"
 
 
+@pytest.mark.req("GATE-6", "GATE-7")
+def test_a_call_that_was_refused_leaves_its_key_to_another_one_of_the_same_answer() -> None:
+    """It has not been attempted: only calls that may be made are in each other's way."""
+
+    def urgent_only(request: PolicyRequest) -> Allow | Deny:
+        small = request.occasion == "proposal" and not request.arguments["urgent"]
+        return Deny("urgent", "only those") if small else Allow("others")
+
+    ticket = {"title": "a"}
+    given = [("open_ticket", {**ticket, "urgent": urgent}) for urgent in (False, True, False, True)]
+    decided, _, (rows, _) = outcome(*given, policy=urgent_only)
+    assert [row["code"] for row in rows] == ["denied", "", "conflict", ""]
+    assert [isinstance(each, Admitted) for each in decided] == [False, True, False, True]
+
+
 @pytest.mark.req("GATE-7")
 def test_one_answer_may_ask_for_fifty_calls() -> None:
     decided, _, (rows, told) = outcome(*[("read_log", {"lines": n}) for n in range(60)])

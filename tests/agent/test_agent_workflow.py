@@ -7,14 +7,15 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from outlast import Budget, activity, role
+from outlast import Allow, Budget, Failures, NeedsApproval, activity, role
 from outlast.agent import AgentState, ChatCompletions, ModelRequest, OfferedTool, ScriptedModel, agent_workflow
 from outlast.engine.attempts import PendingCall
 from outlast.engine.node_execution import NodeExecution
 from outlast.errors import DefinitionError
+from outlast.flow import PolicyRequest
 from outlast.flow.outcomes import NotSent, Perhaps, Refused
 from outlast.testing import ModelServer, resets, status, too_many
-from tests.agent.agents import DONE, TOOLS, asks, history, open_ticket, read_log, results, running
+from tests.agent.agents import DONE, TOOLS, asks, broken, history, open_ticket, read_log, refund, results, running
 
 LEAD = role("lead")
 
@@ -125,6 +126,48 @@ def test_a_refused_call_and_a_lookup_without_answer_are_data() -> None:
         assert errors(run) == ["busy", "no_answer"]
 
 
+@pytest.mark.req("GATE-6")
+@pytest.mark.parametrize("occasion", ["proposal", "commit"])
+@pytest.mark.parametrize("error", [ConnectionResetError("no directory"), NotSent("no directory")])
+def test_the_failure_of_a_policy_is_no_result_of_a_tool(occasion: str, error: Exception) -> None:
+    """A policy that asks a service may get the errors that a lookup gets."""
+
+    def policy(asked: PolicyRequest) -> Allow:
+        if asked.occasion == occasion:
+            raise error
+        return Allow("open")
+
+    with running(agent([asks(("open_ticket", {"title": "a"})), "done"], policy=policy)) as (_, run):
+        assert run.attention == ["exception"] and DONE == []
+        assert "no directory" in run.now.attention[0].detail
+
+
+@pytest.mark.req("GATE-6", "GATE-9")
+def test_an_allowed_call_is_put_to_the_approvers_of_an_earlier_call_of_its_tool() -> None:
+    def policy(asked: PolicyRequest) -> Allow | NeedsApproval:
+        large = asked.occasion != "offer" and asked.arguments["order"] == "1"
+        return NeedsApproval("large", LEAD) if large else Allow("small")
+
+    calls = [asks(("refund", {"order": order, "cents": 5})) for order in "123"]
+    with running(agent([*calls, "done"], tools=[refund], policy=policy)) as (_, run):
+        run.approve()
+        assert DONE == [("refund", "1", 5)] and run.now.shown == "WAITING_FOR_APPROVAL"
+        run.approve()
+        run.reject("one is enough")
+        assert run.outcome == "done" and DONE == [("refund", "1", 5), ("refund", "2", 5)]
+        assert errors(run) == ["approval_rejected"]
+
+
+@pytest.mark.req("OUT-4")
+def test_a_run_whose_calls_failed_broadly_fails() -> None:
+    calls = [("restart", {"service": "refuses"}), ("broken", {"why": "no route"})]
+    limit = Failures(0.5, at_least=2, of=[restart, broken])
+    with running(agent([asks(*calls), "done"], tools=[restart, broken], fails_if=limit)) as (_, run):
+        assert run.status == "failed"
+    with running(agent([asks(*calls), "done"], tools=[restart, broken], when_empty="ask_person")) as (_, run):
+        assert run.attention == ["results_missing"]
+
+
 def test_an_uncertain_call_asks_a_person() -> None:
     with running(agent([asks(("restart", {"service": "unknown"})), "done"], tools=[restart])) as (_, run):
         assert run.attention == ["effect_uncertain"]
@@ -181,6 +224,7 @@ def test_mistakes_of_a_definition_are_named() -> None:
         agent(["x"], approve={"read_log": LEAD})
     with pytest.raises(DefinitionError, match="a pydantic model"):
         agent(["x"], result=int)
+    assert agent(["x"], result=str).decode_outcome("x") == agent(["x"]).decode_outcome("x") == "x"
 
 
 def test_an_agent_workflow_knows_its_tools_and_its_place() -> None:

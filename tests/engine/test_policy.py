@@ -190,12 +190,6 @@ def test_a_policys_version_is_declared_or_derived_from_its_source() -> None:
     assert policy_version(Versioned()) == "7" and policy_version(None) == ""
 
 
-class Continuing(Workflow[State]):
-    """A workflow whose nodes get a denial as an exception."""
-
-    raise_denials = True
-
-
 @pytest.mark.req("GATE-6", "GATE-7")
 async def test_a_denial_may_be_raised_in_the_node_and_every_re_run_of_the_visit_gets_it(world: World) -> None:
     """The facts change while the approval waits, and change back before a re-run: the node's answer stays."""
@@ -208,12 +202,12 @@ async def test_a_denial_may_be_raised_in_the_node_and_every_re_run_of_the_visit_
         asked_on.append(asked.occasion)
         return NeedsApproval("boss", role("boss")) if open_[0] else Deny("closed", "on Sundays")
 
-    flow = Continuing("flow", state=State, policy=policy)
+    flow = Workflow("flow", state=State, policy=policy)
 
     @flow.node(start=True)
     async def only(ctx: Ctx) -> None:
         try:
-            await ctx.do(order, "a")
+            await ctx.do(order.plan("a"), proposed=True)
         except Refused as refused:
             ctx.state.said.append(f"{refused.code}: {refused.detail}")
         await ctx.receive("go", Go)
@@ -238,14 +232,53 @@ async def test_a_denial_of_a_call_that_was_sent_before_is_not_raised(world: Worl
     def policy(asked: PolicyRequest) -> Verdict:
         return Allow() if allowed.pop() else Deny("closed")
 
-    flow = Continuing("flow", state=State, policy=policy)
+    flow = Workflow("flow", state=State, policy=policy)
 
     @flow.node(start=True)
     async def only(ctx: Ctx) -> None:
-        ctx.state.said.append(await ctx.do(write(shop), "a"))
+        ctx.state.said.append(await ctx.do(write(shop).plan("a"), proposed=True))
 
     allowed.insert(0, False)
     world.worker(flow.validate())
     await world.start(flow)
     await world.pass_(MINUTE)
     assert world.reasons() == ["policy_denied"] and len(shop.attempts) == 1
+
+
+@pytest.mark.req("GATE-6", "GATE-9")
+@pytest.mark.parametrize("proposed", [True, False])
+async def test_a_proposed_call_that_only_lacks_an_approval_is_put_to_the_same_approvers(
+    world: World, proposed: bool
+) -> None:
+    """Policy allows the second call, and the first one of its activity was put to a person (S-20)."""
+    shop = Receiver()
+    order = write(shop)
+
+    def policy(asked: PolicyRequest) -> Verdict:
+        return NeedsApproval("large", role("boss"), within="4h") if asked.key == "order/a" else Allow("small")
+
+    flow = Workflow("flow", state=State, policy=policy)
+
+    @flow.node(start=True)
+    async def only(ctx: Ctx) -> None:
+        for item in "abc":
+            try:
+                ctx.state.said.append(await ctx.do(order.plan(item), proposed=proposed))
+            except Refused as refused:
+                ctx.state.said.append(f"{refused.code}: {refused.detail}")
+
+    s = Scene(world, shop, flow.validate(), world.worker(flow))
+    await world.start(flow)
+    await s.settled(s.as_("ana").approve(s.id))
+    if not proposed:
+        assert world.reasons() == ["policy_denied"] and len(shop.did) == 1
+        return
+    asked = {row.wait: row for row in world.approvals()}
+    first, second = asked["policy/order/a"], asked["policy/order/b"]
+    assert second.who == first.who == "boss"
+    assert second.within_until - second.asked_at == first.within_until - first.asked_at
+    await s.settled(s.as_("ana").approve(second.id))
+    [third] = [row for row in world.approvals() if row.wait == "policy/order/c"]
+    await s.settled(s.as_("ana").reject(third.id, reason="enough"))
+    assert world.reasons() == [] and len(shop.did) == 2
+    assert world.outcome()["said"][2] == "approval_rejected: ana: enough"

@@ -12,6 +12,7 @@ import outlast
 import outlast.http
 from outlast import (
     Allow,
+    Budget,
     Cancel,
     Context,
     Decision,
@@ -34,6 +35,7 @@ from outlast import (
     this_call,
     workflow,
 )
+from outlast.agent import AgentWorkflow, agent_workflow
 from outlast.flow import Activity, FunctionWorkflow, PolicyRequest, Verdict
 from outlast.runtime.run_handle import RunHandle
 from outlast.testing import AppFactory
@@ -207,6 +209,9 @@ async def ordering(ctx: Context[Purchase]) -> None:
         raise Fail(assert_type(error.code, str)) from error
     ctx.state.order_id = assert_type(order, Order).order_id
     assert_type(await ctx.do(archive, "x"), int)
+    assert_type(await ctx.do(archive.plan("x"), proposed=True), int)
+    asked = await ctx.do_all([archive.plan("x")], refused="return", proposed=True)
+    assert_type(asked, list[int | Refusal])
 
 
 # --- a small agent loop: a node that names itself, with a maximum --------------------------
@@ -252,6 +257,13 @@ async def work(ctx: Context[Desk]) -> Literal["work"] | None:
     tool = assert_type(await ctx.do(think, s.goal, s.steps, s.notes), Literal["search", "done"])
     s.steps += 1
     return None if tool == "done" else "work"
+
+
+# --- an agent workflow: the type of its outcome -------------------------------------------------
+answers = agent_workflow("answers", tools=[stock], model="openai:gpt-5")
+assert_type(answers, AgentWorkflow[str])
+assert_type(agent_workflow("orders", result=Order, budget=Budget(tokens=5)), AgentWorkflow[Order])
+assert_type(answers.decode_outcome("x"), str)
 
 
 # --- calls over HTTP, and what a call knows of itself -----------------------------------------

@@ -63,7 +63,7 @@ class Proposal:
 
 @dataclass(frozen=True)
 class Admitted:
-    """A `call` that may become a transition: pass `plan` to `ctx.do`, or first to `ctx.approval`.
+    """A `call` that may become a transition: `ctx.do(plan, proposed=True)`, or first `ctx.approval(plan, …)`.
 
     `approval` is the verdict of a policy that demands one. `ctx.do` asks for it by itself.
     """
@@ -173,7 +173,7 @@ class _Gate:
         self._ctx = ctx
         self._proposal = proposal
         self._answer = digest(canonical(proposal.answer.model_dump(mode="json")))[:32]
-        self._planned: dict[tuple[str, str], str] = {}
+        self._admitted: dict[tuple[str, str], str] = {}  # tool and key → digest of the call of this proposal
         self._refusals = 0
 
     async def admit(self, n: int, call: ToolCall) -> Admission:
@@ -195,6 +195,8 @@ class _Gate:
             # An earlier execution of this visit has made the call since, perhaps as an approver changed it.
             verdict = await self._ctx.check(plan, proposed_by=self._proposal.proposed_by)
             decided = Admitted(call, plan, verdict if isinstance(verdict, NeedsApproval) else None)
+        if isinstance(decided, Admitted):
+            self._admitted[call.tool, decided.plan.key] = decided.plan.digest
         return decided
 
     async def _decide(self, n: int, call: ToolCall) -> tuple[Admission, Plan[Any] | None]:
@@ -221,9 +223,9 @@ class _Gate:
         before = await self._ctx.recorded(plan)
         if tool.kind == "write" and (done := _done(before, self._ctx.visit)) is not None:
             return AlreadyDone(call, plan, done.visit, done.response)
-        first = self._planned.setdefault((tool.name, plan.key), plan.digest)
+        other = self._admitted.get((tool.name, plan.key), plan.digest) != plan.digest
         scope = self._ctx.visit if tool.once_per == "visit" else 0
-        if first != plan.digest or any(each.visit == scope and not each.same for each in before):
+        if other or any(each.visit == scope and not each.same for each in before):
             reason = f"{tool.name} was called as {plan.key} with other arguments; a key is used once"
             return Rejected(call, "conflict", reason)
         verdict = await self._ctx.check(plan, proposed_by=self._proposal.proposed_by)

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, Literal, NamedTuple, overload
+from typing import Any, Final, Literal, NamedTuple
 
 import httpx2
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
@@ -41,13 +41,15 @@ from outlast.errors import DefinitionError
 from outlast.flow.approval_rule import Approvers
 from outlast.flow.calls import Plan, tool_call
 from outlast.flow.context import Context
+from outlast.flow.options import Failures
 from outlast.flow.outcomes import Declared, Refusal
 from outlast.flow.policy import Policy
 from outlast.flow.registry import where_called
 from outlast.flow.workflow import CEILING, Workflow
 
 Out = TypeVar("Out", default=Any)
-M = TypeVar("M", bound=BaseModel)
+Result = TypeVar("Result", bound=BaseModel | str, default=str)
+"""Text unless `agent_workflow` gets another `result`."""
 LABELS: Final = StatusLabels("PLANNING", "WAITING_FOR_TOOL", "WAITING_FOR_APPROVAL")
 FINAL: Final = "final_result"
 STEPS_MAX: Final = 100
@@ -103,8 +105,6 @@ class Agent(NamedTuple):
 class AgentWorkflow(Workflow[AgentState, AgentTask, Out]):
     """A workflow of one node, in which a model decides. Made by `agent_workflow`."""
 
-    raise_denials = True  # because a denial after an approval is an answer for the model, as one before it
-
     def __init__(self, name: str, agent: Agent, *, where: str, max_steps: int, **options: Any) -> None:
         self._place: Final = where
         self.agent: Final = agent
@@ -122,47 +122,10 @@ class AgentWorkflow(Workflow[AgentState, AgentTask, Out]):
         return (*self.agent.tools, ask_model)
 
 
-@overload
 def agent_workflow(
     name: str,
     *,
-    tools: Sequence[Tool] = ...,
-    model: Model | str = ...,
-    instructions: str = ...,
-    approve: Mapping[str, Approvers] | None = ...,
-    within: Duration = ...,
-    max_steps: int = ...,
-    policy: Policy | None = ...,
-    settings: Mapping[str, JsonValue] | None = ...,
-    version: int = ...,
-    ceiling: Duration = ...,
-    budget: Budget | None = ...,
-    key: str | Callable[[AgentTask], str] | None = ...,
-    stream: bool = ...,
-) -> AgentWorkflow[str]: ...
-@overload
-def agent_workflow(
-    name: str,
-    *,
-    result: type[M],
-    tools: Sequence[Tool] = ...,
-    model: Model | str = ...,
-    instructions: str = ...,
-    approve: Mapping[str, Approvers] | None = ...,
-    within: Duration = ...,
-    max_steps: int = ...,
-    policy: Policy | None = ...,
-    settings: Mapping[str, JsonValue] | None = ...,
-    version: int = ...,
-    ceiling: Duration = ...,
-    budget: Budget | None = ...,
-    key: str | Callable[[AgentTask], str] | None = ...,
-    stream: bool = ...,
-) -> AgentWorkflow[M]: ...
-def agent_workflow(
-    name: str,
-    *,
-    result: type[Any] = str,
+    result: type[Result] | None = None,
     tools: Sequence[Tool] = (),
     model: Model | str = "",
     instructions: str = "",
@@ -175,15 +138,18 @@ def agent_workflow(
     ceiling: Duration = CEILING,
     budget: Budget | None = None,
     key: str | Callable[[AgentTask], str] | None = None,
+    when_empty: Literal["complete", "ask_person", "fail"] = "complete",
+    fails_if: Failures | None = None,
     stream: bool = False,
-) -> AgentWorkflow[Any]:
+) -> AgentWorkflow[Result]:
     """Return a workflow in which a model works towards an objective with tools. Its input is an `AgentTask`.
 
     One step asks the model, admits the calls that it proposes, makes them concurrently and adds their results to the
     transcript. Then a checkpoint is written. A crash repeats no answer of the model and no call.
 
-    - `name`, `version`, `ceiling`, `policy`, `budget`, `key`: those of `Workflow`.
-    - `result`: `str`, or a pydantic model that the final result must fit.
+    - `name`, `version`, `ceiling`, `policy`, `budget`, `key`, `when_empty`, `fails_if`: those of `Workflow`. Requests
+      to the model count as calls; an agent emits no results.
+    - `result`: a pydantic model that the final result must fit (default: the result is text).
     - `tools`: activities and lookups. The docstring of a tool is its description for the model.
     - `model`: a model or its name (default: `OUTLAST_MODEL`).
     - `instructions`: the system prompt.
@@ -195,13 +161,14 @@ def agent_workflow(
     Raises DefinitionError.
     """
     where = where_called(1)
+    model_of_result: type[Any] | None = None if result is str else result
     agent = Agent(
         model,
         tuple(tools),
         instructions,
         dict(approve or {}),
         within,
-        None if result is str else result,
+        model_of_result,
         dict(settings or {}),
         stream,
     )
@@ -216,6 +183,8 @@ def agent_workflow(
         policy=policy,
         budget=budget,
         key=key,
+        when_empty=when_empty,
+        fails_if=fails_if,
     )
 
 
@@ -343,8 +312,10 @@ async def _make(ctx: Context[AgentState], agent: Agent, tool: Tool, admitted: Ad
             return _Made(plan, visit, code="approval_rejected", reason=f"{decision.by}: {decision.reason}")
         plan = decision.chosen
     try:
-        [answer] = await ctx.do_all([plan], refused="return")
-    except (OSError, httpx2.HTTPError, Declared) as error:  # a lookup that found no answer; a bug is raised
+        [answer] = await ctx.do_all([plan], refused="return", proposed=True)
+    except (OSError, httpx2.HTTPError, Declared) as error:
+        if tool.kind == "write":  # it is the error of a policy: calls of activities raise nothing
+            raise
         return _Made(plan, visit, code="no_answer", reason=f"{type(error).__name__}: {error}"[:TEXT_CHARS_MAX])
     if isinstance(answer, Refusal):
         return _Made(plan, visit, code=answer.code, reason=answer.detail)

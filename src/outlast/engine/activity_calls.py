@@ -135,7 +135,7 @@ async def perform(execution: NodeExecution, activity: Activity[Any, Any], call: 
         if effect.activity != activity.name or not uses_recorded(execution.session, ident, call.digest):
             execution.call_person(contradiction(execution.session, activity, call, effect))
             await execution.never()
-        call = recorded_call(activity, effect)
+        call = recorded_call(activity, effect)._replace(proposed=call.proposed)
     first = execution.begun.setdefault(ident, call.digest)
     if first != call.digest and not (
         ident in execution.calls_in_flight and uses_recorded(execution.session, ident, call.digest)

@@ -299,22 +299,29 @@ class NodeContext(Context[Any]):
     async def do(self, call: Activity[Any, Any] | Plan[Any], /, *args: Any, **kwargs: Any) -> Any:
         if not isinstance(call, Plan):
             return await self._perform(call, call.bind(args, kwargs))
+        proposed = kwargs.pop("proposed", False)
         if args or kwargs:
             raise InvalidInput(
                 f"ctx.do(plan of {call.activity}, …) was given further arguments",
                 "a plan holds its arguments already",
                 "write ctx.do(plan), or make another plan",
             )
-        return await self._do_plan(call)
+        return await self._do_plan(call, proposed)
 
-    async def _do_plan(self, plan: Plan[Any]) -> Any:
+    async def _do_plan(self, plan: Plan[Any], proposed: bool) -> Any:
         activity = self._execution.workflow.activity(plan.activity)
-        return await self._perform(activity, self._bound(activity, plan))
+        return await self._perform(activity, self._bound(activity, plan, proposed))
 
     @override
     @_seen
     async def do_all(
-        self, plans: Mapping[Any, Plan[Any]] | Sequence[Plan[Any]], /, *, at_most: int = 0, refused: str = "raise"
+        self,
+        plans: Mapping[Any, Plan[Any]] | Sequence[Plan[Any]],
+        /,
+        *,
+        at_most: int = 0,
+        refused: str = "raise",
+        proposed: bool = False,
     ) -> Any:
         if refused not in ("raise", "return"):
             raise InvalidInput(f"do_all(refused={refused!r})", "it can be left out, or be 'return'", 'refused="return"')
@@ -329,7 +336,7 @@ class NodeContext(Context[Any]):
 
         async def take_turns() -> None:  # no semaphore: a plan that has not started must be no wait
             for i, plan in left:
-                answers[i] = await self._settled(plan)
+                answers[i] = await self._settled(plan, proposed)
 
         await asyncio.gather(*(take_turns() for _ in range(min(at_most or len(each), len(each)))))
         if refused == "raise":
@@ -339,9 +346,9 @@ class NodeContext(Context[Any]):
         plain = [Refusal(a.code, a.detail) if isinstance(a, Refused) else a for a in answers]
         return dict(zip(plans, plain, strict=True)) if isinstance(plans, Mapping) else plain
 
-    async def _settled(self, plan: Plan[Any]) -> Any:
+    async def _settled(self, plan: Plan[Any], proposed: bool) -> Any:
         try:
-            return await self._do_plan(plan)
+            return await self._do_plan(plan, proposed)
         except Refused as failed:
             return failed
 
@@ -351,9 +358,9 @@ class NodeContext(Context[Any]):
             return await look_up(self._execution, activity, call)
         return await perform(self._execution, activity, call)
 
-    def _bound(self, activity: Activity[Any, Any], plan: Plan[Any]) -> BoundCall:
+    def _bound(self, activity: Activity[Any, Any], plan: Plan[Any], proposed: bool) -> BoundCall:
         args, kwargs = activity.load_args(plan.arguments)
-        return BoundCall(args, kwargs, plan.key, plan.arguments, plan.digest)
+        return BoundCall(args, kwargs, plan.key, plan.arguments, plan.digest, proposed)
 
     @override
     @_seen

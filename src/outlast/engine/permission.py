@@ -9,6 +9,7 @@ from outlast.core.durations import APPROVAL_VALID_FOR, SECOND
 from outlast.core.effect_rows import Approval, Effect
 from outlast.core.effect_steps import Purpose
 from outlast.core.effect_verbs import goes_on
+from outlast.core.limits import TEXT_CHARS_MAX
 from outlast.core.machine import ApprovalStatus, Reason
 from outlast.core.rows import TENANT_BUDGET
 from outlast.core.run_columns import Attention
@@ -84,10 +85,10 @@ async def permission(
     """Return the permission to intend a call, or None if the execution has parked or closed.
 
     The policy is asked once, with the approval that would be consumed. Raises Refused if the policy required an
-    approval and the approver rejected it, and for a denial if the workflow wants that (`raise_denials`).
+    approval and the approver rejected it, and for a denial of a proposed call that was not sent yet.
     """
     plan: Plan[Any] = Plan(activity.name, call.key, call.args_bytes, call.digest)
-    raises = execution.workflow.raise_denials and previous is None
+    raises = call.proposed and previous is None
     if raises and (before := recorded_refusal(execution, plan)) is not None:
         raise _refused(before)
     covering = _covering(execution, previous)
@@ -118,7 +119,9 @@ async def permission(
     if (approval := next((a for a in usable if _enough(a, verdict)), None)) is not None:
         return _by_approval(execution, approval, by)
     if isinstance(verdict, NeedsApproval):
-        return await _ask_person(execution, verdict, plan)
+        return await _ask_person(execution, _question(verdict, plan), verdict)
+    if raises:
+        return await _ask_person(execution, _question_like(_first_requested(execution, plan.activity), plan), verdict)
     _deny(
         execution,
         f"{plan.activity} {plan.key}: approval of a plan of this activity was requested in this run, "
@@ -158,8 +161,8 @@ def _by_approval(execution: NodeExecution, approval: Approval, policy: str) -> P
     return covered(execution, f"{approval.id} approved by {names}; {policy}", approval.valid_until, approval)
 
 
-async def _ask_person(execution: NodeExecution, verdict: NeedsApproval, plan: Plan[Any]) -> Permission | None:
-    question = Question(
+def _question(verdict: NeedsApproval, plan: Plan[Any]) -> Question:
+    return Question(
         name=f"policy/{plan.key}",
         plans=(plan,),
         summary=verdict.summary or f"{plan.activity} {plan.key}",
@@ -170,12 +173,37 @@ async def _ask_person(execution: NodeExecution, verdict: NeedsApproval, plan: Pl
         quorum=verdict.quorum,
         not_requester=verdict.not_requester,
     )
+
+
+def _first_requested(execution: NodeExecution, activity: str) -> Approval:
+    """Return the first approval requested for a plan of an activity: each re-run finds the same one."""
+    found = [a for a in execution.session.approvals.values() if any(plan.activity == activity for plan in a.plans)]
+    return min(found, key=lambda a: (a.asked_at, a.id))
+
+
+def _question_like(earlier: Approval, plan: Plan[Any]) -> Question:
+    """Return the question about a plan that the approvers of an earlier one decide, by the same rules."""
+    return Question(
+        name=f"policy/{plan.key}",
+        plans=(plan,),
+        summary=f"{plan.activity} {plan.arguments.decode()}"[:TEXT_CHARS_MAX],
+        who=earlier.who,
+        within_ms=earlier.within_until - earlier.asked_at,
+        valid_ms=earlier.valid_ms,
+        risk=earlier.risk,
+        quorum=earlier.quorum,
+        not_requester=bool(earlier.not_requester),
+    )
+
+
+async def _ask_person(execution: NodeExecution, question: Question, verdict: Verdict) -> Permission | None:
     approval = await request_approval(execution, question)
     if approval is None:
         return None
     if approval.status is not ApprovalStatus.APPROVED:
         raise Refused("approval_rejected", f"{approval.decided_by}: {approval.reason}")
-    if not satisfies(approval, demand_of(verdict)):  # it was reassigned to approvers outside the policy's rule
+    if not _enough(approval, verdict):  # it was reassigned to approvers outside the policy's rule
+        (plan,) = question.plans
         _deny(execution, f"{plan.activity} {plan.key}: {approval.id} was not approved as {verdict.rule} requires")
         return None
     return _by_approval(execution, approval, verdict_text(execution, verdict))

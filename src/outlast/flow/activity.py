@@ -40,13 +40,17 @@ _RUN: Final = 'use once_per="run"'
 
 
 class BoundCall(NamedTuple):
-    """A validated call: the bytes for the ledger and the arguments for the function."""
+    """A validated call: the bytes for the ledger and the arguments for the function.
+
+    `proposed`: a denial is raised, and a missing approval is requested (`ctx.do(plan, proposed=True)`).
+    """
 
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     key: str
     args_bytes: bytes
     digest: str
+    proposed: bool = False
 
 
 class Activity(Generic[P, R_co]):

@@ -49,34 +49,43 @@ class Context(Generic[S]):
     @overload
     async def do(self, activity: Activity[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
     @overload
-    async def do(self, plan: Plan[R], /) -> R: ...
+    async def do(self, plan: Plan[R], /, *, proposed: bool = ...) -> R: ...
     async def do(self, call: Any, /, *args: Any, **kwargs: Any) -> Any:
         """Make a call and return its response; if it was made before, return the recorded response.
 
         `call` is an activity, followed by its arguments, or a plan that was made before or chosen by a person.
+
+        `proposed=True` is for a plan that a model has proposed. If policy denies it, `do` raises Refused with the code
+        `policy_denied` instead of sending the run to attention. If only an approval is missing, because one was
+        requested for another call of the activity, the same approvers are asked. A call that was sent before and may
+        not be sent again still goes to attention.
+
         Raises Refused if the receiver refused the call (the same on every re-run), Conflict if the ledger has
         the key with other arguments, InvalidInput if the arguments do not fit.
         """
         raise NotImplementedError
 
     @overload
-    async def do_all(self, plans: Mapping[K, Plan[T]], /, *, at_most: int = ...) -> dict[K, T]: ...
+    async def do_all(
+        self, plans: Mapping[K, Plan[T]], /, *, at_most: int = ..., proposed: bool = ...
+    ) -> dict[K, T]: ...
     @overload
     async def do_all(
-        self, plans: Mapping[K, Plan[T]], /, *, at_most: int = ..., refused: Literal["return"]
+        self, plans: Mapping[K, Plan[T]], /, *, at_most: int = ..., refused: Literal["return"], proposed: bool = ...
     ) -> dict[K, T | Refusal]: ...
     @overload
-    async def do_all(self, plans: Sequence[Plan[T]], /, *, at_most: int = ...) -> list[T]: ...
+    async def do_all(self, plans: Sequence[Plan[T]], /, *, at_most: int = ..., proposed: bool = ...) -> list[T]: ...
     @overload
     async def do_all(
-        self, plans: Sequence[Plan[T]], /, *, at_most: int = ..., refused: Literal["return"]
+        self, plans: Sequence[Plan[T]], /, *, at_most: int = ..., refused: Literal["return"], proposed: bool = ...
     ) -> list[T | Refusal]: ...
-    async def do_all(self, plans: Any, /, *, at_most: int = 0, refused: str = "raise") -> Any:
+    async def do_all(self, plans: Any, /, *, at_most: int = 0, refused: str = "raise", proposed: bool = False) -> Any:
         """Make several calls concurrently and return their responses: a dict for a dict, a list for a list.
 
         `at_most` limits the number of calls under way at a time (0: no limit). With `refused="return"`, a refused
         call yields a Refusal in its place. Otherwise raises Refused for the first refused call in the order
-        of `plans`, after all calls have settled. Raises InvalidInput if an option has an impossible value.
+        of `plans`, after all calls have settled. `proposed` is that of `do`. Raises InvalidInput if an option has an
+        impossible value.
         """
         raise NotImplementedError
 

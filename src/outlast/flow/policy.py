@@ -80,7 +80,7 @@ class Allow:
 
 @dataclass(frozen=True)
 class Deny:
-    """Verdict: do not make the call. `ctx.do` sends the run to attention with `rule` and `detail`."""
+    """Verdict: do not make the call. `ctx.do` sends the run to attention with `rule` and `detail`, or raises them."""
 
     rule: str
     detail: str = ""

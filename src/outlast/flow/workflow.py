@@ -91,10 +91,6 @@ class Workflow(Generic[S, In, Out]):
     Raises DefinitionError.
     """
 
-    raise_denials: bool = False
-    """Whether `ctx.do` raises Refused (`policy_denied`, recorded) if the policy denies a call that was not sent yet.
-    Otherwise the run goes to attention."""
-
     @overload
     def __init__(
         self: "Workflow[S_made, S_made, S_made]",

@@ -1,7 +1,7 @@
 """Durable operations of an agent as calls of the node that runs it."""
 
 import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from decimal import Decimal
@@ -43,7 +43,7 @@ from typing_extensions import override
 from outlast.core.effect_steps import EXHAUSTED, Happened
 from outlast.flow.activity import Activity
 from outlast.flow.calls import this_call, tool_call
-from outlast.flow.context import current_context
+from outlast.flow.context import Context, current_context
 from outlast.flow.outcomes import Refused
 
 if TYPE_CHECKING:
@@ -223,7 +223,7 @@ class BoundOperation(BoundDurableOperation[ParamsT, WireT, ResultT], Generic[Par
     async def _make(
         self, context: RunContext[Any] | None, params: ParamsT, call: Activity[..., Any], *args: Any
     ) -> object:
-        return await _perform(Unit(context, partial(self._body, params)), call, args, {})
+        return await _perform(Unit(context, partial(self._body, params)), lambda ctx: ctx.do(call, *args))
 
     async def _call_tool(self, params: ToolsetCallToolParams | DynamicToolsetCallToolParams) -> object:
         """Make a tool call: an effect, or a lookup, of the run."""
@@ -234,26 +234,23 @@ class BoundOperation(BoundDurableOperation[ParamsT, WireT, ResultT], Generic[Par
         call_id = params.ctx.tool_call_id or ""
         given = durability.arguments_of(found, params.name, call_id, params.tool_args)
         frame.calls[found.activity.name, call_id] += 1
-        plan = frame.approved.pop((found.activity.name, call_id), None)
-        if plan is not None:  # exactly what a person approved, not what it looks like after another validation
-            args, given = found.activity.load_args(plan.arguments)
-        else:
-            args = ()
+        # exactly what a person approved, not what it looks like after another validation
+        plan = frame.approved.pop((found.activity.name, call_id), None) or found.activity.plan(**given)
         unit = Unit(params.ctx, call_id=call_id)
         try:
-            return _payload(await _perform(unit, found.activity, args, given))
+            return _payload(await _perform(unit, lambda ctx: ctx.do(plan, proposed=True)))
         except Refused as refused:
             if refused.code == EXHAUSTED:
                 raise
             return {"kind": "tool_failed", "message": f"refused: {refused}"}
 
 
-async def _perform(unit: Unit, call: Activity[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+async def _perform(unit: Unit, make: Callable[[Context[Any]], Awaitable[Any]]) -> Any:
     context = current_context()
     assert context is not None
     token, called = current_unit.set(unit), tool_call.set(unit.call_id)
     try:
-        answer = await context.do(call, *args, **kwargs)
+        answer = await make(context)
     finally:
         current_unit.reset(token)
         tool_call.reset(called)
