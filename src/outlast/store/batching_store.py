@@ -18,7 +18,7 @@ from outlast.errors import Rejected, Unavailable
 from outlast.store.bounds import check
 from outlast.store.fair_queueing import NONE_HELD, HeldCounts
 from outlast.store.port import CommitNotifier, RunCallback, Step, Store
-from outlast.store.threads import CommitSubscribers
+from outlast.store.threads import Subscribers
 from outlast.store.tickets import Take, Task, Ticket
 
 URGENT_WAIT_S: Final = 60.0
@@ -44,7 +44,7 @@ class BatchingStore(Store, CommitNotifier, ABC):
         self._process = _process
         self._lock = threading.Lock()
         self._unsent: dict[asyncio.AbstractEventLoop, _Turn] = {}  # tickets of each loop that the writer has not got
-        self._landings = CommitSubscribers()
+        self._landings = Subscribers[str, str, Run | None]()
 
     # --- hooks of the stores -----------------------------------------------------------------
     @abstractmethod

@@ -16,6 +16,7 @@ from typing import Final
 
 from outlast.core.deltas import Delta, packets, read_packet
 from outlast.core.limits import KIB
+from outlast.store.threads import Subscribers
 
 DeltaCallback = Callable[[Sequence[Delta]], None]
 FOLDER: Final = "-streams"
@@ -25,33 +26,6 @@ PER_TURN: Final = 64  # datagrams read in one turn of the event loop
 PATH_BYTES_MAX: Final = 100  # of the name of a socket
 
 
-class DeltaSubscribers:
-    """Callbacks for deltas, each in its own event loop."""
-
-    def __init__(self) -> None:
-        self._subscribers: tuple[tuple[asyncio.AbstractEventLoop, DeltaCallback], ...] = ()
-
-    def subscribe(self, callback: DeltaCallback) -> Callable[[], None]:
-        """Call `callback` in the current event loop from now on. Return the function that unsubscribes."""
-        entry = (asyncio.get_running_loop(), callback)
-        self._subscribers = (*self._subscribers, entry)
-
-        def end() -> None:
-            self._subscribers = tuple(each for each in self._subscribers if each is not entry)
-
-        return end
-
-    def has_any(self) -> bool:
-        """Return True if there is at least one subscriber."""
-        return bool(self._subscribers)
-
-    def report(self, deltas: Sequence[Delta]) -> None:
-        """Schedule every callback in its event loop."""
-        for loop, callback in self._subscribers:
-            with contextlib.suppress(RuntimeError):  # the loop is closed, and its subscriber with it
-                loop.call_soon_threadsafe(callback, deltas)
-
-
 class FileDeltas:
     """Deltas between the processes that have one file open."""
 
@@ -59,7 +33,7 @@ class FileDeltas:
         """`path`: of the store's file. `writer`: unique for this opened store."""
         self._folder = Path(f"{path}{FOLDER}")
         self._writer = writer
-        self._local = DeltaSubscribers()
+        self._local = Subscribers[Sequence[Delta]]()
         self._mine: set[str] = set()  # sockets of this opened store
         self._numbers = count(1)
         self._sender: socket.socket | None = None
@@ -80,7 +54,7 @@ class FileDeltas:
 
     def publish(self, deltas: Sequence[Delta]) -> None:
         """Send deltas to the subscribers of this process and to those of others."""
-        self._local.report(deltas)
+        self._local.report([(deltas,)])
         try:
             names = [name for name in os.listdir(self._folder) if name not in self._mine]
             if names and not self._closed and _is_private(self._folder):

@@ -22,7 +22,7 @@ from outlast.errors import Rejected, StoreError, StoreUnusable, Unavailable
 from outlast.store.batch import Batch
 from outlast.store.bounds import check
 from outlast.store.clock import MAPPING_ROW, StoreClock, mapping_of, mapping_row, successor
-from outlast.store.delta_channel import DeltaCallback, DeltaSubscribers
+from outlast.store.delta_channel import DeltaCallback
 from outlast.store.fair_queueing import NONE_HELD, FairQueue, HeldCounts, chosen
 from outlast.store.port import (
     HOLDER_KINDS,
@@ -38,7 +38,7 @@ from outlast.store.port import (
 )
 from outlast.store.queries import Query, T
 from outlast.store.rows_in_memory import RowsInMemory
-from outlast.store.threads import CommitSubscribers, WakeSubscribers
+from outlast.store.threads import Subscribers, WakeSubscribers
 
 
 class MemoryCore:
@@ -48,8 +48,8 @@ class MemoryCore:
         self.store_clock = StoreClock(clock)
         self.rows = RowsInMemory()
         self.wakes = WakeSubscribers()
-        self.deltas = DeltaSubscribers()
-        self.landings = CommitSubscribers()
+        self.deltas = Subscribers[Sequence[Delta]]()
+        self.landings = Subscribers[str, str, Run | None]()
         self.lock = RLock()
 
     def mapping(self) -> Mapping:
@@ -290,7 +290,7 @@ class MemoryStore(Store, Maintenance, CommitNotifier, DeltaChannel):
 
     @override
     def publish(self, deltas: Sequence[Delta]) -> None:
-        self._core.deltas.report(deltas)
+        self._core.deltas.report([(deltas,)])
 
     @override
     def on_deltas(self, callback: DeltaCallback) -> Callable[[], None]:

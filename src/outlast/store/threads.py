@@ -1,16 +1,15 @@
 """Calls between threads and event loops."""
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from threading import Lock
-from typing import TypeVar
-
-from outlast.core.rows import Run
-from outlast.store.port import RunCallback
+from typing import Generic, TypeVar, TypeVarTuple
 
 Wake = Callable[[], None]
+Ts = TypeVarTuple("Ts")
 
 
 class WakeSubscribers:
@@ -73,13 +72,13 @@ class WakeSubscribers:
             self._subscribers.pop(loop, None)
 
 
-class CommitSubscribers:
-    """Callbacks for the runs that commits of this process changed, each in its own event loop."""
+class Subscribers(Generic[*Ts]):
+    """Callbacks, each called in the event loop in which it was subscribed."""
 
     def __init__(self) -> None:
-        self._subscribers: tuple[tuple[asyncio.AbstractEventLoop, RunCallback], ...] = ()
+        self._subscribers: tuple[tuple[asyncio.AbstractEventLoop, Callable[[*Ts], None]], ...] = ()
 
-    def subscribe(self, callback: RunCallback) -> Callable[[], None]:
+    def subscribe(self, callback: Callable[[*Ts], None]) -> Callable[[], None]:
         """Call `callback` in the current event loop from now on. Return the function that unsubscribes."""
         entry = (asyncio.get_running_loop(), callback)
         self._subscribers = (*self._subscribers, entry)
@@ -93,15 +92,16 @@ class CommitSubscribers:
         """Return True if there is at least one subscriber."""
         return bool(self._subscribers)
 
-    def report(self, changed: Sequence[tuple[str, str, Run | None]]) -> None:
-        """Call every callback for each changed run: at once in this thread's loop, soon in another."""
+    def report(self, news: Sequence[tuple[*Ts]]) -> None:
+        """Call every callback with each of the `news`: at once in this thread's loop, soon in another."""
         for loop, callback in self._subscribers:
             current = _is_current(loop)
-            for each in changed:
+            for each in news:
                 if current:
                     callback(*each)
-                elif not loop.is_closed():
-                    loop.call_soon_threadsafe(callback, *each)
+                else:
+                    with contextlib.suppress(RuntimeError):  # the loop is closed, and its subscriber with it
+                        loop.call_soon_threadsafe(callback, *each)
 
 
 def _is_current(loop: asyncio.AbstractEventLoop) -> bool:

@@ -9,10 +9,11 @@ from typing import Any, Final
 import asyncpg
 
 from outlast.core.deltas import Delta, packets, read_packet
-from outlast.store.delta_channel import DeltaCallback, DeltaSubscribers
+from outlast.store.delta_channel import DeltaCallback
 from outlast.store.postgres.connection import AWAY, Address, connect
 from outlast.store.postgres.listener import NotificationListener
 from outlast.store.postgres.statements import DELTA_CHANNEL, NOTIFY_DELTAS
+from outlast.store.threads import Subscribers
 
 PAYLOAD_BYTES: Final = 7_900  # the server takes less than 8,000
 QUEUED_MAX: Final = 100  # payloads that wait for the connection; further ones are lost
@@ -28,7 +29,7 @@ class PostgresDeltas:
         self._address = address
         self._writer = writer
         self._loop = loop
-        self._subscribers = DeltaSubscribers()
+        self._subscribers = Subscribers[Sequence[Delta]]()
         self._listener = NotificationListener(address, DELTA_CHANNEL, self._heard)
         self._queue: deque[str] = deque()
         self._sending: asyncio.Task[None] | None = None
@@ -52,7 +53,7 @@ class PostgresDeltas:
 
     def publish(self, deltas: Sequence[Delta]) -> None:
         """Send deltas to the subscribers of this process and to those of others."""
-        self._subscribers.report(deltas)
+        self._subscribers.report([(deltas,)])
         texts = packets(deltas, PAYLOAD_BYTES, sender=self._writer, to=self._address.schema)
         with contextlib.suppress(RuntimeError):  # the store is closed
             self._loop.call_soon_threadsafe(self._enqueue, texts)
@@ -83,7 +84,7 @@ class PostgresDeltas:
     def _heard(self, payload: str) -> None:
         packet = read_packet(payload)
         if packet is not None and packet.to == self._address.schema and packet.sender != self._writer:
-            self._subscribers.report(packet.deltas)
+            self._subscribers.report([(packet.deltas,)])
 
     async def close(self) -> None:
         """Stop sending and listening, and close both connections."""
