@@ -117,4 +117,17 @@ async def delay(ctx: Context[Slow]) -> None:
     await ctx.receive("arrived", Slow)
 
 
-ALL = (greet, thrift, orders, troubles, delays)
+class Go(BaseModel):
+    text: str
+
+
+@workflow
+async def narrate(ctx: Context) -> str:
+    """Stream a text once a signal has come."""
+    said = (await ctx.receive("go", Go)).text
+    for word in said.split():
+        ctx.stream(f"{word} ")
+    return said
+
+
+ALL = (greet, thrift, orders, troubles, delays, narrate)

@@ -21,6 +21,7 @@ from outlast.errors import (
     WaitTimeout,
 )
 from outlast.models.attention import RunAttention
+from outlast.models.runs import RunDelta
 from outlast.runtime.webhook_client import WebhookClient
 from tests.client import flows
 from tests.client.conftest import PATIENCE, Place
@@ -188,6 +189,47 @@ def test_a_handle_reads_follows_and_ends(place: Place) -> None:
             and end.status == (await run.detail()).status
             and end.outcome == (await run.detail()).outcome
         )
+
+    place.play(test)
+
+
+@pytest.mark.req("RUN-7")
+def test_updates_are_the_events_and_the_streamed_texts(place: Place) -> None:
+    async def test(client: Client) -> None:
+        run = await client.start(flows.narrate)
+        numbers, words, sent = list[int](), "", False
+        async for update in run.updates():
+            if isinstance(update, RunDelta):
+                assert (update.run, update.node, update.visit, update.key, update.attempt) == (
+                    run.id, "narrate", 1, "", 0,
+                )  # fmt: skip
+                words += update.text
+            else:
+                numbers.append(update.number)
+            if not sent:
+                sent = await run.signal("go", {"text": "every word arrives"}, signal_id="s-1")
+        assert words == "every word arrives ", "before the event that ends the visit"
+        assert await run.result(PATIENCE) == "every word arrives"
+        assert numbers == [event.number async for event in run.events()], "a text is no event"
+        assert [type(each) async for each in client.updates(run.id)] == [str] * len(numbers), "nor is it stored"
+        with pytest.raises(NotFound, match="no run r9"):
+            await anext(client.updates("r9"))
+
+    place.play(test)
+
+
+@pytest.mark.req("RUN-7")
+def test_a_reader_that_lags_loses_texts_and_no_event(place: Place) -> None:
+    async def test(client: Client) -> None:
+        run, long = await client.start(flows.narrate), " ".join("x" * 999 for _ in range(60))
+        updates = run.updates()
+        first = await anext(updates)
+        await run.signal("go", {"text": long}, signal_id="s-1")
+        assert await run.result(PATIENCE) == long
+        rest = [each async for each in updates]
+        events = [each.number for each in (first, *rest) if not isinstance(each, RunDelta)]
+        assert events == [event.number async for event in run.events()]
+        assert sum(len(each.text) for each in rest if isinstance(each, RunDelta)) < len(long)
 
     place.play(test)
 

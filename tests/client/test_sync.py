@@ -20,6 +20,7 @@ from outlast import Client, RunHandle
 from outlast.client import connect
 from outlast.client.sync import SyncClient, SyncRunHandle, SyncWebhookClient, connect_sync
 from outlast.errors import Misplaced, NotFound, RunCancelled, WaitTimeout
+from outlast.models.runs import RunDelta
 from outlast.runtime.client import WebhookClient
 from tests.client import flows
 from tests.client.conftest import PATIENCE
@@ -77,6 +78,11 @@ def test_a_run_from_its_start_to_its_end(client: SyncClient) -> None:
     assert next(run.events()).number == 1
     assert client.runs(q=run.id, limit=1).runs[0].run == run.id
     assert next(iter(client.follow(run.id))).startswith("{"), "an iteration may stop early"
+    told = client.start(flows.narrate)
+    updates = told.updates()
+    assert not isinstance(next(updates), RunDelta) and told.signal("go", {"text": "hi"}, signal_id="s")
+    assert "".join(each.text for each in updates if isinstance(each, RunDelta)) == "hi "
+    assert isinstance(next(client.updates(told.id)), str)
     order = client.start("order", {"supplier": "acme"}, key="sync-1")
     assert order.signal("offer", {"cents": 5}, signal_id="s") and not order.signal("offer", {"cents": 5}, signal_id="s")
     order.cancel("no longer")

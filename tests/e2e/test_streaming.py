@@ -108,3 +108,45 @@ def test_words_reach_a_listener_in_another_process_across_a_kill(
     assert ended["status"] == "completed" and int(history[-1]["sequence"]) == last == len(history)
     assert [dict(each.seen) for each in receivers] == [{"1": 1}, {"2": 2}], "only the killed request is asked again"
     assert not Path(f"{file}{FOLDER}").exists()
+
+
+def tail(run: str, *args: str, **env: str) -> "subprocess.Popen[str]":
+    """Start `outlast runs tail` and return it once it has printed the first event, so that it listens."""
+    command = ["outlast", "runs", "tail", run, *args]
+    process = forked.Popen(command, cwd=ROOT, env={**os.environ, **env}, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None and "started" in process.stdout.readline()
+    return process
+
+
+@pytest.mark.req("RUN-7")
+def test_words_reach_the_command_line_in_other_processes(
+    tmp_path: Path, receivers: list[Receiver], hired: list["subprocess.Popen[Any]"]
+) -> None:
+    store = f"sqlite:{tmp_path / 'outlast.db'}"
+    with Running(store, [streaming.stories], worker=False) as service:
+        run = service.start("story", parts=[])
+        at_store, at_url = {"OUTLAST_STORE": store}, {"OUTLAST_URL": service.url}
+        tails = [
+            tail(run, **at_store), tail(run, **at_url), tail(run, "-o", "ndjson", **at_store),
+            tail(run, "-o", "ndjson", **at_url), tail(run, "-o", "ndjson", "--events-only", **at_store),
+        ]  # fmt: skip
+        hired.extend([*tails, hire(store, receivers)])
+        when(lambda: receivers[1].seen)
+        receivers[1].may_answer.set()
+        outs = [process.communicate(timeout=GIVE_UP_S)[0] for process in tails]
+    assert [process.returncode for process in tails] == [0] * len(tails)
+    for plain in outs[:2]:
+        texts = [line.split(maxsplit=2) for line in plain.splitlines() if line.split()[0] == "text"]
+        assert {place for _, place, _ in texts} == {"write#1"}
+        said = " ".join(text for _, _, text in texts).split()
+        assert sorted(said) == sorted(["part-1", "1.0", "1.1", "1.2", "1.end", "part-2", "2.0", "2.1", "2.2", "2.end"])
+    only = outs[-1].splitlines()
+    for lines in (out.splitlines() for out in outs[2:4]):
+        deltas = [each for each in map(json.loads, lines) if each["type"] == "delta"]
+        words: Words = defaultdict(str)
+        for each in deltas:
+            words[each["epoch"], each["key"]] += each["text"]
+        assert words == {(1, ""): "part-1 part-2 ", (1, "model/1"): "1.0 1.1 1.2 1.end ",
+                         (1, "model/2"): "2.0 2.1 2.2 2.end "}  # fmt: skip
+        events = [line for line in lines if json.loads(line)["type"] != "delta"]
+        assert events == only, "the events are the stored bytes, with or without texts"

@@ -4,6 +4,7 @@ import asyncio
 import json
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +17,13 @@ from outlast.cli.screen import Screen
 from outlast.cli.session import client as client_of
 from outlast.cli.session import on_client, settings_now, warn_unserved
 from outlast.cli.settings import CliSettings, Command
-from outlast.cli.tail import print_event, shown
+from outlast.cli.tail import print_update, shown
 from outlast.cli.text import results_text
 from outlast.core.events import EventType
 from outlast.core.machine import TERMINAL, RunStatus
 from outlast.errors import InvalidInput
 from outlast.flow.workflow import Workflow, workflows_by_name
-from outlast.models.runs import CloudEvent
+from outlast.models.runs import CloudEvent, RunDelta
 from outlast.runtime.client import Client
 
 # Waits that need an external action: --wait ends there.
@@ -108,13 +109,14 @@ def _started_line(run_id: str, name: str, created: bool) -> str:
 
 async def _wait(client: Client, screen: Screen, run_id: str) -> int:
     """Follow a run until it ends or waits for an external action, and return the exit code."""
-    async with shown(client, screen, run_id) as moved:
-        async for text in client.follow(run_id):
-            if moved is not None:
-                moved()
+    async with shown(client, screen, run_id) as take, aclosing(client.updates(run_id)) as updates:
+        async for update in updates:
+            event = update if isinstance(update, RunDelta) else CloudEvent.model_validate_json(update)
+            if take is not None:
+                take(event)
             elif screen.for_people:
-                print_event(screen, text, err=True)
-            if CloudEvent.model_validate_json(text).type in RESTS and await _rests(client, run_id):
+                print_update(screen, update, err=True)
+            if isinstance(event, CloudEvent) and event.type in RESTS and await _rests(client, run_id):
                 break
     view = await client.run(run_id)
     ended = view.status in TERMINAL

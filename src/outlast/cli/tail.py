@@ -5,6 +5,7 @@ import sys
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
+from textwrap import wrap
 from typing import Any, Final
 
 import click
@@ -18,15 +19,99 @@ from outlast.cli.text import inert, json_escaped, results_text
 from outlast.core.events import ENDINGS, EventType, iso
 from outlast.core.machine import TERMINAL, RunStatus
 from outlast.models.effects import EffectRecord
-from outlast.models.runs import CloudEvent, RunDetail, Waiting
+from outlast.models.runs import CloudEvent, RunDelta, RunDetail, Waiting
 from outlast.runtime.client import Client
 
 EVERY_S: Final = 1.0
+TEXTS_SHOWN: Final = 6
+TEXT_LINES: Final = 3
+TEXT_KEPT: Final = 2_000
+
+
+class StreamedTexts:
+    """Texts that a run streams now: by node or call of the current visit, until the next event of that visit."""
+
+    def __init__(self) -> None:
+        self._texts: dict[tuple[str, int, str], tuple[tuple[int, int], str]] = {}
+
+    def add(self, delta: RunDelta) -> None:
+        """Append a piece. One of a later epoch or attempt begins its text again."""
+        place, made = (delta.node, delta.visit, delta.key), (delta.epoch, delta.attempt)
+        known, text = self._texts.pop(place, (made, ""))
+        if made >= known:
+            known, text = made, (text if made == known else "") + delta.text
+        self._texts[place] = known, text[-TEXT_KEPT:]
+        while len(self._texts) > TEXTS_SHOWN:
+            del self._texts[next(iter(self._texts))]
+
+    def end(self, visit: int) -> None:
+        """Forget the texts of a visit, because the run has moved on."""
+        self._texts = {place: text for place, text in self._texts.items() if place[1] != visit}
+
+    def lines(self, columns: int) -> list[str]:
+        """Return the last lines of each text, with the node or the key of the call above them."""
+        found = []
+        for (node, visit, key), (_, text) in self._texts.items():
+            rows = [row for line in text.splitlines() for row in wrap(line, max(20, columns - 4))]
+            found += [f"  {key or f'{node}#{visit}'}", *(f"    {row}" for row in rows[-TEXT_LINES:])]
+        return found
+
+
+class LivePage:
+    """Page of a moving run on a terminal, drawn again after each update and each second."""
+
+    def __init__(self, client: Client, screen: Screen, view: RunDetail, topology: Mapping[str, Any] | None) -> None:
+        self._client = client
+        self._screen = screen
+        self._run = view.run
+        self._topology = topology
+        self._texts = StreamedTexts()
+        self._lines: list[str] = []
+        self._ticks = 0
+        self._moved = True  # the rows have changed since they were read
+        self._woken = asyncio.Event()
+
+    def take(self, update: CloudEvent | RunDelta) -> None:
+        """Take in an update, and draw soon."""
+        if isinstance(update, RunDelta):
+            self._texts.add(update)
+        else:
+            self._texts.end(data_of(update)["visit"])
+            self._moved = True
+        self._woken.set()
+
+    async def read(self) -> None:
+        """Read the run and make its lines."""
+        self._moved = False
+        now, effects = await self._client.run(self._run), await self._client.effects(self._run)
+        self._ticks += 1
+        self._lines = page(self._screen, now, self._topology, effects[-1] if effects else None, tick=self._ticks)
+
+    def lines(self, columns: int) -> list[str]:
+        """Return the lines of the page."""
+        return [*self._lines, *self._texts.lines(columns)]
+
+    async def keep(self, draw: Callable[[], None]) -> None:
+        """Keep the page up to date until it is cancelled. `draw` puts its lines on the terminal."""
+        clock = [await self._client.now()]
+        while True:
+            self._woken.clear()
+            if self._moved:
+                self._screen.now_ms += await _since(self._client, clock)
+                await self.read()
+            draw()
+            try:
+                async with asyncio.timeout(EVERY_S):
+                    await self._woken.wait()
+            except TimeoutError:
+                self._moved = True  # without an event, the elapsed times are read and drawn again
 
 
 @asynccontextmanager
-async def shown(client: Client, screen: Screen, run: str) -> AsyncIterator[Callable[[], None] | None]:
-    """Keep the page of a run on the terminal up to date while the block runs. Give a function to call on each event.
+async def shown(
+    client: Client, screen: Screen, run: str
+) -> AsyncIterator[Callable[[CloudEvent | RunDelta], None] | None]:
+    """Keep the page of a run on the terminal up to date while the block runs. Give a function that takes each update.
 
     Give None if the output is no terminal, or with -o json and -q.
     """
@@ -37,41 +122,20 @@ async def shown(client: Client, screen: Screen, run: str) -> AsyncIterator[Calla
     from rich.text import Text
 
     view = await client.run(run)
-    topology = await client.topology(view.workflow, view.lane)
-    moved = asyncio.Event()
+    live_page = LivePage(client, screen, view, await client.topology(view.workflow, view.lane))
     with Live(console=screen.console(), auto_refresh=False, transient=False) as live:
 
-        async def draw() -> None:
-            now = await client.run(run)
-            effects = await client.effects(run)
-            lines = page(screen, now, topology, effects[-1] if effects else None, tick=live_tick())
+        def draw() -> None:
+            lines = live_page.lines(live.console.width)
             live.update(Text("\n".join(inert(line) for line in lines)), refresh=True)
 
-        ticks = 0
-
-        def live_tick() -> int:
-            nonlocal ticks
-            ticks += 1
-            return ticks
-
-        async def keep() -> None:
-            while True:
-                moved.clear()
-                screen.now_ms += await _since(client, clock)
-                await draw()
-                try:
-                    async with asyncio.timeout(EVERY_S):
-                        await moved.wait()
-                except TimeoutError:
-                    pass  # without an event, the elapsed times are redrawn
-
-        clock = [await client.now()]
-        task = asyncio.create_task(keep())
+        task = asyncio.create_task(live_page.keep(draw))
         try:
-            yield moved.set
+            yield live_page.take
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-            await draw()
+            await live_page.read()
+            draw()
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
@@ -145,23 +209,28 @@ def ahead(topology: Mapping[str, Any] | None, node: str, seen: set[str]) -> list
 @click.command("tail", cls=Command)
 @click.argument("run")
 @click.option("--after", type=click.IntRange(0), default=0, metavar="SEQ", help="Only events after this number.")
+@click.option("--events-only", is_flag=True, help="Leave out the texts that the run streams.")
 @reads_client
-async def tail(client: Client, screen: Screen, run: str, after: int) -> int:
-    """Follow a run until it has ended.
+async def tail(client: Client, screen: Screen, run: str, after: int, events_only: bool) -> int:
+    """Follow a run until it has ended, and show the texts that it streams.
 
-    On a terminal each node has one line. In a pipe each event is one line.
+    On a terminal each node has one line. In a pipe each event and each piece of text is one line.
 
-    With -o ndjson (or json) each line is the exact CloudEvent. The exit code is that of the outcome.
+    With -o ndjson (or json) a line is the exact CloudEvent, or a piece of text with the type "delta". The exit code
+    is that of the outcome.
     """
     seen = after
     try:
-        async with shown(client, screen, run) as moved:
-            async for text in client.follow(run, after=after):
-                seen = CloudEvent.model_validate_json(text).number
-                if moved is not None:
-                    moved()
+        async with shown(client, screen, run) as take:
+            updates = client.follow(run, after=after) if events_only else client.updates(run, after=after)
+            async for update in updates:
+                event = update if isinstance(update, RunDelta) else CloudEvent.model_validate_json(update)
+                if isinstance(event, CloudEvent):
+                    seen = event.number
+                if take is not None:
+                    take(event)
                 else:
-                    print_event(screen, text)
+                    print_update(screen, update)
     except asyncio.CancelledError:
         screen.advice("")  # ends the line with ^C
         screen.advice(f"stopped after event {seen}; continue with: outlast runs tail {run} --after {seen}")
@@ -173,15 +242,22 @@ async def tail(client: Client, screen: Screen, run: str, after: int) -> int:
     return OK if view.status == RunStatus.COMPLETED else RUN_FAILED
 
 
-def print_event(screen: Screen, text: str, *, err: bool = False) -> None:
-    """Print one event on one line: its stored text for programs, words for people."""
-    if not screen.for_people:
-        click.echo(json_escaped(text) if sys.stdout.isatty() else text)
+def print_update(screen: Screen, update: str | RunDelta, *, err: bool = False) -> None:
+    """Print one event or piece of text on one line: an event's stored text for programs, words for people."""
+    if isinstance(update, RunDelta):
+        if not screen.for_people:
+            screen.json_line({"type": "delta", **update.model_dump()})
+            return
+        place = f"{update.node}#{update.visit}"
+        line = f"{'':29}  {'text':<11} {place:<16} {' '.join(update.text.split())}".rstrip()
+    elif not screen.for_people:
+        click.echo(json_escaped(update) if sys.stdout.isatty() else update)
         return
-    event = CloudEvent.model_validate_json(text)
-    data, kind = data_of(event), event.type.rpartition(".")[2]
-    place = f"{data['node']}#{data['visit']}"
-    line = f"{event.time}  {event.number:>3}  {kind:<11} {place:<16} {words(event.type, data)}".rstrip()
+    else:
+        event = CloudEvent.model_validate_json(update)
+        data, kind = data_of(event), event.type.rpartition(".")[2]
+        place = f"{data['node']}#{data['visit']}"
+        line = f"{event.time}  {event.number:>3}  {kind:<11} {place:<16} {words(event.type, data)}".rstrip()
     if err:
         screen.advice(line)
     else:

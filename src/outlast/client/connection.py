@@ -258,18 +258,20 @@ def _by_code() -> dict[str, type[errors.OutlastError]]:
     }
 
 
-async def frames(lines: AsyncIterator[str]) -> AsyncIterator[tuple[str, str]]:
-    """Yield (id, data) of each server-sent event; skip comments and events without an id."""
-    number, data = "", list[str]()
+async def frames(lines: AsyncIterator[str]) -> AsyncIterator[tuple[str, str, str]]:
+    """Yield (id, type, data) of each server-sent event, '' for a missing id or type; skip comments."""
+    number, type_, data = "", "", list[str]()
     async for line in lines:
         if not line:
-            if number and data:
-                yield number, "\n".join(data)
-            number, data = "", []
+            if data:
+                yield number, type_, "\n".join(data)
+            number, type_, data = "", "", []
             continue
         name, _, value = line.partition(":")
         value = value.removeprefix(" ")
         if name == "id":
             number = value
+        elif name == "event":
+            type_ = value
         elif name == "data":
             data.append(value)

@@ -3,12 +3,13 @@
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from typing import Any, Final, TypeVar
 
 import httpx2
+from pydantic import ValidationError
 from typing_extensions import override
 
 from outlast.client.connection import ServiceConnection, frames, iso, part, tag
@@ -32,6 +33,7 @@ from outlast.models.runs import (
     EventList,
     RequestRecorded,
     ResultList,
+    RunDelta,
     RunDetail,
     RunExplanation,
     RunInput,
@@ -208,18 +210,23 @@ class ServiceClient(Client):
 
     @override
     async def follow(self, run: str, *, after: int = 0) -> AsyncIterator[str]:
+        async for each in self.updates(run, after=after):
+            if isinstance(each, str):
+                yield each
+
+    @override
+    async def updates(self, run: str, *, after: int = 0) -> AsyncGenerator[str | RunDelta]:
         failures, begun = 0, False
         since: int | None = None
         while True:
             heard, gone = False, None
             try:
-                async for number, text in self._stream(run, after):
+                async for number, update in self._stream(run, after):
                     failures, begun, since = 0, True, None
-                    if not text:
-                        continue
-                    after, heard = number, True
-                    yield text
-                    if CloudEvent.model_validate_json(text).type in ENDINGS:
+                    after, heard = number or after, heard or number > 0
+                    if update:
+                        yield update
+                    if number and CloudEvent.model_validate_json(str(update)).type in ENDINGS:
                         return
                 if not heard and (await self.run_summary(run)).status in TERMINAL:
                     return
@@ -234,12 +241,15 @@ class ServiceClient(Client):
             await asyncio.sleep(BACK_OFF_S[min(failures, len(BACK_OFF_S) - 1)])
             failures += 1
 
-    async def _stream(self, run: str, after: int) -> AsyncIterator[tuple[int, str]]:
-        """Yield (0, '') once the stream is open, then number and text of each event until the stream ends."""
+    async def _stream(self, run: str, after: int) -> AsyncIterator[tuple[int, str | RunDelta]]:
+        """Yield (0, '') once the stream is open, then number and text of each event; a delta has the number 0."""
         async with self.connection.stream(f"/runs/{part(run)}/events", after) as lines:
             yield 0, ""
-            async for number, text in frames(lines):
-                yield int(number), text
+            async for number, type_, text in frames(lines):
+                if number:
+                    yield int(number), text
+                elif type_ == "delta" and (delta := _delta_of(text)) is not None:
+                    yield 0, delta
 
     @override
     async def explain(self, run: str) -> RunExplanation:
@@ -547,3 +557,11 @@ class ServiceClient(Client):
     @override
     async def resume(self, what: What, name: str = "") -> PauseEnded:
         return await self.connection.post(PauseEnded, "/pauses/resume", {"what": what, "name": name})
+
+
+def _delta_of(text: str) -> RunDelta | None:
+    """Return a delta of a stream, or None if it is not one, because a text may be lost and an event may not."""
+    try:
+        return RunDelta.model_validate_json(text)
+    except ValidationError:
+        return None

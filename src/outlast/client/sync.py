@@ -18,7 +18,7 @@ from outlast.core.durations import Liveness
 from outlast.errors import Misplaced
 from outlast.flow.function_workflow import FunctionWorkflow
 from outlast.flow.workflow import Workflow
-from outlast.models.runs import CloudEvent
+from outlast.models.runs import CloudEvent, RunDelta
 from outlast.runtime.client import Client
 from outlast.runtime.run_handle import RunHandle, Timeout
 from outlast.runtime.webhook_client import WebhookClient
@@ -148,6 +148,14 @@ class SyncRunHandle(Generic[T]):
         stream = self._target.events(after=after)
         return _iterate(self._loop, lambda: anext(stream, None), stream.aclose)
 
+    def updates(self, *, after: int = 0) -> Iterator[CloudEvent | RunDelta]:
+        """Yield as `events`, and each text that the run streams as it comes. `after` is that of `events`.
+
+        A reader that lags loses texts, as with `RunHandle.updates`.
+        """
+        stream = self._target.updates(after=after)
+        return _iterate(self._loop, lambda: anext(stream, None), stream.aclose)
+
     def __repr__(self) -> str:
         return repr(self._target)
 
@@ -269,6 +277,11 @@ class SyncClient:
         """Yield the stored text of each event of a `run` `after` a number, as it is written, until it has ended."""
         stream = self._target.follow(run, after=after)
         return _iterate(self._loop, lambda: anext(stream, None), getattr(stream, "aclose", _nothing))
+
+    def updates(self, run: str, *, after: int = 0) -> Iterator[str | RunDelta]:
+        """Yield as `follow` (`run` and `after`), and each text that the run streams as it comes."""
+        stream = self._target.updates(run, after=after)
+        return _iterate(self._loop, lambda: anext(stream, None), stream.aclose)
 
     @contextmanager
     def worker(

@@ -199,6 +199,22 @@ class CloudEvent(BaseModel):
         return int(self.id.rpartition("/")[2])
 
 
+class RunDelta(Model):
+    """Next piece of a text that a run streams. It is sent once and stored nowhere.
+
+    Append it to the text of the same node, visit, epoch, key and attempt. A higher epoch or attempt begins the text
+    again, and the next event of the visit ends it.
+    """
+
+    run: str
+    node: str
+    visit: int
+    epoch: int
+    key: str = Field(description="Key of the call that streams; '' for the node itself.")
+    attempt: int = Field(description="Number of the attempt of that call; 0 for the node.")
+    text: str
+
+
 class EventList(PagedList):
     """Page of events of a run, oldest first. Pass the last `sequence` as `after` for the next page."""
 

@@ -1,7 +1,7 @@
 """The client: reads and actions of one caller in one tenant, the same over a store and over a service."""
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from inspect import signature
@@ -26,6 +26,7 @@ from outlast.models.runs import (
     EndedRun,
     EventList,
     ResultList,
+    RunDelta,
     RunDetail,
     RunExplanation,
     RunList,
@@ -300,6 +301,10 @@ class Client(ABC):
     @abstractmethod
     def follow(self, run: str, *, after: int = 0) -> AsyncIterator[str]:
         """Yield the stored text of each event `after` a number, as it is written, until the run has ended."""
+
+    @abstractmethod
+    def updates(self, run: str, *, after: int = 0) -> AsyncGenerator[str | RunDelta]:
+        """Yield as `follow`, and each text that the run streams as it comes. A caller that lags loses such texts."""
 
     @abstractmethod
     async def explain(self, run: str) -> RunExplanation:

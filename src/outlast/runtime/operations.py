@@ -1,6 +1,6 @@
 """The client in this process: actions and queries over a store, bound to one tenant and one actor."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
@@ -14,7 +14,7 @@ from outlast.core.attention import AttentionAnswer, check_for_all
 from outlast.core.commit import Expect
 from outlast.core.durations import RUN_CEILING, Duration, Liveness, ms_of, timedelta_of
 from outlast.core.machine import Choice, EffectStatus, Reason
-from outlast.core.rows import RUN, STORE, TOPOLOGY, Event, Run, is_over
+from outlast.core.rows import RUN, STORE, TOPOLOGY, Run, is_over
 from outlast.core.run_columns import What
 from outlast.core.usage import NO_LIMITS, Budget, Money, amounts_of
 from outlast.engine import commands, pauses
@@ -29,6 +29,7 @@ from outlast.models.runs import (
     EndedRun,
     EventList,
     ResultList,
+    RunDelta,
     RunDetail,
     RunExplanation,
     RunList,
@@ -52,7 +53,7 @@ from outlast.runtime.client import Client
 from outlast.runtime.clocks import new_id
 from outlast.runtime.explain import explain
 from outlast.runtime.row_models import active_pause, caller_info, daily_budget, event_list, worker_status
-from outlast.runtime.run_waiters import RunWaiters
+from outlast.runtime.run_waiters import RunWaiters, follow, updates
 from outlast.runtime.runs import (
     detail_of,
     effect_page,
@@ -64,7 +65,7 @@ from outlast.runtime.runs import (
     summaries_of,
 )
 from outlast.runtime.steps import step_page
-from outlast.runtime.tenant_rows import EVENTS_PER_READ, RESULTS_PER_READ, RUNS_PER_READ, TenantRows, after_commit
+from outlast.runtime.tenant_rows import RESULTS_PER_READ, RUNS_PER_READ, TenantRows, after_commit
 from outlast.runtime.webhooks import Webhooks
 from outlast.store.port import Store
 
@@ -512,21 +513,12 @@ class Operations(Client):
         return event_list(row, rows, after, full=len(rows) == limit)
 
     @override
-    async def follow(self, run: str, *, after: int = 0) -> AsyncIterator[str]:
+    def follow(self, run: str, *, after: int = 0) -> AsyncIterator[str]:
+        return follow(self.rows, self.until, run, after)
 
-        async def look() -> tuple[Sequence[Event], Run] | None:
-            row = await self.rows.run(run)  # read before the events, which then include the end
-            events = await self.rows.history(run, after=after, limit=EVENTS_PER_READ)
-            return (events, row) if events or is_over(row) else None
-
-        while True:
-            found = await self.until(look)
-            assert found is not None
-            if not found[0]:
-                return
-            for event in found[0]:
-                after = event.seq
-                yield event.body.decode()
+    @override
+    def updates(self, run: str, *, after: int = 0) -> AsyncGenerator[str | RunDelta]:
+        return updates(self.rows, self.until, run, after)
 
     @override
     async def explain(self, run: str) -> RunExplanation:

@@ -9,6 +9,7 @@ from typing import Any
 from outlast.core.approvals import EVERY_ROLE, Actor
 from outlast.core.columns import decoded
 from outlast.core.commit import Instant
+from outlast.core.deltas import Delta
 from outlast.core.durations import MINUTE
 from outlast.core.effect_columns import NO_ERROR
 from outlast.core.effect_rows import Effect, Evidence
@@ -29,6 +30,7 @@ from outlast.models.runs import (
     PendingRequest,
     Progress,
     ResultRow,
+    RunDelta,
     RunDetail,
     RunListItem,
     RunSummary,
@@ -219,6 +221,14 @@ def effect_counts(effects: Iterable[Effect]) -> dict[str, int]:
 def cloud_event(event: Event) -> CloudEvent:
     """Return a history event: the CloudEvent, and its hash. Raises Corrupt."""
     return CloudEvent.model_validate({**decoded(event.body, f"event {event.run}/{event.seq}"), "hash": event.hash})
+
+
+def run_delta(delta: Delta) -> RunDelta:
+    """Return a delta as its listeners see it."""
+    at = delta.origin
+    return RunDelta(
+        run=at.run, node=at.node, visit=at.visit, epoch=at.epoch, key=at.key, attempt=at.attempt, text=delta.text
+    )
 
 
 def event_list(run: Run, rows: Sequence[Event], after: int, *, full: bool) -> EventList:

@@ -9,7 +9,7 @@ from pydantic_core import PydanticSerializationError, to_jsonable_python
 from outlast.core.durations import SECOND, Duration, span, timedelta_of
 from outlast.core.machine import RunStatus
 from outlast.errors import InvalidInput, NotStorable, RunCancelled, RunFailed, WaitTimeout
-from outlast.models.runs import CloudEvent, EndedRun, RunDetail, RunSummary
+from outlast.models.runs import CloudEvent, EndedRun, RunDelta, RunDetail, RunSummary
 
 if TYPE_CHECKING:
     from outlast.runtime.client import Client
@@ -95,6 +95,15 @@ class RunHandle(Generic[T]):
         """Yield the events of the run, live, until it has ended. `after`: the number of the last event not wanted."""
         async for text in self.client.follow(self.id, after=after):
             yield CloudEvent.model_validate_json(text)
+
+    async def updates(self, *, after: int = 0) -> AsyncGenerator[CloudEvent | RunDelta]:
+        """Yield as `events`, and each text that the run streams (`ctx.stream`) as it comes.
+
+        `after` is that of `events`. Texts are sent once and not stored: a reader that lags or is disconnected loses
+        some. The answer that they lead to is in the run.
+        """
+        async for each in self.client.updates(self.id, after=after):
+            yield each if isinstance(each, RunDelta) else CloudEvent.model_validate_json(each)
 
     async def signal(self, name: str, payload: BaseModel | Mapping[str, Any] | object, *, signal_id: str = "") -> bool:
         """Send a signal, which `ctx.receive` of this `name` reads.

@@ -1,16 +1,21 @@
-"""Waiting for runs: until a run has ended, or until another condition on its row holds.
+"""Waiting for runs: until a run has ended, or until another condition on its row holds. Following of one run.
 
 A commit of this process reports the row that it wrote (`CommitNotifier`), so waiters of runs that this process executes
 hear of it at once and read nothing. Commits of other processes are found by one poll for all waiters of an event loop.
 """
 
 import asyncio
-from collections.abc import Callable
-from typing import Final
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from typing import Final, Protocol, TypeVar
 
-from outlast.core.rows import RUN, Run
+from outlast.core.deltas import Delta
+from outlast.core.rows import RUN, Event, Run, is_over
 from outlast.engine.commands import no_run
-from outlast.store.port import CommitNotifier, Store
+from outlast.engine.deltas import DeltaBuffer
+from outlast.models.runs import RunDelta
+from outlast.runtime.row_models import run_delta
+from outlast.runtime.tenant_rows import EVENTS_PER_READ, TenantRows
+from outlast.store.port import CommitNotifier, DeltaChannel, Store
 
 POLL_S: Final = 0.05  # after a new waiter; each further poll waits longer
 POLL_MAX_S: Final = 0.25
@@ -142,3 +147,66 @@ def _fail(error: Exception, waiters: list[tuple["asyncio.Future[Run]", Condition
     for future, _ in waiters:
         if not future.done():
             future.set_exception(error)
+
+
+T = TypeVar("T")
+
+
+class Until(Protocol):
+    """`Client.until`."""
+
+    async def __call__(self, read: Callable[[], Awaitable[T | None]]) -> T | None: ...
+
+
+async def follow(rows: TenantRows, until: Until, run: str, after: int) -> AsyncGenerator[str]:
+    """Yield the text of each event after a number, until the run has ended. Raises NotFound, StoreError."""
+
+    async def look() -> tuple[Sequence[Event], Run] | None:
+        row = await rows.run(run)  # read before the events, which then include the end
+        events = await rows.history(run, after=after, limit=EVENTS_PER_READ)
+        return (events, row) if events or is_over(row) else None
+
+    while True:
+        found = await until(look)
+        assert found is not None
+        if not found[0]:
+            return
+        for event in found[0]:
+            after = event.seq
+            yield event.body.decode()
+
+
+async def updates(rows: TenantRows, until: Until, run: str, after: int) -> AsyncGenerator[str | RunDelta]:
+    """Yield as `follow`, and the deltas of the run as they come. Deltas beyond the limits of a DeltaBuffer are lost."""
+    buffer, came = DeltaBuffer(), asyncio.Event()
+
+    def hear(deltas: Sequence[Delta]) -> None:
+        for delta in deltas:
+            if delta.origin[:2] == (rows.tenant, run):
+                buffer.add(delta)
+                came.set()
+
+    leave = rows.store.on_deltas(hear) if isinstance(rows.store, DeltaChannel) else None
+    events = follow(rows, until, run, after)
+    event = asyncio.ensure_future(anext(events, None))
+    delta = asyncio.ensure_future(came.wait())
+    try:
+        while True:
+            await asyncio.wait((event, delta), return_when=asyncio.FIRST_COMPLETED)
+            if delta.done():
+                came.clear()
+                delta = asyncio.ensure_future(came.wait())
+            for each in buffer.take():  # before the event, because they were sent before it was committed
+                yield run_delta(each)
+            if event.done():
+                if (text := event.result()) is None:
+                    return
+                yield text
+                event = asyncio.ensure_future(anext(events, None))
+    finally:
+        if leave is not None:
+            leave()
+        delta.cancel()
+        event.cancel()
+        await asyncio.gather(event, delta, return_exceptions=True)
+        await events.aclose()

@@ -60,7 +60,7 @@ async def _open(url: str, clock: Clock | None, make: bool, use: Use) -> Store:
     if (use == "read" or not make) and not path.exists():
         raise no_store(url)
     if use == "read":
-        return await read_sqlite(path, clock=time)
+        return await read_sqlite(path, reader=process_id("reader"), clock=time)
     return await open_sqlite(path, writer=process_id("writer"), clock=time, recovers=use == "recover")
 
 

@@ -14,6 +14,7 @@ from outlast.core.deltas import Delta
 from outlast.core.limits import KIB
 from outlast.core.rows import Event
 from outlast.errors import OutlastError
+from outlast.runtime.row_models import run_delta
 
 BUFFER: Final = 1_024
 """Frames that a listener may be behind. Listeners share the frames in memory."""
@@ -92,9 +93,7 @@ def notice(name: str, data: dict[str, object]) -> bytes:
 
 def delta_frame(delta: Delta) -> bytes:
     """Encode a delta. It has no id, so `Last-Event-ID` stays at the last event of the run."""
-    given = delta.origin._asdict()
-    del given["tenant"]
-    return notice("delta", {**given, "text": delta.text})
+    return notice("delta", run_delta(delta).model_dump())
 
 
 def wants_stream(accept: str | None) -> bool:

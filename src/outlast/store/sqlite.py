@@ -300,12 +300,13 @@ async def open_sqlite(path: str | Path, *, writer: str, clock: Clock, recovers: 
     return await run_in_thread(partial(_open, Path(path), writer, clock, FULL, recovers=recovers))
 
 
-async def read_sqlite(path: str | Path, *, clock: Clock) -> SqliteStore:
+async def read_sqlite(path: str | Path, *, reader: str, clock: Clock) -> SqliteStore:
     """Open the store in a file without writing, even on a full or read-only disk.
 
-    A file of an older schema is migrated first. Every commit raises Rejected. Raises StoreUnusable.
+    `reader` is unique, because a socket for deltas has its name. A file of an older schema is migrated first. Every
+    commit raises Rejected. Raises StoreUnusable.
     """
-    return await run_in_thread(partial(_read, Path(path), clock))
+    return await run_in_thread(partial(_read, Path(path), reader, clock))
 
 
 async def open_without_sync(path: str | Path, *, writer: str, clock: Clock) -> SqliteStore:
@@ -316,7 +317,7 @@ async def open_without_sync(path: str | Path, *, writer: str, clock: Clock) -> S
     return await run_in_thread(partial(_open, Path(path), writer, clock, OFF, recovers=True))
 
 
-def _read(path: Path, clock: Clock) -> SqliteStore:
+def _read(path: Path, reader: str, clock: Clock) -> SqliteStore:
     database = Database(path, reads=True)
     try:
         db = database.reader()
@@ -332,7 +333,7 @@ def _read(path: Path, clock: Clock) -> SqliteStore:
             older.migrate()
         finally:
             older.write_lock.close()
-    return SqliteStore(database, "", clock)
+    return SqliteStore(database, reader, clock)
 
 
 def _open(path: Path, writer: str, clock: Clock, synchronous: int, *, recovers: bool = False) -> SqliteStore:
