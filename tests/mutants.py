@@ -9,7 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from tests.removals import Patch, Permanent, engine, postgres, service, store
+from tests.removals import Patch, Permanent, agent, engine, postgres, service, store
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 
@@ -32,6 +32,7 @@ ENGINE: Final = _tests("tests/engine/test_safeguards.py", "the engine")
 UNDO: Final = _tests("tests/engine/test_compensation.py", "undo")
 BUDGETS: Final = _tests("tests/engine/test_budgets.py", "budgets")
 STATE: Final = _tests("tests/engine/test_state.py", "large states")
+AGENTS: Final = _tests("tests/agent/test_safeguards.py", "agents")
 SERVICE: Final = _tests("tests/service/test_safeguards.py", "the HTTP service")
 STREAMS: Final = _tests("tests/service/test_event_poller.py", "event streams")
 STORES: Final = _tests("tests/store/test_safeguards.py", "the stores")
@@ -43,7 +44,7 @@ CHAOS: Final = Suite("tests/chaos", "a real database under faults", "scripts/cha
 FAILURES: Final = _tests("tests/failures/test_fail.py", "the twelve failures")
 MODELS: Final = Suite("tests/models", "exhaustive search over the rules", "scripts/models")
 SUITES: Final = (
-    *(SIMULATION, CRASH, ENGINE, UNDO, BUDGETS, STATE, SERVICE, STREAMS, STORES, DISK),
+    *(SIMULATION, CRASH, ENGINE, UNDO, BUDGETS, STATE, AGENTS, SERVICE, STREAMS, STORES, DISK),
     *(COMMITS, MAPPING, FAST_PATH, CHAOS, FAILURES, MODELS),
 )
 
@@ -127,6 +128,7 @@ OF_THE_ENGINE: Final = (
     _row(engine.no_budget_check, "A call is made only if the budgets leave something.", BUDGETS),
     _row(engine.usage_of_this_claim_only, "A budget counts the usage of earlier holders.", BUDGETS),
     _row(engine.failed_attempts_are_free, "The usage of a failed attempt counts.", BUDGETS),
+    _row(engine.usage_apart, "The usage of an answer lands in the commit of the answer.", BUDGETS),
     _row(engine.parks_by_the_old_budget, "A run parks only by the budget that is in force.", BUDGETS),
     # approvals and policy
     _row(engine.no_digest, "An approval covers exactly the call that was approved.", SIMULATION, CRASH, ENGINE),
@@ -184,6 +186,20 @@ OF_THE_STORES: Final = (
     _row(postgres.statement_without_owner, "The statement writes only if every run is still owned.", FAST_PATH),
     _row(postgres.statement_without_subscriptions, "The statement notices a new subscription.", FAST_PATH),
 )
+OF_AGENTS: Final = (
+    _row(agent.tools_not_withheld, "A tool that policy withholds is not offered to a model.", AGENTS),
+    _row(agent.answers_not_stored, "An answer of a model is stored before it is used.", AGENTS),
+    _row(agent.requests_share_a_key, "A request to a model is known by its digest.", AGENTS),
+    _row(agent.lenient_arguments, "Arguments of a model are parsed without conversions and further fields.", AGENTS),
+    _row(agent.proposals_of_any_visit, "A proposal becomes a call only in the visit it was made for.", AGENTS),
+    _row(agent.already_done_not_asked, "A proposed call that the run has made is answered from the ledger.", AGENTS),
+    _row(agent.conflicts_not_asked, "Two different calls of one answer do not use one key.", AGENTS),
+    _row(agent.proposals_not_judged, "Policy decides about each proposal, with the model's name.", AGENTS),
+    _row(agent.approve_ignored, "A tool with `approve` waits for a person.", AGENTS),
+    _row(agent.large_results_in_the_transcript, "A large result is stored once and read in pages.", AGENTS),
+    _row(agent.calls_without_their_id, "A tool call of pydantic-ai is known by the model's id of the call.", AGENTS),
+    _row(agent.edited_arguments_dropped, "An approved call of pydantic-ai is made as the approver changed it.", AGENTS),
+)
 OF_THE_SERVICE: Final = (
     _row(service.no_if_match, "A decision names the version that the approver saw (If-Match).", SERVICE),
     _row(service.programs_decide, "Only people decide approvals.", SERVICE),
@@ -219,7 +235,7 @@ def _of_the_models() -> tuple[Mutant, ...]:
     return tuple(found)
 
 
-BY_ID: Final = {mutant.id: mutant for mutant in (*OF_THE_ENGINE, *OF_THE_STORES, *OF_THE_SERVICE)}
+BY_ID: Final = {mutant.id: mutant for mutant in (*OF_THE_ENGINE, *OF_AGENTS, *OF_THE_STORES, *OF_THE_SERVICE)}
 
 
 def table() -> tuple[Mutant, ...]:

@@ -547,6 +547,28 @@ async def test_without_failed_attempts_a_run_spends_on(
     await world.live(story)
 
 
+@pytest.mark.parametrize("removed", ["", "usage_apart"])
+async def test_without_one_commit_a_crash_loses_what_a_stored_answer_has_used(
+    world: World, monkeypatch: pytest.MonkeyPatch, removed: str
+) -> None:
+    """The worker dies before it writes the usage of its own: the next one has the answer, and goes on for free."""
+    if removed:
+        remove("usage_apart", monkeypatch)
+    model = Model()
+    flow = asking(model, "a", "b", budget=Budget(tokens=100))
+
+    async def story() -> None:
+        first = world.worker(flow)
+        first.wire.before(" used ", first.kill)
+        await world.start(flow)
+        first.kill()
+        world.worker(flow)
+        await world.pass_(2 * MINUTE)
+        assert model.paid == (["a", "b"] if removed else ["a"])
+
+    await world.live(story)
+
+
 async def test_without_the_condition_a_run_parks_by_the_old_budget(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

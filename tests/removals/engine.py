@@ -1,8 +1,9 @@
 """Safeguards of the engine and of the verbs that it speaks."""
 
+import asyncio
 from typing import Any
 
-from outlast.core import approvals, compensation, effect_steps, effect_verbs, mailbox, run_transition, verbs
+from outlast.core import approvals, budget, compensation, effect_steps, effect_verbs, mailbox, run_transition, verbs
 from outlast.core.commit import Commit, Done, Fence
 from outlast.core.effect_rows import APPROVAL, Effect
 from outlast.core.machine import ApprovalStatus, EffectStatus
@@ -286,6 +287,16 @@ def usage_of_this_claim_only(patch: Patch) -> None:
 
 def failed_attempts_are_free(patch: Patch) -> None:
     replace(patch, RunSession.submit_usage, lambda self, ident, activity, used: used.clear())
+
+
+def usage_apart(patch: Patch) -> None:
+    kept = RunSession.usage_puts
+
+    def apart(self: RunSession, *args: Any) -> tuple[Any, ...]:
+        asyncio.get_running_loop().call_soon(self.submit, budget.record_usage(self.run, kept(self, *args)))
+        return ()
+
+    replace(patch, kept, apart)
 
 
 def parks_by_the_old_budget(patch: Patch) -> None:

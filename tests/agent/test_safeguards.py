@@ -1,0 +1,224 @@
+"""Each safeguard of agents removed once: the failure that it prevents happens, so its tests are not empty."""
+
+from typing import Any, Literal
+
+import pytest
+from pydantic import BaseModel
+from pydantic_ai import Agent, FunctionToolset
+from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
+from pydantic_ai.models.function import AgentInfo, FunctionModel
+
+from outlast import Allow, Context, Deny, Workflow, role
+from outlast.agent import Message, Proposal, ScriptedModel, admit, agent_workflow, propose
+from outlast.flow import PolicyRequest
+from outlast.pydantic_ai import OutlastApprovals, OutlastDurability
+from outlast.testing import AppFactory
+from tests.agent.agents import DONE, TOOLS, admissions, asks, read_log, refund, results, running
+from tests.mutants import remove
+
+LEAD = role("lead")
+TICKET = ("open_ticket", {"title": "a"})
+REFUND = ("refund", {"order": "1", "cents": 5})
+
+
+@pytest.fixture(params=[True, False], ids=["guarded", "removed"])
+def guarded(request: pytest.FixtureRequest) -> bool:
+    """True with the safeguard, False without it."""
+    return bool(request.param)
+
+
+class Note(BaseModel):
+    said: list[str] = []
+
+
+def codes(app: Any, run: Any) -> list[str]:
+    return [row["code"] for row in admissions(app, run)]
+
+
+# --- the proposal -------------------------------------------------------------------------------
+@pytest.mark.req("GATE-6")
+def test_without_the_offer_a_model_sees_a_tool_that_policy_withholds(
+    monkeypatch: pytest.MonkeyPatch, guarded: bool
+) -> None:
+    if not guarded:
+        remove("tools_not_withheld", monkeypatch)
+
+    def policy(asked: PolicyRequest) -> Allow | Deny:
+        return Deny("none") if (asked.occasion, asked.activity) == ("offer", "refund") else Allow("others")
+
+    model = ScriptedModel([asks(REFUND), "done"])
+    with running(agent_workflow("agent", model=model, tools=TOOLS, policy=policy)) as (app, run):
+        assert ("refund" in {tool.name for tool in model.requests[0].tools}) is not guarded
+        assert codes(app, run) == ["not_offered" if guarded else ""] and len(DONE) == (not guarded)
+
+
+@pytest.mark.req("GATE-7", "RUN-1")
+def test_without_the_stored_answer_each_re_run_pays_again(monkeypatch: pytest.MonkeyPatch, guarded: bool) -> None:
+    if not guarded:
+        remove("answers_not_stored", monkeypatch)
+    model = ScriptedModel([asks(REFUND), "done"])
+    with running(agent_workflow("agent", model=model, tools=TOOLS, approve={"refund": LEAD})) as (_, run):
+        run.approve()
+        assert run.outcome == "done" and len(model.requests) == (2 if guarded else 3)
+
+
+@pytest.mark.req("GATE-7")
+def test_without_the_digest_a_request_gets_the_answer_of_another(
+    monkeypatch: pytest.MonkeyPatch, guarded: bool
+) -> None:
+    if not guarded:
+        remove("requests_share_a_key", monkeypatch)
+    model = ScriptedModel(lambda request: f"about {request.messages[0].text}")
+    flow = Workflow("two-requests", state=Note)
+
+    @flow.node(start=True)
+    async def two(ctx: Context[Note]) -> None:
+        for text in ("tea", "coffee"):
+            proposal = await propose(ctx, model, [Message(role="user", text=text)])
+            ctx.state.said.append(proposal.answer.text)
+
+    with running(flow, {}) as (_, run):
+        assert run.state.said == ["about tea", "about coffee" if guarded else "about tea"]
+
+
+# --- the questions of `admit` -----------------------------------------------------------------------
+@pytest.mark.req("GATE-7")
+@pytest.mark.parametrize("arguments", [{"title": "a", "urgent": "yes"}, {"title": "a", "note": "b"}])
+def test_without_strict_arguments_a_call_is_made_that_the_model_did_not_write(
+    monkeypatch: pytest.MonkeyPatch, guarded: bool, arguments: Any
+) -> None:
+    if not guarded:
+        remove("lenient_arguments", monkeypatch)
+    model = ScriptedModel([asks(("open_ticket", arguments)), "done"])
+    with running(agent_workflow("agent", model=model, tools=TOOLS)) as (app, run):
+        assert codes(app, run) == ["invalid_arguments" if guarded else ""] and len(DONE) == (not guarded)
+
+
+@pytest.mark.req("GATE-7")
+def test_without_the_visit_an_old_proposal_is_made(monkeypatch: pytest.MonkeyPatch, guarded: bool) -> None:
+    if not guarded:
+        remove("proposals_of_any_visit", monkeypatch)
+    kept: list[Proposal] = []
+    seen: list[str] = []
+    flow = Workflow("keeps-a-proposal", state=Note)
+
+    @flow.node(start=True, max_visits=3)
+    async def twice(ctx: Context[Note]) -> Literal["twice"] | None:
+        if ctx.visit == 1:
+            kept[:] = [await propose(ctx, ScriptedModel([asks(TICKET)]), [], tools=TOOLS)]
+            return "twice"
+        seen[:] = [type(each).__name__ for each in await admit(ctx, kept[0])]
+        return None
+
+    with running(flow, {}) as (_, run):
+        assert run.status == "completed" and seen == ["Rejected" if guarded else "Admitted"]
+
+
+@pytest.mark.req("GATE-7", "EFF-2")
+def test_without_the_question_whether_it_was_done_a_ticket_is_opened_twice(
+    monkeypatch: pytest.MonkeyPatch, guarded: bool
+) -> None:
+    if not guarded:
+        remove("already_done_not_asked", monkeypatch)
+    model = ScriptedModel([asks(TICKET), asks(TICKET), "done"])
+    with running(agent_workflow("agent", model=model, tools=TOOLS)) as (_, run):
+        assert run.outcome == "done" and len(DONE) == (1 if guarded else 2)
+
+
+@pytest.mark.req("GATE-7", "EFF-4")
+def test_without_the_question_about_its_key_a_contradiction_stops_the_run(
+    monkeypatch: pytest.MonkeyPatch, guarded: bool
+) -> None:
+    if not guarded:
+        remove("conflicts_not_asked", monkeypatch)
+    both = asks(TICKET, ("open_ticket", {"title": "a", "urgent": True}))
+    with running(agent_workflow("agent", model=ScriptedModel([both, "done"]), tools=TOOLS)) as (_, run):
+        assert run.attention == ([] if guarded else ["contradiction"])
+
+
+@pytest.mark.req("GATE-6", "GATE-7")
+def test_without_policy_after_the_model_a_proposal_that_it_denies_is_made(
+    monkeypatch: pytest.MonkeyPatch, guarded: bool
+) -> None:
+    if not guarded:
+        remove("proposals_not_judged", monkeypatch)
+
+    def policy(asked: PolicyRequest) -> Allow | Deny:
+        return Deny("m-1") if asked.proposed_by == "vendor:m-1" else Allow("others")
+
+    model = ScriptedModel([asks(TICKET), "done"], name="vendor:m-1")
+    with running(agent_workflow("agent", model=model, tools=TOOLS, policy=policy)) as (app, run):
+        assert codes(app, run) == ["denied" if guarded else ""] and len(DONE) == (not guarded)
+
+
+# --- the step -------------------------------------------------------------------------------------
+@pytest.mark.req("GATE-1")
+def test_without_its_approval_a_call_is_made_at_once(monkeypatch: pytest.MonkeyPatch, guarded: bool) -> None:
+    if not guarded:
+        remove("approve_ignored", monkeypatch)
+    flow = agent_workflow(
+        "agent", model=ScriptedModel([asks(REFUND), "done"]), tools=[refund], approve={"refund": LEAD}
+    )
+    with running(flow) as (_, run):
+        assert len(DONE) == (not guarded) and (run.status == "waiting") is guarded
+
+
+def test_without_the_limit_a_large_result_is_in_each_request(monkeypatch: pytest.MonkeyPatch, guarded: bool) -> None:
+    if not guarded:
+        remove("large_results_in_the_transcript", monkeypatch)
+    model = ScriptedModel([asks(("read_log", {"lines": 20_000})), "done"])
+    with running(agent_workflow("agent", model=model, tools=[read_log])) as (_, run):
+        assert run.outcome == "done" and (len(results(run)[0]) < 20_000) is guarded
+
+
+# --- pydantic-ai -----------------------------------------------------------------------------------
+def scripted(name: str, *calls: ToolCallPart, approval: bool) -> tuple[Workflow[Note], list[int]]:
+    """Return a workflow of an agent of pydantic-ai that makes these calls in one turn, and the amounts it has paid."""
+    paid: list[int] = []
+    bank = FunctionToolset[None](id="bank")
+
+    @bank.tool_plain(requires_approval=approval)
+    async def pay(cents: int) -> str:
+        paid.append(cents)
+        return f"paid {cents}"
+
+    async def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        asked = any(isinstance(message, ModelResponse) for message in messages)
+        return ModelResponse(parts=[TextPart("done")] if asked else list(calls))
+
+    capabilities = [OutlastDurability[None](), OutlastApprovals[None](by=LEAD, within="4h")]
+    agent = Agent(FunctionModel(answer), name=name, toolsets=[bank], capabilities=capabilities)
+    flow = Workflow(f"runs-{name}", state=Note)
+
+    @flow.node(start=True)
+    async def work(ctx: Context[Note]) -> None:
+        ctx.state.said.append((await agent.run("go")).output)
+
+    return flow, paid
+
+
+@pytest.mark.req("EFF-4")
+def test_without_the_id_of_a_call_two_equal_calls_are_one(
+    outlast_app: AppFactory, monkeypatch: pytest.MonkeyPatch, guarded: bool
+) -> None:
+    if not guarded:
+        remove("calls_without_their_id", monkeypatch)
+    calls = [ToolCallPart("pay", {"cents": 5}, tool_call_id=ident) for ident in ("c1", "c2")]
+    flow, paid = scripted(f"pays-twice-{guarded}", *calls, approval=False)
+    run = outlast_app(flow).start(flow, {})
+    assert run.outcome == {"said": ["done"]} and paid == [5] * (2 if guarded else 1)
+
+
+@pytest.mark.req("GATE-9")
+def test_without_the_edited_arguments_the_approval_covers_no_call(
+    outlast_app: AppFactory, monkeypatch: pytest.MonkeyPatch, guarded: bool
+) -> None:
+    """The approver has allowed 3 instead of 5; a call of 5 needs an approval of its own."""
+    if not guarded:
+        remove("edited_arguments_dropped", monkeypatch)
+    flow, paid = scripted(f"edits-{guarded}", ToolCallPart("pay", {"cents": 5}, tool_call_id="c1"), approval=True)
+    run = outlast_app(flow).start(flow, {})
+    person, approval = run._person("ana")
+    run._act(person.approve(approval, changes={"cents": 3}))
+    assert paid == ([3] if guarded else [])
+    assert (run.status == "completed") is guarded

@@ -1,0 +1,106 @@
+"""Safeguards of agents. Those of pydantic-ai import it only when they are removed, because it is slow to import."""
+
+import json
+from dataclasses import replace as with_
+from typing import Any
+
+from outlast.agent import ModelRequest, proposal, requests, workflow
+from outlast.engine.context import NodeContext
+from outlast.flow import Allow
+from outlast.flow.activity import Activity
+from tests.removals import Patch, replace
+
+
+# --- the proposal -------------------------------------------------------------------------------
+def tools_not_withheld(patch: Patch) -> None:
+    async def all_of_them(self: Any, activities: Any) -> list[Any]:
+        return list(activities)
+
+    replace(patch, NodeContext.allowed, all_of_them)
+
+
+def answers_not_stored(patch: Patch) -> None:
+    async def asked(ctx: Any, model: Any, request: Any, *, stream: bool = False) -> Any:
+        return await model.request(request)
+
+    replace(patch, requests.ask, asked)
+
+
+def requests_share_a_key(patch: Patch) -> None:
+    replace(patch, ModelRequest.digest, lambda self, model: "0" * 64)
+
+
+# --- the questions of `admit` -----------------------------------------------------------------------
+def lenient_arguments(patch: Patch) -> None:
+    def parse(self: Activity[..., Any], arguments: bytes) -> Any:
+        known = self.schema_for_caller()["properties"]
+        return self.plan(**{name: value for name, value in json.loads(arguments).items() if name in known})
+
+    replace(patch, Activity.parse, parse)
+
+
+def proposals_of_any_visit(patch: Patch) -> None:
+    kept = proposal._Gate.__init__
+
+    def init(self: Any, ctx: Any, given: Any) -> None:
+        kept(self, ctx, with_(given, run_id=ctx.run_id, visit=ctx.visit))
+
+    replace(patch, kept, init)
+
+
+def already_done_not_asked(patch: Patch) -> None:
+    replace(patch, proposal._done, lambda before, visit: None)
+
+
+def conflicts_not_asked(patch: Patch) -> None:
+    class Forgetful(dict[Any, Any]):
+        def __setitem__(self, key: Any, value: Any) -> None:
+            pass
+
+    kept = proposal._Gate.__init__
+
+    def init(self: Any, ctx: Any, given: Any) -> None:
+        kept(self, ctx, given)
+        self._admitted = Forgetful()
+
+    replace(patch, kept, init)
+
+
+def proposals_not_judged(patch: Patch) -> None:
+    async def allows(self: Any, plan: Any, *, proposed_by: str = "") -> Any:
+        return Allow()
+
+    replace(patch, NodeContext.check, allows)
+
+
+# --- the step -------------------------------------------------------------------------------------
+def approve_ignored(patch: Patch) -> None:
+    kept = workflow._make
+    replace(patch, kept, lambda ctx, agent, tool, admitted: kept(ctx, agent._replace(approve={}), tool, admitted))
+
+
+def large_results_in_the_transcript(patch: Patch) -> None:
+    patch.setattr(workflow, "RESULT_CHARS_MAX", 10**9)
+
+
+# --- pydantic-ai -----------------------------------------------------------------------------------
+def calls_without_their_id(patch: Patch) -> None:
+    from outlast.pydantic_ai.tool_activities import _ToolShape
+
+    kept = _ToolShape.arguments
+    replace(patch, kept, lambda self, tool, call_id, arguments: kept(self, tool, "", arguments))
+
+
+def edited_arguments_dropped(patch: Patch) -> None:
+    from pydantic_ai.tools import ToolApproved
+
+    from outlast.pydantic_ai.approvals import OutlastApprovals
+
+    kept = OutlastApprovals._ask
+
+    async def asked(self: Any, context: Any, durability: Any, *args: Any) -> Any:
+        answer = await kept(self, context, durability, *args)
+        durability.frame().approved.clear()
+        return ToolApproved() if isinstance(answer, ToolApproved) else answer
+
+    replace(patch, kept, asked)
