@@ -107,14 +107,17 @@ def text_of(each: Any) -> str:
 def parameters(each: Any) -> set[str]:
     """Return the names of the parameters of a function or a constructor, of every overload if it has some.
 
-    A class that says "Made by …" is constructed by Outlast only.
+    Of a TypedDict these are its keys, which are keyword arguments. A class that says "Made by …" is constructed by
+    Outlast only.
     """
     if each.is_class:
         made = each.docstring is not None and "Made by" in each.docstring.value
+        if any(getattr(base, "name", "") == "TypedDict" for base in each.bases):
+            return {name for name, member in each.members.items() if member.is_attribute}
         own = ("__init__" in each.members and not made) or "dataclass" in each.labels
-        return {one.name for one in each.parameters if not one.name.startswith("_")} - {"self"} if own else set()
-    siblings = each.parent.overloads.get(each.name, []) if each.parent else []
-    return {one.name for way in siblings or [each] for one in way.parameters} - {"self", "cls"}
+        ways = getattr(each.members.get("__init__"), "overloads", None) or [each]
+        return {one.name for way in ways for one in way.parameters if one.name[0] != "_"} - {"self"} if own else set()
+    return {one.name for way in each.overloads or [each] for one in way.parameters} - {"self", "cls"}
 
 
 def undescribed(each: Any) -> list[str]:
@@ -140,9 +143,15 @@ def sent(url: str, *, name: str = "") -> None:
 class Limit:
     """A limit of `most`."""
     def __init__(self, most: int, per: int) -> None: ...
+
+class Options(TypedDict, total=False):
+    """Options of a call."""
+    most: int
+    """Number of calls."""
+    per: int
 '''
     with griffe.temporary_visited_module(code) as module:
-        assert [undescribed(module["sent"]), undescribed(module["Limit"])] == [["name"], ["per"]]
+        assert [undescribed(module[name]) for name in ("sent", "Limit", "Options")] == [["name"], ["per"], ["per"]]
 
 
 def test_the_walk_reaches_methods() -> None:
@@ -150,6 +159,7 @@ def test_the_walk_reaches_methods() -> None:
         "outlast.flow.context.Context.approval",
         "outlast.flow.workflow.Workflow.node",
         "outlast.errors.Busy",
+        "outlast.flow.workflow_options.WorkflowOptions",
         "outlast.http.AsyncClient.send",
         "outlast.testing.app.App.start",
     }

@@ -1,8 +1,8 @@
 """Workflows of agents: decide, admit, act, observe, in a node that returns to itself (GATE-7)."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, Literal, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Literal, NamedTuple, Unpack
 
 import httpx2
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
@@ -36,16 +36,14 @@ from outlast.core.codec import compact, problems_of
 from outlast.core.durations import Duration
 from outlast.core.limits import TEXT_CHARS_MAX
 from outlast.core.run_columns import StatusLabels
-from outlast.core.usage import Budget
 from outlast.errors import DefinitionError
 from outlast.flow.approval_rule import Approvers
 from outlast.flow.calls import Plan, tool_call
 from outlast.flow.context import Context
-from outlast.flow.options import Failures
 from outlast.flow.outcomes import Declared, Refusal
-from outlast.flow.policy import Policy
 from outlast.flow.registry import where_called
-from outlast.flow.workflow import CEILING, Workflow
+from outlast.flow.workflow import Workflow
+from outlast.flow.workflow_options import WorkflowOptions
 
 Out = TypeVar("Out", default=Any)
 Result = TypeVar("Result", bound=BaseModel | str, default=str)
@@ -105,11 +103,13 @@ class Agent(NamedTuple):
 class AgentWorkflow(Workflow[AgentState, AgentTask, Out]):
     """A workflow of one node, in which a model decides. Made by `agent_workflow`."""
 
-    def __init__(self, name: str, agent: Agent, *, where: str, max_steps: int, **options: Any) -> None:
+    def __init__(
+        self, name: str, agent: Agent, *, where: str, max_steps: int, options: WorkflowOptions[AgentTask]
+    ) -> None:
         self._place: Final = where
         self.agent: Final = agent
-        purpose = "{objective}"
-        super().__init__(name, state=AgentState, input=AgentTask, outcome=_result_of, objective=purpose, **options)
+        options = {"objective": "{objective}", "when_empty": "complete", **options}
+        super().__init__(name, state=AgentState, input=AgentTask, outcome=_result_of, **options)
         self._outcome_type = agent.result or str
         self.node(start=True, status=LABELS, max_visits=max_steps)(_node_of(agent))
 
@@ -132,23 +132,16 @@ def agent_workflow(
     approve: Mapping[str, Approvers] | None = None,
     within: Duration = "96h",
     max_steps: int = STEPS_MAX,
-    policy: Policy | None = None,
     settings: Mapping[str, JsonValue] | None = None,
-    version: int = 1,
-    ceiling: Duration = CEILING,
-    budget: Budget | None = None,
-    key: str | Callable[[AgentTask], str] | None = None,
-    when_empty: Literal["complete", "ask_person", "fail"] = "complete",
-    fails_if: Failures | None = None,
     stream: bool = False,
+    **options: Unpack[WorkflowOptions[AgentTask]],
 ) -> AgentWorkflow[Result]:
     """Return a workflow in which a model works towards an objective with tools. Its input is an `AgentTask`.
 
     One step asks the model, admits the calls that it proposes, makes them concurrently and adds their results to the
     transcript. Then a checkpoint is written. A crash repeats no answer of the model and no call.
 
-    - `name`, `version`, `ceiling`, `policy`, `budget`, `key`, `when_empty`, `fails_if`: those of `Workflow`. Requests
-      to the model count as calls; an agent emits no results.
+    - `name`: the stored name.
     - `result`: a pydantic model that the final result must fit (default: the result is text).
     - `tools`: activities and lookups. The docstring of a tool is its description for the model.
     - `model`: a model or its name (default: `OUTLAST_MODEL`).
@@ -157,6 +150,8 @@ def agent_workflow(
     - `max_steps`: a further step goes to attention.
     - `settings`: settings of the provider, such as temperature.
     - `stream`: the words of the model go to the listeners of the run as they come.
+    - `options`: those of `WorkflowOptions`. The default of `objective` is that of the task. Requests to the model count
+      as calls. An agent emits no results, so the default of `when_empty` is "complete".
 
     Raises DefinitionError.
     """
@@ -173,19 +168,7 @@ def agent_workflow(
         stream,
     )
     _check(agent, name, where)
-    return AgentWorkflow(
-        name,
-        agent,
-        where=where,
-        max_steps=max_steps,
-        version=version,
-        ceiling=ceiling,
-        policy=policy,
-        budget=budget,
-        key=key,
-        when_empty=when_empty,
-        fails_if=fails_if,
-    )
+    return AgentWorkflow(name, agent, where=where, max_steps=max_steps, options=options)
 
 
 def _check(agent: Agent, name: str, where: str) -> None:

@@ -13,7 +13,7 @@ from outlast.flow.calls import Call, Plan, RecordedCall, this_call
 from outlast.flow.context import Context
 from outlast.flow.function_workflow import FunctionWorkflow, workflow
 from outlast.flow.node import Node
-from outlast.flow.options import Failures, RateLimit, Resend, Retry, resend
+from outlast.flow.options import RateLimit, Resend, Retry, resend
 from outlast.flow.outcomes import (
     Cancel,
     Fail,
@@ -27,6 +27,7 @@ from outlast.flow.outcomes import (
 from outlast.flow.policy import Allow, Approved, Deny, NeedsApproval, Occasion, Policy, PolicyRequest, Verdict
 from outlast.flow.policy_file import PolicyFile, policy_from_file
 from outlast.flow.workflow import Workflow, workflows_of
+from outlast.flow.workflow_options import Failures, WorkflowOptions
 
 __all__ = [
     "Activity",
@@ -67,6 +68,7 @@ __all__ = [
     "Unknown",
     "Verdict",
     "Workflow",
+    "WorkflowOptions",
     "activity",
     "classify",
     "lookup",

@@ -53,7 +53,7 @@ class Context(Generic[S]):
     async def do(self, call: Any, /, *args: Any, **kwargs: Any) -> Any:
         """Make a call and return its response; if it was made before, return the recorded response.
 
-        `call` is an activity, followed by its arguments, or a plan that was made before or chosen by a person.
+        The call is an `activity`, followed by its arguments, or a `plan` that was made before or chosen by a person.
 
         `proposed=True` is for a plan that a model has proposed. If policy denies it, `do` raises Refused with the code
         `policy_denied` instead of sending the run to attention. If only an approval is missing, because one was

@@ -8,11 +8,10 @@ from typing import (
     Concatenate,
     Final,
     Generic,
-    Literal,
-    NamedTuple,
     NoReturn,
     ParamSpec,
     Protocol,
+    Unpack,
     cast,
     get_args,
     get_origin,
@@ -23,16 +22,13 @@ from pydantic import BaseModel, ConfigDict, PrivateAttr, create_model
 from typing_extensions import TypeVar, override
 
 from outlast.core.codec import Codec
-from outlast.core.durations import Duration
 from outlast.core.limits import PARAMETERS_MAX
-from outlast.core.usage import Budget
 from outlast.errors import DefinitionError, InvalidInput
 from outlast.flow.context import Context
 from outlast.flow.node import Node, NodeOptions
-from outlast.flow.options import Failures
-from outlast.flow.policy import Policy
 from outlast.flow.registry import hints_of, locals_of_caller, where_of
-from outlast.flow.workflow import CEILING, Workflow
+from outlast.flow.workflow import Workflow
+from outlast.flow.workflow_options import WorkflowOptions
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -55,19 +51,19 @@ class FunctionWorkflow(Workflow[Any, FunctionState, R], Generic[P, R]):
         self,
         fn: Callable[Concatenate[Context[Any], P], Coroutine[Any, Any, R]],
         names: Mapping[str, Any],
-        options: "_FunctionOptions",
+        name: str,
         end: str | None,
+        options: WorkflowOptions[Any],
     ) -> None:
         self.fn: Final = fn
-        self._title = f'workflow "{options.name or getattr(fn, "__name__", fn)}"'
+        self._title = f'workflow "{name or getattr(fn, "__name__", fn)}"'
         self._check_shape()
         parameters = list(inspect.signature(fn).parameters.values())
         self._parameters: Final = inspect.Signature(parameters[1:])
         hints = self._hints(parameters, names)
         fields = {each.name: self._field(each, hints[each.name]) for each in parameters[1:]}
         state = create_model(fn.__name__, __base__=FunctionState, __module__=fn.__module__, **cast(Any, fields))
-        named = options._replace(name=options.name or fn.__name__)
-        super().__init__(state=state, outcome=_returned, **named._asdict())
+        super().__init__(name or fn.__name__, state=state, outcome=_returned, **options)
         functools.update_wrapper(self, fn, updated=())
         self._outcome_type = hints["return"]
         self._answer_codec  # noqa: B018 - refuses a return type that cannot be stored
@@ -209,19 +205,6 @@ def _returned(state: Any) -> Any:
     return state._returned
 
 
-class _FunctionOptions(NamedTuple):
-    name: str
-    version: int
-    key: str | Callable[[Any], str] | None
-    objective: str | Callable[[Any], str]
-    ceiling: Duration
-    policy: Policy | None
-    slot_while_waiting: bool
-    when_empty: Literal["complete", "ask_person", "fail"] | None
-    fails_if: Failures | None
-    budget: Budget | None
-
-
 class _DecoratesFunction(Protocol):
     def __call__(
         self, fn: Callable[Concatenate[Context[Any], P], Coroutine[Any, Any, R]], /
@@ -232,34 +215,10 @@ class _DecoratesFunction(Protocol):
 def workflow(fn: Callable[Concatenate[Context[Any], P], Coroutine[Any, Any, R]], /) -> FunctionWorkflow[P, R]: ...
 @overload
 def workflow(
-    *,
-    name: str = ...,
-    version: int = ...,
-    key: str | Callable[[Any], str] | None = ...,
-    objective: str | Callable[[Any], str] = ...,
-    end: str | None = ...,
-    ceiling: Duration = ...,
-    policy: Policy | None = ...,
-    slot_while_waiting: bool = ...,
-    when_empty: Literal["complete", "ask_person", "fail"] | None = ...,
-    fails_if: Failures | None = ...,
-    budget: Budget | None = ...,
+    *, name: str = ..., end: str | None = ..., **options: Unpack[WorkflowOptions[Any]]
 ) -> _DecoratesFunction: ...
 def workflow(
-    fn: Any = None,
-    /,
-    *,
-    name: str = "",
-    version: int = 1,
-    key: str | Callable[[Any], str] | None = None,
-    objective: str | Callable[[Any], str] = "",
-    end: str | None = None,
-    ceiling: Duration = CEILING,
-    policy: Policy | None = None,
-    slot_while_waiting: bool = True,
-    when_empty: Literal["complete", "ask_person", "fail"] | None = None,
-    fails_if: Failures | None = None,
-    budget: Budget | None = None,
+    fn: Any = None, /, *, name: str = "", end: str | None = None, **options: Unpack[WorkflowOptions[Any]]
 ) -> Any:
     """Make a workflow of the async function `fn`. Its first parameter is the context.
 
@@ -267,17 +226,11 @@ def workflow(
     a crash the body runs again from its first line, and the ledger answers the calls that were made.
 
     - `name`: the stored name (default: the function's). Keep it when the function is renamed.
-    - `key`: derives the start key of a run: a template over the parameters ("refund/{order}"), or a function of the
-      validated input.
     - `end`: the business status of a run that completes, such as "REFUNDED" (default: COMPLETED).
-    - `version`, `objective`, `ceiling`, `policy`, `slot_while_waiting`, `when_empty`, `fails_if`, `budget`: those of
-      `Workflow`.
+    - `options`: those of `WorkflowOptions`. The fields of the input are the parameters: `key="refund/{order}"`.
 
     Raises DefinitionError.
     """
     names = locals_of_caller(1)
-    options = _FunctionOptions(
-        name, version, key, objective, ceiling, policy, slot_while_waiting, when_empty, fails_if, budget
-    )
-    make = functools.partial(FunctionWorkflow, names=names, options=options, end=end)
+    make = functools.partial(FunctionWorkflow, names=names, name=name, end=end, options=options)
     return make if fn is None else make(fn)

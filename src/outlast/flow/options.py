@@ -1,21 +1,14 @@
-"""Options: uncertainty, retries, rate limits and transactions of a call, the start key of a workflow."""
+"""Options of calls: uncertainty, retries, rate limits and transactions."""
 
 import inspect
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import timedelta
-from enum import Enum
-from string import Formatter
-from typing import Any, Final, Literal, Protocol, TypeAlias, overload
-from urllib.parse import quote
+from typing import Any, Literal, Protocol, TypeAlias, overload
 
-from pydantic import BaseModel
-
-from outlast.core.conclude import FailureLimit
 from outlast.core.durations import Duration, timedelta_of
-from outlast.core.keys import KeyTemplate
-from outlast.core.limits import ATTEMPTS_MAX, KEY_BYTES_MAX, NAME, OBJECTIVE_CHARS_MAX
-from outlast.errors import DefinitionError, InvalidInput, LimitExceeded
+from outlast.core.limits import ATTEMPTS_MAX
+from outlast.errors import DefinitionError, InvalidInput
 
 Transaction: TypeAlias = Literal[False, True, "serializable"]
 """Whether the body writes through the store's database, and with which isolation (True: read committed)."""
@@ -60,42 +53,6 @@ def resend(*, remembered_for: Duration) -> Resend:
     Raises DefinitionError.
     """
     return Resend(remembered_for)
-
-
-class _WithName(Protocol):
-    @property
-    def name(self) -> str: ...
-
-
-@dataclass(frozen=True, init=False)
-class Failures:
-    """Failed calls from which a run that completes fails instead, counted from its rows when it ends.
-
-    - `share`: part of the settled calls, above 0 and at most 1.
-    - `at_least`: number of failed calls below which the share does not count.
-    - `of`: count only calls of these activities and lookups, or of those names (default: all).
-
-    The run fails if both numbers are reached. A call has failed if it was refused or used up its attempts, also if the
-    node caught the exception.
-    """
-
-    limit: FailureLimit
-
-    def __init__(self, share: float, *, at_least: int = 1, of: Iterable["_WithName | str"] = ()) -> None:
-        """Raises DefinitionError."""
-        if type(share) not in (int, float) or not 0 < share <= 1:
-            raise DefinitionError(f"share of Failures() is {share!r}", "it is a part of the calls", "e.g. share=0.5")
-        if type(at_least) is not int or at_least < 1:
-            raise DefinitionError(
-                f"at_least of Failures() is {at_least!r}", "it is a number of failed calls", "e.g. at_least=10"
-            )
-        listed = [of] if isinstance(of, str) or not isinstance(of, Iterable) else list(of)
-        names = frozenset(one if isinstance(one, str) else str(getattr(one, "name", "")) for one in listed)
-        if not all(NAME.fullmatch(name) for name in names):
-            raise DefinitionError(
-                f"of= of Failures() is {of!r}", "it names no activities", "list activities and lookups: of=[fetch]"
-            )
-        self.__dict__.update(limit=FailureLimit(float(share), at_least, names))
 
 
 IfUncertain: TypeAlias = Literal["ask_person", "reconcile"] | Resend
@@ -271,110 +228,3 @@ class Callee(Protocol):
     def undone_by(self) -> str:
         """Name of the undo, or the reason for having none, as stored in the ledger."""
         ...
-
-
-class StartKey:
-    """Start key that a workflow derives from its input: a template over the fields, or a function of the input."""
-
-    def __init__(self, key: str | Callable[[Any], str], model: type[BaseModel], title: str, where: str) -> None:
-        """`model` is the type of the input. Raises DefinitionError."""
-        self.title: Final = title
-        self.where: Final = where
-        self._function: Callable[[Any], object] | None = None
-        if isinstance(key, str):
-            types = {name: field.annotation for name, field in model.model_fields.items()}
-            self._names: Final = tuple(types)
-            self._template: Final = KeyTemplate.parse(key, types, where=where, of=title, noun="field")
-        elif callable(key):
-            self._function = key
-        else:
-            raise self._wrong(f"is {key!r}", "write a template of fields, or a function of the input that returns text")
-
-    def of(self, given: BaseModel) -> str:
-        """Return the key of a validated input. Raises InvalidInput, LimitExceeded, DefinitionError."""
-        if self._function is None:
-            return self._template.render([getattr(given, name) for name in self._names])
-        try:
-            key, again = self._function(given), self._function(given)
-        except Exception as error:  # code of the author
-            raise self._wrong(f"raised {error!r}", "let it return a text for every valid input") from error
-        if not isinstance(key, str) or not key:
-            raise self._wrong(f"returned {key!r}", "let it return a text that is not empty")
-        if key != again:
-            raise self._wrong(f"returned {key!r} and {again!r} for one input", "compute it from the input alone")
-        written = quote(key, safe=_UNCHANGED, errors="backslashreplace")
-        if len(written) > KEY_BYTES_MAX:
-            raise LimitExceeded(
-                f"the start key of {self.title} has {len(written)} bytes",
-                f"a key has 1 to {KEY_BYTES_MAX} bytes",
-                "return a hash: hashlib.sha256(…).hexdigest()",
-            )
-        return written
-
-    def _wrong(self, why: str, fix: str) -> DefinitionError:
-        return DefinitionError(f"key= of {self.title} {why}", self.where, fix, where=self.where)
-
-
-class Objective:
-    """Purpose of a run for people: a template over the fields of its input, or a function of the input."""
-
-    def __init__(self, text: str | Callable[[Any], str], model: type[BaseModel], title: str, where: str) -> None:
-        """`model` is the type of the input. Raises DefinitionError."""
-        self.title: Final = title
-        self.where: Final = where
-        self._function: Callable[[Any], object] | None = None
-        self._pieces: tuple[tuple[str, str], ...] = ()  # literal text, and the field that follows it
-        if isinstance(text, str):
-            self._pieces = self._parsed(text, model)
-        elif callable(text):
-            self._function = text
-        else:
-            raise self._wrong(
-                f"is {text!r}", "write a template of fields, or a function of the input that returns text"
-            )
-
-    def of(self, given: BaseModel) -> str:
-        """Return the text of a validated input, on one line and cut with `…` if it is too long.
-
-        Raises DefinitionError.
-        """
-        if self._function is None:
-            return one_line("".join(literal + _spelled(given, name) for literal, name in self._pieces))
-        try:
-            text = self._function(given)
-        except Exception as error:  # code of the author
-            raise self._wrong(f"raised {error!r}", "let it return a text for every valid input") from error
-        if not isinstance(text, str):
-            raise self._wrong(f"returned {text!r}", "let it return a text")
-        return one_line(text)
-
-    def _parsed(self, text: str, model: type[BaseModel]) -> tuple[tuple[str, str], ...]:
-        known, pieces = ", ".join(model.model_fields) or "none", list[tuple[str, str]]()
-        try:
-            for literal, name, spec, conversion in Formatter().parse(text):
-                if name is not None and (name not in model.model_fields or spec or conversion):
-                    raise self._wrong(f"has {{{name}}}", f"name a field of the input alone: {known}")
-                pieces.append((literal, name or ""))
-        except ValueError as error:
-            raise self._wrong(f"cannot be read: {error}", "close every brace; {{ stands for a brace") from error
-        return tuple(pieces)
-
-    def _wrong(self, why: str, fix: str) -> DefinitionError:
-        return DefinitionError(f"objective= of {self.title} {why}", self.where, fix, where=self.where)
-
-
-def one_line(text: str) -> str:
-    """Return text on one line: white space as one space, other characters that do not print as U+FFFD, cut with `…`."""
-    line = " ".join(text.split())
-    if not line.isprintable():
-        line = "".join(char if char.isprintable() else "\ufffd" for char in line)
-    return line if len(line) <= OBJECTIVE_CHARS_MAX else line[: OBJECTIVE_CHARS_MAX - 1].rstrip() + "…"
-
-
-def _spelled(given: BaseModel, name: str) -> str:
-    value = getattr(given, name) if name else ""
-    return str(value.value if isinstance(value, Enum) else value)
-
-
-_UNCHANGED: Final = "".join(chr(code) for code in range(0x21, 0x7F) if code != ord("%"))
-"""Characters of a function's key that percent-encoding leaves as they are."""

@@ -4,7 +4,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from types import ModuleType
-from typing import Any, Final, Generic, Literal, Protocol, cast, overload
+from typing import Any, Final, Generic, Protocol, Unpack, cast, overload
 
 from pydantic import AliasChoices, AliasPath, BaseModel
 from pydantic.fields import FieldInfo
@@ -21,7 +21,7 @@ from outlast.flow.context import Context
 from outlast.flow.graph import mistakes
 from outlast.flow.migrations import Migration, Migrations, Plain
 from outlast.flow.node import Node, NodeOptions
-from outlast.flow.options import Failures, Objective, StartKey, positive
+from outlast.flow.options import positive
 from outlast.flow.policy import Policy
 from outlast.flow.reach import activities_seen_by, emits
 from outlast.flow.registry import (
@@ -33,6 +33,7 @@ from outlast.flow.registry import (
     where_called,
     where_of,
 )
+from outlast.flow.workflow_options import CEILING, Failures, Objective, StartKey, WhenEmpty, WorkflowOptions
 
 S = TypeVar("S", bound=BaseModel)
 In = TypeVar("In", bound=BaseModel, default=S)
@@ -42,8 +43,6 @@ In_made = TypeVar("In_made", bound=BaseModel)
 Out_made = TypeVar("Out_made")
 S_inv = TypeVar("S_inv", bound=BaseModel)
 NextT = TypeVar("NextT", bound="str | None")
-CEILING: Final = "168h"
-"""Business time of a run after which a person is called, unless its workflow says otherwise."""
 
 
 class _DecoratesNode(Protocol[S_inv]):
@@ -70,23 +69,10 @@ class Workflow(Generic[S, In, Out]):
 
     - `name`: the stored name.
     - `state`: the model of the state, a class derived from `pydantic.BaseModel`.
-    - `version`: raise it if running runs could not continue with the new code.
-    - `ceiling`: limit of the business time of a run; a person is called when it passes.
     - `outcome`: computes the result of the run from its last state (default: that state).
-    - `policy`: asked before each write (default: allow).
     - `input`: model of the run's input; its fields become fields of the state. Without it, the input is a state: its
       required fields are given, the others may be.
-    - `key`: derives the start key from the input: a template over its fields ("rfq/{category}/{deadline}"), or a
-      function of the validated input that returns the same text for the same input. A start without a key uses it, so
-      that a second start with the same key is the same run; with another input it is refused (Conflict).
-    - `objective`: the purpose of a run for people, shown in lists: a template over the fields of the input ("Work
-      incident {incident}") or a function of the validated input. Stored at the start, at most 200 characters.
-    - `slot_while_waiting`: False returns the admission slot of a run while it waits.
-    - `when_empty`: what happens to a run that is about to complete without a result (`ctx.emit`) although calls of it
-      failed: "complete", "ask_person" (attention `results_missing`) or "fail". The default is "fail" if a node or one
-      of its helper functions mentions `emit`, otherwise "complete".
-    - `fails_if`: share of failed calls from which a run that is about to complete fails, e.g. `Failures(0.5)`.
-    - `budget`: limits of the usage of each run; a run that has used one up parks until a person raises it.
+    - `options`: those of `WorkflowOptions`.
 
     Raises DefinitionError.
     """
@@ -97,17 +83,9 @@ class Workflow(Generic[S, In, Out]):
         name: str,
         *,
         state: type[S_made],
-        version: int = ...,
-        ceiling: Duration = ...,
         outcome: None = ...,
-        policy: Policy | None = ...,
         input: None = ...,
-        key: str | Callable[[S_made], str] | None = ...,
-        objective: str | Callable[[S_made], str] = ...,
-        slot_while_waiting: bool = ...,
-        when_empty: Literal["complete", "ask_person", "fail"] | None = ...,
-        fails_if: Failures | None = ...,
-        budget: Budget | None = ...,
+        **options: Unpack[WorkflowOptions[S_made]],
     ) -> None: ...
     @overload
     def __init__(
@@ -115,17 +93,9 @@ class Workflow(Generic[S, In, Out]):
         name: str,
         *,
         state: type[S_made],
-        version: int = ...,
-        ceiling: Duration = ...,
         outcome: None = ...,
-        policy: Policy | None = ...,
         input: type[In_made],
-        key: str | Callable[[In_made], str] | None = ...,
-        objective: str | Callable[[In_made], str] = ...,
-        slot_while_waiting: bool = ...,
-        when_empty: Literal["complete", "ask_person", "fail"] | None = ...,
-        fails_if: Failures | None = ...,
-        budget: Budget | None = ...,
+        **options: Unpack[WorkflowOptions[In_made]],
     ) -> None: ...
     @overload
     def __init__(
@@ -133,17 +103,9 @@ class Workflow(Generic[S, In, Out]):
         name: str,
         *,
         state: type[S_made],
-        version: int = ...,
-        ceiling: Duration = ...,
         outcome: Callable[[S_made], Out_made],
-        policy: Policy | None = ...,
         input: None = ...,
-        key: str | Callable[[S_made], str] | None = ...,
-        objective: str | Callable[[S_made], str] = ...,
-        slot_while_waiting: bool = ...,
-        when_empty: Literal["complete", "ask_person", "fail"] | None = ...,
-        fails_if: Failures | None = ...,
-        budget: Budget | None = ...,
+        **options: Unpack[WorkflowOptions[S_made]],
     ) -> None: ...
     @overload
     def __init__(
@@ -151,17 +113,9 @@ class Workflow(Generic[S, In, Out]):
         name: str,
         *,
         state: type[S_made],
-        version: int = ...,
-        ceiling: Duration = ...,
         outcome: Callable[[S_made], Out_made],
-        policy: Policy | None = ...,
         input: type[In_made],
-        key: str | Callable[[In_made], str] | None = ...,
-        objective: str | Callable[[In_made], str] = ...,
-        slot_while_waiting: bool = ...,
-        when_empty: Literal["complete", "ask_person", "fail"] | None = ...,
-        fails_if: Failures | None = ...,
-        budget: Budget | None = ...,
+        **options: Unpack[WorkflowOptions[In_made]],
     ) -> None: ...
     def __init__(
         self,
@@ -176,7 +130,7 @@ class Workflow(Generic[S, In, Out]):
         key: str | Callable[[Any], str] | None = None,
         objective: str | Callable[[Any], str] = "",
         slot_while_waiting: bool = True,
-        when_empty: Literal["complete", "ask_person", "fail"] | None = None,
+        when_empty: WhenEmpty | None = None,
         fails_if: Failures | None = None,
         budget: Budget | None = None,
     ) -> None:
@@ -333,7 +287,7 @@ class Workflow(Generic[S, In, Out]):
         return own if own is not None else cast(Activity[..., Any], find_activity(name))
 
     @cached_property
-    def when_empty(self) -> Literal["complete", "ask_person", "fail"]:
+    def when_empty(self) -> WhenEmpty:
         """The declared option, or the default that follows from the code of the nodes."""
         if self._when_empty is not None:
             return self._when_empty
