@@ -63,7 +63,7 @@ class Proposal:
 
 @dataclass(frozen=True)
 class Admitted:
-    """A `call` that may become a transition: `ctx.do(plan, proposed=True)`, or first `ctx.approval(plan, …)`.
+    """A `call` that may be made, as its `plan`: `ctx.do(plan, proposed=True)`, or first `ctx.approval(plan, …)`.
 
     `approval` is the verdict of a policy that demands one. `ctx.do` asks for it by itself.
     """

@@ -304,7 +304,10 @@ class Client(ABC):
 
     @abstractmethod
     def updates(self, run: str, *, after: int = 0) -> AsyncGenerator[str | RunDelta]:
-        """Yield as `follow`, and each text that the run streams as it comes. A caller that lags loses such texts."""
+        """Yield events `after` a number as `follow`, and each text that the run streams as it comes.
+
+        A caller that lags loses such texts.
+        """
 
     @abstractmethod
     async def explain(self, run: str) -> RunExplanation:
