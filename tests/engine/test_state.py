@@ -12,7 +12,7 @@ from outlast.core.commit import Commit, Put
 from outlast.core.limits import INPUT_BYTES_MAX, OUTCOME_BYTES_MAX, STATE_BYTES_MAX
 from outlast.core.machine import Choice
 from outlast.core.rows import STATE_CHUNK
-from outlast.core.snapshot_codec import CHUNK_BYTES, MARK, WHOLE_BELOW, StateChunk, chunks_in
+from outlast.core.snapshot_codec import CHUNK_BYTES, MARK, WHOLE_BELOW, StateChunk, chunks_in, unpack
 from outlast.engine import commands
 from outlast.engine.snapshots import SnapshotStore
 from outlast.errors import LimitExceeded
@@ -43,8 +43,8 @@ def values(world: World, run: str = "r1") -> list[StateChunk]:
 
 def all_named(world: World, run: str = "r1") -> bool:
     """Does every snapshot, of any moment, name values that are there?"""
-    there = {value.hash for value in values(world, run)}
-    return all(set(chunks_in(event.snapshot or b"")) <= there for event in world.events(run))
+    there = {value.hash: unpack(value.packed, value.body, value.hash) for value in values(world, run)}
+    return all({*chunks_in(event.snapshot or b"", there)} <= there.keys() for event in world.events(run))
 
 
 async def sound(world: World) -> list[str]:

@@ -28,7 +28,7 @@ BESIDE_BYTES: Final = COMMIT_BYTES_MAX // 4
 """Bytes of chunks in one commit. The rest is for the move that lands with them."""
 VALUES_AT_ONCE: Final = 100  # chunks in one read of all states of a run
 EMPTY: Final = b"{}"
-NOTHING_KEPT: Final = Snapshot(EMPTY, EMPTY, ())  # also after a whole state, because it has no spans to name again
+NOTHING_KEPT: Final = Snapshot(EMPTY, EMPTY)  # also after a whole state, because it has no spans to name again
 
 
 class SnapshotStore:
@@ -73,9 +73,12 @@ class SnapshotStore:
 
 async def joined(store: Store, run: tuple[str, str], snapshot: bytes) -> Snapshot:
     """Return the state of a snapshot. Raises Corrupt, StoreError."""
-    names = chunks_in(snapshot)
-    rows = await store.load_many(STATE_CHUNK, [(*run, name) for name in names]) if names else ()
-    values = {row.hash: unpack(row.packed, row.body, row.hash) for row in rows if row is not None}
+    values: dict[str, bytes] = {}
+    while missing := [name for name in chunks_in(snapshot, values) if name not in values]:
+        rows = await store.load_many(STATE_CHUNK, [(*run, name) for name in missing])
+        values |= {row.hash: unpack(row.packed, row.body, row.hash) for row in rows if row is not None}
+        if None in rows:
+            break
     return decode(snapshot, values)
 
 

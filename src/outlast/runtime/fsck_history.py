@@ -195,7 +195,7 @@ def state_whole(one: CheckedRun) -> Violations:
     there = {value.hash for value in one.values}
     for event in one.history if one.history is not None else (one.rows.last,):
         try:
-            if missing := [name for name in chunks_in(event.snapshot or b"") if name not in there]:
+            if missing := [name for name in chunks_in(event.snapshot or b"", whole) if name not in there]:
                 yield violation(EVENT, event, f"its state names missing values: {', '.join(missing)}")
             elif event.seq == one.rows.last.seq and whole.keys() >= there:
                 decode(event.snapshot or b"", whole)
