@@ -135,6 +135,7 @@ OF_THE_ENGINE: Final = (
     _row(engine.used_twice, "An approval is used by one effect.", SIMULATION),
     _row(engine.no_expiry, "A decision after the expiry is refused by the store's clock.", SIMULATION, ENGINE),
     _row(engine.policy_not_asked, "Policy decides before every intent.", FAILURES),
+    _row(engine.no_plane_check, "A node of the decision plane makes no write.", ENGINE),
     _row(engine.alerts_inline, "An alert that cannot be delivered does not stop the run.", FAILURES),
 )
 OF_THE_STORES: Final = (

@@ -2,6 +2,7 @@
 
 import asyncio
 from datetime import timedelta
+from types import SimpleNamespace
 
 import pytest
 
@@ -378,3 +379,21 @@ async def test_without_a_difference_to_an_advance_an_entry_after_a_refused_commi
     await world.pass_(MINUTE)
     assert (world.effect("order/x").status.value == "done") is guarded
     assert ("effect_uncertain" in world.reasons()) is not guarded
+
+
+@pytest.mark.req("APP-3", "GATE-6")
+@pytest.mark.parametrize("guarded", [True, False])
+async def test_without_the_check_of_planes_a_decision_acts(world: World, monkeypatch: Patch, guarded: bool) -> None:
+    """The write is an attribute of an object, so the check at loading does not find it."""
+    if not guarded:
+        remove("no_plane_check", monkeypatch)
+    shop = Receiver()
+    box, flow = SimpleNamespace(act=write(shop)), Workflow("decides", state=State)
+
+    @flow.node(start=True, plane="decision")
+    async def decide(ctx: Ctx) -> None:
+        await ctx.do(box.act, "a")
+
+    world.worker(flow.validate())
+    await world.start(flow)
+    assert (len(shop.did), world.reasons()) == ((0, ["exception"]) if guarded else (1, []))

@@ -339,6 +339,10 @@ def policy_not_asked(patch: Patch) -> None:
     patch.setattr(permission, "ask", lambda *args, **options: Allow())
 
 
+def no_plane_check(patch: Patch) -> None:
+    replace(patch, permission._check_plane, lambda execution, activity, call: None)
+
+
 def alerts_inline(patch: Patch) -> None:
     def inline(self: Alerts, run: Any, reasons: Any) -> None:
         raise ConnectionError("the channel is dead")

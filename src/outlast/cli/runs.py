@@ -301,7 +301,7 @@ END = "end"
 async def graph(client: Client, screen: Screen, run: str, mermaid: bool) -> int:
     """Show the workflow graph of RUN with its progress.
 
-    ✓ visited, ▸ current, · not visited.
+    ✓ visited, ▸ current, · not visited; then the plane of the node, if the workflow has planes.
     """
     view = await client.run(run)
     topology = await client.topology(view.workflow, view.lane)
@@ -321,7 +321,16 @@ def _text(view: RunDetail, topology: Mapping[str, Any]) -> list[str]:
     nodes = topology["nodes"]
     order = _order(topology)
     width = max(map(len, order))
-    return [f"{_mark(view, name)} {name:<{width}}  → {', '.join(_to(nodes[name]))}" for name in order]
+    planes = max(len(_plane(nodes[name])) for name in order)
+    margin = "  " if planes else ""
+    return [
+        f"{_mark(view, name)} {name:<{width}}  {_plane(nodes[name]):<{planes}}{margin}→ {', '.join(_to(nodes[name]))}"
+        for name in order
+    ]
+
+
+def _plane(node: Mapping[str, Any]) -> str:
+    return str(node.get("plane", ""))  # a topology that another release stored has none
 
 
 def _mermaid(view: RunDetail, topology: Mapping[str, Any]) -> list[str]:
@@ -329,6 +338,8 @@ def _mermaid(view: RunDetail, topology: Mapping[str, Any]) -> list[str]:
     lines = ["flowchart LR"]
     lines += [f"  {name}[{name}]" for name in _order(topology)]
     lines += [f"  {name} --> {to if to != END else '_end((end))'}" for name in nodes for to in _to(nodes[name])]
+    for plane in sorted({*map(_plane, nodes.values())} - {""}):
+        lines += [f"  subgraph {plane}", *(f"    {name}" for name in nodes if _plane(nodes[name]) == plane), "  end"]
     lines += [f"  class {name} been" for name in sorted(been & nodes.keys())]
     lines += ["  classDef been fill:#dfd", f"  style {view.node} stroke-width:3px"]
     return lines

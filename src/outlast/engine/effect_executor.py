@@ -199,7 +199,7 @@ class EffectExecutor:
             if now is None and self._again(effect, before) is None:
                 return effect, before
             allowed = UNASKED
-            if self.session.approvals or execution.workflow.policy is not None or self.terms.purpose is not Purpose.DO:
+            if self.session.approvals or execution.workflow.asks_permission or self.terms.purpose is not Purpose.DO:
                 row = effect or self._of_another_run()
                 allowed, now = await permitted(execution, self.terms.purpose, callee, self.call, row), None
             if not self.terms.in_transaction and (sending := services.window.enter_now()) is None:

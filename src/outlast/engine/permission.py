@@ -19,12 +19,14 @@ from outlast.engine.node_execution import NodeExecution, Unresolved
 from outlast.engine.policy import (
     ask,
     demand_of,
+    log_denial,
     occasion_of,
     record_denial,
     record_refusal,
     recorded_refusal,
     verdict_text,
 )
+from outlast.errors import Misplaced
 from outlast.flow.activity import Activity, BoundCall
 from outlast.flow.calls import Plan
 from outlast.flow.options import Callee
@@ -62,7 +64,8 @@ async def permitted(
 ) -> Permission:
     """Return who allows an attempt. `effect` is the row of the key, if there is one.
 
-    Raises Unresolved if the execution has parked or closed, Refused as `permission`.
+    Raises Unresolved if the execution has parked or closed, Misplaced in a node of the decision plane, Refused as
+    `permission`.
     """
     if execution.closing and not execution.may_begin():
         raise Unresolved
@@ -73,10 +76,29 @@ async def permitted(
         by, until = effect.allowed_by, effect.covered_until
         return covered(execution, by, until) if until else Permission(by)
     assert isinstance(callee, Activity)
-    allowed = await permission(execution, callee, call, goes_on(effect, execution.session.run))
+    previous = goes_on(effect, execution.session.run)
+    if previous is None:
+        _check_plane(execution, callee, call)
+    allowed = await permission(execution, callee, call, previous)
     if allowed is None:
         raise Unresolved
     return allowed
+
+
+def _check_plane(execution: NodeExecution, activity: Activity[Any, Any], call: BoundCall) -> None:
+    """Refuse a new write in a node of the decision plane, which loading its workflow did not find. Raises Misplaced."""
+    node = execution.workflow.nodes[execution.session.run.node]
+    if node.plane != "decision":
+        return
+    why = f"{node.title} is in the decision plane, which makes no writes"
+    log_denial(execution, _plan_of(activity, call), Deny("decision-plane", why), "commit")
+    raise Misplaced(
+        f"{activity.name} {call.key} was refused", why, 'call it in a node with plane="execution"; nothing was sent'
+    )
+
+
+def _plan_of(activity: Activity[Any, Any], call: BoundCall) -> Plan[Any]:
+    return Plan(activity.name, call.key, call.args_bytes, call.digest)
 
 
 async def permission(
@@ -87,7 +109,7 @@ async def permission(
     The policy is asked once, with the approval that would be consumed. Raises Refused if the policy required an
     approval and the approver rejected it, and for a denial of a proposed call that was not sent yet.
     """
-    plan: Plan[Any] = Plan(activity.name, call.key, call.args_bytes, call.digest)
+    plan = _plan_of(activity, call)
     raises = call.proposed and previous is None
     if raises and (before := recorded_refusal(execution, plan)) is not None:
         raise _refused(before)

@@ -165,7 +165,7 @@ async def proposed(execution: NodeExecution, plan: Plan[Any], by: str) -> Verdic
         await execution.session.land(effect_verbs.remember_all(execution.session.run, [memo]))
     verdict = _recall(execution, key)
     if isinstance(verdict, Deny):
-        _log_denial(execution, plan, verdict, "proposal", key, by)
+        log_denial(execution, plan, verdict, "proposal", key, by)
     return verdict
 
 
@@ -179,7 +179,7 @@ def record_denial(execution: NodeExecution, plan: Plan[Any], verdict: Deny, occa
         execution.session.submit(
             effect_verbs.remember_all(execution.session.run, [_memo(execution, key, plan, verdict, occasion, "")])
         )
-    _log_denial(execution, plan, verdict, occasion, key, "")
+    log_denial(execution, plan, verdict, occasion, key, "")
 
 
 async def record_refusal(execution: NodeExecution, plan: Plan[Any], verdict: Deny, occasion: Occasion) -> Deny:
@@ -187,7 +187,7 @@ async def record_refusal(execution: NodeExecution, plan: Plan[Any], verdict: Den
     key = _refusal_key(plan)
     memo = _memo(execution, key, plan, verdict, occasion, "")
     await execution.session.land(effect_verbs.remember_all(execution.session.run, [memo]))
-    _log_denial(execution, plan, verdict, occasion, key, "")
+    log_denial(execution, plan, verdict, occasion, key, "")
     return verdict
 
 
@@ -198,7 +198,7 @@ def recorded_refusal(execution: NodeExecution, plan: Plan[Any]) -> Deny | None:
         return None
     decision = decision_of(memo)
     assert isinstance(decision.verdict, Deny)
-    _log_denial(execution, plan, decision.verdict, decision.occasion, key, "")
+    log_denial(execution, plan, decision.verdict, decision.occasion, key, "")
     return decision.verdict
 
 
@@ -206,9 +206,11 @@ def _refusal_key(plan: Plan[Any]) -> str:
     return f"{MEMOS}refused/{plan.digest[:32]}"
 
 
-def _log_denial(
-    execution: NodeExecution, plan: Plan[Any], verdict: Deny, occasion: Occasion, key: str, by: str
+def log_denial(
+    execution: NodeExecution, plan: Plan[Any], verdict: Deny, occasion: Occasion, key: str = "", by: str = ""
 ) -> None:
+    """Add a denial to the history, once per `key` and visit."""
+    key = key or f"{MEMOS}{verdict.rule}/{plan.digest[:32]}"
     if len(execution.log_entries) >= DENIALS_LOGGED_MAX:
         return
     data: dict[str, object] = {

@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final, NamedTuple, get_args, get_origin
+from typing import Any, Final, Literal, NamedTuple, TypeAlias, get_args, get_origin
 
 from outlast.core.durations import Duration
 from outlast.core.limits import NAME, VISITS_MAX
@@ -14,6 +14,8 @@ from outlast.flow.graph import Exits, Place, read_exits
 from outlast.flow.options import positive
 from outlast.flow.registry import hints_of, where_of
 
+Plane: TypeAlias = Literal["", "decision", "execution"]
+"""Planes of a graph: nodes that only decide, nodes that act, and nodes that do either ("")."""
 _OTHER_ENDS: Final = frozenset(status.upper() for status in TERMINAL - {RunStatus.COMPLETED})
 
 
@@ -26,6 +28,7 @@ class NodeOptions(NamedTuple):
     max_visits: int | None
     within: Duration | None
     ceiling: Duration | None
+    plane: Plane = ""
 
 
 class Node:
@@ -54,6 +57,7 @@ class Node:
         self.status_label: Final = stored_label(options.status)
         self.end: Final = options.end
         self.max_visits: Final = options.max_visits
+        self.plane: Final = options.plane
         self.within: Final = positive(f"within of {self.title}", options.within, where=self.where)
         self.ceiling: Final = positive(f"ceiling of {self.title}", options.ceiling, where=self.where)
         self._state: Final = state
@@ -136,6 +140,8 @@ class Node:
             )
         if self.max_visits is not None and (type(self.max_visits) is not int or not 1 <= self.max_visits <= VISITS_MAX):
             raise self._wrong(f"has max_visits={self.max_visits!r}", f"from 1 to {VISITS_MAX:,}", "e.g. max_visits=5")
+        if self.plane not in get_args(Plane):
+            raise self._wrong(f"has plane={self.plane!r}", "a node decides or acts", 'plane="decision" or "execution"')
         signature = inspect.signature(self.fn)
         parameters = list(signature.parameters.values())
         one = len(parameters) == 1 and parameters[0].kind in (

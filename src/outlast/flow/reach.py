@@ -9,17 +9,23 @@ import inspect
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import CodeType, ModuleType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
+from outlast.errors import DefinitionError
 from outlast.flow.activity import Activity
 from outlast.flow.context import SLEEP
-from outlast.flow.registry import SOURCES, ActivitySource
+from outlast.flow.node import Node
+from outlast.flow.registry import SOURCES, ActivitySource, where_of
 
 WAITS: Final = {"sleep": "sleep", "receive": "receive", "collect": "collect"}
 HELPERS_MAX: Final = 200
 OURS: Final = "outlast."
 TOOLS_MAX: Final = 200
 """Members of a collection that may be activities; a longer one is data."""
+
+
+Mentions: TypeAlias = dict[str, tuple[Activity[..., Any], Any]]
+"""Activities by name, each with the function that mentions it first."""
 
 
 class Reach(NamedTuple):
@@ -33,7 +39,7 @@ class Reach(NamedTuple):
 
 def reach_of(fn: Callable[..., Any]) -> Reach:
     """Return the activities, waits and returns of a node's function and its helper functions."""
-    activities: dict[str, None] = {}
+    activities: Mentions = {}
     waits: dict[str, str] = {}
     is_open = False
     functions = list(_functions(inspect.unwrap(fn), activities))
@@ -57,7 +63,25 @@ def emits(fn: Callable[..., Any]) -> bool:
     return any("emit" in _names(each.__code__) for each in _functions(inspect.unwrap(fn), {}))
 
 
-def _functions(fn: Any, activities: dict[str, None]) -> Iterator[Any]:
+def writes_of_decisions(nodes: Iterable[Node]) -> Iterator[DefinitionError]:
+    """Yield a mistake for each write that a node of the decision plane can reach."""
+    for node in nodes:
+        if node.plane != "decision":
+            continue
+        mentions: Mentions = {}
+        for _ in _functions(inspect.unwrap(node.fn), mentions):
+            pass  # it fills the dict
+        for activity, fn in mentions.values():
+            if activity.kind == "write":
+                yield DefinitionError(
+                    f'{node.title} has plane="decision" and can reach the write {activity.name} ({activity.where})',
+                    f"a decision changes nothing outside, and {fn.__name__} ({where_of(fn)}) mentions {activity.name}",
+                    f'put the decision into the state, and call {activity.name} in a node with plane="execution"',
+                    where=node.where,
+                )
+
+
+def _functions(fn: Any, activities: Mentions) -> Iterator[Any]:
     """Yield the function and every helper function, breadth first; add activities to the given dict."""
     seen: dict[int, Any] = {id(fn): fn}
     sources = {id(source.owner): source for source in SOURCES.all()}
@@ -67,7 +91,7 @@ def _functions(fn: Any, activities: dict[str, None]) -> Iterator[Any]:
         yield each
         for value in _named(each):
             if found := _activities_of(value, sources):
-                activities.update(dict.fromkeys(one.name for one in found))
+                activities.update({one.name: (one, each) for one in found if one.name not in activities})
             elif inspect.isfunction(value) and not value.__module__.startswith(OURS) and id(value) not in seen:
                 seen[id(value)] = value
                 queue.append(value)

@@ -45,6 +45,7 @@ def _node(node: Node) -> dict[str, Any]:
         "start": node.start,
         "status": node.status_label,
         "end": node.end or "",
+        "plane": node.plane,
         "max_visits": node.max_visits,
         "within_ms": _ms(node.within),
         "ceiling_ms": _ms(node.ceiling),

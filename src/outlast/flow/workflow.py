@@ -20,10 +20,10 @@ from outlast.flow.activity import Activity
 from outlast.flow.context import Context
 from outlast.flow.graph import mistakes
 from outlast.flow.migrations import Migration, Migrations, Plain
-from outlast.flow.node import Node, NodeOptions
+from outlast.flow.node import Node, NodeOptions, Plane
 from outlast.flow.options import positive
 from outlast.flow.policy import Policy
-from outlast.flow.reach import activities_seen_by, emits
+from outlast.flow.reach import activities_seen_by, emits, writes_of_decisions
 from outlast.flow.registry import (
     WORKFLOWS,
     ambiguous,
@@ -143,6 +143,7 @@ class Workflow(Generic[S, In, Out]):
         self.ceiling: Final = positive(f"ceiling of {self.title}", ceiling, where=self.where)
         self.outcome: Final[Callable[[S], Out] | None] = outcome
         self.policy: Final = policy
+        self.asks_permission = policy is not None
         self.input: Final[type[In] | None] = input
         self.key: Final = StartKey(key, input or state, self.title, self.where) if key is not None else None
         self.objective: Final = Objective(objective, input or state, self.title, self.where) if objective else None
@@ -186,6 +187,7 @@ class Workflow(Generic[S, In, Out]):
         max_visits: int | None = None,
         within: Duration | None = None,
         ceiling: Duration | None = None,
+        plane: Plane = "",
     ) -> _DecoratesNode[S]: ...
     def node(
         self,
@@ -198,6 +200,7 @@ class Workflow(Generic[S, In, Out]):
         max_visits: int | None = None,
         within: Duration | None = None,
         ceiling: Duration | None = None,
+        plane: Plane = "",
     ) -> Any:
         """Declare the async function `fn` as a node. Its return annotation names the nodes that may follow.
 
@@ -207,11 +210,13 @@ class Workflow(Generic[S, In, Out]):
         - `max_visits`: a further visit goes to attention.
         - `within`: no wait of a visit lasts longer than this after its entry, except a `receive` without a deadline.
         - `ceiling`: raises the ceiling of the run once it enters the node (business time).
+        - `plane`: "decision" for a node that makes no writes: a workflow whose node can reach one does not load, and
+          one that it makes anyway is refused. "execution" for a node that acts on decisions.
 
         The function is returned unchanged, so that a test can await it. Raises DefinitionError.
         """
         names = locals_of_caller(1)
-        options = NodeOptions(start, status, end, max_visits, within, ceiling)
+        options = NodeOptions(start, status, end, max_visits, within, ceiling, plane)
 
         def decorate(fn: Any) -> Any:
             node = Node(fn, options, self.title, self.state, names)
@@ -244,6 +249,7 @@ class Workflow(Generic[S, In, Out]):
         if not found:
             found += mistakes(self.title, self.where, {name: node.place for name, node in self.nodes.items()})
         found += self.migrations.mistakes(self.version, self.nodes)
+        found += writes_of_decisions(self.nodes.values())
         seen: dict[str, Activity[..., Any]] = {}
         for activity in [*activities_seen_by(node.fn for node in self.nodes.values()), *self._further_activities()]:
             if seen.setdefault(activity.name, activity) is not activity:
@@ -424,6 +430,7 @@ class Workflow(Generic[S, In, Out]):
                 f"{self.title} has too many nodes", f"at most {NODES_MAX}", "split it", where=node.where
             )
         self.nodes[node.name] = node
+        self.asks_permission |= node.plane == "decision"
         self._activities = None
 
     def _check_options(
