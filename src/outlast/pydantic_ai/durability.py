@@ -1,7 +1,7 @@
 """The capability that makes an agent durable inside a node."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterable, Callable, Mapping, Sequence
 from contextvars import ContextVar, copy_context
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -21,6 +21,7 @@ from pydantic_ai.durable_exec import (
     durable_unit_scope,
     replay_scope,
 )
+from pydantic_ai.messages import AgentStreamEvent
 from pydantic_ai.models import Model
 from pydantic_ai.tools import AgentDepsT
 from pydantic_ai.toolsets import AbstractToolset
@@ -37,7 +38,16 @@ from outlast.flow.context import Context, current_context
 from outlast.flow.options import RateLimit, Retry
 from outlast.flow.outcomes import NotSent, Perhaps
 from outlast.flow.registry import SOURCES, where_called
-from outlast.pydantic_ai.operations import ENGINE, INVALID, Backend, ask_model, current_unit, prepare_unit, stored
+from outlast.pydantic_ai.operations import (
+    ENGINE,
+    INVALID,
+    Backend,
+    ask_model,
+    current_unit,
+    prepare_unit,
+    stored,
+    streaming,
+)
 from outlast.pydantic_ai.tool_activities import (
     PLAIN,
     DurableTool,
@@ -75,6 +85,7 @@ class OutlastDurability(BaseDurabilityCapability[AgentDepsT]):
     `metadata={"outlast": DurableTool(…)}` says how its calls are made.
 
     - `models`, `event_stream_handler`, `name`: those of the other durability capabilities of pydantic-ai.
+    - `stream`: whether the texts of the model go to the listeners of the run as they come. They are not stored.
     - `tools`: a DurableTool by "TOOL" or "TOOLSET.TOOL", for tools whose metadata you do not write.
     - `deps`: returns the dependencies for a tool call that is made without its agent run, to settle it.
     - `timeout`, `retry`, `limit`: those of `@lookup`, for each request to a model (default timeout: 10 minutes).
@@ -87,6 +98,7 @@ class OutlastDurability(BaseDurabilityCapability[AgentDepsT]):
         *,
         models: Mapping[str, Model] | None = None,
         event_stream_handler: EventStreamHandler[AgentDepsT] | None = None,
+        stream: bool = False,
         name: str | None = None,
         tools: Mapping[str, DurableTool] | None = None,
         deps: Callable[[], AgentDepsT] | None = None,
@@ -94,7 +106,10 @@ class OutlastDurability(BaseDurabilityCapability[AgentDepsT]):
         retry: Retry = RETRY,
         limit: RateLimit | None = None,
     ) -> None:
-        super().__init__(models=models, event_stream_handler=event_stream_handler, name=name)
+        handler = streaming(event_stream_handler) if stream else event_stream_handler
+        super().__init__(models=models, event_stream_handler=handler, name=name)
+        self._stream: Final = stream
+        self._has_handler: Final = event_stream_handler is not None
         self.where: str = where_called(1)
         self.make_deps: Final = deps
         self._terms: Final = dict(tools or {})
@@ -129,6 +144,18 @@ class OutlastDurability(BaseDurabilityCapability[AgentDepsT]):
     @override
     def in_durable_context(self) -> bool:
         return current_context() is not None
+
+    @property
+    @override
+    def has_wrap_run_event_stream(self) -> bool:
+        return self._has_handler or (self._stream and self.in_durable_context)
+
+    @override
+    def wrap_run_event_stream(
+        self, ctx: RunContext[AgentDepsT], *, stream: AsyncIterable[AgentStreamEvent]
+    ) -> AsyncIterable[AgentStreamEvent]:
+        # the base records the delivery of each event to a handler, and listeners need no record
+        return super().wrap_run_event_stream(ctx, stream=stream) if self._has_handler else stream
 
     @override
     def get_default_run_id(self) -> str | None:

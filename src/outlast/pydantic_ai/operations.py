@@ -1,7 +1,7 @@
 """Durable operations of an agent as calls of the node that runs it."""
 
 import json
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from decimal import Decimal
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar, cast
 
 from pydantic import JsonValue
 from pydantic_ai import FunctionToolset, RunContext
+from pydantic_ai.agent import EventStreamHandler
 from pydantic_ai.durable_exec import (
     JSON_CODEC,
     BoundDurableOperation,
@@ -35,7 +36,15 @@ from pydantic_ai.durable_exec import (
     revalidate_function_call,
 )
 from pydantic_ai.exceptions import UserError
-from pydantic_ai.messages import ModelMessagesTypeAdapter, ModelResponse
+from pydantic_ai.messages import (
+    AgentStreamEvent,
+    ModelMessagesTypeAdapter,
+    ModelResponse,
+    PartDeltaEvent,
+    PartStartEvent,
+    TextPart,
+    TextPartDelta,
+)
 from pydantic_ai.settings import ModelSettings
 from pydantic_core import to_jsonable_python
 from typing_extensions import override
@@ -44,7 +53,7 @@ from outlast.core.effect_steps import EXHAUSTED, Happened
 from outlast.flow.activity import Activity
 from outlast.flow.calls import this_call, tool_call
 from outlast.flow.context import Context, current_context
-from outlast.flow.outcomes import Refused
+from outlast.flow.outcomes import Perhaps, Refused
 
 if TYPE_CHECKING:
     from outlast.pydantic_ai.durability import OutlastDurability
@@ -79,6 +88,31 @@ class Unit:
 
 current_unit: Final[ContextVar[Unit | None]] = ContextVar("outlast_pydantic_ai_unit", default=None)
 """Set around the call of a durable unit, and so in the task of its activity."""
+
+
+def streaming(handler: EventStreamHandler[Any] | None) -> EventStreamHandler[Any]:
+    """Return a handler that streams the texts of a model to the listeners of the run, and calls `handler`."""
+
+    async def handle(context: RunContext[Any], events: AsyncIterable[AgentStreamEvent]) -> None:
+        streamed = _streamed(events)
+        if handler is not None:
+            await handler(context, streamed)
+        async for _ in streamed:
+            pass
+
+    return handle
+
+
+async def _streamed(events: AsyncIterable[AgentStreamEvent]) -> AsyncIterator[AgentStreamEvent]:
+    async for event in events:
+        if current_unit.get() is not None:  # in a node
+            match event:
+                case (
+                    PartStartEvent(part=TextPart(content=text))
+                    | PartDeltaEvent(delta=TextPartDelta(content_delta=text))
+                ):
+                    this_call().stream(text)
+        yield event
 
 
 async def ask_model(agent: str, run: str, n: int, request: str) -> JsonValue:
@@ -185,6 +219,8 @@ class BoundOperation(BoundDurableOperation[ParamsT, WireT, ResultT], Generic[Par
         with durable_unit_scope():
             result = await self._operation.handler(made)
             if isinstance(result, ModelResponse):
+                if made is not params and cast(ModelRequestId, self._operation.operation_id).streaming:
+                    check_whole(result)
                 _report_usage(result)
             return cast(JsonValue, self._operation.result_codec.dump(result))
 
@@ -312,6 +348,13 @@ def _settings(params: ModelRequestParams) -> ModelSettings:
     if "extra_headers" not in model.unsupported_settings:
         own["extra_headers"] = headers
     return cast(ModelSettings, {**own, **{name: value for name, value in given.items() if name != "extra_headers"}})
+
+
+def check_whole(response: ModelResponse) -> None:
+    """Raise Perhaps for a streamed answer that may have been cut off."""
+    cut = response.state in ("incomplete", "interrupted")
+    if cut or not (response.finish_reason or response.usage.output_tokens):  # the end of a stream has one of the two
+        raise Perhaps("the stream of the model ended without a finish reason and usage, so it may have been cut off")
 
 
 def _report_usage(response: ModelResponse) -> None:
