@@ -9,6 +9,7 @@ from outlast.core.commit import Chain, Commit, Done
 from outlast.core.durations import Liveness
 from outlast.core.rows import Run
 from outlast.engine.alerts import Notifier
+from outlast.engine.guest import Guest
 from outlast.engine.worker import WorkerProcess
 from outlast.errors import StoreError, Unavailable, Uncertain
 from outlast.flow import Workflow
@@ -264,6 +265,7 @@ class Process:
         live: Liveness | None,
         concurrency: int,
         notifier: Notifier | None = None,
+        guest: Guest | None = None,
     ) -> None:
         self.name = name
         self.clock = ProcessClock(time)
@@ -278,6 +280,7 @@ class Process:
             threads=False,
             concurrency=concurrency,
             notifier=notifier,
+            guest=guest,
         )
         self.task = asyncio.get_running_loop().create_task(self.worker.run())
 

@@ -473,5 +473,5 @@ async def test_a_claim_may_be_lost_while_lost_claims_are_checked(world: World, m
         return await load(store, *args)
 
     monkeypatch.setattr(type(worker._store), "load", load_later)
-    await worker._return_lost_claims()
+    await worker._claims.return_lost()
     assert list(lost) == [("t", "z")]

@@ -17,6 +17,7 @@ from outlast.core.rows import EVENT, MESSAGE, RUN, SLOT, STORE, WORKER, Event, M
 from outlast.core.run_columns import Attention
 from outlast.engine import commands, pauses
 from outlast.engine.alerts import Notifier
+from outlast.engine.guest import Guest
 from outlast.flow import Context, DidNotHappen, Happened, Unknown, Workflow, activity, lookup, this_call
 from tests.engine.ground import Ground, InMemory
 from tests.engine.process import Process, Time
@@ -62,9 +63,11 @@ class World:
         live: Liveness | None = None,
         concurrency: int = 100,
         notifier: Notifier | None = None,
+        guest: Guest | None = None,
     ) -> Process:
         name = name or f"wk-{len(self.processes) + 1}"
-        process = Process(self.ground.open(f"writer-{name}"), self.time, name, workflows, live, concurrency, notifier)
+        store = self.ground.open(f"writer-{name}")
+        process = Process(store, self.time, name, workflows, live, concurrency, notifier, guest)
         self.processes.append(process)
         return process
 

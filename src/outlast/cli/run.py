@@ -20,6 +20,7 @@ from outlast.cli.settings import CliSettings, Command
 from outlast.cli.tail import print_update, shown
 from outlast.cli.text import results_text
 from outlast.core.events import EventType
+from outlast.core.lanes import SCHEDULERS, worker_command
 from outlast.core.machine import TERMINAL, RunStatus
 from outlast.errors import InvalidInput
 from outlast.flow.workflow import Workflow, workflows_by_name
@@ -39,8 +40,18 @@ RESTS = frozenset({EventType.PARKED, EventType.FLAGGED})  # events after which a
 @click.option("--input", "source", type=click.File("rb"), metavar="FILE", help="Read the input as JSON; - reads stdin.")
 @click.option("--id", "run_id", default="", metavar="ID", help="Id of the run [a new one].")
 @click.option("--key", default="", metavar="KEY", help="Idempotency key: the same key returns the same run.")
+@click.option("--scheduler", type=click.Choice(SCHEDULERS), help="Engine that schedules the run [OUTLAST_SCHEDULER].")
 @click.option("--wait", is_flag=True, help="Wait until the run ends, or needs a person or a signal (exit code 5).")
-def run(name: str, given: Sequence[str], module: str | None, source: Any, run_id: str, key: str, wait: bool) -> None:
+def run(
+    name: str,
+    given: Sequence[str],
+    module: str | None,
+    source: Any,
+    run_id: str,
+    key: str,
+    scheduler: str | None,
+    wait: bool,
+) -> None:
     """Start a run of a workflow.
 
     A VALUE is JSON unless the input declares text.
@@ -69,7 +80,9 @@ def run(name: str, given: Sequence[str], module: str | None, source: Any, run_id
     given_pairs = _pairs(given)
     text = source.read() if source else None
     click.get_current_context().exit(
-        asyncio.run(_start(settings, everything, spec, workflow_name, text, given_pairs, run_id, key, wait))
+        asyncio.run(
+            _start(settings, everything, spec, workflow_name, text, given_pairs, run_id, key, scheduler or "", wait)
+        )
     )
 
 
@@ -82,6 +95,7 @@ async def _start(
     given: Sequence[tuple[str, str]],
     run_id: str,
     key: str,
+    scheduler: str,
     wait: bool,
 ) -> int:
     workflow = workflows_by_name(list(everything)).get(name)
@@ -90,9 +104,9 @@ async def _start(
     async with client_of(settings, make=True, workflows=everything) as (client, screen):
         if not everything:
             data = _input(await client.input_schema(name) if given else {}, text, given)
-        view = await client.start_run(name, data, run_id=run_id, key=key)
+        view = await client.start_run(name, data, run_id=run_id, key=key, scheduler=scheduler)
         if not view.served:
-            screen.advice(f"no worker serves {name}; start one: outlast worker {spec}")
+            screen.advice(f"no worker serves {name}; start one: {worker_command(view.scheduler, spec)}")
         if not wait:
             if not screen.data(view):
                 screen.line(view.run if screen.quiet else _started_line(view.run, name, view.created))

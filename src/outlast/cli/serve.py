@@ -201,7 +201,7 @@ async def _serve(settings: CliSettings, served: Sequence[Workflow[Any]], live: L
     check_bind(form.host, authenticates=auth.any)
     async with operations(settings, make=True, workflows=served) as bound:
         who = authenticator(auth, SystemClock(), shared=form.shared) if auth.any else _local(Anonymous, settings)
-        state = ServiceState(bound.store, who, tuple(served), reach=reach_of(said))
+        state = ServiceState(bound.store, who, tuple(served), reach=reach_of(said), scheduler=said.scheduler)
         parts: list[ServicePart] = [StoreFileWatch(bound.store)]
         serving: Serving | None = None
         if form.worker:

@@ -11,6 +11,7 @@ import click
 from outlast.cli.exit_codes import OK, USAGE
 from outlast.cli.screen import Screen
 from outlast.cli.settings import CliSettings, one_place
+from outlast.core.lanes import worker_command
 from outlast.errors import InvalidInput
 from outlast.flow.workflow import Workflow
 from outlast.runtime.client import Client
@@ -64,7 +65,9 @@ async def operations(
         if new:
             Screen(settings).advice(f"new store {store.url} (choose another with --store or OUTLAST_STORE)")
         actor = local_actor(settings.role)
-        yield Operations(store, tenant=settings.tenant, actor=actor, workflows=workflows_by_name(list(workflows)))
+        bound = Operations(store, tenant=settings.tenant, actor=actor, workflows=workflows_by_name(list(workflows)))
+        bound.scheduler = settings.scheduler
+        yield bound
     finally:
         await store.close()
 
@@ -112,8 +115,10 @@ async def client(
     if token and base.startswith("http://") and not is_here(base):
         screen.advice(f"{base}: the token is sent unencrypted; use https:// on shared networks")
     connection = ServiceConnection(base, token)
+    service = ServiceClient(connection, screen.advice)
+    service.scheduler = settings.scheduler
     try:
-        yield ServiceClient(connection, screen.advice), screen
+        yield service, screen
     finally:
         await connection.close()
 
@@ -154,7 +159,7 @@ async def warn_unserved(client: Client, screen: Screen, run: str) -> None:
     """Print advice if no worker serves the run."""
     view = await client.run_summary(run)
     if not view.served:
-        screen.advice(f"no worker serves {view.lane}; start one: outlast worker MODULE")
+        screen.advice(f"no worker serves {view.lane}; start one: {worker_command(view.scheduler)}")
 
 
 async def unsure(screen: Screen, question: str, nothing: str = "not answered") -> int | None:

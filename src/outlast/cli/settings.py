@@ -13,7 +13,14 @@ from typing_extensions import override
 
 TABLE, JSON, NDJSON = "table", "json", "ndjson"
 SENTENCE = 1_000  # characters of a help line: none is cut
-ELSEWHERE = ("store", "url", "tenant", "output", "utc")  # options that the environment and files can set too
+ELSEWHERE = (
+    "store",
+    "url",
+    "tenant",
+    "output",
+    "utc",
+    "scheduler",
+)  # options that the environment and files can set too
 
 
 @dataclass
@@ -28,6 +35,7 @@ class CliSettings:
     quiet: bool = False
     no_color: bool = False
     utc: bool = False
+    scheduler: str = ""
     given: set[str] = field(default_factory=set)
     token: SecretStr = field(default_factory=lambda: SecretStr(""))
 

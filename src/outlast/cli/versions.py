@@ -12,7 +12,7 @@ from outlast.cli.modules import load_workflows
 from outlast.cli.screen import Screen
 from outlast.cli.session import on_client, operations, reads_client, settings_now
 from outlast.cli.settings import CliSettings, Command, Group
-from outlast.core.version_move import lane_of, version_in
+from outlast.core.lanes import OWN, lane_of, version_in
 from outlast.errors import WillNotContinue
 from outlast.flow.workflow import Workflow
 from outlast.runtime.client import Client
@@ -39,10 +39,11 @@ async def ls(client: Client, screen: Screen) -> int:
         needs = f" ({each.flagged} need a person)" if each.flagged else ""
         by = " ".join(each.served_by) or (f"no worker serves {each.lane}" if each.runs else "no worker")
         since = screen.since(each.since)
-        rows.append((each.workflow, str(each.version), f"{each.runs}{needs}", by, each.topology, since))
-    screen.table(("WORKFLOW", "VERSION", "RUNS", "SERVED BY", "TOPOLOGY", "SEEN FIRST"), rows)
+        name = (each.workflow, str(each.version), each.scheduler)
+        rows.append((*name, f"{each.runs}{needs}", by, each.topology, since))
+    screen.table(("WORKFLOW", "VERSION", "SCHEDULER", "RUNS", "SERVED BY", "TOPOLOGY", "SEEN FIRST"), rows)
     for each in views:
-        others = [v for v in views if v.workflow == each.workflow and v.served_by]
+        others = [v for v in views if (v.workflow, v.scheduler) == (each.workflow, each.scheduler) and v.served_by]
         if each.runs and not each.served_by and others:
             to, of = others[-1].version, each.version
             move = f"outlast versions move {each.workflow} {to} --all-of {of} --reason …"
@@ -71,7 +72,10 @@ async def move_runs(
     """
     if bool(runs) == (all_of is not None):
         raise click.UsageError("name runs, or a version with --all-of")
-    wanted = list(runs) if all_of is None else await client.unfinished(workflow, lane_of(workflow, all_of))
+    wanted = list(runs)
+    if all_of is not None:
+        lanes = [each.lane for each in await client.versions() if (each.workflow, each.version) == (workflow, all_of)]
+        wanted = [run for lane in lanes for run in await client.unfinished(workflow, lane)]
     asked, failed, _ = await client.move_runs(workflow, version, wanted, node=node, reason=reason)
     code = CONFLICT if failed else OK
     if screen.data({"asked": list(asked), "not_asked": [{"run": run, "why": why} for run, why in failed]}):
@@ -116,7 +120,8 @@ async def _check(settings: CliSettings, workflows: Sequence[Workflow[Any]]) -> i
         screen.advice(f"not checked, because this code lacks the version: {said}")
     if found.verdicts:
         raise refusal(found, workflows)
-    screen.line(f"{_runs(found.looked_at)} checked: all can continue with this code")
+    guests = "".join(f", {n} of them scheduled by {name}" for name, n in found.schedulers.items() if name != OWN)
+    screen.line(f"{_runs(found.looked_at)} checked{guests}: all can continue with this code")
     return OK
 
 
@@ -129,6 +134,7 @@ def view(found: DeployReport) -> dict[str, Any]:
         "findings": [verdict._asdict() for verdict in found.verdicts],
         "elsewhere": found.elsewhere,
         "lanes": found.lanes,
+        "schedulers": found.schedulers,
     }
 
 

@@ -62,7 +62,9 @@ class PendingClient:
         target, token, settings = self._target, self._token, load()
         target = target or settings.url or settings.store
         if target.startswith(SERVICE):
-            return self._service(target, token or settings.token.get_secret_value())
+            service = self._service(target, token or settings.token.get_secret_value())
+            service.scheduler = settings.scheduler
+            return service
         if token:
             raise InvalidInput(
                 "a store takes no token", f"{target} is a store, opened in this process", "leave `token` out"
@@ -76,7 +78,7 @@ class PendingClient:
         code, reach = workflows_by_name(list(self._workflows)), reach_of(settings)
         store = await open_store(target)
         opened = Operations(store, tenant=self._tenant or settings.tenant, actor=actor, workflows=code)
-        opened.webhooks.reach = reach
+        opened.webhooks.reach, opened.scheduler = reach, settings.scheduler
         return opened
 
     def _service(self, target: str, token: str) -> "Client":

@@ -75,6 +75,7 @@ class ServiceClient(Client):
 
     me = "you"
     has_code = False
+    scheduler = ""
 
     def __init__(self, connection: ServiceConnection, lost: Callable[[str], None] = log.warning) -> None:
         self.connection = connection
@@ -133,6 +134,7 @@ class ServiceClient(Client):
         key: str = "",
         correlation_id: str = "",
         trace_id: str = "",
+        scheduler: str = "",
     ) -> RunStarted:
         name = workflow if isinstance(workflow, str) else workflow.name
         try:
@@ -145,6 +147,7 @@ class ServiceClient(Client):
             "key": key,
             "correlation_id": correlation_id,
             "trace_id": trace_id,
+            "scheduler": scheduler or self.scheduler or None,
         }
         return await self.connection.post(RunStarted, f"/workflows/{part(name)}/runs", body)
 

@@ -197,6 +197,7 @@ class SyncClient:
         self._target = client
         self.me = client.me
         self.has_code = client.has_code
+        self.scheduler = client.scheduler
 
     def __enter__(self) -> Self:
         return self
@@ -232,6 +233,7 @@ class SyncClient:
         run_id: str = "",
         correlation_id: str = "",
         trace_id: str = "",
+        scheduler: str = "",
     ) -> SyncRunHandle[Out]: ...
     @overload
     def start(
@@ -244,6 +246,7 @@ class SyncClient:
         run_id: str = "",
         correlation_id: str = "",
         trace_id: str = "",
+        scheduler: str = "",
     ) -> SyncRunHandle[Out]: ...
     @overload
     def start(
@@ -256,6 +259,7 @@ class SyncClient:
         run_id: str = "",
         correlation_id: str = "",
         trace_id: str = "",
+        scheduler: str = "",
     ) -> SyncRunHandle[Any]: ...
     def start(self, workflow: Any, /, *args: Any, **kwargs: Any) -> SyncRunHandle[Any]:
         """Start a run and return its handle once it is durable. Parameters and errors are those of `Client.start`."""

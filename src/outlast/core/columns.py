@@ -78,6 +78,10 @@ class WorkerHealth(NamedTuple):
     draining: bool | None = None
     loop_late_ms: int | None = None  # delay of the event loop when it was last measured
     loop_ticked_ms: int | None = None  # time since the event loop last ran
+    scheduler: str | None = None  # a guest's worker: the engine that it executes runs for
+    away_since: int | None = None  # real; that engine cannot be reached since then
+    away_why: str | None = None
+    bridged_ms: int | None = None  # time since its bridge last searched for due runs
 
 
 def _dump_health(health: WorkerHealth) -> str:

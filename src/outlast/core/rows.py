@@ -28,6 +28,7 @@ from outlast.core.effect_rows import (
     Wait,
 )
 from outlast.core.events import TYPES, make_body
+from outlast.core.lanes import scheduler_of
 from outlast.core.outbox_rows import (
     CURSOR,
     DELIVERY,
@@ -58,7 +59,7 @@ class Run(NamedTuple):
     owner: str  # '' none, a worker's id, or machine.ENDED
     inbox_seq: int  # number of the last message in the run's inbox
     due_at: int | None  # real; if owned, the end of the execution budget
-    lane: str  # workflow@version
+    lane: str  # workflow@version, after `scheduler:` if a guest schedules the run
     queue: str  # tenant's name while the run waits for a slot, else ''; the order is that of `created_at`
     status: machine.RunStatus
     workflow: str
@@ -84,6 +85,11 @@ class Run(NamedTuple):
     restored: int = 0  # store generation of the restore after which missing ledger rows prove nothing; 0 = none
     group_max: int = 0  # maximum number of runs its worker may hold, including this one; 0 = no limit (S-5)
     objective: str = ""  # the run's purpose for people, from its input; '' if its workflow names none
+
+    @property
+    def scheduler(self) -> str:
+        """Return the engine that decides when and where the run is executed."""
+        return scheduler_of(self.lane)
 
     @property
     def attention(self) -> tuple[run_columns.Attention, ...]:

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from outlast.core.commit import AppendMessage, Commit, Instant
 from outlast.core.events import EventType
+from outlast.core.lanes import scheduler_of, workflow_in
 from outlast.core.machine import Choice, Reason
 from outlast.core.rows import Message, Run
 from outlast.core.run_columns import PERSON_ANSWER, PersonAnswer, placed_visits
@@ -33,16 +34,6 @@ class MoveTarget(NamedTuple):
     state: bytes
     by: str
     reason: str
-
-
-def lane_of(workflow: str, version: int) -> str:
-    """Return the lane of one version of a workflow."""
-    return f"{workflow}@{version}"
-
-
-def version_in(lane: str) -> int:
-    """Return the version in a lane's name."""
-    return int(lane.rpartition("@")[2])
 
 
 def request_move(run: Run, reason: Reason, version: int, node: str, *, actor: str, text: str) -> Commit:
@@ -75,7 +66,7 @@ def move_to_version(run: Run, to: MoveTarget, *, now: Instant, log_entries: Sequ
 
     Visit, waits, approvals, effects and claim are unchanged.
     """
-    assert to.node and to.lane.startswith(f"{run.workflow}@")
+    assert to.node and (workflow_in(to.lane), scheduler_of(to.lane)) == (run.workflow, run.scheduler)
     assert (to.lane, to.node) != (run.lane, run.node), "it stands there already"
     data: dict[str, object] = {
         "from": run.lane, "lane": to.lane, "node_before": run.node, "next": to.node, "by": to.by, "reason": to.reason,

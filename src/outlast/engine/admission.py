@@ -12,9 +12,10 @@ from outlast.core.clock import Clock
 from outlast.core.commit import Commit, Instant, Mapping, Put
 from outlast.core.conclude import Admitting, Again, Queueing, StoreReads
 from outlast.core.durations import GROUP_PATIENCE, MINUTE
+from outlast.core.lanes import OWN
 from outlast.core.machine import LeaseStatus
 from outlast.core.quarantine import RunGroup, group_of
-from outlast.core.rows import RUN, SLOT, STORE, WORKER, Run, Slot, is_over
+from outlast.core.rows import RUN, SLOT, STORE, WORKER, Run, Slot, is_due, is_over
 from outlast.core.run_transition import SlotChange, hand_over
 from outlast.core.verbs import claim, moved, requeue
 from outlast.engine.run_session import RunSession
@@ -189,6 +190,7 @@ NO_OWNERS: Final[Owners] = MappingProxyType({})
 TAKE_MAX: Final = 200  # runs claimed in one transaction
 TAKE_OVER_MAX: Final = 1_000  # the same for runs of dead workers: all are claimed before the first is executed
 KEPT: Final = 10  # one slot in so many is reserved; none of fewer
+ROOM_KEPT: Final = 2 * GROUP_PATIENCE  # for a run that an engine asks for again and again
 REMEMBERED: Final = 10 * MINUTE  # since a tenant's last run here
 
 
@@ -229,6 +231,7 @@ class Capacity:
         self._grouped: dict[Key, RunSession] = {}  # runs of groups, held because their workers crashed
         # a due run whose group allows fewer runs than are held; claimed before others
         self._makes_room: Run | None = None
+        self._room_asked = 0  # monotonic time at which that run was offered last
         self._skipped: set[Key] = set()  # runs that the store offered although this worker holds them
         self._reserving = False  # a slot is free, and reserved for other tenants than those with due runs
         self._passed = 0  # runs that the last take skipped; the next one reads so many more
@@ -247,19 +250,30 @@ class Capacity:
         return FreeSlots(self.held, self.count, self._kept if len(self._recent) > 1 else 0, share)
 
     def begin_take(
-        self, worker: str, budget_ms: int, lanes: Collection[str], owners: Owners, is_ours: Callable[[Run], bool]
+        self,
+        worker: str,
+        budget_ms: int,
+        lanes: Collection[str],
+        owners: Owners,
+        is_ours: Callable[[Run], bool],
+        *,
+        asked: Key | None = None,
     ) -> "Taking":
-        """Return the decisions of one take: of due runs, or of runs of these `owners`."""
+        """Return the decisions of one take: of due runs, of runs of these `owners`, or of the one run `asked` for."""
+        if asked is not None and self._makes_room is not None and self._clock.mono() - self._room_asked > ROOM_KEPT:
+            self._makes_room = None  # no engine asks for it here any more
         taker = Taker(worker, budget_ms, lanes, self.held, self._skipped, is_ours)
         group = self.group()
         passed = min(self._passed, TAKE_OVER_MAX) + len(self.lost_claims)
         most = TAKE_OVER_MAX if owners else min(group.free, TAKE_MAX) + passed
-        return Taking(taker, owners, group, self.free_slots(), self._makes_room, most)
+        return Taking(taker, owners, group, self.free_slots(), self._makes_room, most, asked)
 
     def end_take(self, taking: "Taking", ours: Iterable[Run]) -> None:
         """Record the results of a take. Claims of `ours` count as lost until `hold`."""
         if not taking.owners:
             self._reserving, self._passed = taking.room.refused, taking.passed
+        if taking.makes_room is not self._makes_room:
+            self._room_asked = self._clock.mono()
         self._makes_room = taking.makes_room
         self.lost_claims |= {(run.tenant, run.run): LostClaim(group_of(run)) for run in ours}
 
@@ -340,7 +354,14 @@ class Taking:
     """Decisions of one take, and its results for the next one. Called in the store's writing thread."""
 
     def __init__(
-        self, taker: Taker, owners: Owners, group: RunGroup, room: FreeSlots, makes_room: Run | None, most: int
+        self,
+        taker: Taker,
+        owners: Owners,
+        group: RunGroup,
+        room: FreeSlots,
+        makes_room: Run | None,
+        most: int,
+        asked: Key | None = None,
     ) -> None:
         """Create the decisions of one take of at most `most` runs.
 
@@ -352,7 +373,8 @@ class Taking:
         self.before: dict[Key, Run] = {}  # each claimed run before its claim
         self.overdue: set[str] = set()  # owners of due runs, to be checked before they are taken over
         self.passed = 0  # runs that were offered and skipped; the next take reads so many more
-        self.makes_room = makes_room if owners else None
+        is_other = asked is not None and makes_room is not None and makes_room[:2] != asked
+        self.makes_room = makes_room if owners or is_other else None
         self._only = makes_room
         self._taker = taker
         self._closed = {owner: held for owner, held in owners.items() if held is not None}
@@ -365,6 +387,8 @@ class Taking:
             self._taker.skipped.add(key)
             self.passed += 1
             return None
+        if self.owners and run.scheduler != OWN:
+            return self._queued(run, now)
         if run.lane not in self._taker.lanes:  # of a dead worker that served other lanes too
             return None
         commit = self._of_owners(run, now) if self.owners else self._due(run, now)
@@ -405,6 +429,12 @@ class Taking:
             self.group.give(key, group)
             return commit
         return requeue(run, now=now, closed=self._closed) if run.owner in self._closed else None
+
+    def _queued(self, run: Run, now: Instant) -> Commit | None:
+        """Return the commit that queues a run of a guest's dead worker: its engine says where it goes on."""
+        if run.owner in self._closed or is_due(run, now.real):
+            return requeue(run, now=now, closed={run.owner: self._closed.get(run.owner, 0)})
+        return None
 
     def _fits(self, key: Key, group: int) -> bool:
         return (self._only is None or self._only[:2] == key) and self.group.fits(key, group)

@@ -28,6 +28,7 @@ from outlast.core.commit import Commit, Expect, Instant, Put
 from outlast.core.durations import SECOND
 from outlast.core.effect_rows import APPROVAL, EFFECT, Approval, Effect
 from outlast.core.keys import check_name, check_reason
+from outlast.core.lanes import check_scheduler
 from outlast.core.limits import MESSAGE_BYTES_MAX
 from outlast.core.machine import EffectStatus, Reason
 from outlast.core.mailbox import EffectAnswer, check_unfinished, over
@@ -67,11 +68,14 @@ async def start(
     key: str = "",
     correlation_id: str = "",
     trace_id: str = "",
+    scheduler: str = "",
 ) -> StartedRun:
     """Start a run durably. Raises InvalidInput with all problems at once, Conflict (RUN-4).
 
-    Without `key`, the workflow's own start key applies; without that, the run id.
+    Without `key`, the workflow's own start key applies; without that, the run id. `scheduler`: '' is this package's.
     """
+    if scheduler:
+        workflow = workflow.scheduled_by(check_scheduler(scheduler))
     check_name("tenant", tenant)
     check_name("run", run)
     workflow.activities  # noqa: B018 - checks the definition, once

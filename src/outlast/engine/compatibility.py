@@ -14,11 +14,12 @@ from typing import Any, Final, NamedTuple
 from outlast.core.commit import Commit, Put, Wake
 from outlast.core.durations import Liveness
 from outlast.core.effect_rows import Effect
+from outlast.core.lanes import lane_of, version_in
 from outlast.core.limits import TEXT_CHARS_MAX
 from outlast.core.machine import Choice, LeaseStatus, Reason
 from outlast.core.route import ENGINE, WalkOn
 from outlast.core.rows import RUN, STORE, TOPOLOGY, WORKER, Message, Run, Topology, Worker
-from outlast.core.version_move import MoveRequest, MoveTarget, lane_of, move_request_of, version_in
+from outlast.core.version_move import MoveRequest, MoveTarget, move_request_of
 from outlast.engine.user_code import as_exception, text_of
 from outlast.errors import InvalidInput, NotFound, NotStorable, OutlastError, Rejected, Stale
 from outlast.flow.activity import Activity
@@ -179,7 +180,7 @@ def next_place(
     here = workflows.get(run.lane)
     if wish is None:
         return None if here is not None else _by_itself(workflows, run, snapshot)
-    target = workflows.get(lane_of(run.workflow, wish.version)) if wish.version else here
+    target = workflows.get(lane_of(run.workflow, wish.version, run.scheduler)) if wish.version else here
     target = target or (newest_of(workflows, run.workflow) if not wish.version else None)
     if target is None:
         served = ", ".join(sorted(w.lane for w in workflows.values() if w.name == run.workflow))
@@ -275,12 +276,12 @@ class UnservedVersions:
     def __init__(self, store: Store, workflows: Mapping[str, Workflow[Any]], live: Liveness, worker: str) -> None:
         self._store = store
         self._served = frozenset(workflows)
-        self._names = {workflow.name for workflow in workflows.values()}
+        self._names = {lane.rpartition("@")[0] for lane in workflows}  # with their scheduler
         self._known = {
-            lane_of(workflow.name, version)
+            lane_of(workflow.name, version, workflow.scheduler)
             for workflow in workflows.values()
             for version in range(max(1, workflow.version - EARLIER_MAX), workflow.version)
-        } | {lane_of(w.name, m.from_) for w in workflows.values() for m in w.migrations.all}
+        } | {lane_of(w.name, m.from_, w.scheduler) for w in workflows.values() for m in w.migrations.all}
         self._known -= self._served
         self._live = live
         self._worker = worker

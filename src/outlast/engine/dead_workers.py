@@ -55,8 +55,8 @@ class DeadWorkers:
             self._overdue |= owners
             self._asked.set()
 
-    def is_ours_to_make_room(self, run: Run) -> bool:
-        """Return True if this worker releases its other runs for a run that fits nowhere (S-5)."""
+    def is_chosen_for(self, run: Run) -> bool:
+        """Return True if this worker, of all that serve the run, makes room for it (S-5) and wakes its engine."""
         serving = [worker.id for worker in self._alive if run.lane in worker.lanes.split()]
         return makes_room(run, serving) in ("", self._worker)
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from outlast.core.attention import answered, tripped
+from outlast.core.clock import Clock
 from outlast.core.conclude import (
     Completing,
     Conclusion,
@@ -74,12 +75,33 @@ class Prepared(NamedTuple):
     way: WalkOn
 
 
+class SliceLimit:
+    """End of a slice: after so many nodes, or once its time is over."""
+
+    def __init__(self, clock: Clock, within_ms: int, nodes: int | None) -> None:
+        self._clock = clock
+        self._until = clock.mono() + within_ms
+        self._nodes = nodes
+
+    def reached(self) -> bool:
+        """Count a completed node. Return True if the run must be handed back before the next one."""
+        if self._nodes is not None:
+            self._nodes -= 1
+        return self._nodes == 0 or self._clock.mono() >= self._until
+
+
 class RunExecutor:
     """Executor of one run while this worker holds it."""
 
     def __init__(
-        self, session: RunSession, workflows: Mapping[str, Workflow[Any]], services: WorkerServices, budget_ms: int
+        self,
+        session: RunSession,
+        workflows: Mapping[str, Workflow[Any]],
+        services: WorkerServices,
+        budget_ms: int,
+        limit: SliceLimit | None = None,
     ) -> None:
+        self._limit = limit  # None: until the run is released or has ended
         self.session = session
         self.execution: NodeExecution | None = None  # the latest one
         self._workflows = workflows
@@ -164,9 +186,14 @@ class RunExecutor:
                 raise
             if end.then is Then.RELOAD or (end.then is Then.KEEP and session.has_new_messages):
                 await self._reload()
-            if end.then is not Then.KEEP or not isinstance(move, Entering) or not self._services.lease.draining:
+            if end.then is not Then.KEEP or not isinstance(move, Entering):
                 return end.then
-            move = HandBack("the worker drains")
+            if self._services.lease.draining:
+                move = HandBack("the worker drains")
+            elif self._limit is not None and self._limit.reached():
+                move = HandBack("its slice is over")
+            else:
+                return end.then
 
     async def _commit(self, end: Conclusion) -> None:
         session, commit = self.session, end.commit

@@ -22,32 +22,35 @@ from outlast.core.durations import (
     execution_budget,
 )
 from outlast.core.generation import GENERATION
+from outlast.core.lanes import OWN
 from outlast.core.machine import EffectStatus, Reason
-from outlast.core.rows import META, RUN, Row, Run
-from outlast.core.verbs import hand_back
+from outlast.core.rows import META, Row
+from outlast.core.slices import SliceEnd
 from outlast.engine import admission, compatibility
 from outlast.engine.activity_calls import check_served
-from outlast.engine.admission import NO_OWNERS, Capacity, Look, Owners
+from outlast.engine.admission import Capacity, Look
 from outlast.engine.alerts import Alerts, Notifier
 from outlast.engine.attempts import ActivityCaller, DaemonPool, Endless, SendWindow
 from outlast.engine.budgets import BudgetCache
+from outlast.engine.claims import Claims
 from outlast.engine.compatibility import UnservedVersions, wake_stranded
 from outlast.engine.dead_workers import DeadWorkers
 from outlast.engine.deltas import DeltaSender
 from outlast.engine.effect_calls import millis
 from outlast.engine.effect_executor import CallTerms
+from outlast.engine.guest import Bridge, Guest
 from outlast.engine.lease import Heartbeat, Lease
 from outlast.engine.node_execution import NodeExecution, WorkerServices
 from outlast.engine.node_result import attention, uncertain
 from outlast.engine.pauses import Breakers, PauseCache
 from outlast.engine.rate_limit import RateLimiter
-from outlast.engine.run_executor import RunExecutor
+from outlast.engine.run_executor import RunExecutor, SliceLimit
 from outlast.engine.run_session import EffectKey, RunLost, RunSession
 from outlast.engine.store_maintenance import ClockStep, Retention
-from outlast.errors import Stale, StoreError, StoreReplaced, Uncertain, restored
+from outlast.errors import StoreError, StoreReplaced, restored
 from outlast.flow.workflow import Workflow
 from outlast.store.port import OnFile, Store
-from outlast.store.queries import NextDue, Owned
+from outlast.store.queries import NextDue
 from outlast.telemetry import Counters, Observer
 from outlast.telemetry.logs import Outage
 
@@ -167,13 +170,14 @@ class Executors:
         self._overruns = OverrunWatch(store, services.clock, services.lease, services.live, budget_ms)
         self._tasks: dict[asyncio.Task[None], RunExecutor] = {}
 
-    def begin(self, session: RunSession) -> None:
-        """Execute a run until it is released."""
-        executor = RunExecutor(session, self._workflows, self.services, self._budget_ms)
+    def begin(self, session: RunSession, limit: SliceLimit | None) -> asyncio.Task[None]:
+        """Execute a run until it is released. Return the task, which never raises."""
+        executor = RunExecutor(session, self._workflows, self.services, self._budget_ms, limit)
         task = asyncio.create_task(executor.execute())
         self._tasks[task] = executor
         self._capacity.hold(session)
         task.add_done_callback(self._ended)
+        return task
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         session = self._tasks.pop(task).session
@@ -231,16 +235,19 @@ class WorkerProcess:
         notifier: Notifier | None = None,
         about: WorkerHealth | None = None,
         watch: Observer | None = None,
+        guest: Guest | None = None,
     ) -> None:
         """Create a worker; nothing is written before `open`.
 
         `worker`: an id that was never used before. `chance`: random numbers in [0, 1), for jitter. `about`: facts for
         the list of workers. `watch`: observer of its runs. `threads=False`: the heartbeat runs in the event loop, for
-        virtual clocks.
+        virtual clocks. `guest`: the engine that decides which runs it executes; without one, the worker claims them.
 
         Raises DefinitionError for a mistake in a workflow, ValueError for durations that contradict each other.
         """
         live = (live or Liveness()).checked()
+        if guest is not None:
+            workflows = [workflow.scheduled_by(guest.name) for workflow in workflows]
         self.budget = budget_of([workflow.validate() for workflow in workflows], live)
         check_served(store, workflows)
         self.counters = watch.counters if watch is not None else Counters()
@@ -262,30 +269,26 @@ class WorkerProcess:
             budgets=BudgetCache(store),
             breakers=Breakers(store, pauses, live),
             throttle=RateLimiter(store, clock, lease, chance),
-            window=SendWindow(),
-            deltas=DeltaSender(store),
-            chance=chance,
-            counted=self.counters.add,
-            watch=watch,
-        )
-        self._executors = Executors(store, self._workflows, services, capacity, self.budget.ms)
-        self._heartbeat = Heartbeat(
-            store, clock, live, lease, self._on_lost, outage=self._outage, name=name, threads=threads,
-            health=partial(_health, about or WorkerHealth(), capacity, lease),
+            window=SendWindow(), deltas=DeltaSender(store), chance=chance, counted=self.counters.add, watch=watch,
         )  # fmt: skip
-        self._dead_workers = DeadWorkers(
+        self._executors = Executors(store, self._workflows, services, capacity, self.budget.ms)
+        self._dead_workers = dead = DeadWorkers(
             worker, store, clock, live, self.budget.ms, counters=self.counters, outage=self._outage
         )
+        scheduler, lanes = guest.name if guest is not None else OWN, lambda: self.lanes
+        begin, budget_ms = self._executors.begin, self.budget.ms
+        self._claims = Claims(store, services, capacity, dead, begin, budget_ms, lanes, scheduler)
+        self._bridge = Bridge(guest, store, clock, live, dead, lanes) if guest is not None else None
+        self._heartbeat = Heartbeat(
+            store, clock, live, lease, self._on_lost, outage=self._outage, name=name, threads=threads,
+            health=partial(_health, about or WorkerHealth(), capacity, lease, self._bridge),
+        )  # fmt: skip
         self._unserved = UnservedVersions(store, self._workflows, live, worker)
+        retention, clock_step = Retention(store, clock, worker, live.runs_kept), ClockStep(store)
         self._chores = (
-            self._refresh_limits,
-            self._return_lost_claims,
-            self._executors.look,
-            self._unserved.refresh,
-            self._repair_slots,
-            Retention(store, clock, worker, live.runs_kept).look,
-            ClockStep(store).look,
-        )
+            self._refresh_limits, self._claims.return_lost, self._executors.look, self._unserved.refresh,
+            self._repair_slots, retention.look, clock_step.look,
+        )  # fmt: skip
 
     @property
     def _services(self) -> WorkerServices:
@@ -331,8 +334,14 @@ class WorkerProcess:
         lease = self._services.lease
         await self._read_pauses(lease)
         unsubscribe = self._store.on_change(self._capacity.changed.set)
-        work = (self._publish_versions(), self._maintain(), self._dead_workers.watch(self._take), self._watch_file())
+        work = (
+            self._publish_versions(),
+            self._maintain(),
+            self._dead_workers.watch(self._claims.take),
+            self._watch_file(),
+        )
         chores = [asyncio.create_task(chore) for chore in work]
+        serving = None if self._bridge is None else asyncio.create_task(self._bridge.serve(self))
         try:
             while not lease.draining:
                 await self._poll()
@@ -340,6 +349,10 @@ class WorkerProcess:
             unsubscribe()
             for chore in chores:
                 chore.cancel()
+            await self._executors.release()
+            if serving is not None:
+                serving.cancel()
+                await asyncio.wait([serving], timeout=self.live.drain_grace / SECOND)
             await self._close()
 
     async def _refresh_limits(self) -> None:
@@ -375,7 +388,6 @@ class WorkerProcess:
         self.drain()
 
     async def _close(self) -> None:
-        await self._executors.release()
         await self._alerts.flush()
         await self._services.throttle.close()
         if not self.store_replaced:  # the file belongs to another store now
@@ -384,14 +396,17 @@ class WorkerProcess:
 
     # --- claiming --------------------------------------------------------------------------------------
     async def _poll(self) -> None:
-        """Claim due runs; sleep until a run may be due."""
+        """Claim due runs, or let their engine know of them; sleep until a run may be due."""
         self._capacity.changed.clear()
         try:
-            look = self._capacity.next_look(await self._take())
+            if self._bridge is not None:
+                await self._sleep(await self._bridge.look())
+                return
+            look = self._capacity.next_look(await self._claims.take())
             if look is Look.SOON:
                 await self._sleep(None, KEPT_LOOK)
             elif look is Look.WHEN_DUE:
-                await self._sleep(await self._store.query(NextDue(self._lanes())))
+                await self._sleep(await self._store.query(NextDue(self.lanes)))
             elif look is Look.WHEN_RELEASED:
                 await self._capacity.changed.wait()
         except StoreError as error:
@@ -411,44 +426,14 @@ class WorkerProcess:
             for task in pending:
                 task.cancel()
 
-    def _lanes(self) -> tuple[str, ...]:
+    @property
+    def lanes(self) -> tuple[str, ...]:
         """Return the lanes it serves, and unserved ones of its workflows."""
         return (*self._workflows, *self._unserved.lanes)
 
-    async def _take(self, owners: Owners = NO_OWNERS) -> int:
-        """Claim due runs, or runs of these dead workers, and begin to execute them.
-
-        Returns how many runs were moved. A run of a dead worker without a free slot here is queued for any worker.
-        """
-        capacity, services, dead = self._capacity, self._services, self._dead_workers
-        async with capacity.claiming:
-            if services.lease.draining or services.lease.lost:
-                return 0
-            if not (owners or capacity.group().free or capacity.lost_claims):
-                return 0
-            lanes = self._lanes()
-            taking = capacity.begin_take(self.id, self.budget.ms, lanes, owners, dead.is_ours_to_make_room)
-            try:
-                runs = await self._store.take(
-                    lanes, taking.most, taking.step, owners=tuple(owners), held=taking.room.held
-                )
-            except Uncertain:
-                capacity.lose_take(taking)
-                raise
-            dead.look_at(taking.overdue)
-            ours = [run for run in runs if run.owner == self.id]
-            capacity.end_take(taking, ours)
-            rows = await self._store.run_rows([(run.tenant, run.run) for run in ours])
-        for run, each in zip(ours, rows, strict=True):
-            capacity.lost_claims.pop((run.tenant, run.run), None)
-            if each is None or each.run.epoch != run.epoch:
-                continue
-            session = RunSession(self._store, each, services.clock, services.watch)
-            if services.watch is not None:
-                was = taking.before[each.run.tenant, each.run.run]
-                services.watch.held(was, session, dead.last_heard(was.owner))
-            self._executors.begin(session)
-        return len(runs)
+    async def slice(self, tenant: str, run: str, *, nodes: int | None = None) -> SliceEnd:
+        """Execute one run for the engine of its guest. See `SliceWorker.slice`."""
+        return await self._claims.slice(tenant, run, nodes=nodes)
 
     # --- periodic work ---------------------------------------------------------------------------------------
     async def _publish_versions(self) -> None:
@@ -496,40 +481,8 @@ class WorkerProcess:
                 await self._services.clock.sleep(FILE_CHECK)
             self._on_store_replaced(gone)
 
-    async def _return_lost_claims(self) -> None:
-        """Release runs that the store assigns to this worker and that it does not execute (S-2).
 
-        The answer of such a claim was lost, and it may land late. It counts until its run row has changed, and the run
-        is returned if the change was this claim. Raises StoreError.
-        """
-        capacity = self._capacity
-        if capacity.claiming.locked():
-            return
-        async with capacity.claiming:
-            lost = capacity.lost_claims
-            rows = {key: await self._store.load(RUN, key) for key in tuple(lost)}  # it changes in the meantime
-            mine = {(run.tenant, run.run): run for run in await self._store.query(Owned(self.id))}  # it may be old
-            mine |= {key: row for key, row in rows.items() if row is not None}
-            for key, run in mine.items():
-                if run.owner == self.id and key not in capacity.held and not await self._return(run):
-                    continue
-                if key in lost and run.version != lost[key].before:
-                    del lost[key]
-            for key in [key for key, row in rows.items() if row is None]:
-                lost.pop(key, None)
-        if rows:
-            capacity.changed.set()
-
-    async def _return(self, run: Run) -> bool:
-        """Release a run that this worker does not execute; False if its row has changed. Raises StoreError."""
-        now, mapping, why = await self._store.now(), self._store.mapping(), "this worker did not execute it"
-        try:
-            await self._store.commit(hand_back(run, inbox_seq=None, now=now, mapping=mapping, why=why))
-        except Stale:
-            return False
-        return True
-
-
-def _health(about: WorkerHealth, capacity: Capacity, lease: Lease) -> WorkerHealth:
+def _health(about: WorkerHealth, capacity: Capacity, lease: Lease, bridge: Bridge | None) -> WorkerHealth:
     """Return facts for the list of workers. Called in the heartbeat thread."""
-    return about._replace(holds=len(capacity.held), of=capacity.count, draining=lease.draining)
+    about = about._replace(holds=len(capacity.held), of=capacity.count, draining=lease.draining)
+    return about if bridge is None else bridge.health(about)

@@ -1,6 +1,7 @@
 """Workflows: named nodes, the exits between them, and the state they share."""
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
 from types import ModuleType
@@ -12,6 +13,7 @@ from typing_extensions import TypeVar  # its defaults are in typing from Python 
 
 from outlast.core.codec import ELSEWHERE, Codec, canonical, digest
 from outlast.core.durations import Duration
+from outlast.core.lanes import OWN, lane_of
 from outlast.core.limits import INPUT_BYTES_MAX, NAME, NODES_MAX, OUTCOME_BYTES_MAX, STATE_BYTES_MAX
 from outlast.core.run_columns import StatusLabels
 from outlast.core.usage import Budget
@@ -76,6 +78,9 @@ class Workflow(Generic[S, In, Out]):
 
     Raises DefinitionError.
     """
+
+    scheduler: str = OWN
+    """Engine that schedules the runs of its lane."""
 
     @overload
     def __init__(
@@ -269,7 +274,15 @@ class Workflow(Generic[S, In, Out]):
     @property
     def lane(self) -> str:
         """Name under which workers serve runs of this version."""
-        return f"{self.name}@{self.version}"
+        return lane_of(self.name, self.version, self.scheduler)
+
+    def scheduled_by(self, scheduler: str) -> "Workflow[S, In, Out]":
+        """Return the workflow as the workers of `scheduler` serve it: the same code, under another lane."""
+        if scheduler == self.scheduler:
+            return self
+        served = copy(self)
+        served.scheduler = scheduler
+        return served
 
     @property
     def start(self) -> Node:

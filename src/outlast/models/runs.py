@@ -46,6 +46,7 @@ class RunSummary(Model):
     run: str
     workflow: str
     lane: str
+    scheduler: str = Field(description="Engine that decides when and where the run is executed.")
     status: str
     shown: str
     node: str

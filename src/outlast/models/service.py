@@ -41,6 +41,10 @@ class WorkerStatus(Model):
     serving: bool
     state: str
     serves: list[str]
+    scheduler: str = Field(description="Engine that decides which runs it executes.")
+    away_ms: int | None = Field(description="For how long that engine has not answered. Null: it answers.")
+    away_why: str
+    bridged_ms: int | None = Field(description="Time since its bridge last searched for due runs. Null: it has none.")
     holds: int
     concurrency: int | None
     free: int | None
@@ -68,6 +72,7 @@ class VersionStatus(Model):
     workflow: str
     version: int
     lane: str
+    scheduler: str = Field(description="Engine that schedules the runs of this lane.")
     runs: Count
     flagged: Count
     served_by: list[str]

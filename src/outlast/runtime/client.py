@@ -70,6 +70,8 @@ class Client(ABC):
 
     me: str
     """Name of the caller in sentences: "you" at a service."""
+    scheduler: str
+    """Engine that schedules runs whose start names none; '' is that of the store or service."""
     has_code: bool
     """True if inputs and answers are checked by code loaded in this process; False if the service checks them."""
 
@@ -114,6 +116,7 @@ class Client(ABC):
         run_id: str = "",
         correlation_id: str = "",
         trace_id: str = "",
+        scheduler: str = "",
     ) -> RunHandle[Out]: ...
     @overload
     async def start(
@@ -126,6 +129,7 @@ class Client(ABC):
         run_id: str = "",
         correlation_id: str = "",
         trace_id: str = "",
+        scheduler: str = "",
     ) -> RunHandle[Out]: ...
     @overload
     async def start(
@@ -138,6 +142,7 @@ class Client(ABC):
         run_id: str = "",
         correlation_id: str = "",
         trace_id: str = "",
+        scheduler: str = "",
     ) -> RunHandle[Any]: ...
     async def start(
         self,
@@ -151,7 +156,8 @@ class Client(ABC):
         `workflow` is the workflow object or its name; with the object, input and outcome are typed. `input` is its
         input model or a mapping. The same `key` returns the same run, so a repeated call starts nothing; with another
         input it raises Conflict. `run_id` (default: a new one) names the run. `correlation_id` and `trace_id` are shown
-        with it and sent with its events.
+        with it and sent with its events. `scheduler` is the engine that decides when and where the run is executed:
+        "outlast" (the workers of this package), "temporal" or "langgraph"; default: OUTLAST_SCHEDULER.
 
         A workflow of one function takes the arguments of the function: `start(refund, "A-1", cents=4200)`. To add a key
         or an id, write `start(refund, refund.arguments("A-1", cents=4200), key="refund-7")`, or give a mapping.
@@ -172,14 +178,16 @@ class Client(ABC):
         run_id: str = "",
         correlation_id: str = "",
         trace_id: str = "",
+        scheduler: str = "",
     ) -> RunHandle[Any]:
         if len(key) > IDEMPOTENCY_KEY_CHARS_MAX:
             why = f"it has {len(key)} characters, the limit is {IDEMPOTENCY_KEY_CHARS_MAX}"
             raise InvalidInput("the start key is too long", why, "use a hash of it")
         given = encoded_input(workflow, input)
         run, created = await self._begin(
-            workflow, given, run_id=run_id, key=key, correlation_id=correlation_id, trace_id=trace_id
-        )
+            workflow, given, run_id=run_id, key=key, correlation_id=correlation_id, trace_id=trace_id,
+            scheduler=scheduler or self.scheduler,
+        )  # fmt: skip
         if isinstance(workflow, Workflow):
             return RunHandle(self, run, workflow=workflow.name, created=created, decode=workflow.decode_outcome)
         return RunHandle(self, run, workflow=workflow, created=created)
@@ -245,12 +253,13 @@ class Client(ABC):
         key: str = "",
         correlation_id: str = "",
         trace_id: str = "",
+        scheduler: str = "",
     ) -> RunStarted:
         """Start a run with JSON input (`given`) and return once it is durable. `start` has the other parameters.
 
-        `workflow` and `run_id`, `correlation_id` and `trace_id` are those of `start`. The same `key` returns the same
-        run; with another input it raises Conflict. Raises NotFound for an unknown workflow, InvalidInput with every
-        problem.
+        `workflow`, `run_id`, `correlation_id`, `trace_id` and `scheduler` are those of `start`. The same `key` returns
+        the same run; with another input it raises Conflict. Raises NotFound for an unknown workflow, InvalidInput with
+        every problem.
         """
 
     @abstractmethod

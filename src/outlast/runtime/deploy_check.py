@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from outlast.core.compensation import NO_UNDO
 from outlast.core.effect_rows import Approval, Effect
+from outlast.core.lanes import OWN, SCHEDULERS
 from outlast.core.machine import ApprovalStatus, EffectStatus, RunStatus, WaitStatus
 from outlast.core.row_kind import key_of
 from outlast.core.rows import RUN, STORE, TOPOLOGY, Run, Topology, is_over
@@ -206,6 +207,7 @@ class DeployReport(NamedTuple):
     verdicts: tuple[StrandedRun, ...]
     elsewhere: dict[str, int]  # runs of workflows that this code lacks, by lane
     lanes: dict[str, str]  # each lane of this code: 'new', 'as served' or 'changed'
+    schedulers: dict[str, int]  # number of checked runs by their scheduler
 
     @property
     def stranded(self) -> tuple[str, ...]:
@@ -215,25 +217,28 @@ class DeployReport(NamedTuple):
 
 async def check(store: Store, workflows: Sequence[Workflow[Any]]) -> DeployReport:
     """Check every unfinished run of all tenants against this code. Raises StoreError, DefinitionError."""
-    lanes = {workflow.lane: workflow for workflow in workflows}
+    lanes = {
+        scheduler: {w.lane: w for w in [each.scheduled_by(scheduler) for each in workflows]} for scheduler in SCHEDULERS
+    }
     names = {workflow.name for workflow in workflows}
     before = {row.lane: row for row in await store.rows(TOPOLOGY, (STORE,))}
     verdicts: list[StrandedRun] = []
     elsewhere: Counter[str] = Counter()
-    looked_at = 0
+    checked: Counter[str] = Counter()
     after: tuple[str | int, ...] = ()
     while True:
         page = await store.rows(RUN, (), after=after, limit=PAGE)
         mine = [run for run in page if not is_over(run) and run.workflow in names]
         elsewhere.update(run.lane for run in page if not is_over(run) and run.workflow not in names)
-        looked_at += len(mine)
+        checked.update(run.scheduler for run in mine)
         for i in range(0, len(mine), AT_ONCE):
             keys = [(run.tenant, run.run) for run in mine[i : i + AT_ONCE]]
             for rows in await store.run_rows(keys):
                 if rows is not None and not is_over(rows.run):
-                    verdicts += await _verdicts(store, rows, lanes, before.get(rows.run.lane))
+                    verdicts += await _verdicts(store, rows, lanes[rows.run.scheduler], before.get(rows.run.lane))
         if len(page) < PAGE:
-            return DeployReport(looked_at, tuple(verdicts), dict(elsewhere), _compared(workflows, before))
+            lanes_found = _compared(workflows, before)
+            return DeployReport(checked.total(), tuple(verdicts), dict(elsewhere), lanes_found, dict(checked))
         after = key_of(RUN, page[-1])
 
 
@@ -251,8 +256,10 @@ async def _verdicts(
 
 def _compared(workflows: Sequence[Workflow[Any]], before: dict[str, Topology]) -> dict[str, str]:
     said: dict[str, str] = {}
-    for workflow in workflows:
+    for workflow in (each.scheduled_by(scheduler) for each in workflows for scheduler in SCHEDULERS):
         row = before.get(workflow.lane)
+        if row is None and workflow.scheduler != OWN:
+            continue  # no worker of that engine has served this version
         same = row is not None and row.digest == digest_of(topology_of(workflow))
         said[workflow.lane] = "as served" if same else "changed" if row is not None else "new"
     return said

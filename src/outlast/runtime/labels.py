@@ -115,6 +115,12 @@ def blocked_ms(worker: Worker, now: Instant) -> int:
     return ticked + max(0, now.real - worker.renewed_at) if ticked > STALLED else 0
 
 
+def bridged_ms(worker: Worker, now: Instant) -> int | None:
+    """Return the time since the bridge of a guest's worker last searched for due runs; None for other workers."""
+    before = worker.health.bridged_ms
+    return None if before is None else before + max(0, now.real - worker.renewed_at)
+
+
 def effect_label(effect: Effect, code: str, *, held: bool = True) -> str:
     """Return the outcome of an effect; `code` is of its refusal, uncertainty or last failure."""
     again = f", called again ×{effect.attempts - 1}" if effect.attempts > 1 else ""

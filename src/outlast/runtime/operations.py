@@ -13,6 +13,7 @@ from outlast.core.approver_rule import Rule
 from outlast.core.attention import AttentionAnswer, check_for_all
 from outlast.core.commit import Expect
 from outlast.core.durations import RUN_CEILING, Duration, Liveness, ms_of, timedelta_of
+from outlast.core.lanes import version_in
 from outlast.core.machine import Choice, EffectStatus, Reason
 from outlast.core.rows import RUN, STORE, TOPOLOGY, Run, is_over
 from outlast.core.run_columns import What
@@ -77,6 +78,7 @@ class Operations(Client):
     """Client in this process: one actor in one tenant of a store. No call reaches another tenant's rows (RUN-5)."""
 
     has_code = True
+    scheduler = ""
 
     def __init__(
         self,
@@ -120,7 +122,8 @@ class Operations(Client):
 
     def _code_of(self, run: Run) -> Workflow[Any] | None:
         """Return the workflow of a run in the run's own version, or None if it is not loaded."""
-        return next((each for each in (*self._workflows.values(), *self._versions) if each.lane == run.lane), None)
+        code = (run.workflow, version_in(run.lane))
+        return next((w for w in (*self._workflows.values(), *self._versions) if (w.name, w.version) == code), None)
 
     @override
     async def close(self) -> None:
@@ -147,10 +150,12 @@ class Operations(Client):
         key: str = "",
         correlation_id: str = "",
         trace_id: str = "",
+        scheduler: str = "",
     ) -> RunStarted:
         started, created = await self._begin(
-            workflow, given, run_id=run_id, key=key, correlation_id=correlation_id, trace_id=trace_id
-        )
+            workflow, given, run_id=run_id, key=key, correlation_id=correlation_id, trace_id=trace_id,
+            scheduler=scheduler or self.scheduler,
+        )  # fmt: skip
         return RunStarted(**vars(await after_commit(self.run_summary(started))), created=created)
 
     @override

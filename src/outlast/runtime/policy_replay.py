@@ -7,6 +7,7 @@ from typing import Any, Literal, NamedTuple
 from outlast.core.approvals import satisfies
 from outlast.core.durations import SECOND
 from outlast.core.effect_rows import MEMO, Approval, Effect, Memo
+from outlast.core.lanes import version_in
 from outlast.core.rows import Run
 from outlast.engine.policy import MEMOS, RecordedDecision, approved_by, call_policy, decision_of, demand_of, dump
 from outlast.engine.user_code import text_of
@@ -126,7 +127,7 @@ def _ask(
         arguments=arguments,
         tenant=run.tenant,
         workflow=run.workflow,
-        version=int(run.lane.rpartition("@")[2]),
+        version=version_in(run.lane),
         run_id=run.run,
         node=node,
         visit=visit,

@@ -15,6 +15,7 @@ from outlast.core.effect_columns import NO_ERROR
 from outlast.core.effect_rows import Effect, Evidence
 from outlast.core.events import EventType, trace_of
 from outlast.core.keys import OncePer
+from outlast.core.lanes import OWN
 from outlast.core.machine import EffectStatus, LeaseStatus, if_ignored
 from outlast.core.mailbox import REOPENED
 from outlast.core.rows import Event, Message, Pause, Result, Run, Worker, is_due, is_over
@@ -40,7 +41,7 @@ from outlast.models.runs import (
     Waiting,
 )
 from outlast.models.service import ActivePause, CallerInfo, DailyBudget, WorkerStatus
-from outlast.runtime.labels import effect_label, is_alive, shown_status, waiting_text, worker_label
+from outlast.runtime.labels import bridged_ms, effect_label, is_alive, shown_status, waiting_text, worker_label
 
 
 # --- runs ------------------------------------------------------------------------------------------
@@ -53,6 +54,7 @@ def run_summary(run: Run, serving: Collection[str], results: int, oldest_call: i
         run=run.run,
         workflow=run.workflow,
         lane=run.lane,
+        scheduler=run.scheduler,
         status=run.status.value,
         shown=shown_status(run, oldest_call),
         node=run.node,
@@ -329,6 +331,10 @@ def worker_status(worker: Worker, now: Instant, held: int) -> WorkerStatus:
         serving=is_alive(worker, now),
         state=worker_label(worker, now),
         serves=worker.lanes.split(),
+        scheduler=health.scheduler or OWN,
+        away_ms=None if health.away_since is None else max(0, now.real - health.away_since),
+        away_why=health.away_why or "",
+        bridged_ms=bridged_ms(worker, now),
         holds=held,
         concurrency=concurrency,
         free=None if concurrency is None else max(0, concurrency - held),

@@ -26,6 +26,7 @@ from pydantic_settings import (
 from pydantic_settings.exceptions import SettingsError
 
 from outlast.core.durations import milliseconds
+from outlast.core.lanes import SCHEDULERS
 from outlast.errors import InvalidInput
 
 PREFIX: Final = "OUTLAST_"
@@ -173,6 +174,11 @@ class Settings(BaseSettings):
     url: str = Field(default="", description="Service that commands use instead of the store.")
     token: SecretStr = Field(default=SecretStr(""), description="Credential for that service.")
     tenant: str = Field(default="default", description="Tenant.")
+    scheduler: str = Field(
+        default="",
+        pattern=f"^({'|'.join(SCHEDULERS)})?$",
+        description="Engine that schedules new runs: outlast (the default), temporal or langgraph.",
+    )
     module: str = Field(default="", description="Module that declares the workflows.")
     output: str = Field(default="table", pattern="^(table|json|ndjson)$", description="Output format.")
     utc: bool = Field(default=False, description="Print exact times instead of «3m ago».")

@@ -5,11 +5,12 @@ from collections.abc import Sequence
 
 from outlast.core.commit import Commit, Expect, Instant
 from outlast.core.keys import check_reason
+from outlast.core.lanes import SCHEDULERS, lane_of, scheduler_of, version_in, workflow_in
 from outlast.core.machine import OVERLAY_ONLY, TERMINAL, Reason, RunStatus
 from outlast.core.mailbox import check_unfinished
 from outlast.core.rows import RUN, STORE, TOPOLOGY, Run
 from outlast.core.run_columns import Attention
-from outlast.core.version_move import UNSERVED, lane_of, request_move, version_in
+from outlast.core.version_move import UNSERVED, request_move
 from outlast.engine.commands import check_seen, find_run, land
 from outlast.errors import Conflict, NotFound, OutlastError
 from outlast.models import instant
@@ -36,13 +37,14 @@ async def versions(of: TenantRows) -> list[VersionStatus]:
     rows = {r.lane: r for r in await of.store.rows(TOPOLOGY, (STORE,))}
     lanes = {*rows, *runs, *(lane for worker in alive for lane in worker.lanes.split())}
     found = []
-    for lane in sorted(lanes, key=lambda each: (each.rpartition("@")[0], version_in(each))):
+    for lane in sorted(lanes, key=lambda each: (workflow_in(each), version_in(each), each)):
         row = rows.get(lane)
         found.append(
             VersionStatus(
-                workflow=lane.rpartition("@")[0],
+                workflow=workflow_in(lane),
                 version=version_in(lane),
                 lane=lane,
+                scheduler=scheduler_of(lane),
                 runs=runs[lane],
                 flagged=flagged[lane],
                 served_by=[w.id for w in alive if lane in w.lanes.split()],
@@ -80,7 +82,9 @@ async def move_runs(
     Each run is requested separately; failures are listed. Raises NotFound if no live worker serves that version.
     """
     check_reason(reason)
-    check_served(lane_of(workflow, version), await of.serving())
+    serving = await of.serving()
+    if not any(lane_of(workflow, version, scheduler) in serving for scheduler in SCHEDULERS):
+        check_served(lane_of(workflow, version), serving)
     done: list[str] = []
     failed: list[tuple[str, str]] = []
     for run in dict.fromkeys(runs):
@@ -125,7 +129,7 @@ async def request_version(
     async def decide(now: Instant) -> tuple[Commit, None]:
         row = await find_run(of.store, of.tenant, run)
         check_seen(shown, row)
-        check_served(lane_of(workflow, version), serving)
+        check_served(lane_of(workflow, version, row.scheduler), serving)
         check_unfinished(row)
         why = _reason(row, workflow, version, node, serving)
         return request_move(row, why, version, node, actor=actor, text=reason), None

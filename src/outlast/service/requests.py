@@ -53,6 +53,7 @@ IdempotencyKey = Annotated[
         examples=["7b0c1f4e-6d0b-4a53-9d3e-1f2a3b4c5d6e"],
     ),
 ]
+Scheduler = Literal["outlast", "temporal", "langgraph"]
 PauseName = Annotated[str, StringConstraints(max_length=KEY_BYTES_MAX, pattern=r"^[!-~]*$")]
 
 
@@ -72,6 +73,7 @@ class StartRun(RequestBody):
     )
     correlation_id: Word = ""
     trace_id: Word = ""
+    scheduler: Scheduler | None = Field(None, description="Engine that schedules it. Default: that of the service.")
 
 
 class ReasonBody(RequestBody):

@@ -108,6 +108,8 @@ class ServiceState:
     bounds: Bounds = field(default_factory=Bounds)
     reach: AddressPolicy = PUBLIC
     """Webhook targets allowed besides https:// URLs on the internet."""
+    scheduler: str = ""
+    """Engine that schedules runs whose start names none; '' is this package's."""
     counters: list[Counters] = field(default_factory=list)
     """Counters of the workers and the dispatcher in this process, for /metrics."""
     clock: Clock = field(default_factory=SystemClock)
@@ -151,7 +153,7 @@ class ServiceState:
             workflows=self.by_name,
             versions=self.workflows,
         )
-        bound.webhooks.reach = self.reach
+        bound.webhooks.reach, bound.scheduler = self.reach, self.scheduler
         return bound
 
 

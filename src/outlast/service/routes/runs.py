@@ -61,6 +61,7 @@ async def start_run(
         key=(key if ask.key is None else ask.key) or "",
         correlation_id=ask.correlation_id,
         trace_id=ask.trace_id or _traceparent(request),
+        scheduler=ask.scheduler or "",
     )
     response.headers["Location"] = f"{root_of(request)}/v1/runs/{started.run}"
     response.headers["ETag"] = etag(started.version)

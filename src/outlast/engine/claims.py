@@ -1,0 +1,194 @@
+"""Claims of a worker: batches of due runs, runs of dead workers, and single runs that a guest's engine asks for."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from outlast.core.durations import SECOND
+from outlast.core.effect_rows import APPROVAL, WAIT
+from outlast.core.lanes import OWN
+from outlast.core.machine import LeaseStatus
+from outlast.core.rows import RUN, STORE, WORKER, Run, is_due
+from outlast.core.slices import SliceEnd, slice_end
+from outlast.core.verbs import hand_back, moved
+from outlast.engine.admission import NO_OWNERS, Capacity, Owners, Taking
+from outlast.engine.dead_workers import DeadWorkers
+from outlast.engine.node_execution import WorkerServices
+from outlast.engine.run_executor import SliceLimit
+from outlast.engine.run_session import RunSession
+from outlast.errors import Ended, Stale, Uncertain
+from outlast.store.port import Store
+from outlast.store.queries import Owned
+
+ASK_AGAIN: Final = SECOND  # until an engine asks again for a due run that the worker did not claim
+Begin = Callable[[RunSession, SliceLimit | None], "asyncio.Task[None]"]
+
+
+class Claims:
+    """Claims of one worker. `begin` executes a claimed run in a task."""
+
+    def __init__(
+        self,
+        store: Store,
+        services: WorkerServices,
+        capacity: Capacity,
+        dead: DeadWorkers,
+        begin: Begin,
+        budget_ms: int,
+        lanes: Callable[[], tuple[str, ...]],
+        scheduler: str = OWN,
+    ) -> None:
+        self._store = store
+        self._services = services
+        self._capacity = capacity
+        self._dead = dead
+        self._begin = begin
+        self._budget_ms = budget_ms
+        self._lanes = lanes
+        self._scheduler = scheduler
+
+    @property
+    def _worker(self) -> str:
+        return self._services.lease.worker
+
+    # --- batches ---------------------------------------------------------------------------------
+    async def take(self, owners: Owners = NO_OWNERS) -> int:
+        """Claim due runs, or runs of these dead workers, and begin to execute them.
+
+        Returns how many runs were moved. A run of a dead worker without a free slot here is queued for any worker.
+        """
+        capacity, services, dead = self._capacity, self._services, self._dead
+        async with capacity.claiming:
+            if services.lease.draining or services.lease.lost:
+                return 0
+            if not (owners or capacity.group().free or capacity.lost_claims):
+                return 0
+            lanes = self._lanes()
+            taking = capacity.begin_take(self._worker, self._budget_ms, lanes, owners, dead.is_chosen_for)
+            try:
+                runs = await self._store.take(
+                    lanes, taking.most, taking.step, owners=tuple(owners), held=taking.room.held
+                )
+            except Uncertain:
+                capacity.lose_take(taking)
+                raise
+            dead.look_at(taking.overdue)
+            ours = [run for run in runs if run.owner == self._worker]
+            sessions = await self._sessions(taking, ours)
+        for session in sessions:
+            self._begin(session, None)
+        return len(runs)
+
+    async def _sessions(self, taking: Taking, ours: Sequence[Run]) -> list[RunSession]:
+        """Read the rows of claimed runs. Until they are executed, their claims count as lost."""
+        capacity, watch = self._capacity, self._services.watch
+        capacity.end_take(taking, ours)
+        rows = await self._store.run_rows([(run.tenant, run.run) for run in ours])
+        sessions: list[RunSession] = []
+        for run, each in zip(ours, rows, strict=True):
+            capacity.lost_claims.pop((run.tenant, run.run), None)
+            if each is None or each.run.epoch != run.epoch:
+                continue
+            session = RunSession(self._store, each, self._services.clock, watch)
+            if watch is not None:
+                was = taking.before[each.run.tenant, each.run.run]
+                watch.held(was, session, self._dead.last_heard(was.owner))
+            sessions.append(session)
+        return sessions
+
+    # --- single runs -------------------------------------------------------------------------------
+    async def slice(self, tenant: str, run: str, *, nodes: int | None = None) -> SliceEnd:
+        """Execute one run until it is released, and return its state. See `SliceWorker.slice`. Raises StoreError."""
+        key = (tenant, run)
+        row, end = await self._end(key)
+        if end.then != "due":
+            return end
+        assert row is not None
+        task = await self._claim(row, nodes)
+        if task is not None:
+            await asyncio.wait([task])  # if the engine gives up waiting, the execution goes on
+            return (await self._end(key))[1]
+        _, end = await self._end(key)
+        if end.then != "due":  # another worker was faster
+            return end
+        stops = self._services.lease.draining or self._services.lease.lost
+        why = f"{self._worker} stops" if stops else f"{self._worker} has no free slot for it"
+        return end._replace(after_ms=ASK_AGAIN, why=why)
+
+    async def _end(self, key: tuple[str, str]) -> tuple[Run | None, SliceEnd]:
+        """Return the run, and its state for the engine that asks."""
+        store = self._store
+        row = await store.load(RUN, key)
+        now, lanes = await store.now(), self._lanes()
+        end = slice_end(row, self._scheduler, lanes, now)
+        if row is not None and end.then == "held":
+            if is_due(row, now.real):  # its execution budget is used up
+                self._dead.look_at({row.owner})
+            owner = await store.load(WORKER, (STORE, row.owner))
+            if owner is not None and owner.status is LeaseStatus.ALIVE:
+                end = slice_end(row, self._scheduler, lanes, now, lease_until=owner.lease_until)
+        elif end.then == "waits":
+            waits, approvals = await store.rows(WAIT, key), await store.rows(APPROVAL, key)
+            end = slice_end(row, self._scheduler, lanes, now, waits=waits, approvals=approvals)
+        return row, end
+
+    async def _claim(self, run: Run, nodes: int | None) -> "asyncio.Task[None] | None":
+        """Claim one due run if its row is unchanged, and begin to execute it; None if it was not claimed."""
+        capacity, services, dead = self._capacity, self._services, self._dead
+        key = (run.tenant, run.run)
+        async with capacity.claiming:
+            if services.lease.draining or services.lease.lost:
+                return None
+            taking = capacity.begin_take(
+                self._worker, self._budget_ms, self._lanes(), NO_OWNERS, dead.is_chosen_for, asked=key
+            )
+            commit = taking.step(run, await self._store.now(), self._store.mapping())
+            if commit is None:
+                capacity.end_take(taking, ())
+                return None
+            try:
+                await self._store.commit(commit)
+            except (Stale, Ended):
+                capacity.end_take(taking, ())
+                return None
+            except (Uncertain, asyncio.CancelledError):  # it may have landed
+                capacity.lose_take(taking)
+                raise
+            sessions = await self._sessions(taking, [moved(commit)])
+        limit = SliceLimit(services.clock, self._budget_ms, nodes)
+        return self._begin(sessions[0], limit) if sessions else None
+
+    # --- claims without an answer -------------------------------------------------------------------
+    async def return_lost(self) -> None:
+        """Release runs that the store assigns to this worker and that it does not execute (S-2).
+
+        The answer of such a claim was lost, and it may land late. It counts until its run row has changed, and the run
+        is returned if the change was this claim. Raises StoreError.
+        """
+        capacity = self._capacity
+        if capacity.claiming.locked():
+            return
+        async with capacity.claiming:
+            lost = capacity.lost_claims
+            rows = {key: await self._store.load(RUN, key) for key in tuple(lost)}  # it changes in the meantime
+            owned = await self._store.query(Owned(self._worker))  # it may be old
+            mine = {(run.tenant, run.run): run for run in owned}
+            mine |= {key: row for key, row in rows.items() if row is not None}
+            for key, run in mine.items():
+                if run.owner == self._worker and key not in capacity.held and not await self._return(run):
+                    continue
+                if key in lost and run.version != lost[key].before:
+                    del lost[key]
+            for key in [key for key, row in rows.items() if row is None]:
+                lost.pop(key, None)
+        if rows:
+            capacity.changed.set()
+
+    async def _return(self, run: Run) -> bool:
+        """Release a run that this worker does not execute; False if its row has changed. Raises StoreError."""
+        now, mapping, why = await self._store.now(), self._store.mapping(), "this worker did not execute it"
+        try:
+            await self._store.commit(hand_back(run, inbox_seq=None, now=now, mapping=mapping, why=why))
+        except Stale:
+            return False
+        return True
