@@ -29,8 +29,7 @@ from outlast.agent import ModelAnswer, ToolCall
 from outlast.testing import FakeReceivers, resets, slow, status, times_out
 from outlast.testing.fake_receivers import Behaviour
 from outlast.testing.http_receiver import HttpRequest
-from outlast.testing.model_server import PATH as MODEL
-from outlast.testing.model_server import answers_in, completions
+from outlast.testing.model_server import PATH, answers_in, completions
 
 ENV: Final = "ACQUISITION_URL"
 """The environment variable with the address of the office. It belongs to the installation, not to the run."""
@@ -38,6 +37,7 @@ CONTACTS, DEALS, OPT_OUTS, SETTINGS = "/crm/contacts", "/crm/deals", "/crm/opt-o
 MEETINGS, TASKS = "/calendar/meetings", "/calendar/tasks"
 MAIL, CHAT, SITES, PROFILES = "/mail", "/messenger", "/sites", "/profiles"
 SYSTEMS: Final = (CONTACTS, DEALS, MEETINGS, TASKS, MAIL, CHAT)
+MODEL: Final = PATH
 SLOW_S: Final = 1.5
 REFUSES: Final = (status(422),)
 Misbehaviour = Mapping[str, tuple[Behaviour, ...]]

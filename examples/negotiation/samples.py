@@ -74,7 +74,7 @@ SAMPLES: dict[str, SampleRun] = {
 }
 """Samples for `outlast demo --sample NAME`; `leverage` is the demo itself."""
 
-PROGRAMS: tuple[str, ...] = ("desk", "researcher")
+PROGRAMS: tuple[str, ...] = ("acquisition", "desk", "researcher")
 """Samples that other examples play; `_program` in `demo/driver.py` imports them."""
 
 

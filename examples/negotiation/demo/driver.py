@@ -86,7 +86,11 @@ async def _play(
 
 
 def _program(sample: str) -> Any:
-    """Return the class `SampleDemo` of another example. It takes the store, the folder, the state and the output."""
+    """Return the `SampleDemo` of another example. It takes the store, the folder, the state and the output."""
+    if sample == "acquisition":
+        from ...acquisition.demo import SampleDemo as Acquisition
+
+        return Acquisition
     if sample == "desk":
         from ...desk.demo import SampleDemo as Desk
 

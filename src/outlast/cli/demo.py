@@ -25,7 +25,7 @@ def demo(sample: str | None, **options: Any) -> None:
     Real processes on a SQLite file in a temporary folder, or on the empty store that --store names. A worker is killed
     in round 3. Another worker takes over, no supplier is invited twice, and nothing runs while the order waits for
     approval. The store and the suppliers' own record prove the end; a report is written to the folder. --sample plays
-    another purchase, or `desk`: an agent that works an incident and is killed while it opens a ticket.
+    another purchase, `desk` (an agent works an incident) or `acquisition` (an inquiry becomes a customer).
     """
     settings = settings_now()
     # Only a store named on this command line: the demo moves the business time of every run in its store.
