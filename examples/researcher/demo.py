@@ -12,11 +12,11 @@ from collections.abc import AsyncIterator
 from typing import Any, Final
 
 from outlast import connect
+from outlast.core.addresses import AddressPolicy
 from outlast.core.approvals import Actor
 from outlast.core.durations import SECOND
 from outlast.errors import Conflict
 from outlast.models.runs import RunDetail
-from outlast.outbox.address import AddressPolicy
 from outlast.runtime.clocks import SystemClock
 from outlast.runtime.operations import Operations
 from outlast.runtime.stores import open_store

@@ -17,17 +17,25 @@ They are the classes of httpx2 with three additions, which follow from `this_cal
   Other answers are returned as httpx2 returns them. Pass them to `checked` for the same check.
 
 Outside of calls they behave like the classes of httpx2.
+
+If a model or a page chooses the address, give the client `transport=PublicOnly()`.
 """
 
+import asyncio
+import socket
+from collections.abc import Iterable, Sequence
+from functools import cached_property
 from typing import Any, Final
 
 import httpx2
 from httpx2 import USE_CLIENT_DEFAULT
+from typing_extensions import override
 
+from outlast.core.addresses import AddressPolicy, NotAllowed, allowed_addresses
 from outlast.flow.calls import Call, call_under_way
-from outlast.flow.outcomes import NotSent
+from outlast.flow.outcomes import NotSent, Perhaps, Refused
 
-__all__ = ["AsyncClient", "Client", "checked"]
+__all__ = ["AsyncClient", "Client", "PublicOnly", "checked"]
 
 SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
 KEY: Final = "Idempotency-Key"
@@ -180,3 +188,99 @@ def _beginning_sync(response: httpx2.Response) -> str:
         except httpx2.TransportError:  # the status suffices
             pass
     return found.decode(errors="replace")
+
+
+# --- addresses that a model chooses ---------------------------------------------------------------
+SENT: Final = "outlast_sent"
+"""Extension of a request that has been sent; httpx2 copies it to the request of a redirect."""
+NOT_ALLOWED: Final = "address_not_allowed"
+CONNECTIONS: Final = httpx2.Limits(max_connections=100, max_keepalive_connections=0)
+"""A connection serves one request: one kept for another name of the same address would skip the check of its name."""
+
+
+class PublicOnly(httpx2.AsyncBaseTransport, httpx2.BaseTransport):
+    """Transport for addresses that a model or a page chooses: `AsyncClient(transport=PublicOnly())`, also of `Client`.
+
+    Requests go only to addresses on the internet: not to this machine, private or link-local networks, however the
+    address is written. Each redirect is checked. The connection goes to an address that was checked, so a name that
+    resolves differently later changes nothing. No proxy is used. Another address raises Refused with the code
+    `address_not_allowed`, or Perhaps if it is that of a redirect.
+
+    - `allow`: further networks, such as "10.1.0.0/16".
+    - `verify`: that of httpx2's clients, which ignore theirs with a transport.
+
+    Raises InvalidInput if `allow` is not of networks.
+    """
+
+    def __init__(self, *, allow: Iterable[str] = (), verify: Any = True) -> None:
+        self._reach: Final = AddressPolicy.of(networks=allow)
+        self._verify: Final = verify
+
+    @cached_property
+    def _async(self) -> httpx2.AsyncHTTPTransport:
+        return httpx2.AsyncHTTPTransport(verify=self._verify, limits=CONNECTIONS)
+
+    @cached_property
+    def _sync(self) -> httpx2.HTTPTransport:
+        return httpx2.HTTPTransport(verify=self._verify, limits=CONNECTIONS)
+
+    @override
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        url = request.url
+        try:
+            loop = asyncio.get_running_loop()
+            found = await loop.getaddrinfo(url.host, url.port, type=socket.SOCK_STREAM)
+        except (OSError, UnicodeError) as error:
+            raise httpx2.ConnectError(str(error), request=request) from error
+        *others, last = self._pinned(request, found)
+        for each in others:
+            try:
+                return await self._async.handle_async_request(each)
+            except httpx2.ConnectError:
+                pass  # the next address may accept a connection
+        return await self._async.handle_async_request(last)
+
+    @override
+    def handle_request(self, request: httpx2.Request) -> httpx2.Response:
+        url = request.url
+        try:
+            found = socket.getaddrinfo(url.host, url.port, type=socket.SOCK_STREAM)
+        except (OSError, UnicodeError) as error:
+            raise httpx2.ConnectError(str(error), request=request) from error
+        *others, last = self._pinned(request, found)
+        for each in others:
+            try:
+                return self._sync.handle_request(each)
+            except httpx2.ConnectError:
+                pass  # the next address may accept a connection
+        return self._sync.handle_request(last)
+
+    def _pinned(self, request: httpx2.Request, found: Sequence[tuple[Any, ...]]) -> list[httpx2.Request]:
+        """Return the request to each address of its host; the header Host and TLS keep the name."""
+        url, is_redirect = request.url, SENT in request.extensions
+        request.extensions = {**request.extensions, SENT: True}
+        try:
+            addresses = allowed_addresses(url.host, [str(entry[4][0]) for entry in found], self._reach)
+        except NotAllowed as error:
+            if is_redirect:
+                raise Perhaps(f"a redirect was not followed: {error}") from error
+            raise Refused(NOT_ALLOWED, str(error)) from error
+        name = {"sni_hostname": url.raw_host.decode("ascii").strip("[]")}
+        return [
+            httpx2.Request(
+                request.method,
+                url.copy_with(host=address),
+                headers=request.headers,
+                stream=request.stream,
+                extensions={**request.extensions, **name},
+            )
+            for address in addresses
+        ]
+
+    @override
+    async def aclose(self) -> None:
+        await self._async.aclose()
+
+    @override
+    def close(self) -> None:
+        self._sync.close()

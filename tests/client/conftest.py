@@ -10,7 +10,7 @@ import pytest
 
 import outlast
 from outlast import Client
-from outlast.outbox.address import AddressPolicy
+from outlast.core.addresses import AddressPolicy
 from tests.client import flows
 from tests.postgres import server
 from tests.service.conftest import Running

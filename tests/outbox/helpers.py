@@ -12,11 +12,11 @@ from typing import Any, Literal
 from pydantic import BaseModel
 from standardwebhooks import Webhook
 
+from outlast.core.addresses import AddressPolicy
 from outlast.core.approvals import Actor
 from outlast.core.outbox_rows import UNPUBLISHED
 from outlast.core.rows import EVENT, Event
 from outlast.flow import Context, Workflow
-from outlast.outbox.address import AddressPolicy
 from outlast.outbox.dispatcher import Dispatcher
 from outlast.runtime.in_process import worker_of
 from outlast.runtime.operations import Operations

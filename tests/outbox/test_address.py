@@ -8,17 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from outlast.core.addresses import PUBLIC, AddressPolicy, NotAllowed, refusal
 from outlast.core.machine import SubscriptionStatus
 from outlast.errors import InvalidInput
-from outlast.outbox.address import (
-    PUBLIC,
-    AddressPolicy,
-    NotAllowed,
-    SystemResolver,
-    checked_addresses,
-    checked_url,
-    refusal,
-)
+from outlast.outbox.address import SystemResolver, checked_addresses, checked_url
 from outlast.outbox.client import DeliveryClient
 from outlast.runtime.clocks import SystemClock
 from outlast.runtime.webhooks import Webhooks

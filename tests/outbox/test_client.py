@@ -15,11 +15,11 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from outlast.core.addresses import PUBLIC, AddressPolicy
 from outlast.core.deliveries import Attempt
 from outlast.core.durations import DAY, SECOND
 from outlast.core.limits import ANSWER_BYTES_MAX, ANSWER_CHARS_MAX
 from outlast.outbox import client
-from outlast.outbox.address import PUBLIC, AddressPolicy
 from outlast.outbox.client import DeliveryClient
 from outlast.runtime.clocks import SystemClock
 from tests.outbox.helpers import DEVELOPMENT, Behaviour, Got, Receiver, answer

@@ -18,7 +18,7 @@ from typing import Any, Final
 from pydantic import BaseModel
 
 from outlast import Context, Workflow
-from outlast.outbox.address import AddressPolicy
+from outlast.core.addresses import AddressPolicy
 from outlast.runtime.webhooks import new_dispatcher
 from outlast.service import openapi
 from tests.service import flows

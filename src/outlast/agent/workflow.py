@@ -296,7 +296,7 @@ async def _make(ctx: Context[AgentState], agent: Agent, tool: Tool, admitted: Ad
         plan = decision.chosen
     try:
         [answer] = await ctx.do_all([plan], refused="return", proposed=True)
-    except (OSError, httpx2.HTTPError, Declared) as error:
+    except (OSError, httpx2.HTTPError, httpx2.InvalidURL, Declared) as error:
         if tool.kind == "write":  # it is the error of a policy: calls of activities raise nothing
             raise
         return _Made(plan, visit, code="no_answer", reason=f"{type(error).__name__}: {error}"[:TEXT_CHARS_MAX])

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import httpx2
 
+from outlast.core.addresses import AddressPolicy, NotAllowed
 from outlast.core.clock import Clock
 from outlast.core.deliveries import Attempt
 from outlast.core.durations import DELIVERY_RETRY_AFTER_MAX, DELIVERY_TIMEOUT, SECOND, asked_wait
@@ -20,16 +21,7 @@ from outlast.core.machine import CHOICES, if_ignored
 from outlast.core.rows import Run
 from outlast.core.run_columns import Attention
 from outlast.errors import InvalidInput
-from outlast.outbox.address import (
-    AddressPolicy,
-    NotAllowed,
-    Resolver,
-    UrlParts,
-    check_parts,
-    check_text,
-    checked_addresses,
-    port_of,
-)
+from outlast.outbox.address import Resolver, UrlParts, check_parts, check_text, checked_addresses, port_of
 
 GONE: Final = 410
 MAY_PASS: Final = frozenset({408, 409, 425, 429})  # client errors that may be temporary

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from outlast.core import deliveries
+from outlast.core.addresses import PUBLIC, AddressPolicy
 from outlast.core.clock import Clock
 from outlast.core.codec import canonical
 from outlast.core.commit import Commit, Put, When
@@ -21,7 +22,7 @@ from outlast.core.outbox_rows import CURSOR, SUBSCRIPTION, Cursor, Subscription
 from outlast.core.rows import META
 from outlast.errors import Corrupt, Stale, StoreError, StoreReplaced
 from outlast.outbox import signing, subscriptions, unpublished
-from outlast.outbox.address import PUBLIC, AddressPolicy, Resolver, SystemResolver
+from outlast.outbox.address import Resolver, SystemResolver
 from outlast.outbox.client import DeliveryClient
 from outlast.outbox.cursor_sender import CursorLost, CursorSender, DispatcherServices
 from outlast.outbox.subscriptions import redacted_attempt

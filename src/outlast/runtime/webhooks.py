@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from typing_extensions import override
 
 from outlast.core import deliveries
+from outlast.core.addresses import PUBLIC, AddressPolicy, NotAllowed
 from outlast.core.approvals import Actor
 from outlast.core.clock import Clock
 from outlast.core.commit import Commit, Instant, Put
@@ -41,15 +42,7 @@ from outlast.models.webhooks import (
     WebhookWithSecret,
 )
 from outlast.outbox import subscriptions
-from outlast.outbox.address import (
-    PUBLIC,
-    AddressPolicy,
-    NotAllowed,
-    Resolver,
-    SystemResolver,
-    checked_addresses,
-    checked_url,
-)
+from outlast.outbox.address import Resolver, SystemResolver, checked_addresses, checked_url
 from outlast.outbox.subscriptions import checked_headers
 from outlast.runtime.attention import offered_choice
 from outlast.runtime.clocks import SystemClock, chance, new_id, new_secret, process_id

@@ -10,12 +10,12 @@ from fastapi import Depends
 from starlette.requests import Request
 from starlette.responses import Response
 
+from outlast.core.addresses import PUBLIC, AddressPolicy
 from outlast.core.clock import Clock
 from outlast.core.limits import KIB, STREAMS_MAX
 from outlast.errors import Busy
 from outlast.flow.workflow import Workflow, workflows_by_name
 from outlast.models import PagedList
-from outlast.outbox.address import PUBLIC, AddressPolicy
 from outlast.runtime.clocks import SystemClock
 from outlast.runtime.metrics import Metrics
 from outlast.runtime.operations import Operations
