@@ -7,7 +7,7 @@ from typing import Any, Final, Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator
 
-from outlast.core.codec import canonical, digest
+from outlast.core.codec import canonical, compact, digest
 from outlast.errors import InvalidInput
 
 LEVELS_MAX: Final = 100
@@ -55,7 +55,7 @@ class ToolCall(Part):
 def is_json(given: object) -> bool:
     """True if JSON can hold a value, with at most 100 levels."""
     try:
-        json.dumps(given, ensure_ascii=False, allow_nan=False).encode()
+        compact(given).encode()
     except (ValueError, TypeError, RecursionError):
         return False
     levels: list[Any] = [given]

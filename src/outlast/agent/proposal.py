@@ -11,7 +11,7 @@ from pydantic import JsonValue
 from outlast.agent.model import Message, Model, ModelAnswer, ModelRequest, OfferedTool, ToolCall
 from outlast.agent.provided import model_of
 from outlast.agent.requests import ask
-from outlast.core.codec import canonical, digest
+from outlast.core.codec import canonical, canonical_plain, digest
 from outlast.core.keys import ADMISSION
 from outlast.errors import DefinitionError, InvalidInput, LimitExceeded, NotStorable
 from outlast.flow.activity import Activity, KeyedLookup
@@ -172,7 +172,7 @@ class _Gate:
     def __init__(self, ctx: Context[Any], proposal: Proposal) -> None:
         self._ctx = ctx
         self._proposal = proposal
-        self._answer = digest(canonical(proposal.answer.model_dump(mode="json")))[:32]
+        self._answer = digest(canonical_plain(proposal.answer.model_dump(mode="json")))[:32]
         self._admitted: dict[tuple[str, str], str] = {}  # tool and key → digest of the call of this proposal
         self._refusals = 0
 
