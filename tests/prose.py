@@ -26,6 +26,12 @@ MARKERS = re.compile(
     r"|for ever|thereby|begun|nevertheless|all the same|in vain|whose (?:word|turn)|as it stands|hereby|it is over)\b",
     re.IGNORECASE,
 )
+# Those of them that have a plain word in each case: "of its own" is "separate", "stands in" is "is in".
+FORBIDDEN = re.compile(
+    r"\b(whoever|whomever|nobody|somebody|anybody|everybody|stands?(?! for\b)|stood|anew|of (?:its|their|our|his) own"
+    r"|lest|in earnest|for ever|thereby|nevertheless|in vain|as it stands|hereby)\b",
+    re.IGNORECASE,
+)
 # A clause that begins with *what*: "What nobody guesses, …", "…: what a walk came to". The field has 0 to 2 per 10,000.
 WHAT_CLAUSE = re.compile(r"(?:\A|[.;:,(]\s+)what\b(?!\?)", re.IGNORECASE)
 WORD = re.compile(r"[A-Za-z][A-Za-z'’-]*")
@@ -95,6 +101,20 @@ def page_prose(paths: Iterable[Path]) -> Prose:
     for path in paths:
         prose.add(path.read_text(encoding="utf-8"))
     return prose
+
+
+def forbidden(text: str, where: str) -> list[str]:
+    """Return the forbidden words of a passage, each with its place."""
+    return [f"{where}: {found[0]}" for found in FORBIDDEN.finditer(CODE.sub(" ", text))]
+
+
+def forbidden_in_sources(top: Path) -> list[str]:
+    """Return the forbidden words in docstrings and comments of a tree of Python files."""
+    found: list[str] = []
+    for path, text, tree in parsed(top):
+        for passage in (*(doc for _, doc in docstrings(tree)), *comments(text)):
+            found += forbidden(passage, f"{path.relative_to(ROOT)}")
+    return found
 
 
 def help_prose() -> Prose:

@@ -35,6 +35,14 @@ def test_the_words_are_those_of_the_field(text: str) -> None:
     assert found.per_10k(found.what) <= what
 
 
+def test_no_forbidden_word_is_written() -> None:
+    pages = [*prose.ROOT.glob("*.md"), *(prose.ROOT / "docs").rglob("*.md"), *(prose.ROOT / "examples").rglob("*.md")]
+    found = [*prose.forbidden_in_sources(prose.PACKAGE), *prose.forbidden_in_sources(prose.ROOT / "examples")]
+    for page in {*pages} - {prose.ROOT / "STYLE.md"}:  # it quotes them
+        found += prose.forbidden(page.read_text(encoding="utf-8"), f"{page.relative_to(prose.ROOT)}")
+    assert found == []
+
+
 def test_a_docstring_begins_with_a_verb_and_says_something() -> None:
     assert prose.odd_first_words() == []
     assert prose.short_docstrings() == []
@@ -52,6 +60,7 @@ def test_a_planted_sentence_is_counted() -> None:
     planted = prose.Prose()
     planted.add("What nobody guesses, as it stands: whoever asks is told anew. Return the rows of a run.")
     assert (sum(planted.markers.values()), planted.what) == (5, 1)
+    assert prose.forbidden("It stands there. k stands for 1,000.", "a") == ["a: stands"]
 
 
 SUBJECT_CHARS_MAX = 72

@@ -56,7 +56,7 @@ MISBEHAVIOURS: Final[Mapping[str, Misbehaviour]] = {
 
 
 def office(misbehaviour: Misbehaviour = MISBEHAVIOURS["calm"], *, leads: bool = True) -> FakeReceivers:
-    """Return the systems, which are not started yet. `leads`: False if everybody has lost the right to approve."""
+    """Return the systems, which are not started yet. `leads`: False if every approver has lost the right to approve."""
     found = FakeReceivers(env=ENV)
     does: Callable[[str], tuple[Behaviour, ...]] = lambda path: misbehaviour.get(path, ())  # noqa: E731
     found.route(TICKETS, *does(TICKETS), duplicates="act", reply=_open)

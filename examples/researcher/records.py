@@ -72,7 +72,7 @@ class Page(BaseModel):
     """What one page of the site holds. All fields are empty for a page without records and links."""
 
     moved_to: str = ""
-    """Address of the page that this one stands for: a redirect, or its canonical address."""
+    """Address that this page names instead of its own: of a redirect, or canonical."""
     record: HeatPump | None = None
     topics: list[Topic] = []
     entries: list[str] = []

@@ -49,7 +49,7 @@ def main() -> int:
     cli.add_argument("--empty", action="store_true", help="no page has a record")
     cli.add_argument("--closed", action="store_true", help="robots.txt answers 503")
     cli.add_argument("--thinks", type=float, default=THINKS_S, help="seconds until the model answers [0.2]")
-    cli.add_argument("--sites", type=int, default=1, help="number of equal sites, each at a port of its own [1]")
+    cli.add_argument("--sites", type=int, default=1, help="number of equal sites, each at a separate port [1]")
     given = cli.parse_args()
     shape = Shape(entries=given.entries, broken=given.broken, empty=given.empty, closed=given.closed)
     with contextlib.suppress(KeyboardInterrupt):

@@ -132,7 +132,7 @@ def _answer(text: str, calls: list[tuple[str, str, str]], model: str, usage: dic
 
 
 def parsed(said: str) -> dict[str, Any] | str:
-    """Return the arguments of a call as an object, or the text itself if it is none."""
+    """Return the arguments of a call as an object, or the text itself if it is not an object."""
     try:
         found = json.loads(said or "{}")
     except (ValueError, RecursionError):

@@ -107,7 +107,7 @@ def _allowed(rule: Rule, vote: ApprovalVote) -> bool:
 
 
 class Demand(NamedTuple):
-    """Approval that a policy requires for a call: so many different people who satisfy the rule."""
+    """Approval that a policy requires for a call: a rule, and how many different people must satisfy it."""
 
     rule: str
     by: Rule

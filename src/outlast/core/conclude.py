@@ -84,7 +84,7 @@ class Returned(NamedTuple):
 NodeResult: TypeAlias = EndCancelled | Flagged | Resting | Again | HandBack | Raised | Returned
 
 
-# --- moves that the holder makes of a route or a result ----------------------------------------------
+# --- moves that follow from a route or a result ------------------------------------------------------
 class Entering(NamedTuple):
     """The node has returned a node that it declares. `visits_max`: None without a limit, or if one more is allowed."""
 
@@ -132,7 +132,7 @@ class Unwound(NamedTuple):
 
 
 class StillFlagged(NamedTuple):
-    """A person has not answered yet. `parked`: waits of effects that settle meanwhile."""
+    """A person has not answered yet. `parked`: waits of effects that settle in the meantime."""
 
     left: tuple[Attention, ...]
     parked: tuple[Parked, ...] = ()
@@ -471,7 +471,7 @@ def is_call(memo: Memo) -> bool:
 
 
 class CallCount(NamedTuple):
-    """Calls of a run by its rows: those that failed for good, and all that have an outcome."""
+    """Calls of a run by its rows: those that failed without a further attempt, and all that have an outcome."""
 
     failed: int
     settled: int
@@ -490,7 +490,7 @@ def count_calls(rows: HeldRows, of: Collection[str] = ()) -> CallCount:
 
 
 def failed_broadly(rows: HeldRows, limit: FailureLimit) -> str:
-    """Return why a run with so many failed calls fails; '' if they are below the limit (OUT-7)."""
+    """Return why a run fails because of its failed calls; '' if they are below `limit` (OUT-7)."""
     failed, settled = count_calls(rows, limit.of)
     if failed < limit.at_least or failed / settled < limit.share:
         return ""

@@ -50,7 +50,7 @@ def packets(deltas: Sequence[Delta], bytes_max: int, *, sender: str, to: str = "
 
 
 def _items(deltas: Sequence[Delta], bytes_max: int) -> Iterator[str]:
-    """Yield each delta as ASCII JSON of at most so many bytes, split if its text is longer; drop one that cannot be."""
+    """Yield each delta as ASCII JSON of at most `bytes_max`, split if its text is longer; drop one that cannot be."""
     for delta in deltas:
         empty = len(json.dumps([*delta.origin, ""]))
         chars = min(TEXT_BYTES, (bytes_max - empty - 2) // 12)  # a character outside of the BMP takes two escapes

@@ -31,7 +31,7 @@ class Answered(NamedTuple):
 
 
 class No(NamedTuple):
-    """Outcome: refused for good. Nothing happened."""
+    """Outcome: the receiver refused the call. Nothing happened, and no attempt follows."""
 
     code: str
     detail: str

@@ -86,7 +86,7 @@ class Delivery(NamedTuple):
 
 
 class Unpublished(NamedTuple):
-    """An event of a tenant that has subscriptions, from its commit until every cursor that it concerns knows of it."""
+    """An event of a tenant that has subscriptions, until every cursor that it concerns has recorded it."""
 
     tenant: str
     run: str

@@ -9,7 +9,7 @@ from outlast.core.durations import DAY, MINUTE
 from outlast.errors import InvalidInput
 
 Money: TypeAlias = Decimal | str | int | float
-"""An amount of money. A float stands for the decimal number that it prints as."""
+"""An amount of money. A float is read as the decimal number that it prints as."""
 MICROS: Final = 1_000_000
 AMOUNT_MAX: Final = 10**15
 """One amount: tokens, micros or calls. A sum of 9,000 such amounts fits a column of 64 bits."""

@@ -284,7 +284,7 @@ def finish(
     the commit is refused if one was handed to it since (S-6). `results`: as in `advance`. `label`: the status that a
     completed run is shown with.
     """
-    assert not label or outcome is RunStatus.COMPLETED, "only a run that completes has a label of its own"
+    assert not label or outcome is RunStatus.COMPLETED, "only a run that completes names its label"
     verb, type_ = _END[outcome]
     data: dict[str, object] = {"outcome": result, "reason": reason, "not_undone": list(not_undone)}
     if results:

@@ -67,7 +67,7 @@ def move_to_version(run: Run, to: MoveTarget, *, now: Instant, log_entries: Sequ
     Visit, waits, approvals, effects and claim are unchanged.
     """
     assert to.node and (workflow_in(to.lane), scheduler_of(to.lane)) == (run.workflow, run.scheduler)
-    assert (to.lane, to.node) != (run.lane, run.node), "it stands there already"
+    assert (to.lane, to.node) != (run.lane, run.node), "it is there already"
     data: dict[str, object] = {
         "from": run.lane, "lane": to.lane, "node_before": run.node, "next": to.node, "by": to.by, "reason": to.reason,
     }  # fmt: skip

@@ -189,7 +189,7 @@ Owners = Facts[str, int | None]
 NO_OWNERS: Final[Owners] = MappingProxyType({})
 TAKE_MAX: Final = 200  # runs claimed in one transaction
 TAKE_OVER_MAX: Final = 1_000  # the same for runs of dead workers: all are claimed before the first is executed
-KEPT: Final = 10  # one slot in so many is reserved; none of fewer
+KEPT: Final = 10  # one of ten slots is reserved; none of fewer slots
 ROOM_KEPT: Final = 2 * GROUP_PATIENCE  # for a run that an engine asks for again and again
 REMEMBERED: Final = 10 * MINUTE  # since a tenant's last run here
 
@@ -234,7 +234,7 @@ class Capacity:
         self._room_asked = 0  # monotonic time at which that run was offered last
         self._skipped: set[Key] = set()  # runs that the store offered although this worker holds them
         self._reserving = False  # a slot is free, and reserved for other tenants than those with due runs
-        self._passed = 0  # runs that the last take skipped; the next one reads so many more
+        self._passed = 0  # runs that the last take skipped; the next one reads as many more
 
     def group(self) -> RunGroup:
         """Return the number of runs that this worker holds, and the smallest limit among their groups."""
@@ -285,7 +285,7 @@ class Capacity:
         }
 
     def next_look(self, taken: int) -> Look:
-        """Return when to look again after a take that moved so many runs."""
+        """Return when to look again after a take that moved `taken` runs."""
         free = self.group().free
         if self._makes_room is not None or (free <= 0 and self._grouped):
             return Look.SOON  # a group may dissolve before any of its runs is released
@@ -372,7 +372,7 @@ class Taking:
         self.room = room
         self.before: dict[Key, Run] = {}  # each claimed run before its claim
         self.overdue: set[str] = set()  # owners of due runs, to be checked before they are taken over
-        self.passed = 0  # runs that were offered and skipped; the next take reads so many more
+        self.passed = 0  # runs that were offered and skipped; the next take reads as many more
         is_other = asked is not None and makes_room is not None and makes_room[:2] != asked
         self.makes_room = makes_room if owners or is_other else None
         self._only = makes_room

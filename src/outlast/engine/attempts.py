@@ -298,7 +298,7 @@ class CallAttempt(NamedTuple):
 
 
 class InlineLookup:
-    """The coroutine of a lookup in a context of its own, run by the task that awaits it (decision 0068)."""
+    """The coroutine of a lookup in a separate context, run by the task that awaits it (decision 0068)."""
 
     __slots__ = ("_coroutine", "_run", "abandoned")
 
@@ -437,7 +437,7 @@ class ActivityCaller:
     async def look_up(self, attempt: CallAttempt) -> Any:
         """Return the value of a lookup. Raises the error of the function, TimeoutError after its timeout.
 
-        The function runs in a context of its own, and an `async def` in the current task.
+        The function runs in a separate context, and an `async def` in the current task.
         """
         call = PendingCall(attempt, self._clock)
         if self._traces is None:
@@ -486,7 +486,7 @@ class ActivityCaller:
             current_call.reset(token)
 
     def overdue(self, since_s: float) -> dict[asyncio.Task[Any], CallTimeout]:
-        """Return the timeouts that ended so long ago, by task, of calls that still run."""
+        """Return the timeouts that ended `since_s` ago, by task, of calls that still run."""
         latest = asyncio.get_running_loop().time() - since_s
         return {limit.task: limit for limit in self._timeouts.under_way if limit.ends < latest}
 

@@ -218,7 +218,7 @@ class NodeExecution:
             self.services.deltas.send(Delta(origin, text), self._loop)
 
     def repeats(self) -> bool:
-        """Return True until this execution has come to all calls and waits that the visit has rows of."""
+        """Return True until this execution has reached all calls and waits that the visit has rows of."""
         if self._ahead is None:
             self._ahead = set(_recorded(self.session))
         if self._ahead:

@@ -1,7 +1,7 @@
 """Pauses of operators and circuit breakers of providers (S-23).
 
 An operator pauses an activity, a provider, a workflow or a tenant. A breaker pauses a provider that is away, and lets
-one run at a time try it. A worker knows of a change within one heartbeat.
+one run at a time try it. A worker reads a change within one heartbeat.
 """
 
 import asyncio

@@ -45,7 +45,7 @@ class ResultBuffer:
         self._new: dict[str, Produced] = {}
         self._bytes = 0
         self._emitted: set[str] = set()
-        self._stands: dict[str, StoredVersion] = {}
+        self._stored: dict[str, StoredVersion] = {}
         self._rows = -1  # rows of the run after this chain; -1: not counted yet
         self._turn = asyncio.Lock()  # one chunk at a time, because each numbers its rows after the one before
 
@@ -102,15 +102,15 @@ class ResultBuffer:
         """Return the rows that differ from the stored ones: new ordinals, or the next version."""
         run, store = self._ledger.run, self._ledger.store
         await self._ledger.entered()  # so that results of earlier visits in this chain can be read
-        if unknown := [each.key for each in chunk if each.key not in self._stands]:
+        if unknown := [each.key for each in chunk if each.key not in self._stored]:
             found = await store.load_many(RESULT, [(run.tenant, run.run, key) for key in unknown])
             rows_there = [row for row in found if row is not None]
-            self._stands |= {r.key: StoredVersion(r.version, r.ordinal, _stamp(r.kind, r.data)) for r in rows_there}
+            self._stored |= {r.key: StoredVersion(r.version, r.ordinal, _stamp(r.kind, r.data)) for r in rows_there}
         if self._rows < 0:
             self._rows = await count_results(self._ledger)
         rows: list[Result] = []
         for each in chunk:
-            before, stamp = self._stands.get(each.key), _stamp(each.kind, each.data)
+            before, stamp = self._stored.get(each.key), _stamp(each.kind, each.data)
             if before is not None and before.stamp == stamp:
                 continue
             if before is None:
@@ -120,7 +120,7 @@ class ResultBuffer:
                 if before
                 else StoredVersion(1, self._rows, stamp)
             )
-            self._stands[each.key] = now
+            self._stored[each.key] = now
             at = self._ledger.now.business
             rows.append(Result(run.tenant, run.run, each.key, now.version, now.ordinal, each.kind, each.data, at))
         return rows

@@ -93,7 +93,7 @@ class OverrunWatch:
         self._since = {task: since for task, since in self._since.items() if task in executors}
         seen_before, self._seen_before = self._seen_before, {}
         looked, self._looked = self._looked, self._clock.mono()
-        if self._looked - looked > self._late:  # this process stood still, and so did its nodes
+        if self._looked - looked > self._late:  # this process was suspended, and so were its nodes
             seen_before = {}
         for task, executor in list(executors.items()):
             if executor.execution is not None:
@@ -453,7 +453,7 @@ class WorkerProcess:
                 await self._services.clock.sleep(self.live.heartbeat_every)
 
     async def _maintain(self) -> None:
-        """Return lost claims, hand on free slots and delete old rows, once a heartbeat."""
+        """Return lost claims, assign free slots and delete old rows, once a heartbeat."""
         while True:
             await self._services.clock.sleep(self.live.heartbeat_every)
             try:

@@ -220,7 +220,7 @@ class Context(Generic[S]):
 
         The entry is durable about 10 ms after the node next awaits something, while the node goes on. Of a node that
         returns first it lands with the checkpoint. A crash loses entries that are not durable yet; the re-run writes
-        them again if it comes to their lines. Raises InvalidInput, NotStorable, LimitExceeded.
+        them again if it reaches their lines. Raises InvalidInput, NotStorable, LimitExceeded.
         """
         raise NotImplementedError
 

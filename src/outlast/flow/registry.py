@@ -52,7 +52,7 @@ class Registry(Generic[N]):
 
 
 class ActivitySource(Protocol):
-    """A value of the author's code that stands for several activities, such as an agent with its tools."""
+    """A value of the author's code that represents several activities, such as an agent with its tools."""
 
     name: str
     where: str

@@ -246,7 +246,7 @@ class OutlastDurability(BaseDurabilityCapability[AgentDepsT]):
         return terms_of(address.tool, toolset.tools[address.tool].metadata, self.where)
 
     def _listed(self, toolset_id: str) -> list[str]:
-        """Return the tools, named by `tools=`, of a toolset that lists them when it is used; '' stands for all others.
+        """Return the tools, named by `tools=`, of a toolset that lists them when it is used; '' means all others.
 
         A name without a toolset is of the only such toolset.
         """

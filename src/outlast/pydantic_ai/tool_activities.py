@@ -22,7 +22,7 @@ from outlast.pydantic_ai.operations import plain_result, recorded
 METADATA: Final = "outlast"
 """Key of a tool's metadata that holds its DurableTool."""
 CALL_ID: Final = "tool_call_id"
-"""Parameter that holds the model's id of the call, in activities without a key of their own."""
+"""Parameter that holds the model's id of the call, in activities that declare no key."""
 TOOL: Final = "tool"
 ARGUMENTS: Final = "arguments"
 _SIMPLE: Final[Mapping[object, type]] = {"string": str, "integer": int, "boolean": bool}

@@ -1,7 +1,7 @@
 """Waiting for runs: until a run has ended, or until another condition on its row holds. Following of one run.
 
 A commit of this process reports the row that it wrote (`CommitNotifier`), so waiters of runs that this process executes
-hear of it at once and read nothing. Commits of other processes are found by one poll for all waiters of an event loop.
+are notified at once and read nothing. One poll for all waiters of an event loop finds commits of other processes.
 """
 
 import asyncio

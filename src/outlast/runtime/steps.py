@@ -196,7 +196,7 @@ class _Steps:
             m for m in self._decided.get(answer.visit, ()) if answer.at <= m.at and (until is None or m.at < until)
         ]
         found = [_admission(memo) for memo in memos if memo.activity == ADMISSION]
-        recorded = {call.tool for call in found}  # their verdicts need no line of their own
+        recorded = {call.tool for call in found}  # their verdicts are part of them
         found += [_verdict(decision_of(m)) for m in memos if m.activity != ADMISSION and m.activity not in recorded]
         return found
 

@@ -135,7 +135,7 @@ class Store(Protocol):
 
 
 class TransactionEnded(Exception):
-    """The author's code ended the transaction it was given. If `stands`, its writes may be committed."""
+    """The author's code ended the transaction it was given. Its writes are lost unless `may_be_committed`."""
 
     def __init__(self, *, may_be_committed: bool) -> None:
         super().__init__("the activity ended the transaction, which only the engine may end")

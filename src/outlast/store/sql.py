@@ -180,7 +180,7 @@ def _decoder(kind: AnyKind) -> Callable[[Values], Any]:
     return decode
 
 
-# Any stands for the row class of the kind, which the type of a dictionary cannot state.
+# Any is the row class of the kind, which the type of a dictionary cannot express.
 DECODE: Final[dict[str, Callable[[Values], Any]]] = {kind.name: _decoder(kind) for kind in KINDS}
 
 

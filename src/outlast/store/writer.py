@@ -58,7 +58,7 @@ class WriterThread:
 
         A run that executes alone waits for each of its commits, and two changes of threads cost about as much as the
         commit. So the loop lands them itself if the run submitted the previous turn, too, the thread has nothing to do,
-        and the loop does not stand still for long: no other process holds the write lock, and the last batch was fast.
+        and the loop is not blocked for long: no other process holds the write lock, and the last batch was fast.
         """
         chain = tickets[0].chain
         alone = chain is not None and len(tickets) <= HERE_MAX and all(ticket.chain is chain for ticket in tickets)
