@@ -37,7 +37,7 @@ from .world.pages import Shape, Site
 
 PACKAGE: Final = __name__.removesuffix(".demo")  # another name in the wheel than in a checkout
 QUESTION: Final = "Which heat pumps are quiet?"
-SHORTER: Final = ("--heartbeat-window", "2s", "--heartbeat-every", "500ms", "--attempt-timeout", "30s")
+SHORTER: Final = ("--heartbeat-window", "1500ms", "--heartbeat-every", "300ms", "--attempt-timeout", "30s")
 POLL_S: Final = 0.4
 DELIVERED_WITHIN_MS: Final = 30_000
 LOCAL: Final = AddressPolicy.of(private=True, plain=True)
@@ -48,7 +48,7 @@ class SampleDemo:
     """The demo of the researcher, played in a new folder."""
 
     shape: Shape = Shape()
-    kill_every_ms: int = 7_000
+    kill_every_ms: int = 5_000
     kills_max: int = 6
 
     def __init__(self, store: Store, folder: DemoFolder, state: DemoState, output: Output, *, unattended: bool) -> None:
@@ -108,7 +108,7 @@ class SampleDemo:
 
     @contextlib.asynccontextmanager
     async def _undisturbed(self, site: str, receiver: str) -> AsyncIterator[tuple["Undisturbed", str]]:
-        """Carry the other run in this process, in a store of its own."""
+        """Execute the other run in this process, in a second store."""
         store = await open_store(f"sqlite:{self._folder.path / 'undisturbed.db'}")
         flows = {research.name: research}
         operations = Operations(store, tenant="default", actor=Actor("local:demo"), workflows=flows)

@@ -1,7 +1,7 @@
 """Demo of one run over an office: its worker is killed, people approve, answers are lost.
 
 Worker, office and approver are separate processes. The end is proved by the store and by the office's own record.
-`examples/desk` and `examples/acquisition` play it with a plot of their own.
+`examples/desk` and `examples/acquisition` play it, each with a different plot.
 """
 
 import asyncio
