@@ -20,7 +20,7 @@ from outlast.flow.options import Retry
 from .office import CHAT, CONTACTS, DEALS, ENV, MAIL, MEETINGS, PROFILES, SITES, TASKS
 
 RESEND: Final = resend(remembered_for="24h")
-RETRY: Final = Retry(attempts=3, total_wait="60s")
+RETRY: Final = Retry(attempts=5, total_wait="60s")
 
 
 class Receipt(BaseModel):

@@ -1,0 +1,89 @@
+"""Engines that may schedule the same workflows: what each needs beside the store, and how callers reach it.
+
+Every engine is driven through `ExecutionRuntime` and answered through the store, so a test names an engine and nothing
+else of it.
+"""
+
+import importlib
+from pathlib import Path
+from typing import Any, Final
+
+from outlast.runtime.client import Client
+from outlast.runtime.port import ClientRuntime, ExecutionRuntime
+
+NAMES: Final = ("own", "temporal", "langgraph")
+
+
+class Engine:
+    """Our own engine: workers that poll the store."""
+
+    name = "own"
+    options: tuple[str, ...] = ()
+    """Options of `outlast worker`."""
+
+    def __init__(self) -> None:
+        self.env: dict[str, str] = {}
+        """Environment of the workers."""
+
+    async def open(self, folder: Path) -> None:
+        """Start what the engine needs beside workers."""
+
+    def runtime(self, client: Client) -> ExecutionRuntime:
+        """Return the interface for callers over a client of the store."""
+        return ClientRuntime(client)
+
+    async def close(self) -> None:
+        """Stop it."""
+
+
+class Temporal(Engine):
+    """A Temporal server on the loopback address, and workers that execute slices for it."""
+
+    name = "temporal"
+    options = ("--runtime", "temporal")
+
+    async def open(self, folder: Path) -> None:
+        self._server: Any = importlib.import_module("tests.temporal.server").TemporalServer()
+        self.env = dict(self._server.environment)
+        self._client = await self._server.client()
+
+    def runtime(self, client: Client) -> ExecutionRuntime:
+        found: ExecutionRuntime = importlib.import_module("outlast.temporal").TemporalRuntime(client, self._client)
+        return found
+
+    async def close(self) -> None:
+        self._server.close()
+
+
+class LangGraph(Engine):
+    """Workers that execute the nodes of a LangGraph graph."""
+
+    name = "langgraph"
+    options = ("--runtime", "langgraph")
+
+    def runtime(self, client: Client) -> ExecutionRuntime:
+        found: ExecutionRuntime = importlib.import_module("outlast.langgraph").LangGraphRuntime(client)
+        return found
+
+
+_ENGINES: Final[dict[str, type[Engine]]] = {each.name: each for each in (Engine, Temporal, LangGraph)}
+assert tuple(_ENGINES) == NAMES
+
+
+def engine(name: str) -> Engine:
+    """Return an engine that is not open."""
+    return _ENGINES[name]()
+
+
+def missing(name: str) -> str:
+    """Return why an engine cannot run here; '' if it can."""
+    if name == "own":
+        return ""
+    try:
+        importlib.import_module(f"outlast.{name}")
+        if name == "temporal":
+            server = importlib.import_module("tests.temporal.server")
+            return "" if server.PROGRAM.exists() else str(server.MISSING)
+    except ImportError as error:
+        return f"{name}: {error}"
+    return ""
