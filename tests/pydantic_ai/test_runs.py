@@ -13,9 +13,9 @@ from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCall
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.toolsets import DynamicToolset
 
-from outlast import Context, Happened, Refused, Workflow, role
+from outlast import Allow, Context, Deny, Happened, Refused, Workflow, role
 from outlast.errors import DefinitionError
-from outlast.flow import NotSent
+from outlast.flow import NotSent, PolicyRequest
 from outlast.pydantic_ai import DurableTool, OutlastApprovals, OutlastDurability
 from outlast.testing.app import App, AppFactory, AppRun
 from tests.pydantic_ai.agents import answers
@@ -45,9 +45,11 @@ def call(tool: str, ident: str = "c1", **arguments: Any) -> ToolCallPart:
     return ToolCallPart(tool, arguments, tool_call_id=ident)
 
 
-def flow_of(name: str, body: Callable[[Context[Case]], Any], agents: Sequence[Agent[Any, Any]] = ()) -> Workflow[Case]:
+def flow_of(
+    name: str, body: Callable[[Context[Case]], Any], agents: Sequence[Agent[Any, Any]] = (), **options: Any
+) -> Workflow[Case]:
     """Return a workflow of one node, which closes over its agent as a module would have it as a global."""
-    flow = Workflow(name, state=Case)
+    flow = Workflow(name, state=Case, **options)
 
     agent = agents[0] if agents else None
 
@@ -436,3 +438,28 @@ def test_mistakes_are_found_when_the_workflow_is_validated() -> None:
     ):
         with pytest.raises(DefinitionError, match=why):
             flow(name, tool).validate()
+
+
+@pytest.mark.req("GATE-6", "GATE-7")
+def test_a_denial_of_policy_is_an_answer_for_the_model(outlast_app: AppFactory) -> None:
+    """It sent the run to attention, although a denied call of an agent is no fault of its node."""
+    paid: list[int] = []
+
+    async def pay(cents: int) -> str:
+        paid.append(cents)
+        return f"paid {cents}"
+
+    model = Script([call("pay", "c1", cents=5), call("pay", "c2", cents=500)])
+    agent = tool_agent("denied", model, pay)
+
+    async def body(ctx: Context[Case]) -> None:
+        ctx.state.answer = (await agent.run(ctx.state.question)).output
+
+    def policy(asked: PolicyRequest) -> Allow | Deny:
+        cents = asked.arguments["cents"]
+        return Allow("small") if isinstance(cents, int) and cents < 100 else Deny("limit", "too much")
+
+    flow = flow_of("agent-denied", body, [agent], policy=policy)
+    run = outlast_app(flow).start(flow, {})
+    assert (run.status, run.attention, paid) == ("completed", [], [5])
+    assert run.outcome["answer"] == "paid 5 refused: policy_denied: limit: too much"
