@@ -33,6 +33,7 @@ UNDO: Final = _tests("tests/engine/test_compensation.py", "undo")
 BUDGETS: Final = _tests("tests/engine/test_budgets.py", "budgets")
 STATE: Final = _tests("tests/engine/test_state.py", "large states")
 AGENTS: Final = _tests("tests/agent/test_safeguards.py", "agents")
+CLIENTS: Final = _tests("tests/engine/test_public_only.py", "HTTP clients of tools")
 SERVICE: Final = _tests("tests/service/test_safeguards.py", "the HTTP service")
 STREAMS: Final = _tests("tests/service/test_event_poller.py", "event streams")
 STORES: Final = _tests("tests/store/test_safeguards.py", "the stores")
@@ -44,7 +45,7 @@ CHAOS: Final = Suite("tests/chaos", "a real database under faults", "scripts/cha
 FAILURES: Final = _tests("tests/failures/test_fail.py", "the twelve failures")
 MODELS: Final = Suite("tests/models", "exhaustive search over the rules", "scripts/models")
 SUITES: Final = (
-    *(SIMULATION, CRASH, ENGINE, UNDO, BUDGETS, STATE, AGENTS, SERVICE, STREAMS, STORES, DISK),
+    *(SIMULATION, CRASH, ENGINE, UNDO, BUDGETS, STATE, AGENTS, CLIENTS, SERVICE, STREAMS, STORES, DISK),
     *(COMMITS, MAPPING, FAST_PATH, CHAOS, FAILURES, MODELS),
 )
 
@@ -196,8 +197,12 @@ OF_AGENTS: Final = (
     _row(agent.already_done_not_asked, "A proposed call that the run has made is answered from the ledger.", AGENTS),
     _row(agent.conflicts_not_asked, "Two different calls of one answer do not use one key.", AGENTS),
     _row(agent.proposals_not_judged, "Policy decides about each proposal, with the model's name.", AGENTS),
+    _row(agent.denials_not_remembered, "Each re-run of a visit gets the denial that the model was told.", AGENTS),
+    _row(agent.asked_once_then_free, "After a person was asked about a call, others like it need approval.", AGENTS),
     _row(agent.approve_ignored, "A tool with `approve` waits for a person.", AGENTS),
     _row(agent.large_results_in_the_transcript, "A large result is stored once and read in pages.", AGENTS),
+    _row(agent.any_address, "A tool whose address a model chooses reaches only the internet.", CLIENTS),
+    _row(agent.address_resolved_again, "A connection goes to the address that was checked.", CLIENTS),
     _row(agent.calls_without_their_id, "A tool call of pydantic-ai is known by the model's id of the call.", AGENTS),
     _row(agent.edited_arguments_dropped, "An approved call of pydantic-ai is made as the approver changed it.", AGENTS),
 )

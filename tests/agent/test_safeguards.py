@@ -8,7 +8,7 @@ from pydantic_ai import Agent, FunctionToolset
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 
-from outlast import Allow, Context, Deny, Workflow, role
+from outlast import Allow, Context, Deny, NeedsApproval, Workflow, role
 from outlast.agent import Message, Proposal, ScriptedModel, admit, agent_workflow, propose
 from outlast.flow import PolicyRequest
 from outlast.pydantic_ai import OutlastApprovals, OutlastDurability
@@ -149,6 +149,44 @@ def test_without_policy_after_the_model_a_proposal_that_it_denies_is_made(
     model = ScriptedModel([asks(TICKET), "done"], name="vendor:m-1")
     with running(agent_workflow("agent", model=model, tools=TOOLS, policy=policy)) as (app, run):
         assert codes(app, run) == ["denied" if guarded else ""] and len(DONE) == (not guarded)
+
+
+@pytest.mark.req("GATE-6")
+def test_without_the_recorded_denial_a_re_run_makes_the_call_that_the_model_was_refused(
+    monkeypatch: pytest.MonkeyPatch, guarded: bool
+) -> None:
+    """Policy denies the first of two approved calls, and has changed its mind when the second is decided."""
+    if not guarded:
+        remove("denials_not_remembered", monkeypatch)
+    closed: list[str] = []
+
+    def policy(asked: PolicyRequest) -> Allow | Deny:
+        return Deny("closed") if asked.occasion == "consume" and closed else Allow("open")
+
+    model = ScriptedModel([asks(REFUND, ("refund", {"order": "2", "cents": 5})), "done"])
+    flow = agent_workflow("agent", model=model, tools=[refund], policy=policy, approve={"refund": LEAD})
+    with running(flow) as (_, run):
+        closed.append("on Sundays")
+        run.approve()
+        assert DONE == []
+        closed.clear()
+        run.approve()
+        assert run.outcome == "done" and len(DONE) == (1 if guarded else 2)
+
+
+@pytest.mark.req("GATE-6", "GATE-9")
+def test_without_s_20_a_call_like_a_rejected_one_is_made(monkeypatch: pytest.MonkeyPatch, guarded: bool) -> None:
+    if not guarded:
+        remove("asked_once_then_free", monkeypatch)
+
+    def policy(asked: PolicyRequest) -> Allow | NeedsApproval:
+        large = asked.occasion != "offer" and asked.arguments["order"] == "1"
+        return NeedsApproval("large", LEAD) if large else Allow("small")
+
+    model = ScriptedModel([asks(REFUND), asks(("refund", {"order": "1b", "cents": 5})), "done"])
+    with running(agent_workflow("agent", model=model, tools=[refund], policy=policy)) as (_, run):
+        run.reject("no refund")
+        assert len(DONE) == (not guarded) and (run.status == "waiting") is guarded
 
 
 # --- the step -------------------------------------------------------------------------------------

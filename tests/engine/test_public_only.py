@@ -19,6 +19,7 @@ from outlast.flow import Perhaps
 from outlast.http import PublicOnly
 from outlast.testing import AppFactory
 from tests.agent.agents import asks
+from tests.mutants import remove
 from tests.outbox.test_address import WRITTEN_OTHERWISE
 
 HERE = "127.0.0.1/32"
@@ -148,3 +149,17 @@ def test_a_model_is_told_that_an_address_is_not_allowed(outlast_app: AppFactory,
     assert run.outcome == "done" and site.seen == []
     codes = [json.loads(m.text)["error"]["code"] for m in run.state.messages if m.role == "tool"]
     assert codes == ["address_not_allowed", "no_answer", "no_answer", "no_answer"]
+
+
+# --- each safeguard removed --------------------------------------------------------------------------
+def test_without_the_rule_a_model_reaches_this_machine(site: Site, get: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    remove("any_address", monkeypatch)
+    assert get(f"http://127.1:{site.port}/")[0] == 200
+
+
+def test_without_the_checked_address_a_name_is_resolved_twice(
+    site: Site, get: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remove("address_resolved_again", monkeypatch)
+    with pytest.raises(httpx2.ConnectError):
+        test_the_connection_goes_to_the_address_that_was_checked(site, get, monkeypatch)

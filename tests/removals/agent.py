@@ -4,7 +4,10 @@ import json
 from dataclasses import replace as with_
 from typing import Any
 
+from outlast import http
 from outlast.agent import ModelRequest, proposal, requests, workflow
+from outlast.core import addresses
+from outlast.engine import permission, policy
 from outlast.engine.context import NodeContext
 from outlast.flow import Allow
 from outlast.flow.activity import Activity
@@ -73,6 +76,14 @@ def proposals_not_judged(patch: Patch) -> None:
     replace(patch, NodeContext.check, allows)
 
 
+def denials_not_remembered(patch: Patch) -> None:
+    replace(patch, policy.recorded_refusal, lambda execution, plan: None)
+
+
+def asked_once_then_free(patch: Patch) -> None:
+    replace(patch, permission.was_requested, lambda execution, activity: False)
+
+
 # --- the step -------------------------------------------------------------------------------------
 def approve_ignored(patch: Patch) -> None:
     kept = workflow._make
@@ -81,6 +92,21 @@ def approve_ignored(patch: Patch) -> None:
 
 def large_results_in_the_transcript(patch: Patch) -> None:
     patch.setattr(workflow, "RESULT_CHARS_MAX", 10**9)
+
+
+# --- addresses that a model chooses ----------------------------------------------------------------
+def any_address(patch: Patch) -> None:
+    replace(patch, addresses.refusal, lambda address, reach: "")
+
+
+def address_resolved_again(patch: Patch) -> None:
+    kept = http.PublicOnly._pinned
+
+    def by_name(self: Any, request: Any, found: Any) -> list[Any]:
+        kept(self, request, found)
+        return [request]
+
+    replace(patch, kept, by_name)
 
 
 # --- pydantic-ai -----------------------------------------------------------------------------------
