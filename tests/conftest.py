@@ -31,12 +31,14 @@ TOGETHER = (
     "tests/chaos/",  # measures durations, so its tests never run at the same time
     "tests/docs/",  # one run plays all blocks of a page
     "tests/crash/",  # they share one fork server
+    "tests/temporal/",  # they share one Temporal server
 )
 APART = ("tests/models/test_models.py", "tests/testing/test_every_crash.py")  # long, and its tests share nothing
 LONG = (
     *(
         "tests/docs/",
         "tests/chaos/",
+        "tests/temporal/",
         "tests/security/test_canaries.py",
         "tests/e2e/",
         "tests/testing/test_every_crash.py",

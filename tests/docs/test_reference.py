@@ -18,6 +18,7 @@ import outlast.flow
 import outlast.http
 import outlast.pydantic_ai
 import outlast.runtime
+import outlast.temporal
 import outlast.testing
 from tests.docs.pages import ROOT
 
@@ -37,6 +38,7 @@ PUBLIC: dict[str, list[str]] = {
     "outlast.http": outlast.http.__all__,
     "outlast.pydantic_ai": outlast.pydantic_ai.__all__,
     "outlast.runtime": outlast.runtime.__all__,
+    "outlast.temporal": outlast.temporal.__all__,
     "outlast.testing": outlast.testing.__all__,
     "outlast.errors": [name for name, each in vars(outlast.errors).items() if _is_error(each)],
 }

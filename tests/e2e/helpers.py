@@ -12,8 +12,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
+from outlast import Workflow
 from outlast.core.approvals import Actor
 from outlast.core.machine import LeaseStatus
 from outlast.core.rows import Event, Run
@@ -94,11 +95,13 @@ class Receiver:
 class Look:
     """A store opened by the test process."""
 
+    code: ClassVar[tuple[Workflow[Any], ...]] = (flows.letters, flows.harvest)
+
     def __init__(self, url: str) -> None:
         self.url = url
         self._loop = asyncio.Runner()
         self._store = self._loop.run(open_store(url))
-        workflows = {one.name: one for one in (flows.letters, flows.harvest)}
+        workflows = {one.name: one for one in self.code}
         self._operations = Operations(self._store, tenant="default", actor=Actor("test"), workflows=workflows)
 
     def do(self, act: Callable[[Operations], Any]) -> Any:
@@ -138,11 +141,12 @@ class Installation(Look):
         self.receiver = receiver
         self.workers: list[subprocess.Popen[bytes]] = []
 
-    def hire(self) -> subprocess.Popen[bytes]:
-        command = ["outlast", "--store", self.url, "worker", "tests.e2e.flows", *SHORT]
+    def hire(self, *options: str, module: str = "tests.e2e.flows", **variables: str) -> subprocess.Popen[bytes]:
+        """Start a worker process."""
+        command = ["outlast", "--store", self.url, "worker", module, *SHORT, *options]
         with (self.folder / f"worker-{len(self.workers)}.log").open("wb") as log:
             wall = f"{self.folder / 'wall'}"
-            env = {**os.environ, "RECEIVER": self.receiver.url, "PYTHONPATH": f"{ROOT}", flows.WALL: wall}
+            env = {**os.environ, "RECEIVER": self.receiver.url, "PYTHONPATH": f"{ROOT}", flows.WALL: wall, **variables}
             worker = forked.Popen(command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT, env=env)
         self.workers.append(worker)
         return worker

@@ -3,9 +3,9 @@
 import asyncio
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -27,9 +27,11 @@ from outlast.cli.session import operations, settings_now
 from outlast.cli.settings import CliSettings, Command
 from outlast.cli.text import inert
 from outlast.core.durations import Liveness, span
+from outlast.core.lanes import OWN, worker_command
 from outlast.engine.alerts import Notifier
+from outlast.engine.guest import Guest
 from outlast.engine.worker import WorkerProcess
-from outlast.errors import StoreError, StoreReplaced
+from outlast.errors import InvalidInput, StoreError, StoreReplaced, to_install
 from outlast.flow.workflow import Workflow
 from outlast.runtime.in_process import Serving, lease_view, observability, worker_of
 from outlast.runtime.settings import UNKNOWN_SETTING, load, unknown_variables
@@ -40,6 +42,19 @@ from outlast.telemetry.logs import configure_logs
 log = logging.getLogger("outlast.settings")
 
 
+def _temporal(concurrency: int) -> Guest:
+    try:
+        from outlast.temporal import TemporalGuest
+    except ImportError as error:
+        fix = to_install("temporal")
+        raise InvalidInput("--runtime temporal needs the extra `temporal`", str(error), fix) from error
+    return TemporalGuest(concurrency=concurrency)
+
+
+GUEST_MAKERS: Final[dict[str, Callable[[int], Guest]]] = {"temporal": _temporal}
+"""Engines that `--runtime` names, each made for a number of concurrent runs."""
+
+
 @click.command(cls=Command)
 @click.argument("module", metavar="MODULE[:NAME]")
 @click.option(
@@ -47,24 +62,42 @@ log = logging.getLogger("outlast.settings")
 )
 @click.option("--name", default="", help="Display name of the worker.")
 @click.option("--notify", default="", metavar="URL", help="URL to POST to when a run needs a person.")
+@click.option(
+    "--runtime",
+    type=click.Choice(sorted({OWN, *GUEST_MAKERS})),
+    default=OWN,
+    help=f"Engine that schedules the runs [{OWN}].",
+)
 @metrics_option
 @liveness_options
 def worker(
-    module: str, concurrency: int, name: str, notify: str, metrics_port: int | None, **durations: int | None
+    module: str,
+    concurrency: int,
+    name: str,
+    notify: str,
+    runtime: str,
+    metrics_port: int | None,
+    **durations: int | None,
 ) -> None:
     """Serve the workflows of a module until stopped.
 
     MODULE is a file (flows.py) or a dotted name. A worker sends no webhooks: `outlast dispatcher` does, and `outlast
     serve` has both. Ctrl-C gives back the runs and stops. A second Ctrl-C exits at once, which is safe, too: another
     worker takes over after the heartbeat window.
+
+    With --runtime, it executes the runs that another engine schedules (`outlast run --scheduler`), and no others. The
+    connection to Temporal is that of TEMPORAL_ADDRESS, TEMPORAL_NAMESPACE, TEMPORAL_API_KEY and Temporal's other
+    variables.
     """
     live = liveness_of(durations)
     settings = settings_now()
     log_to_stderr()
     served = load_workflows(module)
     notifier = notifier_of(notify)
+    if runtime != OWN:
+        GUEST_MAKERS[runtime](concurrency)  # a missing extra must not leave a new store behind
     click.get_current_context().exit(
-        run(_serve(settings, module, served, live, concurrency, name, notifier, metrics_port))
+        run(_serve(settings, module, served, live, concurrency, name, notifier, runtime, metrics_port))
     )
 
 
@@ -76,6 +109,7 @@ async def _serve(
     concurrency: int,
     name: str,
     notifier: Notifier | None,
+    runtime: str,
     metrics_port: int | None,
 ) -> int:
     async with operations(settings, make=True, workflows=served) as bound:
@@ -85,9 +119,11 @@ async def _serve(
         )  # without a reader only rare failures are counted
 
         def make() -> WorkerProcess:
+            guest = GUEST_MAKERS[runtime](concurrency) if runtime != OWN else None
             made = worker_of(
-                bound.store, served, live=live, concurrency=concurrency, name=name, notifier=notifier, watch=watch
-            )
+                bound.store, served, live=live, concurrency=concurrency, name=name, notifier=notifier, watch=watch,
+                guest=guest,
+            )  # fmt: skip
             if made.counters not in counters:
                 counters.append(made.counters)
             return made
@@ -113,7 +149,7 @@ async def _serve(
         for each in counters:
             if counted := counted_text(each):
                 _say(counted)
-        again = f"outlast worker {module}{settings.where()}"
+        again = f"{worker_command(runtime, module)}{settings.where()}"
         if gone is None:
             _say(stopped(bound.store.url, again))
             return OK
@@ -128,7 +164,7 @@ def _replaced(old: WorkerProcess, new: WorkerProcess) -> None:
 def _announce(
     screen: Screen, process: WorkerProcess, served: Sequence[Workflow[Any]], live: Liveness, store: str, metrics: str
 ) -> None:
-    lanes = [workflow.lane for workflow in served]
+    lanes = list(process.lanes)
     data = {"worker": process.id, "store": store, "serves": lanes, "metrics": metrics, **lease_view(served, live)}
     if screen.data(data) or screen.quiet:
         sys.stdout.flush()

@@ -17,6 +17,7 @@ from outlast.core.durations import FILE_CHECK, SECOND, STORE_RETRY, Liveness
 from outlast.core.generation import GENERATION
 from outlast.core.rows import META, Run, is_over
 from outlast.engine.alerts import Notifier
+from outlast.engine.guest import Guest
 from outlast.engine.snapshots import state_of_rows
 from outlast.engine.worker import WorkerProcess, budget_of
 from outlast.errors import NotFound, StoreError, StoreReplaced, restored
@@ -42,11 +43,12 @@ def worker_of(
     threads: bool = True,
     notifier: Notifier | None = None,
     watch: Observer | None = None,
+    guest: Guest | None = None,
 ) -> WorkerProcess:
     """Return a worker that is not started.
 
-    `watch`: the observer of its work (default: `observability()`). Raises DefinitionError, ValueError for durations
-    that contradict each other.
+    `watch`: the observer of its work (default: `observability()`). `guest`: the engine that schedules its runs. Raises
+    DefinitionError, ValueError for durations that contradict each other.
     """
     return WorkerProcess(
         store,
@@ -61,6 +63,7 @@ def worker_of(
         notifier=notifier,
         about=process_info(),
         watch=watch if watch is not None else observability(),
+        guest=guest,
     )
 
 
