@@ -1,13 +1,16 @@
 """Port of language models: the request, the answer, and models for tests that need no network."""
 
 import json
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from functools import cached_property
+from hashlib import sha256
 from pathlib import Path
-from typing import Any, Final, Literal, Protocol
+from typing import Annotated, Any, Final, Literal, Protocol, Self
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, field_validator
+from typing_extensions import override
 
-from outlast.core.codec import canonical, compact, digest
+from outlast.core.codec import FrozenDict, canonical, canonical_plain, compact, digest, frozen_json
 from outlast.errors import InvalidInput
 
 LEVELS_MAX: Final = 100
@@ -34,7 +37,7 @@ class ToolCall(Part):
 
     id: str
     tool: str
-    arguments: dict[str, JsonValue] | str = Field(default_factory=dict)
+    arguments: Annotated[dict[str, JsonValue], AfterValidator(frozen_json)] | str = Field(default_factory=FrozenDict)
 
     @field_validator("id", "tool", mode="before")
     @classmethod
@@ -82,6 +85,18 @@ class Message(Part):
     call_id: str = ""
     tool: str = ""
 
+    @cached_property
+    def digest(self) -> bytes:
+        """SHA-256 of the message without the ids of its calls. A message never changes, so it is computed once."""
+        calls = {"__all__": {"id"}}
+        return sha256(canonical_plain(self.model_dump(mode="json", exclude={"call_id": True, "calls": calls}))).digest()
+
+    @override
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        copied = super().model_copy(update=update, deep=deep)
+        copied.__dict__.pop("digest", None)  # that of the original
+        return copied
+
 
 class OfferedTool(Part):
     """A tool as a model sees it: name, description and the JSON schema of its parameters."""
@@ -101,9 +116,9 @@ class ModelRequest(Part):
 
     def digest(self, model: str) -> str:
         """Return the digest that identifies this request to `model`. Ids of calls are not part of it."""
-        calls = {"__all__": {"id"}}
-        plain = self.model_dump(mode="json", exclude={"messages": {"__all__": {"call_id": True, "calls": calls}}})
-        return digest(model, canonical(plain))
+        rest = self.model_dump(mode="json", exclude={"messages"})
+        transcript = sha256(b"".join([message.digest for message in self.messages])).hexdigest()
+        return digest(model, canonical(rest), transcript)
 
     @property
     def answers(self) -> int:

@@ -16,6 +16,7 @@ from typing import Any, Final, Generic, Never, TypeAlias, TypeVar, cast
 
 from pydantic import BaseModel, JsonValue, PydanticUserError, TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError, SchemaSerializer, core_schema, to_jsonable_python
+from typing_extensions import override
 
 from outlast.core.limits import JSON_DEPTH_MAX, RESPONSE_BYTES_MAX
 from outlast.errors import DefinitionError, InvalidInput, LimitExceeded, NotStorable
@@ -54,6 +55,46 @@ _sorted_chunks: Final = _make_encoder(sort_keys=True)
 _chunks: Final = _make_encoder(sort_keys=False)
 
 
+class FrozenDict(dict[str, JsonValue]):
+    """A JSON object that cannot be changed."""
+
+    __slots__ = ()
+
+    def _refuse(self, *_: object, **__: object) -> Never:
+        raise TypeError("this object belongs to an immutable value; change a copy: dict(…)")
+
+    __setitem__ = __delitem__ = __ior__ = clear = pop = popitem = setdefault = update = _refuse
+
+    @override
+    def __reduce__(self) -> tuple[type, tuple[dict[str, JsonValue]]]:
+        return type(self), (dict(self),)
+
+
+class FrozenList(list[JsonValue]):
+    """A JSON array that cannot be changed."""
+
+    __slots__ = ()
+
+    def _refuse(self, *_: object, **__: object) -> Never:
+        raise TypeError("this list belongs to an immutable value; change a copy: list(…)")
+
+    __setitem__ = __delitem__ = __iadd__ = __imul__ = append = clear = extend = insert = pop = _refuse
+    remove = reverse = sort = _refuse
+
+    @override
+    def __reduce__(self) -> tuple[type, tuple[list[JsonValue]]]:
+        return type(self), (list(self),)
+
+
+def frozen_json(value: Any) -> Any:
+    """Return plain JSON data as a value that cannot be changed, in all its levels."""
+    if isinstance(value, dict):
+        return FrozenDict({name: frozen_json(item) for name, item in value.items()})
+    if isinstance(value, list):
+        return FrozenList([frozen_json(item) for item in value])
+    return value
+
+
 def compact(value: object) -> str:
     """Return JSON text without white space, in the given order of members: for data of the engine itself."""
     return "".join(_chunks(value, 0))
@@ -89,13 +130,13 @@ def _check(value: object, path: str, depth: int) -> None:
     problem = ""
     if depth > JSON_DEPTH_MAX:
         problem = f"is nested deeper than {JSON_DEPTH_MAX} levels"
-    elif type(value) is dict:
+    elif type(value) is dict or type(value) is FrozenDict:
         for name, item in value.items():
             if type(name) is not str:
                 problem = f"has a key that is a {type(name).__name__}, not text"
                 break
             _check(item, f"{path}.{name}", depth + 1)
-    elif type(value) is list or type(value) is tuple:
+    elif type(value) is list or type(value) is tuple or type(value) is FrozenList:
         for i, item in enumerate(value):
             _check(item, f"{path}[{i}]", depth + 1)
     elif isinstance(value, float):
@@ -253,6 +294,11 @@ class Codec(Generic[T]):
     def parse(self, data: bytes) -> T:
         """Return the value of JSON `data` without conversions or unknown fields. Raises ValidationError."""
         return self._schema.validate_json(data, strict=True, extra="forbid")
+
+    @property
+    def core_schema(self) -> Any:
+        """The schema by which pydantic validates and dumps the type."""
+        return self._schema.core_schema
 
     def schema(self) -> dict[str, Any]:
         """Return the JSON schema of the type, for forms and documentation."""

@@ -34,6 +34,7 @@ from outlast.core.conclude import (
     ended_by,
 )
 from outlast.core.durations import INLINE_WAIT_MAX, SECOND
+from outlast.core.growing_list import KeptItems, dump_growing, load_growing
 from outlast.core.machine import OVERLAY_ONLY, Choice, EffectStatus, Reason, RunStatus
 from outlast.core.quarantine import is_poisoned
 from outlast.core.recovery import contradiction
@@ -110,6 +111,7 @@ class RunExecutor:
         self._budget_ms = budget_ms
         self._pending: list[LogEntry] = []  # log entries for the next move of the run row
         self._called: list[Attention] = []  # reasons to notify people of once that move has landed
+        self._items: KeptItems | None = None  # of a large state that ends with a list of immutable items
         self._fits = False  # the run was compared with the code, once for each claim
         self._taken_over = session.run.status is RunStatus.RECOVERING  # and its rows are not checked yet (CKP-6)
 
@@ -302,7 +304,8 @@ class RunExecutor:
         if stops and (stop := await self._obstacle()) is not None:
             return stop
         try:
-            value = workflow.state_codec.load(state)  # each time: a model may differ from what its JSON loads as
+            # each time: a model may differ from what its JSON loads as
+            value = workflow.state_codec.load(state) if workflow.growing is None else self._load(state)
         except NotStorable as error:
             return self._flagged(Reason.CONTRADICTION, f"{error.what}: {error.why}")
         if not self._fits:
@@ -310,6 +313,22 @@ class RunExecutor:
                 return self._flagged(Reason.CONTRADICTION, misfits)
             self._fits = True
         return Prepared(node, value, way)
+
+    def _load(self, state: bytes) -> Any:
+        """Return a state as its model. Items of the list that grows are loaded once for each claim."""
+        workflow, kept = self._workflow, self._items
+        assert workflow.growing is not None
+        if kept is not None and kept.of is workflow.growing and kept.state == state:
+            value, self._items = load_growing(workflow.state_codec, kept)
+            return value
+        self._items = KeptItems(workflow.growing) if len(state) >= WHOLE_BELOW else None
+        return workflow.state_codec.load(state)
+
+    def _dump(self, state: Any) -> bytes:
+        """Return a state as bytes. Items of the list that grows are dumped once for each claim."""
+        assert self._items is not None
+        self._items = dump_growing(self._workflow.state_codec, state, self._items)
+        return self._items.state if self._items is not None else self._workflow.state_codec.dump(state)
 
     async def _execute(self, prepared: "Prepared") -> Move:
         """Execute the node, and return what its result means."""
@@ -338,7 +357,7 @@ class RunExecutor:
         if not ends and target not in exits.targets:
             return self._exception(TypeError(f"node {node.name} returned {target!r}, which it does not declare"))
         try:
-            state = workflow.state_codec.dump(context.state)
+            state = workflow.state_codec.dump(context.state) if self._items is None else self._dump(context.state)
             outcome = json.loads(workflow.outcome_of(context.state)) if ends else None
         except BaseException as error:  # raised by the author's state or outcome function: an operator must decide
             return self._exception(as_exception(error))

@@ -13,6 +13,7 @@ from typing_extensions import TypeVar  # its defaults are in typing from Python 
 
 from outlast.core.codec import ELSEWHERE, Codec, canonical, digest
 from outlast.core.durations import Duration
+from outlast.core.growing_list import growing_list
 from outlast.core.lanes import OWN, lane_of
 from outlast.core.limits import INPUT_BYTES_MAX, NAME, NODES_MAX, OUTCOME_BYTES_MAX, STATE_BYTES_MAX
 from outlast.core.run_columns import StatusLabels
@@ -164,6 +165,7 @@ class Workflow(Generic[S, In, Out]):
             bytes_max=STATE_BYTES_MAX if outcome is not None else OUTCOME_BYTES_MAX,
             if_large=ELSEWHERE if outcome is not None else _OUTCOME_IS_STATE,
         )
+        self.growing: Final = growing_list(self.state_codec)
         self._outcome_codec: Final[Codec[Any]] = self._outcome_codec_of(Any)
         self._outcome_type: Any = _returned_type(outcome, locals_of_caller(1)) if outcome is not None else state
         self._input_codec: Final[Codec[Any]] = Codec(
