@@ -224,18 +224,23 @@ class InProcessRuntime(ClientRuntime):
         live: Liveness | None = None,
         concurrency: int = 100,
         threads: bool = True,
+        guest: Guest | None = None,
     ) -> None:
         """Serve `workflows` over a `store`, which the caller closes.
 
         `actor` acts in the `tenant`. `concurrency` is the maximum of concurrent runs, `live` the durations after which
-        the worker counts as dead. `clock` and `threads` are for tests. Raises DefinitionError for a mistake in a
-        workflow.
+        the worker counts as dead. `clock` and `threads` are for tests. Runs are scheduled by `guest`, if one is given.
+        Raises DefinitionError for a mistake in a workflow.
         """
         self.store = store
-        self._worker = worker_of(store, workflows, live=live, concurrency=concurrency, clock=clock, threads=threads)
+        self._worker = worker_of(
+            store, workflows, live=live, concurrency=concurrency, clock=clock, threads=threads, guest=guest
+        )
         self.operations = Operations(
             store, tenant=tenant, actor=actor or Actor("local"), workflows=workflows_by_name(list(workflows))
         )
+        if guest is not None:
+            self.operations.scheduler = guest.name
         super().__init__(self.operations)
         self._serving: asyncio.Task[None] | None = None
 
