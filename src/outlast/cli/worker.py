@@ -5,7 +5,7 @@ import logging
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import click
 
@@ -36,23 +36,42 @@ from outlast.flow.workflow import Workflow
 from outlast.runtime.in_process import Serving, lease_view, observability, worker_of
 from outlast.runtime.settings import UNKNOWN_SETTING, load, unknown_variables
 from outlast.runtime.webhooks import dispatcher_missing, load_sender, new_dispatcher, reach_of
+from outlast.store.port import Store
 from outlast.telemetry import Counters
 from outlast.telemetry.logs import configure_logs
 
 log = logging.getLogger("outlast.settings")
 
 
-def _temporal(concurrency: int) -> Guest:
+GuestMaker: TypeAlias = Callable[[Store, Sequence[Workflow[Any]], int], Guest]
+"""Returns the engine of a worker that serves these workflows, at most so many runs at once."""
+
+
+def _temporal() -> GuestMaker:
+    from outlast.temporal import TemporalGuest
+
+    return lambda store, workflows, concurrency: TemporalGuest(concurrency=concurrency)
+
+
+def _langgraph() -> GuestMaker:
+    from outlast.langgraph import LangGraphGuest
+
+    return lambda store, workflows, concurrency: LangGraphGuest(store, workflows)
+
+
+GUEST_MAKERS: Final[dict[str, Callable[[], GuestMaker]]] = {"langgraph": _langgraph, "temporal": _temporal}
+"""Engines that `--runtime` names. Each is an extra."""
+
+
+def _guest_maker(runtime: str) -> GuestMaker | None:
+    """Return what makes the engine of a worker; None for our own. Raises InvalidInput if its extra is missing."""
+    if runtime == OWN:
+        return None
     try:
-        from outlast.temporal import TemporalGuest
+        return GUEST_MAKERS[runtime]()
     except ImportError as error:
-        fix = to_install("temporal")
-        raise InvalidInput("--runtime temporal needs the extra `temporal`", str(error), fix) from error
-    return TemporalGuest(concurrency=concurrency)
-
-
-GUEST_MAKERS: Final[dict[str, Callable[[int], Guest]]] = {"temporal": _temporal}
-"""Engines that `--runtime` names, each made for a number of concurrent runs."""
+        why = str(error)
+        raise InvalidInput(f"--runtime {runtime} needs the extra `{runtime}`", why, to_install(runtime)) from error
 
 
 @click.command(cls=Command)
@@ -87,17 +106,16 @@ def worker(
 
     With --runtime, it executes the runs that another engine schedules (`outlast run --scheduler`), and no others. The
     connection to Temporal is that of TEMPORAL_ADDRESS, TEMPORAL_NAMESPACE, TEMPORAL_API_KEY and Temporal's other
-    variables.
+    variables. Threads of LangGraph are kept in memory.
     """
     live = liveness_of(durations)
     settings = settings_now()
     log_to_stderr()
     served = load_workflows(module)
     notifier = notifier_of(notify)
-    if runtime != OWN:
-        GUEST_MAKERS[runtime](concurrency)  # a missing extra must not leave a new store behind
+    guest_of = _guest_maker(runtime)  # first, because a missing extra must not leave a new store behind
     click.get_current_context().exit(
-        run(_serve(settings, module, served, live, concurrency, name, notifier, runtime, metrics_port))
+        run(_serve(settings, module, served, live, concurrency, name, notifier, runtime, guest_of, metrics_port))
     )
 
 
@@ -110,6 +128,7 @@ async def _serve(
     name: str,
     notifier: Notifier | None,
     runtime: str,
+    guest_of: GuestMaker | None,
     metrics_port: int | None,
 ) -> int:
     async with operations(settings, make=True, workflows=served) as bound:
@@ -119,7 +138,7 @@ async def _serve(
         )  # without a reader only rare failures are counted
 
         def make() -> WorkerProcess:
-            guest = GUEST_MAKERS[runtime](concurrency) if runtime != OWN else None
+            guest = guest_of(bound.store, served, concurrency) if guest_of is not None else None
             made = worker_of(
                 bound.store, served, live=live, concurrency=concurrency, name=name, notifier=notifier, watch=watch,
                 guest=guest,
