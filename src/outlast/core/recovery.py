@@ -8,7 +8,6 @@ from outlast.core.commit import WRITES_MAX, Commit, Instant, Mapping, Put, check
 from outlast.core.durations import ATTEMPT_TIMEOUT, SETTLE_MARGIN, START_BUDGET
 from outlast.core.effect_columns import ERROR, EffectError
 from outlast.core.effect_rows import EFFECT, Effect
-from outlast.core.effect_verbs import tries
 from outlast.core.events import EventType
 from outlast.core.machine import EffectStatus, Reason, effect_target
 from outlast.core.mailbox import REOPENED
@@ -110,12 +109,3 @@ def used_up(effect: Effect) -> tuple[str, str]:
     """Return code and detail for an effect that may have happened and has no attempt left."""
     detail = f"after {effect.attempts} attempts it is unknown whether it happened"
     return Reason.RETRIES_EXHAUSTED.value, detail
-
-
-def without_attempts(run: Run, effect: Effect, mode: str, attempts_max: int) -> tuple[str, str] | None:
-    """Return code and detail for an open effect that can be neither retried nor reconciled, else None."""
-    if effect.status is not EffectStatus.INTENDED or effect.settle_after == 0:
-        return None
-    if mode == "resend":
-        return used_up(effect) if tries(effect) >= attempts_max else None
-    return cut_off(effect, restored=run.restored > 0) if mode == "ask_person" else None

@@ -2,6 +2,7 @@
 
 import logging
 import traceback
+from collections.abc import Callable
 from typing import Any, Final
 
 from outlast.core.commit import Mapping
@@ -10,12 +11,11 @@ from outlast.core.conclude import Flagged, Parked, Raised, Returned, Stopping
 from outlast.core.durations import HOLD_LOOK_AGAIN
 from outlast.core.effect_columns import EffectError
 from outlast.core.effect_rows import Effect, Memo
-from outlast.core.effect_steps import EXHAUSTED
+from outlast.core.effect_steps import EXHAUSTED, Known, MarkUncertain, Moment, Terms, next_step
 from outlast.core.effect_verbs import is_unsent
 from outlast.core.limits import TEXT_CHARS_MAX
 from outlast.core.machine import EffectStatus, Reason, RunStatus
 from outlast.core.mailbox import REOPENED
-from outlast.core.recovery import without_attempts
 from outlast.core.rows import Pause
 from outlast.core.run_columns import Attention, Ending, Timer, WaitingFor
 from outlast.engine.compatibility import activity_of
@@ -147,16 +147,19 @@ def exception_attention(session: RunSession, error: BaseException) -> Attention:
     return attention(session, Reason.EXCEPTION, f"{shown}\n{text}")
 
 
-def without_attempt(session: RunSession, workflow: Workflow[Any]) -> tuple[tuple[Effect, str, str], ...]:
-    """Return open effects that neither an attempt nor a reconcile can follow, each with a code and a detail."""
-    found = []
+def without_attempt(
+    session: RunSession, workflow: Workflow[Any], terms_of: Callable[[Callee], Terms]
+) -> tuple[tuple[Effect, str, str], ...]:
+    """Return open effects that the next execution would mark uncertain, each with a code and a detail."""
+    found, restored = [], Known(restored=session.run.restored > 0)
     for effect in session.open_effects():
         activity = activity_of(workflow, effect.activity) if is_own(session.run, effect) else None
-        known = session.unsent.get((effect.visit, effect.key)) == effect or is_unsent(effect, session.evidence)
-        if activity is None or known:
+        unsent = session.unsent.get((effect.visit, effect.key)) == effect or is_unsent(effect, session.evidence)
+        if activity is None or unsent:
             continue
-        if why := without_attempts(session.run, effect, activity.mode, activity.retry.attempts):
-            found.append((effect, *why))
+        step = next_step(effect, terms_of(activity), Moment.START, session.now, restored)
+        if isinstance(step, MarkUncertain):
+            found.append((effect, *step))
     return tuple(found)
 
 

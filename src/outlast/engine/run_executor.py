@@ -224,7 +224,9 @@ class RunExecutor:
         session = self.session
         reads = await admission.read_slots(session.store, session.run)
         results = await count_results(session) if isinstance(move, Completing) else 0
-        return reads._replace(exhausted=without_attempt(session, self._workflow), results=results)
+        return reads._replace(
+            exhausted=without_attempt(session, self._workflow, self._services.terms.__getitem__), results=results
+        )
 
     # --- the route ----------------------------------------------------------------------------------------
     async def _move(self) -> "Move | Prepared":
