@@ -19,10 +19,10 @@ from .records import Page
 from .robots import ADDRESS_CHARS_MAX, address
 
 AGENT = "outlast-researcher"
-ATTEMPTS = 3
+ATTEMPTS, SLOW_ATTEMPTS = 3, 2  # a page that is too slow delays the list that names it
 BYTES_MAX = 200_000
 ROBOTS_BYTES_MAX = 500_000
-TIMEOUT_S = float(os.environ.get("RESEARCHER_TIMEOUT_S", "1.5"))
+TIMEOUT_S = float(os.environ.get("RESEARCHER_TIMEOUT_S", "1"))
 """Longest time for a whole page. It belongs to the installation: a busy machine takes more."""
 HEADERS = {"User-Agent": AGENT, "Accept-Encoding": "identity"}  # identity: a small answer cannot become a large page
 RETRY = Retry(attempts=ATTEMPTS, first="50ms", total_wait="5s")
@@ -62,7 +62,7 @@ async def _read(site: str, path: str) -> Page:
 def _reader(per_second: float) -> Any:
     """Return the lookup that reads pages at one pace. All runs of a store share it."""
     name = f"read-{per_second:g}-a-second"
-    limit = RateLimit(concurrent=8, per_second=per_second)
+    limit = RateLimit(concurrent=16, per_second=per_second)
     return lookup(name=name, key="page/{path}", retry=RETRY, provider=f"site-{per_second:g}", limit=limit)(_read)
 
 
@@ -85,7 +85,7 @@ async def _get(site: str, path: str, bytes_max: int) -> tuple[int, httpx2.Header
         async with asyncio.timeout(TIMEOUT_S), http.stream("GET", path) as answer:
             return answer.status_code, answer.headers, await _body(answer, bytes_max)
     except TimeoutError:
-        raise _later("too_slow") from None
+        raise _later("too_slow", SLOW_ATTEMPTS) from None
     except httpx2.TransportError as error:
         raise _later("no_connection" if isinstance(error, httpx2.ConnectError) else "broken_answer") from None
 
@@ -102,6 +102,6 @@ async def _body(answer: httpx2.Response, bytes_max: int) -> bytes:
     return body
 
 
-def _later(code: str) -> Refused | RetryLater:
-    """Return the error for a failure that another attempt may mend: a refusal at the last attempt."""
-    return RetryLater(code) if this_call().attempt < ATTEMPTS else Refused(code)
+def _later(code: str, attempts: int = ATTEMPTS) -> Refused | RetryLater:
+    """Return the error for a failure that another attempt may mend: a refusal at the last of so many attempts."""
+    return RetryLater(code) if this_call().attempt < attempts else Refused(code)

@@ -14,7 +14,7 @@ from .records import Conclusion, Page, Question, Research
 from .robots import Robots, parse
 
 HOPS_MAX = 4
-AT_ONCE = 8
+AT_ONCE = 16
 REFUSED_MAX = 10
 """Refused proposals after which the run fails."""
 LISTS_MAX = 200

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from .hostile import HOSTILE, LINKS, Behaviour, script
 
-LIST = 100
+LIST = 125
 """Entries of one list page."""
 RELEVANT = ("air-water", "ground", "hybrid", "exhaust-air", "cascade", "pool", "industrial", "compact")
 OTHERS = ("news", "jobs", "forum", "legal")

@@ -16,7 +16,7 @@ HTML: Final = "text/html; charset=utf-8"
 CHUNK: Final = b"<p>and so on</p>" * 4_096
 CHUNKS_MAX: Final = 200
 """Of an endless page: 13 MB. A reader without a limit would take them all."""
-SLOW_S: Final = 0.6
+SLOW_S: Final = 0.3
 STALLED_S: Final = 60.0
 NO_LINGER: Final = struct.pack("ii", 1, 0)
 Send = Callable[[dict[str, Any]], Awaitable[None]]
