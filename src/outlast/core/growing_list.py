@@ -63,7 +63,7 @@ def dump_growing(codec: Codec[Any], state: BaseModel, kept: KeptItems) -> KeptIt
     """
     name, item, codec_of_item = kept.of
     items = state.__dict__.get(name)
-    if type(state) is not codec.type or type(items) is not list or not all(type(each) is item for each in items):
+    if type(state) is not codec.type or type(items) is not list or {*map(type, items)} - {item}:
         return None
     head = codec.dump(state.model_copy(update={name: []}))
     if not head.endswith(b"[]}"):
