@@ -38,6 +38,7 @@ from outlast.flow.context import Context, current_context
 from outlast.flow.options import RateLimit, Retry
 from outlast.flow.outcomes import NotSent, Perhaps
 from outlast.flow.registry import SOURCES, where_called
+from outlast.pydantic_ai.mcp_servers import answer_of_server, check_error_behavior, listed_tool
 from outlast.pydantic_ai.operations import (
     ENGINE,
     INVALID,
@@ -226,8 +227,11 @@ class OutlastDurability(BaseDurabilityCapability[AgentDepsT]):
                     "give the timeout to each tool: FunctionToolset.tool(timeout=…)",
                     where=self.where,
                 )
-        elif tool_name not in self._listed(toolset_id):
-            tool_name = ""
+        else:
+            if tool_name not in self._listed(toolset_id):
+                tool_name = ""
+            if terms is not None and not terms.lookup:
+                check_error_behavior(toolset, self.name, self.where)
         if terms is None:
             return None
         known, found = self._declared.get((toolset_id, tool_name), (None, None))
@@ -271,20 +275,24 @@ class OutlastDurability(BaseDurabilityCapability[AgentDepsT]):
         unit, terms = current_unit.get(), self._terms_of(address)
         live = unit.context if unit is not None else None
         operation = self.operations[address.toolset]
+        kind = cast(ToolsetCallToolId, operation.operation_id).toolset_kind
+        acts = terms is None or not terms.lookup
         context = live if live is not None else self._context_alone(address, call_id)
         if unit is not None:
             unit.made = True
         params: Any
-        if cast(ToolsetCallToolId, operation.operation_id).toolset_kind == "dynamic":
+        if kind == "dynamic":
             params = DynamicToolsetCallToolParams(address.tool, tool_args=arguments, ctx=context)
         else:
-            tool = None
-            if cast(ToolsetCallToolId, operation.operation_id).toolset_kind == "mcp":
-                tool = (await self._leaves()[address.toolset].get_tools(context))[address.tool]
+            tool = await listed_tool(self._leaves()[address.toolset], address.tool, context) if kind == "mcp" else None
             params = ToolsetCallToolParams(address.tool, tool_args=arguments, ctx=context, tool=tool)
+
+        async def made() -> dict[str, Any]:
+            return cast(dict[str, Any], operation.result_codec.dump(await operation.handler(params)))
+
         with durable_unit_scope():
-            payload = cast(dict[str, Any], operation.result_codec.dump(await operation.handler(params)))
-        if payload["kind"] == INVALID and not (terms is not None and terms.lookup):
+            payload = await (answer_of_server(made()) if kind == "mcp" and acts else made())
+        if payload["kind"] == INVALID and acts:
             # raised by the body of the tool, which may have acted: the model must not be asked to try again
             raise Perhaps(
                 f"the tool raised a ValidationError: {payload['title']}: {payload['errors']}"[:TEXT_CHARS_MAX]
