@@ -91,7 +91,7 @@ class Campaign:
     def __init__(self, folder: Path, with_: Engine, wanted: list[Lead], *, kills: int, seed: int) -> None:
         folder.mkdir(parents=True)
         store = f"sqlite:{folder / 'outlast.db'}"
-        self._folder, self._engine, self._kills = folder, with_, kills
+        self._engine, self._kills = with_, kills
         self._leads = {lead.email: lead for lead in wanted}
         self._dice = random.Random(seed)
         self._store = store
@@ -109,7 +109,7 @@ class Campaign:
         """Play to the end of every inquiry and stop every process."""
         processes, begun = self._processes, time.monotonic()
         processes.open_server("--misbehaves", "trouble")
-        await self._engine.open(self._folder)
+        await self._engine.open()
         store = await open_store(self._store)
         ops = Operations(store, tenant="default", actor=PEOPLE, workflows={acquisition.name: acquisition})
         try:
@@ -126,7 +126,6 @@ class Campaign:
             return Round(ends, Record(processes.record), self._killed, time.monotonic() - begun)
         finally:
             await processes.stop_workers()
-            await self._engine.close()
             await processes.close()
             await store.close()
 
@@ -237,7 +236,12 @@ async def campaign(given: argparse.Namespace) -> int:
     folder, out, wanted = Path(tempfile.mkdtemp(prefix="outlast-acquisition-")), PlainOutput(), leads(given.leads)
 
     async def play(name: str, kills: int, seed: int) -> Round:
-        return await Campaign(folder / name, engine(given.runtime), wanted, kills=kills, seed=seed).play()
+        with_ = engine(given.runtime)
+        with_.start()
+        try:
+            return await Campaign(folder / name, with_, wanted, kills=kills, seed=seed).play()
+        finally:
+            with_.stop()
 
     calm = await play("calm", 0, 0)
     ends = Counter(end["end"] for end in calm.ends.values())

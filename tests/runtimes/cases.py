@@ -209,3 +209,5 @@ CASES: Final[dict[str, Case]] = {
         Purchase("spot-threshold", "approve"),
     )
 }  # fmt: skip
+IN_THE_GATE: Final = ("order undone", "acquisition answered", "spot-threshold")
+"""Cases of the default run: one of each workflow."""

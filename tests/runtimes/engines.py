@@ -5,8 +5,9 @@ else of it.
 """
 
 import importlib
-from pathlib import Path
 from typing import Any, Final
+
+from typing_extensions import override
 
 from outlast.runtime.client import Client
 from outlast.runtime.port import ClientRuntime, ExecutionRuntime
@@ -25,15 +26,18 @@ class Engine:
         self.env: dict[str, str] = {}
         """Environment of the workers."""
 
-    async def open(self, folder: Path) -> None:
-        """Start what the engine needs beside workers."""
+    def start(self) -> None:
+        """Start the server that the engine needs beside workers."""
+
+    async def open(self) -> None:
+        """Wait until the server answers, and connect callers of this event loop."""
 
     def runtime(self, client: Client) -> ExecutionRuntime:
         """Return the interface for callers over a client of the store."""
         return ClientRuntime(client)
 
-    async def close(self) -> None:
-        """Stop it."""
+    def stop(self) -> None:
+        """Stop the server."""
 
 
 class Temporal(Engine):
@@ -42,16 +46,22 @@ class Temporal(Engine):
     name = "temporal"
     options = ("--runtime", "temporal")
 
-    async def open(self, folder: Path) -> None:
+    @override
+    def start(self) -> None:
         self._server: Any = importlib.import_module("tests.temporal.server").TemporalServer()
         self.env = dict(self._server.environment)
+
+    @override
+    async def open(self) -> None:
         self._client = await self._server.client()
 
+    @override
     def runtime(self, client: Client) -> ExecutionRuntime:
         found: ExecutionRuntime = importlib.import_module("outlast.temporal").TemporalRuntime(client, self._client)
         return found
 
-    async def close(self) -> None:
+    @override
+    def stop(self) -> None:
         self._server.close()
 
 
@@ -61,6 +71,7 @@ class LangGraph(Engine):
     name = "langgraph"
     options = ("--runtime", "langgraph")
 
+    @override
     def runtime(self, client: Client) -> ExecutionRuntime:
         found: ExecutionRuntime = importlib.import_module("outlast.langgraph").LangGraphRuntime(client)
         return found

@@ -24,7 +24,7 @@ from outlast.runtime.stores import open_store
 from tests import forked
 from tests.examples.helpers import ROOT
 from tests.runtimes.cases import Case, World
-from tests.runtimes.engines import engine
+from tests.runtimes.engines import Engine
 
 GIVE_UP_S: Final = 90
 PEOPLE: Final = Actor("bo", EVERY_ROLE)
@@ -57,25 +57,29 @@ class Observed(NamedTuple):
     executed: list[str]
 
 
-async def observe(name: str, case: Case, folder: Path) -> Observed:
-    """Play a case on an engine: embedded, http, temporal or langgraph."""
+async def observe(on: Engine | None, case: Case, folder: Path, *, http: bool = False) -> Observed:
+    """Play a case in this process, or with worker processes on a started engine; `http`: callers reach a service."""
     url = f"sqlite:{folder / 'outlast.db'}"
     store = await open_store(url)
     ops = Operations(store, tenant="default", actor=PEOPLE, workflows={case.workflow.name: case.workflow})
     try:
         async with asyncio.timeout(GIVE_UP_S), case.world(folder, ops) as world:
-            async with _serving(name, case, world, url, folder) as runtime:
+            async with _serving(on, case, world, url, folder, http=http) as runtime:
                 run_id = await case.play(world, runtime, ops)
+                run = await ops.rows.run(run_id)
+                assert run.scheduler == ("outlast" if on is None or on.name == "own" else on.name), run.lane
             return await _observed(ops, run_id, world, SCHEDULING if case.parks else SCHEDULING | {EventType.PARKED})
     finally:
         await store.close()
 
 
 @asynccontextmanager
-async def _serving(name: str, case: Case, world: World, url: str, folder: Path) -> AsyncIterator[ExecutionRuntime]:
+async def _serving(
+    on: Engine | None, case: Case, world: World, url: str, folder: Path, *, http: bool
+) -> AsyncIterator[ExecutionRuntime]:
     """Serve the workflow on an engine; yield the interface of its callers."""
     async with AsyncExitStack() as stack:
-        if name == "embedded":
+        if on is None:
             for variable, value in world.env.items():
                 stack.callback(_restore, variable, os.environ.get(variable))
                 os.environ[variable] = value
@@ -85,18 +89,16 @@ async def _serving(name: str, case: Case, world: World, url: str, folder: Path) 
                 InProcessRuntime(store, [case.workflow], live=LIVE, actor=local_actor(()))
             )
             return
-        found = engine("own" if name == "http" else name)
-        await found.open(folder)
-        stack.push_async_callback(found.close)
-        env = {**os.environ, **world.env, **found.env, "OUTLAST_STORE": url, "PYTHONPATH": f"{ROOT}", "OUTLAST_URL": ""}
+        await on.open()
+        env = {**os.environ, **world.env, **on.env, "OUTLAST_STORE": url, "PYTHONPATH": f"{ROOT}", "OUTLAST_URL": ""}
         target = url
-        if name == "http":
+        if http:
             command = ("-o", "ndjson", "serve", case.module, "--no-worker", "--port", "0")
             service = stack.enter_context(_process("service", command, env, folder))
             target = str(json.loads(await _line(folder / "service.log", service))["url"])
-        stack.enter_context(_process("worker", ("worker", case.module, *SHORT, *found.options), env, folder))
+        stack.enter_context(_process("worker", ("worker", case.module, *SHORT, *on.options), env, folder))
         client = await stack.enter_async_context(outlast.connect(target, workflows=[case.workflow]))
-        yield found.runtime(client)
+        yield on.runtime(client)
 
 
 class _process:  # noqa: N801 - used as a function

@@ -1,36 +1,43 @@
 """The same script of people, models and faults on each engine: equal ledger, equal events, equal end."""
 
 import asyncio
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.runtimes.cases import CASES
-from tests.runtimes.engines import missing
+from tests.runtimes.cases import CASES, IN_THE_GATE
+from tests.runtimes.engines import Engine, engine, missing
 from tests.runtimes.harness import Observed, observe
 
-OTHERS = ("http", "temporal", "langgraph")
 REFERENCE: dict[str, Observed] = {}
 
 
-@pytest.fixture
-def reference(request: pytest.FixtureRequest, tmp_path: Path) -> Observed:
-    """Return the case on the embedded engine, played once in this process."""
-    name = request.getfixturevalue("case")
-    if name not in REFERENCE:
+@pytest.fixture(scope="module", params=["http", "temporal", "langgraph"])
+def other(request: pytest.FixtureRequest) -> Iterator[tuple[Engine, bool]]:
+    """Return an engine with its server, and whether callers use HTTP."""
+    name = "own" if request.param == "http" else request.param
+    if why := missing(name):
+        pytest.skip(why)
+    found = engine(name)
+    found.start()
+    yield found, request.param == "http"
+    found.stop()
+
+
+@pytest.mark.req("RT-1", "RT-2", "RT-3", "RT-4", "APP-3")
+@pytest.mark.parametrize("case", CASES)
+def test_a_case_is_equal_on_each_engine(
+    other: tuple[Engine, bool], case: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """The reference is the engine in this process. `scripts/runtimes` plays all cases."""
+    if case not in IN_THE_GATE and not request.config.getoption("--crash-all"):
+        pytest.skip("scripts/runtimes plays it")
+    if case not in REFERENCE:
         folder = tmp_path / "embedded"
         folder.mkdir()
-        REFERENCE[name] = asyncio.run(observe("embedded", CASES[name], folder))
-    return REFERENCE[name]
-
-
-@pytest.mark.req("RT-1", "RT-2")
-@pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("engine", OTHERS)
-def test_a_case_is_equal_on_each_engine(engine: str, case: str, reference: Observed, tmp_path: Path) -> None:
-    if engine != "http" and (why := missing(engine)):
-        pytest.skip(why)
-    found = asyncio.run(observe(engine, CASES[case], tmp_path))
+        REFERENCE[case] = asyncio.run(observe(None, CASES[case], folder))
+    found, reference = asyncio.run(observe(other[0], CASES[case], tmp_path, http=other[1])), REFERENCE[case]
     assert found.end == reference.end
     assert found.executed == reference.executed
     assert found.ledger == reference.ledger
