@@ -121,13 +121,13 @@ def test_a_model_is_found_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_script_answers_by_the_place_in_the_transcript() -> None:
-    model = ScriptedModel([CALL, "two"])
+    model = ScriptedModel([CALL, "two  words"])
 
     async def talk() -> list[str | ModelAnswer]:
         assert await model.request(ASKED) == await model.request(ASKED) == CALL
         return [each async for each in model.stream(THEN)]
 
-    assert asyncio.run(talk())[0] == "two"
+    assert asyncio.run(talk())[:-1] == ["two  ", "words"], "together they are the text"
     with pytest.raises(IndexError, match="2 answers"):
         asyncio.run(_beyond(model))
 

@@ -1,6 +1,7 @@
 """Port of language models: the request, the answer, and models for tests that need no network."""
 
 import json
+import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import cached_property
 from hashlib import sha256
@@ -194,9 +195,9 @@ class ScriptedModel:
         return ModelAnswer(text=answer, model=self.name) if isinstance(answer, str) else answer
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[str | ModelAnswer]:
-        """Yield the words of the answer one by one, then the answer."""
+        """Yield each word of the answer with the space after it, then the answer."""
         answer = await self.request(request)
-        for word in answer.text.split(" "):
+        for word in re.findall(r"\S+\s*|\s+", answer.text):
             yield word
         yield answer
 
