@@ -18,12 +18,13 @@ from outlast.agent import (
     RecordingModel,
     ScriptedModel,
     ToolCall,
+    agent_workflow,
     provided,
 )
 from outlast.agent.pydantic_models import PydanticModel
 from outlast.errors import InvalidInput
 from outlast.flow.outcomes import Perhaps
-from outlast.testing import ModelServer, cuts, status, times_out, too_many
+from outlast.testing import App, ModelServer, cuts, status, times_out, too_many
 
 CALL = ModelAnswer(text="let me see", calls=(ToolCall(id="c1", tool="read", arguments={"n": 2}),))
 ASKED = ModelRequest(
@@ -156,3 +157,15 @@ def test_ids_of_calls_are_not_part_of_the_digest() -> None:
 
     assert with_id("a").digest("m") == with_id("b").digest("m")
     assert ASKED.digest("m") != ASKED.digest("n") and ASKED.digest("m") != THEN.digest("m")
+
+
+def test_a_repeated_request_of_pydantic_ai_has_the_same_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    with ModelServer(["two"], misbehave={0: [status(500, acts=True)]}) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+        monkeypatch.setenv("OPENAI_API_KEY", "of a test")
+        flow = agent_workflow("keyed", model=PydanticModel("openai-chat:gpt-test"))
+        app = App((flow,))
+        run = app.start(flow, {"objective": "count"})
+        app.clock.skip("1h")
+        assert run.outcome == "two" and (server.attempts(route="/chat/completions"), server.paid) == (2, 1)
+        app.close()

@@ -7,6 +7,7 @@ from typing import Any, Final, cast
 from outlast.agent.chat_completions import parsed
 from outlast.agent.model import Message, ModelAnswer, ModelRequest, ToolCall
 from outlast.errors import InvalidInput, to_install
+from outlast.flow.calls import call_under_way
 
 try:
     from pydantic_ai import messages as parts
@@ -63,7 +64,10 @@ class PydanticModel:
 
     def _settings(self, request: ModelRequest) -> ModelSettings:
         """Return the settings of a request. The client of the provider does not retry, because the engine does."""
-        own = {} if "max_retries" in self._model.unsupported_settings else {"max_retries": 0}
+        own: dict[str, Any] = {} if "max_retries" in self._model.unsupported_settings else {"max_retries": 0}
+        call = call_under_way()
+        if call is not None and "extra_headers" not in self._model.unsupported_settings:
+            own["extra_headers"] = {"Idempotency-Key": call.idempotency_key}
         return cast(ModelSettings, {**own, **request.settings})
 
 
