@@ -31,6 +31,7 @@ class FakeEngine:
         self._workers: list[SliceWorker] = []
         self._loops: dict[tuple[str, str], asyncio.Task[None]] = {}
         self._woken: dict[tuple[str, str], asyncio.Event] = {}
+        self._attempts: list[tuple[str, asyncio.Future[SliceEnd]]] = []
         self._turn = 0
 
     def guest(self) -> "FakeGuest":
@@ -54,6 +55,13 @@ class FakeEngine:
             loop.cancel()
         self._loops.clear()
 
+    def lose(self, worker: str) -> None:
+        """Give up the slices of a dead worker, as a server does once their heartbeats have timed out."""
+        self._workers = [each for each in self._workers if each.id != worker]
+        for name, attempt in self._attempts:
+            if name == worker:
+                attempt.cancel()
+
     async def _loop(self, tenant: str, run: str) -> None:
         woken = self._woken[tenant, run]
         while True:
@@ -73,10 +81,17 @@ class FakeEngine:
             return None
         self._turn += 1
         worker = self._workers[self._turn % len(self._workers)]
+        attempt = asyncio.ensure_future(worker.slice(tenant, run, nodes=self.nodes))
+        self._attempts.append((worker.id, attempt))
         try:
-            end = await worker.slice(tenant, run, nodes=self.nodes)
+            await asyncio.wait([attempt])
+            if attempt.cancelled():
+                return None
+            end = attempt.result()
         except StoreError:
             return None
+        finally:
+            self._attempts.remove((worker.id, attempt))
         self.ends.append((run, worker.id, end))
         return end
 
@@ -110,4 +125,4 @@ class FakeGuest:
         try:
             await asyncio.get_running_loop().create_future()
         finally:
-            self.engine._workers.remove(worker)
+            self.engine._workers = [each for each in self.engine._workers if each is not worker]

@@ -114,6 +114,9 @@ class Drive:
         to = version_move.MoveTarget(lane, "renamed", "", {"renamed": 1}, b"{}", "p", "")
         return self.speak(version_move.move_to_version(run, to, now=at(self.t)))
 
+    def transfer(self) -> "Drive":
+        return self.speak(version_move.transfer(self.run, "temporal", now=at(self.t), by="p", reason=""))
+
     def finish(self, outcome: RunStatus) -> "Drive":
         approvals = [row for row in self.rows if isinstance(row, Approval)]
         commit = verbs.finish(

@@ -145,6 +145,20 @@ def undoing() -> None:
     compensating().withhold().answer_undo(Choice.RETRY).withhold().answer_undo(Choice.DONE_BY_HAND)
 
 
+def transfers() -> None:
+    """Its scheduler changes while no worker holds it; the claim before can write nothing more."""
+    Drive().start().transfer().claim()
+    for drive in (running().give("park"), running().give("await_settle"), compensating().give("park")):
+        before = drive.run
+        after = drive.transfer().run
+        assert (after.lane, after.epoch, after.due_at) == (
+            f"temporal:{before.lane}",
+            before.epoch + 1,
+            at(drive.t).real,
+        )
+        assert (after.visit, after.status, after.owner) == (before.visit, before.status, "")
+
+
 async def leases() -> None:
     clock = VirtualClock()
     store = MemoryStore(MemoryCore(clock), "wr")
@@ -163,6 +177,7 @@ def drive_everything() -> None:
     shared_effects()
     waits_and_approvals()
     restores()
+    transfers()
     asyncio.run(leases())
     every_move()
 

@@ -99,6 +99,13 @@ UNCERTAIN = flagged(Reason.EFFECT_UNCERTAIN, "timeout: ReadTimeout", key="refund
 EXHAUSTED = flagged(Reason.RETRIES_EXHAUSTED, "after 3 attempts: http_503: busy", key="refund/A-17")
 OVERDUE = Attention(Reason.TOTAL_TIMEOUT, T - 2 * HOUR, "r1 is 170 h old", trigger="refund_total_timeout")
 TIMED_OUT = flagged(Reason.APPROVAL_TIMEOUT, "ap_1 «Refund 42 EUR» was not decided in time by finance")
+GUESTS_LANE = "temporal:refund@1"
+GUESTS_RUN = QUEUED._replace(lane=GUESTS_LANE)
+GUEST = worker("g-1", lanes=GUESTS_LANE)._replace(health_text='{"scheduler": "temporal", "bridged_ms": 40}')
+AWAY = worker("g-2", lanes=GUESTS_LANE)._replace(
+    health_text=json.dumps({"scheduler": "temporal", "away_since": T - 5 * MINUTE, "away_why": "connection refused"})
+)
+DEAF = GUEST._replace(health_text='{"scheduler": "temporal", "bridged_ms": 3600000}')
 SERVED: dict[str, Any] = {"workers": (W1,)}
 
 SITUATIONS: dict[str, RunFacts] = {
@@ -123,6 +130,16 @@ SITUATIONS: dict[str, RunFacts] = {
     "the owner's lease has expired": (RunFacts(HELD, NOW, workers=(worker("w-1", left=-2 * SECOND), W2))),
     "the owner's lease has expired, no other worker": (RunFacts(HELD, NOW, workers=(worker("w-1", left=-2 * SECOND),))),
     "the owner is gone": (RunFacts(HELD, NOW, workers=(W1._replace(status=LeaseStatus.CLOSED), W2))),
+    "a guest chooses a worker": (RunFacts(GUESTS_RUN, NOW, workers=(GUEST,))),
+    "every worker of a guest is dead": (
+        RunFacts(GUESTS_RUN, NOW, workers=(W1, GUEST._replace(status=LeaseStatus.CLOSED)))
+    ),
+    "a guest's engine is away": (RunFacts(GUESTS_RUN, NOW, workers=(AWAY,))),
+    "a guest's engine is away from one of two workers": (RunFacts(GUESTS_RUN, NOW, workers=(AWAY, GUEST))),
+    "the bridge to a guest's engine is silent": (RunFacts(GUESTS_RUN, NOW, workers=(DEAF,))),
+    "the worker of a guest is dead": (
+        RunFacts(HELD._replace(lane=GUESTS_LANE), NOW, workers=(worker("w-1", left=-2 * SECOND), GUEST))
+    ),
     "sleeping": (RunFacts(waits("timer", "night", until=T + 2 * HOUR, then="goes on"), NOW, **SERVED)),
     "slept, and no worker took it": (
         RunFacts(waits("timer", "night", until=T - 5 * SECOND, then="goes on", due_at=T - 5 * SECOND), NOW)

@@ -31,6 +31,17 @@ SENTENCES = {
         "r1 was held by w-1, whose lease expired 2s ago, and no live worker serves refund@1 to take it over."
     ),
     "the owner is gone": "r1 was held by w-1, which has stopped; w-2 takes it over now.",
+    "a guest chooses a worker": "r1 has been queued for 60m; temporal chooses a worker for it.",
+    "every worker of a guest is dead": "r1 has been queued for 60m; no live worker serves temporal:refund@1.",
+    "a guest's engine is away": (
+        "r1 has been queued for 60m; temporal away for 5m: connection refused; g-2 calls it again and again."
+    ),
+    "a guest's engine is away from one of two workers": "r1 has been queued for 60m; temporal chooses a worker for it.",
+    "the bridge to a guest's engine is silent": (
+        "r1 has been queued for 60m; g-1 serves it, but its bridge to temporal has been silent for 60m; "
+        "temporal's own timer finds the run."
+    ),
+    "the worker of a guest is dead": "r1 was held by w-1, whose lease expired 2s ago; g-1 queues it now.",
     "sleeping": "r1 sleeps (night) for another 2h.",
     "slept, and no worker took it": ("r1 continues: its timer night ended 5s ago; no live worker serves refund@1."),
     "a signal, with an end": "r1 waits for the signal paid, for another 24h.",
@@ -123,6 +134,17 @@ def test_the_facts_of_a_run_in_a_group_explain_the_group(size: int, deaths: int,
     assert facts["group"] == said
 
 
+@pytest.mark.parametrize(("situation", "said"), [
+    ("queued, a worker takes it", None),
+    ("a guest chooses a worker", "temporal"),
+    ("every worker of a guest is dead", "temporal; no worker of it is alive"),
+    ("a guest's engine is away", "temporal; temporal away for 5m: connection refused"),
+    ("the bridge to a guest's engine is silent", "temporal; its bridge to temporal has been silent for 60m"),
+])  # fmt: skip
+def test_the_facts_name_another_scheduler_and_its_trouble(situation: str, said: str | None) -> None:
+    assert dict(explain(SITUATIONS[situation]).facts).get("scheduler") == said
+
+
 def test_every_situation_has_its_sentence() -> None:
     assert list(SENTENCES) == list(SITUATIONS) and len(SITUATIONS) >= 30
 
@@ -137,6 +159,7 @@ def of(situation: str) -> RunExplanation:
     ("situation", "commands"),
     [
         ("queued, no worker serves", ["outlast worker MODULE"]),
+        ("every worker of a guest is dead", ["outlast worker MODULE --runtime temporal"]),
         ("the owner's lease has expired, no other worker", ["outlast worker MODULE"]),
         ("walked", []),
         ("a signal, without an end", ["outlast signal r1 paid --data '{…}'"]),

@@ -92,6 +92,7 @@ BODIES = {
     "raise_budget": {"reason": "x", "tokens": 1},
     "decide_approval": {"decision": "approve", "reason": "x"}, "claim_approval": None,
     "reassign_approval": {"to": "sales", "reason": "x"},
+    "move_run_to_scheduler": {"scheduler": "temporal", "force": True},
     "move_run": {"workflow": "payment", "version": 1}, "disable_webhook": {"reason": "x"}, "rotate_webhook": {},
     "resolve_attention": {"reason": "x", "choice": "continue"}, "resolve_effect": {"reason": "x", "outcome": "give_up"},
 }  # fmt: skip

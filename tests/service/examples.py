@@ -115,6 +115,8 @@ def record(service: Service, receiver: str) -> dict[str, Any]:
     ask("get", "/v1/runs/{run}/results", run=found)
     wish = service.start("wish", text="?")
     ask("post", "/v1/runs/{run}/signals/{name}", {"payload": {"text": "hi"}, "signal_id": "s-1"}, run=wish, name="said")
+    moved = {"scheduler": "temporal", "reason": "past one database", "force": True}
+    ask("post", "/v1/runs/{run}/scheduler", moved, run=service.start("wish", text="to move"))
     ask("post", "/v1/runs/{run}/cancel", {"reason": "ordered twice"}, run=service.start("wish", text="?"))
     _operate(ask)
     _hear(ask, hook)

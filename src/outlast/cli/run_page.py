@@ -9,6 +9,7 @@ from outlast.cli.exit_codes import OK, shown_traceback
 from outlast.cli.screen import Screen, iso_of
 from outlast.core.durations import span
 from outlast.core.events import EventType, iso
+from outlast.core.lanes import OWN, worker_command
 from outlast.core.machine import HELD, TERMINAL, Choice, EffectStatus, Reason, RunStatus
 from outlast.models import milliseconds
 from outlast.models.approvals import ApprovalSummary
@@ -125,6 +126,7 @@ async def show_run(client: Client, screen: Screen, run_id: str) -> int:
     screen.pairs(
         (
             ("objective", [view.objective] if view.objective else []),
+            ("scheduler", [view.scheduler] if view.scheduler != OWN else []),
             ("held by", await _holder(client, screen, view)),
             ("waiting for", _waiting(screen, view)),
             *((f"{each.verb} asked", [_asked(view, screen, each)]) for each in view.asked),
@@ -244,7 +246,7 @@ def _waiting(screen: Screen, view: RunDetail) -> list[str]:
     lines = []
     for wait in view.waiting_for:
         if wait.kind == "worker":
-            lines.append(view.waiting_text + ("" if view.served else " → outlast worker MODULE"))
+            lines.append(view.waiting_text + ("" if view.served else f" → {worker_command(view.scheduler)}"))
             continue
         by = f" by {wait.who}" if wait.who else ""
         left = f" · {screen.left(wait.until)} left, then {wait.then}" if wait.until else ""

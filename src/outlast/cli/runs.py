@@ -1,4 +1,4 @@
-"""`outlast runs`: list, show, continue, extend and cancel runs."""
+"""`outlast runs`: list, show, continue, extend, move and cancel runs."""
 
 import json
 from collections import Counter
@@ -14,6 +14,7 @@ from outlast.cli.session import on_client, reads_client, says, unsure, warn_unse
 from outlast.cli.settings import Command, Group
 from outlast.cli.text import ago, amount, duration, results_text
 from outlast.core.durations import RUN_CEILING, span
+from outlast.core.lanes import OWN, SCHEDULERS, scheduler_of, worker_command
 from outlast.core.machine import TERMINAL, Choice, RunStatus
 from outlast.core.run_columns import WaitingKind
 from outlast.errors import NotFound
@@ -104,6 +105,9 @@ def _frame(screen: Screen, page: RunList, none: str) -> tuple[list[str], list[tu
     if any(view.results for view in page.runs):  # most workflows emit none
         columns.append("RESULTS")
         rows = [(*row, str(view.results)) for row, view in zip(rows, page.runs, strict=True)]
+    if any(view.scheduler != OWN for view in page.runs):
+        columns.append("SCHEDULER")
+        rows = [(*row, view.scheduler) for row, view in zip(rows, page.runs, strict=True)]
     return columns, rows, _footer(screen, page.runs)
 
 
@@ -133,7 +137,7 @@ def _footer(screen: Screen, views: Sequence[RunListItem]) -> list[str]:
     lines = [" · ".join(parts)]
     waiting = [view for view in views if view.due or any(wait.kind == "worker" for wait in view.waiting_for)]
     stranded = Counter(view.lane for view in waiting if not view.served)
-    lines += [f"no worker serves {lane} ({n}) → outlast worker MODULE" for lane, n in stranded.items()]
+    lines += [f"no worker serves {lane} ({n}) → {worker_command(scheduler_of(lane))}" for lane, n in stranded.items()]
     return lines
 
 
@@ -309,7 +313,7 @@ async def graph(client: Client, screen: Screen, run: str, mermaid: bool) -> int:
         raise NotFound(
             f"the graph of {view.lane} is not known",
             "a worker records it when it starts to serve that version",
-            "start one: outlast worker MODULE",
+            f"start one: {worker_command(view.scheduler)}",
         )
     if not screen.data({"run": run, "node": view.node, "nodes": topology["nodes"]}):
         for line in _mermaid(view, topology) if mermaid else _text(view, topology):
@@ -440,7 +444,26 @@ async def raise_(
     return OK
 
 
+@click.command("move", cls=Command)
+@click.argument("run")
+@click.option("--to", "scheduler", type=click.Choice(SCHEDULERS), required=True, help="Engine that schedules it.")
+@click.option("--reason", default="", help="Reason for the history.")
+@click.option("--force", is_flag=True, help="Move it even if no worker serves its version there.")
+@on_client
+async def move(client: Client, screen: Screen, run: str, scheduler: str, reason: str, force: bool) -> int:
+    """Let another engine schedule a run.
+
+    A worker must not execute it now. State, waits, approvals and effects stay.
+    """
+    await client.move_to(run, scheduler, reason=reason, force=force)
+    if not screen.data({"run": run, "by": (await client.whoami()).name, "scheduler": scheduler, "reason": reason}):
+        screen.line(f"{scheduler} schedules {run} from now on{await says(client)}")
+    await warn_unserved(client, screen, run)
+    return OK
+
+
 runs.add_command(extend)
+runs.add_command(move)
 runs.add_command(raise_)
 runs.add_command(graph)
 runs.add_command(input_)

@@ -34,14 +34,17 @@ async def ls(client: Client, screen: Screen) -> int:
     if not views:
         screen.line("no workflow was served yet → outlast worker MODULE")
         return OK
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for each in views:
         needs = f" ({each.flagged} need a person)" if each.flagged else ""
         by = " ".join(each.served_by) or (f"no worker serves {each.lane}" if each.runs else "no worker")
         since = screen.since(each.since)
-        name = (each.workflow, str(each.version), each.scheduler)
-        rows.append((*name, f"{each.runs}{needs}", by, each.topology, since))
-    screen.table(("WORKFLOW", "VERSION", "SCHEDULER", "RUNS", "SERVED BY", "TOPOLOGY", "SEEN FIRST"), rows)
+        rows.append((each.workflow, str(each.version), f"{each.runs}{needs}", by, each.topology, since))
+    columns: tuple[str, ...] = ("WORKFLOW", "VERSION", "RUNS", "SERVED BY", "TOPOLOGY", "SEEN FIRST")
+    if any(each.scheduler != OWN for each in views):
+        columns = (*columns, "SCHEDULER")
+        rows = [(*row, each.scheduler) for row, each in zip(rows, views, strict=True)]
+    screen.table(columns, rows)
     for each in views:
         others = [v for v in views if (v.workflow, v.scheduler) == (each.workflow, each.scheduler) and v.served_by]
         if each.runs and not each.served_by and others:

@@ -7,6 +7,7 @@ from outlast.cli.screen import Screen
 from outlast.cli.session import reads_client
 from outlast.cli.settings import Group
 from outlast.core.durations import SECOND, span
+from outlast.core.lanes import OWN
 from outlast.models.service import WorkerStatus
 from outlast.runtime.client import Client
 from outlast.runtime.labels import STALLED
@@ -30,8 +31,23 @@ async def ls(client: Client, screen: Screen, every: bool) -> int:
     if not views:
         screen.line("no worker serves this store → outlast worker MODULE")
         return OK
-    screen.table(("WORKER", "NAME", "STATUS", "SERVES", "HOLDS", "LEASE", "HEARTBEAT", "LOOP", "AT", "STARTED"),
-                 [_row(screen, view) for view in views])  # fmt: skip
+    columns: tuple[str, ...] = (
+        "WORKER",
+        "NAME",
+        "STATUS",
+        "SERVES",
+        "HOLDS",
+        "LEASE",
+        "HEARTBEAT",
+        "LOOP",
+        "AT",
+        "STARTED",
+    )
+    rows = [_row(screen, view) for view in views]
+    if any(view.scheduler != OWN for view in views):
+        columns += ("SCHEDULER",)
+        rows = [(*row, view.scheduler) for row, view in zip(rows, views, strict=True)]
+    screen.table(columns, rows)
     return OK
 
 

@@ -18,6 +18,7 @@ from outlast.core.attention import check_for_all
 from outlast.core.compensation import NO_UNDO
 from outlast.core.durations import Duration, Liveness, timedelta_of
 from outlast.core.events import ENDINGS
+from outlast.core.lanes import check_scheduler
 from outlast.core.machine import TERMINAL, Choice, EffectStatus, Reason, RunStatus
 from outlast.core.run_columns import What
 from outlast.core.usage import NO_LIMITS, Budget, Money, micros, money_text
@@ -277,6 +278,13 @@ class ServiceClient(Client):
     @override
     async def extend(self, run: str, *, by: Duration, reason: str, version: int = 0) -> None:
         await self._act(run, Choice.EXTEND, {"reason": reason, "by": timedelta_of("by", by).total_seconds()}, version)
+
+    @override
+    async def move_to(
+        self, run: str, scheduler: str, *, reason: str = "", force: bool = False, version: int = 0
+    ) -> None:
+        body = {"scheduler": check_scheduler(scheduler), "reason": reason, "force": force}
+        await self._act(run, "scheduler", body, version)
 
     @override
     async def raise_budget(

@@ -327,6 +327,7 @@ class SyncClient:
     cancel = Blocking(Client.cancel)
     continue_run = Blocking(Client.continue_run)
     extend = Blocking(Client.extend)
+    move_to = Blocking(Client.move_to)
     raise_budget = Blocking(Client.raise_budget)
     to_undo = Blocking(Client.to_undo)
     not_undone = Blocking(Client.not_undone)

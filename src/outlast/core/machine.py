@@ -150,6 +150,9 @@ TABLE: Final[tuple[Transition, ...]] = (
     *_transitions("log", R.RECOVERING, R.RECOVERING),
     *_transitions("move", R.RUNNING, R.RUNNING),  # to another version or node; the visit stays
     *_transitions("move", R.RECOVERING, R.RECOVERING),
+    *(
+        Transition("transfer", each, each) for each in (R.QUEUED, R.WAITING, R.RECOVERING, R.COMPENSATING)
+    ),  # to another engine
     *_transitions("park", R.WAITING, R.RUNNING, R.RECOVERING),
     *_transitions("retry", R.WAITING, R.RUNNING, R.RECOVERING),  # a durable wait between two attempts
     *_transitions("await_settle", R.RECOVERING, R.RUNNING, R.RECOVERING),  # until a sent call can no longer arrive

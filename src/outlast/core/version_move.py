@@ -1,14 +1,14 @@
-"""Move of a run to another version or node: requested by a person, carried out by the holder."""
+"""Moves of a run: to another version or node, carried out by its holder; and to another scheduler."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from outlast.core.commit import AppendMessage, Commit, Instant
 from outlast.core.events import EventType
-from outlast.core.lanes import scheduler_of, workflow_in
+from outlast.core.lanes import lane_of, scheduler_of, version_in, workflow_in
 from outlast.core.machine import Choice, Reason
 from outlast.core.rows import Message, Run
-from outlast.core.run_columns import PERSON_ANSWER, PersonAnswer, placed_visits
+from outlast.core.run_columns import PERSON_ANSWER, WAITING_FOR, PersonAnswer, placed_visits
 from outlast.core.run_transition import LogEntry, fence, transition
 
 UNSERVED = "unserved"
@@ -85,3 +85,30 @@ def move_to_version(run: Run, to: MoveTarget, *, now: Instant, log_entries: Sequ
         visits_text=placed_visits(to.visits),
     )
     return Commit(puts, fence(run), label=f"{run.run} move {to.lane}")
+
+
+def transfer(run: Run, scheduler: str, *, now: Instant, by: str, reason: str) -> Commit:
+    """Give a run that no worker holds to another scheduler, due at once, so that its engine learns of it.
+
+    The epoch rises: a slice of the engine before can write nothing more, and its next one finds that the run is
+    scheduled elsewhere. Visit, waits, approvals, effects and state are unchanged.
+    """
+    assert not run.owner and scheduler != run.scheduler
+    lane = lane_of(run.workflow, version_in(run.lane), scheduler)
+    waiting = [
+        wait._replace(what=f"a worker that serves {lane}") if wait.kind == "worker" else wait
+        for wait in run.waiting_for
+    ]
+    data: dict[str, object] = {"from": run.lane, "lane": lane, "by": by, "reason": reason}
+    puts = transition(
+        run,
+        "transfer",
+        EventType.MOVED,
+        now,
+        data,
+        lane=lane,
+        epoch=run.epoch + 1,
+        due_at=now.real,
+        waiting_for_text=WAITING_FOR.encode(waiting),
+    )
+    return Commit(puts, label=f"{run.run} transfer {lane}")

@@ -344,6 +344,16 @@ class Client(ABC):
         """Extend the ceiling of a run that has passed it `by` this time."""
 
     @abstractmethod
+    async def move_to(
+        self, run: str, scheduler: str, *, reason: str = "", force: bool = False, version: int = 0
+    ) -> None:
+        """Let another engine schedule a run: "outlast", "temporal" or "langgraph". The run must not be executed now.
+
+        State, waits, approvals and effects stay. `force`: even if no live worker serves its version there. Raises
+        InvalidInput.
+        """
+
+    @abstractmethod
     async def raise_budget(
         self,
         run: str,

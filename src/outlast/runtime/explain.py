@@ -6,6 +6,7 @@ from outlast.core.budget import budget_text
 from outlast.core.compensation import owed, undone
 from outlast.core.effect_rows import Approval, Effect
 from outlast.core.events import TAKEN
+from outlast.core.lanes import OWN
 from outlast.core.machine import (
     OVERLAY_ONLY,
     TERMINAL,
@@ -29,14 +30,15 @@ from outlast.runtime.attention import ChoiceCommand, choice_commands, until_of
 from outlast.runtime.labels import blocked_ms, is_alive, is_held, late_answer_label
 from outlast.runtime.row_models import late_evidence
 from outlast.runtime.run_facts import (
-    START_WORKER,
     ExplanationPart,
     RunFacts,
     blocked_text,
     clock_step_text,
     first_line,
     group_text,
+    scheduler_text,
     start_one,
+    start_worker,
     taker_text,
 )
 
@@ -247,6 +249,8 @@ def explain(rows: RunFacts) -> RunExplanation:
         unblock += [way.command for way in choice_commands(run, entry)]
     facts = [("objective", run.objective)] if run.objective else []
     facts += [("node", f"{run.node} (visit {run.visit})"), ("held by", run.owner if is_held(run) else "no worker")]
+    if scheduler := scheduler_text(rows):
+        facts.append(("scheduler", scheduler))
     if not is_over(run) and (group := group_text(run)):
         facts.append(("group", group))
     if clock := clock_step_text(rows.clock_step):
@@ -462,7 +466,7 @@ def _executing(rows: RunFacts) -> ExplanationPart:
     if silent > (worker.lease_until - worker.renewed_at) // 2:
         clause = f"is held by {run.owner}, which has been silent for {rows.ago_real(worker.renewed_at)}"
         clause += f": takeover in {rows.left_real(worker.lease_until)} unless it renews its lease"
-        return ExplanationPart(clause, dies, () if rows.takers() else (START_WORKER,), since=since, facts=facts)
+        return ExplanationPart(clause, dies, start_one(rows), since=since, facts=facts)
     ago = f", for {rows.ago(since)}" if since else ""
     if run.status is RunStatus.RECOVERING:
         clause = f"is held by {run.owner}, which settles the calls its predecessor left open in node {run.node}{ago}"
@@ -481,9 +485,14 @@ def _orphaned(rows: RunFacts, worker: Worker | None, since: int) -> ExplanationP
         what = "which has stopped"
     else:
         what = f"whose lease expired {rows.ago_real(worker.lease_until)} ago"
+    if takers and rows.run.scheduler != OWN:
+        clause = f"was held by {owner}, {what}; {takers[0].id} queues it now"
+        return ExplanationPart(clause, f"{rows.run.scheduler} chooses a worker, which settles open calls first")
     if takers:
         return ExplanationPart(
             f"was held by {owner}, {what}; {takers[0].id} takes it over now", "open calls are settled first"
         )
     clause = f"was held by {owner}, {what}, and no live worker serves {rows.run.lane} to take it over"
-    return ExplanationPart(clause, "a worker that serves this version takes it over", (START_WORKER,), since=since)
+    return ExplanationPart(
+        clause, "a worker that serves this version takes it over", (start_worker(rows),), since=since
+    )

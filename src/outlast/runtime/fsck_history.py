@@ -26,7 +26,7 @@ SPOKEN: Final[dict[EventType, tuple[str, ...]]] = {
     EventType.REQUEUED: ("requeue",),
     EventType.FLAGGED: ("flag",),
     EventType.COMPENSATING: ("compensate",),
-    EventType.MOVED: ("move",),
+    EventType.MOVED: ("move", "transfer"),
     EventType.RESTORED: ("restore",),
     EventType.FINISHED_WELL: ("complete",),
     EventType.FAILED: ("fail",),

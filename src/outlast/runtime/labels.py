@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable
 
 from outlast.core.commit import Instant
 from outlast.core.compensation import BY_HAND
-from outlast.core.durations import HEARTBEAT_EVERY
+from outlast.core.durations import HEARTBEAT_EVERY, MINUTE, span
 from outlast.core.effect_rows import Effect
 from outlast.core.effect_verbs import NOT_SENT
 from outlast.core.machine import HELD, EffectStatus, LeaseStatus, RunStatus
@@ -17,6 +17,7 @@ from outlast.models.effects import LateEvidence
 ATTENTION = "REQUIRES_ATTENTION"
 APPROVAL = "PENDING_APPROVAL"
 LATE_CHARS = 200
+BRIDGE_SILENT = MINUTE  # since the bridge of a guest's worker searched for due runs
 STALLED = 2 * HEARTBEAT_EVERY  # since the event loop last ran: a heartbeat was missed
 _BY_LABEL = frozenset({RunStatus.RUNNING, RunStatus.WAITING, RunStatus.RECOVERING})
 _OF_CALLS: frozenset[WaitingKind] = frozenset({"effect", "retry", "settle"})  # waits of a call that has an intent
@@ -100,13 +101,27 @@ def lanes_served(workers: Iterable[Worker], now: Instant) -> frozenset[str]:
     return frozenset(lane for worker in workers if is_alive(worker, now) for lane in worker.lanes.split())
 
 
+def engine_label(worker: Worker, now: Instant) -> str:
+    """Return the trouble of a guest's worker with its engine; '' without one, and for other workers.
+
+    Its engine cannot be reached, or its bridge, which lets the engine know of due runs, stands still.
+    """
+    health, searched = worker.health, bridged_ms(worker, now)
+    if health.away_since is not None:
+        why = f": {health.away_why}" if health.away_why else ""
+        return f"{health.scheduler} away for {span(max(0, now.real - health.away_since))}{why}"
+    if searched is not None and searched > BRIDGE_SILENT:
+        return f"its bridge to {health.scheduler} has been silent for {span(searched)}"
+    return ""
+
+
 def worker_label(worker: Worker, now: Instant) -> str:
     """Return the worker's state: serving, draining, silent (lease expired) or stopped."""
     if worker.status is LeaseStatus.CLOSED:
         return "gone"
     if not is_alive(worker, now):
         return "silent: its runs are taken over"
-    return "draining" if worker.health.draining else "serving"
+    return "draining" if worker.health.draining else engine_label(worker, now) or "serving"
 
 
 def blocked_ms(worker: Worker, now: Instant) -> int:

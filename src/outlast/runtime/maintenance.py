@@ -2,16 +2,19 @@
 
 import asyncio
 import platform
+from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from outlast.core.commit import Instant
 from outlast.core.deliveries import is_active
 from outlast.core.durations import DAY, RUNS_KEPT, SECOND, span
 from outlast.core.generation import Generation
+from outlast.core.lanes import GUESTS, scheduler_of, worker_command
 from outlast.core.machine import RunStatus
 from outlast.core.row_kind import Key
-from outlast.core.rows import META, RUN, is_over
+from outlast.core.rows import META, RUN, Run, Worker, is_over
 from outlast.engine import store_maintenance
 from outlast.engine.store_maintenance import AT_ONCE, PURGED, PURGED_AT_ONCE, Recovered, present_generation, purge_of
 from outlast.errors import Conflict, StoreUnusable, to_install
@@ -19,7 +22,7 @@ from outlast.runtime.clocks import SystemClock, new_id
 from outlast.runtime.fsck import Fsck
 from outlast.runtime.fsck_checks import Finding
 from outlast.runtime.interpreter import build
-from outlast.runtime.labels import is_alive
+from outlast.runtime.labels import engine_label, is_alive
 from outlast.runtime.operations import Operations
 from outlast.runtime.run_facts import clock_step_text
 from outlast.runtime.settings import unknown_variables
@@ -197,8 +200,27 @@ async def _workers(ops: Operations) -> list[Diagnosis]:
     queued, _ = await ops.rows.runs(status=RunStatus.QUEUED, limit=1_000)
     lanes = sorted({run.lane for run in queued} - await ops.rows.serving())
     findings = [Diagnosis("workers", str(len(alive)), "" if alive else "start one: outlast worker MODULE")]
-    findings += [Diagnosis("unserved", lane, f"no worker serves {lane}: outlast worker MODULE") for lane in lanes]
-    return findings
+    findings += [
+        Diagnosis("unserved", lane, f"no worker serves {lane}: {worker_command(scheduler_of(lane))}") for lane in lanes
+    ]
+    waiting, _ = await ops.rows.runs(status=RunStatus.WAITING, limit=1_000)
+    return [*findings, *_engines([*queued, *waiting], alive, now)]
+
+
+def _engines(unfinished: Sequence[Run], alive: Sequence[Worker], now: Instant) -> list[Diagnosis]:
+    """Return the state of each other scheduler that has runs or workers."""
+    found: list[Diagnosis] = []
+    for scheduler in GUESTS:
+        mine = [row for row in alive if row.health.scheduler == scheduler]
+        runs = sum(run.scheduler == scheduler for run in unfinished)
+        trouble = [f"{row.id}: {label}" for row in mine if (label := engine_label(row, now))]
+        fix = "; ".join(trouble) if len(trouble) == len(mine) else ""
+        if runs and not mine:
+            fix = f"no worker executes its runs: {worker_command(scheduler)}"
+        if runs or mine:
+            note = "" if fix else "; ".join(trouble)
+            found.append(Diagnosis(scheduler, f"{len(mine)} workers, {runs} runs wait", fix, note=note))
+    return found
 
 
 async def _webhooks(ops: Operations) -> list[Diagnosis]:

@@ -216,6 +216,13 @@ class Operations(Client):
         await versions.request_version(self.rows, self.me, run, workflow, to, node=node, reason=reason, shown=shown)
 
     @override
+    async def move_to(
+        self, run: str, scheduler: str, *, reason: str = "", force: bool = False, version: int = 0
+    ) -> None:
+        shown = self.shown(run, version)
+        await versions.move_to_scheduler(self.rows, self.me, run, scheduler, reason=reason, force=force, shown=shown)
+
+    @override
     async def move_runs(
         self, workflow: str, version: int, runs: Sequence[str], *, node: str = "", reason: str
     ) -> AnsweredRuns:

@@ -7,14 +7,15 @@ from outlast.core.budget import raised, raises_of, total_of
 from outlast.core.commit import Instant
 from outlast.core.durations import CLOCK_STEP, DEATHS_ALONE_MAX, span
 from outlast.core.effect_rows import Approval, Effect, Evidence, Wait
-from outlast.core.events import iso
+from outlast.core.events import EventType, iso
+from outlast.core.lanes import OWN, scheduler_of, worker_command
 from outlast.core.machine import Choice
 from outlast.core.quarantine import ALONE, group_of
 from outlast.core.route import ANSWERED_BY_CONTINUE
 from outlast.core.rows import MESSAGE, Event, Message, Pause, Run, Slot, Worker, is_over
 from outlast.core.usage import NO_LIMITS, NOTHING_USED, Amounts, Limits
 from outlast.models.runs import PendingRequest
-from outlast.runtime.labels import blocked_ms, is_alive, is_held
+from outlast.runtime.labels import blocked_ms, engine_label, is_alive, is_held
 from outlast.runtime.row_models import pending_request
 from outlast.store.port import Store
 
@@ -108,19 +109,46 @@ def clock_step_text(step: int) -> str:
     return f"it is {span(-step)} behind the store's time, which never runs backwards; timers and leases go on"
 
 
-START_WORKER = "outlast worker MODULE"
-
-
 def taker_text(rows: RunFacts) -> str:
     """Name the live worker that takes the run, in a clause."""
     takers = rows.takers()
     if not takers:
         return f"no live worker serves {rows.run.lane}"
+    if rows.run.scheduler != OWN:
+        working = [worker for worker in takers if not engine_label(worker, rows.now)]
+        return f"{rows.run.scheduler} chooses a worker for it" if working else _trouble(rows, takers[0])
     blocked = blocked_ms(takers[0], rows.now)
     room = capacity_text(rows.run)
     return f"{takers[0].id} takes it{room}" + (
         f"{' and' if room else ''} when {blocked_text(blocked)}" if blocked else ""
     )
+
+
+def _trouble(rows: RunFacts, worker: Worker) -> str:
+    """Describe why no bridge lets the engine of a due run know of it."""
+    scheduler = rows.run.scheduler
+    if worker.health.away_since is not None:
+        return f"{engine_label(worker, rows.now)}; {worker.id} calls it again and again"
+    return f"{worker.id} serves it, but {engine_label(worker, rows.now)}; {scheduler}'s own timer finds the run"
+
+
+def scheduler_text(rows: RunFacts) -> str:
+    """Return the engine that schedules a run, with its trouble and its last move; '' if it was always this package."""
+    run = rows.run
+    data = next((e.data() for e in reversed(rows.events) if e.type == EventType.MOVED), {})
+    before, lane = str(data.get("from", "")), str(data.get("lane", ""))
+    moved = bool(lane) and scheduler_of(before) != scheduler_of(lane)
+    if run.scheduler == OWN and not moved:
+        return ""
+    said = f"{run.scheduler}; a slice that {scheduler_of(before)} still asks for is refused" if moved else run.scheduler
+    if run.scheduler == OWN or is_over(run):
+        return said
+    takers = rows.takers()
+    held = is_held(run) and not takers
+    trouble = "" if held or not takers else engine_label(takers[0], rows.now)
+    if not takers and not held:
+        trouble = "no worker of it is alive"
+    return f"{said}; {trouble}" if trouble else said
 
 
 def blocked_text(ms: int) -> str:
@@ -145,9 +173,14 @@ def group_text(run: Run) -> str:
     return f"executed {how} until it advances, because workers that held it died{counted}"
 
 
+def start_worker(rows: RunFacts) -> str:
+    """Return the command that starts a worker for the run."""
+    return worker_command(rows.run.scheduler)
+
+
 def start_one(rows: RunFacts) -> tuple[str, ...]:
     """Return the command that starts a worker if no live worker serves the run."""
-    return () if rows.takers() else (START_WORKER,)
+    return () if rows.takers() else (start_worker(rows),)
 
 
 def first_line(text: str, width: int = 300) -> str:

@@ -5,12 +5,20 @@ from collections.abc import Sequence
 
 from outlast.core.commit import Commit, Expect, Instant
 from outlast.core.keys import check_reason
-from outlast.core.lanes import SCHEDULERS, lane_of, scheduler_of, version_in, workflow_in
+from outlast.core.lanes import (
+    SCHEDULERS,
+    check_scheduler,
+    lane_of,
+    scheduler_of,
+    version_in,
+    worker_command,
+    workflow_in,
+)
 from outlast.core.machine import OVERLAY_ONLY, TERMINAL, Reason, RunStatus
 from outlast.core.mailbox import check_unfinished
 from outlast.core.rows import RUN, STORE, TOPOLOGY, Run
 from outlast.core.run_columns import Attention
-from outlast.core.version_move import UNSERVED, request_move
+from outlast.core.version_move import UNSERVED, request_move, transfer
 from outlast.engine.commands import check_seen, find_run, land
 from outlast.errors import Conflict, NotFound, OutlastError
 from outlast.models import instant
@@ -101,8 +109,8 @@ def check_served(lane: str, serving: frozenset[str]) -> None:
     if lane not in serving:
         raise NotFound(
             f"no live worker serves {lane}",
-            "only a worker of that version can move runs to it",
-            "start one: outlast worker MODULE",
+            "only such a worker can continue runs there",
+            f"start one: {worker_command(scheduler_of(lane))}",
             refusal=UNSERVED,
         )
 
@@ -153,3 +161,33 @@ def _reason(run: Run, workflow: str, version: int, node: str, serving: frozenset
             f"{run.run} continues in {run.lane}", "a live worker serves it", "stop the workers of that version first"
         )
     return Reason.STRANDED_VERSION
+
+
+async def move_to_scheduler(
+    of: TenantRows, actor: str, run: str, scheduler: str, *, reason: str = "", force: bool = False, shown: Expect | None
+) -> None:
+    """Give a run to another scheduler. Raises NotFound, InvalidInput, Conflict (held, ended, moved).
+
+    `force`: even if no live worker serves its version there. `shown`: as in `request_version`.
+    """
+    check_reason(reason)
+    check_scheduler(scheduler)
+    serving = await of.serving()
+
+    async def decide(now: Instant) -> tuple[Commit, None]:
+        row = await find_run(of.store, of.tenant, run)
+        check_seen(shown, row)
+        check_unfinished(row)
+        if row.scheduler == scheduler:
+            raise Conflict(f"{scheduler} schedules {run} already", "", f"outlast explain {run}")
+        if row.owner:
+            raise Conflict(
+                f"{row.owner} executes {run} now",
+                "only a run that waits, or that no worker has taken yet, can move",
+                "try again when it waits",
+            )
+        if not force:
+            check_served(lane_of(row.workflow, version_in(row.lane), scheduler), serving)
+        return transfer(row, scheduler, now=now, by=actor, reason=reason), None
+
+    await land(of.store, f"run {run}", decide, seen=shown)

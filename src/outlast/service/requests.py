@@ -135,6 +135,14 @@ class MoveRun(RequestBody):
     reason: Annotated[str, StringConstraints(max_length=TEXT_CHARS_MAX)] = Field("", examples=["version 3 is gone"])
 
 
+class MoveToScheduler(RequestBody):
+    """Let another engine schedule a run."""
+
+    scheduler: Scheduler = Field(examples=["temporal"])
+    reason: Annotated[str, StringConstraints(max_length=TEXT_CHARS_MAX)] = Field("", examples=["past one database"])
+    force: bool = Field(False, description="Even if no live worker serves the run's version there.")
+
+
 class CreatePause(ReasonBody):
     """Pause new calls of an activity, provider or workflow, or all runs of the tenant."""
 

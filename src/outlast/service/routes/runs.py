@@ -28,6 +28,7 @@ from outlast.service.requests import (
     ExtendRun,
     IdempotencyKey,
     MoveRun,
+    MoveToScheduler,
     PathName,
     RaiseBudget,
     RunId,
@@ -160,6 +161,17 @@ async def move_run(on: OnRun, ask: MoveRun) -> RequestRecorded:
     """Move a run to another version, because no worker serves its own or its node no longer exists."""
     return await on.apply(
         lambda seen: on.ops.move_run(on.run, ask.workflow, ask.version, node=ask.node, reason=ask.reason, version=seen)
+    )
+
+
+@router.post(
+    "/runs/{run}/scheduler", operation_id="move_run_to_scheduler", response_model=RequestRecorded,
+    summary="Move to a scheduler",
+)  # fmt: skip
+async def move_run_to_scheduler(on: OnRun, ask: MoveToScheduler) -> RequestRecorded:
+    """Let another engine schedule the run. A worker must not execute it now. State, waits and effects stay."""
+    return await on.apply(
+        lambda seen: on.ops.move_to(on.run, ask.scheduler, reason=ask.reason, force=ask.force, version=seen)
     )
 
 
