@@ -5,6 +5,7 @@ import contextlib
 import json
 import multiprocessing
 import os
+import re
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -29,6 +30,12 @@ GIVE_UP_S = 60
 """Time limit of a wait. Only a failing test reaches it."""
 
 SKUS = ("sheet-1208", "box-m")
+
+
+def plain(line: str) -> str:
+    """Return a line of the demo without names and figures that differ."""
+    line = re.sub(r"local:\w+", "local:ana", line.strip())
+    return re.sub(r"\bw-\d\b|\bpid \d+|\b\d+\.\d+s", "#", line)
 
 
 def purchase(name: str = "leverage", **changes: Any) -> Purchase:

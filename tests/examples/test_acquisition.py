@@ -1,16 +1,20 @@
 """The acquisition: its planes, its saga, isolated failures, policy at four moments, and crashes."""
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from examples.acquisition import office
-from examples.acquisition.inquiry import Result
+from examples.acquisition.decisions import outreach_for
+from examples.acquisition.inquiry import Acquisition, Result
 from examples.acquisition.policy import judged
-from examples.acquisition.workflow import acquisition
-from outlast import Allow, Deny, NeedsApproval, Workflow
+from examples.acquisition.workflow import acquisition, reach_out
+from outlast import Allow, Context, Deny, NeedsApproval, Workflow
 from outlast.core.events import EventType
 from outlast.core.machine import EffectStatus
 from outlast.errors import DefinitionError
@@ -18,6 +22,9 @@ from outlast.flow.policy import PolicyRequest, Verdict
 from outlast.flow.topology import topology_of
 from outlast.testing import AppFactory, FakeReceivers, PendingQuestion, RunEnd, approve, every_crash
 from outlast.testing.app import App, AppRun
+from outlast.testing.record import Record
+from tests.docs.pages import blocks
+from tests.examples.helpers import GIVE_UP_S, ROOT, plain
 
 LEAD: dict[str, Any] = {
     "company": " Bolt  Works ",
@@ -77,25 +84,15 @@ def test_the_eleven_steps_are_in_two_planes() -> None:
 
 
 @pytest.mark.req("APP-3")
-@pytest.mark.parametrize("name", DECISIONS)
-def test_a_decision_that_sends_does_not_load(name: str) -> None:
-    from examples.acquisition.inquiry import Acquisition
-    from examples.acquisition.workflow import book
+def test_a_decision_that_sends_does_not_load() -> None:
+    other = Workflow("acquisition-that-sends", state=Acquisition)
 
-    other = Workflow(f"acquisition-{name}", state=Acquisition)
-    fn = acquisition.nodes[name].fn
+    @other.node(start=True, plane="decision")
+    async def draft(ctx: Context[Acquisition]) -> None:
+        await outreach_for(ctx)
+        await reach_out(ctx)
 
-    async def node(ctx: Any) -> None:
-        await fn(ctx)
-        await book(ctx)
-
-    node.__annotations__ = {"ctx": "Context[Acquisition]", "return": None}
-    from outlast import Context
-
-    node.__annotations__["ctx"] = Context[Acquisition]
-    node.__name__ = name
-    other.node(start=True, plane="decision")(node)
-    with pytest.raises(DefinitionError, match="can reach the write book_meeting"):
+    with pytest.raises(DefinitionError, match="can reach the write send_outreach"):
         other.validate()
 
 
@@ -236,6 +233,29 @@ def test_the_rules() -> None:
     assert isinstance(verdict("send_proposal", "proposal", **sent | {"discount_percent": 21}), Deny)
     assert isinstance(verdict("send_proposal", "consume", **sent | {"email": "eve@bolt.example"}), Deny)
     assert verdict("open_deal", "resume", email="eve@bolt.example") == Allow("everyday")
+
+
+# --- the demo ----------------------------------------------------------------------------------------------
+@pytest.mark.skipif("not config.getoption('--crash-all')", reason="scripts/crash acquisition runs it")
+@pytest.mark.req("APP-3", "EFF-2", "FAIL-4")
+def test_the_demo_shows_what_the_page_says(tmp_path: Path) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "outlast",
+        "demo",
+        "--sample",
+        "acquisition",
+        "--approve",
+        "--folder",
+        f"{tmp_path}",
+    ]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=2 * GIVE_UP_S, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (shown,) = [block.body for block in blocks(ROOT / "docs" / "acquisition.md") if block.language == "text"]
+    said = [line.partition("  ")[2] for line in done.stdout.splitlines()]
+    assert [line for line in map(plain, shown.splitlines()) if line not in map(plain, said)] == []
+    Record(tmp_path / "office.jsonl").assert_effects_once()
 
 
 # --- crashes -----------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from outlast.testing.app import AppRun
 from outlast.testing.record import Record
 from tests.docs.pages import blocks
 from tests.e2e.helpers import looking
-from tests.examples.helpers import GIVE_UP_S, ROOT
+from tests.examples.helpers import GIVE_UP_S, ROOT, plain
 
 TASK = {"objective": incident.OBJECTIVE}
 EFFECTS = {
@@ -35,12 +35,6 @@ EFFECTS = {
     "mail/ada%40customer.example/your%20order%20A-17",
     "comment/INC-42/result",
 }
-
-
-def plain(line: str) -> str:
-    """Return a line of the demo without names and figures that differ."""
-    line = re.sub(r"local:\w+", "local:ana", line.strip())
-    return re.sub(r"\bw-\d\b|\bpid \d+|\b\d+\.\d+s", "#", line)
 
 
 # --- the story ----------------------------------------------------------------------------------------
