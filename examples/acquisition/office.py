@@ -39,7 +39,7 @@ MAIL, CHAT, SITES, PROFILES = "/mail", "/messenger", "/sites", "/profiles"
 SYSTEMS: Final = (CONTACTS, DEALS, MEETINGS, TASKS, MAIL, CHAT)
 MODEL: Final = PATH
 SLOW_S: Final = 1.5
-REFUSES: Final = (status(422),)
+REFUSES: Final = (status(422),) * 50  # at each attempt, also one after a crash
 Misbehaviour = Mapping[str, tuple[Behaviour, ...]]
 """Path → behaviour of the first attempts of each request. The paths are those of the table above."""
 MISBEHAVIOURS: Final[Mapping[str, Misbehaviour]] = {

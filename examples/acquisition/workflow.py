@@ -189,7 +189,7 @@ async def saga_step(ctx: Ctx, name: str, plan: Plan[Receipt]) -> Receipt:
     try:
         return await ctx.do(plan, proposed=True)
     except Refused as error:
-        raise Fail(f"{name}: {error.code}: {error.detail}") from error
+        raise Fail(f"{name}: {error.code}") from error  # the ledger and the history have the detail
 
 
 def failed(ctx: Ctx, step: str, error: Exception) -> None:

@@ -276,7 +276,7 @@ def test_the_acquisition_survives_every_crash(end: RunEnd) -> None:
 @pytest.mark.skipif("not config.getoption('--crash-all')", reason="scripts/crash acquisition runs it")
 @pytest.mark.req("APP-3", "EFF-8")
 def test_the_saga_is_undone_in_reverse_after_every_crash(end: RunEnd) -> None:
-    assert end.status == "failed"
+    assert end.status == "failed" and end.reason == "the follow-up: http_422"
     undone = [
         e.route.rpartition("/")[2] for e in end.receivers.of("executed") if e.route.endswith(("withdrawn", "closed"))
     ]
