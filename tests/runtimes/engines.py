@@ -66,15 +66,15 @@ class Temporal(Engine):
 
 
 class LangGraph(Engine):
-    """Workers that execute the nodes of a LangGraph graph."""
+    """Workers that execute runs as threads of LangGraph. Callers name the scheduler at the start."""
 
     name = "langgraph"
     options = ("--runtime", "langgraph")
 
     @override
     def runtime(self, client: Client) -> ExecutionRuntime:
-        found: ExecutionRuntime = importlib.import_module("outlast.langgraph").LangGraphRuntime(client)
-        return found
+        client.scheduler = "langgraph"
+        return ClientRuntime(client)
 
 
 _ENGINES: Final[dict[str, type[Engine]]] = {each.name: each for each in (Engine, Temporal, LangGraph)}
