@@ -54,6 +54,7 @@ LATE_IMPORTS = {
     "outlast/__init__.py": "the front door opens a store only when asked, so importing it loads no driver",
     "outlast/agent/provided.py": "pydantic-ai is an extra, so only a model by name loads it",
     "outlast/client/__init__.py": "a client of a store loads no HTTP, a client of a service no store",
+    "outlast/pydantic_ai/mcp_servers.py": "the client of MCP servers is an extra of pydantic-ai",
     "outlast/runtime/operations.py": "a handle that only reads loads neither a worker nor a driver",
     "outlast/runtime/stores.py": "opening one kind of store loads no driver of another",
     "outlast/runtime/webhooks.py": "what deliveries are signed with is an extra, so only sending loads it",
