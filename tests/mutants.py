@@ -9,7 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from tests.removals import Patch, Permanent, agent, engine, postgres, service, store
+from tests.removals import Patch, Permanent, agent, engine, postgres, schedulers, service, store
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 
@@ -32,6 +32,7 @@ ENGINE: Final = _tests("tests/engine/test_safeguards.py", "the engine")
 UNDO: Final = _tests("tests/engine/test_compensation.py", "undo")
 BUDGETS: Final = _tests("tests/engine/test_budgets.py", "budgets")
 STATE: Final = _tests("tests/engine/test_state.py", "large states")
+SLICES: Final = _tests("tests/engine/test_slices.py", "slices for other schedulers")
 AGENTS: Final = _tests("tests/agent/test_safeguards.py", "agents")
 CLIENTS: Final = _tests("tests/engine/test_public_only.py", "HTTP clients of tools")
 SERVICE: Final = _tests("tests/service/test_safeguards.py", "the HTTP service")
@@ -45,7 +46,7 @@ CHAOS: Final = Suite("tests/chaos", "a real database under faults", "scripts/cha
 FAILURES: Final = _tests("tests/failures/test_fail.py", "the twelve failures")
 MODELS: Final = Suite("tests/models", "exhaustive search over the rules", "scripts/models")
 SUITES: Final = (
-    *(SIMULATION, CRASH, ENGINE, UNDO, BUDGETS, STATE, AGENTS, CLIENTS, SERVICE, STREAMS, STORES, DISK),
+    *(SIMULATION, CRASH, ENGINE, UNDO, BUDGETS, STATE, SLICES, AGENTS, CLIENTS, SERVICE, STREAMS, STORES, DISK),
     *(COMMITS, MAPPING, FAST_PATH, CHAOS, FAILURES, MODELS),
 )
 
@@ -188,6 +189,14 @@ OF_THE_STORES: Final = (
     _row(postgres.statement_without_owner, "The statement writes only if every run is still owned.", FAST_PATH),
     _row(postgres.statement_without_subscriptions, "The statement notices a new subscription.", FAST_PATH),
 )
+OF_SCHEDULERS: Final = (
+    _row(schedulers.lanes_without_scheduler, "A worker serves the runs of its own scheduler only.", SLICES),
+    _row(schedulers.takes_over_for_a_guest, "No worker executes a run of a guest's dead worker by itself.", SLICES),
+    _row(schedulers.dead_guests_runs_stay, "A run of a guest's dead worker is queued for its engine.", SLICES),
+    _row(schedulers.slices_without_end, "A slice ends after its nodes.", SLICES),
+    _row(schedulers.no_engine_timer, "An engine knows when a run falls due without a wake.", SLICES),
+    _row(schedulers.no_sweep, "A bridge finds due runs that it could not announce.", SLICES),
+)
 OF_AGENTS: Final = (
     _row(agent.tools_not_withheld, "A tool that policy withholds is not offered to a model.", AGENTS),
     _row(agent.answers_not_stored, "An answer of a model is stored before it is used.", AGENTS),
@@ -241,7 +250,9 @@ def _of_the_models() -> tuple[Mutant, ...]:
     return tuple(found)
 
 
-BY_ID: Final = {mutant.id: mutant for mutant in (*OF_THE_ENGINE, *OF_AGENTS, *OF_THE_STORES, *OF_THE_SERVICE)}
+BY_ID: Final = {
+    mutant.id: mutant for mutant in (*OF_THE_ENGINE, *OF_SCHEDULERS, *OF_AGENTS, *OF_THE_STORES, *OF_THE_SERVICE)
+}
 
 
 def table() -> tuple[Mutant, ...]:

@@ -11,6 +11,7 @@ from outlast.runtime.tenant_rows import TenantRows
 from outlast.runtime.versions import move_to_scheduler
 from tests.engine.world import HOUR, MINUTE, SECOND, Go, Receiver, Slow, State, World, one_node, ordering, write
 from tests.guests import FakeEngine
+from tests.mutants import remove
 
 Ctx = Context[State]
 
@@ -352,3 +353,111 @@ async def test_a_stopping_guest_worker_gives_its_run_back(world: World) -> None:
     await world.pass_(MINUTE)
     assert (world.status(), erp.did) == ("completed", [])
     assert {end.then for _, _, end in engine.ends} == {"due", "ended"} and engine.wakes == ["r1"]
+
+
+# --- each safeguard removed once ----------------------------------------------------------------------
+@pytest.mark.parametrize("removed", ["", "lanes_without_scheduler"])
+async def test_without_the_scheduler_in_its_lane_our_worker_takes_it(
+    world: World, monkeypatch: pytest.MonkeyPatch, removed: str
+) -> None:
+    if removed:
+        remove("lanes_without_scheduler", monkeypatch)
+    erp = Receiver()
+    flow = ordering(write(erp), "a")
+    await world.start(flow.scheduled_by("temporal"))
+    world.worker(flow)
+    await world.pass_(SECOND)
+    assert len(erp.did) == (1 if removed else 0)
+
+
+async def dies_and_is_closed(world: World, erp: Receiver) -> Workflow[State]:
+    """Let a guest's worker die with a run, and one of ours close its row."""
+    flow = two_calls(erp)
+    guest = world.worker(flow, guest=FakeEngine(world.time).guest())
+    guest.wire.after("claim", guest.kill)
+    await world.start(flow.scheduled_by("temporal"))
+    world.worker(flow)
+    await world.pass_(MINUTE)
+    return flow
+
+
+@pytest.mark.parametrize("removed", ["", "takes_over_for_a_guest"])
+async def test_without_the_queue_our_worker_claims_a_run_of_a_guest(
+    world: World, monkeypatch: pytest.MonkeyPatch, removed: str
+) -> None:
+    if removed:
+        remove("takes_over_for_a_guest", monkeypatch)
+    erp = Receiver()
+    await dies_and_is_closed(world, erp)
+    assert erp.did == [] and world.reasons() == (["exception"] if removed else [])  # because the lane is not its own
+
+
+@pytest.mark.parametrize("removed", ["", "dead_guests_runs_stay"])
+async def test_without_the_queue_a_run_of_a_dead_guest_worker_cannot_move(
+    world: World, monkeypatch: pytest.MonkeyPatch, removed: str
+) -> None:
+    """Every worker of the guest is dead, and an operator lets ours continue the run."""
+    if removed:
+        remove("dead_guests_runs_stay", monkeypatch)
+    erp = Receiver()
+    await dies_and_is_closed(world, erp)
+    if removed:
+        with pytest.raises(Conflict, match="wk-1 executes r1 now"):
+            await to(world, "outlast")
+        return
+    await to(world, "outlast")
+    await world.pass_(SECOND)
+    assert (world.status(), erp.did) == ("waiting", ["t:r1:1:order/a"])
+
+
+@pytest.mark.parametrize("removed", ["", "slices_without_end"])
+async def test_without_its_limit_a_slice_goes_through_all_nodes(
+    world: World, monkeypatch: pytest.MonkeyPatch, removed: str
+) -> None:
+    if removed:
+        remove("slices_without_end", monkeypatch)
+    engine = FakeEngine(world.time, nodes=1)
+    flow = chain(Receiver(), 3)
+    world.worker(flow, guest=engine.guest())
+    await world.start(flow.scheduled_by("temporal"))
+    await world.pass_(SECOND)
+    assert len(engine.ends) == (1 if removed else 4)
+
+
+@pytest.mark.parametrize("removed", ["", "no_engine_timer"])
+async def test_without_after_ms_and_a_bridge_a_run_is_stranded(
+    world: World, monkeypatch: pytest.MonkeyPatch, removed: str
+) -> None:
+    if removed:
+        remove("no_engine_timer", monkeypatch)
+    engine = FakeEngine(world.time)
+
+    async def body(ctx: Ctx) -> None:
+        await ctx.sleep("1m")
+
+    flow = one_node(body)
+    world.worker(flow, guest=engine.guest())
+    await world.start(flow.scheduled_by("temporal"))
+    await world.pass_(SECOND)
+    engine.deaf = True
+    await world.pass_(HOUR)
+    assert world.status() == ("waiting" if removed else "completed")
+
+
+@pytest.mark.parametrize("removed", ["", "no_sweep"])
+async def test_without_sweeps_a_decision_during_an_outage_is_lost(
+    world: World, monkeypatch: pytest.MonkeyPatch, removed: str
+) -> None:
+    if removed:
+        remove("no_sweep", monkeypatch)
+    engine = FakeEngine(world.time)
+    flow = two_calls(Receiver())
+    world.worker(flow, guest=engine.guest())
+    await world.start(flow.scheduled_by("temporal"))
+    await world.pass_(SECOND)
+    engine.away = True
+    await world.signal("go")
+    await world.pass_(MINUTE)
+    engine.away = False
+    await world.pass_(HOUR)
+    assert world.status() == ("waiting" if removed else "completed")
