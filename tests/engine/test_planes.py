@@ -27,7 +27,7 @@ async def read_site(company: str) -> str:
     return f"{company} sells bolts"
 
 
-@activity(key="mail/{company}", once_per="run", no_undo="a mail cannot be unsent")
+@activity(name="hidden.mail", key="mail/{company}", once_per="run", no_undo="a mail cannot be unsent")
 async def mail(company: str) -> str:
     CALLED.append(company)
     return "sent"
@@ -51,7 +51,7 @@ def hidden() -> Workflow[Lead]:
     async def decide(ctx: Context[Lead]) -> Literal["act"]:
         ctx.state.said = await ctx.do(read_site, ctx.state.company)
         if ctx.state.company != "calm":
-            await ctx.do(named("mail"), ctx.state.company)
+            await ctx.do(named("hidden.mail"), ctx.state.company)
         return "act"
 
     @flow.node(plane="execution")
@@ -80,9 +80,9 @@ def test_a_workflow_whose_decision_can_reach_a_write_does_not_load() -> None:
         flow.validate()
     error = raised.value
     assert 'node "draft" of workflow "leads"' in error.what
-    assert 'has plane="decision" and can reach the write mail (tests/engine/test_planes.py' in error.what
+    assert 'has plane="decision" and can reach the write hidden.mail (tests/engine/test_planes.py' in error.what
     assert "tell (tests/engine/test_planes.py" in error.why, "the helper function that mentions it is named"
-    assert error.fix == 'put the decision into the state, and call mail in a node with plane="execution"'
+    assert error.fix == 'put the decision into the state, and call hidden.mail in a node with plane="execution"'
 
 
 def test_a_plane_is_one_of_two() -> None:
@@ -101,10 +101,10 @@ def test_a_write_that_a_decision_makes_anyway_is_refused_without_an_effect(outla
     assert run.attention == ["exception"] and not CALLED
     rows = app.rows(run.id)
     assert not rows.effects, "no intent was written"
-    assert "mail mail/bolts was refused" in rows.run.attention[0].detail
+    assert "hidden.mail mail/bolts was refused" in rows.run.attention[0].detail
     assert "is in the decision plane" in rows.run.attention[0].detail
     (denied,) = [json.loads(e.body)["data"] for e in app.events(run.id) if e.type == EventType.DENIED]
-    assert (denied["activity"], denied["effect_key"], denied["rule"]) == ("mail", "mail/bolts", "decision-plane")
+    assert (denied["activity"], denied["effect_key"], denied["rule"]) == ("hidden.mail", "mail/bolts", "decision-plane")
 
 
 def test_the_author_may_catch_the_refusal_and_the_denial_stays_in_the_history(outlast_app: AppFactory) -> None:
@@ -113,13 +113,13 @@ def test_the_author_may_catch_the_refusal_and_the_denial_stays_in_the_history(ou
     @flow.node(start=True, plane="decision")
     async def decide(ctx: Context[Lead]) -> None:
         try:
-            await ctx.do(named("mail").plan(ctx.state.company))
+            await ctx.do(named("hidden.mail").plan(ctx.state.company))
         except Misplaced as refused:
             ctx.state.said = refused.what
 
     app = outlast_app(flow)
     run = app.start(flow, {"company": "bolts"})
-    assert run.status == "completed" and run.outcome["said"] == "mail mail/bolts was refused" and not CALLED
+    assert run.status == "completed" and run.outcome["said"] == "hidden.mail mail/bolts was refused" and not CALLED
     assert [e.type for e in app.events(run.id)].count(EventType.DENIED) == 1
 
 

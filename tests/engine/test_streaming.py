@@ -12,7 +12,7 @@ from outlast.core.rows import KINDS
 from outlast.engine.deltas import PENDING_CHARS_MAX, PENDING_OF_ONE_MAX, DeltaBuffer
 from outlast.flow import Context, lookup, role, this_call
 from outlast.store.memory import MemoryStore
-from tests.engine.world import MINUTE, Receiver, State, World, one_node, write
+from tests.engine.world import MINUTE, Receiver, State, World, one_node, threads_and_time, write
 
 Ctx = Context[State]
 
@@ -57,7 +57,7 @@ async def test_texts_arrive_in_order_with_their_place_and_are_not_stored(world: 
     flow = one_node(body)
     world.worker(flow)
     await world.start(flow)
-    await world.pass_(MINUTE)
+    await threads_and_time(world, lambda: world.status() == "completed", MINUTE)
     assert world.status() == "completed"
     assert "".join(d.text for d in ear.deltas if not d.origin.key) == "plan end token=[redacted]"
     (said,) = {d.origin for d in ear.deltas if d.text in ("so", "me", "some")}
@@ -68,7 +68,7 @@ async def test_texts_arrive_in_order_with_their_place_and_are_not_stored(world: 
     heard = len(ear.deltas)
     ear.end()
     await world.start(flow, "r2")
-    await world.pass_(MINUTE)
+    await threads_and_time(world, lambda: world.status("r2") == "completed", MINUTE)
     assert world.status("r2") == "completed" and len(ear.deltas) == heard
 
 

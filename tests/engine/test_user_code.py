@@ -12,21 +12,10 @@ import pytest
 from outlast.engine.user_code import RaisedByCode, as_exception, ends_process, from_signal
 from outlast.flow import Context, activity
 from tests.engine.raising import KINDS, PLACES, raising, version
-from tests.engine.world import QUIET, SECOND, State, World, one_node, ordering
+from tests.engine.world import SECOND, State, World, one_node, ordering, threads_and_time
 
 Ctx = Context[State]
 BUDGET = 600 * SECOND
-
-
-async def threads_and_time(world: World, done: Callable[[], bool], within: int) -> None:
-    """Let virtual time pass in steps, and the threads of plain activities run between them."""
-    for _ in range(within // QUIET + 1):
-        for _ in range(20):
-            await asyncio.to_thread(lambda: None)
-            await world.settle()
-            if done():
-                return
-        await world.pass_(QUIET)
 
 
 @pytest.mark.req("FAIL-6", "REC-2")

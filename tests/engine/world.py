@@ -400,5 +400,16 @@ def ordering(act: Any, *what: str, **options: Any) -> Workflow[State]:
     return one_node(body, **options)
 
 
+async def threads_and_time(world: World, done: Callable[[], bool], within: int) -> None:
+    """Let virtual time pass in steps, and the threads of plain activities run between them."""
+    for _ in range(within // QUIET + 1):
+        for _ in range(20):
+            await asyncio.to_thread(lambda: None)
+            await world.settle()
+            if done():
+                return
+        await world.pass_(QUIET)
+
+
 def after(**span: float) -> timedelta:
     return timedelta(**span)
