@@ -39,6 +39,7 @@ LONG = (
         "tests/docs/",
         "tests/chaos/",
         "tests/temporal/",
+        "tests/runtimes/",
         "tests/security/test_canaries.py",
         "tests/e2e/",
         "tests/testing/test_every_crash.py",

@@ -246,7 +246,7 @@ async def campaign(given: argparse.Namespace) -> int:
     calm = await play("calm", 0, 0)
     ends = Counter(end["end"] for end in calm.ends.values())
     out.line(f"{given.runtime}, no kill: {len(calm.ends)} inquiries, {dict(ends)}, {_sums(calm)}")
-    bad = len(calm.record.repeated())
+    bad = int(bool(calm.record.repeated()))
     for seed in range(given.seed, given.seed + given.rounds):
         round_ = await play(f"{seed}", given.kills, seed)
         problems = wrong(round_, calm)
@@ -254,7 +254,7 @@ async def campaign(given: argparse.Namespace) -> int:
         out.line(
             f"{given.runtime}, seed {seed}: {round_.kills} kills, {_sums(round_)}, {'; '.join(problems) or 'equal'}"
         )
-    out.line(f"{bad} of {given.rounds} rounds wrong" + (f"; everything is in {folder}" if bad else ""))
+    out.line(f"{bad} of {given.rounds + 1} rounds wrong" + (f"; everything is in {folder}" if bad else ""))
     if not bad:
         shutil.rmtree(folder)
     return bad

@@ -209,5 +209,9 @@ CASES: Final[dict[str, Case]] = {
         Purchase("spot-threshold", "approve"),
     )
 }  # fmt: skip
-IN_THE_GATE: Final = ("order undone", "acquisition answered", "spot-threshold")
-"""Cases of the default run: one of each workflow."""
+IN_THE_GATE: Final = {
+    "own": ("order undone", "acquisition answered", "spot-threshold"),
+    "temporal": ("order undone", "acquisition answered"),
+    "langgraph": ("order undone", "acquisition answered"),
+}
+"""Cases of the default run, by engine."""
