@@ -47,6 +47,7 @@ LONG = (
     "service_several",
     "agent",
     "agents",
+    "schedulers",
 )
 NAMES = (*EVERYDAY, *LONG)
 WORKLOADS = {

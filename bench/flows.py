@@ -68,6 +68,7 @@ silent = Workflow("bench-silent", state=Count)
 logging = Workflow("bench-logging", state=Count)
 asking = Workflow("bench-asking", state=Count)
 waiting = Workflow("bench-waiting", state=Count)
+napping = Workflow("bench-napping", state=Count)
 holding = Workflow("bench-holding", state=Count)
 short = Workflow("bench-short", state=Count)
 calling = Workflow("bench-calling", state=Count)
@@ -257,6 +258,25 @@ async def go_on(ctx: Context[Count]) -> None:
 async def listen(ctx: Context[Count]) -> None:
     """Wait for a signal that never arrives."""
     await ctx.receive("never", Count)
+
+
+NAP = timedelta(seconds=1)
+slept: dict[str, int] = {}
+"""Monotonic time in ns at which each nap began."""
+
+
+@napping.node(start=True)
+async def nap(ctx: Context[Count]) -> Literal["wake_up"]:
+    """Wait for a time. The run is parked."""
+    slept.setdefault(ctx.run_id, time.monotonic_ns())
+    await ctx.sleep(NAP)
+    return "wake_up"
+
+
+@napping.node
+async def wake_up(ctx: Context[Count]) -> None:
+    """Reach the first line after the nap."""
+    reached[ctx.run_id].set_result(time.monotonic_ns())
 
 
 @activity(key="slow/{n}", no_undo="a bench changes nothing", timeout=timedelta(minutes=4))

@@ -15,6 +15,7 @@ from outlast import Workflow
 from outlast.core.durations import Liveness
 from outlast.core.rows import RUN
 from outlast.engine import commands
+from outlast.engine.guest import Guest
 from outlast.engine.worker import WorkerProcess
 from outlast.runtime.clocks import SystemClock, chance, process_id
 from outlast.runtime.stores import open_store
@@ -53,7 +54,11 @@ async def start_runs(
 
 
 def worker(
-    store: Store, workflow: Workflow[Any], live: Liveness | None = None, concurrency: int = CONCURRENCY
+    store: Store,
+    workflow: Workflow[Any],
+    live: Liveness | None = None,
+    concurrency: int = CONCURRENCY,
+    guest: Guest | None = None,
 ) -> WorkerProcess:
     """Return a worker in this process that does not serve yet."""
     return WorkerProcess(
@@ -64,13 +69,14 @@ def worker(
         chance=chance,
         live=live,
         concurrency=concurrency,
+        guest=guest,
     )
 
 
 @asynccontextmanager
-async def served(store: Store, workflow: Workflow[Any]) -> AsyncIterator[WorkerProcess]:
+async def served(store: Store, workflow: Workflow[Any], guest: Guest | None = None) -> AsyncIterator[WorkerProcess]:
     """Run a worker for this block, then drain it."""
-    serving = worker(store, workflow)
+    serving = worker(store, workflow, guest=guest)
     task = asyncio.create_task(serving.run())
     try:
         yield serving

@@ -1,8 +1,10 @@
 """Rounds of chaos: real processes, real kills, and a report.
 
 Usage: scripts/chaos [--minutes N] [--seed S] [--store postgres|sqlite] [--workers N] [--in-flight N] [--report FILE]
+       scripts/chaos --temporal [--seed S]
 """
 
+import json
 import sys
 import time
 from pathlib import Path
@@ -26,6 +28,9 @@ from tests.chaos.round import Plan, play
 @click.option("--rate", type=float, default=4.0, help="Runs started in a second [4].")
 @click.option("--without", type=click.Choice(IDS), default=None, help="Remove a safeguard: the round turns red.")
 @click.option("--report", type=click.Path(path_type=Path), help="JSON there, and Markdown beside it.")
+@click.option(
+    "--temporal", is_flag=True, help="Runs that a Temporal server schedules: 20 workers die, 5 times the server."
+)
 @click.option("--keep", type=click.Path(path_type=Path), help="Keep logs, history and the world's record there.")
 def main(
     minutes: float,
@@ -37,6 +42,7 @@ def main(
     rate: float,
     without: str | None,
     report: Path | None,
+    temporal: bool,
     keep: Path | None,
 ) -> None:
     """Kill, freeze, cut off and skew processes, then check every acknowledgement and every effect."""
@@ -45,6 +51,14 @@ def main(
         click.echo(text, err=True)
 
     seed = int(time.time()) if seed is None else seed
+    if temporal:
+        from tests.temporal import campaign  # needs the server's wheel
+
+        figures, errors = campaign.play(campaign.Campaign(seed, say=say))
+        click.echo(json.dumps(figures, indent=1))
+        for error in errors:
+            say(error)
+        sys.exit(1 if errors else 0)
     if in_flight is not None:
         workers = workers or 4
         made, wrong = fly(Flight(store, in_flight, workers, workers // 2, window, say, keep))

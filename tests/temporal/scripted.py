@@ -46,7 +46,7 @@ class Script:
             return self.answers[min(self.count, len(self.answers)) - 1]
 
     async def until(self, count: int) -> None:
-        """Wait until so many slices have begun."""
+        """Wait until the script was asked for so many slices."""
         async with self._called:
             await self._called.wait_for(lambda: self.count >= count)
 

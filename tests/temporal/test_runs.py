@@ -1,12 +1,10 @@
-"""Runs on a real Temporal server, with real workers. The receiver of the sales has its own record."""
+"""Runs on a real Temporal server, with real workers. The receiver of the sales records each call."""
 
 import asyncio
 import signal
-import subprocess
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
 
 import pytest
 from pydantic import BaseModel
@@ -18,77 +16,21 @@ from typing_extensions import override
 
 from outlast import Context, Workflow
 from outlast.core.approvals import Actor
-from outlast.core.rows import Run, is_over
-from outlast.models.approvals import ApprovalSummary
+from outlast.core.rows import Run
 from outlast.runtime.in_process import worker_of
 from outlast.runtime.operations import Operations
 from outlast.runtime.stores import open_store
 from outlast.temporal import TemporalGuest, TemporalRuntime
 from outlast.temporal.connection import wake
 from outlast.temporal.interpreter import times_of, workflow_id
-from tests.e2e.helpers import GIVE_UP_S, Installation, Receiver, when
-from tests.temporal.flows import sale
+from tests.e2e.helpers import GIVE_UP_S, Receiver, when
+from tests.temporal.office import Office
 from tests.temporal.scripted import LIVE
 from tests.temporal.server import TemporalServer
-
-T = TypeVar("T")
 
 
 class Nap(BaseModel):
     """State without fields."""
-
-
-class Office(Installation):
-    """A store, its receiver, and workers of the runs that Temporal schedules."""
-
-    code: ClassVar[tuple[Workflow[Any], ...]] = (sale,)
-
-    def __init__(self, folder: Path, receiver: Receiver, temporal: TemporalServer) -> None:
-        super().__init__(folder, receiver)
-        self.temporal = temporal
-        self.client: Client = self._loop.run(temporal.client())
-
-    @property
-    def operations(self) -> Operations:
-        """The store's operations."""
-        return self._operations
-
-    def wait_for(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine in the loop of the store."""
-        return self._loop.run(coroutine)
-
-    def on_temporal(self, act: Callable[[Client, str], Coroutine[Any, Any, T]], run: str) -> T:
-        """Run a coroutine function with the connection to the server."""
-        return self._loop.run(act(self.client, run))
-
-    def serve(self, version: int = 1, runtime: str = "temporal") -> "subprocess.Popen[bytes]":
-        """Start a worker of this version of the sale."""
-        variables = {"SALE_VERSION": f"{version}", **self.temporal.environment}
-        return self.hire("--runtime", runtime, module="tests.temporal.flows", **variables)
-
-    def sell(self, run: str, scheduler: str = "temporal", **given: object) -> None:
-        """Start a sale."""
-        self.do(lambda ops: ops.start_run("sale", given, run_id=run, key=run, scheduler=scheduler))
-
-    def calls(self, run: str) -> list[str]:
-        """Return the calls of a run that the receiver got, in their order; one that it got twice is listed twice."""
-        return [key.partition(f":{run}:0:")[2] for key in self.receiver.seen.elements() if f":{run}:" in key]
-
-    def until_over(self, *runs: str) -> None:
-        when(lambda: all(is_over(self.run(run)) for run in runs), self.said)
-
-    def approve(self, run: str) -> None:
-        """Approve the proposal once it is asked for."""
-        (found,) = when(lambda: self.pending(run), self.said)
-        self.do(lambda ops: ops.approve(found.approval, reason="fine"))
-
-    def pending(self, run: str) -> Sequence[ApprovalSummary]:
-        """Return the open approvals of a run."""
-        found: Sequence[ApprovalSummary] = self.do(lambda ops: ops.approvals(run=run, status="pending")).approvals
-        return found
-
-    def explain(self, run: str) -> str:
-        return str(self.do(lambda ops: ops.explain(run)))
 
 
 @pytest.fixture
@@ -137,7 +79,7 @@ def test_a_server_that_was_killed_finds_its_runs_again(office: Office) -> None:
     when(lambda: office.pending("away-1"), office.said)
     office.temporal.kill()
     office.approve("away-1")
-    when(lambda: [each.away_why for each in office.do(lambda ops: ops.workers()) if each.away_ms is not None])
+    when(lambda: "temporal away for" in office.explain("away-1"), lambda: office.explain("away-1"))
     first.terminate()
     assert first.wait(GIVE_UP_S) == 0, office.said()
     office.temporal.start()
@@ -185,6 +127,24 @@ async def delete(client: Client, run: str) -> None:
         await asyncio.sleep(0.05)
 
 
+@pytest.mark.req("RT-4", "GATE-6")
+@pytest.mark.parametrize(("first", "then"), [("outlast", "temporal"), ("temporal", "outlast")])
+def test_a_run_that_moves_while_it_waits_for_approval_sends_one_proposal(office: Office, first: str, then: str) -> None:
+    office.serve()
+    office.serve(runtime="outlast")
+    run = f"moves-to-{then}"
+    office.sell(run, scheduler=first, asks=True)
+    when(lambda: office.pending(run), office.said)
+    when(lambda: not office.run(run).owner, office.said)
+    office.do(lambda ops: ops.move_to(run, then, reason="a test"))
+    if first == "temporal":
+        assert office.on_temporal(interpret, run) == "elsewhere"  # its timer would have asked after 96 hours
+    office.approve(run)
+    office.until_over(run)
+    assert office.run(run).scheduler == then
+    assert office.calls(run) == ["deal", "proposal", "follow-up"]
+
+
 @pytest.mark.req("RT-4")
 def test_a_run_that_two_engines_were_given_is_executed_by_its_own(office: Office) -> None:
     """Temporal's workflow ends without an effect, because the lane of the run names another scheduler."""
@@ -200,7 +160,7 @@ def test_a_run_that_two_engines_were_given_is_executed_by_its_own(office: Office
 
 async def interpret(client: Client, run: str) -> str:
     """Give a run to Temporal, and return how its workflow ended."""
-    await wake(client, "default", run, "temporal:sale@1", 1, times_of(LIVE))
+    await wake(client, "default", run, "temporal:sale@1", 1_000, times_of(LIVE))
     ended: str = await client.get_workflow_handle(workflow_id("default", run)).result()
     return ended
 

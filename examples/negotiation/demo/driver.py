@@ -9,6 +9,7 @@ import tempfile
 from pathlib import Path
 from typing import Any, Final
 
+from outlast.core.lanes import OWN
 from outlast.runtime.stores import open_store
 
 from ..samples import PROGRAMS
@@ -26,11 +27,20 @@ TITLE: Final = "demo: a supplier auction that survives a crash and a human"
 
 
 def play(
-    *, store: str, unattended: bool, as_json: bool, folder: Path | None, keep: bool | None, speed: int, sample: str
+    *,
+    store: str,
+    unattended: bool,
+    as_json: bool,
+    folder: Path | None,
+    keep: bool | None,
+    speed: int,
+    sample: str,
+    runtime: str,
 ) -> int:
     """Play the auction, or a sample if one is named, and return the exit code.
 
-    `store`: URL of an empty store; '' for a file in the folder. `keep`: keep a temporary folder.
+    `store`: URL of an empty store; '' for a file in the folder. `keep`: keep a temporary folder. `runtime`: the engine
+    that schedules the run.
     Raises DemoFailed.
     """
     path = (folder or Path(tempfile.mkdtemp(prefix="outlast-demo-"))).absolute()
@@ -43,12 +53,14 @@ def play(
             # because an interrupt while asyncio creates its loop prints a traceback; `_play` unblocks the signals
             signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
             proof = asyncio.run(
-                _play(path, store, output, unattended=unattended, speed=speed, sample=sample, kept=kept)
+                _play(
+                    path, store, output, unattended=unattended, speed=speed, sample=sample, kept=kept, runtime=runtime
+                )
             )
         if as_json:
             print(json.dumps(proof.facts, ensure_ascii=False), flush=True)
     except (KeyboardInterrupt, asyncio.CancelledError):
-        print(_interrupted(path, sample, unattended=unattended), file=sys.stderr, flush=True)
+        print(_interrupted(path, sample, runtime, unattended=unattended), file=sys.stderr, flush=True)
         return INTERRUPTED
     if proof.holds and not kept:
         shutil.rmtree(path)
@@ -56,7 +68,7 @@ def play(
 
 
 async def _play(
-    path: Path, url: str, output: Output, *, unattended: bool, speed: int, sample: str, kept: bool
+    path: Path, url: str, output: Output, *, unattended: bool, speed: int, sample: str, kept: bool, runtime: str
 ) -> Proof:
     """Open the store and play. SIGINT, SIGTERM and SIGHUP cancel the demo, which then stops every process."""
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
@@ -74,7 +86,7 @@ async def _play(
     store = await open_store(url or f"sqlite:{path / 'outlast.db'}")
     try:
         await saved.claim(state, store, given=bool(url))
-        folder = DemoFolder(path, url or store.url, store.url, kept)
+        folder = DemoFolder(path, url or store.url, store.url, kept, runtime)
         if sample in PROGRAMS:
             played: Proof = await _program(sample)(store, folder, state, output, unattended=unattended).play()
             return played
@@ -100,7 +112,7 @@ def _program(sample: str) -> Any:
     return Researcher
 
 
-def _interrupted(path: Path, sample: str, *, unattended: bool) -> str:
+def _interrupted(path: Path, sample: str, runtime: str, *, unattended: bool) -> str:
     """Return a text that says where the run is and how to continue. A sample is played from its beginning only."""
     state = saved.read(path)
     if not state.run:
@@ -109,7 +121,7 @@ def _interrupted(path: Path, sample: str, *, unattended: bool) -> str:
     if sample:
         return f"\n{safe} The sample starts again with another --folder.\n"
     elsewhere = ["--store", state.store] if state.store else []
-    more = ["--approve"] if unattended else []
+    more = (["--approve"] if unattended else []) + (["--runtime", runtime] if runtime != OWN else [])
     width = shutil.get_terminal_size().columns if sys.stderr.isatty() else WIDE
     command = folded([*program(), *elsewhere, "demo", "--folder", f"{path}", *more], width)
     return f"\n{safe} Go on with:\n\n    {command}\n"

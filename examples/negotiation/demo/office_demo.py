@@ -86,6 +86,7 @@ class OfficeDemo:
         self._ops = Operations(
             store, tenant="default", actor=Actor("local:demo"), workflows={plot.workflow.name: plot.workflow}
         )
+        self._ops.scheduler = folder.runtime
         self._plot = plot
         self._state, self._output, self._unattended = state, output, unattended
         self._processes = Processes(folder, example=plot.example, server="office")
@@ -118,6 +119,7 @@ class OfficeDemo:
         processes.open_server("--misbehaves", "demo")
         self._url = await processes.server_url()
         processes.env = {self._plot.address: self._url, "OUTLAST_LOG_LEVEL": "warning"}
+        await processes.open_engine()
         processes.start_worker()
         processes.start_worker()
         started = await self._ops.start_run(self._plot.workflow.name, self._plot.given)

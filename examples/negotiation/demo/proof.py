@@ -38,6 +38,9 @@ class Proof(NamedTuple):
 
 WELL: Final = ("AWARDED", "CANCELLED")
 
+AFTER_DEATH: Final = (EventType.TAKEN_OVER.value, EventType.REQUEUED.value)
+"""Events of a run whose worker died. A run of another scheduler is queued for that engine."""
+
 
 async def prove(operations: Operations, state: DemoState, entries: list[Any], ends: tuple[str, ...] = WELL) -> Proof:
     """Compute the proof from the store, the market's record (`entries`) and the time of the kill."""
@@ -47,7 +50,7 @@ async def prove(operations: Operations, state: DemoState, entries: list[Any], en
     counts = record.summary(entries, state.run)
     approaches = [counts[kind] for kind in record.APPROACHES]
     invitations = {name: sum(getattr(count, name) for count in approaches) for name in ("sent", "distinct", "repeated")}
-    taken = [event for event in history if event.type == EventType.TAKEN_OVER.value]
+    taken = [event for event in history if event.type in AFTER_DEATH]
     killed = {kill.worker for kill in state.kills}
     crashed = [event for event in taken if event.data()["from"] in killed]
     slots = [slot for slot in await operations.rows.slots() if slot.holder]
@@ -138,7 +141,8 @@ def takeover_seconds(state: DemoState, history: tuple[Event, ...]) -> float | No
     """Return the seconds from the first kill to the takeover, or None without a kill."""
     if not state.kills:
         return None
-    after = (state.real(e.at) for e in history if e.type == EventType.TAKEN_OVER.value)
+    held = (EventType.TAKEN_OVER.value, EventType.CLAIMED.value)  # claimed: the run was queued for its engine before
+    after = (state.real(e.at) for e in history if e.type in held)
     taken = next((at for at in after if at >= state.kills[0].at), None)
     return None if taken is None else round((taken - state.kills[0].at) / 1000, 2)
 

@@ -55,6 +55,7 @@ class SamplePurchase:
                 refused = await self._start(await demo.market())
                 if refused is not None:
                     return refused
+                await demo.processes.open_engine()
                 demo.processes.start_worker()
                 await self._watch()
                 return await self._prove()

@@ -67,6 +67,7 @@ class Auction:
         demo, processes, state = self._demo, self._demo.processes, self._demo.state
         demo.open_market(inbox)
         run = await demo.ops.rows.run(state.run) if state.run else None
+        await processes.open_engine()
         if run is None or not (is_over(run) or await demo.pending()):
             processes.start_worker()
             processes.start_worker()
@@ -175,7 +176,7 @@ class Bidding:
     async def _takeover(self, dead: str) -> None:
         demo = self._demo
         give_up = demo.clock.mono() + TAKEOVER_MAX_MS
-        while (run := await demo.poll()).owner == dead:
+        while (run := await demo.poll()).owner in (dead, ""):
             lease = await demo.ops.store.load(WORKER, (STORE, dead))
             assert lease is not None
             left = max(0, lease.lease_until - (await demo.ops.store.now()).real)

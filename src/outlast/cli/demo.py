@@ -9,6 +9,7 @@ import click
 
 import outlast
 from outlast.cli.session import settings_now
+from outlast.core.lanes import OWN, SCHEDULERS
 from outlast.errors import NotFound
 
 
@@ -18,6 +19,7 @@ from outlast.errors import NotFound
 @click.option("--folder", type=click.Path(path_type=Path), help="Folder of the demo; an interrupted demo continues.")
 @click.option("--keep/--no-keep", default=None, help="Keep a temporary folder [keep; with --json: no].")
 @click.option("--speed", type=click.IntRange(1, 100_000), default=20_000, help="Speed of the wait for bids [20000].")
+@click.option("--runtime", type=click.Choice(SCHEDULERS), default=OWN, help=f"Engine that schedules the run [{OWN}].")
 @click.option("--sample", metavar="NAME", help="Another program; an unknown name lists them [leverage].")
 def demo(sample: str | None, **options: Any) -> None:
     """Play an auction that survives a crash and waits for you.
@@ -25,7 +27,8 @@ def demo(sample: str | None, **options: Any) -> None:
     Real processes on a SQLite file in a temporary folder, or on the empty store that --store names. A worker is killed
     in round 3. Another worker takes over, no supplier is invited twice, and nothing runs while the order waits for
     approval. The store and the suppliers' own record prove the end; a report is written to the folder. --sample plays
-    another purchase, `desk` (an agent works an incident) or `acquisition` (an inquiry becomes a customer).
+    another purchase, `desk` (an agent works an incident) or `acquisition` (an inquiry becomes a customer). --runtime
+    temporal uses the server that TEMPORAL_ADDRESS names, or starts one in the folder.
     """
     settings = settings_now()
     # Only a store named on this command line: the demo moves the business time of every run in its store.

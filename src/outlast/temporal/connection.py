@@ -30,6 +30,8 @@ log = logging.getLogger("outlast.temporal")
 
 LOCAL: Final = "localhost:7233"  # as Temporal's own command line assumes
 RPC_TIMEOUT: Final = timedelta(seconds=5)
+# of a step of the interpreter, which takes milliseconds; then another worker does it, if this one was killed
+TASK: Final = timedelta(seconds=5)
 ATTRIBUTES: Final = {
     LANE.name: IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD,
     STATUS.name: IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD,
@@ -68,6 +70,7 @@ async def wake(client: Client, tenant: str, run: str, lane: str, version: int, t
         task_queue=workflow_queue(lane),
         start_signal=DUE,
         start_signal_args=[version],
+        task_timeout=TASK,
         static_summary=lane.partition(":")[2],
         rpc_timeout=RPC_TIMEOUT,
     )

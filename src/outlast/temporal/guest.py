@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Iterable, Sequence
+from datetime import timedelta
 from typing import Final
 
 from temporalio import activity
@@ -32,6 +33,8 @@ from outlast.temporal.interpreter import (
 
 log = logging.getLogger("outlast.temporal")
 
+# how long a workflow waits for the worker that has it in memory, which may have been killed; a history is short to read
+STICKY: Final = timedelta(seconds=2)
 AT_ONCE: Final = 50  # wake-ups in flight
 # as a build id; without one Temporal hashes the sources of all modules
 INTERPRETER: Final = "outlast"
@@ -122,6 +125,7 @@ class TemporalGuest(Guest):
             workflow_runner=UnsandboxedWorkflowRunner(),
             max_concurrent_activities=self._concurrency,
             build_id=INTERPRETER,
+            sticky_queue_schedule_to_start_timeout=STICKY,
         )
         running = asyncio.create_task(worker.run())
         try:
