@@ -490,6 +490,31 @@ def public(kind: type[Any]) -> set[str]:
     return {name for name in vars(kind) if not name.startswith("_") and callable(getattr(kind, name))}
 
 
+@pytest.mark.req("RT-4")
+def test_a_run_moves_between_schedulers(place: Place) -> None:
+    """Our worker leaves it alone until it is moved here."""
+
+    async def test(client: Client) -> None:
+        run = await client.start(flows.orders, flows.Order(supplier="elsewhere"), scheduler="temporal")
+        found = await client.run_summary(run.id)
+        assert (found.scheduler, found.lane, found.served) == ("temporal", "temporal:order@1", False)
+        with pytest.raises(NotFound, match="no live worker serves langgraph:order@1"):
+            await client.move_to(run.id, "langgraph")
+        with pytest.raises(InvalidInput, match="no scheduler cron"):
+            await client.move_to(run.id, "cron")
+        await client.move_to(run.id, "langgraph", force=True)
+        await client.move_to(run.id, "outlast", reason="they were slow")
+        await waits(client, run.id, "signal")
+        assert (await client.run_summary(run.id)).scheduler == "outlast"
+        with pytest.raises(Conflict, match="outlast schedules"):
+            await client.move_to(run.id, "outlast")
+        versions = {each.lane: each.scheduler for each in await client.versions()}
+        assert versions["order@1"] == "outlast"
+        assert {each.scheduler for each in await client.workers()} == {"outlast"}
+
+    place.play(test)
+
+
 def test_no_method_is_left_out() -> None:
     text = "".join(path.read_text(encoding="utf-8") for path in HERE.glob("test_*.py"))
     called = set(re.findall(r"\.(\w+)\(", text))

@@ -1,0 +1,82 @@
+"""A guest's worker over a real SQLite file and real time: slices, a decision by the bridge, a restart of the worker."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from pydantic import BaseModel
+
+import outlast
+from outlast import Client, Context, Workflow, activity
+from outlast.core.durations import Liveness
+from outlast.runtime.clocks import SystemClock
+from outlast.runtime.in_process import Serving, worker_of
+from outlast.runtime.operations import Operations
+from outlast.runtime.run_handle import RunHandle
+from tests.guests import FakeEngine
+
+LIVE = Liveness(heartbeat_window=900, heartbeat_every=300, drain_grace=5_000)
+PAID: list[str] = []
+
+
+class Bill(BaseModel):
+    number: str
+
+
+class Word(BaseModel):
+    text: str = ""
+
+
+bills = Workflow("bill", state=Bill)
+
+
+@activity(key="pay/{number}", no_undo="the bank has it")
+async def pay_bill(number: str) -> str:
+    PAID.append(number)
+    return number
+
+
+@bills.node(start=True)
+async def settle(ctx: Context[Bill]) -> None:
+    await ctx.receive("ready", Word)
+    await ctx.do(pay_bill, ctx.state.number)
+
+
+async def waits(client: Client, run: RunHandle[Bill]) -> None:
+    async def found() -> bool | None:
+        return bool((await client.run_summary(run.id)).waiting_for[:1]) or None
+
+    assert await client.until(found, within_s=20)
+
+
+@pytest.mark.req("RT-4")
+def test_a_run_continues_over_a_restart_of_its_worker(tmp_path: Path) -> None:
+    """The engine keeps its loops while workers come and go, as a cluster does."""
+
+    async def go() -> None:
+        engine = FakeEngine(SystemClock())
+        async with outlast.connect(f"sqlite:{tmp_path / 'o.db'}", workflows=[bills]) as client:
+            assert isinstance(client, Operations)
+            store = client.store
+
+            def process() -> Serving:
+                return Serving(store, lambda: worker_of(store, [bills], live=LIVE, guest=engine.guest()))
+
+            first = process()
+            serving = asyncio.create_task(first.run())
+            runs = [await client.start(bills, Bill(number=f"b{i}"), scheduler="temporal") for i in range(5)]
+            for run in runs:
+                await waits(client, run)
+            first.drain()
+            await serving
+            second = process()
+            serving = asyncio.create_task(second.run())
+            for run in runs:
+                await client.signal(run.id, "ready", {})
+            for run in runs:
+                assert await client.ended(run.id, within_s=20)
+            second.drain()
+            await serving
+        assert sorted(PAID) == [f"b{i}" for i in range(5)]
+
+    asyncio.run(go())
