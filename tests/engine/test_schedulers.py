@@ -30,7 +30,7 @@ async def guest_dies(world: World, flow: Workflow[State], run: str = "r1") -> No
 @pytest.mark.req("RT-4")
 @pytest.mark.every_store
 async def test_our_worker_leaves_runs_of_a_guest(world: World) -> None:
-    """Both runs are due, of the same version; each is executed by the worker of its own scheduler only."""
+    """Both runs are due, of the same version; each is executed only by a worker of its scheduler."""
     erp = Receiver()
     flow = ordering(write(erp), "a")
     await world.start(flow.scheduled_by(GUEST), "guest")

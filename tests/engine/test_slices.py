@@ -74,7 +74,7 @@ def two_calls(erp: Receiver) -> Workflow[State]:
 
 @pytest.mark.req("RT-4")
 async def test_a_slice_ends_after_so_many_nodes(world: World) -> None:
-    """Each node is a slice of its own, and the row names the next one."""
+    """Each node is a separate slice, and the row names the next one."""
     erp, engine = Receiver(), FakeEngine(world.time, "langgraph", nodes=1)
     flow = chain(erp, 3)
     world.worker(flow, guest=engine.guest())

@@ -104,7 +104,7 @@ def lanes_served(workers: Iterable[Worker], now: Instant) -> frozenset[str]:
 def engine_label(worker: Worker, now: Instant) -> str:
     """Return the trouble of a guest's worker with its engine; '' without one, and for other workers.
 
-    Its engine cannot be reached, or its bridge, which lets the engine know of due runs, stands still.
+    Its engine cannot be reached, or its bridge no longer searches for due runs.
     """
     health, searched = worker.health, bridged_ms(worker, now)
     if health.away_since is not None:
