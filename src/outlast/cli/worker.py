@@ -56,7 +56,7 @@ def _temporal() -> GuestMaker:
 def _langgraph() -> GuestMaker:
     from outlast.langgraph import LangGraphGuest
 
-    return lambda store, workflows, concurrency: LangGraphGuest(store, workflows)
+    return lambda store, workflows, concurrency: LangGraphGuest(store, workflows, concurrency=concurrency)
 
 
 GUEST_MAKERS: Final[dict[str, Callable[[], GuestMaker]]] = {"langgraph": _langgraph, "temporal": _temporal}
@@ -106,7 +106,7 @@ def worker(
 
     With --runtime, it executes the runs that another engine schedules (`outlast run --scheduler`), and no others. The
     connection to Temporal is that of TEMPORAL_ADDRESS, TEMPORAL_NAMESPACE, TEMPORAL_API_KEY and Temporal's other
-    variables. Threads of LangGraph are kept in memory.
+    variables. Threads of LangGraph are in memory, and none is kept while its run waits.
     """
     live = liveness_of(durations)
     settings = settings_now()

@@ -4,7 +4,6 @@ Each node of the workflow is a node of the graph. It claims the run, executes on
 the run says. A run that does not continue is interrupted in the gate.
 """
 
-import asyncio
 from collections.abc import Awaitable, Callable, Collection
 from functools import partial
 from typing import Any, Final, TypedDict
@@ -12,7 +11,6 @@ from typing import Any, Final, TypedDict
 from langgraph.graph import END, START, StateGraph
 from langgraph.types import Command, Send, interrupt
 
-from outlast.core.durations import SECOND
 from outlast.core.slices import SliceEnd
 from outlast.errors import DefinitionError
 from outlast.flow.workflow import Workflow
@@ -41,7 +39,7 @@ class WaitingThread(TypedDict):
 Execute = Callable[[ThreadState], Awaitable[SliceEnd]]
 """Claims the run and executes one node of it."""
 Locate = Callable[[ThreadState], Awaitable[str]]
-"""Returns the node that the row of the run names; '' if the run is over or is no run of this scheduler."""
+"""Returns the node that the row of the run names; '' if the run is over, or another graph or engine executes it."""
 
 
 class Steps:
@@ -68,8 +66,7 @@ class Steps:
         seen = {"run_version": end.version}
         if end.then in OVER:
             return Command(goto=END, update=seen)
-        if end.then == "due":
-            await asyncio.sleep((end.after_ms or 0) / SECOND)
+        if end.then == "due" and not end.after_ms:
             return Command(goto=end.node if end.node in self._nodes else ROUTE, update=seen)
         gate = WaitingThread(run_id=state["run_id"], why=end.why, waits_for=[gate._asdict() for gate in end.gates])
         return Command(goto=Send(GATE, gate), update=seen)

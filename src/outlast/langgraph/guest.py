@@ -2,7 +2,9 @@
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 from langchain_core.runnables import RunnableConfig
@@ -13,11 +15,12 @@ from langgraph.types import Command
 from typing_extensions import override
 
 from outlast.core.approvals import Actor
-from outlast.core.durations import Liveness
+from outlast.core.durations import SECOND, Liveness
 from outlast.core.rows import RUN, Run, is_over
 from outlast.core.slices import SliceEnd
 from outlast.engine.compatibility import reader_of
-from outlast.engine.guest import Guest, SliceWorker
+from outlast.engine.guest import Guest, GuestAway, SliceWorker
+from outlast.errors import StoreError
 from outlast.flow.workflow import Workflow
 from outlast.langgraph.graph import ThreadState, graph_of
 from outlast.runtime.in_process import InProcessRuntime
@@ -28,6 +31,7 @@ NAME: Final = "langgraph"
 STEPS_MAX: Final = 2**31 - 1  # nodes of a thread; the workflow limits its visits
 
 Graph = CompiledStateGraph[ThreadState, None, ThreadState, ThreadState]
+Key = tuple[str, str]  # tenant and run
 
 
 class LangGraphGuest(Guest):
@@ -40,35 +44,50 @@ class LangGraphGuest(Guest):
     name = NAME
 
     def __init__(
-        self, store: Store, workflows: Sequence[Workflow[Any]], checkpointer: BaseCheckpointSaver[Any] | None = None
+        self,
+        store: Store,
+        workflows: Sequence[Workflow[Any]],
+        checkpointer: BaseCheckpointSaver[Any] | None = None,
+        *,
+        concurrency: int = 100,
     ) -> None:
-        """`checkpointer`: that of the caller, who closes it (default: in memory).
+        """Execute at most `concurrency` threads at once.
+
+        `checkpointer`: that of the caller, who closes it. Without one, no thread is kept while its run waits.
 
         Raises DefinitionError if a node has the name of a field of `ThreadState`.
         """
         self._store = store
         self._checkpointer = checkpointer if checkpointer is not None else InMemorySaver()
+        self._forgets = checkpointer is None
+        self._concurrency = concurrency
         self._worker: SliceWorker | None = None
-        self._threads: dict[tuple[str, str], asyncio.Task[None]] = {}
-        self._again: set[tuple[str, str]] = set()  # runs that were woken while their thread executed
+        self._queued: dict[str, dict[str, None]] = {}  # runs of each tenant that have no thread yet, the oldest first
+        self._threads: dict[Key, asyncio.Task[None]] = {}
+        self._active: Counter[str] = Counter()  # threads of each tenant
+        self._again: set[Key] = set()  # runs that were woken while their thread executed
+        self._ends: dict[Key, SliceEnd] = {}  # of the last slice of each thread
+        self._failed = False  # the last thread that ended raised an error
         self._workflows = {each.lane: each for each in [workflow.scheduled_by(NAME) for workflow in workflows]}
         self.graphs: Mapping[str, Graph] = {
-            lane: graph_of(workflow, self._execute, self._locate).compile(self._checkpointer)
+            lane: graph_of(workflow, self._execute, partial(self._locate, lane)).compile(self._checkpointer)
             for lane, workflow in self._workflows.items()
         }
 
     @override
     async def wake(self, runs: Sequence[Run]) -> None:
         for run in runs:
-            key = (run.tenant, run.run)
-            if key in self._threads:
-                self._again.add(key)
-            elif self._worker is not None:
-                self._threads[key] = asyncio.create_task(self._continue(key))
+            self._queue((run.tenant, run.run))
+        if self._failed:
+            try:
+                await self._checkpointer.aget_tuple(config_of("", ""))  # no run's thread
+            except Exception as error:  # because a caller's checkpointer may raise anything
+                raise GuestAway(f"its checkpointer raises {type(error).__name__}: {error}") from error
 
     @override
     async def serve(self, worker: SliceWorker) -> None:
         self._worker = worker
+        self._begin()
         try:
             await asyncio.get_running_loop().create_future()
         finally:
@@ -78,53 +97,99 @@ class LangGraphGuest(Guest):
                 thread.cancel()
             await asyncio.gather(*threads, return_exceptions=True)
 
-    async def _continue(self, key: tuple[str, str]) -> None:
-        """Execute the thread of a run until the run waits; again if the run was woken meanwhile."""
+    # --- threads ---------------------------------------------------------------------------------
+    def _queue(self, key: Key) -> None:
+        """Execute the thread of a run as soon as there is room, and once more if it executes now."""
+        if key in self._threads:
+            self._again.add(key)
+            return
+        tenant, run = key
+        self._queued.setdefault(tenant, {})[run] = None
+        self._begin()
+
+    def _begin(self) -> None:
+        """Begin threads while there is room. The tenant with the fewest threads is first."""
+        while self._queued and self._worker is not None and len(self._threads) < self._concurrency:
+            tenant = min(self._queued, key=self._active.__getitem__)
+            runs = self._queued[tenant]
+            key = (tenant, next(iter(runs)))
+            del runs[key[1]]
+            if not runs:
+                del self._queued[tenant]
+            self._active[tenant] += 1
+            self._threads[key] = asyncio.create_task(self._continue(key))
+
+    async def _continue(self, key: Key) -> None:
+        """Execute the thread of a run until the run does not continue."""
+        after_ms = None
         try:
-            again = True
-            while again:
-                self._again.discard(key)
-                again = await self._invoke(key) or key in self._again
+            after_ms = await self._invoke(key)
+            self._failed = False
+        except StoreError as error:
+            log.info("the thread of run %s stops, because the store is away: %s", key[1], error.what)
         except Exception:  # because a caller's checkpointer may raise anything; the bridge wakes the run again
+            self._failed = True
             log.exception("the thread of run %s failed", key[1])
         finally:
             del self._threads[key]
+            self._ends.pop(key, None)
+            self._active -= Counter((key[0],))
+            if key in self._again:
+                self._again.discard(key)
+                self._queue(key)
+            elif after_ms is not None:
+                asyncio.get_running_loop().call_later(after_ms / SECOND, self._queue, key)
+            self._begin()
 
-    async def _invoke(self, key: tuple[str, str]) -> bool:
-        """Execute the thread of a run once. Return True if the run is at the start of another version's graph."""
-        run = await self._store.load(RUN, key)
-        if run is None or run.scheduler != NAME:
-            return False
+    async def _invoke(self, key: Key) -> int | None:
+        """Execute the thread of a run once. Return after how many ms another slice can continue the run, if one can."""
+        run = await self._load(key)
+        if run is None:
+            return None
         graph, config = self.graph(run), config_of(*key)
-        thread = await graph.aget_state(config)
-        given: ThreadState | Command[str] | None = ThreadState(
-            tenant_id=run.tenant, run_id=run.run, run_version=run.version
-        )
-        if thread.interrupts:  # all of them: the row says what the run still waits for
-            given = Command(resume={each.id: run.version for each in thread.interrupts})
-        elif thread.next:  # a process died while it executed the thread
-            given = None
-        else:
-            given = ThreadState(tenant_id=run.tenant, run_id=run.run, run_version=run.version)
-        await graph.ainvoke(given, config, durability="sync")
-        after = await self._store.load(RUN, key)
-        if after is None or is_over(after):
+        await graph.ainvoke(await _input(graph, config, run), config, durability="sync")
+        is_here = await self._load(key) is not None
+        if self._forgets or not is_here:
             await self._checkpointer.adelete_thread(config["configurable"]["thread_id"])
-            return False
-        return after.lane != run.lane
+        end = self._ends.get(key)
+        return end.after_ms if is_here and end is not None and end.then == "due" else None
 
     def graph(self, run: Run) -> Graph:
         """Return the graph of a run's version, or of the newest one of its workflow. Raises KeyError."""
-        return self.graphs[reader_of(self._workflows, run).lane]
+        return self.graphs[self._lane(run)]
+
+    def _lane(self, run: Run) -> str:
+        return reader_of(self._workflows, run).lane
+
+    async def _load(self, key: Key) -> Run | None:
+        """Return the row of a run; None if the run is over or another engine schedules it. Raises StoreError."""
+        run = await self._store.load(RUN, key)
+        return None if run is None or is_over(run) or run.scheduler != NAME else run
 
     async def _execute(self, at: ThreadState) -> SliceEnd:
+        key = (at["tenant_id"], at["run_id"])
         if self._worker is None:
             return SliceEnd("unserved", at["run_version"], why="no worker of this process serves LangGraph now")
-        return await self._worker.slice(at["tenant_id"], at["run_id"], nodes=1)
+        end = await self._worker.slice(*key, nodes=1)
+        if key in self._threads:
+            self._ends[key] = end
+        return end
 
-    async def _locate(self, at: ThreadState) -> str:
-        run = await self._store.load(RUN, (at["tenant_id"], at["run_id"]))
-        return run.node if run is not None and run.scheduler == NAME and not is_over(run) else ""
+    async def _locate(self, lane: str, at: ThreadState) -> str:
+        run = await self._load((at["tenant_id"], at["run_id"]))
+        return run.node if run is not None and self._lane(run) == lane else ""
+
+
+async def _input(graph: Graph, config: RunnableConfig, run: Run) -> ThreadState | Command[str] | None:
+    """Return what continues the thread of a run."""
+    thread = await graph.aget_state(config)
+    if thread.values.get("run_version", 0) > run.version:
+        log.warning("run %s continues as the store has it, although its thread saw a later version", run.run)
+    elif thread.interrupts:  # all of them: the row says what the run still waits for
+        return Command(resume={each.id: run.version for each in thread.interrupts})
+    elif thread.next:  # a process died while it executed the thread
+        return None
+    return ThreadState(tenant_id=run.tenant, run_id=run.run, run_version=run.version)
 
 
 def config_of(tenant: str, run: str) -> RunnableConfig:
@@ -153,7 +218,8 @@ class LangGraphRuntime(InProcessRuntime):
 
         The caller closes both. The other parameters are those of `InProcessRuntime`. Raises DefinitionError.
         """
-        self.guest = LangGraphGuest(store, workflows, checkpointer)
+        threads = checkpointer if checkpointer is not None else InMemorySaver()
+        self.guest = LangGraphGuest(store, workflows, threads, concurrency=concurrency)
         super().__init__(
             store, workflows, tenant=tenant, actor=actor, live=live, concurrency=concurrency, guest=self.guest
         )
