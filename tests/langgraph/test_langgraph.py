@@ -12,11 +12,11 @@ from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from langgraph.types import Command
 from pydantic import BaseModel
 
-from outlast import Context, Workflow
+from outlast import Context, Workflow, role
 from outlast.core.effect_rows import EFFECT
 from outlast.core.rows import RUN, Run
 from outlast.errors import DefinitionError
-from outlast.langgraph import LangGraphRuntime
+from outlast.langgraph import LangGraphRuntime, ThreadState
 from outlast.langgraph.graph import GATE
 from outlast.langgraph.guest import config_of
 from outlast.runtime import stores
@@ -25,7 +25,7 @@ from tests.langgraph import flows
 from tests.langgraph.flows import LIVE, order
 
 pytestmark = pytest.mark.req("RT-3")
-
+BRIEF = LIVE._replace(heartbeat_window=900)
 
 Body = Callable[[Store, Path], Coroutine[Any, Any, None]]
 
@@ -64,7 +64,7 @@ async def until(runtime: LangGraphRuntime, run: str, **wanted: Any) -> Run:
         return all(getattr(row, name) == value for name, value in wanted.items())
 
     row = await runtime.operations.until_row(run, has, within_s=30)
-    assert has(row), row
+    assert row is not None, (wanted, await runtime.operations.rows.run(run))
     return row
 
 
@@ -75,6 +75,30 @@ async def interrupted(runtime: LangGraphRuntime, run: str, version: int) -> Any:
         if thread.interrupts and thread.values["run_version"] == version:
             return thread
         await asyncio.sleep(0.005)
+
+
+def renamed() -> Workflow[flows.Order]:
+    """Return the next version of the order, in which both later nodes have another name."""
+    later = Workflow("order", state=flows.Order, version=2)
+    later.migrate(from_=1, renamed={"payment": "paying", "shipping": "sending"})(lambda state: state)
+
+    @later.node(start=True)
+    async def booking(ctx: Context[flows.Order]) -> Literal["paying"]:
+        return "paying"
+
+    @later.node
+    async def paying(ctx: Context[flows.Order]) -> Literal["sending"] | None:
+        plan = flows.pay.plan(ctx.state.item)
+        await ctx.approval(plan, summary="Pay the chair", by=role("lead"), within="4d")
+        await ctx.do(plan)
+        return None
+
+    @later.node
+    async def sending(ctx: Context[flows.Order]) -> None:
+        await ctx.receive("packed", flows.Go)
+        await ctx.do(flows.ship, ctx.state.item)
+
+    return later
 
 
 async def recorded(store: Store, run: str) -> None:
@@ -133,6 +157,57 @@ async def test_a_run_goes_on_without_the_checkpoints_of_its_thread(store: Store,
         await approve(runtime)
         await until(runtime, run, node="shipping", status="waiting")
         await runtime.signal(run, "packed", {})
+        assert (await runtime.finished(run)).status == "completed"
+    assert did(tmp_path) == ["book chair", "pay chair", "ship chair"]
+
+
+@with_store
+async def test_a_thread_in_two_processes_and_a_caller_repeats_nothing(store: Store, tmp_path: Path) -> None:
+    """The checkpointer is shared, and both wake the run at once."""
+    threads = InMemorySaver()
+    one = LangGraphRuntime(store, [order], live=LIVE, checkpointer=threads, durability="sync")
+    other = LangGraphRuntime(store, [order], live=LIVE, checkpointer=threads, durability="sync")
+    async with one, other:
+        run = await start(one)
+        await until(one, run, status="waiting")
+        await approve(one)
+        row = await until(one, run)
+        thread = ThreadState(tenant_id="default", run_id=run, run_version=row.version)
+        await asyncio.gather(
+            one.guest.wake([row]),
+            other.guest.wake([row]),
+            other.graph(order).ainvoke(thread, config_of("default", run)),
+        )
+        await until(one, run, node="shipping", status="waiting")
+        await one.signal(run, "packed", {})
+        assert (await other.finished(run)).status == "completed"
+    assert did(tmp_path) == ["book chair", "pay chair", "ship chair"]
+
+
+@with_store
+async def test_the_thread_of_a_run_that_has_ended_is_deleted(store: Store, tmp_path: Path) -> None:
+    threads = InMemorySaver()
+    async with LangGraphRuntime(store, [order], live=LIVE, checkpointer=threads) as runtime:
+        run = await start(runtime)
+        row = await until(runtime, run, status="waiting")
+        await interrupted(runtime, run, row.version)
+        await runtime.cancel(run, "not needed")
+        assert (await runtime.finished(run)).status == "cancelled"
+    assert not threads.storage
+
+
+@with_store
+async def test_a_version_that_no_process_has_any_more_moves_by_its_migration(store: Store, tmp_path: Path) -> None:
+    threads = InMemorySaver()
+    async with LangGraphRuntime(store, [order], live=BRIEF, checkpointer=threads) as runtime:
+        run = await start(runtime)
+        row = await until(runtime, run, status="waiting")
+        await interrupted(runtime, run, row.version)
+        await approve(runtime)
+        await until(runtime, run, node="shipping", status="waiting")
+    async with LangGraphRuntime(store, [renamed()], live=BRIEF, checkpointer=threads) as runtime:
+        await runtime.signal(run, "packed", {})
+        await until(runtime, run, lane="langgraph:order@2", node="sending")
         assert (await runtime.finished(run)).status == "completed"
     assert did(tmp_path) == ["book chair", "pay chair", "ship chair"]
 

@@ -39,7 +39,7 @@ class WaitingThread(TypedDict):
 Execute = Callable[[ThreadState], Awaitable[SliceEnd]]
 """Claims the run and executes one node of it."""
 Locate = Callable[[ThreadState], Awaitable[str]]
-"""Returns the node that the row of the run names; '' if the run is over, or another graph or engine executes it."""
+"""Returns the node that the row of the run names; '' if the run is over, or another engine schedules it."""
 
 
 class Steps:

@@ -4,14 +4,13 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any, Final
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph.state import CompiledStateGraph
-from langgraph.types import Command
+from langgraph.types import Command, Durability
 from typing_extensions import override
 
 from outlast.core.approvals import Actor
@@ -49,17 +48,20 @@ class LangGraphGuest(Guest):
         workflows: Sequence[Workflow[Any]],
         checkpointer: BaseCheckpointSaver[Any] | None = None,
         *,
+        durability: Durability = "exit",
         concurrency: int = 100,
     ) -> None:
         """Execute at most `concurrency` threads at once.
 
         `checkpointer`: that of the caller, who closes it. Without one, no thread is kept while its run waits.
+        `durability`: LangGraph's; "exit" writes a thread when its run waits, "sync" after each node, too.
 
         Raises DefinitionError if a node has the name of a field of `ThreadState`.
         """
         self._store = store
         self._checkpointer = checkpointer if checkpointer is not None else InMemorySaver()
         self._forgets = checkpointer is None
+        self._durability: Final = durability
         self._concurrency = concurrency
         self._worker: SliceWorker | None = None
         self._queued: dict[str, dict[str, None]] = {}  # runs of each tenant that have no thread yet, the oldest first
@@ -70,7 +72,7 @@ class LangGraphGuest(Guest):
         self._failed = False  # the last thread that ended raised an error
         self._workflows = {each.lane: each for each in [workflow.scheduled_by(NAME) for workflow in workflows]}
         self.graphs: Mapping[str, Graph] = {
-            lane: graph_of(workflow, self._execute, partial(self._locate, lane)).compile(self._checkpointer)
+            lane: graph_of(workflow, self._execute, self._locate).compile(self._checkpointer)
             for lane, workflow in self._workflows.items()
         }
 
@@ -143,23 +145,19 @@ class LangGraphGuest(Guest):
 
     async def _invoke(self, key: Key) -> int | None:
         """Execute the thread of a run once. Return after how many ms another slice can continue the run, if one can."""
-        run = await self._load(key)
-        if run is None:
-            return None
-        graph, config = self.graph(run), config_of(*key)
-        await graph.ainvoke(await _input(graph, config, run), config, durability="sync")
-        is_here = await self._load(key) is not None
-        if self._forgets or not is_here:
+        run, config = await self._load(key), config_of(*key)
+        if run is not None:
+            graph = self.graph(run)
+            await graph.ainvoke(await _input(graph, config, run), config, durability=self._durability)
+            run = await self._load(key)
+        if self._forgets or run is None:
             await self._checkpointer.adelete_thread(config["configurable"]["thread_id"])
         end = self._ends.get(key)
-        return end.after_ms if is_here and end is not None and end.then == "due" else None
+        return end.after_ms if run is not None and end is not None and end.then == "due" else None
 
     def graph(self, run: Run) -> Graph:
         """Return the graph of a run's version, or of the newest one of its workflow. Raises KeyError."""
-        return self.graphs[self._lane(run)]
-
-    def _lane(self, run: Run) -> str:
-        return reader_of(self._workflows, run).lane
+        return self.graphs[reader_of(self._workflows, run).lane]
 
     async def _load(self, key: Key) -> Run | None:
         """Return the row of a run; None if the run is over or another engine schedules it. Raises StoreError."""
@@ -175,9 +173,9 @@ class LangGraphGuest(Guest):
             self._ends[key] = end
         return end
 
-    async def _locate(self, lane: str, at: ThreadState) -> str:
+    async def _locate(self, at: ThreadState) -> str:
         run = await self._load((at["tenant_id"], at["run_id"]))
-        return run.node if run is not None and self._lane(run) == lane else ""
+        return run.node if run is not None else ""
 
 
 async def _input(graph: Graph, config: RunnableConfig, run: Run) -> ThreadState | Command[str] | None:
@@ -213,13 +211,17 @@ class LangGraphRuntime(InProcessRuntime):
         actor: Actor | None = None,
         live: Liveness | None = None,
         concurrency: int = 100,
+        durability: Durability = "exit",
     ) -> None:
         """Serve `workflows` over a `store`, with threads in a `checkpointer` (default: in memory).
 
-        The caller closes both. The other parameters are those of `InProcessRuntime`. Raises DefinitionError.
+        The caller closes both. `durability` is LangGraph's: "exit" writes a thread when its run waits, "sync" after
+        each node, too. No run depends on it. The other parameters are those of `InProcessRuntime`.
+
+        Raises DefinitionError.
         """
         threads = checkpointer if checkpointer is not None else InMemorySaver()
-        self.guest = LangGraphGuest(store, workflows, threads, concurrency=concurrency)
+        self.guest = LangGraphGuest(store, workflows, threads, durability=durability, concurrency=concurrency)
         super().__init__(
             store, workflows, tenant=tenant, actor=actor, live=live, concurrency=concurrency, guest=self.guest
         )
