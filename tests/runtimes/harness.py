@@ -29,11 +29,11 @@ from tests.runtimes.engines import Engine
 GIVE_UP_S: Final = 90
 PEOPLE: Final = Actor("bo", EVERY_ROLE)
 LIVE: Final = Liveness(
-    heartbeat_window=3_000, heartbeat_every=1_000, attempt_timeout=2_000, start_budget=1_000, settle_margin=1_000
+    heartbeat_window=3_000, heartbeat_every=1_000, attempt_timeout=10_000, start_budget=1_000, settle_margin=1_000
 )
 SHORT: Final = (
     *("--heartbeat-window", "3s", "--heartbeat-every", "1s"),
-    *("--attempt-timeout", "2s", "--start-budget", "1s", "--settle-margin", "1s"),
+    *("--attempt-timeout", "10s", "--start-budget", "1s", "--settle-margin", "1s"),
 )
 SCHEDULING: Final = frozenset(
     {
