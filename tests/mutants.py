@@ -33,6 +33,7 @@ UNDO: Final = _tests("tests/engine/test_compensation.py", "undo")
 BUDGETS: Final = _tests("tests/engine/test_budgets.py", "budgets")
 STATE: Final = _tests("tests/engine/test_state.py", "large states")
 SLICES: Final = _tests("tests/engine/test_slices.py", "slices for other schedulers")
+GROWING: Final = _tests("tests/engine/test_growing_states.py", "states that grow")
 AGENTS: Final = _tests("tests/agent/test_safeguards.py", "agents")
 CLIENTS: Final = _tests("tests/engine/test_public_only.py", "HTTP clients of tools")
 SERVICE: Final = _tests("tests/service/test_safeguards.py", "the HTTP service")
@@ -46,8 +47,8 @@ CHAOS: Final = Suite("tests/chaos", "a real database under faults", "scripts/cha
 FAILURES: Final = _tests("tests/failures/test_fail.py", "the twelve failures")
 MODELS: Final = Suite("tests/models", "exhaustive search over the rules", "scripts/models")
 SUITES: Final = (
-    *(SIMULATION, CRASH, ENGINE, UNDO, BUDGETS, STATE, SLICES, AGENTS, CLIENTS, SERVICE, STREAMS, STORES, DISK),
-    *(COMMITS, MAPPING, FAST_PATH, CHAOS, FAILURES, MODELS),
+    *(SIMULATION, CRASH, ENGINE, UNDO, BUDGETS, STATE, GROWING, SLICES, AGENTS, CLIENTS, SERVICE, STREAMS),
+    *(STORES, DISK, COMMITS, MAPPING, FAST_PATH, CHAOS, FAILURES, MODELS),
 )
 
 
@@ -85,6 +86,10 @@ OF_THE_ENGINE: Final = (
     _row(engine.no_validation, "A row is replaced only in the version that was read.", CRASH),
     _row(engine.decided_twice, "An approval is decided once.", SIMULATION, CRASH, ENGINE),
     _row(engine.state_without_chunks, "A checkpoint carries the chunks of its state.", STATE),
+    _row(engine.chunks_of_the_list_not_kept, "A copy of a run has the chunks of its lists of chunks.", GROWING),
+    _row(engine.mutable_items_reused, "Only items that cannot change keep their bytes.", GROWING),
+    _row(engine.first_dump_not_compared, "The first state of a claim equals its whole dump.", GROWING),
+    _row(engine.list_shared_between_steps, "Each node gets a list of its own.", GROWING),
     # the inbox and waits
     _row(engine.no_inbox_check, "A run does not park with an unread message.", SIMULATION, CRASH, ENGINE, STORES),
     _row(engine.no_inbox_check_in_bind, "A deadline loses to a message that arrived before it.", ENGINE),

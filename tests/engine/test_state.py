@@ -6,13 +6,13 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 import pytest
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from outlast.core.commit import Commit, Put
 from outlast.core.limits import INPUT_BYTES_MAX, OUTCOME_BYTES_MAX, STATE_BYTES_MAX
 from outlast.core.machine import Choice
 from outlast.core.rows import STATE_CHUNK
-from outlast.core.snapshot_codec import CHUNK_BYTES, MARK, PLAIN, WHOLE_BELOW, StateChunk, chunks_in, decode, unpack
+from outlast.core.snapshot_codec import CHUNK_BYTES, MARK, WHOLE_BELOW, StateChunk, chunks_in, unpack
 from outlast.engine import commands
 from outlast.engine.snapshots import SnapshotStore
 from outlast.errors import LimitExceeded
@@ -262,91 +262,6 @@ async def test_a_migration_converts_a_large_state(world: World) -> None:
     assert "moved" in world.verbs() and all_named(world) and await sound(world) == []
     moved = next(e for e in world.events() if e.type.endswith("moved"))
     assert (moved.snapshot or b"")[:1] == MARK and len(values(world)) == kept, "its cargo is named, not written"
-
-
-# --- a list that grows -----------------------------------------------------------------------------
-class Said(BaseModel):
-    model_config = ConfigDict(frozen=True)
-
-    n: int
-    text: str = ""
-
-
-class Talk(BaseModel):
-    n: int = 0
-    said: list[Said] = []
-
-
-LEFT: list[list[Said]] = []
-
-
-def talking(most: int, act: Any, size: int = 2_000) -> Workflow[Any]:
-    """A node that adds one item in each visit, sometimes changes others, and keeps the list that it was given."""
-    flow = Workflow("talk", state=Talk, outcome=lambda s: [s.n, len(s.said)])
-
-    @flow.node(start=True, max_visits=1_000)
-    async def talk(ctx: Context[Talk]) -> Literal["talk"] | None:
-        for list_ in LEFT:
-            list_.append(Said(n=-1, text="too late"))
-        LEFT[:] = [ctx.state.said]
-        ctx.state.n += 1
-        await ctx.do(act, str(ctx.state.n))
-        ctx.state.said.append(Said.model_construct(n=ctx.state.n, text=text(ctx.state.n, size)))
-        if ctx.state.n % 10 == 0:
-            ctx.state.said[3] = ctx.state.said[3].model_copy(update={"text": f"changed in {ctx.state.n}"})
-        if ctx.state.n % 25 == 0:
-            ctx.state = Talk(n=ctx.state.n, said=ctx.state.said[:5] + ctx.state.said[6:])
-        return "talk" if ctx.state.n < most else None
-
-    return flow.validate()
-
-
-async def states_of(world: World, run: str = "r1") -> list[bytes]:
-    found = {v.hash: unpack(v.packed, v.body, v.hash) for v in values(world, run)}
-    return [decode(e.snapshot, found).state for e in world.events(run) if e.snapshot is not None]
-
-
-@pytest.mark.req("CKP-2")
-async def test_states_are_the_same_as_if_each_step_read_all_of_it(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """r1: only new items are dumped and loaded. r2: all at each step. r3: holders die. Late changes are lost."""
-    flow = talking(52, write(Receiver(dedupes=True), mode="reconcile"))
-    assert flow.growing is not None
-    LEFT.clear()
-    world.worker(flow)
-    await world.start(flow)
-    with monkeypatch.context() as patch:
-        patch.setattr(flow, "growing", None)
-        LEFT.clear()
-        await world.start(flow, "r2")
-    await world.off_duty()
-    LEFT.clear()
-    for n in (12, 25, 31):
-        process = world.worker(flow)
-        process.wire.before(f"advance talk#{n}", process.kill)
-        await (world.start(flow, "r3") if n == 12 else world.pass_(QUIET))
-    world.worker(flow)
-    await world.pass_(QUIET + MINUTE)
-    assert [world.outcome(run) for run in ("r1", "r2", "r3")] == [[52, 50]] * 3
-    one, two, three = [await states_of(world, run) for run in ("r1", "r2", "r3")]
-    assert one == two == three and len(one) == 53
-    assert b"too late" not in one[-1]
-
-
-async def test_an_appended_item_is_stored_once(world: World) -> None:
-    """200 steps of 2 KB, in bytes of rows: the list once, and at most 0.3 of it for snapshots, lists and keys."""
-    LEFT.clear()
-    flow = talking(200, write(Receiver()))
-    world.worker(flow)
-    await world.start(flow)
-    stored = (await states_of(world))[-1]
-    snapshots = sum(len(e.snapshot or b"") for e in world.events())
-    chunks = sum(len(v.body) if v.packed == PLAIN else len(unpack(*v[3:5], v.hash)) for v in values(world))
-    assert len(stored) > 380_000
-    assert snapshots + chunks < 1.5 * len(stored), "before packing"
-    assert wrote(world) < 1.0 * len(stored), "hexadecimal digits take half"
-    assert await sound(world) == []
 
 
 # --- what is not there ---------------------------------------------------------------------------

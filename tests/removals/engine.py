@@ -3,12 +3,23 @@
 import asyncio
 from typing import Any
 
-from outlast.core import approvals, budget, compensation, effect_steps, effect_verbs, mailbox, run_transition, verbs
+from outlast.core import (
+    approvals,
+    budget,
+    compensation,
+    effect_steps,
+    effect_verbs,
+    growing_list,
+    mailbox,
+    run_transition,
+    verbs,
+)
 from outlast.core.commit import Commit, Done, Fence
 from outlast.core.effect_rows import APPROVAL, Effect
 from outlast.core.machine import ApprovalStatus, EffectStatus
 from outlast.core.row_kind import AnyKind, version_of
 from outlast.core.rows import RUN, Row, Run
+from outlast.core.snapshot_codec import StateChunk, decode, unpack
 from outlast.engine import (
     activity_calls,
     admission,
@@ -18,6 +29,7 @@ from outlast.engine import (
     node_execution,
     permission,
     run_session,
+    snapshots,
 )
 from outlast.engine.alerts import Alerts
 from outlast.engine.effect_executor import EffectExecutor
@@ -128,6 +140,41 @@ def state_without_chunks(patch: Patch) -> None:
         return commit
 
     replace(patch, RunSession.with_chunks, without)
+
+
+def chunks_of_the_list_not_kept(patch: Patch) -> None:
+    kept = snapshots.values_of
+
+    async def without(store: Any, rows: Any, history: Any = ()) -> tuple[StateChunk, ...]:
+        found = await kept(store, rows, history)
+        whole = {row.hash: unpack(row.packed, row.body, row.hash) for row in found}
+        parts: set[str] = set()
+        for event in (rows.last, *history):
+            parts |= {span.value for span in decode(event.snapshot or b"{}", whole).spans}
+        return tuple(row for row in found if row.hash in parts)
+
+    replace(patch, kept, without)
+
+
+def mutable_items_reused(patch: Patch) -> None:
+    replace(patch, growing_list._is_immutable, lambda schema, refs: True)
+
+
+def first_dump_not_compared(patch: Patch) -> None:
+    replace(patch, growing_list.is_whole, lambda data, codec, state: True)
+
+
+def list_shared_between_steps(patch: Patch) -> None:
+    kept = growing_list.load_growing
+    shared: list[Any] = []
+
+    def load(codec: Any, items: growing_list.KeptItems) -> Any:
+        state, again = kept(codec, items)
+        shared[:] = getattr(state, items.of.name)
+        setattr(state, items.of.name, shared)
+        return state, again
+
+    replace(patch, kept, load)
 
 
 # --- the inbox and waits ----------------------------------------------------------------------

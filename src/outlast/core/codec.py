@@ -87,12 +87,14 @@ class FrozenList(list[JsonValue]):
 
 
 def frozen_json(value: Any) -> Any:
-    """Return plain JSON data as a value that cannot be changed, in all its levels."""
+    """Return plain JSON data as a value that cannot be changed, in all its levels. Raises ValueError for other data."""
     if isinstance(value, dict):
         return FrozenDict({name: frozen_json(item) for name, item in value.items()})
     if isinstance(value, list):
         return FrozenList([frozen_json(item) for item in value])
-    return value
+    if value is None or isinstance(value, (str, int, float)):
+        return value
+    raise ValueError(f"a {type(value).__name__} is not JSON")
 
 
 def compact(value: object) -> str:

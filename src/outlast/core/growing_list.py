@@ -6,6 +6,7 @@ from their bytes are reused, so a node gets the same state as after a crash.
 """
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from operator import is_
 from typing import Any, Final, NamedTuple
 
@@ -16,8 +17,14 @@ from outlast.core.limits import STATE_BYTES_MAX
 from outlast.errors import LimitExceeded, NotStorable
 
 SCALARS: Final = frozenset(
-    {"str", "int", "float", "bool", "none", "literal", "enum", "date", "time", "datetime", "timedelta", "uuid"}
+    {"str", "int", "float", "bool", "none", "literal", "date", "time", "datetime", "timedelta", "uuid"}
 )
+COMPUTED: Final = frozenset({str, bytes, int, float, bool, "str", "bytes", "int", "float", "bool"})
+"""Types of values that a model may compute once, or their names if annotations are text."""
+OUTERMOST: Final = ("ser", "val_", "polymorphic", "json_encoders")
+"""Settings of a model that hold in all its fields. An item by itself would be written by its own."""
+UNWRITTEN: Final = frozenset({"serialization", "serialization_exclude", "serialization_exclude_if"})
+"""Properties of a field whose value may be missing in JSON, so that a loaded one is another object each time."""
 
 
 class GrowingList(NamedTuple):
@@ -43,10 +50,11 @@ def growing_list(codec: Codec[Any]) -> GrowingList | None:
     schema, refs = _resolved(codec.core_schema, {})
     if not _is_plain_model(schema):
         return None
-    name, field = list(schema["schema"]["fields"].items())[-1]
-    field = field.get("schema", {}) if field.keys() <= {"type", "schema", "metadata"} else {}
-    if field.get("type") == "default":
-        field = field["schema"]
+    fields = schema["schema"]["fields"]
+    if any("serialization" in _without_default(each["schema"]) for each in fields.values()):
+        return None  # a serializer of a field may read the list
+    name, field = list(fields.items())[-1]
+    field = _without_default(field["schema"]) if field.keys() <= {"type", "schema", "metadata"} else {}
     if field.get("type") != "list" or not field.keys() <= {"type", "items_schema", "metadata"}:
         return None
     item, refs = _resolved(field["items_schema"], refs)
@@ -62,12 +70,17 @@ def dump_growing(codec: Codec[Any], state: BaseModel, kept: KeptItems) -> KeptIt
     Raises LimitExceeded and NotStorable.
     """
     name, item, codec_of_item = kept.of
-    items = state.__dict__.get(name)
+    fields = state.__dict__
+    items = fields.get(name)
     if type(state) is not codec.type or type(items) is not list or {*map(type, items)} - {item}:
         return None
-    head = codec.dump(state.model_copy(update={name: []}))
-    if not head.endswith(b"[]}"):
-        return None
+    fields[name] = []  # not in a copy, because a model may define how it is copied
+    try:
+        head = codec.dump(state)
+    finally:
+        fields[name] = items
+    if not head.endswith(b'"%b":[]}' % name.encode()):
+        return None  # a field that was deleted and set again is written last
     same = list(map(is_, items, kept.items))
     n = same.index(False) if False in same else len(same)
     try:
@@ -84,40 +97,57 @@ def dump_growing(codec: Codec[Any], state: BaseModel, kept: KeptItems) -> KeptIt
     for each in new:
         end += 1 + len(each)
         ends.append(end)
-    if not n and data != codec.dump(state):  # checked once for each claim, when all items are new
+    if not n and not is_whole(data, codec, state):  # once for each claim, when all items are new
         return None
     return KeptItems(kept.of, data, start, ends, kept.items[:n])
 
 
-def load_growing(codec: Codec[Any], kept: KeptItems) -> tuple[Any, KeptItems]:
-    """Return a stored state as a new object with a new list, and the loaded items. Raises NotStorable."""
-    state = codec.load(kept.state[: kept.start] + b"]}")
-    items = list(kept.items)
-    for n in range(len(items), len(kept.ends)):
-        first = kept.start + (kept.ends[n - 1] + 1 if n else 0)
-        items.append(kept.of.codec.load(kept.state[first : kept.start + kept.ends[n]]))
-    getattr(state, kept.of.name).extend(items)
-    return state, kept._replace(items=items)
+def is_whole(data: bytes, codec: Codec[Any], state: BaseModel) -> bool:
+    """True if a state that was put together from its parts equals its dump."""
+    return data == codec.dump(state)
+
+
+def load_growing(codec: Codec[Any], kept: KeptItems) -> tuple[Any, KeptItems | None]:
+    """Return a stored state as a new object with a new list, and the loaded items. Raises NotStorable.
+
+    Return None for the items if a new one is dumped as other bytes than it was loaded from. Then its bytes must not be
+    kept: a validator may change a value each time that it is loaded.
+    """
+    n = len(kept.items)
+    new = kept.start + (kept.ends[n - 1] + (n < len(kept.ends)) if n else 0)
+    last = kept.state[new:]
+    state = codec.load(kept.state[: kept.start] + last)
+    items = getattr(state, kept.of.name)
+    again = not items or codec.dump(state).endswith(last)
+    items[:0] = kept.items
+    return state, kept._replace(items=tuple(items)) if again else None
 
 
 # --- which types never change ----------------------------------------------------------------
 Schema = Mapping[str, Any]
 RECURSIVE: Final = "recursive"
 """A type within itself, which is examined already."""
+OPAQUE: Final = "opaque"
+"""A type that is written otherwise in this place, or that is not known."""
 
 
 def _resolved(schema: Schema, refs: Mapping[str, Schema]) -> tuple[Any, Mapping[str, Schema]]:
     """Return a schema without the wrappers that only define or name types, and the other types by reference."""
     while schema["type"] in ("definitions", "definition-ref"):
+        if "serialization" in schema:
+            return {"type": OPAQUE}, refs
         if schema["type"] == "definitions":
             refs = {**refs, **{each["ref"]: each for each in schema["definitions"]}}
             schema = schema["schema"]
         else:
             name = schema["schema_ref"]
-            if name not in refs:
-                return {"type": RECURSIVE}, refs
-            schema, refs = refs[name], {ref: each for ref, each in refs.items() if ref != name}
+            schema, refs = refs.get(name, {"type": OPAQUE}), {**refs, name: {"type": RECURSIVE}}
     return schema, refs
+
+
+def _without_default(schema: Schema) -> Schema:
+    """Return the schema of a field without its default; as it is if the field has a serializer."""
+    return schema["schema"] if schema["type"] == "default" and "serialization" not in schema else schema
 
 
 def _is_plain_model(schema: Schema) -> bool:
@@ -129,9 +159,20 @@ def _is_plain_model(schema: Schema) -> bool:
         and not schema.get("post_init")
         and "serialization" not in schema
         and schema["cls"].model_config.get("extra") != "allow"
+        and not any(key.startswith(OUTERMOST) for key in schema["cls"].model_config)
         and schema["schema"]["type"] == "model-fields"
         and not schema["schema"].get("computed_fields")
         and schema["schema"]["fields"]
+    )
+
+
+def _is_frozen(cls: type[BaseModel]) -> bool:
+    """True if neither the fields of a model can be set, nor a value that it computes once can change."""
+    computed = [each for base in cls.__mro__ for each in vars(base).values() if isinstance(each, cached_property)]
+    return (
+        bool(cls.model_config.get("frozen"))
+        and (cls.__setattr__, cls.__delattr__) == (BaseModel.__setattr__, BaseModel.__delattr__)
+        and all(each.func.__annotations__.get("return") in COMPUTED for each in computed)
     )
 
 
@@ -143,8 +184,10 @@ def _is_immutable(schema: Schema, refs: Mapping[str, Schema]) -> bool:
         return False
     if kind == "model":
         fields = schema["schema"].get("fields", {}).values()
-        frozen = _is_plain_model(schema) and schema["cls"].model_config.get("frozen")
-        return bool(frozen) and all("serialization" not in f and _is_immutable(f["schema"], refs) for f in fields)
+        frozen = _is_plain_model(schema) and _is_frozen(schema["cls"])
+        return frozen and all(not UNWRITTEN & f.keys() and _is_immutable(f["schema"], refs) for f in fields)
+    if kind == "enum":
+        return all(type(member.value) in COMPUTED for member in schema["members"])
     if kind == "default":
         made = schema.get("default_factory")
         given = made in (None, FrozenDict, tuple) and type(schema.get("default")) not in (list, dict, set)

@@ -112,6 +112,7 @@ class RunExecutor:
         self._pending: list[LogEntry] = []  # log entries for the next move of the run row
         self._called: list[Attention] = []  # reasons to notify people of once that move has landed
         self._items: KeptItems | None = None  # of a large state that ends with a list of immutable items
+        self._whole = False  # items of this run's states do not keep their bytes
         self._fits = False  # the run was compared with the code, once for each claim
         self._taken_over = session.run.status is RunStatus.RECOVERING  # and its rows are not checked yet (CKP-6)
 
@@ -291,6 +292,7 @@ class RunExecutor:
             if isinstance(to, Stranded):
                 return self._flagged(Reason.STRANDED_VERSION, to.why)
             if to is not None:
+                self._items, self._whole = None, False
                 snapshot, chunks = await session.snapshot_of(to.state)
                 return Relocating(to._replace(state=snapshot), chunks)
         run, workflow = session.run, self._workflow
@@ -322,14 +324,16 @@ class RunExecutor:
         assert workflow.growing is not None
         if kept is not None and kept.of is workflow.growing and kept.state == state:
             value, self._items = load_growing(workflow.state_codec, kept)
+            self._whole = self._items is None
             return value
-        self._items = KeptItems(workflow.growing) if len(state) >= WHOLE_BELOW else None
+        self._items = KeptItems(workflow.growing) if len(state) >= WHOLE_BELOW and not self._whole else None
         return workflow.state_codec.load(state)
 
     def _dump(self, state: Any) -> bytes:
         """Return a state as bytes. Items of the list that grows are dumped once for each claim."""
         assert self._items is not None
         self._items = dump_growing(self._workflow.state_codec, state, self._items)
+        self._whole = self._items is None
         return self._items.state if self._items is not None else self._workflow.state_codec.dump(state)
 
     async def _execute(self, prepared: "Prepared") -> Move:
