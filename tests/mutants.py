@@ -89,7 +89,7 @@ OF_THE_ENGINE: Final = (
     _row(engine.chunks_of_the_list_not_kept, "A copy of a run has the chunks of its lists of chunks.", GROWING),
     _row(engine.mutable_items_reused, "Only items that cannot change keep their bytes.", GROWING),
     _row(engine.first_dump_not_compared, "The first state of a claim equals its whole dump.", GROWING),
-    _row(engine.list_shared_between_steps, "Each node gets a list of its own.", GROWING),
+    _row(engine.list_shared_between_steps, "Each node gets a new list.", GROWING),
     # the inbox and waits
     _row(engine.no_inbox_check, "A run does not park with an unread message.", SIMULATION, CRASH, ENGINE, STORES),
     _row(engine.no_inbox_check_in_bind, "A deadline loses to a message that arrived before it.", ENGINE),
