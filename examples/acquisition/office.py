@@ -74,7 +74,7 @@ def office(misbehaviour: Misbehaviour = MISBEHAVIOURS["calm"], *, profiles: bool
     found.route(SETTINGS, asked=lambda request, _: {"profiles": profiles})
     found.route(SITES, asked=lambda request, _: f"{_last(request)}: our stock counts are wrong every month")
     found.route(PROFILES, asked=lambda request, _: f"{_last(request)} likes sailing")
-    return completions(found, _script, misbehave={0: does(MODEL)})
+    return completions(found, answer, misbehave={0: does(MODEL)})
 
 
 def _body(request: HttpRequest) -> Any:
@@ -90,7 +90,7 @@ def _opted_out(request: HttpRequest, said: Sequence[Any]) -> Any:
 
 
 # --- the model -------------------------------------------------------------------------------------------
-def _script(body: dict[str, Any]) -> ModelAnswer | str:
+def answer(body: dict[str, Any]) -> ModelAnswer | str:
     """Return the scripted answer to a question. It depends on the question and the facts only."""
     question = body["messages"][0]["content"].partition("\n")[0]
     facts = json.loads(body["messages"][1]["content"])

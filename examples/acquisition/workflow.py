@@ -12,7 +12,7 @@ import httpx2
 from outlast import Cancel, Context, Deny, Fail, Plan, Refused, Workflow, role
 
 from . import decisions
-from .decisions import NAME, Undecided
+from .decisions import Undecided
 from .inquiry import FIT_MIN, Acquisition, Inquiry, Reply, Result, ideal_fit, normalized, result_of
 from .policy import APPROVERS, policy
 from .systems import (
@@ -112,10 +112,10 @@ async def draft_proposal(ctx: Ctx) -> Literal["approve"]:
 @acquisition.node(status="PENDING_APPROVAL", max_visits=DRAFTS_MAX, plane="execution")
 async def approve(ctx: Ctx) -> Literal["send", "draft_proposal"]:
     """Step 8. Ask policy about the draft, then a person. Both may want another draft."""
-    s, drafts_left = ctx.state, ctx.state.drafts < DRAFTS_MAX
+    s, plan = ctx.state, proposal_plan(ctx.state)
     s.drafts += 1
-    plan = proposal_plan(s)
-    verdict = await ctx.check(plan, proposed_by=NAME)
+    drafts_left = s.drafts < DRAFTS_MAX
+    verdict = await ctx.check(plan, proposed_by=decisions.acquisition_model().name)
     if isinstance(verdict, Deny):
         if not drafts_left:
             raise Fail(f"policy refuses the proposal: {verdict.detail}")

@@ -22,6 +22,7 @@ from outlast.flow.policy import PolicyRequest, Verdict
 from outlast.flow.topology import topology_of
 from outlast.testing import AppFactory, FakeReceivers, PendingQuestion, RunEnd, approve, every_crash
 from outlast.testing.app import App, AppRun
+from outlast.testing.model_server import completions
 from outlast.testing.record import Record
 from tests.docs.pages import blocks
 from tests.examples.helpers import GIVE_UP_S, ROOT, plain
@@ -36,6 +37,7 @@ LEAD: dict[str, Any] = {
     "employees": 120,
     "message": "We lose stock.",
 }
+TOO_CHEAP = {"subject": "s", "text": "t", "cents": 100, "discount_percent": 90}
 ADA = "ada%40bolt.example"
 STEPS = ["contact", "deal", "meeting", "proposal", "chat", "task"]
 DECISIONS = ["draft_outreach", "draft_proposal", "extract_pains", "intake", "match_customer", "qualify"]
@@ -164,6 +166,35 @@ def test_a_rejected_proposal_undoes_the_deal(outlast_app: AppFactory, systems: F
     run.reject("not this one", by="bo")
     assert run.status == "cancelled" and systems.executed(route=f"{office.DEALS}/closed") == 1
     assert not systems.executed(f"proposal/{ADA}")
+
+
+@pytest.mark.req("APP-3", "GATE-7")
+def test_answers_that_fit_no_schema_fail_the_run_before_any_write(
+    outlast_app: AppFactory, systems: FakeReceivers
+) -> None:
+    """Naming the problems is isolated; without a grade, the run cannot go on."""
+    completions(systems, lambda body: "I cannot say")
+    run = outlast_app(acquisition).start(acquisition, LEAD)
+    assert run.status == "failed" and (run.now.reason or "").startswith("the inquiry could not be graded")
+    assert run.state.errors["extract_pains"].startswith("Undecided")
+    assert not systems.executed(route=office.CONTACTS)
+
+
+@pytest.mark.req("APP-3", "GATE-6")
+def test_after_the_last_draft_that_policy_refuses_the_run_fails(
+    outlast_app: AppFactory, systems: FakeReceivers
+) -> None:
+    script = office.answer
+    completions(systems, lambda body: script(body) if _question(body) != "PROPOSE" else json.dumps(TOO_CHEAP))
+    app = outlast_app(acquisition)
+    run = app.start(acquisition, LEAD)
+    assert run.attention == [] and run.now.reason == "policy refuses the proposal: a discount is at most 20 %"
+    assert denied(app, run) == [("proposal", "discount")] * 3
+    assert systems.executed(route=f"{office.DEALS}/closed") == 1
+
+
+def _question(body: dict[str, Any]) -> str:
+    return str(body["messages"][0]["content"].partition("\n")[0])
 
 
 # --- policy at its four moments --------------------------------------------------------------------------
