@@ -210,8 +210,8 @@ CASES: Final[dict[str, Case]] = {
     )
 }  # fmt: skip
 IN_THE_GATE: Final = {
-    "own": ("order undone", "acquisition answered", "spot-threshold"),
+    "own": ("order undone", "acquisition answered"),
     "temporal": ("order undone", "acquisition answered"),
-    "langgraph": ("order undone", "acquisition answered"),
+    "langgraph": ("acquisition answered",),
 }
 """Cases of the default run, by engine."""
