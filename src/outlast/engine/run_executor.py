@@ -170,6 +170,7 @@ class RunExecutor:
         reads: StoreReads | None = None
         while True:
             if isinstance(move, HandBack):
+                session.store.hasten()  # no later commit of this run carries those that linger
                 await session.settled()
             end = conclude(self._rows(reads), move, session.now)
             reads = None
