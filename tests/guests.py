@@ -23,6 +23,7 @@ class FakeEngine:
         self.name = name
         self.nodes = nodes
         self.away = False  # wakes fail
+        self.refuses = False  # it does not let workers serve
         self.deaf = False  # wakes are lost, as if every bridge were dead
         self.wakes: list[str] = []
         self.pings = 0
@@ -121,6 +122,8 @@ class FakeGuest:
                 self.engine.begin(run.tenant, run.run)
 
     async def serve(self, worker: SliceWorker) -> None:
+        if self.engine.refuses:
+            raise GuestAway("namespace not found")
         self.engine._workers.append(worker)
         try:
             await asyncio.get_running_loop().create_future()

@@ -305,6 +305,21 @@ async def test_an_engine_that_was_away_is_woken_when_it_is_back(world: World) ->
     assert world.worker_row("wk-1").health.away_since is None
 
 
+async def test_a_worker_that_may_not_serve_tries_again(world: World) -> None:
+    """Its row says so, and a store that is away in the meantime changes nothing."""
+    erp, engine = Receiver(), FakeEngine(world.time)
+    engine.refuses = True
+    flow = ordering(write(erp), "a")
+    process = world.worker(flow, guest=engine.guest())
+    await world.start(flow.scheduled_by("temporal"))
+    process.wire.reads_fail = 20
+    await world.pass_(MINUTE)
+    assert (world.worker_row("wk-1").health.away_why, world.status()) == ("namespace not found", "queued")
+    engine.refuses = False
+    await world.pass_(20 * SECOND)
+    assert (world.status(), world.worker_row("wk-1").health.away_since) == ("completed", None)
+
+
 async def test_one_of_several_bridges_wakes_a_run(world: World) -> None:
     """Others follow only if the run is still due: each wake is a signal in an engine's history."""
     erp, engine = Receiver(), FakeEngine(world.time)

@@ -199,7 +199,7 @@ class Bridge:
                 log.warning("%s does not serve: %s", self.guest.name, why)
             self._serving_since = None
             if self._stopped is None:
-                self._stopped = ((await self._store.now()).real, why)
+                self._stopped = (self._seen, why)
             await self._clock.sleep(SWEEP)
 
 
