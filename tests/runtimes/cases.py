@@ -40,6 +40,8 @@ class World(NamedTuple):
     env: dict[str, str]
     executed: Callable[[], list[str]]
     market: Market | None = None
+    engines: tuple[str, str] | None = None
+    """Two engines between which a run moves, at each approval, while it waits."""
 
 
 class Case(Protocol):
@@ -98,17 +100,26 @@ class Scripted(Case):
         while not is_over(run := await ops.rows.run(begun.id)):
             assert not run.attention, run.attention
             if not run.owner and run.waiting_for:
-                await self._answer(run, answers, signals, runtime, ops)
+                await self._answer(run, answers, signals, runtime, ops, world.engines)
             await asyncio.sleep(POLL_S)
         assert not answers and not signals, (answers, signals)
         return begun.id
 
     async def _answer(
-        self, run: Run, answers: list[str], signals: dict[str, Any], runtime: ExecutionRuntime, ops: Operations
+        self,
+        run: Run,
+        answers: list[str],
+        signals: dict[str, Any],
+        runtime: ExecutionRuntime,
+        ops: Operations,
+        engines: tuple[str, str] | None,
     ) -> None:
         pending, _ = await ops.rows.approvals(status=ApprovalStatus.PENDING.value)
         (waiting, *_) = run.waiting_for
         if pending:
+            if engines is not None:
+                (other,) = {*engines} - {run.scheduler}
+                await ops.move_to(run.run, other, reason="to compare")
             await self._decide(pending[0], answers, ops)
         elif waiting.kind == "signal" and (payload := signals.pop(waiting.what, None)) is not None:
             await runtime.signal(run.run, waiting.what, payload, f"signal/{waiting.what}")

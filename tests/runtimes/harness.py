@@ -38,7 +38,7 @@ SHORT: Final = (
 SCHEDULING: Final = frozenset(
     {
         EventType.CLAIMED, EventType.TAKEN_OVER, EventType.ADMITTED, EventType.QUEUED, EventType.HANDED_BACK,
-        EventType.REQUEUED,
+        EventType.REQUEUED, EventType.MOVED,
     }
 )  # fmt: skip
 """Events about who executes a run and when: the part that an engine decides."""
@@ -57,17 +57,21 @@ class Observed(NamedTuple):
     executed: list[str]
 
 
-async def observe(on: Engine | None, case: Case, folder: Path, *, http: bool = False) -> Observed:
-    """Play a case in this process, or with worker processes on a started engine; `http`: callers reach a service."""
+async def observe(on: Engine | None, case: Case, folder: Path, *, http: bool = False, moves: bool = False) -> Observed:
+    """Play a case in this process, or with worker processes on a started engine.
+
+    `http`: callers reach a service. `moves`: our own engine has a worker, too, and the run moves at each approval.
+    """
     url = f"sqlite:{folder / 'outlast.db'}"
     store = await open_store(url)
     ops = Operations(store, tenant="default", actor=PEOPLE, workflows={case.workflow.name: case.workflow})
     try:
         async with asyncio.timeout(GIVE_UP_S), case.world(folder, ops) as world:
-            async with _serving(on, case, world, url, folder, http=http) as runtime:
-                run_id = await case.play(world, runtime, ops)
+            async with _serving(on, case, world, url, folder, http=http, moves=moves) as runtime:
+                name = "outlast" if on is None or on.name == "own" else on.name
+                run_id = await case.play(world._replace(engines=(name, "outlast") if moves else None), runtime, ops)
                 run = await ops.rows.run(run_id)
-                assert run.scheduler == ("outlast" if on is None or on.name == "own" else on.name), run.lane
+                assert run.scheduler == name or moves, run.lane
             return await _observed(ops, run_id, world, SCHEDULING if case.parks else SCHEDULING | {EventType.PARKED})
     finally:
         await store.close()
@@ -75,7 +79,7 @@ async def observe(on: Engine | None, case: Case, folder: Path, *, http: bool = F
 
 @asynccontextmanager
 async def _serving(
-    on: Engine | None, case: Case, world: World, url: str, folder: Path, *, http: bool
+    on: Engine | None, case: Case, world: World, url: str, folder: Path, *, http: bool, moves: bool
 ) -> AsyncIterator[ExecutionRuntime]:
     """Serve the workflow on an engine; yield the interface of its callers."""
     async with AsyncExitStack() as stack:
@@ -97,6 +101,8 @@ async def _serving(
             service = stack.enter_context(_process("service", command, env, folder))
             target = str(json.loads(await _line(folder / "service.log", service))["url"])
         stack.enter_context(_process("worker", ("worker", case.module, *SHORT, *on.options), env, folder))
+        if moves:
+            stack.enter_context(_process("own", ("worker", case.module, *SHORT), env, folder))
         client = await stack.enter_async_context(outlast.connect(target, workflows=[case.workflow]))
         yield on.runtime(client)
 

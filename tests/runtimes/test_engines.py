@@ -33,12 +33,30 @@ def test_a_case_is_equal_on_each_engine(
     """The reference is the engine in this process. `scripts/runtimes` plays all cases."""
     if case not in IN_THE_GATE[other[0].name] and not request.config.getoption("--crash-all"):
         pytest.skip("scripts/runtimes plays it")
-    if case not in REFERENCE:
-        folder = tmp_path / "embedded"
-        folder.mkdir()
-        REFERENCE[case] = asyncio.run(observe(None, CASES[case], folder))
-    found, reference = asyncio.run(observe(other[0], CASES[case], tmp_path, http=other[1])), REFERENCE[case]
+    reference = _reference(case, tmp_path)
+    found = asyncio.run(observe(other[0], CASES[case], tmp_path, http=other[1]))
     assert found.end == reference.end
     assert found.executed == reference.executed
     assert found.ledger == reference.ledger
     assert found.events == reference.events
+
+
+@pytest.mark.req("RT-1", "RT-3", "RT-4")
+@pytest.mark.skipif("not config.getoption('--crash-all')", reason="scripts/runtimes plays it")
+@pytest.mark.parametrize("case", ["order undone", "acquisition answered"])
+def test_a_run_that_moves_at_each_approval_ends_as_one_that_stays(
+    other: tuple[Engine, bool], case: str, tmp_path: Path
+) -> None:
+    if other[1]:
+        pytest.skip("a run moves between engines, not between callers")
+    found, reference = asyncio.run(observe(other[0], CASES[case], tmp_path, moves=True)), _reference(case, tmp_path)
+    assert found == reference
+
+
+def _reference(case: str, folder: Path) -> Observed:
+    """Return the case on the engine in this process, played once."""
+    if case not in REFERENCE:
+        inside = folder / "embedded"
+        inside.mkdir()
+        REFERENCE[case] = asyncio.run(observe(None, CASES[case], inside))
+    return REFERENCE[case]
