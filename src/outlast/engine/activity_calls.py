@@ -157,9 +157,11 @@ async def perform(execution: NodeExecution, activity: Activity[Any, Any], call: 
 
 async def recorded_calls(session: RunSession, activity: Activity[Any, Any], plan: Plan[Any]) -> list[RecordedCall[Any]]:
     """Return the calls of a run, or of its tenant, with the activity and the key of a plan. Raises StoreError."""
-    rows: dict[int, Effect | Memo] = {e.visit: e for e in session.effects.values() if e.key == plan.key}
+    rows: dict[int, Effect | Memo] = {
+        visit: effect for (visit, key), effect in session.effects.items() if key == plan.key
+    }
     if activity.kind == "lookup":
-        rows = {m.visit: m for m in session.memos.values() if m.key == plan.key}
+        rows = {visit: memo for (visit, key), memo in session.memos.items() if key == plan.key}
     elif activity.once_per == "tenant" and 0 not in rows:
         shared = await session.store.load(EFFECT, (session.run.tenant, "", 0, plan.key))
         rows |= {0: shared} if shared is not None else {}
