@@ -1,4 +1,4 @@
-"""The same runs scheduled by our workers and by a Temporal server: cost of a step and of a wait, time until a wake.
+"""The same runs scheduled by our workers, LangGraph and a Temporal server: cost of a step and a wait, time of a wake.
 
 The server is Temporal's development server on a file. Its CPU counts, and so does that of the worker. `dead` is a wait
 for a time while no bridge wakes anything: the engine's own timer finds the run.
@@ -8,7 +8,7 @@ import asyncio
 import time
 from collections.abc import Sequence
 from statistics import median
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from bench import flows
 from bench.deciding import Decider
@@ -16,9 +16,11 @@ from bench.engines import Setup
 from bench.figures import Figures, Goal, Size, percentile
 from bench.serving import TENANT, opened, served, start_runs, until_let_go
 from bench.usage import resident_tree, tree
+from outlast import Workflow
 from outlast.core.lanes import OWN
 from outlast.core.rows import RUN, Run
 from outlast.engine.guest import Guest
+from outlast.langgraph import LangGraphGuest
 from outlast.store.port import Store
 from outlast.store.queries import CountBy
 from outlast.temporal import TemporalGuest
@@ -27,7 +29,7 @@ from tests.temporal.server import TemporalServer
 
 REPEATS = 1
 MS = 1_000_000
-NAMES = (OWN, "temporal")
+NAMES = (OWN, "langgraph", "temporal")
 EACH = (
     Goal("step_ms", "ms", digits=2),
     Goal("step_cpu_ms", "ms", digits=2),
@@ -64,9 +66,11 @@ class Bench(NamedTuple):
     store: Store
     server: TemporalServer | None
 
-    async def guest(self, kind: type[TemporalGuest] = TemporalGuest) -> Guest | None:
-        """Return a new guest, or None for our own scheduler."""
-        return kind(client=await self.server.client()) if self.server is not None else None
+    async def guest(self, flow: Workflow[Any], kind: type[TemporalGuest] = TemporalGuest) -> Guest | None:
+        """Return a new guest, or None for our scheduler."""
+        if self.server is not None:
+            return kind(client=await self.server.client())
+        return LangGraphGuest(self.store, [flow]) if self.name == "langgraph" else None
 
     def cpu_s(self) -> float:
         """Return the CPU seconds of this process and of the server."""
@@ -74,10 +78,11 @@ class Bench(NamedTuple):
 
 
 def measure(size: Size, setup: Setup) -> Figures:
-    """Measure our scheduler, then Temporal."""
+    """Measure one scheduler after the other."""
     found: Figures = {}
-    with setup.engine.place() as place:
-        found |= asyncio.run(_measure(size, OWN, place.url, None))
+    for name in NAMES[:-1]:
+        with setup.engine.place() as place:
+            found |= asyncio.run(_measure(size, name, place.url, None))
     server = TemporalServer()
     try:
         with setup.engine.place() as place:
@@ -105,7 +110,7 @@ async def _measure(size: Size, name: str, url: str, server: TemporalServer | Non
 async def _steps(at: Bench, count: int, alone: int) -> Figures:
     """Measure many runs of ten steps at once, and then single ones from start to end."""
     flow = flows.effectful.scheduled_by(at.name)
-    async with served(at.store, flow, await at.guest()) as worker:
+    async with served(at.store, flow, await at.guest(flow)) as worker:
         await start_runs(at.store, flow, 2, prefix="warm")
         await until_let_go(worker, at.store, "completed", 2)
         before, begun = at.cpu_s(), time.monotonic()
@@ -127,7 +132,7 @@ async def _waits(at: Bench, count: int) -> Figures:
     flows.reached.clear()
     flow = flows.asking.scheduled_by(at.name)
     before_waits = await _count(at, "completed")
-    async with served(at.store, flow, await at.guest()) as worker:
+    async with served(at.store, flow, await at.guest(flow)) as worker:
         before = at.cpu_s()
         runs = await start_runs(at.store, flow, count, prefix="asks")
         await until_let_go(worker, at.store, "waiting", count)
@@ -151,7 +156,7 @@ async def _naps(at: Bench, count: int, kind: type[TemporalGuest], prefix: str) -
     flows.slept.clear()
     flow = flows.napping.scheduled_by(at.name)
     before = await _count(at, "completed")
-    async with served(at.store, flow, await at.guest(kind)) as worker:
+    async with served(at.store, flow, await at.guest(flow, kind)) as worker:
         runs = await start_runs(at.store, flow, count, prefix=prefix)
         late = [await flows.reached_at(run) - flows.slept[run] for run in runs]
         await until_let_go(worker, at.store, "completed", before + count)
