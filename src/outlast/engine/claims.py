@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from outlast.core.durations import SECOND
+from outlast.core.durations import CHANGE_POLL, SECOND
 from outlast.core.effect_rows import APPROVAL, WAIT
 from outlast.core.lanes import OWN
 from outlast.core.machine import LeaseStatus
@@ -107,7 +107,12 @@ class Claims:
         task = await self._claim(row, nodes)
         if task is not None:
             await asyncio.wait([task])  # if the engine gives up waiting, the execution goes on
-            return (await self._end(key))[1]
+            _, end = await self._end(key)
+            if end.then == "waits" and end.after_ms is not None and end.after_ms <= CHANGE_POLL:
+                # handed back, due at an instant that the store's clock reaches in a moment
+                await self._services.clock.sleep(end.after_ms)
+                _, end = await self._end(key)
+            return end
         _, end = await self._end(key)
         if end.then != "due":  # another worker was faster
             return end
