@@ -162,6 +162,12 @@ class Slices:
             raise ApplicationError(f"the store is away: {error.what}", type(error).__name__) from None
         finally:
             beats.cancel()
+        if end.version < given.version:
+            log.warning(
+                "run %s continues as the store has it, although its history in Temporal saw version %d",
+                given.run,
+                given.version,
+            )
         return SliceReport(
             then=end.then,
             version=end.version,
