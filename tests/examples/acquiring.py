@@ -104,6 +104,7 @@ class Campaign:
         self._killed = 0
         self._asked: Counter[str] = Counter()
         self._decided: set[str] = set()
+        self._replied: set[str] = set()
 
     async def play(self) -> Round:
         """Play to the end of every inquiry and stop every process."""
@@ -187,7 +188,8 @@ class Campaign:
             else:
                 await ops.approve(approval.id, reason="in order")
         for email, run in left.items():
-            if self._leads[email].replies and _waits_for_reply(run):
+            if self._leads[email].replies and _waits_for_reply(run) and email not in self._replied:
+                self._replied.add(email)
                 await runtime.signal(run.run, "reply", {"text": f"yes, {email}"}, f"reply/{email}")
 
     async def _end(self, ops: Operations, run_id: str) -> dict[str, Any]:

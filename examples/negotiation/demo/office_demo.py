@@ -29,7 +29,7 @@ from outlast.testing.record import Record
 
 from .output import Output
 from .processes import DemoFailed, DemoFolder, Processes
-from .proof import Claim, Proof, takeover_seconds
+from .proof import AFTER_DEATH, Claim, Proof, takeover_seconds
 from .state import DemoState, Kill
 
 POLL_S: Final = 0.03
@@ -163,6 +163,8 @@ class OfficeDemo:
         """Let business time pass until the run no longer waits for its signal."""
         (waiting, *_) = (each for each in run.waiting_for if each.kind == "signal")
         ahead = waiting.until - (await self._ops.store.now()).business + 1
+        if ahead <= 0:  # it has passed, and no worker has noticed yet
+            return
         self._output.line(f"  ⏸ no {waiting.what} comes\n    … {round(ahead / HOUR)} hours of business time pass")
         await self._move_clock(ahead)
 
@@ -262,8 +264,7 @@ class OfficeDemo:
             "settled_by_asking": sum(effect.settled_by == "reconcile" for effect in effects),
             "refused_by_policy": [f"{each['effect_key']} ({each['rule']})" for each in denied],
             "crashes": sum(
-                e.type == EventType.TAKEN_OVER.value and e.data()["from"] in {kill.worker for kill in state.kills}
-                for e in history
+                e.type in AFTER_DEATH and e.data()["from"] in {kill.worker for kill in state.kills} for e in history
             ),
             "takeover_seconds": takeover_seconds(state, history),
             "seconds": round((self._clock.wall() - state.begun_at) / SECOND, 1),
