@@ -161,6 +161,17 @@ def test_script(env: dict[str, str], client: outlast.SyncClient) -> None:
         assert script.wait(WITHIN_S) == 0
 
 
+@pytest.mark.req("RT-3")
+def test_langgraph(env: dict[str, str], tmp_path: Path) -> None:
+    command = [sys.executable, f"{PROGRAMS / 'langgraph_app.py'}", "A-7", "4200"]
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "review -.-> pay;" in done.stdout
+    said, receipt = done.stdout.splitlines()[-2:]
+    assert said.startswith("waits for approval ap_")
+    assert receipt == "receipt-A-7"
+
+
 def test_notebook(env: dict[str, str]) -> None:
     command = [sys.executable, "-c", NOTEBOOK, "notebook.ipynb"]
     done = subprocess.run(command, cwd=PROGRAMS, env=env, capture_output=True, text=True, check=False)

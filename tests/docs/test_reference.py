@@ -16,6 +16,7 @@ import outlast.agent
 import outlast.errors
 import outlast.flow
 import outlast.http
+import outlast.langgraph
 import outlast.pydantic_ai
 import outlast.runtime
 import outlast.temporal
@@ -36,6 +37,7 @@ PUBLIC: dict[str, list[str]] = {
     "outlast.flow": outlast.flow.__all__,
     "outlast.agent": outlast.agent.__all__,
     "outlast.http": outlast.http.__all__,
+    "outlast.langgraph": outlast.langgraph.__all__,
     "outlast.pydantic_ai": outlast.pydantic_ai.__all__,
     "outlast.runtime": outlast.runtime.__all__,
     "outlast.temporal": outlast.temporal.__all__,

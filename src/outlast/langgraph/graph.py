@@ -21,7 +21,7 @@ OVER: Final = ("ended", "elsewhere", "gone")  # the thread ends, because no late
 
 
 class ThreadState(TypedDict):
-    """State of a thread: the run that it executes, and the version of its row that the thread saw last."""
+    """State of a thread: `tenant_id` and `run_id` of its run, and the `run_version` of the row that it saw last."""
 
     tenant_id: str
     run_id: str

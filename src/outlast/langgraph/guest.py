@@ -51,7 +51,7 @@ class LangGraphGuest(Guest):
         durability: Durability = "exit",
         concurrency: int = 100,
     ) -> None:
-        """Execute at most `concurrency` threads at once.
+        """Execute runs of these `workflows` in a `store`, at most `concurrency` at once.
 
         `checkpointer`: that of the caller, who closes it. Without one, no thread is kept while its run waits.
         `durability`: LangGraph's; "exit" writes a thread when its run waits, "sync" after each node, too.
@@ -156,7 +156,7 @@ class LangGraphGuest(Guest):
         return end.after_ms if run is not None and end is not None and end.then == "due" else None
 
     def graph(self, run: Run) -> Graph:
-        """Return the graph of a run's version, or of the newest one of its workflow. Raises KeyError."""
+        """Return the graph of the version of a `run`, or of the newest one of its workflow. Raises KeyError."""
         return self.graphs[reader_of(self._workflows, run).lane]
 
     async def _load(self, key: Key) -> Run | None:
@@ -227,5 +227,9 @@ class LangGraphRuntime(InProcessRuntime):
         )
 
     def graph(self, workflow: Workflow[Any]) -> Graph:
-        """Return the graph of a workflow, to draw it or to read its threads. Raises KeyError."""
+        """Return the graph of a `workflow`, to draw it or to read its threads. Raises KeyError."""
         return self.guest.graphs[workflow.scheduled_by(NAME).lane]
+
+    def config(self, run: str) -> RunnableConfig:
+        """Return LangGraph's configuration of the thread of a `run`."""
+        return config_of(self.operations.tenant, run)
