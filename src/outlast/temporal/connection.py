@@ -62,7 +62,7 @@ async def connect(given: ClientConfigProfile | None = None) -> Client:
 
 
 async def wake(client: Client, tenant: str, run: str, lane: str, version: int, times: SliceTimes) -> None:
-    """Tell the workflow of a run that the run is due; start the workflow if there is none. Raises RPCError."""
+    """Tell the workflow of a run that the run is due; start the workflow if it does not exist. Raises RPCError."""
     await client.start_workflow(
         RunWorkflow.run,
         InterpreterInput(tenant, run, lane, times),
