@@ -98,7 +98,7 @@ def played(watch: Observer, act: Any, what: str = "a1") -> World:
         flow = two_nodes(act, what)
         process = world.worker(flow)
         worker = process.worker
-        worker._executors.services = worker._services._replace(watch=watch)
+        worker._executors.services = worker._claims._services = worker._services._replace(watch=watch)
         worker._services.caller._traces = watch.traces
         await world.start(flow)
 

@@ -47,7 +47,7 @@ def samples(text: str) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
 def watched(world: World, flow: Any, name: str) -> Process:
     process = world.worker(flow, name=name)
     worker = process.worker
-    worker._executors.services = worker._services._replace(watch=Observer(worker.counters))
+    worker._executors.services = worker._claims._services = worker._services._replace(watch=Observer(worker.counters))
     return process
 
 
