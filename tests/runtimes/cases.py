@@ -74,15 +74,18 @@ class Scripted(Case):
         *,
         approvals: tuple[str, ...] = ("approve",),
         signals: Mapping[str, dict[str, Any]] | None = None,
+        at_start: Callable[[str], None] | None = None,
         before_approval: Callable[[str], None] | None = None,
     ) -> None:
         """`approvals`: approve, reject or again, in order. `signals`: payloads by name; a wait without one passes.
 
-        `before_approval` changes a fact at the address of the receivers before the first decision.
+        `at_start` and `before_approval` change a fact at the address of the receivers: before the start, and before
+        each decision.
         """
         self.name, self.workflow, self.module = name, workflow, module
         self._given, self._outside, self._approvals = given, outside, approvals
         self._signals, self._before = dict(signals or {}), before_approval
+        self._at_start = at_start
 
     @asynccontextmanager
     @override
@@ -93,6 +96,8 @@ class Scripted(Case):
 
     @override
     async def play(self, world: World, runtime: ExecutionRuntime, ops: Operations) -> str:
+        if self._at_start is not None:
+            await asyncio.to_thread(self._at_start, self._url)
         begun = await runtime.start(
             workflow_name=self.workflow.name, input=self._given, idempotency_key=self.name, correlation_id=self.name
         )
@@ -217,6 +222,7 @@ CASES: Final[dict[str, Case]] = {
         _sale("isolated", 3, "refused-extras"),
         _sale("undone", 4, "refused-follow-up"),
         _sale("opted out", 5, before_approval=lambda url: office.opt_out(url, "ada5@works.example")),
+        _sale("opted out before", 6, at_start=lambda url: office.opt_out(url, "ada6@works.example")),
         Purchase("spot-threshold", "approve"),
     )
 }  # fmt: skip

@@ -21,6 +21,8 @@ class Engine:
     name = "own"
     options: tuple[str, ...] = ()
     """Options of `outlast worker`."""
+    claims_each_node = False
+    """True if a run is claimed again for each node: then policy is asked with the occasion `resume`."""
 
     def __init__(self) -> None:
         self.env: dict[str, str] = {}
@@ -70,6 +72,7 @@ class LangGraph(Engine):
 
     name = "langgraph"
     options = ("--runtime", "langgraph")
+    claims_each_node = True
 
     @override
     def runtime(self, client: Client) -> ExecutionRuntime:

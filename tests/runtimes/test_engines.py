@@ -35,6 +35,8 @@ def test_a_case_is_equal_on_each_engine(
         pytest.skip("scripts/runtimes plays it")
     reference = _reference(case, tmp_path)
     found = asyncio.run(observe(other[0], CASES[case], tmp_path, http=other[1]))
+    if other[0].claims_each_node:
+        found, reference = found.with_one_occasion(), reference.with_one_occasion()
     assert found.end == reference.end
     assert found.executed == reference.executed
     assert found.ledger == reference.ledger
@@ -50,7 +52,7 @@ def test_a_run_that_moves_at_each_approval_ends_as_one_that_stays(
     if other[1]:
         pytest.skip("a run moves between engines, not between callers")
     found, reference = asyncio.run(observe(other[0], CASES[case], tmp_path, moves=True)), _reference(case, tmp_path)
-    assert found == reference
+    assert found.with_one_occasion() == reference.with_one_occasion()
 
 
 def _reference(case: str, folder: Path) -> Observed:
