@@ -93,23 +93,27 @@ class TemporalGuest(Guest):
         except RPCError as error:
             raise GuestAway(reason_of(error)) from error
         queues: dict[str, asyncio.Task[None]] = {}
+        stopping: list[asyncio.Task[None]] = []
         try:
             while True:
                 wanted = self._queues(worker.lanes)
                 for queue in queues.keys() - wanted.keys():
-                    queues.pop(queue).cancel()
+                    queues[queue].cancel()
+                    stopping.append(queues.pop(queue))
                 for queue in wanted.keys() - queues.keys():
                     queues[queue] = asyncio.create_task(self._poll(client, queue, wanted[queue], slices))
                 timeout = worker.live.heartbeat_every / SECOND  # then look which lanes it serves
                 done, _ = await asyncio.wait(queues.values(), timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+                stopping = [task for task in stopping if not task.done()]
                 for task in done:
                     task.result()
+                    raise GuestAway("a worker of a task queue has stopped")
         except (RPCError, RuntimeError) as error:  # RuntimeError: of Temporal's core, as when the namespace is missing
             raise GuestAway(reason_of(error)) from error
         finally:
             for task in queues.values():
                 task.cancel()
-            await asyncio.gather(*queues.values(), return_exceptions=True)
+            await asyncio.gather(*queues.values(), *stopping, return_exceptions=True)
 
     def _queues(self, lanes: Iterable[str]) -> dict[str, bool]:
         """Return the task queues to poll; True for those on which workflows are interpreted."""
