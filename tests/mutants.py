@@ -195,7 +195,7 @@ OF_THE_STORES: Final = (
     _row(postgres.statement_without_subscriptions, "The statement notices a new subscription.", FAST_PATH),
 )
 OF_SCHEDULERS: Final = (
-    _row(schedulers.lanes_without_scheduler, "A worker serves the runs of its own scheduler only.", SLICES),
+    _row(schedulers.lanes_without_scheduler, "A worker serves the runs of its scheduler only.", SLICES),
     _row(schedulers.takes_over_for_a_guest, "No worker executes a run of a guest's dead worker by itself.", SLICES),
     _row(schedulers.dead_guests_runs_stay, "A run of a guest's dead worker is queued for its engine.", SLICES),
     _row(schedulers.slices_without_end, "A slice ends after its nodes.", SLICES),
