@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import pytest
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from langgraph.types import Command
 from pydantic import BaseModel
@@ -117,7 +118,9 @@ async def approve(runtime: LangGraphRuntime) -> None:
 
 @with_store
 async def test_a_run_is_a_thread_and_its_waits_are_interrupts(store: Store, tmp_path: Path) -> None:
-    async with LangGraphRuntime(store, [order], live=LIVE) as runtime:
+    """No type is allowed in the threads except LangGraph's, so no loader can be misled by them."""
+    threads = InMemorySaver(serde=JsonPlusSerializer(allowed_msgpack_modules=None))
+    async with LangGraphRuntime(store, [order], live=LIVE, checkpointer=threads, durability="sync") as runtime:
         run = await start(runtime)
         row = await until(runtime, run, status="waiting")
         assert row.lane == "langgraph:order@1"

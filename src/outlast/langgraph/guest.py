@@ -78,13 +78,13 @@ class LangGraphGuest(Guest):
 
     @override
     async def wake(self, runs: Sequence[Run]) -> None:
-        for run in runs:
-            self._queue((run.tenant, run.run))
         if self._failed:
             try:
                 await self._checkpointer.aget_tuple(config_of("", ""))  # no run's thread
             except Exception as error:  # because a caller's checkpointer may raise anything
                 raise GuestAway(f"its checkpointer raises {type(error).__name__}: {error}") from error
+        for run in runs:
+            self._queue((run.tenant, run.run))
 
     @override
     async def serve(self, worker: SliceWorker) -> None:
