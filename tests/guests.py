@@ -34,6 +34,7 @@ class FakeEngine:
         self._woken: dict[tuple[str, str], asyncio.Event] = {}
         self._attempts: list[tuple[str, asyncio.Future[SliceEnd]]] = []
         self._turn = 0
+        self.seen: dict[tuple[str, str], int | None] = {}  # version of each run in its history; None: no slice ended
 
     def guest(self) -> "FakeGuest":
         return FakeGuest(self)
@@ -55,6 +56,7 @@ class FakeEngine:
         for loop in self._loops.values():
             loop.cancel()
         self._loops.clear()
+        self.seen.clear()
 
     def lose(self, worker: str) -> None:
         """Give up the slices of a dead worker, as a server does once their heartbeats have timed out."""
@@ -82,8 +84,11 @@ class FakeEngine:
             return None
         self._turn += 1
         worker = self._workers[self._turn % len(self._workers)]
-        attempt = asyncio.ensure_future(worker.slice(tenant, run, nodes=self.nodes))
+        attempt = asyncio.ensure_future(
+            worker.slice(tenant, run, nodes=self.nodes, seen=self.seen.get((tenant, run), 0))
+        )
         self._attempts.append((worker.id, attempt))
+        self.seen.setdefault((tenant, run), None)
         try:
             await asyncio.wait([attempt])
             if attempt.cancelled():
@@ -94,6 +99,7 @@ class FakeEngine:
         finally:
             self._attempts.remove((worker.id, attempt))
         self.ends.append((run, worker.id, end))
+        self.seen[tenant, run] = end.version
         return end
 
     async def _until(self, woken: asyncio.Event, ms: int | None) -> None:

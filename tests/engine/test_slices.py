@@ -4,6 +4,7 @@ from typing import Literal
 
 import pytest
 
+from outlast.core.events import EventType
 from outlast.core.version_move import transfer
 from outlast.errors import Conflict, NotFound
 from outlast.flow import Context, Workflow, lookup, resend
@@ -303,6 +304,24 @@ async def test_an_engine_that_was_away_is_woken_when_it_is_back(world: World) ->
     await world.pass_(35 * SECOND)
     assert (world.status(), len(erp.attempts)) == ("completed", 2)
     assert world.worker_row("wk-1").health.away_since is None
+    texts = [event.data()["text"] for event in world.events() if event.type == EventType.LOGGED]
+    assert texts == ["temporal began a new history of this run, without its earlier slices"]
+
+
+@pytest.mark.req("RT-4", "CKP-6")
+async def test_an_engine_that_saw_more_than_the_store_asks_a_person(world: World) -> None:
+    """Calls that the newer copy of the store recorded must not be repeated."""
+    erp, engine = Receiver(), FakeEngine(world.time)
+    flow = two_calls(erp)
+    engine.seen["t", "r1"] = 99
+    world.worker(flow, guest=engine.guest())
+    await world.start(flow.scheduled_by("temporal"))
+    await world.pass_(HOUR)
+    assert (world.reasons(), erp.attempts) == (["contradiction"], [])
+    assert "temporal saw version 99 of this run" in world.run().attention[0].detail
+    await world.go_on()
+    await world.pass_(SECOND)
+    assert (world.reasons(), world.status(), len(erp.did)) == ([], "waiting", 1)
 
 
 async def test_a_worker_that_may_not_serve_tries_again(world: World) -> None:

@@ -12,8 +12,10 @@ from outlast.core.durations import HEARTBEAT_EVERY
 from outlast.core.effect_rows import Approval, Wait
 from outlast.core.machine import OVERLAY_ONLY, ApprovalStatus, WaitStatus
 from outlast.core.rows import Run, is_due, is_over
+from outlast.core.run_transition import LogEntry
 
 Then: TypeAlias = Literal["ended", "waits", "due", "held", "elsewhere", "gone", "unserved"]
+NEW_HISTORY: Final = "outlast/new-history"
 HELD_LOOK: Final = HEARTBEAT_EVERY  # until a held run is looked at again, if its owner's lease tells nothing
 
 
@@ -90,6 +92,26 @@ def slice_end(
         return end._replace(then="due", after_ms=0, why=waiting_text(run))
     after_ms = None if run.due_at is None else run.due_at - now.real
     return end._replace(then="waits", after_ms=after_ms, why=waiting_text(run), gates=gates_of(run, waits, approvals))
+
+
+def disagreement(run: Run, seen: int) -> str:
+    """Return why a slice must not execute a run that its engine saw at a version; '' if it may.
+
+    Rows that were lost prove nothing, so a call that they recorded could be repeated. After `outlast restore` each call
+    is settled before it is made again, so the run goes on.
+    """
+    if seen <= run.version or run.restored:
+        return ""
+    what = f"{run.scheduler} saw version {seen} of this run, and the store has version {run.version}"
+    return f"{what}: an older copy, without the calls made since → restore the newer copy, or continue from this one"
+
+
+def begun_anew(run: Run, seen: int | None) -> LogEntry | None:
+    """Return the entry of a run's history that says that its engine has none of the run's earlier slices."""
+    if seen != 0 or not run.epoch:
+        return None
+    text = f"{run.scheduler} began a new history of this run, without its earlier slices"
+    return LogEntry(f"{NEW_HISTORY}/{run.epoch}", text, {})
 
 
 def waiting_text(run: Run) -> str:

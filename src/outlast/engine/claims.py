@@ -9,7 +9,7 @@ from outlast.core.effect_rows import APPROVAL, WAIT
 from outlast.core.lanes import OWN
 from outlast.core.machine import LeaseStatus
 from outlast.core.rows import RUN, STORE, WORKER, Run, is_due
-from outlast.core.slices import SliceEnd, slice_end
+from outlast.core.slices import SliceEnd, begun_anew, disagreement, slice_end
 from outlast.core.verbs import hand_back, moved
 from outlast.engine.admission import NO_OWNERS, Capacity, Owners, Taking
 from outlast.engine.dead_workers import DeadWorkers
@@ -97,14 +97,14 @@ class Claims:
         return sessions
 
     # --- single runs -------------------------------------------------------------------------------
-    async def slice(self, tenant: str, run: str, *, nodes: int | None = None) -> SliceEnd:
+    async def slice(self, tenant: str, run: str, *, nodes: int | None = None, seen: int | None = None) -> SliceEnd:
         """Execute one run until it is released, and return its state. See `SliceWorker.slice`. Raises StoreError."""
         key = (tenant, run)
         row, end = await self._end(key)
         if end.then != "due":
             return end
         assert row is not None
-        task = await self._claim(row, nodes)
+        task = await self._claim(row, nodes, seen)
         if task is not None:
             await asyncio.wait([task])  # if the engine gives up waiting, the execution goes on
             _, end = await self._end(key)
@@ -137,7 +137,7 @@ class Claims:
             end = slice_end(row, self._scheduler, lanes, now, waits=waits, approvals=approvals)
         return row, end
 
-    async def _claim(self, run: Run, nodes: int | None) -> "asyncio.Task[None] | None":
+    async def _claim(self, run: Run, nodes: int | None, seen: int | None) -> "asyncio.Task[None] | None":
         """Claim one due run if its row is unchanged, and begin to execute it; None if it was not claimed."""
         capacity, services, dead = self._capacity, self._services, self._dead
         key = (run.tenant, run.run)
@@ -160,7 +160,7 @@ class Claims:
                 capacity.lose_take(taking)
                 raise
             sessions = await self._sessions(taking, [moved(commit)])
-        limit = SliceLimit(services.clock, self._budget_ms, nodes)
+        limit = SliceLimit(services.clock, self._budget_ms, nodes, disagreement(run, seen or 0), begun_anew(run, seen))
         return self._begin(sessions[0], limit) if sessions else None
 
     # --- claims without an answer -------------------------------------------------------------------

@@ -52,8 +52,11 @@ class SliceWorker(Protocol):
     def lanes(self) -> tuple[str, ...]:
         """Return the lanes that it serves now, adopted ones included."""
 
-    async def slice(self, tenant: str, run: str, *, nodes: int | None = None) -> SliceEnd:
+    async def slice(self, tenant: str, run: str, *, nodes: int | None = None, seen: int | None = None) -> SliceEnd:
         """Execute a run until it is released, has ended or its time is over. `nodes`: for at most so many nodes.
+
+        `seen`: the version of the last slice in the engine's history, 0 for a new history. If the store is older, a
+        person is asked, and nothing is executed.
 
         A repeated call has no second effect. Raises StoreError if the store is away; the caller tries again.
         """

@@ -79,7 +79,12 @@ class Prepared(NamedTuple):
 class SliceLimit:
     """End of a slice: after so many nodes, or once its time is over."""
 
-    def __init__(self, clock: Clock, within_ms: int, nodes: int | None) -> None:
+    def __init__(
+        self, clock: Clock, within_ms: int, nodes: int | None, wrong: str = "", note: LogEntry | None = None
+    ) -> None:
+        """`wrong`: why the slice may execute nothing. `note`: an entry for the run's history."""
+        self.wrong = wrong
+        self.note = note
         self._clock = clock
         self._until = clock.mono() + within_ms
         self._nodes = nodes
@@ -114,7 +119,11 @@ class RunExecutor:
         self._items: KeptItems | None = None  # of a large state that ends with a list of immutable items
         self._whole = False  # items of this run's states do not keep their bytes
         self._fits = False  # the run was compared with the code, once for each claim
-        self._taken_over = session.run.status is RunStatus.RECOVERING  # and its rows are not checked yet (CKP-6)
+        # why this claim may execute nothing; its rows are not checked yet (CKP-6)
+        self._wrong = limit.wrong if limit is not None else ""
+        self._unchecked = session.run.status is RunStatus.RECOVERING or bool(self._wrong)
+        if limit is not None and limit.note is not None:
+            self._pending.append(limit.note)
 
     async def execute(self) -> None:
         """Execute the run until it is released, ended or lost. Never raises an error of the author's code."""
@@ -271,11 +280,11 @@ class RunExecutor:
         if is_poisoned(run):
             detail = f"{run.crash_count} workers died, one after the other, while each held this run and no other"
             return self._flagged(Reason.POISONED, detail)
-        if self._taken_over:
+        if self._unchecked:
             newest = await session.store.load(EVENT, (run.tenant, run.run, run.seq))
-            if wrong := contradiction(run, session.last, newest):
+            if wrong := self._wrong or contradiction(run, session.last, newest):
                 return self._flagged(Reason.CONTRADICTION, wrong)
-            self._taken_over = False
+            self._unchecked = False
         pause = await self._services.pauses.first(run.tenant, (f"workflow/{run.workflow}", TENANT))
         return Resting((paused_by(pause, session.now.real),)) if pause is not None else None
 
@@ -305,7 +314,7 @@ class RunExecutor:
         if node is None:
             gone = f"{workflow.title} has no node {run.node} any more → {command(run, workflow)}"
             return self._flagged(Reason.NODE_GONE, gone)
-        stops = run.group_max or self._taken_over or self._services.pauses.up
+        stops = run.group_max or self._unchecked or self._services.pauses.up
         if stops and (stop := await self._obstacle()) is not None:
             return stop
         try:

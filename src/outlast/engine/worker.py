@@ -431,9 +431,9 @@ class WorkerProcess:
         """Return the lanes it serves, and unserved ones of its workflows."""
         return (*self._workflows, *self._unserved.lanes)
 
-    async def slice(self, tenant: str, run: str, *, nodes: int | None = None) -> SliceEnd:
+    async def slice(self, tenant: str, run: str, *, nodes: int | None = None, seen: int | None = None) -> SliceEnd:
         """Execute one run for the engine of its guest. See `SliceWorker.slice`."""
-        return await self._claims.slice(tenant, run, nodes=nodes)
+        return await self._claims.slice(tenant, run, nodes=nodes, seen=seen)
 
     # --- periodic work ---------------------------------------------------------------------------------------
     async def _publish_versions(self) -> None:

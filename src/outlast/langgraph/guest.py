@@ -168,7 +168,7 @@ class LangGraphGuest(Guest):
         key = (at["tenant_id"], at["run_id"])
         if self._worker is None:
             return SliceEnd("unserved", at["run_version"], why="no worker of this process serves LangGraph now")
-        end = await self._worker.slice(*key, nodes=1)
+        end = await self._worker.slice(*key, nodes=1, seen=at["run_version"])
         if key in self._threads:
             self._ends[key] = end
         return end
@@ -181,11 +181,12 @@ class LangGraphGuest(Guest):
 async def _input(graph: Graph, config: RunnableConfig, run: Run) -> ThreadState | Command[str] | None:
     """Return what continues the thread of a run."""
     thread = await graph.aget_state(config)
-    if thread.values.get("run_version", 0) > run.version:
-        log.warning("run %s continues as the store has it, although its thread saw a later version", run.run)
-    elif thread.interrupts:  # all of them: the row says what the run still waits for
+    seen = thread.values.get("run_version", 0)
+    if seen > run.version:
+        return ThreadState(tenant_id=run.tenant, run_id=run.run, run_version=seen)  # the next slice asks a person
+    if thread.interrupts:  # all of them: the row says what the run still waits for
         return Command(resume={each.id: run.version for each in thread.interrupts})
-    elif thread.next:  # a process died while it executed the thread
+    if thread.next:  # a process died while it executed the thread
         return None
     return ThreadState(tenant_id=run.tenant, run_id=run.run, run_version=run.version)
 

@@ -13,6 +13,7 @@ from outlast.core.machine import Choice
 from outlast.core.quarantine import ALONE, group_of
 from outlast.core.route import ANSWERED_BY_CONTINUE
 from outlast.core.rows import MESSAGE, Event, Message, Pause, Run, Slot, Worker, is_over
+from outlast.core.slices import NEW_HISTORY
 from outlast.core.usage import NO_LIMITS, NOTHING_USED, Amounts, Limits
 from outlast.models.runs import PendingRequest
 from outlast.runtime.labels import blocked_ms, engine_label, is_alive, is_held
@@ -141,6 +142,8 @@ def scheduler_text(rows: RunFacts) -> str:
     if run.scheduler == OWN and not moved:
         return ""
     said = f"{run.scheduler}; a slice that {scheduler_of(before)} still asks for is refused" if moved else run.scheduler
+    if at := next((e.at for e in reversed(rows.events) if _is_new_history(e)), 0):
+        said = f"{said}; it began a new history of this run {rows.ago(at)} ago, without its earlier slices"
     if run.scheduler == OWN or is_over(run):
         return said
     takers = rows.takers()
@@ -149,6 +152,10 @@ def scheduler_text(rows: RunFacts) -> str:
     if not takers and not held:
         trouble = "no worker of it is alive"
     return f"{said}; {trouble}" if trouble else said
+
+
+def _is_new_history(event: Event) -> bool:
+    return event.type == EventType.LOGGED and str(event.data().get("key", "")).startswith(NEW_HISTORY)
 
 
 def blocked_text(ms: int) -> str:

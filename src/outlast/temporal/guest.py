@@ -161,17 +161,13 @@ class Slices:
         """Execute a slice, with heartbeats. Raises ApplicationError if the store is away, so that Temporal retries."""
         beats = asyncio.create_task(self._beat())
         try:
-            end = await self._worker.slice(given.tenant, given.run)
+            # a repeated first slice follows one that was cut off
+            seen = given.version if given.version or activity.info().attempt == 1 else None
+            end = await self._worker.slice(given.tenant, given.run, seen=seen)
         except StoreError as error:
             raise ApplicationError(f"the store is away: {error.what}", type(error).__name__) from None
         finally:
             beats.cancel()
-        if end.version < given.version:
-            log.warning(
-                "run %s continues as the store has it, although its history in Temporal saw version %d",
-                given.run,
-                given.version,
-            )
         return SliceReport(
             then=end.then,
             version=end.version,
