@@ -145,7 +145,7 @@ def masked(sentence: str) -> str:
 def test_the_columns_of_the_workers_are_those_of_the_command() -> None:
     (shown,) = [block.body for block in TEXTS if block.body.startswith("WORKER")]
     source = (ROOT / "src/outlast/cli/workers.py").read_text(encoding="utf-8")
-    columns = re.search(r'\("WORKER"[^)]*\)', source)
+    columns = re.search(r'\(\s*"WORKER"[^)]*\)', source)
     assert columns is not None
     assert shown.splitlines()[0].split() == re.findall(r'"(\w+)"', columns[0])
 

@@ -17,6 +17,7 @@ from outlast.store.postgres.connection import Address, connect
 from outlast.store.postgres.reads import ONE_TRIP
 from outlast.store.postgres.statements import numbered
 from outlast.store.postgres.store import open_postgres
+from outlast.store.due_runs import DueRuns
 from outlast.store.queries import (
     ByOrdinal,
     Census,
@@ -73,6 +74,7 @@ def queries() -> dict[str, Query[Any]]:
         "moving": Moving("acme", 1, 9),
         "open calls": OpenCalls("acme", (("run-1", 1), ("run-2", 7))),
         "next due": NextDue(("a@1", "b@1")),
+        "due": DueRuns("a@1", 0, 9, 9),
         "owing": Owing("acme", "wh", 9),
         "usage of a run": RunUsage("acme", "run-1"),
         "usage before a claim": RunUsage("acme", "run-1", 3, 1),
