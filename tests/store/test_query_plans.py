@@ -12,12 +12,12 @@ from outlast.core.outbox_rows import DELIVERY
 from outlast.core.row_kind import AnyKind
 from outlast.core.rows import KINDS, RESULT, RUN, STORE
 from outlast.store.database import OFF, Database
+from outlast.store.due_runs import DueRuns
 from outlast.store.open_calls import OpenCalls
 from outlast.store.postgres.connection import Address, connect
 from outlast.store.postgres.reads import ONE_TRIP
 from outlast.store.postgres.statements import numbered
 from outlast.store.postgres.store import open_postgres
-from outlast.store.due_runs import DueRuns
 from outlast.store.queries import (
     ByOrdinal,
     Census,
