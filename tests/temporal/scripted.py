@@ -39,7 +39,7 @@ class Script:
         self.count = 0
         self._called = asyncio.Condition()
 
-    async def slice(self, tenant: str, run: str, *, nodes: int | None = None) -> SliceEnd:
+    async def slice(self, tenant: str, run: str, *, nodes: int | None = None, seen: int | None = None) -> SliceEnd:
         async with self._called:
             self.count += 1
             self._called.notify_all()
