@@ -14,8 +14,8 @@ from tests.postgres import server
 
 ON_POSTGRES = {"control", "steps_effectful", "steps_readonly", "state", "takeover", "service"}
 """Each method of the server's engine is used by one of them. `scripts/bench --quick --store postgres` runs the rest."""
-APART = {"schedulers"}
-"""Starts a Temporal server and takes 18 s; `python -m bench.one schedulers tiny sqlite 1` is run by hand."""
+APART = {"deaths", "fairness", "schedulers", "service_several"}
+"""Take 11 to 19 s each, and one starts a Temporal server; `python -m bench.one NAME tiny sqlite 1` is run by hand."""
 MEASURED = [
     (name, store)
     for name in NAMES
