@@ -15,6 +15,7 @@ from outlast import connect
 from outlast.core.addresses import AddressPolicy
 from outlast.core.approvals import Actor
 from outlast.core.durations import SECOND
+from outlast.core.rows import Run, is_over
 from outlast.errors import Conflict
 from outlast.models.runs import RunDetail
 from outlast.runtime.clocks import SystemClock
@@ -37,7 +38,7 @@ from .world.pages import Shape, Site
 
 PACKAGE: Final = __name__.removesuffix(".demo")  # another name in the wheel than in a checkout
 QUESTION: Final = "Which heat pumps are quiet?"
-SHORTER: Final = ("--heartbeat-window", "1500ms", "--heartbeat-every", "300ms", "--attempt-timeout", "30s")
+SHORTER: Final = ("--heartbeat-window", "2s", "--heartbeat-every", "500ms", "--attempt-timeout", "30s")
 POLL_S: Final = 0.4
 DELIVERED_WITHIN_MS: Final = 30_000
 LOCAL: Final = AddressPolicy.of(private=True, plain=True)
@@ -194,6 +195,13 @@ class Undisturbed:
         self.run = run
 
     async def outcome(self) -> proof.Outcome:
-        """Wait for the end of the run and read it."""
-        await self._operations.ended(self.run)
+        """Wait for the end of the run and read it. Raises DemoFailed if it needs a person."""
+
+        def rests(row: Run) -> bool:
+            return is_over(row) or bool(row.attention)
+
+        row = await self._operations.until_row(self.run, rests, within_s=None)
+        if row is not None and row.attention:
+            detail = await self._operations.run(self.run)
+            raise DemoFailed(f"run {self.run} needs a person", detail.waiting_text)
         return await proof.outcome(self._operations, self.run)

@@ -22,7 +22,7 @@ AGENT = "outlast-researcher"
 ATTEMPTS, SLOW_ATTEMPTS = 3, 2  # a page that is too slow delays the list that names it
 BYTES_MAX = 200_000
 ROBOTS_BYTES_MAX = 500_000
-TIMEOUT_S = float(os.environ.get("RESEARCHER_TIMEOUT_S", "1"))
+TIMEOUT_S = float(os.environ.get("RESEARCHER_TIMEOUT_S", "1.5"))
 """Longest time for a whole page. It belongs to the installation: a busy machine takes more."""
 HEADERS = {"User-Agent": AGENT, "Accept-Encoding": "identity"}  # identity: a small answer cannot become a large page
 RETRY = Retry(attempts=ATTEMPTS, first="50ms", total_wait="5s")
