@@ -97,7 +97,7 @@ def slice_end(
 def disagreement(run: Run, seen: int) -> str:
     """Return why a slice must not execute a run that its engine saw at a version; '' if it may.
 
-    Rows that were lost prove nothing, so a call that they recorded could be repeated. After `outlast restore` each call
+    Rows that were lost prove nothing, so a call that they recorded could be repeated. After `outlast recover` each call
     is settled before it is made again, so the run goes on.
     """
     if seen <= run.version or run.restored:
