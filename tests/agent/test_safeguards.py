@@ -251,7 +251,7 @@ def test_without_the_id_of_a_call_two_equal_calls_are_one(
 def test_without_the_edited_arguments_the_approval_covers_no_call(
     outlast_app: AppFactory, monkeypatch: pytest.MonkeyPatch, guarded: bool
 ) -> None:
-    """The approver has allowed 3 instead of 5; a call of 5 needs an approval of its own."""
+    """The approver has allowed 3 instead of 5; a call of 5 needs another approval."""
     if not guarded:
         remove("edited_arguments_dropped", monkeypatch)
     flow, paid = scripted(f"edits-{guarded}", ToolCallPart("pay", {"cents": 5}, tool_call_id="c1"), approval=True)

@@ -551,7 +551,7 @@ async def test_without_failed_attempts_a_run_spends_on(
 async def test_without_one_commit_a_crash_loses_what_a_stored_answer_has_used(
     world: World, monkeypatch: pytest.MonkeyPatch, removed: str
 ) -> None:
-    """The worker dies before it writes the usage of its own: the next one has the answer, and goes on for free."""
+    """The worker dies before it writes its usage: the next worker has the answer, and goes on for free."""
     if removed:
         remove("usage_apart", monkeypatch)
     model = Model()

@@ -119,8 +119,8 @@ class RunExecutor:
         self._items: KeptItems | None = None  # of a large state that ends with a list of immutable items
         self._whole = False  # items of this run's states do not keep their bytes
         self._fits = False  # the run was compared with the code, once for each claim
-        # why this claim may execute nothing; its rows are not checked yet (CKP-6)
-        self._wrong = limit.wrong if limit is not None else ""
+        self._wrong = limit.wrong if limit is not None else ""  # why the engine that asked must not execute the run
+        # the rows of this claim must be checked before a node is executed (CKP-6)
         self._unchecked = session.run.status is RunStatus.RECOVERING or bool(self._wrong)
         if limit is not None and limit.note is not None:
             self._pending.append(limit.note)
