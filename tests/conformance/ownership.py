@@ -187,6 +187,21 @@ async def one_of_many_writers_wins(s: Subject) -> None:
             assert [isinstance(answer, Stale) for answer in six].count(False) == 1
 
 
+async def writers_may_take_turns(s: Subject) -> None:
+    """A commit that names the version another writer left lands, and one that names an older version does not."""
+    a, b = await two(s)
+    mine = await held(a)
+    await a.commit(Commit(puts(slot_row())))
+    slot = slot_row()
+    for store in (b, a, b, a):
+        before, older = mine, slot
+        mine, slot = moved(mine), slot_row(holder=store.writer)._replace(version=slot.version + 1)
+        await store.commit(Commit((Put(RUN, mine, before.version),), fence(before)))
+        await store.commit(Commit((Put(SLOT, slot, older.version),)))
+        await refused_for("version", store.commit(Commit((Put(RUN, mine, before.version),))))
+        await refused_for("version", store.commit(Commit((Put(SLOT, slot, older.version),))))
+
+
 async def one_start_key_starts_one_run(s: Subject) -> None:
     """If many start a run under the same key, exactly one lands, and only its run exists."""
     a, b = await two(s)
