@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 ROOMS = ("cli", "testing", "runtime", "engine", "outbox", "flow", "store", "core", "service", "adapters", "agent")
-STORES = ("store/memory", "store/postgres/store", "store/postgres/__init__", "store/sqlite")
+STORES = ("store/dynamodb/__init__", "store/memory", "store/postgres/store", "store/postgres/__init__", "store/sqlite")
 MODULES = (*(f"{room}/__init__" for room in ROOMS), *STORES, "runtime/stores", "errors")
 
 
