@@ -1,0 +1,479 @@
+"""Rows as items: the table and the keys of each row, its attributes, and body items for rows that are too large.
+
+The keys join the parts of a row's key with `#`. The byte order of the keys is the order of the rows' keys, because a
+number is padded with zeros and a text is escaped so that it has no character up to `#` (`_part`). All kinds of a run
+have the partition key `TENANT#RUN`. Rows of which every worker reads all, such as pauses, have the partition `*#`, so
+that one query with strong reads finds them.
+
+Each attribute has the name of its column. Two exceptions: the snapshot of an event is `sfn_state`, and the largest
+columns of a row above ITEM_BYTES are in body items, whose sort keys are those of the row and `#body#00`, `#body#01` ….
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple, TypeAlias, get_type_hints
+
+from outlast.core.effect_rows import APPROVAL, EFFECT, EVIDENCE, MEMO, USAGE
+from outlast.core.events import EventType
+from outlast.core.limits import KEY_BYTES_MAX, KIB, NAME_CHARS_MAX
+from outlast.core.machine import NO_HOLDER
+from outlast.core.outbox_rows import CURSOR, DELIVERY, SUBSCRIPTION, UNPUBLISHED
+from outlast.core.row_kind import AnyKind, Key
+from outlast.core.rows import (
+    CALL_USAGE,
+    EVENT,
+    KINDS,
+    META,
+    PAUSE,
+    REQUEST,
+    RUN,
+    SLOT,
+    STORE,
+    TENANT_BUDGET,
+    TOKEN,
+    TOPOLOGY,
+    WORKER,
+    WRITER,
+    Run,
+)
+from outlast.errors import Corrupt
+from outlast.store.bounds import SHAPES
+from outlast.store.dynamodb.connection import CHECKPOINTS, IDEMPOTENCY, RECOVERY_LOCKS, RUNS
+from outlast.store.sql import DECODE
+
+Value: TypeAlias = dict[str, Any]
+"""A value as DynamoDB has it: {"S": text}, {"N": digits} or {"B": bytes}."""
+Item: TypeAlias = dict[str, Value]
+
+PK: Final = "pk"
+SK: Final = "sk"
+ITEM_BYTES: Final = 350 * KIB
+DIGITS: Final = 19
+"""Digits of a number in a key; as many as the greatest column of 64 bits has."""
+BODY: Final = "#body#"
+_BODY_KEY: Final = len(BODY) + 2
+SNAPSHOT: Final = "sfn_state"
+COMPLETED: Final = EventType.FINISHED_WELL.rpartition(".")[2]
+
+INDEXES: Final[dict[str, dict[str, tuple[tuple[str, str], tuple[str, str]]]]] = {
+    RUNS: {
+        "due": (("due_lane", "S"), ("due_at", "N")),
+        "owner": (("held_by", "S"), (PK, "S")),
+        "listed": (("list", "S"), ("list_at", "N")),
+        "queued": (("queue_of", "S"), ("created_at", "N")),
+        "ended": (("ended_of", "S"), ("ended_at", "N")),
+        "spent": (("spent_of", "S"), ("at", "N")),
+    },
+    IDEMPOTENCY: {"listed": (("list", "S"), ("list_at", "N"))},
+    CHECKPOINTS: {},
+    RECOVERY_LOCKS: {},
+}
+"""Attributes of the keys of each index. An item without its first attribute is not in the index."""
+WHOLE: Final = ("spent",)
+"""Indexes that hold whole items. The others hold keys only: their readers read the items strongly."""
+
+
+class ItemPlace(NamedTuple):
+    """Table and key of an item. The table of recovery locks has no sort key (`sk` is '')."""
+
+    table: str
+    pk: str
+    sk: str
+
+    def key(self) -> Item:
+        """Return the key as a request has it."""
+        return {PK: {"S": self.pk}, SK: {"S": self.sk}} if self.sk else {PK: {"S": self.pk}}
+
+
+class KeyRange(NamedTuple):
+    """Sort keys from `low` to `high` of one partition, both included."""
+
+    table: str
+    pk: str
+    low: str
+    high: str
+
+
+class Stamp(NamedTuple):
+    """Identity of the transaction that wrote an item: a writer, the number of its receipt item and its batch."""
+
+    writer: str
+    shard: int
+    batch: int
+
+    @property
+    def text(self) -> str:
+        """Return it as the attribute `receipt`."""
+        return f"{self.writer}/{self.shard}/{self.batch}"
+
+
+class Revision(NamedTuple):
+    """A run's row, and the version of the clock mapping by which its due_at was set."""
+
+    run: Run
+    mapping: int
+
+
+class Torn(Exception):
+    """The items of one row are of different writes, because they were not read in one instant. Read them again."""
+
+
+# --- keys --------------------------------------------------------------------------------------
+_LOW: Final = re.compile(r"[\x00-\x24]+")  # characters up to `#`, and the escape character `$` itself
+
+
+def _escaped(low: "re.Match[str]") -> str:
+    """Return `$` and one character for each of a run of low characters.
+
+    The last one also says whether a higher character follows, so that a text sorts before the longer texts that begin
+    with it. A text grows by at most half, because two runs are never adjacent.
+    """
+    found = low.group()
+    more = low.end() < len(low.string)
+    return "$" + "".join([chr(37 + 2 * ord(c)) for c in found[:-1]]) + chr(37 + 2 * ord(found[-1]) + more)
+
+
+def _part(value: str | int) -> str:
+    """Return a part of a key such that the order of parts is that of the values, whatever follows after `#`."""
+    if isinstance(value, str):
+        return _LOW.sub(_escaped, value)
+    return f"{value:0{DIGITS}d}" if value >= 0 else f"-{value + 2**63:0{DIGITS}d}"
+
+
+class _Layout(NamedTuple):
+    """Where the rows of one kind are."""
+
+    table: str
+    width: int  # columns of the partition key; 0: the partition of the store
+    head: tuple[str, ...]  # first parts of the sort key
+    mark: str = ""  # name of the kind after the key of an effect
+    at: int = 0  # number of parts before it
+
+
+_ONCE: Final = _part(0)  # visit of rows that exist once per run or tenant
+_OF_STORE: Final = {kind.name for kind in (SLOT, PAUSE, TENANT_BUDGET, TOPOLOGY, SUBSCRIPTION, WORKER, WRITER, META)}
+_SPECIAL: Final = {
+    EVENT.name: _Layout(CHECKPOINTS, 2, ("checkpoint",)),
+    EFFECT.name: _Layout(IDEMPOTENCY, 2, ()),
+    MEMO.name: _Layout(IDEMPOTENCY, 2, (), "memo", 2),
+    EVIDENCE.name: _Layout(IDEMPOTENCY, 2, (), "evidence", 2),
+    TOKEN.name: _Layout(IDEMPOTENCY, 2, (_ONCE,), "token", 1),
+    USAGE.name: _Layout(IDEMPOTENCY, 2, (_ONCE,), "usage", 1),
+    UNPUBLISHED.name: _Layout(RUNS, 1, (UNPUBLISHED.name,)),
+    REQUEST.name: _Layout(RUNS, 1, (REQUEST.name,)),
+}
+_LAYOUTS: Final = {
+    kind.name: _SPECIAL.get(kind.name) or _Layout(RUNS, 0 if kind.name in _OF_STORE else 2, (kind.name,))
+    for kind in KINDS
+}
+RECEIPT: Final = "receipt"
+_BY_HEAD: Final = {
+    layout.head[0]: kind for kind in KINDS if len((layout := _LAYOUTS[kind.name]).head) and not layout.mark
+}
+_BY_MARK: Final = {_LAYOUTS[kind.name].mark: kind for kind in (MEMO, EVIDENCE, TOKEN, USAGE)}
+assert RECEIPT not in _BY_HEAD and "body" not in _BY_HEAD
+
+# A key of 500 bytes grows to 751 at most; the longest sort key is that of a late answer.
+assert (KEY_BYTES_MAX * 3 // 2 + 1) + 2 * (DIGITS + 1) + len("##evidence") + _BODY_KEY <= 1024
+assert 2 * NAME_CHARS_MAX + 1 <= 2048
+
+
+def partition(tenant: str, run: str = "") -> str:
+    """Return the partition key of a run's rows, or of the rows of a tenant that belong to no run."""
+    return f"{_part(tenant)}#{_part(run)}"
+
+
+_STORE_PARTITION: Final = partition(STORE)
+
+
+def _sort_key(layout: _Layout, parts: Sequence[str | int]) -> str:
+    found = [*layout.head, *map(_part, parts)]
+    if layout.mark and len(parts) >= layout.at:
+        found.insert(len(layout.head) + layout.at, layout.mark)
+    return "#".join(found)
+
+
+def place(kind: AnyKind, key: Key) -> ItemPlace:
+    """Return where the row at a key is."""
+    layout = _LAYOUTS[kind.name]
+    width = layout.width
+    return ItemPlace(layout.table, _partition_of(layout, key), _sort_key(layout, key[width:]))
+
+
+def _partition_of(layout: _Layout, key: Key) -> str:
+    width = layout.width
+    if not width:
+        return _STORE_PARTITION
+    return f"{_part(key[0])}#{_part(key[1]) if width > 1 else ''}"
+
+
+def within(kind: AnyKind, prefix: Key, after: Key = ()) -> KeyRange | None:
+    """Return the sort keys of the rows whose key begins with `prefix`, after the key `after`.
+
+    The range may also hold body items and, in the table of effects, rows of other kinds (`kind_of`). Return None if
+    these rows are in several partitions.
+    """
+    layout = _LAYOUTS[kind.name]
+    width = layout.width
+    if len(prefix) < width:
+        return None
+    parts = prefix[width:]
+    begin = _sort_key(layout, parts)
+    if after:
+        low = _sort_key(layout, after[width:]) + "$"  # `$` follows `#`, and begins no key that ends a part here
+    elif not begin:
+        low = "-"
+    else:
+        low = begin if len(prefix) == kind.key else begin + "#"
+    return KeyRange(layout.table, _partition_of(layout, prefix), low, begin + "$" if begin else ":")
+
+
+def kind_of(sk: str) -> AnyKind | None:
+    """Return the kind of the row of an item, or None for a body item and a further receipt of a writer."""
+    if sk[-_BODY_KEY:-2] == BODY:
+        return None
+    parts = sk.split("#", 3)
+    kind = _BY_HEAD.get(parts[0])
+    if kind is not None or parts[0] == RECEIPT:
+        return kind
+    return EFFECT if len(parts) == 2 else _BY_MARK[parts[2]]
+
+
+def receipt_place(writer: str, shard: int) -> ItemPlace:
+    """Return where a receipt of a writer is. The first one is its row."""
+    if not shard:
+        return place(WRITER, (STORE, writer))
+    return ItemPlace(RUNS, _STORE_PARTITION, f"{RECEIPT}#{_part(writer)}#{shard:02d}")
+
+
+def lock_place(tenant: str, run: str) -> ItemPlace:
+    """Return where the recovery lock of a run is."""
+    return ItemPlace(RECOVERY_LOCKS, partition(tenant, run), "")
+
+
+# --- attributes --------------------------------------------------------------------------------
+def text(value: str) -> Value:
+    """Return a text as a value of an attribute."""
+    return {"S": value}
+
+
+def number(value: int) -> Value:
+    """Return an integer as a value of an attribute."""
+    return {"N": str(value)}
+
+
+def _blob(value: bytes) -> Value:
+    return {"B": value}
+
+
+class _Columns(NamedTuple):
+    """The columns of one kind as attributes."""
+
+    encoders: tuple[tuple[str, Callable[[Any], Value]], ...]
+    names: tuple[str, ...]
+    nullable: frozenset[str]
+    large: tuple[tuple[int, str], ...]  # texts and blobs that may move to body items
+    blobs: frozenset[str]
+
+
+def _columns(kind: AnyKind) -> _Columns:
+    shape, hints = SHAPES[kind.name], list(get_type_hints(kind.row).values())
+    names = tuple(SNAPSHOT if kind is EVENT and name == "snapshot" else name for name in kind.columns)
+    blobs = {names[i] for i in shape.blobs}
+    encoders = [
+        (name, _blob if name in blobs else text if isinstance(hint, type) and issubclass(hint, str) else number)
+        for name, hint in zip(names, hints, strict=True)
+    ]
+    large = [(i, name) for i, (name, make) in enumerate(encoders) if make is not number and i >= kind.key]
+    nullable = {name for name, hint in zip(names, hints, strict=True) if hint in (int | None, bytes | None)}
+    return _Columns(tuple(encoders), names, frozenset(nullable), tuple(large), frozenset(blobs))
+
+
+_COLUMNS: Final = {kind.name: _columns(kind) for kind in KINDS}
+ADDED: Final = frozenset({
+    PK, SK, RECEIPT, "bodies", "ttl", "mapping", "writer", "due_lane", "held_by", "list", "list_at", "queue_of",
+    "ended_of", "spent_of", "shards", "settings", "step_name", "step_status", "completed_at",
+})  # fmt: skip
+"""Attributes that are no columns."""
+assert not ADDED & {name for columns in _COLUMNS.values() for name in columns.names}
+
+
+def list_of(kind: AnyKind, tenant: str, key: str = "") -> str:
+    """Return the name of a list in the index `listed`. `key`: of a subscription's cursors, of an effect's users."""
+    if kind is CURSOR:
+        return f"owing#{_part(tenant)}#{_part(key)}"
+    return f"{kind.name}#{_part(tenant)}#{_part(key)}" if kind is USAGE else f"{kind.name}#{_part(tenant)}"
+
+
+def lane_of(lane: str, mapping: int) -> str:
+    """Return the name of a lane in the index `due`."""
+    return f"{lane}#{mapping}"
+
+
+def spending_of(tenant: str, day: int) -> str:
+    """Return the name of a tenant's business day in the index `spent`."""
+    return f"{_part(tenant)}#{day}"
+
+
+def _listed(name: str, at: int) -> Item:
+    return {"list": text(name), "list_at": number(at)}
+
+
+def _of_run(run: Run, mapping: int, stamp: Stamp) -> Item:
+    found = {
+        "mapping": number(mapping), "writer": text(stamp.writer), "batch": number(stamp.batch),
+        **_listed(list_of(RUN, run.tenant), run.created_at),
+    }  # fmt: skip
+    if run.due_at is not None:
+        found["due_lane"] = text(lane_of(run.lane, mapping))
+    if run.owner not in NO_HOLDER:
+        found["held_by"] = text(run.owner)
+    if run.queue:
+        found["queue_of"] = text(run.queue)
+    if run.ended_at:
+        found["ended_of"] = text(run.tenant)
+    return found
+
+
+def _of_event(event: Any) -> Item:
+    """Return what the event says about the node that it completes, if it carries a snapshot."""
+    if event.snapshot is None:
+        return {}
+    is_checkpoint = event.type == EventType.CHECKPOINT
+    return {
+        "step_name": text(event.node), "completed_at": number(event.at), "version": number(event.seq),
+        "step_status": text(COMPLETED if is_checkpoint else event.kind.rpartition(".")[2]),
+    }  # fmt: skip
+
+
+_EXTRAS: Final[dict[str, Callable[[Any], Item]]] = {
+    EVENT.name: _of_event,
+    EFFECT.name: lambda row: _listed(list_of(EFFECT, row.tenant), row.first_at),
+    APPROVAL.name: lambda row: _listed(list_of(APPROVAL, row.tenant), row.asked_at),
+    DELIVERY.name: lambda row: _listed(list_of(DELIVERY, row.tenant), row.first_at),
+    REQUEST.name: lambda row: _listed(list_of(REQUEST, row.tenant), row.at),
+    USAGE.name: lambda row: _listed(list_of(USAGE, row.tenant, row.key), row.at),
+    CURSOR.name: lambda row: (
+        {} if row.due_at is None else _listed(list_of(CURSOR, row.tenant, row.subscription), row.due_at)
+    ),
+    CALL_USAGE.name: lambda row: {"spent_of": text(spending_of(row.tenant, row.day))},
+}
+
+
+def encode(kind: AnyKind, row: Any, stamp: Stamp, *, mapping: int = 0, ttl: int = 0) -> list[Item]:
+    """Return the item of a row, and after it its body items.
+
+    `mapping`: of a run, the version by which its due_at was set. `ttl`: seconds since 1970; 0 = none.
+    """
+    columns = _COLUMNS[kind.name]
+    where = place(kind, row[: kind.key])
+    item = {name: make(value) for (name, make), value in zip(columns.encoders, row, strict=True) if value is not None}
+    item[PK], item[SK], item[RECEIPT] = text(where.pk), text(where.sk), text(stamp.text)
+    if kind is RUN:
+        assert isinstance(row, Run)
+        item |= _of_run(row, mapping, stamp)
+    elif (extra := _EXTRAS.get(kind.name)) is not None:
+        item |= extra(row)
+    if ttl:
+        item["ttl"] = number(ttl)
+    return _with_bodies(kind, columns, row, item, stamp, ttl)
+
+
+def _with_bodies(kind: AnyKind, columns: _Columns, row: Any, item: Item, stamp: Stamp, ttl: int) -> list[Item]:
+    """Return the item and, if its texts and blobs exceed ITEM_BYTES, the items of the largest of them."""
+    shape = SHAPES[kind.name]
+    size = 4 * len("".join(shape.texts(row))) + sum([len(row[i] or b"") for i in shape.blobs])
+    if size <= ITEM_BYTES:  # a character has at most four bytes
+        return [item]
+    data = {name: row[i] if name in columns.blobs else row[i].encode() for i, name in columns.large if row[i]}
+    left = sum(map(len, data.values())) + sum([len(part.encode()) for part in row[: kind.key] if isinstance(part, str)])
+    moved: list[str] = []
+    for name in sorted(data, key=lambda name: -len(data[name])):
+        if left <= ITEM_BYTES:
+            break
+        left -= len(data[name])
+        moved.append(name)
+        del item[name]
+    if not moved:
+        return [item]
+    body = b"".join([data[name] for name in moved])
+    slices = [body[at : at + ITEM_BYTES] for at in range(0, len(body), ITEM_BYTES)]
+    sizes = ",".join([f"{name}:{len(data[name])}" for name in moved])
+    item["bodies"] = text(f"{len(slices)} {sizes} {stamp.text}")
+    shared = {PK: item[PK], RECEIPT: item[RECEIPT], **({"ttl": number(ttl)} if ttl else {})}
+    begin = item[SK]["S"] + BODY
+    return [item, *({**shared, SK: text(f"{begin}{i:02d}"), "data": {"B": part}} for i, part in enumerate(slices))]
+
+
+def body_places(table: str, item: Mapping[str, Value]) -> list[ItemPlace]:
+    """Return where the body items of a row's item are."""
+    if (bodies := item.get("bodies")) is None:
+        return []
+    pk, begin = item[PK]["S"], item[SK]["S"] + BODY
+    return [ItemPlace(table, pk, f"{begin}{i:02d}") for i in range(int(bodies["S"].partition(" ")[0]))]
+
+
+def decode(kind: AnyKind, item: Mapping[str, Value], bodies: Iterable[Mapping[str, Value]] = ()) -> Any:
+    """Return the row of an item and its body items. Raises Torn, and Corrupt as `sql.rows_of`."""
+    columns = _COLUMNS[kind.name]
+    moved = _moved(columns, item, bodies) if "bodies" in item else {}
+    values: list[Any] = []
+    for name in columns.names:
+        value = item.get(name)
+        if value is None:
+            found = moved.get(name)
+            if found is None and name not in columns.nullable:
+                raise _missing(kind, item, name)
+            values.append(found)
+        elif (digits := value.get("N")) is not None:
+            values.append(int(digits))
+        else:
+            values.append(value["B"] if name in columns.blobs else value["S"])
+    return DECODE[kind.name](values)
+
+
+def _missing(kind: AnyKind, item: Mapping[str, Value], name: str) -> Corrupt:
+    return Corrupt(f"{kind.name} {item[PK]['S']} {item[SK]['S']}: its {name} is missing")
+
+
+def _moved(columns: _Columns, item: Mapping[str, Value], bodies: Iterable[Mapping[str, Value]]) -> dict[str, Any]:
+    """Return the values of the columns that are in body items. Raises Torn."""
+    count, sizes, stamp = item["bodies"]["S"].split(" ", 2)
+    begin = item[SK]["S"] + BODY
+    of_write = {each[SK]["S"]: each["data"]["B"] for each in bodies if each[RECEIPT]["S"] == stamp}
+    try:
+        body = b"".join([of_write[f"{begin}{i:02d}"] for i in range(int(count))])
+    except KeyError as error:
+        raise Torn(f"{item[PK]['S']} {error}") from None
+    found: dict[str, Any] = {}
+    at = 0
+    for name, _, size in (each.partition(":") for each in sizes.split(",")):
+        data = body[at : at + int(size)]
+        found[name] = data if name in columns.blobs else data.decode()
+        at += int(size)
+    return found
+
+
+def revision(item: Mapping[str, Value], bodies: Iterable[Mapping[str, Value]] = ()) -> Revision:
+    """Return the run of an item with the mapping by which it is armed. Raises as `decode`."""
+    return Revision(decode(RUN, item, bodies), int(item["mapping"]["N"]))
+
+
+def rows_in(items: Iterable[Mapping[str, Value]]) -> list[tuple[AnyKind, Any]]:
+    """Return the rows of the items of one partition, in the order of the items. Raises as `decode`."""
+    bodies: dict[str, list[Mapping[str, Value]]] = {}
+    found: list[tuple[AnyKind, Mapping[str, Value]]] = []
+    for item in items:
+        sk = item[SK]["S"]
+        kind = kind_of(sk)
+        if kind is not None:
+            found.append((kind, item))
+        elif BODY in sk:
+            bodies.setdefault(sk[:-_BODY_KEY], []).append(item)
+    return [(kind, decode(kind, item, bodies.get(item[SK]["S"], ()))) for kind, item in found]
+
+
+def has_expired(item: Mapping[str, Value], real: int) -> bool:
+    """Return True if the item may be deleted at any time and counts as absent."""
+    ttl = item.get("ttl")
+    return ttl is not None and int(ttl["N"]) * 1000 <= real
