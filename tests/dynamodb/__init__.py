@@ -1,1 +1,1 @@
-"""Tests with a real DynamoDB endpoint: that of OUTLAST_TEST_DYNAMODB, or a stand-in from the wheel `roto-aws`."""
+"""Tests with a real DynamoDB endpoint: that of OUTLAST_TEST_DYNAMODB, or an emulator from the wheel `roto-aws`."""

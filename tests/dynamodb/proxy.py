@@ -1,4 +1,4 @@
-"""A proxy between a store and the stand-in that loses, holds back and refuses requests, and records each of them."""
+"""A proxy between a store and the emulator that loses, holds back and refuses requests, and records each of them."""
 
 import asyncio
 import contextlib
@@ -30,7 +30,7 @@ class Fate(StrEnum):
     THROTTLE = "refused by a limit of the rate"
     CONFLICT = "refused beside another transaction"
     FAIL = "answered with status 500 and not sent"
-    REFUSE = "refused as AWS does and the stand-in does not"
+    REFUSE = "refused as AWS does and the emulator does not"
     AWAY = "sent to a server that did not answer"
     LOSE = "forwarded, and its answer cut"
     SILENT = "forwarded and never answered"
@@ -72,7 +72,7 @@ class Rule:
 
 
 class Wire:
-    """One listening port that passes each request on to the stand-in."""
+    """One listening port that passes each request on to the emulator."""
 
     def __init__(self, endpoint: str) -> None:
         parts = urlsplit(endpoint)
@@ -330,7 +330,7 @@ class Wire:
         return await asyncio.open_connection(*self._target)
 
     async def ask(self, operation: str, **body: object) -> Body:
-        """Send a request of the proxy's own, which is not recorded, and return the answer."""
+        """Send a request from the proxy, which is not recorded, and return the answer."""
         head = (
             f"POST / HTTP/1.1\r\nhost: 127.0.0.1\r\nx-amz-target: DynamoDB_20120810.{operation}\r\n"
             "content-type: application/x-amz-json-1.0\r\ncontent-length: 0\r\n"
@@ -414,7 +414,7 @@ class LaggingIndexes:
 
 @dataclass(frozen=True)
 class Refusal:
-    """An answer of the proxy's own."""
+    """A refusal by the proxy."""
 
     status: int
     name: str

@@ -1,4 +1,4 @@
-"""One DynamoDB stand-in per test process, from the wheel `roto-aws`, or a real endpoint from the environment."""
+"""One DynamoDB emulator per test process, from the wheel `roto-aws`, or a real endpoint from the environment."""
 
 import atexit
 import os
@@ -25,11 +25,11 @@ REGION = os.environ.get("AWS_REGION", "us-east-1")
 TABLES = ("checkpoints", "idempotency", "recovery-locks", "runs")
 START_S = 30.0
 PROGRAM = Path(sys.executable).parent / "roto-server"
-MISSING = "the stand-in for DynamoDB of scripts/servers.txt is not installed, and OUTLAST_TEST_DYNAMODB is not set"
+MISSING = "the DynamoDB emulator of scripts/servers.txt is not installed, and OUTLAST_TEST_DYNAMODB is not set"
 
 
 class Server:
-    """A stand-in on a port of its own. A durable one keeps its data in a folder and syncs each commit."""
+    """An emulator on a free port. A durable one keeps its data in a folder and syncs each commit."""
 
     def __init__(self, inside: str | None = None, *, durable: bool = False) -> None:
         """Start it. A durable one creates its data in a folder `inside`, by default the machine's temporary folder."""
@@ -82,15 +82,15 @@ def _free_port() -> int:
 
 @cache
 def endpoint() -> str:
-    """Return the endpoint of the tests: the given one, or the stand-in, which ends with this process."""
+    """Return the endpoint of the tests: the given one, or the emulator, which ends with this process."""
     if given := os.environ.get(GIVEN):
         return given
-    return stand_in()
+    return emulator()
 
 
 @cache
-def stand_in() -> str:
-    """Return the address of this process's stand-in, also if a real endpoint is given."""
+def emulator() -> str:
+    """Return the address of this process's emulator, also if a real endpoint is given."""
     if not PROGRAM.exists():
         pytest.skip(MISSING)
     credentials()
@@ -100,7 +100,7 @@ def stand_in() -> str:
 
 
 def credentials() -> None:
-    """Set credentials that a stand-in accepts, here and in child processes. A real endpoint needs real ones."""
+    """Set credentials that an emulator accepts, here and in child processes. A real endpoint needs real ones."""
     os.environ.setdefault("AWS_ACCESS_KEY_ID", "nobody")
     os.environ.setdefault("AWS_SECRET_ACCESS_KEY", "nothing")
     os.environ["AWS_EC2_METADATA_DISABLED"] = "true"

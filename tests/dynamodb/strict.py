@@ -1,4 +1,4 @@
-"""What AWS refuses and the stand-in accepts. The proxy refuses it, too."""
+"""What AWS refuses and the emulator accepts. The proxy refuses it, too."""
 
 import json
 import re

@@ -11,7 +11,7 @@ from botocore.exceptions import ClientError, HTTPClientError
 
 from tests.dynamodb import server
 from tests.dynamodb.proxy import Fate, Wire, wire
-from tests.dynamodb.test_stand_in import Table, key, number, opened, refused, sort_keys, text
+from tests.dynamodb.test_emulator import Table, key, number, opened, refused, sort_keys, text
 
 WRITE = "TransactWriteItems"
 
@@ -21,10 +21,10 @@ def through_the_proxy(test: Callable[[Wire, Table, Table], Awaitable[None]]) -> 
 
     def run(env: str) -> None:
         async def inside(through: Wire) -> None:
-            async with opened(env, server.stand_in()) as table, server.client(through.endpoint) as client:
+            async with opened(env, server.emulator()) as table, server.client(through.endpoint) as client:
                 await test(through, Table(client, table.name), table)
 
-        with wire(server.stand_in()) as through:
+        with wire(server.emulator()) as through:
             asyncio.run(inside(through))
 
     run.__name__, run.__doc__ = test.__name__, test.__doc__

@@ -1,4 +1,4 @@
-"""The rules of DynamoDB that the store relies on, judged with a raw client, and where the stand-in has other rules."""
+"""The rules of DynamoDB that the store relies on, judged with a raw client, and where the emulator has other rules."""
 
 import asyncio
 import os
@@ -16,7 +16,7 @@ Answer = dict[str, Any]
 ITEM_BYTES_MAX = 400 * 1024
 KEY_BYTES = len("pk" + "p" + "sk" + "1" + "b")
 NEW = "attribute_not_exists(pk)"
-on_stand_in = pytest.mark.skipif(server.GIVEN in os.environ, reason="these are rules of the stand-in")
+on_emulator = pytest.mark.skipif(server.GIVEN in os.environ, reason="these are rules of the emulator")
 pytestmark = pytest.mark.filterwarnings("ignore:Sending a large body")  # of aiohttp, about more than 1 MiB
 
 
@@ -426,10 +426,10 @@ async def test_each_answer_has_a_date(table: Table) -> None:
     assert answer["ResponseMetadata"]["HTTPHeaders"]["date"].endswith(" GMT")
 
 
-# --- where the stand-in differs from AWS: a new version that changes one of these is noticed -------
-@on_stand_in
+# --- where the emulator differs from AWS: a new version that changes one of these is noticed -------
+@on_emulator
 @judged
-async def test_the_stand_in_cuts_no_page_and_no_batch(table: Table) -> None:
+async def test_the_emulator_cuts_no_page_and_no_batch(table: Table) -> None:
     """AWS ends a page after 1 MB and a batch after 16 MB. `Wire.page_limit` and `Wire.batch_limit` do."""
     for part in range(5):
         await table.transact(*(table.put(f"p{part}", str(i), b=data(399 * 1024)) for i in range(10)))
@@ -440,9 +440,9 @@ async def test_the_stand_in_cuts_no_page_and_no_batch(table: Table) -> None:
     assert len(answer["Responses"][table.name]) == 50 and answer["UnprocessedKeys"] == {}
 
 
-@on_stand_in
+@on_emulator
 @judged
-async def test_the_stand_in_returns_no_item_with_a_failed_write(table: Table) -> None:
+async def test_the_emulator_returns_no_item_with_a_failed_write(table: Table) -> None:
     """It does so for a transaction. AWS returns the item in both."""
     await table.transact(table.put("p"))
     put = {**table.put("p", "1", NEW)["Put"], "ReturnValuesOnConditionCheckFailure": "ALL_OLD"}
@@ -454,24 +454,24 @@ async def test_the_stand_in_returns_no_item_with_a_failed_write(table: Table) ->
     assert transaction.value.response["CancellationReasons"][0]["Item"] == key("p")  # type: ignore[typeddict-item]
 
 
-@on_stand_in
+@on_emulator
 @judged
-async def test_the_stand_in_ignores_the_token_of_a_request(table: Table) -> None:
+async def test_the_emulator_ignores_the_token_of_a_request(table: Table) -> None:
     for _ in range(2):
         await table.transact(table.update("p", "ADD n :one", one=number(1)), ClientRequestToken="token")
     assert await table.get("p") == {**key("p"), "n": number(2)}  # AWS: 1
 
 
-@on_stand_in
+@on_emulator
 @judged
-async def test_the_stand_in_reports_no_capacity_of_a_transaction(table: Table) -> None:
+async def test_the_emulator_reports_no_capacity_of_a_transaction(table: Table) -> None:
     answer = await table.client.transact_write_items(TransactItems=[table.put("p")], ReturnConsumedCapacity="TOTAL")
     assert "ConsumedCapacity" not in answer
 
 
-@on_stand_in
+@on_emulator
 @judged
-async def test_the_indexes_of_the_stand_in_never_lag(table: Table) -> None:
+async def test_the_indexes_of_the_emulator_never_lag(table: Table) -> None:
     """`Wire.lag` makes them lag."""
     for i in range(20):
         await table.transact(table.put("p", due_lane=text("lane"), due_at=number(i)))
@@ -491,7 +491,7 @@ TOO_MUCH: dict[str, Callable[[Table], Answer | list[Answer]]] = {
 }
 
 
-@on_stand_in
+@on_emulator
 @pytest.mark.parametrize("name", TOO_MUCH)
 def test_the_proxy_refuses_what_aws_refuses(name: str, env: str) -> None:
     async def refusal(through: Wire) -> None:
@@ -500,7 +500,7 @@ def test_the_proxy_refuses_what_aws_refuses(name: str, env: str) -> None:
             actions = actions if isinstance(actions, list) else [actions]
             code, _ = await refused(Table(client, table.name).transact(*actions))
             assert code == "ValidationException" and len(through.seen("TransactWriteItems", Fate.REFUSE)) == 1
-            await table.transact(*actions)  # the stand-in lets it pass
+            await table.transact(*actions)  # the emulator lets it pass
 
-    with wire(server.stand_in()) as through:
+    with wire(server.emulator()) as through:
         asyncio.run(refusal(through))
