@@ -28,7 +28,7 @@ CONNECT_S: Final = 3.0
 ANSWER_S: Final = 10.0  # a request unanswered for longer may have landed
 CONNECTIONS: Final = 32
 KEPT_S: Final = 10.0  # an idle connection is closed before the service closes it, which would look like a lost answer
-DIFFERENCE_S: Final = 60.0  # of the answers in one of the two windows that bound the difference of the clocks
+WINDOW_MS: Final = 60_000  # two windows of answers bound the difference of the clocks
 EXAMPLE: Final = "dynamodb://eu-west-1/prod, or dynamodb://local/test?endpoint=http://127.0.0.1:8000"
 
 
@@ -217,14 +217,15 @@ class Connection:
         answer_s: float = ANSWER_S,
         wall_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
-        """`wall_ms` is the clock that `clock_difference` compares with the service's."""
+        """`wall_ms` is the machine's clock, which signs and which `clock_difference` compares with the service's."""
         self.address = address
+        self._wall_ms = wall_ms
         self.requests: Counter[str] = Counter()
         self.units: Counter[str] = Counter()
         self.count_units = False
         self.bytes_sent = 0
         self._answer_s = answer_s
-        self._difference = ClockDifference(wall_ms)
+        self._difference = ClockDifference()
         self._endpoint: Endpoint | None = None
         self._signer = Signer("", "")
         self._session: aiohttp.ClientSession | None = None
@@ -260,10 +261,10 @@ class Connection:
             keys = await self._endpoint.keys()
         except Exception as error:  # any provider of credentials may fail, and each in its own way
             raise Away(f"no credentials: {type(error).__name__}: {error}", sent=False) from error
-        headers = self._signer.headers(operation, body, keys, time.time())
+        headers = self._signer.headers(operation, body, keys, self._wall_ms() // 1000)
         self.requests[operation] += 1
         self.bytes_sent += len(body)
-        sent_at = self._difference.now()
+        sent_at = self._wall_ms()
         try:
             async with self._session.post(
                 self._endpoint.url, data=body, headers=headers, proxy=self._endpoint.proxy, allow_redirects=False
@@ -273,7 +274,7 @@ class Connection:
             raise Away(_words(error), sent=False) from error
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise Away(_words(error), sent=True) from error
-        self._difference.add(sent_at, response.headers.get("date"))
+        self._difference.add(sent_at, self._wall_ms(), response.headers.get("date"))
         if response.status != 200:
             raise _error(response.status, answer)
         checksum = response.headers.get("x-amz-crc32")
@@ -330,13 +331,12 @@ class ClockDifference:
     forgotten after the second.
     """
 
-    def __init__(self, wall_ms: Callable[[], int]) -> None:
-        self.now = wall_ms
+    def __init__(self) -> None:
         self._windows: list[tuple[int, int]] = []
-        self._began = 0.0
+        self._began = 0
         self._text, self._date = "", 0
 
-    def add(self, sent_at: int, date: str | None) -> None:
+    def add(self, sent: int, arrived: int, date: str | None) -> None:
         """Use one answer. One without a date, or with a wrong one, says nothing."""
         if date is None:
             return
@@ -345,12 +345,11 @@ class ClockDifference:
                 self._text, self._date = date, int(parsedate_to_datetime(date).timestamp()) * 1000
             except ValueError:
                 return
-        low, high = self._date - self.now(), self._date + 1000 - sent_at
-        if not self._windows or time.monotonic() - self._began > DIFFERENCE_S:
-            self._windows, self._began = [(low, high), *self._windows[:1]], time.monotonic()
+        bounds = self._date - arrived, self._date + 1000 - sent
+        if not self._windows or not 0 <= arrived - self._began < WINDOW_MS:
+            self._windows, self._began = [bounds, *self._windows[:1]], arrived
         else:
-            newest = _both(self._windows[0], (low, high))
-            self._windows[0] = newest or (low, high)
+            self._windows[0] = _both(self._windows[0], bounds) or bounds
 
     def bounds(self) -> tuple[int, int] | None:
         """Return the lowest and the highest difference in ms, or None before the first answer."""
