@@ -1,0 +1,469 @@
+"""Lands a commit by one transaction: judge it by known rows, verify by conditions, resolve lost answers (S-7 to S-9).
+
+Why no commit lands twice and none is reported as lost after it landed:
+
+1. Every transaction sets its receipt shard from number n - 1 to n, and one transaction at a time uses a shard. So of
+   all copies of a request, at most one lands, whatever a network delays or repeats.
+2. A commit is sent again only if the service said that it did not land, or after the fence `n - 1 → n + 1` landed.
+   Numbers only grow. So a copy of transaction n that arrives later finds another number, and fails.
+3. If the fence fails, a strong read of the shard tells the result: n was written by the transaction alone, n + 1 by a
+   fence alone. Until then the shard is `lost`, no other transaction uses it, and the answer is Uncertain.
+4. All that the judge assumed is a condition of the transaction: the rows, the settings, and that the writer is alive.
+   A refusal is an answer only if it was judged by rows that were read strongly after the commit was submitted.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any, Final, NamedTuple
+
+from outlast.core.commit import IDENTITY, AppendMessage, Chain, Commit, Done, Instant, Put, Wake
+from outlast.core.crash_points import point
+from outlast.core.deliveries import SUBSCRIBED_TENANTS, tenants_of
+from outlast.core.durations import HEARTBEAT_WINDOW
+from outlast.core.machine import ENDED
+from outlast.core.row_kind import AnyKind, Key, key_of
+from outlast.core.rows import META, RUN, WRITER, Meta, Worker
+from outlast.errors import Corrupt, Rejected, Stale, Unavailable, Uncertain
+from outlast.store.batch import CHAIN, MAPPING, Batch
+from outlast.store.clock import MAPPING_ROW, StoreClock, mapping_of
+from outlast.store.dynamodb.connection import (
+    CHECKPOINTS,
+    IDEMPOTENCY,
+    RECOVERY_LOCKS,
+    RUNS,
+    Away,
+    ConditionRefused,
+    Conflicted,
+    Connection,
+    Throttled,
+    Unusable,
+)
+from outlast.store.dynamodb.items import ItemPlace, Revision, Torn, decode, place, revision
+from outlast.store.dynamodb.receipts import READ_S, REFUSED, Receipts, Settings, Shard
+from outlast.store.dynamodb.transact import Action, Receipt, actions, changed_runs, receipt_action
+
+log = logging.getLogger("outlast.store")
+KNOWN_MAX: Final = 20_000  # runs; about 1 KB each
+LEASES_MAX: Final = 1_000
+TURNS_MAX: Final = 50  # attempts to land one commit before it is refused as busy
+BUSY_S: Final = 30.0  # … and the time after which no further attempt begins
+URGENT_S: Final = 4.0  # the same for a renewal: below the heartbeat interval, so that there is time for two more
+KEYS_MAX: Final = 100  # keys of one BatchGetItem
+LOCKED: Final = "lock"  # reason of Stale: another worker recovers this run
+
+
+class Landed(NamedTuple):
+    """Receipt of a landed commit, and the runs as it left them."""
+
+    done: Done
+    runs: dict[Key, Revision]
+
+
+class Judged(NamedTuple):
+    """A commit that the judge accepted, as the transaction to send. Without actions there is nothing to write."""
+
+    batch: Batch | None
+    done: Done | None
+    known: dict[Key, Revision]
+    actions: Sequence[Action]
+    receipt: Receipt
+
+
+Prepare = Callable[[Shard, bool], Awaitable[Judged | None]]
+"""Function that returns the transaction to send over a shard; True: by rows that it reads first."""
+
+
+class Found(NamedTuple):
+    """Rows by which a commit is judged. Of most rows only key and version are known or assumed."""
+
+    runs: dict[Key, Revision | None]
+    others: dict[tuple[str, Key], Any]
+    shards: dict[str, int]  # number of receipt items, by writer
+
+    def read(self, kind: AnyKind, key: Key) -> Any:
+        """Return a row for Batch, or None."""
+        if kind is RUN:
+            found = self.runs.get(key)
+            return None if found is None else found.run
+        return self.others.get((kind.name, key))
+
+
+class Lander:
+    """Lands commits of one writer, several at once. Raises the errors of the port."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        receipts: Receipts,
+        store_clock: StoreClock,
+        refusal: Callable[[], Unavailable | None] = lambda: None,
+    ) -> None:
+        """`refusal` returns why nothing may be written now, for example by a wrong clock, or None."""
+        self.mapping = IDENTITY  # as last seen
+        self.subscribed_tenants: frozenset[str] = frozenset()  # as last seen
+        self.refusal = refusal
+        self._connection = connection
+        self._receipts = receipts
+        self._env = connection.address.environment
+        self._store_clock = store_clock
+        self._known: dict[Key, Revision] = {}  # runs as this process last wrote or read them; may be outdated
+        self._leases: dict[str, int] = {}  # ends of the leases that this process renewed, by worker
+
+    def now(self) -> Instant:
+        """Return the store's time by the clock mapping that this process saw last."""
+        return self.mapping.at(self._store_clock.real())
+
+    # --- settings ------------------------------------------------------------------------
+    async def refresh(self) -> bool:
+        """Read the clock mapping and the tenants with subscriptions. Return True if one has changed.
+
+        Raises the errors of a connection.
+        """
+        items = await self._items([(META, MAPPING_ROW), (META, SUBSCRIBED_TENANTS)])
+        if not self._learn_settings(items):
+            return False
+        await self._receipts.raise_own()
+        return True
+
+    async def changed_settings(self) -> None:
+        """Have every writer judge by the present settings, after this process changed them.
+
+        A failure is logged: then the other writers find the change when they next poll.
+        """
+        try:
+            await self.refresh()
+            await self._receipts.announce()
+        except (Away, Conflicted, Throttled, Unusable) as error:
+            log.warning("other writers will find changed settings later: %s", error)
+
+    def _learn_settings(self, items: dict[tuple[str, Key], Any]) -> bool:
+        receipts = self._receipts
+        mapping, subscribed = (self._meta(items, key) for key in (MAPPING_ROW, SUBSCRIBED_TENANTS))
+        found = Settings(*(0 if row is None else row.version for row in (mapping, subscribed)))
+        settings = receipts.settings.raised(found)
+        if settings == receipts.settings:
+            return False
+        if found.mapping > receipts.settings.mapping:
+            self.mapping = mapping_of(mapping)
+        if found.subscribed > receipts.settings.subscribed:
+            self.subscribed_tenants = tenants_of(subscribed)
+        receipts.settings = settings
+        return True
+
+    def _meta(self, items: dict[tuple[str, Key], Any], key: Key) -> Meta | None:
+        item = items.get((META.name, key))
+        return None if item is None else decode(META, item)
+
+    # --- one commit ------------------------------------------------------------------------
+    async def land(
+        self, commit: Commit, chain: Chain | None = None, *, urgent: bool = False, mapping: int | None = None
+    ) -> Landed:
+        """Land a commit, or raise Stale, Ended, Rejected, Unavailable or Uncertain.
+
+        `urgent`: over its own shard. `mapping`: version of the clock mapping by which it was decided.
+        """
+        labels = (commit.label,)
+        point("store.batch:before", labels)
+        if chain is not None and chain.broken:
+            raise Stale(CHAIN)
+        found = _assumed(commit)
+
+        async def prepare(shard: Shard, exact: bool) -> Judged | None:
+            if mapping is not None and mapping != self.mapping.version:
+                raise Stale(MAPPING)
+            return await self._judge(commit, chain, shard, found, exact)
+
+        judged, late = await self._over(prepare, labels, urgent=urgent)
+        assert judged.batch is not None and judged.done is not None
+        runs = changed_runs(judged.batch, judged.known)
+        for key, left in runs.items():
+            self._remember(key, left)
+        self._learn_leases(commit)
+        if SUBSCRIBED_TENANTS in judged.batch.changes[META.name]:
+            await self.changed_settings()
+        # Of a commit with a lost answer, a later time is safe: no caller then counts on time that has passed.
+        done = judged.done._replace(now=self.now()) if late else judged.done
+        point("store.batch:after", labels)
+        return Landed(done, runs)
+
+    async def land_alone(self, writes: Sequence[Action], label: str) -> None:
+        """Land ready-made actions with a receipt.
+
+        Raises ConditionRefused, with the reasons of these actions, if one of their conditions does not hold. Raises
+        Rejected, Unavailable and Uncertain.
+        """
+        point("store.batch:before", (label,))
+
+        async def prepare(shard: Shard, exact: bool) -> Judged | None:
+            receipt = self._receipts.next(shard)
+            return Judged(None, None, {}, [receipt_action(self._env, receipt), *writes], receipt)
+
+        await self._over(prepare, (label,), judged=False)
+        point("store.batch:after", (label,))
+
+    async def _over(
+        self, prepare: Prepare, labels: Sequence[str], *, urgent: bool = False, judged: bool = True
+    ) -> tuple[Judged, bool]:
+        """Land what `prepare` returns over a free shard. Errors of the connection become errors of the port."""
+        if (off := self.refusal()) is not None:
+            raise off
+        receipts = self._receipts
+        shard = receipts.urgent if urgent else await receipts.acquire()
+        try:
+            return await self._try(shard, prepare, labels, URGENT_S if urgent else BUSY_S, judged)
+        except (Away, Unusable) as error:
+            raise Unavailable("the store does not answer", str(error)) from error
+        except (Conflicted, Throttled, Torn) as error:
+            raise Unavailable("the store is busy", str(error)) from error
+        except Corrupt as error:
+            raise Rejected(str(error)) from error
+        finally:
+            receipts.release(shard)
+
+    async def _try(
+        self, shard: Shard, prepare: Prepare, labels: Sequence[str], busy_s: float, judged: bool
+    ) -> tuple[Judged, bool]:
+        """Send a transaction until it has landed. Also return True if its answer was lost."""
+        if shard.lost:
+            await self._settle_lost(shard)
+        loop = asyncio.get_running_loop()
+        until = loop.time() + busy_s
+        exact = False
+        for turn in range(TURNS_MAX):
+            try:
+                ready = await prepare(shard, exact)
+            except Stale:
+                if exact:
+                    raise
+                ready = None
+            if ready is None:
+                exact = True
+                continue
+            if not ready.actions:
+                return ready, False
+            point("store.batch:inside", labels)
+            try:
+                landed = await self._send(shard, ready, busy_s)
+                if landed is not None:
+                    return ready, landed
+            except ConditionRefused as refused:
+                if refused.reasons[0] == REFUSED:
+                    if await self._look_at_receipt(shard):
+                        return ready, True
+                elif not judged:
+                    raise ConditionRefused(refused.reasons[1:]) from refused
+                elif self._is_locked(ready, refused):
+                    raise Stale(LOCKED) from refused
+                if exact:
+                    await self._receipts.pause(turn, 0.002, 0.1)
+                exact = judged
+            except Conflicted:
+                await self._receipts.pause(turn, 0.005, 0.1)
+            except Throttled:
+                await self._receipts.pause(turn, 0.05, 2.0)
+            if loop.time() >= until:
+                break
+        raise Unavailable("the store is busy", "other transactions were faster each time")
+
+    async def _judge(
+        self, commit: Commit, chain: Chain | None, shard: Shard, assumed: Found, exact: bool
+    ) -> Judged | None:
+        """Return the transaction of a commit. None: nothing is to be written by rows that may be outdated.
+
+        Raises Stale and Ended, which are final if `exact`.
+        """
+        found = await self._read(commit) if exact else await self._read_runs(assumed)
+        batch = Batch(found.read, self.now(), subscribed_tenants=self.subscribed_tenants)
+        done = batch.land(commit, chain)
+        receipt = self._receipts.next(shard)
+        known = {key: each for key, each in found.runs.items() if each is not None}
+        if not (any(batch.changes.values()) or batch.published):
+            return Judged(batch, done, known, (), receipt) if exact else None
+        built = actions(
+            self._env, batch, (commit,), receipt, known, lease_end=self._lease_end, shards=found.shards
+        )  # fmt: skip
+        return Judged(batch, done, known, built, receipt)
+
+    async def _send(self, shard: Shard, ready: Judged, answer_s: float) -> bool | None:
+        """Send a transaction. Return False if it landed, True if its answer was lost too, None if it can never land.
+
+        Raises the errors by which the service says that it did not land, and Uncertain.
+        """
+        certain = False
+        try:
+            async with asyncio.timeout(answer_s):
+                await self._connection.call("TransactWriteItems", TransactItems=list(ready.actions))
+            shard.batch, certain = ready.receipt.batch, True
+            return False
+        except (ConditionRefused, Conflicted, Throttled, Unusable, Rejected):
+            certain = True
+            raise
+        except (Away, TimeoutError) as error:
+            if isinstance(error, Away) and not error.sent:
+                certain = True
+                raise
+            shard.lost = True
+            landed = await self._receipts.settle(shard)
+            certain = True
+            return True if landed else None
+        finally:
+            if not certain:  # Uncertain, or a bug: the shard is settled before its next transaction
+                shard.lost = True
+
+    async def _settle_lost(self, shard: Shard) -> None:
+        try:
+            await self._receipts.settle(shard, 0.0)
+        except Uncertain as error:  # about an earlier commit: this one was not sent
+            raise Unavailable("the store does not answer", error.why) from error
+
+    async def _look_at_receipt(self, shard: Shard) -> bool:
+        """Find out why the receipt of a transaction was refused. Return True if the transaction landed before.
+
+        Raises Unavailable if the writer was closed.
+        """
+        found = await self._receipts.find(shard)
+        if found is None:
+            raise self._receipts.closed()
+        n = shard.batch + 1
+        shard.batch = found.batch
+        if found.batch == n:
+            return True
+        if not found.alive:
+            raise self._receipts.closed()
+        if found.settings != self._receipts.settings:
+            await self.refresh()
+            await self._receipts.raise_own()
+        return False
+
+    def _is_locked(self, ready: Judged, refused: ConditionRefused) -> bool:
+        locks = self._connection.address.table(RECOVERY_LOCKS)
+        return any(
+            reason == REFUSED and action.get("Put", {}).get("TableName") == locks
+            for reason, action in zip(refused.reasons, ready.actions, strict=False)
+        )
+
+    # --- rows --------------------------------------------------------------------------------
+    async def _read_runs(self, assumed: Found) -> Found:
+        """Return the assumed rows with the runs as they are known, and read those that are not."""
+        runs = {key: self._known.get(key) for key in assumed.runs}
+        missing: list[tuple[AnyKind, Key]] = [(RUN, key) for key, known in runs.items() if known is None]
+        missing += [(WRITER, key) for name, key in assumed.others if name == WRITER.name]
+        if not missing:
+            return assumed._replace(runs=runs)
+        found = self._found(await self._items(missing))
+        others = {each: row for each, row in assumed.others.items() if each[0] != WRITER.name}
+        return Found(runs | found.runs, others | found.others, found.shards)
+
+    async def _read(self, commit: Commit) -> Found:
+        """Read every row that a commit names, and the settings."""
+        assumed = _assumed(commit)
+        named: list[tuple[AnyKind, Key]] = [(RUN, key) for key in assumed.runs]
+        kinds = {write.kind.name: write.kind for write in commit.writes if type(write) is Put}
+        kinds |= {expect.kind.name: expect.kind for expect in commit.expects}
+        named += [(kinds[name], key) for name, key in assumed.others]
+        settings: list[tuple[AnyKind, Key]] = [(META, MAPPING_ROW), (META, SUBSCRIBED_TENANTS)]
+        items = await self._items([*named, *(each for each in settings if each not in named)])
+        if self._learn_settings(items):
+            await self._receipts.raise_own()
+        for key in assumed.runs:
+            self._known.pop(key, None)
+        found = self._found(items)
+        for key, each in found.runs.items():
+            if each is not None:
+                self._remember(key, each)
+        return found
+
+    async def read_at(self, partitions: Sequence[str]) -> list[Revision]:
+        """Read the runs with these partition keys strongly and remember them. Missing ones are left out.
+
+        Raises the errors of a connection.
+        """
+        sk = place(RUN, ("", "")).sk
+        places = [ItemPlace(RUNS, pk, sk) for pk in partitions]
+        items = await self._fetch(places)
+        found = [revision(items[where]) for where in places if where in items]
+        for each in found:
+            self._remember(each.run[:2], each)
+        return found
+
+    async def _items(self, named: Iterable[tuple[AnyKind, Key]]) -> dict[tuple[str, Key], Any]:
+        """Read the items of rows strongly. Rows without an item are missing from the answer."""
+        wanted = {place(kind, key): (kind.name, key) for kind, key in named}
+        items = await self._fetch(wanted)
+        return {wanted[where]: item for where, item in items.items()}
+
+    async def _fetch(self, places: Iterable[ItemPlace]) -> dict[ItemPlace, Any]:
+        """Read items strongly. Missing ones are missing from the answer."""
+        tables = {self._connection.address.table(name): name for name in (CHECKPOINTS, IDEMPOTENCY, RUNS)}
+        items: dict[ItemPlace, Any] = {}
+        todo = [(self._connection.address.table(where.table), where.key()) for where in dict.fromkeys(places)]
+        turn = 0
+        while todo:
+            part, todo = todo[:KEYS_MAX], todo[KEYS_MAX:]
+            request: dict[str, Any] = {}
+            for table, key in part:
+                request.setdefault(table, {"ConsistentRead": True, "Keys": []})["Keys"].append(key)
+            answer = await self._receipts.insist("BatchGetItem", within_s=READ_S, RequestItems=request)
+            for table, found in answer["Responses"].items():
+                for item in found:
+                    items[ItemPlace(tables[table], item["pk"]["S"], item["sk"]["S"])] = item
+            for table, rest in (answer.get("UnprocessedKeys") or {}).items():
+                todo += [(table, key) for key in rest["Keys"]]
+                turn += 1
+                await self._receipts.pause(turn, 0.01, 0.5)
+        return items
+
+    def _found(self, items: dict[tuple[str, Key], Any]) -> Found:
+        found = Found({}, {}, {})
+        for (name, key), item in items.items():
+            if name == RUN.name:
+                found.runs[key] = revision(item)
+            elif name == WRITER.name:
+                found.others[name, key] = decode(WRITER, item)
+                found.shards[str(key[1])] = int(item["shards"]["N"])
+            else:
+                found.others[name, key] = (*key, int(item["version"]["N"]) if "version" in item else 1)
+        return found
+
+    def _remember(self, key: Key, left: Revision) -> None:
+        self._known.pop(key, None)
+        if left.run.owner != ENDED:
+            self._known[key] = left
+        if len(self._known) > KNOWN_MAX:
+            del self._known[next(iter(self._known))]
+
+    def _learn_leases(self, commit: Commit) -> None:
+        for write in commit.writes:
+            if type(write) is Put and isinstance(write.row, Worker):
+                if len(self._leases) >= LEASES_MAX:
+                    self._leases.clear()
+                self._leases[write.row.id] = write.row.lease_until
+
+    def _lease_end(self, worker: str) -> int:
+        return self._leases.get(worker, self._store_clock.real() + HEARTBEAT_WINDOW)
+
+
+def _assumed(commit: Commit) -> Found:
+    """Return the rows that a commit names, as it says that they are. Runs are named, but not known."""
+    runs: dict[Key, Revision | None] = {}
+    others: dict[tuple[str, Key], Any] = {}
+    if commit.fence is not None:
+        runs[commit.fence[:2]] = None
+    for expect in commit.expects:
+        if expect.kind is RUN:
+            runs[expect.key] = None
+        else:
+            others[expect.kind.name, expect.key] = (*expect.key, expect.version) if expect.version else None
+    for write in commit.writes:
+        if type(write) is AppendMessage:
+            runs[write.message[:2]] = None
+        elif type(write) is Wake:
+            runs[write[:2]] = None
+        elif type(write) is Put:
+            key = key_of(write.kind, write.row)
+            if write.kind is not RUN:
+                others[write.kind.name, key] = (*key, write.replaces) if write.replaces else None
+            elif write.replaces:
+                runs[key] = None
+    return Found(runs, others, {})

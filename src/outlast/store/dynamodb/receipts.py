@@ -1,0 +1,370 @@
+"""Receipts of one writer: numbered items, each used by one transaction at a time, which resolve lost answers (S-9)."""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator
+from itertools import count
+from typing import Any, Final, NamedTuple
+from zlib import crc32
+
+from outlast.core.deliveries import SUBSCRIBED_TENANTS
+from outlast.core.machine import LeaseStatus
+from outlast.core.row_kind import Key
+from outlast.core.rows import META, STORE, WRITER, Writer
+from outlast.errors import StoreUnusable, Unavailable, Uncertain
+from outlast.store.clock import MAPPING_ROW
+from outlast.store.dynamodb.connection import Away, ConditionRefused, Conflicted, Connection, Throttled, Unusable
+from outlast.store.dynamodb.items import ItemPlace, encode, place, receipt_place, within
+from outlast.store.dynamodb.transact import Receipt, refuse_late
+
+SHARDS_MAX: Final = 16  # transactions of one writer at once, besides that of `urgent_sync`
+URGENT: Final = 1  # number of the shard of `urgent_sync`
+RESOLVE_S: Final = 30.0  # time to find out whether a transaction with a lost answer landed
+READ_S: Final = 2.0  # time in which a read is repeated
+REFUSED: Final = "ConditionalCheckFailed"
+ALIVE: Final = {"S": LeaseStatus.ALIVE.value}
+CLOSED: Final = {"S": LeaseStatus.CLOSED.value}
+Item = dict[str, Any]
+
+
+class Settings(NamedTuple):
+    """Versions of the two META rows by which a writer judges. 0 = there is no row."""
+
+    mapping: int
+    subscribed: int
+
+    @property
+    def text(self) -> str:
+        """Return the value of the attribute `settings` of a receipt."""
+        return f"{self.mapping}/{self.subscribed}"
+
+    @classmethod
+    def parse(cls, text: str) -> "Settings":
+        """Return the settings that a receipt has."""
+        mapping, subscribed = text.split("/")
+        return cls(int(mapping), int(subscribed))
+
+    def raised(self, other: "Settings") -> "Settings":
+        """Return the later version of each."""
+        return Settings(max(self.mapping, other.mapping), max(self.subscribed, other.subscribed))
+
+
+class Shard:
+    """A receipt item as this process knows it."""
+
+    __slots__ = ("batch", "lost", "number")
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.batch = 0  # number of the last transaction that is known to have landed or to be impossible
+        self.lost = False  # True while the transaction after it may still land
+
+
+class FoundShard(NamedTuple):
+    """A receipt item as the store has it."""
+
+    batch: int
+    alive: bool
+    settings: Settings
+
+
+class Receipts:
+    """The receipt items of one writer, and the settings by which it judges."""
+
+    def __init__(self, connection: Connection, writer: str) -> None:
+        self.settings = Settings(0, 0)
+        self.urgent = Shard(URGENT)
+        self.env = connection.address.environment
+        self._connection = connection
+        self._writer = writer
+        self._row = place(WRITER, (STORE, writer))
+        self._number = 2  # receipt items that exist
+        self._free = [Shard(0)]
+        self._waiting: deque[asyncio.Future[Shard]] = deque()
+        self._growth: asyncio.Task[None] | None = None
+
+    # --- the writer's row ----------------------------------------------------------------
+    async def register(self, started_at: int) -> None:
+        """Write the writer's row for the present settings.
+
+        Raises StoreUnusable, and the errors of a connection. The transaction checks both META rows. So a change of one
+        of them lands before, or finds this writer.
+        """
+        row = Writer(STORE, self._writer, 1, LeaseStatus.ALIVE, 0, started_at)
+        (item,) = encode(WRITER, row, Receipt(self._writer, 0, 0, self.settings.text).stamp)
+        actions = [
+            self._check_meta(MAPPING_ROW, self.settings.mapping),
+            self._check_meta(SUBSCRIBED_TENANTS, self.settings.subscribed),
+            self._insert(self._row, item | {"shards": _n(self._number), "settings": {"S": self.settings.text}}),
+            self._insert_shard(URGENT),
+        ]
+        try:
+            await self._connection.call("TransactWriteItems", TransactItems=actions)
+        except ConditionRefused as error:
+            if error.reasons[2] == REFUSED:
+                raise StoreUnusable(
+                    f"writer {self._writer} exists already", "each start needs a new writer id"
+                ) from error
+            raise
+
+    async def resign(self) -> None:
+        """Close the writer's row, so that no transaction of it can land any more.
+
+        Raises the errors of a connection.
+        """
+        if self._growth is not None:
+            await asyncio.wait([self._growth])
+        actions = [
+            self._update(
+                self._row,
+                "SET #status = :closed, #version = #version + :one",
+                "#status = :alive",
+                {"#status": "status", "#version": "version"},
+                {":closed": CLOSED, ":alive": ALIVE, ":one": _n(1)},
+            )
+        ]
+        actions += [
+            self._update(
+                receipt_place(self._writer, number),
+                "SET #status = :closed",
+                "attribute_exists(pk)",
+                {"#status": "status"},
+                {":closed": CLOSED},
+            )
+            for number in range(1, self._number)
+        ]
+        await self.insist("TransactWriteItems", TransactItems=actions)
+
+    # --- shards ----------------------------------------------------------------------------
+    async def acquire(self) -> Shard:
+        """Return a shard that no other transaction uses. Release it afterwards."""
+        if not self._free and self._growth is None and self._number <= SHARDS_MAX:
+            self._growth = asyncio.create_task(self._grow())
+        if self._free:
+            return self._free.pop()
+        future: asyncio.Future[Shard] = asyncio.get_running_loop().create_future()
+        self._waiting.append(future)
+        return await future
+
+    def release(self, shard: Shard) -> None:
+        """Give a shard to the next transaction. One with an unresolved transaction is used last."""
+        if shard is self.urgent:
+            return
+        if self._waiting:
+            self._waiting.popleft().set_result(shard)
+        elif shard.lost:
+            self._free.insert(0, shard)
+        else:
+            self._free.append(shard)
+
+    async def _grow(self) -> None:
+        """Make one more shard. If this fails, the writer goes on with those that it has.
+
+        The row's `settings` are compared, so that a new shard never has older ones than a change has announced. A
+        repetition after a lost answer is harmless, because the shard is not used before.
+        """
+        number = self._number
+        grown = self._update(
+            self._row,
+            "SET shards = :more",
+            "#status = :alive AND shards = :now AND settings = :settings",
+            {"#status": "status"},
+            {":more": _n(number + 1), ":now": _n(number), ":alive": ALIVE, ":settings": {"S": self.settings.text}},
+        )
+        try:
+            try:
+                await self.insist("TransactWriteItems", TransactItems=[self._insert_shard(number), grown])
+            except ConditionRefused:
+                item = await self._item(self._row)
+                if item is None or int(item["shards"]["N"]) != number + 1:
+                    return
+        except (Away, Conflicted, Throttled, Unusable):
+            return
+        finally:
+            self._growth = None
+        self._number = number + 1
+        self.release(Shard(number))
+
+    # --- lost answers ------------------------------------------------------------------------
+    def next(self, shard: Shard) -> Receipt:
+        """Return the receipt of the next transaction over a shard."""
+        return Receipt(self._writer, shard.number, shard.batch + 1, self.settings.text)
+
+    async def settle(self, shard: Shard, within_s: float = RESOLVE_S) -> bool:
+        """Return True if the shard's next transaction landed, and False if it can never land any more.
+
+        Raises Uncertain if this is not found out in time.
+        """
+        n = shard.batch + 1
+        shard.lost = True
+        fence = refuse_late(self.env, self.next(shard))
+        why = "the store does not answer"
+        loop = asyncio.get_running_loop()
+        until = loop.time() + within_s
+        for turn in count():
+            try:
+                try:
+                    await self._connection.call("UpdateItem", **fence)
+                    shard.batch, shard.lost = n + 1, False
+                    return False
+                except ConditionRefused:
+                    found = await self.find(shard)
+                    if found is None:
+                        why = "this writer's receipts were deleted"
+                        break
+                    if found.batch in (n, n + 1):  # by the transaction, or by a fence whose answer was lost
+                        shard.batch, shard.lost = found.batch, False
+                        return found.batch == n
+            except (Away, Conflicted, Throttled, Unusable) as error:
+                why = str(error)
+            if loop.time() >= until:
+                break
+            await self.pause(turn, 0.02, 0.5)
+        raise Uncertain("the store's answer was lost", why)
+
+    async def find(self, shard: Shard) -> FoundShard | None:
+        """Read a shard as the store has it. Raises the errors of a connection."""
+        item = await self._item(receipt_place(self._writer, shard.number))
+        return None if item is None else _found(item)
+
+    def closed(self) -> Unavailable:
+        """Return the error of all commits after another process closed this writer."""
+        return Unavailable(f"writer {self._writer} has been closed", "another process declared this one dead",
+                           "restart this process")  # fmt: skip
+
+    # --- settings ------------------------------------------------------------------------------
+    async def raise_own(self) -> None:
+        """Give the present settings to all shards of this writer. Raises the errors of a connection."""
+        await self._raise_all(self._writer, self.settings)
+
+    async def announce(self) -> None:
+        """Give the present settings to all shards of all writers, so that no commit lands by older ones.
+
+        Raises the errors of a connection.
+        """
+        settings, where = self.settings, within(WRITER, (STORE,))
+        assert where is not None
+        values = {":pk": {"S": where.pk}, ":low": {"S": where.low}, ":high": {"S": where.high}}
+        async for items in self.pages(
+            TableName=self._connection.address.table(where.table),
+            ConsistentRead=True,
+            KeyConditionExpression="pk = :pk AND sk BETWEEN :low AND :high",
+            ExpressionAttributeValues=values,
+        ):
+            alive = [item["id"]["S"] for item in items if item["status"] == ALIVE]
+            await asyncio.gather(*(self._raise_all(writer, settings) for writer in alive))
+
+    async def _raise_all(self, writer: str, settings: Settings) -> None:
+        """Raise the row first: a shard made after that has the settings of the row, and one made before is counted."""
+        item = await self._raise(place(WRITER, (STORE, writer)), settings)
+        if item is not None:
+            numbers = range(1, int(item["shards"]["N"]))
+            await asyncio.gather(*(self._raise(receipt_place(writer, number), settings) for number in numbers))
+
+    async def _raise(self, where: ItemPlace, settings: Settings) -> Item | None:
+        """Raise one item's settings and return the item, or None if the writer is closed.
+
+        It compares and sets, because another change may be under way, and a slow one must not lower what a later one
+        has set.
+        """
+        for turn in count():
+            item = await self._item(where)
+            if item is None or item["status"] != ALIVE:
+                return None
+            old = _found(item).settings
+            new = old.raised(settings)
+            if new == old:
+                return item
+            update = self._update(
+                where, "SET settings = :new", "settings = :old", {},
+                {":new": {"S": new.text}, ":old": {"S": old.text}},
+            )  # fmt: skip
+            try:
+                await self.insist("UpdateItem", **update["Update"])
+            except ConditionRefused:
+                await self.pause(turn, 0.005, 0.1)
+        raise AssertionError("it ends by returning")
+
+    # --- requests --------------------------------------------------------------------------------
+    async def insist(self, operation: str, *, within_s: float = RESOLVE_S, **request: Any) -> dict[str, Any]:
+        """Send a request whose repetition is harmless until it is answered.
+
+        Raises ConditionRefused, also if an earlier attempt landed, and after `within_s` the last error.
+        """
+        loop = asyncio.get_running_loop()
+        until = loop.time() + within_s
+        for turn in count():
+            try:
+                return await self._connection.call(operation, **request)
+            except (Away, Conflicted, Throttled):
+                if loop.time() >= until:
+                    raise
+            await self.pause(turn, 0.01, 0.5)
+        raise AssertionError("it ends by returning")
+
+    async def pages(self, **request: Any) -> AsyncIterator[list[Item]]:
+        """Yield the items of a query page by page. Raises the errors of a connection."""
+        while True:
+            page = await self.insist("Query", within_s=READ_S, **request)
+            yield page["Items"]
+            if "LastEvaluatedKey" not in page:
+                return
+            request["ExclusiveStartKey"] = page["LastEvaluatedKey"]
+
+    async def pause(self, turn: int, first_s: float, most_s: float) -> None:
+        """Wait up to a time that doubles with each turn, so that writers that collided do not collide again.
+
+        The share of it differs by writer, shard and turn, as a random one would.
+        """
+        share = crc32(f"{self._writer}/{turn}/{asyncio.get_running_loop().time()}".encode()) / 2**32
+        await asyncio.sleep(share * min(most_s, first_s * 2 ** min(turn, 20)))
+
+    async def _item(self, where: ItemPlace) -> Item | None:
+        answer = await self._connection.call(
+            "GetItem", TableName=self._table(where), Key=where.key(), ConsistentRead=True
+        )
+        return answer.get("Item")
+
+    def _table(self, where: ItemPlace) -> str:
+        return self._connection.address.table(where.table)
+
+    def _insert(self, where: ItemPlace, item: Item) -> Item:
+        return {
+            "Put": {"TableName": self._table(where), "Item": item, "ConditionExpression": "attribute_not_exists(pk)"}
+        }
+
+    def _insert_shard(self, number: int) -> Item:
+        where = receipt_place(self._writer, number)
+        item = {**where.key(), "batch": _n(0), "status": ALIVE, "settings": {"S": self.settings.text}}
+        return self._insert(where, item)
+
+    def _check_meta(self, key: Key, version: int) -> Item:
+        where = place(META, key)
+        check: Item = {"TableName": self._table(where), "Key": where.key()}
+        if version:
+            check |= {
+                "ConditionExpression": "#version = :version",
+                "ExpressionAttributeNames": {"#version": "version"},
+                "ExpressionAttributeValues": {":version": _n(version)},
+            }
+        else:
+            check["ConditionExpression"] = "attribute_not_exists(pk)"
+        return {"ConditionCheck": check}
+
+    def _update(self, where: ItemPlace, update: str, condition: str, names: dict[str, str], values: Item) -> Item:
+        request: Item = {
+            "TableName": self._table(where),
+            "Key": where.key(),
+            "UpdateExpression": update,
+            "ConditionExpression": condition,
+            "ExpressionAttributeValues": values,
+        }
+        return {"Update": request | ({"ExpressionAttributeNames": names} if names else {})}
+
+
+def _n(number: int) -> dict[str, str]:
+    return {"N": str(number)}
+
+
+def _found(item: Item) -> FoundShard:
+    return FoundShard(int(item["batch"]["N"]), item["status"] == ALIVE, Settings.parse(item["settings"]["S"]))
