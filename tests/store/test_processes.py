@@ -5,7 +5,7 @@ import itertools
 import os
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -15,7 +15,8 @@ from outlast.core.commit import Chain, Commit, Put
 from outlast.core.effect_rows import EFFECT
 from outlast.core.rows import EVENT, MESSAGE, RUN, Message, Run
 from outlast.store.database import OFF, Database
-from outlast.store.sqlite import SqliteStore, open_without_sync
+from outlast.store.port import Store
+from outlast.store.sqlite import open_without_sync
 from tests.conformance.subject import (
     LANE,
     append_message,
@@ -34,18 +35,24 @@ from tests.conformance.subject import (
 )
 from tests.store.helpers import SystemWall, ended, forked, in_child, opened
 
+Opener = Callable[[str], Awaitable[Store]]
 STEPS = 4
 AUDITORS = itertools.count()
 STORE_POINTS = [name for name in crash_points.POINTS if name.startswith("store.batch")]
 
 
-async def life(path: Path, acknowledged: int, writer: str) -> None:
+def sqlite(path: Path) -> Opener:
+    """Return the function that opens a writer on a file."""
+    return lambda writer: open_without_sync(path, writer=writer, clock=SystemWall())
+
+
+async def life(opener: Opener, acknowledged: int, writer: str) -> None:
     """Take one run through a few effects, and write down each acknowledgement at once."""
 
     def tell(text: str) -> None:
         os.write(acknowledged, f"{text}\n".encode())
 
-    store = await open_without_sync(path, writer=writer, clock=SystemWall())
+    store = await opener(writer)
     found = await store.load(RUN, ("acme", "run-1"))
     if found is None:
         await store.commit(start(run_row())._replace(label="run-1 start"))
@@ -59,7 +66,7 @@ async def life(path: Path, acknowledged: int, writer: str) -> None:
     await store.close()
 
 
-async def step(store: SqliteStore, mine: Run, tell: Callable[[str], None]) -> Run:
+async def step(store: Store, mine: Run, tell: Callable[[str], None]) -> Run:
     """Intend, record and advance as the engine does, with a message beside them."""
     chain, guard = Chain(), fence(mine)
     effect = effect_row(key=f"invite/{mine.seq}")
@@ -93,64 +100,81 @@ def kill_at(number: int, written: int) -> crash_points.Hook:
     return hook
 
 
-async def audit(path: Path, acknowledged: list[str]) -> int:
+async def audit(opener: Opener, acknowledged: list[str]) -> int:
     """Assert that acknowledged rows are there and rows are whole. Return how far the run got."""
-    async with opened(path, f"auditor-{next(AUDITORS)}") as store:
-        (rows,) = await store.run_rows((("acme", "run-1"),))
-        events = await store.rows(EVENT, ("acme", "run-1"))
-        if rows is None:
-            assert not acknowledged
-            assert not events
-            return 0
-        assert [row[2] for row in events] == list(range(1, rows.run.seq + 1))
-        assert [message.n for message in rows.messages] == list(range(1, rows.run.inbox_seq + 1))
-        effects = {effect.key: effect for effect in rows.effects}
-        for told in acknowledged:
-            verb, _, number = told.partition(" ")
-            n = int(number or 0)
-            assert verb != "epoch" or rows.run.epoch >= n
-            assert verb != "advance" or (rows.run.seq > n and effects[f"invite/{n}"].version == 2)
-            assert verb != "intend" or f"invite/{n}" in effects
-            assert verb != "message" or rows.run.inbox_seq >= n
-        for n in range(1, rows.run.seq):
-            assert effects[f"invite/{n}"].version == 2, "an advance landed without the record before it"
-        return rows.run.seq
+    store = await opener(f"auditor-{next(AUDITORS)}")
+    try:
+        return await _audited(store, acknowledged)
+    finally:
+        await store.close()
 
 
-def one_life(path: Path, killed_at: int, writer: str) -> tuple[int, list[str], str]:
+async def _audited(store: Store, acknowledged: list[str]) -> int:
+    (rows,) = await store.run_rows((("acme", "run-1"),))
+    events = await store.rows(EVENT, ("acme", "run-1"))
+    if rows is None:
+        assert not acknowledged
+        assert not events
+        return 0
+    assert [row[2] for row in events] == list(range(1, rows.run.seq + 1))
+    assert [message.n for message in rows.messages] == list(range(1, rows.run.inbox_seq + 1))
+    effects = {effect.key: effect for effect in rows.effects}
+    for told in acknowledged:
+        verb, _, number = told.partition(" ")
+        n = int(number or 0)
+        assert verb != "epoch" or rows.run.epoch >= n
+        assert verb != "advance" or (rows.run.seq > n and effects[f"invite/{n}"].version == 2)
+        assert verb != "intend" or f"invite/{n}" in effects
+        assert verb != "message" or rows.run.inbox_seq >= n
+    for n in range(1, rows.run.seq):
+        assert effects[f"invite/{n}"].version == 2, "an advance landed without the record before it"
+    return rows.run.seq
+
+
+def one_life(folder: Path, opener: Opener, killed_at: int, writer: str) -> tuple[int, list[str], str]:
     """Run a process that dies at a point. Return how it ended, its acknowledgements, and the point."""
-    told, where = path.with_suffix(".told"), path.with_suffix(".where")
+    told, where = folder / "told", folder / "where"
     where.unlink(missing_ok=True)
 
     def work() -> None:
         acknowledged = os.open(told, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         crash_points.hook = kill_at(killed_at, os.open(where, os.O_WRONLY | os.O_CREAT))
-        asyncio.run(life(path, acknowledged, writer))
+        asyncio.run(life(opener, acknowledged, writer))
 
     status = in_child(work)
     lines = told.read_text().splitlines() if told.exists() else []
     return status, lines, where.read_text() if where.exists() else ""
 
 
-@pytest.mark.req("CKP-2", "RT-2")
-def test_a_kill_at_every_point_loses_nothing_acknowledged(tmp_path: Path) -> None:
-    """SIGKILL before, inside and after every batch of a run, then another process continues to the same end."""
+def every_kill(folder: Path, fresh: Callable[[int], Opener], *, every: int = 1, first: int = 1) -> list[str]:
+    """Kill a process at each point of its life, or at one of `every`, and judge what is left.
+
+    Another process continues to the same end. Returns the points.
+    """
     died: list[str] = []
-    for number in range(1, 1_000):
-        path = tmp_path / f"{number}.db"
-        status, told, where = one_life(path, number, "writer-1")
+    for number in range(first, 1_000, every):
+        opener, inside = fresh(number), folder / f"{number}"
+        inside.mkdir()
+        status, told, where = one_life(inside, opener, number, "writer-1")
         if status == 0:
             break
         assert status == -signal.SIGKILL
         died.append(where)
-        asyncio.run(audit(path, told))
+        asyncio.run(audit(opener, told))
         if number % 4 == 1:  # and once more, in the life that takes over
-            status, told, _ = one_life(path, 5, "writer-2")
+            status, told, _ = one_life(inside, opener, 5, "writer-2")
             assert status in (0, -signal.SIGKILL)
-            asyncio.run(audit(path, told))
-        status, told, _ = one_life(path, 0, "writer-3")
+            asyncio.run(audit(opener, told))
+        status, told, _ = one_life(inside, opener, 0, "writer-3")
         assert status == 0
-        assert asyncio.run(audit(path, told)) == STEPS + 1, "the next process goes on to the same end"
+        assert asyncio.run(audit(opener, told)) == STEPS + 1, "the next process goes on to the same end"
+    return died
+
+
+@pytest.mark.req("CKP-2", "RT-2")
+def test_a_kill_at_every_point_loses_nothing_acknowledged(tmp_path: Path) -> None:
+    """SIGKILL before, inside and after every batch of a run, then another process continues to the same end."""
+    died = every_kill(tmp_path, lambda number: sqlite(tmp_path / f"{number}.db"))
     assert {name for name in STORE_POINTS if any(name in where for where in died)} == set(STORE_POINTS)
     for verb in ("start", "claim", "intend invite/1", "record", "advance 4", "post"):
         assert any(f"run-1 {verb}" in where for where in died), verb
