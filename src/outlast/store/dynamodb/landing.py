@@ -40,7 +40,7 @@ from outlast.store.dynamodb.connection import (
     Unusable,
 )
 from outlast.store.dynamodb.items import ItemPlace, Revision, Torn, decode, place, revision
-from outlast.store.dynamodb.receipts import READ_S, REFUSED, Receipts, Settings, Shard
+from outlast.store.dynamodb.receipts import READ_S, REFUSED, Receipts, WriterSettings, Shard
 from outlast.store.dynamodb.transact import Action, Receipt, actions, changed_runs, receipt_action
 
 log = logging.getLogger("outlast.store")
@@ -140,7 +140,7 @@ class Lander:
     def _learn_settings(self, items: dict[tuple[str, Key], Any]) -> bool:
         receipts = self._receipts
         mapping, subscribed = (self._meta(items, key) for key in (MAPPING_ROW, SUBSCRIBED_TENANTS))
-        found = Settings(*(0 if row is None else row.version for row in (mapping, subscribed)))
+        found = WriterSettings(*(0 if row is None else row.version for row in (mapping, subscribed)))
         settings = receipts.settings.raised(found)
         if settings == receipts.settings:
             return False

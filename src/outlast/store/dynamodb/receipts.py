@@ -27,7 +27,7 @@ CLOSED: Final = {"S": LeaseStatus.CLOSED.value}
 Item = dict[str, Any]
 
 
-class Settings(NamedTuple):
+class WriterSettings(NamedTuple):
     """Versions of the two META rows by which a writer judges. 0 = there is no row."""
 
     mapping: int
@@ -39,14 +39,14 @@ class Settings(NamedTuple):
         return f"{self.mapping}/{self.subscribed}"
 
     @classmethod
-    def parse(cls, text: str) -> "Settings":
+    def parse(cls, text: str) -> "WriterSettings":
         """Return the settings that a receipt has."""
         mapping, subscribed = text.split("/")
         return cls(int(mapping), int(subscribed))
 
-    def raised(self, other: "Settings") -> "Settings":
+    def raised(self, other: "WriterSettings") -> "WriterSettings":
         """Return the later version of each."""
-        return Settings(max(self.mapping, other.mapping), max(self.subscribed, other.subscribed))
+        return WriterSettings(max(self.mapping, other.mapping), max(self.subscribed, other.subscribed))
 
 
 class Shard:
@@ -65,14 +65,14 @@ class FoundShard(NamedTuple):
 
     batch: int
     alive: bool
-    settings: Settings
+    settings: WriterSettings
 
 
 class Receipts:
     """The receipt items of one writer, and the settings by which it judges."""
 
     def __init__(self, connection: Connection, writer: str) -> None:
-        self.settings = Settings(0, 0)
+        self.settings = WriterSettings(0, 0)
         self.urgent = Shard(URGENT)
         self.env = connection.address.environment
         self._connection = connection
@@ -254,14 +254,14 @@ class Receipts:
             alive = [item["id"]["S"] for item in items if item["status"] == ALIVE]
             await asyncio.gather(*(self._raise_all(writer, settings) for writer in alive))
 
-    async def _raise_all(self, writer: str, settings: Settings) -> None:
+    async def _raise_all(self, writer: str, settings: WriterSettings) -> None:
         """Raise the row first: a shard made after that has the settings of the row, and one made before is counted."""
         item = await self._raise(place(WRITER, (STORE, writer)), settings)
         if item is not None:
             numbers = range(1, int(item["shards"]["N"]))
             await asyncio.gather(*(self._raise(receipt_place(writer, number), settings) for number in numbers))
 
-    async def _raise(self, where: ItemPlace, settings: Settings) -> Item | None:
+    async def _raise(self, where: ItemPlace, settings: WriterSettings) -> Item | None:
         """Raise one item's settings and return the item, or None if the writer is closed.
 
         It compares and sets, because another change may be under way, and a slow one must not lower what a later one
@@ -367,4 +367,4 @@ def _n(number: int) -> dict[str, str]:
 
 
 def _found(item: Item) -> FoundShard:
-    return FoundShard(int(item["batch"]["N"]), item["status"] == ALIVE, Settings.parse(item["settings"]["S"]))
+    return FoundShard(int(item["batch"]["N"]), item["status"] == ALIVE, WriterSettings.parse(item["settings"]["S"]))

@@ -22,7 +22,7 @@ log = logging.getLogger("outlast.store")
 TAKE_ROUNDS: Final = 3  # looks for further runs, if other workers took those that were found first
 
 
-class WriterTask:
+class CommitScheduler:
     """The queue of a store, in the store's own event loop. Every ticket is answered."""
 
     def __init__(self, lander: Lander, finder: RunFinder, wakes: WakeSubscribers) -> None:
