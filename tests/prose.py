@@ -23,7 +23,8 @@ PACKAGE = ROOT / "src" / "outlast"
 MARKERS = re.compile(
     r"\b(whoever|whomever|nobody|somebody|anybody|everybody|one another|(?:is|are|was|were|be|been) told|tells? of"
     r"|stands?(?!-in)|stood|anew|of (?:its|their|our|his) own|(?-i:(?:is|are) none)|meanwhile|heed(?:s|ed)?|lest"
-    r"|in earnest|for ever|thereby|begun|nevertheless|all the same|in vain|whose (?:word|turn)|as it stands|hereby|it is over)\b",
+    r"|in earnest|for ever|thereby|begun|nevertheless|all the same|in vain|whose (?:word|turn)|as it stands|hereby"
+    r"|it is over)\b",
     re.IGNORECASE,
 )
 # Those of them that have a plain word in each case: "of its own" is "separate", "stands in" is "is in".

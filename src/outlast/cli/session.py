@@ -40,7 +40,7 @@ def the_store_itself(settings: CliSettings) -> None:
         raise InvalidInput(
             "this command needs the store itself",
             f"{settings.url} is a service, which does not offer this",
-            "run it on a machine that reaches the store, with --store sqlite:… or postgresql://…",
+            "run it on a machine that reaches the store, with --store sqlite:…, postgresql://… or dynamodb://…",
         )
 
 

@@ -110,8 +110,9 @@ def connect(
 ) -> PendingClient:
     """Open a client: `client = await outlast.connect(target)`, or `async with outlast.connect(target) as client`.
 
-    `target` is a store (`sqlite:orders.db`, `postgresql://…`, `memory:`), which is opened in this process and created
-    if it does not exist, or the URL of a service (`https://…`). Default: OUTLAST_URL, else OUTLAST_STORE.
+    `target` is a store (`sqlite:orders.db`, `postgresql://…`, `dynamodb://…`, `memory:`), which is opened in this
+    process and created if it does not exist, or the URL of a service (`https://…`). Default: OUTLAST_URL, else
+    OUTLAST_STORE.
 
     For a service: `token` is the credential (default: OUTLAST_TOKEN or OUTLAST_TOKEN_FILE), and `timeout` limits each
     request with its repetitions (a `timedelta`, text such as "10s", or seconds). For a store: `tenant` (default:

@@ -170,7 +170,7 @@ class Settings(BaseSettings):
         pyproject_toml_table_header=("tool", "outlast"),
     )  # fmt: skip
 
-    store: str = Field(default=DEFAULT_STORE, description="Store: sqlite:FILE or postgresql://…")
+    store: str = Field(default=DEFAULT_STORE, description="Store: sqlite:FILE, postgresql://… or dynamodb://…")
     url: str = Field(default="", description="Service that commands use instead of the store.")
     token: SecretStr = Field(default=SecretStr(""), description="Credential for that service.")
     tenant: str = Field(default="default", description="Tenant.")

@@ -19,14 +19,15 @@ SQLITE = "sqlite:"
 MEMORY = "memory:"
 Use = Literal["write", "read", "recover"]
 POSTGRES = ("postgresql://", "postgres://")
+DYNAMODB = "dynamodb://"
 
 
 async def open_store(url: str, *, clock: Clock | None = None, make: bool = True, use: Use = "write") -> Store:
     """Open the store at `url` and migrate it to the current schema.
 
     `clock` is for tests (default: the clock of the system). URLs: `sqlite:PATH`, `sqlite:///PATH`,
-    `postgresql://USER@HOST/DATABASE?schema=outlast`, `memory:`. A plain path that ends in .db is a SQLite file too. A
-    store without a generation gets its first.
+    `postgresql://USER@HOST/DATABASE?schema=outlast`, `dynamodb://REGION/ENV`, `memory:`. A plain path that ends in .db
+    is a SQLite file too. A store without a generation gets its first.
 
     `make=False`: raise if the store does not exist, because its name may be mistyped. `use="read"`: write nothing, so
     that backups, copies and stores on a full disk can be opened; commits raise Rejected. `use="recover"`: open a backup
@@ -50,11 +51,13 @@ async def _open(url: str, clock: Clock | None, make: bool, use: Use) -> Store:
         return MemoryStore(MemoryCore(time), process_id("writer"))
     if url.startswith(POSTGRES):
         return await _open_postgres(url, clock, make)
+    if url.startswith(DYNAMODB):
+        return await _open_dynamodb(url, clock, make and use != "read")
     path = file_of(url)
     if path is None:
         raise StoreUnusable(
             f"no store can be opened at {url}",
-            "a store is named by sqlite:PATH, postgresql://… or memory:",
+            "a store is named by sqlite:PATH, postgresql://…, dynamodb://… or memory:",
             "e.g. --store sqlite:outlast.db",
         )
     if (use == "read" or not make) and not path.exists():
@@ -75,6 +78,20 @@ async def _open_postgres(url: str, clock: Clock | None, make: bool) -> Store:
             "a PostgreSQL store needs the extra `postgres`", "asyncpg is not installed", to_install("postgres")
         ) from None
     store: Store = await postgres.open_postgres(url, writer=process_id("writer"), clock=clock, make=make)
+    return store
+
+
+async def _open_dynamodb(url: str, clock: Clock | None, make: bool) -> Store:
+    """Import the client, which is an extra. The store uses the machine's clock unless `clock` is given."""
+    try:
+        dynamodb = import_module("outlast.store.dynamodb.store")
+        store: Store = await dynamodb.open_dynamodb(url, writer=process_id("writer"), clock=clock, make=make)
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in ("aiobotocore", "aiohttp", "botocore"):
+            raise
+        raise StoreUnusable(
+            "a DynamoDB store needs the extra `dynamodb`", f"{error.name} is not installed", to_install("dynamodb")
+        ) from None
     return store
 
 
