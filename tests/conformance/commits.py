@@ -2,9 +2,9 @@
 
 import asyncio
 
-from outlast.core.commit import WRITES_MAX, Chain, Commit, Expect, Put
+from outlast.core.commit import Chain, Commit, Expect, Put
 from outlast.core.effect_rows import EFFECT, Effect
-from outlast.core.limits import ROW_BYTES_MAX
+from outlast.core.limits import ACTIONS_MAX, ROW_BYTES_MAX
 from outlast.core.rows import EVENT, MESSAGE, META, RUN, STORE, TOKEN, Event, Meta
 from outlast.errors import Ended, Rejected, Stale
 from tests.conformance.subject import (
@@ -125,7 +125,9 @@ async def a_commit_beyond_the_limits_is_rejected(s: Subject) -> None:
     big = b"x" * (ROW_BYTES_MAX - 100)
     bad = [
         Commit(()),
-        Commit(tuple(Put(EVENT, event_row(seq=i + 2), 0) for i in range(WRITES_MAX + 1))),
+        Commit(tuple(Put(TOKEN, token_row(str(i)), 0) for i in range(ACTIONS_MAX))),
+        Commit(tuple(Put(EVENT, event_row(seq=i + 2), 0) for i in range(ACTIONS_MAX // 2))),
+        Commit(puts(token_row()), expects=tuple(Expect(TOKEN, token_row(str(i))[:3], 0) for i in range(ACTIONS_MAX))),
         Commit((Put(EVENT, event_row(seq=2)._replace(details=b"x" * ROW_BYTES_MAX), 0),)),
         Commit(tuple(Put(EVENT, event_row(seq=i + 2)._replace(details=big), 0) for i in range(5))),
         Commit((Put(EVENT, event_row(seq=2)._replace(node="\ud800"), 0),)),
@@ -150,9 +152,11 @@ async def a_commit_at_the_limits_lands(s: Subject) -> None:
     """A commit exactly at the limits lands with all its rows."""
     a, b = await two(s)
     await a.commit(start(run_row()))
-    many = tuple(Put(EVENT, event_row(seq=i + 2), 0) for i in range(WRITES_MAX))
-    await a.commit(Commit(many))
-    assert len(await b.rows(EVENT, ("acme", "run-1"))) == WRITES_MAX + 1
+    many = ACTIONS_MAX // 2 - 1  # each with its mark; one action is the receipt
+    await a.commit(Commit(tuple(Put(EVENT, event_row(seq=i + 2), 0) for i in range(many))))
+    assert len(await b.rows(EVENT, ("acme", "run-1"))) == many + 1
+    await a.commit(Commit(tuple(Put(TOKEN, token_row(str(i)), 0) for i in range(ACTIONS_MAX - 1))))
+    assert len(await b.rows(TOKEN, ("acme",))) == ACTIONS_MAX - 1
     big = b"x" * (ROW_BYTES_MAX - 1_000)
     await a.commit(Commit((Put(EVENT, event_row(seq=500)._replace(details=big), 0),)))
     found = await b.load(EVENT, ("acme", "run-1", 500))

@@ -1,13 +1,17 @@
 """One visit makes a bounded number of calls: a step loop is a node that returns itself (S-13)."""
 
+import asyncio
 from datetime import timedelta
 from typing import Literal
 
-from outlast.core.limits import CALLS_PER_VISIT_MAX, PLANS_PER_APPROVAL_MAX
+import pytest
+
+from outlast.core.limits import CALLS_PER_VISIT_MAX, LOG_ENTRIES_MAX, PLANS_PER_APPROVAL_MAX
 from outlast.flow import Context, Workflow, role
 from tests.engine.world import Go, Receiver, State, World, one_node, write
 
 Ctx = Context[State]
+AN_HOUR = timedelta(hours=1)
 
 
 async def test_a_visit_that_asks_for_too_many_calls_calls_a_person(world: World) -> None:
@@ -87,3 +91,48 @@ async def test_an_approval_offers_so_many_plans_and_no_more(world: World) -> Non
     assert world.approvals("r2") == []
     (attention,) = world.attention("r2")
     assert f"offers {PLANS_PER_APPROVAL_MAX + 1} plans" in attention.detail
+
+
+@pytest.mark.req("RUN-3")
+async def test_a_run_with_more_entries_and_approvals_than_a_commit_holds_ends(world: World) -> None:
+    """All entries are in the history before the end, and no approval stays open after it."""
+    order = write(Receiver())
+
+    async def body(ctx: Ctx) -> None:
+        plans = [order.plan(f"k{n}") for n in range(25)]
+        waits = [
+            asyncio.ensure_future(ctx.approval(p, name=p.key, summary="?", by=role("boss"), within=AN_HOUR))
+            for p in plans
+        ]
+        await ctx.do(order, "a")
+        for n in range(LOG_ENTRIES_MAX):
+            ctx.log(f"line-{n}", "a line")
+        for wait in waits:
+            wait.cancel()
+
+    flow = one_node(body)
+    world.worker(flow)
+    await world.start(flow)
+    assert (world.status(), world.reasons()) == ("completed", [])
+    assert [row.status.value for row in world.approvals()] == ["withdrawn"] * 25
+    kinds = [event.kind for event in world.events()]
+    assert kinds.count("run.logged") == LOG_ENTRIES_MAX and kinds[-1].startswith("workflow.")
+
+
+@pytest.mark.req("GATE-2")
+async def test_a_cancel_withdraws_more_approvals_than_a_commit_holds(world: World) -> None:
+    order = write(Receiver())
+
+    async def body(ctx: Ctx) -> None:
+        plans = [order.plan(f"k{n}") for n in range(120)]
+        await asyncio.gather(
+            *(ctx.approval(plan, name=plan.key, summary="?", by=role("boss"), within=AN_HOUR) for plan in plans)
+        )
+
+    flow = one_node(body)
+    world.worker(flow)
+    await world.start(flow)
+    assert len(world.approvals()) == 120
+    await world.cancel()
+    assert world.status() == "cancelled"
+    assert {row.status.value for row in world.approvals()} == {"withdrawn"}

@@ -322,12 +322,13 @@ def _exhausted(rows: AttentionRows, entries: Sequence[Attention]) -> list[Effect
     """
     keys = {(a.visit, a.key) for a in entries}
     refused = [e for e in rows.effects if (e.visit, e.key) in keys and e.status is EffectStatus.REFUSED]
+    left = [e for e in refused if e.code == Reason.RETRIES_EXHAUSTED]
     answered = next((e for e in refused if e.code != Reason.RETRIES_EXHAUSTED), None)
-    if answered is not None:
+    if answered is not None and not left:  # if some are left, the process that answered died before its message
         error = answered.error or NO_ERROR
         why = f"{error.code}: {error.detail}"
         raise Conflict(f"{answered.key} was answered before", why, f"outlast runs show {rows.run.run}")
-    return refused
+    return left
 
 
 def _answer_to(reason: Reason, run: str) -> str:

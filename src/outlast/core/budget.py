@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 from outlast.core.commit import Commit, Instant, Put, append_to_inbox
 from outlast.core.durations import DAY, MINUTE, SECOND
 from outlast.core.keys import check_reason
+from outlast.core.limits import MODELS_PER_ATTEMPT_MAX
 from outlast.core.machine import Choice, Reason
 from outlast.core.mailbox import check_unfinished
 from outlast.core.rows import Message, Run
@@ -26,8 +27,10 @@ def usage_rows(
 ) -> tuple[CallUsage, ...]:
     """Return a row for each attempt and model that reported usage. `after`: number of the claim's last row."""
     sums: dict[tuple[int, str], Used] = {}
+    name = (0, "")
     for used in reports:
-        name = (used.attempt, used.model)
+        if (used.attempt, used.model) in sums or len(sums) < MODELS_PER_ATTEMPT_MAX:
+            name = (used.attempt, used.model)
         before = sums.get(name)
         sums[name] = Used(*name, *(a + b for a, b in zip(before[2:], used[2:], strict=True))) if before else used
     visit, key = ident

@@ -4,16 +4,17 @@ A `Put` names the version that it replaces; 0 means that no row may exist. The s
 by its own clock (S-4), against the rows as earlier commits of the same batch leave them (S-7).
 """
 
+from collections.abc import Iterable
 from math import floor
 from typing import Any, Final, Literal, NamedTuple
 
 from outlast.core.effect_rows import Effect
+from outlast.core.limits import PORTION_BYTES, PORTION_ROWS_MAX, WRITER_ITEMS_MAX
 from outlast.core.machine import ENDED, HELD, TERMINAL, EffectStatus
-from outlast.core.row_kind import AnyKind, Key
-from outlast.core.rows import KINDS, Message, R, Row, Run
+from outlast.core.outbox_rows import UNPUBLISHED
+from outlast.core.row_kind import AnyKind, Key, key_of
+from outlast.core.rows import EVENT, KINDS, MESSAGE, RUN, WRITER, Message, R, Row, Run
 from outlast.errors import Corrupt
-
-WRITES_MAX: Final = 100  # rows in one commit; the limit of a DynamoDB transaction, enforced by every store
 
 
 class Put(NamedTuple):
@@ -101,6 +102,59 @@ class Commit(NamedTuple):
     expects: tuple[Expect, ...] = ()
     whens: tuple[When, ...] = ()
     label: str = ""  # "run verb key": names the crash point of this commit
+
+
+def actions_of(commit: Commit, large_items: int = 0) -> int:
+    """Return the number of actions of the DynamoDB transaction that lands a commit (decision 0083).
+
+    Each item is one action, if it is written, only checked, or both. An event counts with the mark that it gets if its
+    tenant is subscribed, and a claim with the lock of a takeover. `large_items`: further items of large rows.
+    """
+    items: set[tuple[str, Key]] = set()
+    more = 1 + large_items  # 1: the receipt
+    for n, write in enumerate(commit.writes):
+        if isinstance(write, Put):
+            kind, row, replaces = write
+            key = key_of(kind, row)
+            items.add((kind.name, key))
+            if kind is EVENT:
+                items.add((UNPUBLISHED.name, key))
+            elif kind is WRITER:
+                more += WRITER_ITEMS_MAX
+            elif isinstance(row, Run) and replaces and commit.fence is None and row.owner not in ("", ENDED):
+                more += 1
+        elif isinstance(write, AppendMessage):
+            items |= {(MESSAGE.name, (n,)), (RUN.name, write.message[:2])}
+        elif isinstance(write, Wake):
+            items.add((RUN.name, (write.tenant, write.run)))
+        else:
+            items.add((UNPUBLISHED.name, (write.tenant, write.run, write.seq)))
+    items |= {(expect.kind.name, expect.key) for expect in commit.expects}
+    if commit.fence is not None:
+        items.add((RUN.name, (commit.fence.tenant, commit.fence.run)))
+    return len(items) + more
+
+
+def in_portions(
+    puts: Iterable[Put], rows_max: int = PORTION_ROWS_MAX, bytes_max: int = PORTION_BYTES
+) -> list[tuple[Put, ...]]:
+    """Split writes into portions, each small enough for a commit of several. Returns [] for none."""
+    portions: list[list[Put]] = []
+    left = 0
+    for put in puts:
+        size = _bytes_of(put.row)
+        if not portions or len(portions[-1]) == rows_max or left < size:
+            portions.append([])
+            left = bytes_max
+        portions[-1].append(put)
+        left -= size
+    return [tuple(portion) for portion in portions]
+
+
+def _bytes_of(row: Row) -> int:
+    """Return the bytes of the text and blobs of a row."""
+    columns = (column.encode() if isinstance(column, str) else column for column in row)
+    return sum(len(column) for column in columns if isinstance(column, bytes))
 
 
 class Instant(NamedTuple):

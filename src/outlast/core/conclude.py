@@ -11,25 +11,34 @@ from enum import Enum
 from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
+from outlast.core.approvals import withdraw
 from outlast.core.attention import flag, waiting_for
-from outlast.core.commit import WRITES_MAX, Commit, Expect, Instant, Mapping
+from outlast.core.commit import Commit, Expect, Instant, Mapping, Put, in_portions
 from outlast.core.compensation import compensate, compensated, must_undo, names, not_undone
 from outlast.core.durations import HOUR
 from outlast.core.effect_rows import Approval, Effect, Memo, Wait
 from outlast.core.effect_verbs import UNANSWERED, mark_uncertain
 from outlast.core.keys import MODEL
-from outlast.core.limits import TEXT_CHARS_MAX
-from outlast.core.machine import OVERLAY_ONLY, EffectStatus, Reason, RunStatus, WaitStatus
+from outlast.core.limits import (
+    APPROVALS_BESIDE_MAX,
+    LOG_ENTRIES_BESIDE_MAX,
+    LOG_ENTRIES_MAX,
+    SLOTS_CHECKED_MAX,
+    TEXT_CHARS_MAX,
+    UNCERTAIN_BESIDE_MAX,
+)
+from outlast.core.machine import OVERLAY_ONLY, ApprovalStatus, EffectStatus, Reason, RunStatus, WaitStatus
 from outlast.core.route import ENGINE, EndCancelled, EndFailed
 from outlast.core.rows import Run, Slot
 from outlast.core.run_columns import Attention, Ending, Timer, WaitingFor, attention_timers
-from outlast.core.run_transition import LogEntry, SlotChange, admit, queue
+from outlast.core.run_transition import LogEntry, SlotChange, admit, fence, queue, write_log
 from outlast.core.snapshot_codec import StateChunk
 from outlast.core.verbs import advance, finish, hand_back, park
 from outlast.core.version_move import MoveTarget, move_to_version
 
 RESERVED: Final = "outlast."  # beginning of the names of the package's own lookups
-BESIDE: Final = 10  # other rows of the commit that marks effects uncertain, without log entries
+LOGGED: Final = (RunStatus.RUNNING, RunStatus.RECOVERING)
+"""Statuses in which a run may have more log entries than the commit of a move has room for."""
 NOTHING: Final[Facts[Any, Any]] = MappingProxyType({})
 EffectKey = tuple[int, str]
 
@@ -205,6 +214,8 @@ class Then(Enum):
     """Read all rows again and ask for the route."""
     READ = "read"
     """Read `StoreReads` and ask again."""
+    AGAIN = "again"
+    """Ask again with the rows as the commit leaves them: the move needs more than one commit."""
     UNWIND = "unwind"
     """Settle the open effects of a run that ends; nothing must be undone."""
 
@@ -230,6 +241,9 @@ RELOAD: Final = Conclusion(Then.RELOAD)
 
 def conclude(rows: HeldRows, move: Move, now: Instant) -> Conclusion:
     """Return the commit that follows a move, and what the holder does then."""
+    if len(rows.log_entries) > LOG_ENTRIES_BESIDE_MAX and rows.run.status in LOGGED:
+        first = write_log(rows.run, rows.log_entries[:LOG_ENTRIES_MAX], now=now)
+        return Conclusion(Then.AGAIN, first)
     match move:
         case Entering():
             return _entering(rows, move, now)
@@ -258,6 +272,7 @@ def conclude(rows: HeldRows, move: Move, now: Instant) -> Conclusion:
         case Admitting(slots):
             return Conclusion(Then.KEEP, admit(rows.run, slots, now=now, log_entries=rows.log_entries))
         case Queueing(seen):
+            seen = seen[:SLOTS_CHECKED_MAX]  # a slot that is missed is passed on at the next lease renewal (S-6)
             queued = queue(rows.run, seen, now=now, mapping=rows.mapping, log_entries=rows.log_entries)
             return Conclusion(Then.RELEASE, queued)
         case EndCancelled() | Again():  # a cancel that came during the execution is routed like any other
@@ -295,7 +310,12 @@ def _flag(
     """Call a person. The same commit marks open effects without a further attempt uncertain (EFF-2)."""
     if rows.reads is None:
         return READ
-    exhausted = rows.reads.exhausted[: WRITES_MAX - BESIDE - 2 * len(rows.log_entries)]
+    exhausted = rows.reads.exhausted
+    marked = [mark_uncertain(rows.run, e, code, detail, now=now) for e, code, detail in exhausted]
+    portions = in_portions(
+        (put for commit in marked for put in commit.writes if isinstance(put, Put)), UNCERTAIN_BESIDE_MAX
+    )
+    exhausted = exhausted[: len(portions[0])] if portions else ()  # the next execution finds the others
     uncertain = (
         _attention(rows, Reason.EFFECT_UNCERTAIN, f"{code}: {detail}", now)._replace(key=e.key, visit=e.visit)
         for e, code, detail in exhausted
@@ -309,7 +329,7 @@ def _flag(
         mapping=rows.mapping,
         log_entries=rows.log_entries,
         freed=_freed(rows, rows.reads),
-        uncertain=[mark_uncertain(rows.run, e, code, detail, now=now) for e, code, detail in exhausted],
+        uncertain=marked[: len(exhausted)],
         waiting=[p.waiting for p in parked],
         timers=_timers(parked),
         expects=expects,
@@ -370,6 +390,8 @@ def _stopping(rows: HeldRows, move: Stopping, now: Instant) -> Conclusion:
     effects = rows.effects.values()
     if not must_undo(rows.run, effects):
         return Conclusion(Then.UNWIND, ending=ending)
+    if first := _withdrawn_first(rows, move.inbox_seq, now):
+        return first
     commit = compensate(
         rows.run,
         ending,
@@ -403,6 +425,8 @@ def _finish(
         if run.slots or run.queue:
             return READ
         reads = StoreReads()
+    if first := _withdrawn_first(rows, rows.inbox_read, now):
+        return first
     commit = finish(
         run,
         ending.outcome,
@@ -415,11 +439,26 @@ def _finish(
         slots=reads.freed,
         now=now,
         log_entries=rows.log_entries,
-        seen=reads.others if run.queue else (),
+        seen=reads.others[:SLOTS_CHECKED_MAX] if run.queue else (),
         results=results,
         label=label,
     )
     return Conclusion(Then.RELEASE, commit, chunks=chunks)
+
+
+def _withdrawn_first(rows: HeldRows, inbox_seq: int | None, now: Instant) -> Conclusion | None:
+    """Return the commit that withdraws the approvals for which the commit of an end has no room; None if it has.
+
+    If the holder dies after it, the next execution of the node requests them again.
+    """
+    run = rows.run
+    open_ = sorted(rows.approvals.values(), key=lambda a: (a.status is ApprovalStatus.APPROVED, a.visit))
+    puts = [put for approval in open_ if (put := withdraw(approval, now)) is not None]
+    portions = in_portions(puts, APPROVALS_BESIDE_MAX)
+    if len(portions) <= 1:
+        return None
+    commit = Commit(portions[0], fence(run, inbox_seq=inbox_seq), label=f"{run.run} withdraw")
+    return Conclusion(Then.AGAIN, commit)
 
 
 def _storable(ending: Ending) -> Ending:

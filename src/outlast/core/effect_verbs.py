@@ -4,10 +4,10 @@ The fence of all but `record_late_answer` and `record_unsent` is the holder's ep
 holder cannot write.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from outlast.core.commit import Commit, Expect, Instant, Put, When, changed, check_effect
+from outlast.core.commit import Commit, Expect, Instant, Put, When, changed, check_effect, in_portions
 from outlast.core.effect_columns import ANSWER, BINDING, ERROR, NO_ERROR, EffectError, EvidenceAnswer
 from outlast.core.effect_rows import (
     APPROVAL,
@@ -281,10 +281,10 @@ def unanswered(run: Run, memo: Memo) -> Commit:
     return remember(run, memo._replace(key=UNANSWERED + memo.key))
 
 
-def remember_all(run: Run, memos: Sequence[Memo]) -> Commit:
-    """Store several decisions of the policy; later executions of the visit get the same ones."""
-    puts = tuple(Put(MEMO, memo, 0) for memo in memos)
-    return Commit(puts, fence(run), label=f"{run.run} remember {memos[0].key}")
+def remember_all(run: Run, memos: Iterable[Memo]) -> list[Commit]:
+    """Store decisions of the policy; later executions of the visit get the same ones. Returns commits in order."""
+    puts = (Put(MEMO, memo, 0) for memo in memos)
+    return [Commit(portion, fence(run), label=f"{run.run} remember all") for portion in in_portions(puts)]
 
 
 def open_wait(run: Run, wait: Wait) -> Commit:

@@ -24,10 +24,12 @@ OUTCOME_BYTES_MAX = 256 * KIB
 MESSAGE_BYTES_MAX = 64 * KIB
 RESULT_BYTES_MAX = 256 * KIB
 LOG_ENTRY_BYTES_MAX = 16 * KIB
+LOG_ENTRIES_MAX = 30
+"""Of `ctx.log` in one visit."""
 ROW_BYTES_MAX = 1024 * KIB
 """Text and bytes of one stored row."""
-COMMIT_BYTES_MAX = 4 * ROW_BYTES_MAX
-"""Size of all rows of one commit; the limit of a DynamoDB transaction, enforced by every store."""
+COMMIT_BYTES_MAX = 3 * ROW_BYTES_MAX
+"""Text and bytes of all rows of one commit."""
 ANSWER_BYTES_MAX = 16 * KIB
 """Bytes read of a receiver's answer before its connection is closed."""
 ANSWER_CHARS_MAX = 1_000
@@ -37,6 +39,36 @@ HEADERS_MAX = 10
 HEADER_CHARS_MAX = 1_000
 SUBSCRIPTIONS_MAX = 1_000
 """Per tenant, without removed ones."""
+
+# --- one commit, which is one transaction of DynamoDB (decision 0083) -----------------------------
+ACTIONS_MAX = 100
+"""Rows that one commit writes, checks and implies, counted by `actions_of`. Every store enforces it."""
+TRANSACTION_BYTES = 4_000_000
+"""Bytes of all items that a transaction writes or checks."""
+ITEM_BYTES = 350 * KIB
+"""Text and bytes of a row in one item; a larger row continues in further items. An item has at most 400 KB."""
+LARGE_ITEMS_MAX = 2 * COMMIT_BYTES_MAX // ITEM_BYTES
+"""Further items for the large rows of one commit. A row that needs n has more than n * ITEM_BYTES / 2."""
+ITEM_OVERHEAD = 3 * KIB
+"""Names of attributes, keys, numbers and entries of indexes in one item."""
+WRITER_ITEMS_MAX = 16
+"""Items beside a writer's row with its further receipts; who closes the row writes them all."""
+SMALL_ROWS_MAX = ACTIONS_MAX - 2
+"""Rows of a commit without a large row, beside its receipt and a fence."""
+PORTION_ROWS_MAX = 40
+"""Rows of any size of one commit that is one of several."""
+PORTION_BYTES = COMMIT_BYTES_MAX // 4
+"""A portion ends before the row that would exceed this, but has at least one row."""
+LOG_ENTRIES_BESIDE_MAX = 10
+"""Log entries in the commit of a move; further ones land before it."""
+SLOTS_CHECKED_MAX = 28
+"""Slot rows that the commit of a queued run expects unchanged (S-6)."""
+APPROVALS_BESIDE_MAX = 10
+"""Approvals that the commit of an end withdraws; further ones are withdrawn before it."""
+UNCERTAIN_BESIDE_MAX = 38
+"""Effects that the commit of an alert marks uncertain."""
+MODELS_PER_ATTEMPT_MAX = 20
+"""Rows of usage of one call that land together; the usage of further models is added up in the last."""
 
 # --- one worker ------------------------------------------------------------------------------
 UNSENT_MAX = 128
@@ -76,7 +108,18 @@ ATTEMPTS_MAX = 100
 VISITS_MAX = 10_000
 
 assert INPUT_BYTES_MAX <= STATE_BYTES_MAX, "an input becomes the first state"
-assert INPUT_BYTES_MAX < COMMIT_BYTES_MAX, "a start is one commit"
+assert INPUT_BYTES_MAX + PORTION_BYTES <= COMMIT_BYTES_MAX, "a start is one commit"
 assert MESSAGE_BYTES_MAX <= ARGUMENTS_BYTES_MAX, "what a signal brought can be an activity's argument"
 assert ARGUMENTS_BYTES_MAX + RESPONSE_BYTES_MAX < ROW_BYTES_MAX, "an effect's row holds both"
 assert NAME_CHARS_MAX < KEY_BYTES_MAX
+_MOVE = 4  # receipt, run, event and its mark as unpublished
+_FREED = 2 * 4  # slots of a run, and the runs that get them
+assert _MOVE + 3 * (LOG_ENTRIES_BESIDE_MAX + 1) + _FREED + SLOTS_CHECKED_MAX + APPROVALS_BESIDE_MAX <= (
+    ACTIONS_MAX - LARGE_ITEMS_MAX
+), "the end of a run is one commit, after those that its bounds move before it"
+assert _MOVE + 3 * LOG_ENTRIES_BESIDE_MAX + _FREED + UNCERTAIN_BESIDE_MAX <= ACTIONS_MAX - LARGE_ITEMS_MAX
+assert 2 + 3 * LOG_ENTRIES_MAX + LARGE_ITEMS_MAX // 4 <= ACTIONS_MAX, "the log entries of a visit are one commit"
+assert _MOVE + 2 + PORTION_ROWS_MAX + LARGE_ITEMS_MAX <= ACTIONS_MAX, "a portion may land with a move"
+assert COMMIT_BYTES_MAX + ACTIONS_MAX * ITEM_OVERHEAD + ITEM_BYTES < TRANSACTION_BYTES, (
+    "a transaction holds a commit of the maximum size, and the item of a run that it only fences"
+)

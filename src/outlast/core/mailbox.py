@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from outlast.core.approvals import withdraw
-from outlast.core.commit import EMPTY, Commit, Instant, Put, When, append_to_inbox, check_effect
+from outlast.core.commit import EMPTY, Commit, Instant, Put, When, append_to_inbox, check_effect, in_portions
 from outlast.core.durations import SECOND
 from outlast.core.effect_columns import ERROR, EffectError
 from outlast.core.effect_rows import EFFECT, Approval, Effect
@@ -63,10 +63,10 @@ def append_message(
 def cancel(run: Run, approvals: Sequence[Approval], *, actor: str, reason: str, now: Instant) -> Commit:
     """Ask the holder to end the run. Its open approvals are withdrawn in the same commit (S-20).
 
-    No approval can be requested after this commit. The caller must withdraw approvals that were requested after
-    `approvals` was read, before it reports that the cancel was accepted.
+    No approval can be requested after this commit. The caller must withdraw the approvals for which the commit has no
+    room, and those that were requested after `approvals` was read, before it reports that the cancel was accepted.
     """
-    withdrawn = tuple(put for a in approvals if (put := withdraw(a, now)) is not None)
+    withdrawn = _withdrawn(approvals, now)
     message = append_to_inbox(run.tenant, run.run, "cancel", "cancel", actor, REASON.encode(reason).encode())
     return Commit((message, *withdrawn), label=f"{run.run} post cancel")
 
@@ -191,5 +191,24 @@ def answer(
     payload = PERSON_ANSWER.encode(PersonAnswer(choice, key, text, by_ms, tuple(recorded)))
     message = append_to_inbox(run.tenant, run.run, "answer", reason.value, actor, payload.encode())
     reopened = _reopened(refused, GIVEN_UP if choice is Choice.GIVE_UP else REOPENED, text)
-    withdrawn = tuple(put for a in approvals if (put := withdraw(a, now)) is not None)
+    withdrawn = _withdrawn(approvals, now)
     return Commit((message, *reopened, *withdrawn), label=f"{run.run} post answer")
+
+
+def _withdrawn(approvals: Sequence[Approval], now: Instant) -> tuple[Put, ...]:
+    """Return the writes that withdraw open approvals, as many as one commit has room for."""
+    portions = in_portions(put for a in approvals if (put := withdraw(a, now)) is not None)
+    return portions[0] if portions else ()
+
+
+def before_message(commit: Commit) -> tuple[list[Commit], Commit]:
+    """Split a commit that reopens many effects: all but the last portion land before the message.
+
+    If the caller dies in between, the message can be sent again: `person_answers` takes the effects that are left.
+    """
+    message, *rest = commit.writes
+    puts = [write for write in rest if isinstance(write, Put)]
+    *first, last = in_portions(puts) or [()]
+    if not first or len(puts) < len(rest):
+        return [], commit
+    return [commit._replace(writes=portion) for portion in first], commit._replace(writes=(message, *last))

@@ -1,10 +1,10 @@
 """Recovery of a run: its checkpoint and history (CKP-6), effects that were cut off, and restored backups."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from outlast.core.attention import joined
-from outlast.core.commit import WRITES_MAX, Commit, Instant, Mapping, Put, check_effect
+from outlast.core.commit import Commit, Instant, Mapping, Put, check_effect
 from outlast.core.durations import ATTEMPT_TIMEOUT, SETTLE_MARGIN, START_BUDGET
 from outlast.core.effect_columns import ERROR, EffectError
 from outlast.core.effect_rows import EFFECT, Effect
@@ -18,7 +18,6 @@ from outlast.core.run_transition import give_back
 RESTORED: Final = Reason.RESTORED.value
 """Code of an effect that may have happened in the time that a restore lost."""
 WHY: Final = "it may have happened before the restore, in the time that was lost"
-EFFECTS_PER_RESTORE_MAX: Final = WRITES_MAX - 10
 QUIET: Final = START_BUDGET + ATTEMPT_TIMEOUT + SETTLE_MARGIN
 
 
@@ -37,11 +36,11 @@ def restore_run(
 ) -> Commit:
     """Release an unfinished run after a restore, mark its open effects uncertain, and ask a person.
 
-    `effects`: own effects that may have changed, at most EFFECTS_PER_RESTORE_MAX. From here on a key that is missing in
-    the ledger counts as one that may have happened (`Run.restored`). Earlier holders cannot write: the epoch has risen.
+    `effects`: own effects that may have changed. From here on a key that is missing in the ledger counts as one that
+    may have happened (`Run.restored`). Earlier holders cannot write: the epoch has risen.
     """
     assert not is_over(run) and generation > run.restored
-    assert len(effects) <= EFFECTS_PER_RESTORE_MAX and all(may_have_changed(effect) for effect in effects)
+    assert all(may_have_changed(effect) for effect in effects)
     said = f"the store was restored from a backup: generation {generation}"
     called = [
         Attention(Reason.RESTORED, now.business, said, seen=run.inbox_seq),
@@ -62,8 +61,12 @@ def restore_run(
         mapping,
         attention=left,
     )
-    uncertain = [_uncertain_after_restore(effect, now) for effect in effects]
-    return Commit((*put, *(Put(EFFECT, e, e.version - 1) for e in uncertain)), label=f"{run.run} restore")
+    return Commit((*put, *uncertain_after_restore(effects, now)), label=f"{run.run} restore")
+
+
+def uncertain_after_restore(effects: Iterable[Effect], now: Instant) -> tuple[Put, ...]:
+    """Return the writes that mark effects uncertain because a restore may have lost their calls."""
+    return tuple(Put(EFFECT, _uncertain_after_restore(effect, now), effect.version) for effect in effects)
 
 
 def _uncertain_after_restore(effect: Effect, now: Instant) -> Effect:

@@ -10,10 +10,10 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from outlast.core.approvals import withdraw
-from outlast.core.commit import WRITES_MAX, Commit, Expect, Instant, Mapping, Put, check_run
+from outlast.core.commit import Commit, Expect, Instant, Mapping, Put, check_run
 from outlast.core.effect_rows import Approval
 from outlast.core.events import ENDINGS, EventType
-from outlast.core.limits import COMMIT_BYTES_MAX, RESULT_BYTES_MAX
+from outlast.core.limits import ACTIONS_MAX, COMMIT_BYTES_MAX, LARGE_ITEMS_MAX, RESULT_BYTES_MAX
 from outlast.core.machine import ENDED, Reason, RunStatus, run_target
 from outlast.core.quarantine import after_death
 from outlast.core.rows import EVENT, RESULT, RUN, SLOT, TOKEN, Event, Result, Run, Slot, Token, is_due
@@ -342,7 +342,9 @@ def end_of(event: Event) -> EndData | None:
 
 CHUNK_ROWS: Final = 50
 CHUNK_BYTES: Final = COMMIT_BYTES_MAX // 2
-assert CHUNK_ROWS <= WRITES_MAX and CHUNK_BYTES + RESULT_BYTES_MAX < COMMIT_BYTES_MAX, "a chunk is one commit"
+assert CHUNK_ROWS + 2 + LARGE_ITEMS_MAX <= ACTIONS_MAX and CHUNK_BYTES + RESULT_BYTES_MAX < COMMIT_BYTES_MAX, (
+    "a chunk is one commit"
+)
 
 
 def emit(run: Run, rows: Sequence[Result]) -> Commit:

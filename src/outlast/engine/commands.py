@@ -24,7 +24,7 @@ from outlast.core.attention import (
     person_continues,
 )
 from outlast.core.codec import canonical
-from outlast.core.commit import Commit, Expect, Instant, Put
+from outlast.core.commit import Commit, Expect, Instant, Put, in_portions
 from outlast.core.durations import SECOND
 from outlast.core.effect_rows import APPROVAL, EFFECT, Approval, Effect
 from outlast.core.keys import check_name, check_reason
@@ -182,8 +182,10 @@ async def land(
     """
     for _ in range(RACES_MAX):
         commit, result = await decide(await store.now())
+        first, last = mailbox.before_message(commit)
         try:
-            await store.commit(as_seen(commit, seen))
+            for each in (*first, last):
+                await store.commit(as_seen(each, seen))
         except Stale:  # the rows have changed, the run has ended or a time has passed: the next decision says which
             continue
         return result
@@ -271,7 +273,8 @@ async def withdraw_late(store: Store, tenant: str, run: str) -> None:
         if not puts:
             return
         try:
-            await store.commit(Commit(tuple(puts), label=f"{run} withdraw"))
+            for portion in in_portions(puts):
+                await store.commit(Commit(portion, label=f"{run} withdraw"))
         except Stale:
             continue
 

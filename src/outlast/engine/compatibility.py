@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
-from outlast.core.commit import Commit, Put, Wake
+from outlast.core.commit import Commit, Put, Wake, in_portions
 from outlast.core.durations import Liveness
 from outlast.core.effect_rows import Effect
 from outlast.core.lanes import lane_of, version_in
@@ -319,7 +319,7 @@ class UnservedVersions:
 
 
 async def publish(store: Store, workflows: Iterable[Workflow[Any]]) -> None:
-    """Write topologies that are missing or have changed, with one commit at most.
+    """Write topologies that are missing or have changed.
 
     Reads one row for each lane. If two workers start at once, one of them writes. Raises StoreError.
     """
@@ -334,8 +334,8 @@ async def publish(store: Store, workflows: Iterable[Workflow[Any]]) -> None:
         before = there.version if there is not None else 0
         text = json.dumps(body, sort_keys=True, ensure_ascii=False)
         puts.append(Put(TOPOLOGY, Topology(STORE, workflow.lane, before + 1, name, text, now.business), before))
-    if puts:
+    for portion in in_portions(puts):
         try:
-            await store.commit(Commit(tuple(puts), label="topologies"))
+            await store.commit(Commit(portion, label="topologies"))
         except (Stale, Rejected):  # another worker was first, or it is too large: then `check` knows less of this lane
-            return
+            continue

@@ -21,7 +21,7 @@ from outlast.core.conclude import Parked
 from outlast.core.durations import SECOND, Duration, ms_of
 from outlast.core.effect_rows import Wait
 from outlast.core.keys import check_key, check_name
-from outlast.core.limits import LOG_ENTRY_BYTES_MAX, TEXT_CHARS_MAX
+from outlast.core.limits import LOG_ENTRIES_MAX, LOG_ENTRY_BYTES_MAX, TEXT_CHARS_MAX
 from outlast.core.machine import ApprovalStatus, Reason, WaitStatus, wait_target
 from outlast.core.rows import Message
 from outlast.core.run_columns import Attention, Timer, WaitingFor
@@ -188,7 +188,6 @@ def _instant(name: str, given: datetime) -> int:
     return int(checked.timestamp() * SECOND)
 
 
-LOG_ENTRIES_MAX = 30
 OF_EVERY_ENTRY: Final = frozenset({"version", "epoch", "node", "visit", "key", "text"})
 """Fields of the event of a log entry."""
 ASKED_MAX: Final = 64  # number of calls from which finished ones are dropped

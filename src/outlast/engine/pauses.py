@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from outlast.core.commit import Commit, Put, Wake, When
 from outlast.core.durations import INLINE_WAIT_MAX, Liveness
 from outlast.core.effect_steps import Answered, Maybe, No, Outcome, Unsent
-from outlast.core.limits import TEXT_CHARS_MAX
+from outlast.core.limits import SMALL_ROWS_MAX, TEXT_CHARS_MAX
 from outlast.core.rows import PAUSE, RUN, Pause, Run, is_over
 from outlast.core.run_columns import WaitingFor
 from outlast.engine.call_outcome import TIMED_OUT
@@ -21,7 +21,6 @@ from outlast.store.port import Store
 
 TENANT = "tenant"
 OPERATOR, BREAKER = "operator", "breaker"
-WAKES_AT_ONCE = 90
 PAGE = 500
 
 
@@ -121,8 +120,8 @@ async def wake_all(store: Store, tenant: str, key: str) -> int:
     while True:
         page = await store.page(RUN, tenant, {}, cursor=cursor, limit=PAGE)
         waiting = [r for r in page.rows if not is_over(r) and _waits_for(r, key)]
-        for i in range(0, len(waiting), WAKES_AT_ONCE):
-            wakes = tuple(Wake(r.tenant, r.run) for r in waiting[i : i + WAKES_AT_ONCE])
+        for i in range(0, len(waiting), SMALL_ROWS_MAX):
+            wakes = tuple(Wake(r.tenant, r.run) for r in waiting[i : i + SMALL_ROWS_MAX])
             await store.commit(Commit(wakes, label=f"release {key}"))
         woken += len(waiting)
         cursor = page.cursor

@@ -147,8 +147,8 @@ async def offered(execution: NodeExecution, activities: Sequence[Activity[Any, A
         if (visit, key) not in memos and key not in fresh:
             plan: Plan[Any] = Plan(activity.name, "", b"{}", digest(activity.name))
             fresh[key] = _memo(execution, key, plan, ask(execution, plan, "offer"), "offer", "")
-    if fresh:
-        await execution.session.land(effect_verbs.remember_all(execution.session.run, list(fresh.values())))
+    for commit in effect_verbs.remember_all(execution.session.run, fresh.values()):
+        await execution.session.land(commit)
     return [a for a in activities if not isinstance(_recall(execution, f"{MEMOS}offer/{a.name}"), Deny)]
 
 
@@ -162,7 +162,7 @@ async def proposed(execution: NodeExecution, plan: Plan[Any], by: str) -> Verdic
     key = f"{MEMOS}proposal/{plan.digest[:32]}"
     if (execution.session.run.visit, key) not in execution.session.memos:
         memo = _memo(execution, key, plan, ask(execution, plan, "proposal", proposed_by=by), "proposal", by)
-        await execution.session.land(effect_verbs.remember_all(execution.session.run, [memo]))
+        await execution.session.land(effect_verbs.remember(execution.session.run, memo))
     verdict = _recall(execution, key)
     if isinstance(verdict, Deny):
         log_denial(execution, plan, verdict, "proposal", key, by)
@@ -177,7 +177,7 @@ def record_denial(execution: NodeExecution, plan: Plan[Any], verdict: Deny, occa
     )
     if (execution.session.run.visit, key) not in execution.session.memos:
         execution.session.submit(
-            effect_verbs.remember_all(execution.session.run, [_memo(execution, key, plan, verdict, occasion, "")])
+            effect_verbs.remember(execution.session.run, _memo(execution, key, plan, verdict, occasion, ""))
         )
     log_denial(execution, plan, verdict, occasion, key, "")
 
@@ -186,7 +186,7 @@ async def record_refusal(execution: NodeExecution, plan: Plan[Any], verdict: Den
     """Record a denial that the node gets as Refused, before it gets it: each re-run of the visit gets the same one."""
     key = _refusal_key(plan)
     memo = _memo(execution, key, plan, verdict, occasion, "")
-    await execution.session.land(effect_verbs.remember_all(execution.session.run, [memo]))
+    await execution.session.land(effect_verbs.remember(execution.session.run, memo))
     log_denial(execution, plan, verdict, occasion, key, "")
     return verdict
 

@@ -191,6 +191,10 @@ class RunExecutor:
                 move = await self._unwind(end.ending)
                 continue
             try:
+                if end.then is Then.AGAIN:
+                    assert end.commit is not None
+                    await session.land(end.commit)
+                    continue
                 await self._commit(end)
             except ConditionFailed as moved:
                 asked = self.execution.asked if self.execution is not None else ()

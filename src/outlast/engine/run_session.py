@@ -11,20 +11,21 @@ from typing import Final
 
 from outlast.core import budget, effect_verbs
 from outlast.core.clock import Clock
-from outlast.core.commit import WRITES_MAX, Chain, Commit, Done, Instant, Put
+from outlast.core.commit import Chain, Commit, Done, Instant, Put, actions_of, in_portions
 from outlast.core.durations import SECOND, STORE_RETRY
 from outlast.core.effect_columns import EffectError, EvidenceAnswer
 from outlast.core.effect_rows import EFFECT, USAGE, Approval, Effect, Evidence, Memo, Usage, Wait
 from outlast.core.effect_verbs import settled_shared
+from outlast.core.limits import ACTIONS_MAX, LARGE_ITEMS_MAX
 from outlast.core.machine import EffectStatus
 from outlast.core.mailbox import settled_elsewhere
 from outlast.core.quarantine import group_of
 from outlast.core.row_kind import key_of
-from outlast.core.rows import CALL_USAGE, MESSAGE, RUN, Event, Message, Run, is_over
+from outlast.core.rows import CALL_USAGE, MESSAGE, RUN, STATE_CHUNK, Event, Message, Run, is_over
 from outlast.core.run_transition import LogEntry, fence, log_key
 from outlast.core.snapshot_codec import StateChunk
 from outlast.core.usage import NOTHING_USED, Amounts, CallUsage, Used
-from outlast.engine.snapshots import SnapshotStore, in_groups
+from outlast.engine.snapshots import SnapshotStore
 from outlast.errors import Ended, Rejected, Stale, StoreError, Uncertain
 from outlast.store.batch import INBOX_SEQ
 from outlast.store.port import RunRows, Store, Transaction
@@ -251,8 +252,9 @@ class RunSession:
         Chunks that do not fit land before it, under the same claim. If the holder dies in between, no snapshot names
         them; the next one to write the same state finds them. Raises RunLost, ConditionFailed, StoreAway.
         """
-        groups = in_groups(values)
-        for puts in groups[:-1] if groups and len(commit.writes) + len(groups[-1]) <= WRITES_MAX else groups:
+        groups = in_portions(Put(STATE_CHUNK, value, 0) for value in values)
+        fits = groups and actions_of(commit, LARGE_ITEMS_MAX) + len(groups[-1]) <= ACTIONS_MAX
+        for puts in groups[:-1] if fits else groups:
             label = f"{self.run.run} keep {self.run.node}#{self.run.visit}"
             await self.land(Commit(puts, fence(self.run), label=label))
             groups = groups[1:]

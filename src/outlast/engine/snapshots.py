@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from outlast.core.commit import Put
-from outlast.core.limits import COMMIT_BYTES_MAX, INPUT_BYTES_MAX
+from outlast.core.limits import INPUT_BYTES_MAX
 from outlast.core.row_kind import key_of
 from outlast.core.rows import STATE_CHUNK, Event
 from outlast.core.snapshot_codec import (
@@ -24,8 +24,6 @@ from outlast.core.snapshot_codec import (
 from outlast.errors import LimitExceeded
 from outlast.store.port import RunRows, Store
 
-BESIDE_BYTES: Final = COMMIT_BYTES_MAX // 4
-"""Bytes of chunks in one commit. The rest is for the move that lands with them."""
 VALUES_AT_ONCE: Final = 100  # chunks in one read of all states of a run
 EMPTY: Final = b"{}"
 NOTHING_KEPT: Final = Snapshot(EMPTY, EMPTY)  # also after a whole state, because it has no spans to name again
@@ -86,19 +84,6 @@ async def state_of_rows(store: Store, rows: RunRows) -> bytes:
     """Return the newest state in a run's rows. Raises Corrupt, StoreError."""
     kept = await joined(store, (rows.run.tenant, rows.run.run), rows.last.snapshot or EMPTY)
     return kept.state
-
-
-def in_groups(values: Sequence[StateChunk]) -> list[tuple[Put, ...]]:
-    """Group chunks into commits that leave room for a move."""
-    groups: list[list[Put]] = []
-    size = BESIDE_BYTES
-    for value in values:
-        size += len(value.body)
-        if size > BESIDE_BYTES:
-            groups.append([])
-            size = len(value.body)
-        groups[-1].append(Put(STATE_CHUNK, value, 0))
-    return [tuple(group) for group in groups]
 
 
 def first_snapshot(tenant: str, run: str, state: bytes, at: int) -> tuple[bytes, tuple[Put, ...]]:

@@ -5,12 +5,12 @@ import logging
 from typing import Final, NamedTuple
 
 from outlast.core.clock import Clock
-from outlast.core.commit import Commit, Expect, Put
+from outlast.core.commit import Commit, Expect, Put, in_portions
 from outlast.core.durations import CLOCK_STEP, DAY, FORGET_EVERY, SECOND
 from outlast.core.effect_rows import Effect
 from outlast.core.generation import GENERATION, Generation, generation_of
 from outlast.core.machine import LeaseStatus, lease_target
-from outlast.core.recovery import EFFECTS_PER_RESTORE_MAX, may_have_changed, restore_run
+from outlast.core.recovery import may_have_changed, restore_run, uncertain_after_restore
 from outlast.core.row_kind import Key
 from outlast.core.rows import META, RUN, STORE, WORKER, WRITER, Meta, Run, is_over
 from outlast.core.run_transition import rearmed
@@ -110,20 +110,17 @@ async def _mark_run(store: Store, run: Run, generation: int, actor: str) -> int:
             return done
         doubtful = _uncertain_effects(rows)
         now = rows.now
-        commit = restore_run(
-            rows.run,
-            doubtful[:EFFECTS_PER_RESTORE_MAX],
-            generation=generation,
-            actor=actor,
-            now=now,
-            mapping=store.mapping(),
-        )
-        if len(doubtful) > EFFECTS_PER_RESTORE_MAX:  # the run is marked with the last ones
+        portions = in_portions(uncertain_after_restore(doubtful, now))
+        if len(portions) > 1:  # the run is marked with the last ones
             here = Expect(RUN, run[:2], rows.run.version)
-            commit = Commit(commit.writes[-EFFECTS_PER_RESTORE_MAX:], expects=(here,), label=f"{run.run} restore")
+            commit = Commit(portions[0], expects=(here,), label=f"{run.run} restore")
+        else:
+            commit = restore_run(
+                rows.run, doubtful, generation=generation, actor=actor, now=now, mapping=store.mapping()
+            )
         try:
             await store.commit(commit)
-            done += min(len(doubtful), EFFECTS_PER_RESTORE_MAX)
+            done += len(portions[0]) if portions else 0
         except Ended:
             return done
         except Stale:

@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from outlast.core import deliveries
-from outlast.core.commit import WRITES_MAX, Commit, Drop, Instant, Put
+from outlast.core.commit import Commit, Drop, Instant, Put
 from outlast.core.crash_points import point
+from outlast.core.limits import SMALL_ROWS_MAX
 from outlast.core.machine import SWEPT
 from outlast.core.outbox_rows import CURSOR, SUBSCRIPTION, UNPUBLISHED, Cursor, Subscription, Unpublished
 from outlast.core.row_kind import Key
@@ -113,8 +114,8 @@ async def _start(store: Store, run: Run, since: int) -> int:
 
 def _commits(run: str, puts: Sequence[Put], drops: Sequence[Drop]) -> list[Commit]:
     """Build commits of bounded size; unpublished rows are deleted last."""
-    size = WRITES_MAX // 2
-    if len(puts) + len(drops) <= WRITES_MAX:
+    size = SMALL_ROWS_MAX
+    if len(puts) + len(drops) <= size:
         return [Commit((*puts, *drops), label=f"{run} find")]
     # Too many for one commit: cursors first, because repeating them changes nothing.
     parts = [Commit(tuple(puts[i : i + size]), label=f"{run} find") for i in range(0, len(puts), size)]
@@ -140,7 +141,7 @@ async def backfill(store: Store, row: Subscription) -> bool:
     wanted = {run.run: [(row, run.seq)] for run in runs if deliveries.wants_workflow(row, run.workflow)}
     puts, owed = await _owe(store, row.tenant, wanted)
     writes = [put for of_run in puts.values() for put in of_run]
-    size = WRITES_MAX // 2
+    size = SMALL_ROWS_MAX
     for i in range(0, len(writes), size):
         await store.commit(Commit(tuple(writes[i : i + size]), label=f"{row.subscription} sweep"))
     moved = deliveries.swept(row, runs[-1].run if len(runs) == AT_ONCE else SWEPT)

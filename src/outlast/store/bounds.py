@@ -4,9 +4,9 @@ from collections.abc import Callable
 from operator import itemgetter
 from typing import Any, Final, NamedTuple, get_type_hints
 
-from outlast.core.commit import WRITES_MAX, AppendMessage, Commit, Put, check_effect, check_run
+from outlast.core.commit import AppendMessage, Commit, Put, actions_of, check_effect, check_run
 from outlast.core.effect_rows import EFFECT, Effect, Memo
-from outlast.core.limits import COMMIT_BYTES_MAX, ROW_BYTES_MAX
+from outlast.core.limits import ACTIONS_MAX, COMMIT_BYTES_MAX, ITEM_BYTES, ROW_BYTES_MAX
 from outlast.core.row_kind import AnyKind, Key, key_of
 from outlast.core.rows import KINDS, MESSAGE, META, RUN, STORE, Event, Row, Run
 from outlast.errors import Corrupt, Rejected
@@ -14,6 +14,7 @@ from outlast.errors import Corrupt, Rejected
 ANCHOR_KEY: Final = "anchor"  # meta row of the clock's anchor
 MAPPING_KEY: Final = "clock"  # meta row of the clock mapping, written by `set_mapping` only
 INT_MAX: Final = 2**63 - 1
+ROUTINE_ROWS: Final = ACTIONS_MAX // 2 - 2  # each an event with its mark, beside the receipt and a fence
 ROUTINE_BYTES: Final = ROW_BYTES_MAX // 8
 """A step with fewer bytes of texts and values is far from every limit. 0 = check each commit whole, as tests do."""
 
@@ -76,25 +77,34 @@ def check(commit: Commit) -> None:
         else:
             size = ROUTINE_BYTES
             break
-    if not 0 < size + len(texts) < ROUTINE_BYTES or not texts.isprintable() or len(commit.writes) > WRITES_MAX:
-        _check_whole(commit)  # a text that is not printable may hold NUL or half of a surrogate pair
+    if (
+        not 0 < size + len(texts) < ROUTINE_BYTES
+        or not texts.isprintable()  # it may hold NUL or half of a surrogate pair
+        or len(commit.writes) > ROUTINE_ROWS
+        or commit.expects
+    ):
+        _check_whole(commit)
 
 
 def _check_whole(commit: Commit) -> None:
-    """Check the number of rows, their keys, sizes, text encoding, integer ranges and versions."""
+    """Check the number of actions, the rows' keys, sizes, text encoding, integer ranges and versions."""
     writes = commit.writes
-    if not 0 < len(writes) <= WRITES_MAX:
-        raise Rejected(f"{len(writes)} writes in one commit; the limit is 1 to {WRITES_MAX}")
-    total = 0
+    if not writes:
+        raise Rejected("a commit without a write")
+    total = large_items = 0
     keys: list[tuple[str, Key]] = []
     for write in writes:
         if type(write) is Put:
-            total += _check_put(write)
+            size = _check_put(write)
+            total += size
+            large_items += -(-size // ITEM_BYTES) if size > ITEM_BYTES else 0
             keys.append((write.kind.name, key_of(write.kind, write.row)))
         elif type(write) is AppendMessage:
             total += _size(SHAPES[MESSAGE.name], write.message)
     if total > COMMIT_BYTES_MAX:
         raise Rejected(f"{total} bytes in one commit; the limit is {COMMIT_BYTES_MAX}")
+    if (actions := actions_of(commit, large_items)) > ACTIONS_MAX:
+        raise Rejected(f"{actions} actions in one commit; the limit is {ACTIONS_MAX}")
     if len(keys) > 1 and len(set(keys)) != len(keys):
         raise Rejected("a commit writes the same row twice")
 
