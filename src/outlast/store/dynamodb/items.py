@@ -219,7 +219,7 @@ def within(kind: AnyKind, prefix: Key, after: Key = ()) -> KeyRange | None:
         return None
     parts = prefix[width:]
     begin = _sort_key(layout, parts)
-    if after:
+    if len(after) > len(prefix):
         low = _sort_key(layout, after[width:]) + "$"  # `$` follows `#`, and begins no key that ends a part here
     elif not begin:
         low = "-"
@@ -240,10 +240,13 @@ def kind_of(sk: str) -> AnyKind | None:
 
 
 def receipt_place(writer: str, shard: int) -> ItemPlace:
-    """Return where a receipt of a writer is. The first one is its row."""
+    """Return where a receipt of a writer is. The first one is its row.
+
+    The others have a partition of the writer, because one partition takes 1,000 write units a second.
+    """
     if not shard:
         return place(WRITER, (STORE, writer))
-    return ItemPlace(RUNS, _STORE_PARTITION, f"{RECEIPT}#{_part(writer)}#{shard:02d}")
+    return ItemPlace(RUNS, partition(STORE, writer), f"{RECEIPT}#{shard:02d}")
 
 
 def lock_place(tenant: str, run: str) -> ItemPlace:

@@ -183,15 +183,14 @@ def _will_look(run: Run) -> list[Comparison]:
     return [owner] if run.owner else [owner, _is_due_at(run.due_at)]
 
 
-def _in_force(fence: Fence) -> list[Comparison]:
-    found = [
+def _in_force(fence: Fence, run: Run) -> list[Comparison]:
+    """Return the conditions of a fence. The number of the last message is among them, because Done answers it."""
+    return [
         Comparison("epoch", "=", number(fence.epoch)),
         Comparison("visit", "=", number(fence.visit)),
         Comparison("owner", "<>", text(ENDED)),
+        Comparison("inbox_seq", "=", number(run.inbox_seq)),
     ]
-    if fence.inbox_seq is not None:
-        found.append(Comparison("inbox_seq", "=", number(fence.inbox_seq)))
-    return found
 
 
 def _mapping_of(run: Run, old: Revision | None, batch: Batch) -> int:
@@ -265,10 +264,12 @@ class _Transaction:
         written: set[ItemPlace] = set()
         for commit in commits:
             fence = commit.fence
-            if fence is not None and (fence.tenant, fence.run) in self._runs:
-                self._fenced.add((fence.tenant, fence.run))
-            elif fence is not None:
-                self._expect(place(RUN, (fence.tenant, fence.run)), _in_force(fence))
+            if fence is not None:
+                run = (fence.tenant, fence.run)
+                if run in self._runs:
+                    self._fenced.add(run)
+                else:
+                    self._expect(place(RUN, run), _in_force(fence, self._known[run].run))
             for kind, key, version in commit.expects:
                 if kind is RUN and key in self._runs:
                     self._fenced.add(key)
