@@ -60,7 +60,7 @@ INDEXES: Final[dict[str, dict[str, tuple[tuple[str, str], tuple[str, str]]]]] = 
         "due": (("due_lane", "S"), ("due_at", "N")),
         "owner": (("held_by", "S"), (PK, "S")),
         "listed": (("list", "S"), ("list_at", "N")),
-        "queued": (("queue_of", "S"), ("created_at", "N")),
+        "queue": (("queue_of", "S"), ("created_at", "N")),
         "ended": (("ended_of", "S"), ("ended_at", "N")),
         "spent": (("spent_of", "S"), ("at", "N")),
     },

@@ -102,12 +102,13 @@ class RunFinder:
             return run
         due_at = rearmed(run, self._lander.mapping)
         try:
-            await self._receipts.insist("UpdateItem", within_s=READ_S, **self._rearming(found, due_at, now.mapping))
+            await self._receipts.insist("UpdateItem", within_s=READ_S, **self.rearming(found, due_at, now.mapping))
         except ConditionRefused:
             return None
         return run._replace(due_at=due_at)
 
-    def _rearming(self, found: Revision, due_at: int | None, mapping: int) -> dict[str, Any]:
+    def rearming(self, found: Revision, due_at: int | None, mapping: int) -> dict[str, Any]:
+        """Return the UpdateItem that arms a run by another clock mapping if it has not changed."""
         run = found.run
         values = {
             ":mapping": number(mapping), ":old": number(found.mapping), ":version": number(run.version),

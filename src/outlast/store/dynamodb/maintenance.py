@@ -1,0 +1,313 @@
+"""Clock mapping and retention of a DynamoDB store, page by page. `receipts.py` has the writers' rows."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from heapq import nsmallest
+from typing import Any, Final, NamedTuple
+
+from outlast.core.commit import Mapping
+from outlast.core.durations import ANSWERS_KEPT, WORKERS_KEPT
+from outlast.core.effect_rows import EFFECT, USAGE, Effect
+from outlast.core.machine import ENDED, LeaseStatus
+from outlast.core.outbox_rows import UNPUBLISHED
+from outlast.core.row_kind import AnyKind, key_of, version_of
+from outlast.core.rows import META, REQUEST, RUN, STORE, TOKEN, WORKER, WRITER, Row, Run, is_due
+from outlast.errors import Unavailable
+from outlast.store.clock import MAPPING_ROW, StoreClock, mapping_of, mapping_row, successor
+from outlast.store.dynamodb.connection import CHECKPOINTS, IDEMPOTENCY, RUNS, ConditionRefused
+from outlast.store.dynamodb.items import (
+    Item,
+    ItemPlace,
+    Stamp,
+    encode,
+    kind_of,
+    number,
+    place,
+    receipt_place,
+    revision,
+    text,
+    within,
+)
+from outlast.store.dynamodb.landing import Lander
+from outlast.store.dynamodb.plans import DUE, ENDED_INDEX, LISTED, OWNER, Listing
+from outlast.store.dynamodb.reads import SAME_TRIES, DynamoReads, ItemReader, pause, place_of
+from outlast.store.dynamodb.takes import RunFinder
+
+AT_ONCE: Final = 16  # requests at once
+DELETED_AT_ONCE: Final = 25  # items in one BatchWriteItem
+OVER_MAX: Final = 10_000  # ended runs that one scan of their index finds
+PAST: Final = 1  # `ttl` of a run that is being deleted: from here on it counts as absent
+PARTS: Final = (RUNS, CHECKPOINTS, IDEMPOTENCY)  # tables with rows of a run
+
+
+class RunToDelete(NamedTuple):
+    """An ended run that is to be deleted."""
+
+    ended_at: int
+    at: ItemPlace
+
+
+class Housekeeper:
+    """Changes the clock mapping, and deletes rows whose retention is over, in the store's own event loop."""
+
+    def __init__(
+        self, lander: Lander, finder: RunFinder, reads: DynamoReads, store_clock: StoreClock, writer: str
+    ) -> None:
+        self._lander = lander
+        self._finder = finder
+        self._reads = reads
+        self._items: ItemReader = reads.items
+        self._clock = store_clock
+        self._writer = writer
+        self._over: list[RunToDelete] = []  # found and not yet deleted, oldest first
+
+    # --- clock mapping -----------------------------------------------------------------------
+    async def set_mapping(self, wanted: Mapping, rearm: Callable[[Run, Mapping], int | None]) -> Mapping:
+        """Land the mapping, have all writers judge by it, then move the due_at of unowned runs.
+
+        A run that the index of due runs does not show yet keeps the older mapping in its item. The take that finds it
+        moves its due_at.
+        """
+        for n in range(SAME_TRIES):
+            (before,) = await self._reads.load(META, [MAPPING_ROW])
+            stored = successor(mapping_of(before), wanted, self._clock.real())
+            try:
+                await self._lander.land_alone(
+                    [self._put_mapping(stored, 0 if before is None else before.version)], "set"
+                )
+            except ConditionRefused:
+                await pause(n)
+                continue
+            await self._lander.changed_settings()
+            await self._rearm_all(stored, rearm)
+            return stored
+        raise Unavailable("the store is busy", "the clock mapping changes all the time")
+
+    def _put_mapping(self, stored: Mapping, replaces: int) -> dict[str, Any]:
+        (item,) = encode(META, mapping_row(stored), Stamp(self._writer, 0, 0))
+        put: dict[str, Any] = {"TableName": self._items.table(RUNS), "Item": item}
+        put |= _if_version(replaces) if replaces else {"ConditionExpression": "attribute_not_exists(pk)"}
+        return {"Put": put}
+
+    async def _rearm_all(self, mapping: Mapping, rearm: Callable[[Run, Mapping], int | None]) -> None:
+        async for found in self._items.scan(RUNS, DUE[0]):
+            for i in range(0, len(found), AT_ONCE):
+                await asyncio.gather(*(self._rearm(entry, mapping, rearm) for entry in found[i : i + AT_ONCE]))
+
+    async def _rearm(self, entry: Item, mapping: Mapping, rearm: Callable[[Run, Mapping], int | None]) -> None:
+        """Set the due_at of a run by the mapping, unless it was set by this one or a worker owns it.
+
+        A run that is due stays due. If the run changes meanwhile, its new due_at was set by the new mapping.
+        """
+        at = place_of(RUNS, entry)
+        for n in range(SAME_TRIES):
+            item = await self._items.get(at)
+            if item is None:
+                return
+            found = revision(item)
+            run = found.run
+            if run.owner or found.mapping >= mapping.version:
+                return
+            due_at = run.due_at if is_due(run, self._clock.real()) else rearm(run, mapping)
+            try:
+                await self._items.call("UpdateItem", **self._finder.rearming(found, due_at, mapping.version))
+                return
+            except ConditionRefused:
+                await pause(n)
+
+    # --- runs that ended -----------------------------------------------------------------------
+    async def purge(self, before: int, n: int) -> int:
+        """Delete at most `n` runs that ended before a business instant, the oldest first, and return how many.
+
+        The last call of a purge, which finds fewer, also deletes shared effects and closed writers.
+        """
+        await self._lander.land_alone((), "purge")  # raises Unavailable if this writer was closed
+        over = await self._oldest(before, n)
+        for each in over:
+            await self._delete_run(each.at)
+        if len(over) < n:
+            await self._forget_shared(n)
+            await self._forget_writers(before)
+        return len(over)
+
+    async def _oldest(self, before: int, n: int) -> list[RunToDelete]:
+        """Return the oldest runs that ended before an instant. One scan of the index serves many calls."""
+        found = await self._still_there(n, before)
+        if len(found) < n:
+            ended: list[RunToDelete] = []
+            async for items in self._items.scan(RUNS, ENDED_INDEX[0]):
+                entries = (RunToDelete(int(item["ended_at"]["N"]), place_of(RUNS, item)) for item in items)
+                ended += [each for each in entries if each.ended_at < before and each not in found]
+                if len(ended) > 2 * OVER_MAX:
+                    ended = nsmallest(OVER_MAX, ended)
+            self._over = nsmallest(OVER_MAX, ended)
+            found += await self._still_there(n - len(found), before)
+        return found
+
+    async def _still_there(self, n: int, before: int) -> list[RunToDelete]:
+        """Return the next of the runs found by a scan that still exist."""
+        found: list[RunToDelete] = []
+        while self._over and len(found) < n and self._over[0].ended_at < before:
+            part, self._over = self._over[: n - len(found)], self._over[n - len(found) :]
+            items = await self._items.get_many([each.at for each in part])
+            ended = {at for at, item in items.items() if item["owner"]["S"] == ENDED}
+            found += [each for each in part if each.at in ended and each.ended_at < before]
+        return found
+
+    async def _delete_run(self, at: ItemPlace) -> None:
+        """Delete the rows of an ended run except its tokens.
+
+        First its own item is marked as expired, so that the run is absent for all readers at once. That item is deleted
+        last, so that a later purge finds the rest if this one is interrupted.
+        """
+        mark = {
+            "UpdateExpression": "SET #ttl = :past",
+            "ConditionExpression": "#o = :ended",
+            "ExpressionAttributeNames": {"#ttl": "ttl", "#o": "owner"},
+            "ExpressionAttributeValues": {":past": number(PAST), ":ended": text(ENDED)},
+        }
+        try:
+            await self._items.call("UpdateItem", TableName=self._items.table(RUNS), Key=at.key(), **mark)
+        except ConditionRefused:
+            return  # another purge has deleted it
+        item = await self._items.get(at)
+        if item is None:
+            return
+        run = revision(item).run
+        for table in PARTS:
+            await self._delete([each async for each in self._places_of(table, at.pk) if each != at])
+        marks = within(UNPUBLISHED, (run.tenant, run.run))
+        assert marks is not None
+        await self._delete([place_of(RUNS, each) async for part in self._items.range(marks) for each in part])
+        await self._delete([at])
+
+    async def _places_of(self, table: str, pk: str) -> AsyncIterator[ItemPlace]:
+        """Yield the places of a run's items in a table, without its tokens, which outlive it (S-18)."""
+        request = {
+            "TableName": self._items.table(table),
+            "KeyConditionExpression": "pk = :pk",
+            "ExpressionAttributeValues": {":pk": text(pk)},
+            "ProjectionExpression": "pk, sk",
+            "ConsistentRead": True,
+        }
+        async for items in self._items.pages("Query", request):
+            for item in items:
+                at = place_of(table, item)
+                if kind_of(at.sk) is not TOKEN:
+                    yield at
+
+    async def _delete(self, places: Sequence[ItemPlace]) -> None:
+        """Delete items of one table without a condition."""
+        for i in range(0, len(places), DELETED_AT_ONCE):
+            part = places[i : i + DELETED_AT_ONCE]
+            table = self._items.table(part[0].table)
+            left: Any = {table: [{"DeleteRequest": {"Key": each.key()}} for each in part]}
+            for n in range(SAME_TRIES):
+                left = (await self._items.call("BatchWriteItem", RequestItems=left)).get("UnprocessedItems")
+                if not left:
+                    break
+                await pause(n)
+
+    # --- what no run owns ------------------------------------------------------------------------
+    async def _forget_shared(self, n: int) -> None:
+        """Delete at most `n` shared effects whose retention is over and which no run names (S-18).
+
+        Each use of a settled effect gives it a new version. So the users that were written before an effect was read
+        are found by the second scan, and those after it make the deletion fail.
+        """
+        now = (await self._reads.now()).business
+        over: dict[tuple[str, str], Effect] = {}
+        async for items in self._all(IDEMPOTENCY, "keep_ms > :none AND settled_at > :none", {":none": number(0)}):
+            for effect in await self._reads.rows(items, EFFECT):
+                if not effect.run and effect.settled_at + effect.keep_ms <= now:
+                    over[effect.tenant, effect.key] = effect
+        if not over:
+            return
+        async for items in self._all(IDEMPOTENCY, "contains(sk, :usage)", {":usage": text("#usage")}):
+            for usage in await self._reads.rows(items, USAGE):
+                over.pop((usage.tenant, usage.key), None)
+        await self._delete_rows(EFFECT, list(over.values())[:n])
+
+    async def _forget_writers(self, before: int) -> None:
+        for row in await self._reads.under(WRITER, (STORE,)):
+            if row.status is LeaseStatus.CLOSED and row.started_at < before:
+                item = await self._items.get(place(WRITER, row[: WRITER.key]))
+                shards = 0 if item is None else int(item["shards"]["N"])
+                await self._delete([receipt_place(row.id, n) for n in reversed(range(shards))])
+
+    async def forget(self, n: int) -> int:
+        """Delete at most `n` stored answers and `n` rows of workers whose retention is over, and return how many."""
+        await self._lander.land_alone((), "forget")
+        now = await self._reads.now()
+        requests = await self._old_requests(now.business - ANSWERS_KEPT, n)
+        workers = [
+            row for row in await self._reads.under(WORKER, (STORE,))
+            if row.status is LeaseStatus.CLOSED and row.lease_until < now.real - WORKERS_KEPT
+        ]  # fmt: skip
+        idle = [row for row in workers if not await self._owns(row.id)]
+        return await self._delete_rows(REQUEST, requests) + await self._delete_rows(WORKER, idle[:n])
+
+    async def _old_requests(self, before: int, n: int) -> list[Any]:
+        oldest: list[tuple[int, ItemPlace]] = []
+        where = "begins_with(#list, :list) AND list_at < :before"
+        values = {":list": text(f"{REQUEST.name}#"), ":before": number(before)}
+        request = {
+            "TableName": self._items.table(RUNS),
+            "IndexName": LISTED[0],
+            "FilterExpression": where,
+            "ExpressionAttributeNames": {"#list": LISTED[1]},
+            "ExpressionAttributeValues": values,
+        }
+        async for items in self._items.pages("Scan", request):
+            oldest += [(int(item["list_at"]["N"]), place_of(RUNS, item)) for item in items]
+            oldest = nsmallest(n, oldest)
+        rows = await self._reads.at(REQUEST, [at for _, at in oldest])
+        return [row for row in rows if row.at < before]
+
+    async def _owns(self, worker: str) -> bool:
+        async for items in Listing(RUNS, OWNER, worker).pages(self._reads):
+            if any(run.owner == worker for run in await self._reads.at(RUN, [place_of(RUNS, item) for item in items])):
+                return True
+        return False
+
+    async def _delete_rows(self, kind: AnyKind, rows: Iterable[Row]) -> int:
+        """Delete rows that have not changed since they were read, with their body items. Return how many."""
+        deleted = 0
+        for row in rows:
+            at = place(kind, key_of(kind, row))
+            try:
+                await self._items.call(
+                    "DeleteItem",
+                    TableName=self._items.table(at.table),
+                    Key=at.key(),
+                    **_if_version(version_of(kind, row)),
+                )
+            except ConditionRefused:
+                continue
+            deleted += 1
+            bodies = within(kind, key_of(kind, row))
+            assert bodies is not None
+            found = [place_of(at.table, each) async for part in self._items.range(bodies) for each in part]
+            await self._delete([each for each in found if kind_of(each.sk) is None])
+        return deleted
+
+    # --- helpers ---------------------------------------------------------------------------------
+    async def _all(self, table: str, where: str, values: dict[str, Any]) -> AsyncIterator[list[Item]]:
+        """Yield the items of a table that meet a condition, read strongly."""
+        request = {
+            "TableName": self._items.table(table),
+            "FilterExpression": where,
+            "ExpressionAttributeValues": values,
+            "ConsistentRead": True,
+        }
+        async for items in self._items.pages("Scan", request):
+            yield items
+
+
+def _if_version(version: int) -> dict[str, Any]:
+    """Return the condition that an item still has a version."""
+    return {
+        "ConditionExpression": "#version = :version",
+        "ExpressionAttributeNames": {"#version": "version"},
+        "ExpressionAttributeValues": {":version": number(version)},
+    }

@@ -1,0 +1,371 @@
+"""A plan for each query: read a superset of the rows that it needs, then let the query find its answer in them.
+
+PRICES says what each costs in read units: a strong read costs one for each 4 KB of an item or range, and an index half.
+Lists for people and for polls read an index, which lags by less than a second
+as a rule: a row that it does not show yet is missing until the next poll. All other queries are strongly consistent.
+"""
+
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Any, Final, NamedTuple
+
+from outlast.core.effect_rows import APPROVAL, EFFECT, USAGE
+from outlast.core.outbox_rows import CURSOR, DELIVERY
+from outlast.core.row_kind import AnyKind, Key, key_of
+from outlast.core.rows import CALL_USAGE, REQUEST, RUN, STORE, Row, Run
+from outlast.store.bounds import INT_MAX
+from outlast.store.due_runs import DueRuns
+from outlast.store.dynamodb.connection import IDEMPOTENCY, RUNS
+from outlast.store.dynamodb.items import Item, ItemPlace, lane_of, list_of, partition, place, spending_of, within
+from outlast.store.dynamodb.reads import AT_ONCE, DynamoReads, place_of
+from outlast.store.open_calls import OpenCalls
+from outlast.store.queries import (
+    ByOrdinal,
+    Census,
+    CountBy,
+    LastOrdinals,
+    Load,
+    LoadMany,
+    Moving,
+    Newest,
+    NextDue,
+    Owing,
+    Owned,
+    Query,
+    Queued,
+    T,
+    Under,
+    place_after,
+)
+from outlast.store.queries import place_of as position_of
+from outlast.store.rows_in_memory import RowsInMemory
+from outlast.store.usage_sums import RunUsage, TenantDayUsage
+
+Plan = Callable[[DynamoReads, Any], Awaitable[Any]]
+Fill = Callable[[DynamoReads, Any, RowsInMemory], Awaitable[None]]
+Pages = AsyncIterator[list[Item]]
+
+LISTED: Final = ("listed", "list", "list_at")
+DUE: Final = ("due", "due_lane", "due_at")
+OWNER: Final = ("owner", "held_by", "pk")
+QUEUED: Final = ("queue", "queue_of", "created_at")
+ENDED_INDEX: Final = ("ended", "ended_of", "ended_at")
+SPENT: Final = ("spent", "spent_of", "at")
+PAGE: Final = 1_000  # entries of an index per page, and rows that a count holds in memory
+
+
+async def answer(reads: DynamoReads, query: Query[T]) -> T:
+    """Return the answer of a query. Raises InvalidInput, Corrupt, Unavailable."""
+    found: T = await PLANS[type(query)](reads, query)
+    return found
+
+
+def put(rows: RowsInMemory, kind: AnyKind, found: Sequence[Row]) -> None:
+    """Put rows of a kind into memory."""
+    for row in found:
+        rows.put(kind, key_of(kind, row), row)
+
+
+def _filled(fill: Fill) -> Plan:
+    """Return the plan that fills a memory store with rows and searches it."""
+
+    async def plan(reads: DynamoReads, query: Query[Any]) -> Any:
+        rows = RowsInMemory()
+        query.find(rows)  # raises InvalidInput before anything is read
+        await fill(reads, query, rows)
+        return query.find(rows)
+
+    return plan
+
+
+# --- rows by key -------------------------------------------------------------------------
+async def _load(reads: DynamoReads, query: Load[Any]) -> Any:
+    return (await reads.load(query.kind, (query.key,)))[0]
+
+
+async def _load_many(reads: DynamoReads, query: LoadMany[Any]) -> Any:
+    return tuple(await reads.load(query.kind, query.keys))
+
+
+async def _under(reads: DynamoReads, query: Under[Any], rows: RowsInMemory) -> None:
+    kind, after, limit = query.kind, query.after, query.limit
+    assert not after or after[: len(query.prefix)] == query.prefix, "the place to begin lies under the prefix"
+    span = within(kind, query.prefix, after)
+    if span is None:
+        put(rows, kind, await reads.walk(kind, query.prefix, after, limit))
+        return
+    n = 0
+    async for items in reads.items.range(span, limit=limit + 1 if limit < AT_ONCE else 0):
+        found = [row for row in await reads.rows(items, kind) if not after or key_of(kind, row) > after]
+        put(rows, kind, found)
+        n += len(found)
+        if n >= limit:
+            return
+
+
+async def _by_ordinal(reads: DynamoReads, query: ByOrdinal[Any], rows: RowsInMemory) -> None:
+    await _under(reads, Under(query.kind, query.prefix, limit=INT_MAX), rows)
+
+
+async def _last_ordinals(reads: DynamoReads, query: LastOrdinals, rows: RowsInMemory) -> None:
+    for prefix in query.prefixes:
+        await _under(reads, Under(query.kind, prefix, limit=INT_MAX), rows)
+
+
+# --- lists -------------------------------------------------------------------------------
+class Listing(NamedTuple):
+    """A list of an index: its table, the names of index and attributes, and its hash."""
+
+    table: str
+    names: tuple[str, str, str]
+    value: str
+
+    def pages(self, reads: DynamoReads, low: int | None = None, high: int | None = None, **how: Any) -> Pages:
+        """Return the pages of its entries from `low` to `high`."""
+        return reads.items.index(self.table, self.names, self.value, low=low, high=high, **how)
+
+
+LISTS: Final = {
+    RUN.name: RUNS,
+    APPROVAL.name: RUNS,
+    DELIVERY.name: RUNS,
+    REQUEST.name: RUNS,
+    EFFECT.name: IDEMPOTENCY,
+}
+"""Kinds with a list of all rows of a tenant, and the table that has it."""
+
+
+async def _newest(reads: DynamoReads, query: Newest[Any], rows: RowsInMemory) -> None:
+    kind, where = query.kind, dict(query.where)
+    if kind.columns[1] == "run" and "run" in where:
+        await _under(reads, Under(kind, (query.tenant, str(where["run"])), limit=INT_MAX), rows)
+    elif kind is USAGE and "key" in where:
+        listing = Listing(IDEMPOTENCY, LISTED, list_of(kind, query.tenant, str(where["key"])))
+        await _newest_listed(reads, query, listing, rows)
+    elif kind.name in LISTS:
+        await _newest_listed(reads, query, Listing(LISTS[kind.name], LISTED, list_of(kind, query.tenant)), rows)
+    else:
+        await _under(reads, Under(kind, (query.tenant,), limit=INT_MAX), rows)
+
+
+async def _newest_listed(reads: DynamoReads, query: Newest[Any], listing: Listing, rows: RowsInMemory) -> None:
+    """Read a list from the newest row to the end of the wanted page."""
+    kind = query.kind
+    after = place_after(kind, query.cursor)
+    columns = [(kind.columns.index(name), value) for name, value in query.where]
+    of_key = [(i, value) for i, value in columns if i < kind.key]
+
+    def fits(row: Row) -> bool:
+        return all(row[i] == value for i, value in columns) and (after is None or position_of(kind, row) < after)
+
+    def may_fit(at: ItemPlace) -> bool:
+        return not of_key or _names(kind, at, of_key)
+
+    limit = query.limit + 1
+    pages = listing.pages(reads, high=int(after[0]) if after else None, backwards=True, limit=_page(limit))
+    await _gather(reads, kind, pages, listing, rows, limit, fits, may_fit)
+
+
+def _names(kind: AnyKind, at: ItemPlace, of_key: Sequence[tuple[int, object]]) -> bool:
+    """Return False if the place of an item shows that a column of its key has another value."""
+    if kind is not APPROVAL:
+        return True
+    return all(place(kind, ("", "", value)).sk == at.sk for i, value in of_key if i == 2)  # type: ignore[arg-type]
+
+
+def _page(limit: int) -> int:
+    return max(25, min(limit, PAGE))
+
+
+async def _gather(
+    reads: DynamoReads,
+    kind: AnyKind,
+    pages: Pages,
+    listing: Listing,
+    rows: RowsInMemory,
+    limit: int = INT_MAX,
+    fits: Callable[[Any], bool] = lambda row: True,
+    may_fit: Callable[[ItemPlace], bool] = lambda at: True,
+) -> None:
+    """Put the rows that fit into memory, in the order of the index, until `limit` fit.
+
+    Rows with the same number as the last one are among them, because the query orders those by their key.
+    """
+    n = 0
+    last: int | None = None
+    async for items in pages:
+        entries = [(place_of(listing.table, item), int(item[listing.names[2]]["N"])) for item in items]
+        if last is not None:
+            entries = [each for each in entries if each[1] == last]
+            if not entries and items:
+                return
+        found = [row for row in await reads.at(kind, [at for at, _ in entries if may_fit(at)]) if fits(row)]
+        put(rows, kind, found)
+        n += len(found)
+        if n >= limit and last is None and entries:
+            last = entries[-1][1]
+
+
+# --- counts ------------------------------------------------------------------------------
+async def _count_by(reads: DynamoReads, query: CountBy) -> dict[str, int]:
+    query.find(RowsInMemory())  # raises InvalidInput
+    kind, tenant = query.kind, query.tenant
+    if kind.name not in LISTS:
+        rows = RowsInMemory()
+        await _under(reads, Under(kind, (tenant,), limit=INT_MAX), rows)
+        return query.find(rows)
+    listing = Listing(LISTS[kind.name], LISTED, list_of(kind, tenant))
+    return dict(await _counted(reads, query, listing.pages(reads, limit=PAGE)))
+
+
+async def _census(reads: DynamoReads, query: Census) -> dict[tuple[str, ...], int]:
+    query.find(RowsInMemory())  # raises InvalidInput
+    kind = query.kind
+    if kind.name not in LISTS:
+        rows = RowsInMemory()
+        await _under(reads, Under(kind, (), limit=INT_MAX), rows)
+        return query.find(rows)
+    begins = {LISTED[1]: list_of(kind, "")}
+    return dict(await _counted(reads, query, reads.items.scan(LISTS[kind.name], LISTED[0], **begins)))
+
+
+async def _counted(reads: DynamoReads, query: "CountBy | Census", pages: Pages) -> "Counter[Any]":
+    """Sum the counts of the rows at the entries, page by page."""
+    found: Counter[Any] = Counter()
+    table = LISTS[query.kind.name]
+    async for items in pages:
+        rows = RowsInMemory()
+        put(rows, query.kind, await reads.at(query.kind, [place_of(table, item) for item in items]))
+        found.update(query.find(rows))
+    return found
+
+
+# --- runs and cursors --------------------------------------------------------------------
+async def _at_entries(reads: DynamoReads, pages: Pages) -> AsyncIterator[list[Run]]:
+    async for items in pages:
+        yield await reads.at(RUN, [place_of(RUNS, item) for item in items])
+
+
+async def _owned(reads: DynamoReads, query: Owned, rows: RowsInMemory) -> None:
+    async for runs in _at_entries(reads, Listing(RUNS, OWNER, query.owner).pages(reads)):
+        put(rows, RUN, runs)
+
+
+async def _queued(reads: DynamoReads, query: Queued, rows: RowsInMemory) -> None:
+    if query.tenant == STORE:  # of all tenants: the index has only runs that wait for a slot
+        async for runs in _at_entries(reads, reads.items.scan(RUNS, QUEUED[0])):
+            put(rows, RUN, [run for run in runs if run.queue])
+        return
+    listing = Listing(RUNS, QUEUED, query.tenant)
+    pages = listing.pages(reads, limit=_page(query.limit))
+    await _gather(reads, RUN, pages, listing, rows, query.limit, lambda run: run.queue == query.tenant)
+
+
+async def _moving(reads: DynamoReads, query: Moving, rows: RowsInMemory) -> None:
+    begins = {"pk": partition(query.tenant)}  # the index has only runs that a worker owns
+    async for runs in _at_entries(reads, reads.items.scan(RUNS, OWNER[0], **begins)):
+        put(rows, RUN, runs)
+    ended = Listing(RUNS, ENDED_INDEX, query.tenant)
+    pages = ended.pages(reads, low=query.since, backwards=True, limit=_page(query.limit))
+    await _gather(reads, RUN, pages, ended, rows, query.limit, lambda run: run.ended_at > 0)
+
+
+async def _next_due(reads: DynamoReads, query: NextDue, rows: RowsInMemory) -> None:
+    """Read the first run of each lane. An unowned run that was armed under an older mapping counts as due now."""
+    now = await reads.now()
+    for lane in query.lanes:
+        for mapping in range(now.mapping + 1):
+            old = mapping < now.mapping
+            listing = Listing(RUNS, DUE, lane_of(lane, mapping))
+            async for runs in _at_entries(reads, listing.pages(reads, limit=PAGE if old else 1)):
+                armed = [run for run in runs if run.lane == lane and run.due_at is not None]
+                put(rows, RUN, [_due_by(run, now.real) for run in armed] if old else armed)
+                if armed and not old:
+                    break
+
+
+def _due_by(run: Run, real: int) -> Run:
+    return run if run.owner or run.due_at is None else run._replace(due_at=min(run.due_at, real))
+
+
+async def _due_runs(reads: DynamoReads, query: DueRuns, rows: RowsInMemory) -> None:
+    def fits(run: Run) -> bool:
+        return run.lane == query.lane and run.due_at is not None and query.since <= run.due_at <= query.until
+
+    mapping = (await reads.mapping()).version
+    for version in range(mapping + 1):
+        listing = Listing(RUNS, DUE, lane_of(query.lane, version))
+        pages = listing.pages(reads, low=query.since, high=query.until, limit=_page(query.limit))
+        await _gather(reads, RUN, pages, listing, rows, query.limit, fits)
+
+
+async def _owing(reads: DynamoReads, query: Owing, rows: RowsInMemory) -> None:
+    listing = Listing(RUNS, LISTED, list_of(CURSOR, query.tenant, query.subscription))
+    pages = listing.pages(reads, limit=_page(query.limit))
+    await _gather(reads, CURSOR, pages, listing, rows, query.limit, lambda row: row.due_at is not None)
+
+
+# --- calls and usage ---------------------------------------------------------------------
+async def _open_calls(reads: DynamoReads, query: OpenCalls, rows: RowsInMemory) -> None:
+    for run, visit in query.visits:
+        key = (query.tenant, run)
+        for at in {0, visit}:
+            put(rows, EFFECT, await reads.under(EFFECT, (*key, at)))
+        used = await reads.under(USAGE, key)
+        put(rows, USAGE, used)
+        shared: list[Key] = [(query.tenant, "", 0, each.key) for each in used]
+        put(rows, EFFECT, [each for each in await reads.load(EFFECT, shared) if each is not None])
+
+
+async def _run_usage(reads: DynamoReads, query: RunUsage, rows: RowsInMemory) -> None:
+    put(rows, CALL_USAGE, await reads.under(CALL_USAGE, (query.tenant, query.run)))
+
+
+async def _day_usage(reads: DynamoReads, query: TenantDayUsage, rows: RowsInMemory) -> None:
+    """Read the usage from an index that has whole rows: one request per day, not an item per call."""
+    listing = Listing(RUNS, SPENT, spending_of(query.tenant, query.day))
+    async for items in listing.pages(reads):
+        put(rows, CALL_USAGE, await reads.rows(items, CALL_USAGE))
+
+
+PLANS: Final[dict[type[Query[Any]], Plan]] = {
+    Load: _load,
+    LoadMany: _load_many,
+    Under: _filled(_under),
+    ByOrdinal: _filled(_by_ordinal),
+    LastOrdinals: _filled(_last_ordinals),
+    Newest: _filled(_newest),
+    CountBy: _count_by,
+    Census: _census,
+    Owned: _filled(_owned),
+    Queued: _filled(_queued),
+    Moving: _filled(_moving),
+    NextDue: _filled(_next_due),
+    DueRuns: _filled(_due_runs),
+    Owing: _filled(_owing),
+    OpenCalls: _filled(_open_calls),
+    RunUsage: _filled(_run_usage),
+    TenantDayUsage: _filled(_day_usage),
+}
+PRICES: Final[dict[type[Query[Any]], str]] = {
+    Load: "1 for each 4 KB of the row",
+    LoadMany: "1 for each 4 KB of each row",
+    Under: "1 for each 4 KB of the rows; where they lie under many runs, a scan of the table for each 100,000 rows, "
+    "then 1 for each row",
+    ByOrdinal: "1 for each 4 KB of all results of the run, on each page",
+    LastOrdinals: "1 for each 4 KB of all results of each run",
+    Newest: "1 for each row that is passed, and 0.5 for each 30 of them; up to all rows of the tenant if a filter "
+    "fits few",
+    CountBy: "1 for each row of the tenant, and 0.5 for each 30",
+    Census: "1 for each row of all tenants, and 0.5 for each 30 entries of the index `listed`",
+    Owned: "1 for each owned run, and 0.5",
+    Queued: "1 for each run up to the limit, and 0.5 for each 30; tenant `*`: 1 for each queued run",
+    Moving: "1 for each owned run of the tenant and each run that ended, and 0.5 for each 30 owned runs of all tenants",
+    NextDue: "1, and for each lane 0.5 for each clock mapping so far, and 1 if a run is armed",
+    DueRuns: "1, and 0.5 for each clock mapping so far, and 1 for each run up to the limit",
+    Owing: "1 for each cursor up to the limit, and 0.5 for each 30",
+    OpenCalls: "for each run 3, and 1 for each 4 KB of the effects of the visit and of shared ones",
+    RunUsage: "1 for each 4 KB of usage rows, about 20 rows",
+    TenantDayUsage: "0.5 for each 4 KB of usage rows of the day, about 20 rows",
+}
+"""Price of each query in read units. `docs/dynamodb.md` shows this table."""

@@ -1,0 +1,390 @@
+"""DynamoReads of a DynamoDB store: the items of a table, and the rows of a run.
+
+`plans.py` has a plan for each query. An index lags, so it only tells keys: the items at these keys are read again,
+strongly, and judged by what they hold.
+"""
+
+import asyncio
+import heapq
+from collections.abc import AsyncIterator, Iterable, Sequence
+from functools import cache
+from typing import Any, Final, NamedTuple
+from zlib import crc32
+
+from outlast.core.commit import Instant, Mapping
+from outlast.core.effect_rows import EFFECT, USAGE
+from outlast.core.row_kind import AnyKind, Key, Kind, key_of
+from outlast.core.rows import EVENT, META, RUN, WRITER, Event, R
+from outlast.errors import Unavailable
+from outlast.store.clock import MAPPING_ROW, StoreClock, mapping_of
+from outlast.store.dynamodb.connection import RUNS, Away, Conflicted, Connection, Throttled, Unusable
+from outlast.store.dynamodb.items import (
+    Item,
+    ItemPlace,
+    KeyRange,
+    Torn,
+    body_places,
+    decode,
+    has_expired,
+    kind_of,
+    partition,
+    place,
+    receipt_place,
+    within,
+)
+from outlast.store.port import HOLDER_KINDS, RunRows, gather_rows
+
+TRIES: Final = 8  # requests of a read that was throttled or not answered
+WAIT_S: Final = 0.05  # longest first wait before the next, doubled up to the next constant
+WAIT_MAX_S: Final = 2.0
+SAME_TRIES: Final = 50  # reads of rows that changed while they were read
+AT_ONCE: Final = 100  # keys in one BatchGetItem
+LATEST: Final = 10  # events per page when the last snapshot is searched
+WALK_MAX: Final = 100_000  # keys that one scan finds for the pages of a walk
+WALKS_MAX: Final = 8
+WALK_KEPT_S: Final = 600.0
+
+
+class Walk(NamedTuple):
+    """Places that a scan found and that no page has had yet, in key order. `whole`: there are no others."""
+
+    places: Sequence[ItemPlace]
+    whole: bool
+    found_at: float
+
+
+class ItemReader:
+    """Requests that read items. A request without an answer is repeated, because it changes nothing.
+
+    `page_limit` cuts pages in tests as 1 MB does in DynamoDB.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self.page_limit: int | None = None
+
+    async def call(self, operation: str, **request: Any) -> dict[str, Any]:
+        """Send a request that may be repeated.
+
+        Raises Unavailable.
+        """
+        for n in range(TRIES):
+            try:
+                return await self.connection.call(operation, **request)
+            except (Throttled, Conflicted, Away) as error:
+                if n + 1 == TRIES:
+                    raise Unavailable("the store cannot be read", f"{type(error).__name__}: {error}") from error
+            except Unusable as error:
+                raise Unavailable("the store cannot be read", str(error)) from error
+            await pause(n)
+        raise AssertionError("unreachable")
+
+    async def get(self, at: ItemPlace) -> Item | None:
+        """Return the item at a place, or None."""
+        table = self.table(at.table)
+        found: Item | None = (await self.call("GetItem", TableName=table, Key=at.key(), ConsistentRead=True)).get(
+            "Item"
+        )
+        return found
+
+    async def get_many(self, places: Sequence[ItemPlace]) -> dict[ItemPlace, Item]:
+        """Return the items at these places. Missing ones are left out."""
+        size = min(AT_ONCE, self.page_limit or AT_ONCE)
+        wanted = list(dict.fromkeys(places))
+        if len(wanted) == 1:
+            item = await self.get(wanted[0])
+            return {} if item is None else {wanted[0]: item}
+        parts = [wanted[i : i + size] for i in range(0, len(wanted), size)]
+        found: dict[ItemPlace, Item] = {}
+        for part in await asyncio.gather(*map(self._batch, parts)):
+            found |= part
+        return found
+
+    async def _batch(self, places: Sequence[ItemPlace]) -> dict[ItemPlace, Item]:
+        names = {self.table(each.table): each.table for each in places}
+        left: dict[str, Any] = {name: {"Keys": [], "ConsistentRead": True} for name in names}
+        for each in places:
+            left[self.table(each.table)]["Keys"].append(each.key())
+        found: dict[ItemPlace, Item] = {}
+        tries = 0
+        while left:
+            answer = await self.call("BatchGetItem", RequestItems=left)
+            for name, items in answer["Responses"].items():
+                found |= {place_of(names[name], item): item for item in items}
+            left = answer.get("UnprocessedKeys") or {}
+            tries = 0 if any(answer["Responses"].values()) else tries + 1
+            if tries == TRIES:
+                raise Unavailable("the store cannot be read", "it leaves all keys unprocessed")
+            if left:
+                await pause(tries)
+        return found
+
+    async def range(self, of: KeyRange, *, backwards: bool = False, limit: int = 0) -> AsyncIterator[list[Item]]:
+        """Yield the pages of a range of one partition key, read strongly. `limit`: most items per page."""
+        request = {
+            "TableName": self.table(of.table),
+            "KeyConditionExpression": "pk = :pk AND sk BETWEEN :low AND :high",
+            "ExpressionAttributeValues": {":pk": {"S": of.pk}, ":low": {"S": of.low}, ":high": {"S": of.high}},
+            "ConsistentRead": True,
+            "ScanIndexForward": not backwards,
+        }
+        async for items in self.pages("Query", request, limit):
+            yield items
+
+    async def index(
+        self,
+        table: str,
+        names: tuple[str, str, str],
+        value: str,
+        *,
+        low: int | None = None,
+        high: int | None = None,
+        backwards: bool = False,
+        limit: int = 0,
+    ) -> AsyncIterator[list[Item]]:
+        """Yield the pages of one hash of an index: `names` are the index and its two attributes."""
+        index, hash_, range_ = names
+        where, values = "#h = :h", {":h": {"S": value}}
+        given = {"#h": hash_}
+        if low is not None or high is not None:
+            where += " AND #r BETWEEN :low AND :high"
+            given["#r"] = range_
+            values[":low"] = {"N": str(-(10**19) if low is None else low)}
+            values[":high"] = {"N": str(10**19 if high is None else high)}
+        request = {
+            "TableName": self.table(table),
+            "IndexName": index,
+            "KeyConditionExpression": where,
+            "ExpressionAttributeNames": given,
+            "ExpressionAttributeValues": values,
+            "ScanIndexForward": not backwards,
+        }
+        async for items in self.pages("Query", request, limit):
+            yield items
+
+    async def scan(self, table: str, index: str = "", **begins: str) -> AsyncIterator[list[Item]]:
+        """Yield the pages of keys of a table, read strongly, or of an index. `begins`: how their attributes begin."""
+        names = {f"#{n}": name for n, name in enumerate(begins)}
+        request: dict[str, Any] = {"TableName": self.table(table)}
+        if index:
+            request["IndexName"] = index
+        else:
+            request |= {"ConsistentRead": True, "ProjectionExpression": "pk, sk"}
+        if begins:
+            request["FilterExpression"] = " AND ".join(f"begins_with({name}, :{name[1:]})" for name in names)
+            request["ExpressionAttributeNames"] = names
+            request["ExpressionAttributeValues"] = {f":{n}": {"S": text} for n, text in enumerate(begins.values())}
+        async for items in self.pages("Scan", request):
+            yield items
+
+    async def pages(self, operation: str, request: dict[str, Any], limit: int = 0) -> AsyncIterator[list[Item]]:
+        """Yield the pages of a Query or Scan to its end. A page may be empty."""
+        most = min(filter(None, (limit, self.page_limit)), default=0)
+        if most:
+            request["Limit"] = most
+        while True:
+            answer = await self.call(operation, **request)
+            yield answer["Items"]
+            if "LastEvaluatedKey" not in answer:
+                return
+            request["ExclusiveStartKey"] = answer["LastEvaluatedKey"]
+
+    def table(self, name: str) -> str:
+        """Return the name of a table in DynamoDB."""
+        return self.connection.address.table(name)
+
+
+class DynamoReads:
+    """The reading half of a DynamoDB store, in the store's own event loop."""
+
+    def __init__(self, connection: Connection, store_clock: StoreClock) -> None:
+        self.items = ItemReader(connection)
+        self._clock = store_clock
+        self._walks: dict[tuple[str, Key, Key], Walk] = {}
+
+    # --- rows ----------------------------------------------------------------------------
+    async def load(self, kind: Kind[R], keys: Sequence[Key]) -> list[R | None]:
+        """Return the rows at these keys, None for missing ones."""
+        places = [place(kind, key) for key in keys]
+        found = await self.items.get_many(places) if places else {}
+        rows = {key_of(kind, row): row for row in await self.rows(found.values(), kind)}
+        return [rows.get(key) for key in keys]
+
+    async def at(self, kind: Kind[R], places: Sequence[ItemPlace]) -> list[R]:
+        """Return the rows at these places in their order, without missing ones."""
+        found = await self.items.get_many(places) if places else {}
+        return await self.rows([found[each] for each in dict.fromkeys(places) if each in found], kind)
+
+    async def rows(self, items: Iterable[Item], kind: Kind[R]) -> list[R]:
+        """Return the rows of one kind among items, in their order. Bodies that are not among them are read."""
+        mains, bodies = self._sorted(items, kind)
+        table = table_of(kind)
+        missing = [each for item in mains for each in body_places(table, item) if each not in bodies]
+        if missing:
+            bodies |= await self.items.get_many(missing)
+        rows = [await self._row(kind, item, bodies) for item in mains]
+        return (
+            [await self._counted(row, item) for row, item in zip(rows, mains, strict=True)] if kind is WRITER else rows
+        )
+
+    def _sorted(self, items: Iterable[Item], kind: AnyKind) -> tuple[list[Item], dict[ItemPlace, Item]]:
+        """Return the items of the rows of a kind that have not expired, and all body items."""
+        mains: list[Item] = []
+        bodies: dict[ItemPlace, Item] = {}
+        table, real = table_of(kind), self._clock.real()
+        for item in items:
+            at = place_of(table, item)
+            found = kind_of(at.sk)
+            if found is None:
+                bodies[at] = item
+            elif found is kind and not has_expired(item, real):
+                mains.append(item)
+        return mains, bodies
+
+    async def _row(self, kind: Kind[R], item: Item, bodies: dict[ItemPlace, Item]) -> R:
+        """Decode a row. Item and bodies are read again while they are of two writes."""
+        table = table_of(kind)
+        for n in range(SAME_TRIES):
+            try:
+                row: R = decode(kind, item, [bodies[each] for each in body_places(table, item) if each in bodies])
+                return row
+            except Torn:
+                await pause(n)
+                item = await self.items.get(place_of(table, item)) or item
+                bodies = await self.items.get_many(body_places(table, item))
+        raise Unavailable("the store is busy", f"{kind.name} changed {SAME_TRIES} times while it was read")
+
+    async def _counted(self, row: Any, item: Item) -> Any:
+        """Return a writer's row with the number of its transactions: the sum over its receipts."""
+        further = [receipt_place(row.id, n) for n in range(1, int(item["shards"]["N"]))]
+        found = await self.items.get_many(further)
+        return row._replace(batch=row.batch + sum(int(each["batch"]["N"]) for each in found.values()))
+
+    # --- walks -----------------------------------------------------------------------------
+    async def walk(self, kind: Kind[R], prefix: Key, after: Key, limit: int) -> list[R]:
+        """Return rows of many partition keys in key order, found by a scan.
+
+        The scan of the first page also finds the keys of the next pages. So a row that is written behind the present
+        position after the walk began may be missed, as if the walk had read all its rows at once.
+        """
+        walk = self._walks.pop((kind.name, prefix, after), None)
+        if walk is None or walk.found_at + WALK_KEPT_S < _mono():
+            walk = await self._scanned(kind, prefix, after)
+        found: list[R] = []
+        while True:
+            places = walk.places[: min(limit - len(found), 10 * AT_ONCE)]
+            found += await self.at(kind, places)
+            walk = walk._replace(places=walk.places[len(places) :])
+            if not walk.places and not walk.whole:
+                walk = await self._scanned(kind, prefix, places[-1])
+            if not walk.places or len(found) >= limit:
+                break
+        if found and walk.places:
+            self._walks[kind.name, prefix, key_of(kind, found[-1])] = walk
+            while len(self._walks) > WALKS_MAX:
+                del self._walks[next(iter(self._walks))]
+        return found
+
+    async def _scanned(self, kind: AnyKind, prefix: Key, after: "Key | ItemPlace") -> Walk:
+        """Return the places of a kind's rows after a key, the first WALK_MAX of them."""
+        table = table_of(kind)
+        begins = {"sk": kind.name} if table == RUNS else {}
+        if prefix:
+            begins["pk"] = partition(str(prefix[0]))
+        start = after if isinstance(after, ItemPlace) else place(kind, after) if len(after) == kind.key else None
+        begun = _mono()
+        found: list[ItemPlace] = []
+        whole = True
+        async for items in self.items.scan(table, **begins):
+            places = (place_of(table, item) for item in items)
+            found += [each for each in places if kind_of(each.sk) is kind and (start is None or each > start)]
+            if len(found) > 2 * WALK_MAX:
+                found, whole = heapq.nsmallest(WALK_MAX, found), False
+        found.sort()
+        return Walk(found[:WALK_MAX], whole and len(found) <= WALK_MAX, begun)
+
+    # --- a run -------------------------------------------------------------------------------
+    async def run_rows(self, runs: Sequence[tuple[str, str]]) -> tuple[RunRows | None, ...]:
+        """Return all rows of each run. Its own row is the same before and after its other rows were read."""
+        if not runs:
+            return ()
+        now = await self.now()
+        return tuple(await asyncio.gather(*(self._rows_of_run(key, now) for key in runs)))
+
+    async def _rows_of_run(self, key: tuple[str, str], now: Instant) -> RunRows | None:
+        at = place(RUN, key)
+        before = await self.items.get(at)
+        for n in range(SAME_TRIES):
+            if before is None or has_expired(before, self._clock.real()):
+                return None
+            found = await self._parts_of_run(key, now, before)
+            after = await self.items.get(at)
+            if after == before:
+                return found
+            before = after
+            await pause(n)
+        raise Unavailable("the store is busy", f"run {key[1]} changed {SAME_TRIES} times while it was read")
+
+    async def _parts_of_run(self, key: tuple[str, str], now: Instant, item: Item) -> RunRows:
+        """Read the rows of a run once. They may be of several moments."""
+        (run,) = await self.rows([item], RUN)
+        ledger = within(EFFECT, key)  # with memos, evidence and usage
+        assert ledger is not None
+        apart = [kind for kind in HOLDER_KINDS if table_of(kind) != ledger.table]
+        begun = asyncio.gather(*(self.under(kind, key) for kind in apart))
+        last, called = await asyncio.gather(self._last_snapshot(key), self._all(ledger))
+        rest: dict[str, Sequence[Any]] = {kind.name: rows for kind, rows in zip(apart, await begun, strict=True)}
+        for kind in (*HOLDER_KINDS, USAGE):
+            if kind not in apart:
+                rest[kind.name] = await self.rows(called, kind)
+        named = [(key[0], "", 0, each[2]) for each in rest[USAGE.name]]
+        shared = [each for each in await self.load(EFFECT, named) if each is not None]
+        return gather_rows(run, last, [rest[kind.name] for kind in HOLDER_KINDS], now, shared)
+
+    async def _last_snapshot(self, key: Key) -> Event | None:
+        events = within(EVENT, key)
+        assert events is not None
+        async for items in self.items.range(events, backwards=True, limit=LATEST):
+            for row in await self.rows(items, EVENT):
+                if row.snapshot is not None:
+                    return row
+        return None
+
+    async def under(self, kind: Kind[R], prefix: Key) -> list[R]:
+        """Return all rows of one partition key whose key begins with `prefix`."""
+        span = within(kind, prefix)
+        assert span is not None, "the rows lie under one partition key"
+        return await self.rows(await self._all(span), kind)
+
+    async def _all(self, span: KeyRange) -> list[Item]:
+        return [item async for items in self.items.range(span) for item in items]
+
+    # --- time ----------------------------------------------------------------------------------
+    async def mapping(self) -> Mapping:
+        """Return the clock mapping that is in force."""
+        return mapping_of((await self.load(META, [MAPPING_ROW]))[0])
+
+    async def now(self) -> Instant:
+        """Return the store's real and business time."""
+        return (await self.mapping()).at(self._clock.real())
+
+
+async def pause(n: int) -> None:
+    """Sleep after try `n` of a request, for a part of a time that doubles. The part differs from call to call."""
+    part = crc32(str(_mono()).encode()) / 2**32
+    await asyncio.sleep(part * min(WAIT_MAX_S, WAIT_S * 2 ** min(n, 10)))
+
+
+@cache
+def table_of(kind: AnyKind) -> str:
+    """Return the table of a kind's rows."""
+    return place(kind, ("",) * kind.key).table
+
+
+def place_of(table: str, item: Item) -> ItemPlace:
+    """Return the place of an item of a table, or of an entry of its index."""
+    return ItemPlace(table, item["pk"]["S"], item["sk"]["S"])
+
+
+def _mono() -> float:
+    return asyncio.get_running_loop().time()

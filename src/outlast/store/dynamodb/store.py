@@ -1,0 +1,229 @@
+"""The store without a server to operate. Its writer and reads run in one thread with its own event loop."""
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Final, TypeVar
+
+from typing_extensions import override
+
+from outlast.core.clock import Clock
+from outlast.core.commit import Instant, Mapping
+from outlast.core.rows import Run
+from outlast.errors import OutlastError, StoreUnusable, Unavailable
+from outlast.store.batching_store import BatchingStore
+from outlast.store.clock import StoreClock
+from outlast.store.dynamodb.connection import (
+    RUNS,
+    Away,
+    ConditionRefused,
+    Conflicted,
+    Connection,
+    DynamoAddress,
+    Throttled,
+    Unusable,
+)
+from outlast.store.dynamodb.landing import Lander
+from outlast.store.dynamodb.maintenance import Housekeeper
+from outlast.store.dynamodb.plans import answer
+from outlast.store.dynamodb.reads import DynamoReads
+from outlast.store.dynamodb.receipts import Receipts
+from outlast.store.dynamodb.tables import open_tables
+from outlast.store.dynamodb.takes import RunFinder
+from outlast.store.dynamodb.writer import CommitScheduler
+from outlast.store.port import Maintenance, RunRows
+from outlast.store.queries import Query
+from outlast.store.threads import WakeSubscribers
+from outlast.store.tickets import Ticket, deliver, refuse
+
+T = TypeVar("T")
+POLL_S: Final = 1.0
+"""Interval at which subscribers of changes are woken, because nothing announces the commits of other processes."""
+FAILED = (Away, ConditionRefused, Conflicted, Throttled, Unusable)
+
+
+class DynamoStore(BatchingStore, Maintenance):
+    """Store in four tables of DynamoDB. Opened with `open_dynamodb`, usable only in the process that opened it."""
+
+    not_inherited = "a connection does not pass to a child"
+
+    def __init__(self, address: DynamoAddress, writer: str, clock: Clock) -> None:
+        super().__init__()
+        self.url = address.shown
+        self.writer = writer
+        self._address = address
+        self._wakes = WakeSubscribers()
+        self._store_clock = StoreClock(clock)
+        self._connection = Connection(address)
+        self._receipts = Receipts(self._connection, writer)
+        self._lander = Lander(self._connection, self._receipts, self._store_clock)
+        self._reads = DynamoReads(self._connection, self._store_clock)
+        self._finder = RunFinder(self._lander, self._receipts, address.table(RUNS))
+        self._housekeeper = Housekeeper(self._lander, self._finder, self._reads, self._store_clock, writer)
+        self._tasks: CommitScheduler | None = None
+        self._poll: asyncio.Task[None] | None = None
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="outlast-dynamodb", daemon=True)
+        self._thread.start()
+
+    # --- life ----------------------------------------------------------------------------
+    async def open(self, *, make: bool = True) -> None:
+        """Create or check the tables, register the writer and start it.
+
+        Raises StoreUnusable.
+        """
+        try:
+            await self._in_loop(self._open(make))
+        except FAILED as error:
+            await self.close()
+            raise StoreUnusable(f"the store {self.url} cannot be opened", str(error)) from error
+        except BaseException:  # end the thread on any error
+            await self.close()
+            raise
+
+    async def _open(self, make: bool) -> None:
+        await self._connection.open()
+        await open_tables(self._connection, make=make)
+        await self._register()
+        self._tasks = CommitScheduler(self._lander, self._finder, self._wakes)
+
+    async def _register(self) -> None:
+        """Write the writer's row by the present settings. It is refused if they change meanwhile."""
+        while True:
+            await self._lander.refresh()
+            try:
+                await self._receipts.register(self._lander.now().business)
+                return
+            except ConditionRefused:
+                pass
+
+    @override
+    async def close(self) -> None:
+        if self._closed or os.getpid() != self._process:
+            return
+        self._closed = True
+        self._hand_over_all()
+        await self._in_loop(self._close())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        await asyncio.to_thread(self._thread.join)
+        self._loop.close()
+
+    async def _close(self) -> None:
+        if self._poll is not None:
+            self._poll.cancel()
+            await asyncio.wait([self._poll])
+        if self._tasks is not None:
+            await self._tasks.close()
+            try:
+                await self._receipts.resign()
+            except (OutlastError, *FAILED):
+                pass  # the receipts stay readable, and purge deletes the row later
+        await self._connection.close()
+
+    async def _in_loop(self, work: Coroutine[Any, Any, T]) -> T:
+        """Await a coroutine in the store's own event loop."""
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
+
+    # --- writing -------------------------------------------------------------------------
+    @override
+    def _send(self, tickets: list[Ticket]) -> None:
+        assert self._tasks is not None, "the store is open"
+        try:
+            self._loop.call_soon_threadsafe(self._tasks.submit, tickets)
+        except RuntimeError:  # the store was closed
+            _refuse_closed(tickets)
+
+    @override
+    def _send_first(self, ticket: Ticket) -> None:
+        assert self._tasks is not None, "the store is open"
+        work = self._tasks.submit_first(ticket)
+        try:
+            asyncio.run_coroutine_threadsafe(work, self._loop)
+        except RuntimeError:  # the store was closed
+            work.close()
+            _refuse_closed([ticket])
+
+    # --- maintenance --------------------------------------------------------------------------
+    @override
+    async def set_mapping(self, mapping: Mapping, rearm: Callable[[Run, Mapping], int | None]) -> Mapping:
+        stored: Mapping = await self._alone(lambda _: self._housekeeper.set_mapping(mapping, rearm), "set_mapping")
+        self._wakes.fire()
+        return stored
+
+    @override
+    async def purge(self, before: int, n: int) -> int:
+        purged: int = await self._alone(lambda _: self._housekeeper.purge(before, n), "purge")
+        return purged
+
+    @override
+    async def forget(self, n: int) -> int:
+        forgotten: int = await self._alone(lambda _: self._housekeeper.forget(n), "forget")
+        return forgotten
+
+    # --- reading -------------------------------------------------------------------------
+    async def _read(self, read: Coroutine[Any, Any, T]) -> T:
+        try:
+            self._check_process()
+        except Unavailable:
+            read.close()
+            raise
+        return await self._in_loop(read)
+
+    @override
+    async def query(self, query: Query[T]) -> T:
+        return await self._read(answer(self._reads, query))
+
+    @override
+    async def run_rows(self, runs: Sequence[tuple[str, str]]) -> tuple[RunRows | None, ...]:
+        return await self._read(self._reads.run_rows(runs))
+
+    @override
+    async def now(self) -> Instant:
+        return await self._read(self._reads.now())
+
+    @override
+    def mapping(self) -> Mapping:
+        return self._lander.mapping
+
+    @override
+    def facts(self) -> dict[str, str | int]:
+        self._check_process()
+        return {"store": self.url, "region": self._address.region, "environment": self._address.environment}
+
+    # --- the rest ------------------------------------------------------------------------
+    @override
+    def on_change(self, wake: Callable[[], None]) -> Callable[[], None]:
+        """Wake at each commit of this process that made a run due, and every POLL_S for those of other processes.
+
+        A subscriber then asks the index of due runs, which costs as much as any other way to find that it has changed.
+        """
+        self._check_process()
+        end = self._wakes.subscribe(wake)
+        self._loop.call_soon_threadsafe(self._begin_poll)
+        return end
+
+    def _begin_poll(self) -> None:
+        if self._poll is None or self._poll.done():
+            self._poll = asyncio.create_task(self._wake_often(), name="outlast-poll")
+
+    async def _wake_often(self) -> None:
+        while self._wakes.has_any():
+            await asyncio.sleep(POLL_S)
+            try:
+                await self._lander.refresh()
+            except (OutlastError, *FAILED):
+                pass  # the subscribers meet the same error
+            self._wakes.fire()
+
+
+def _refuse_closed(tickets: list[Ticket]) -> None:
+    refuse(tickets, Unavailable("the store is closed"))
+    deliver(tickets)
+
+
+async def open_dynamodb(url: str, *, writer: str, clock: Clock, make: bool = True) -> DynamoStore:
+    """Open or create the store at a URL. Without `make`, it must exist. Raises StoreUnusable."""
+    store = DynamoStore(DynamoAddress.parse(url), writer, clock)
+    await store.open(make=make)
+    return store
