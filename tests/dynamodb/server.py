@@ -10,7 +10,8 @@ import sys
 import tempfile
 import threading
 import time
-from contextlib import AbstractAsyncContextManager, closing, suppress
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ from typing import Any
 import pytest
 from aiobotocore.config import AioConfig
 from aiobotocore.session import AioSession, get_session
+
+from outlast.store.dynamodb.connection import Connection, DynamoAddress
 
 GIVEN = "OUTLAST_TEST_DYNAMODB"
 """A real endpoint to use instead, for example https://dynamodb.eu-central-1.amazonaws.com."""
@@ -131,3 +134,14 @@ async def drop(env: str, at: str = "") -> None:
         for table in TABLES:
             with suppress(dynamodb.exceptions.ResourceNotFoundException):
                 await dynamodb.delete_table(TableName=f"{env}-{table}")
+
+
+@asynccontextmanager
+async def connected(url: str, **options: Any) -> AsyncIterator[Connection]:
+    """Open the connection of a store."""
+    connection = Connection(DynamoAddress.parse(url), **options)
+    await connection.open()
+    try:
+        yield connection
+    finally:
+        await connection.close()

@@ -55,14 +55,16 @@ class DynamoAddress(NamedTuple):
         query = dict(given)
         environment = parts.path.removeprefix("/")
         if parts.scheme != SCHEME or not REGION.fullmatch(parts.netloc):
-            raise _bad_address(f"the region is {parts.netloc!r}")
+            raise _bad_address(
+                "a region is named by small letters, digits and dashes; credentials and ports have no place here"
+            )
         if not NAME.fullmatch(environment) or len(environment) > ENVIRONMENT_CHARS_MAX:
             raise _bad_address(
                 f"the environment is {environment!r}; it has 1 to {ENVIRONMENT_CHARS_MAX} letters, digits, dots, "
                 "dashes or underscores"
             )
-        if unknown := {*query} - {"endpoint", "pitr"} or parts.fragment or len(query) < len(given):
-            raise _bad_address(f"the parameters are endpoint and pitr, each at most once, not {unknown!r}")
+        if {*query} - {"endpoint", "pitr"} or parts.fragment or len(query) < len(given):
+            raise _bad_address(f"the parameters are endpoint and pitr, each at most once, not {', '.join(query)}")
         recovery = query.get("pitr", "off")
         if recovery not in ("on", "off"):
             raise _bad_address(f"pitr is {recovery!r}; it is on or off")

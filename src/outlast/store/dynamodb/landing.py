@@ -40,7 +40,7 @@ from outlast.store.dynamodb.connection import (
     Unusable,
 )
 from outlast.store.dynamodb.items import ItemPlace, Revision, Torn, decode, place, revision
-from outlast.store.dynamodb.receipts import READ_S, REFUSED, Receipts, WriterSettings, Shard
+from outlast.store.dynamodb.receipts import READ_S, REFUSED, Receipts, Shard, WriterSettings
 from outlast.store.dynamodb.transact import Action, Receipt, actions, changed_runs, receipt_action
 
 log = logging.getLogger("outlast.store")

@@ -145,7 +145,7 @@ async def _is_store(connection: Connection) -> bool:
     for table, description in found.items():
         if why := difference(table, description):
             raise _of_others(address, table, why)
-    if RUNS in found and await _schema_item(connection):
+    if await _schema_item(connection):
         for table in TABLES:
             if table not in found:
                 raise StoreUnusable(
@@ -201,12 +201,17 @@ async def _ask(connection: Connection, operation: str, **request: Any) -> dict[s
 
 
 async def _schema_item(connection: Connection) -> bool:
-    """Return True if the schema of the store is this version's, and False without a schema.
+    """Return True if the schema of the store is this version's, and False without a schema or without the table.
 
     Raises StoreUnusable for another version.
     """
     address = connection.address
-    answer = await _ask(connection, "GetItem", TableName=address.table(RUNS), Key=SCHEMA_KEY, ConsistentRead=True)
+    try:
+        answer = await _ask(connection, "GetItem", TableName=address.table(RUNS), Key=SCHEMA_KEY, ConsistentRead=True)
+    except Unusable as error:
+        if error.code != NO_TABLE:
+            raise
+        return False
     item = answer.get("Item")
     if item is None:
         return False
