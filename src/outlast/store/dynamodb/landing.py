@@ -49,6 +49,7 @@ LEASES_MAX: Final = 1_000
 TURNS_MAX: Final = 50  # attempts to land one commit before it is refused as busy
 BUSY_S: Final = 30.0  # … and the time after which no further attempt begins
 URGENT_S: Final = 4.0  # the same for a renewal: below the heartbeat interval, so that there is time for two more
+RESOLVE_S: Final = 30.0  # time to find out whether a transaction with a lost answer landed
 KEYS_MAX: Final = 100  # keys of one BatchGetItem
 LOCKED: Final = "lock"  # reason of Stale: another worker recovers this run
 
@@ -304,7 +305,7 @@ class Lander:
                 certain = True
                 raise
             shard.lost = True
-            landed = await self._receipts.settle(shard)
+            landed = await self._receipts.settle(shard, RESOLVE_S)
             certain = True
             return True if landed else None
         finally:

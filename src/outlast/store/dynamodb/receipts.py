@@ -19,7 +19,7 @@ from outlast.store.dynamodb.transact import Receipt, refuse_late
 
 SHARDS_MAX: Final = 16  # transactions of one writer at once, besides that of `urgent_sync`
 URGENT: Final = 1  # number of the shard of `urgent_sync`
-RESOLVE_S: Final = 30.0  # time to find out whether a transaction with a lost answer landed
+INSIST_S: Final = 30.0  # time in which a harmless request is repeated
 READ_S: Final = 2.0  # time in which a read is repeated
 REFUSED: Final = "ConditionalCheckFailed"
 ALIVE: Final = {"S": LeaseStatus.ALIVE.value}
@@ -190,7 +190,7 @@ class Receipts:
         """Return the receipt of the next transaction over a shard."""
         return Receipt(self._writer, shard.number, shard.batch + 1, self.settings.text)
 
-    async def settle(self, shard: Shard, within_s: float = RESOLVE_S) -> bool:
+    async def settle(self, shard: Shard, within_s: float) -> bool:
         """Return True if the shard's next transaction landed, and False if it can never land any more.
 
         Raises Uncertain if this is not found out in time.
@@ -286,7 +286,7 @@ class Receipts:
         raise AssertionError("it ends by returning")
 
     # --- requests --------------------------------------------------------------------------------
-    async def insist(self, operation: str, *, within_s: float = RESOLVE_S, **request: Any) -> dict[str, Any]:
+    async def insist(self, operation: str, *, within_s: float = INSIST_S, **request: Any) -> dict[str, Any]:
         """Send a request whose repetition is harmless until it is answered.
 
         Raises ConditionRefused, also if an earlier attempt landed, and after `within_s` the last error.

@@ -62,10 +62,14 @@ class CommitScheduler:
     async def close(self) -> None:
         """Land earlier tickets and refuse later ones."""
         self._closing = True
-        while self._working:
-            await asyncio.wait(self._working)
+        await self.idle()
         async with self._urgent_turn:
             self._deliver()
+
+    async def idle(self) -> None:
+        """Wait until all tickets are answered."""
+        while self._working:
+            await asyncio.wait(self._working)
 
     # --- tickets -------------------------------------------------------------------------
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
