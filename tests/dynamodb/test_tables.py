@@ -180,14 +180,15 @@ def key(*names: str) -> dict[str, Any]:
     return {"KeySchema": schema, "AttributeDefinitions": [{"AttributeName": n, "AttributeType": "S"} for n in names]}
 
 
-@pytest.mark.parametrize("make", [True, False])
-def test_a_table_with_other_keys_is_refused(make: bool, url: str, env: str) -> None:
-    changed(url, "checkpoints", **key("tenant_id", "sk"))
+@pytest.mark.parametrize(("table", "make"), [("checkpoints", True), ("runs", True), ("idempotency", False)])
+def test_a_table_with_other_keys_is_refused(table: str, make: bool, url: str, env: str) -> None:
+    request = {**key("tenant_id", "sk"), "TableName": f"{env}-{table}", "BillingMode": "PAY_PER_REQUEST"}
+    asyncio.run(ask(url, "CreateTable", **request))
     error = refused(url, make=make)
-    assert f"{env}-checkpoints is not of a store of Outlast" in error.what
+    assert f"{env}-{table} is not of a store of Outlast" in error.what
     assert error.why == "the keys of the table are tenant_id (S), sk (S), not pk (S), sk (S)"
     assert f"another environment than {env}" in error.fix
-    assert asyncio.run(tables_of(url)) == {"checkpoints"}
+    assert asyncio.run(tables_of(url)) == {table}
 
 
 def test_a_table_without_our_indexes_is_refused(url: str, env: str) -> None:
@@ -208,7 +209,7 @@ def test_a_table_of_the_same_form_with_items_of_others_is_refused(url: str, env:
     lock = {"pk": {"S": "acme#run"}, "owner": {"S": "another system"}}
     asyncio.run(ask(url, "PutItem", TableName=f"{env}-recovery-locks", Item=lock))
     error = refused(url)
-    assert f"{env}-recovery-locks" in error.what and "it has items" in error.why
+    assert f"{env}-recovery-locks" in error.what and error.why == f"it has items, and {env}-runs records no store"
     assert asyncio.run(tables_of(url)) == {"recovery-locks"}
 
 

@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any, Final, NamedTuple
 
-from outlast.errors import StoreUnusable, no_store
+from outlast.errors import Rejected, StoreUnusable, no_store
 from outlast.store.dynamodb.connection import (
     CHECKPOINTS,
     IDEMPOTENCY,
@@ -140,26 +140,40 @@ async def _is_store(connection: Connection) -> bool:
     Raises StoreUnusable if they are of others, and what `call` raises.
     """
     address = connection.address
-    tables = await asyncio.gather(*(_describe(connection, table) for table in TABLES))
-    found = {table: description for table, description in zip(TABLES, tables, strict=True) if description is not None}
+    recorded, *tables = await asyncio.gather(
+        _is_recorded(connection), *(_describe(connection, table) for table in TABLES)
+    )
+    found = dict(zip(TABLES, tables, strict=True))
     for table, description in found.items():
-        if why := difference(table, description):
+        if recorded and description is None:
+            found[table] = await _describe_again(connection, table)
+    for table, description in found.items():
+        if description is not None and (why := difference(table, description)):
             raise _of_others(address, table, why)
-    if await _schema_item(connection):
-        for table in TABLES:
-            if table not in found:
-                raise StoreUnusable(
-                    f"the store {address.shown} is not whole",
-                    f"its table {address.table(table)} does not exist",
-                    f"restore {address.table(table)} from a backup, with the other tables from the same moment",
-                )
+    if recorded:
         return True
-    for table in found:
-        if await _has_items(connection, table):
-            if await _schema_item(connection):  # another process has just completed the store
-                return True
-            raise _of_others(address, table, "it has items, and they are not of a store")
+    for table, description in found.items():
+        if description is not None and await _has_items(connection, table):
+            if await _is_recorded(connection):  # another process has just completed the store
+                return await _is_store(connection)
+            raise _of_others(address, table, f"it has items, and {address.table(RUNS)} records no store")
     return False
+
+
+async def _describe_again(connection: Connection, table: str) -> dict[str, Any]:
+    """Return the description of a table of a store that is recorded, so that all its tables were made.
+
+    Raises StoreUnusable if the table was deleted since.
+    """
+    address = connection.address
+    description = await _describe(connection, table)
+    if description is None:
+        raise StoreUnusable(
+            f"the store {address.shown} is not whole",
+            f"its table {address.table(table)} does not exist",
+            f"restore {address.table(table)} from a backup, with the other tables from the same moment",
+        )
+    return description
 
 
 async def _describe(connection: Connection, table: str) -> dict[str, Any] | None:
@@ -200,14 +214,16 @@ async def _ask(connection: Connection, operation: str, **request: Any) -> dict[s
     return await connection.call(operation, **request)
 
 
-async def _schema_item(connection: Connection) -> bool:
-    """Return True if the schema of the store is this version's, and False without a schema or without the table.
+async def _is_recorded(connection: Connection) -> bool:
+    """Return True if the tables are recorded as a store of this version, False without a record or its table.
 
     Raises StoreUnusable for another version.
     """
     address = connection.address
     try:
         answer = await _ask(connection, "GetItem", TableName=address.table(RUNS), Key=SCHEMA_KEY, ConsistentRead=True)
+    except Rejected:
+        return False  # the table has other keys
     except Unusable as error:
         if error.code != NO_TABLE:
             raise
