@@ -11,7 +11,7 @@ from typing_extensions import override
 from outlast.core.clock import Clock
 from outlast.core.commit import Instant, Mapping
 from outlast.core.rows import Run
-from outlast.errors import OutlastError, StoreUnusable, Unavailable
+from outlast.errors import OutlastError, Unavailable
 from outlast.store.batching_store import BatchingStore
 from outlast.store.clock import StoreClock
 from outlast.store.dynamodb.connection import (
@@ -29,9 +29,10 @@ from outlast.store.dynamodb.maintenance import Housekeeper
 from outlast.store.dynamodb.plans import answer
 from outlast.store.dynamodb.reads import DynamoReads
 from outlast.store.dynamodb.receipts import Receipts
-from outlast.store.dynamodb.tables import open_tables
+from outlast.store.dynamodb.tables import open_tables, unusable
 from outlast.store.dynamodb.takes import RunFinder
 from outlast.store.dynamodb.writer import CommitScheduler
+from outlast.store.migrations import SCHEMA
 from outlast.store.port import Maintenance, RunRows
 from outlast.store.queries import Query
 from outlast.store.threads import WakeSubscribers
@@ -77,7 +78,7 @@ class DynamoStore(BatchingStore, Maintenance):
             await self._in_loop(self._open(make))
         except FAILED as error:
             await self.close()
-            raise StoreUnusable(f"the store {self.url} cannot be opened", str(error)) from error
+            raise unusable(self._address, error) from error
         except BaseException:  # end the thread on any error
             await self.close()
             raise
@@ -189,7 +190,7 @@ class DynamoStore(BatchingStore, Maintenance):
     @override
     def facts(self) -> dict[str, str | int]:
         self._check_process()
-        return {"store": self.url, "region": self._address.region, "environment": self._address.environment}
+        return {"store": self.url, "schema": SCHEMA, "region": self._address.region}
 
     # --- the rest ------------------------------------------------------------------------
     @override
