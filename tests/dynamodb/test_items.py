@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from outlast.core.effect_rows import EFFECT, EVIDENCE, MEMO, USAGE
 from outlast.core.events import EventType
-from outlast.core.limits import KEY_BYTES_MAX, KIB, ROW_BYTES_MAX
+from outlast.core.limits import ITEM_BYTES, KEY_BYTES_MAX, KIB, ROW_BYTES_MAX
 from outlast.core.machine import ENDED, EffectStatus, RunStatus
 from outlast.core.outbox_rows import CURSOR, DELIVERY, UNPUBLISHED
 from outlast.core.row_kind import AnyKind, Key
@@ -18,7 +18,7 @@ from outlast.core.rows import EVENT, KINDS, MESSAGE, RESULT, RUN, SLOT, STATE_CH
 from outlast.errors import Corrupt
 from outlast.store.bounds import INT_MAX
 from outlast.store.dynamodb import items
-from outlast.store.dynamodb.items import ITEM_BYTES, Item, Stamp, Torn
+from outlast.store.dynamodb.items import Item, Stamp, Torn
 from outlast.store.dynamodb.transact import item_bytes
 from tests.conformance.subject import T0, effect_row, event_row, run_row
 
@@ -319,6 +319,6 @@ def test_rows_of_other_kinds_are_told_apart_by_their_keys() -> None:
              items.place(DELIVERY, ("t", "r", "body", 10)), items.place(WRITER, ("*", "body"))]  # fmt: skip
     assert [items.kind_of(place.sk) for place in found] == [EFFECT, MEMO, EVIDENCE, TOKEN, USAGE, DELIVERY, WRITER]
     assert all(a != b for a, b in pairwise(sorted(found)))
-    assert items.kind_of(items.receipt_place("w", 3).sk) is None
+    assert items.kind_of(items.receipt_place("w", 3).sk) is None and items.kind_of("schema") is None
     assert items.receipt_place("w", 0) == items.place(WRITER, ("*", "w"))
     assert isinstance(items.revision(item_of(RUN, run_row())).run, Run)

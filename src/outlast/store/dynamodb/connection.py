@@ -7,6 +7,7 @@ from binascii import a2b_base64, b2a_base64
 from collections import Counter
 from collections.abc import Callable
 from email.utils import parsedate_to_datetime
+from io import BytesIO
 from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qsl, urlencode, urlsplit
 from zlib import crc32
@@ -23,6 +24,8 @@ IDEMPOTENCY: Final = "idempotency"
 RECOVERY_LOCKS: Final = "recovery-locks"
 RUNS: Final = "runs"
 ENVIRONMENT_CHARS_MAX: Final = 60
+MEBIBYTE: Final = 2**20
+"""Larger requests are sent in pieces, because one write of them would delay all others of the event loop."""
 REGION: Final = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 CONNECT_S: Final = 3.0
 ANSWER_S: Final = 10.0  # a request unanswered for longer may have landed
@@ -269,7 +272,11 @@ class Connection:
         sent_at = self._wall_ms()
         try:
             async with self._session.post(
-                self._endpoint.url, data=body, headers=headers, proxy=self._endpoint.proxy, allow_redirects=False
+                self._endpoint.url,
+                data=body if len(body) <= MEBIBYTE else BytesIO(body),
+                headers=headers,
+                proxy=self._endpoint.proxy,
+                allow_redirects=False,
             ) as response:
                 answer = await response.read()
         except NEVER_SENT as error:

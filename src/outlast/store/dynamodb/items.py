@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple, TypeAlias, get_type_hints
 
 from outlast.core.effect_rows import APPROVAL, EFFECT, EVIDENCE, MEMO, USAGE
 from outlast.core.events import EventType
-from outlast.core.limits import KEY_BYTES_MAX, KIB, NAME_CHARS_MAX
+from outlast.core.limits import ITEM_BYTES, KEY_BYTES_MAX, NAME_CHARS_MAX
 from outlast.core.machine import NO_HOLDER
 from outlast.core.outbox_rows import CURSOR, DELIVERY, SUBSCRIPTION, UNPUBLISHED
 from outlast.core.row_kind import AnyKind, Key
@@ -47,7 +47,6 @@ Item: TypeAlias = dict[str, Value]
 
 PK: Final = "pk"
 SK: Final = "sk"
-ITEM_BYTES: Final = 350 * KIB
 DIGITS: Final = 19
 """Digits of a number in a key; as many as the greatest column of 64 bits has."""
 BODY: Final = "#body#"
@@ -229,12 +228,12 @@ def within(kind: AnyKind, prefix: Key, after: Key = ()) -> KeyRange | None:
 
 
 def kind_of(sk: str) -> AnyKind | None:
-    """Return the kind of the row of an item, or None for a body item and a further receipt of a writer."""
+    """Return the kind of the row of an item, or None for a body item, a further receipt and the schema."""
     if sk[-_BODY_KEY:-2] == BODY:
         return None
     parts = sk.split("#", 3)
     kind = _BY_HEAD.get(parts[0])
-    if kind is not None or parts[0] == RECEIPT:
+    if kind is not None or not parts[0].lstrip("-").isdigit():
         return kind
     return EFFECT if len(parts) == 2 else _BY_MARK[parts[2]]
 
