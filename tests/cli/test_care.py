@@ -138,6 +138,26 @@ def test_a_backup_is_taken_while_a_worker_runs_and_recovered(outlast: Terminal) 
 
 
 @pytest.mark.req("CKP-7")
+def test_a_run_whose_ledger_was_purged_says_so(outlast: Terminal, tmp_path: Path) -> None:
+    ended(outlast, "r1")
+    assert outlast("-o", "json", "purge", "--yes").json["ledgers"] == 0, "nothing ended 7 days ago"
+    key = outlast("-o", "json", "runs", "effects", "r1").json["effects"][0]["key"]
+    done = outlast("-o", "json", "purge", "--ledgers", "1ms", "--yes").json
+    assert (done["runs"], done["ledgers"]) == (0, 1)
+    for command in (("runs", "show", "r1"), ("runs", "effects", "r1"), ("effects", "ls", "--run", "r1")):
+        assert "the retention of a ledger is over" in outlast(*command).out, command
+    assert "the retention of the ledger is over" in outlast("explain", "r1").out
+    gone = outlast("effects", "show", "r1", key)
+    assert gone.code == 3 and "its history remains" in gone.err, gone
+    assert outlast("-o", "json", "runs", "show", "r1").json["ledger_purged"] is True
+    assert outlast("fsck", "--chain").code == 0
+    file = tmp_path / "r1.json"
+    assert outlast("export", "r1", "--to", str(file)).code == 0
+    assert outlast("verify", str(file)).code == 0 and json.loads(file.read_text())["ledger_purged"] is True
+    assert outlast("purge", "--ledgers", "1ms", "--yes").out.count("0 ") == 2, "each ledger once"
+
+
+@pytest.mark.req("CKP-7")
 def test_purge_deletes_only_runs_that_ended_long_ago(outlast: Terminal) -> None:
     ended(outlast, "r1")
     outlast.start(run="r2", order_id="A-2")

@@ -4,11 +4,12 @@ import asyncio
 
 from outlast.core.commit import Commit, Put
 from outlast.core.durations import ANSWERS_KEPT
-from outlast.core.effect_rows import EFFECT, USAGE, Effect, Usage
+from outlast.core.effect_rows import EFFECT, EVIDENCE, MEMO, USAGE, Effect, Evidence, Memo, Usage
+from outlast.core.generation import LEDGERS, ledgers_of
 from outlast.core.machine import EffectStatus
-from outlast.core.rows import REQUEST, RUN, TOKEN, Request
+from outlast.core.rows import EVENT, META, REQUEST, RUN, TOKEN, Request
 from outlast.store.open_calls import OpenCalls
-from outlast.store.port import Store
+from outlast.store.port import LEDGER_KINDS, Store
 from tests.conformance.subject import (
     T0,
     TENANT,
@@ -20,6 +21,7 @@ from tests.conformance.subject import (
     held,
     puts,
     refused_for,
+    the_run,
     token_row,
     two,
 )
@@ -117,6 +119,50 @@ async def a_shared_effect_outlives_its_runs(s: Subject) -> None:
     assert await b.purge(T0 + DAY, 10) == 0
     assert await _keys(b) == ["ever", "unsettled"]
     assert await b.load(TOKEN, token_row()[:3]) == token_row()
+
+
+async def a_ledger_goes_before_its_run(s: Subject) -> None:
+    """`purge_ledgers` deletes effects, memos and late answers of runs that ended before an instant.
+
+    It takes at most n runs, in the order of their ends, and each run once. All other rows of the runs stay, and so do
+    the effects of unfinished runs and those that the tenant shares.
+    """
+    a, b = await two(s)
+    for i in range(5):
+        mine = await held(a, f"run-{i}")
+        effect = effect_row(mine.run)
+        memo = Memo(TENANT, mine.run, 1, "look/1", "look", "d", b"1", "", T0)
+        late = Evidence(TENANT, mine.run, 1, effect.key, 1, "{}", T0)
+        shared = done(_shared(mine.run, mine.run, keep_ms=1))._replace(version=1)
+        ledger = (Put(EFFECT, effect, 0), Put(MEMO, memo, 0), Put(EVIDENCE, late, 0), Put(EFFECT, shared, 0))
+        await a.commit(Commit((*ledger, *puts(token_row(mine.run)), _usage(mine.run, mine.run))))
+        if i:  # they end in the order 4, 3, 2, 1
+            await a.commit(Commit((Put(RUN, ended(mine)._replace(ended_at=T0 + 10 - i), mine.version),)))
+    assert await b.load(META, LEDGERS) is None
+    assert await b.purge_ledgers(T0 + 6, 10) == 0
+    assert [await _ledger(b, f"run-{i}") for i in range(5)] == [3] * 5
+    assert await b.purge_ledgers(T0 + 9, 1) == 1
+    assert [await _ledger(b, f"run-{i}") for i in range(5)] == [3, 3, 3, 3, 0]
+    mark, four = ledgers_of(await a.load(META, LEDGERS)), await the_run(a, "run-4")
+    assert mark == (four.ended_at, TENANT, "run-4")
+    assert mark.has(four) and not any([mark.has(await the_run(a, f"run-{i}")) for i in range(4)])
+    assert await a.purge_ledgers(T0 + 9, 10) == 2
+    assert [await _ledger(b, f"run-{i}") for i in range(5)] == [3, 3, 0, 0, 0]
+    assert (await a.purge_ledgers(T0 + 9, 10), await b.purge_ledgers(T0, 10)) == (0, 0)
+    mark = ledgers_of(await b.load(META, LEDGERS))
+    assert [mark.has(await the_run(b, f"run-{i}")) for i in range(5)] == [False, False, True, True, True]
+    assert sorted(await asyncio.gather(a.purge_ledgers(T0 + 99, 10), b.purge_ledgers(T0 + 99, 10))) == [0, 1]
+    assert [await _ledger(b, f"run-{i}") for i in range(5)] == [3, 0, 0, 0, 0]
+    assert await _keys(b) == [f"run-{i}" for i in range(5)], "shared by the tenant"
+    (rows,) = await b.run_rows(((TENANT, "run-4"),))
+    assert rows is not None and rows.run == four and [e.key for e in rows.shared] == ["run-4"]
+    assert len(await b.rows(EVENT, (TENANT, "run-4"))) == 1
+    assert await b.load(TOKEN, token_row("run-4")[:3]) == token_row("run-4")
+    assert await b.purge(T0 + 99, 10) == 4
+
+
+async def _ledger(store: Store, run: str) -> int:
+    return sum([len(await store.rows(kind, (TENANT, run))) for kind in LEDGER_KINDS])
 
 
 async def a_stored_answer_is_kept_for_a_week(s: Subject) -> None:

@@ -32,6 +32,9 @@ REQUIREMENTS = {
     "an_event_is_noted_by_the_commit_that_writes_it": "OUT-1",
     "a_published_event_is_removed_with_its_commit": "OUT-2",
     "a_stored_answer_is_kept_for_a_week": "RUN-4",
+    "purge_keeps_tokens": "CKP-7",
+    "a_shared_effect_outlives_its_runs": "CKP-7",
+    "a_ledger_goes_before_its_run": "CKP-7",
     "forget_deletes_old_workers": "REC-3",
     "a_cursor_has_one_holder": "OUT-2",
 }

@@ -108,6 +108,7 @@ class Wire:
     def __init__(self, inner: Store, clock: ProcessClock) -> None:
         self._inner: Any = inner
         self.purge, self.forget = self._inner.purge, self._inner.forget  # attributes, so that it has Maintenance
+        self.purge_ledgers = self._inner.purge_ledgers
         self.set_mapping, self.facts = self._inner.set_mapping, self._inner.facts
         self._clock = clock
         self.dead = False

@@ -1,23 +1,37 @@
 """Retention: a worker deletes expired rows, a few at a time (RUN-4)."""
 
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from outlast.core.commit import Commit, Put
-from outlast.core.durations import ANSWERS_KEPT, DAY, FORGET_EVERY, RUNS_KEPT, WORKERS_KEPT, Liveness
+from outlast.core.durations import ANSWERS_KEPT, DAY, FORGET_EVERY, LEDGER_KEPT, RUNS_KEPT, WORKERS_KEPT, Liveness
+from outlast.core.effect_rows import EFFECT
 from outlast.core.machine import LeaseStatus
 from outlast.core.rows import META, REQUEST, RUN, STORE, WORKER, Request, Worker
 from outlast.engine.store_maintenance import AT_ONCE, PURGED, PURGED_AT_ONCE, purge_of
+from outlast.flow import Context
 from tests.engine.process import Process
-from tests.engine.world import MINUTE, SECOND, Receiver, World, ordering, write
+from tests.engine.world import MINUTE, SECOND, Receiver, State, World, one_node, ordering, write
 
 BEAT = 5 * SECOND
 
 
 def flow() -> Any:
     return ordering(write(Receiver()), "a")
+
+
+def asleep() -> Any:
+    """A run that has an effect and does not end within the test."""
+    act = write(Receiver())
+
+    async def body(ctx: Context[State]) -> None:
+        ctx.state.said.append(await ctx.do(act, "b"))
+        await ctx.sleep(timedelta(days=365), name="year")
+
+    return one_node(body, name="asleep")
 
 
 async def answered(world: World, key: str, ago_ms: int, status: int = 201) -> None:
@@ -125,17 +139,53 @@ async def test_old_runs_are_purged_once_a_day_by_one_worker(world: World) -> Non
 
 
 @pytest.mark.req("CKP-7")
-async def test_runs_kept_without_limit_are_never_purged(world: World) -> None:
+async def test_ledgers_are_purged_before_their_runs(world: World) -> None:
     async def story() -> None:
-        live = Liveness(runs_kept=0)
+        n = PURGED_AT_ONCE + 5
+        world.worker(flow(), name="first")
+        for i in range(n):
+            await world.start(flow(), run=f"r{i}")
+        await world.start(waiting := asleep(), run="waits")
+        await world.pass_(MINUTE)
+        await world.nights(flow(), waiting, until=world.time.wall() + LEDGER_KEPT - MINUTE, name="early")
+        assert len(ledgers(world)) == n + 1, "none has been over for so long"
+        await world.nights(flow(), waiting, until=world.time.wall() + DAY + MINUTE, name="a")
+        await world.pass_(4 * BEAT)
+        assert [row.run for row in ledgers(world)] == ["waits"] and len(runs(world)) == n + 1
+        done = purge_of(world.core.rows.get(META, PURGED))
+        assert done is not None and (done.by, done.runs, done.ledgers) == ("a", 0, n)
+        await world.nights(flow(), waiting, until=world.time.wall() + RUNS_KEPT, name="b")
+        await world.pass_(4 * BEAT)
+        assert [row.run for row in runs(world)] == [row.run for row in ledgers(world)] == ["waits"]
+        done = purge_of(world.core.rows.get(META, PURGED))
+        assert done is not None and (done.by, done.runs, done.ledgers) == ("b", n, 0)
+
+    await world.live(story)
+
+
+@pytest.mark.req("CKP-7")
+@pytest.mark.parametrize(("runs_kept", "ledger_kept"), [(0, 0), (0, LEDGER_KEPT), (RUNS_KEPT, 0)])
+async def test_what_is_kept_without_limit_is_never_purged(world: World, runs_kept: int, ledger_kept: int) -> None:
+    async def story() -> None:
+        live = Liveness(runs_kept=runs_kept, ledger_kept=ledger_kept)
         world.worker(flow(), name="first", live=live)
         await world.start(flow())
         await world.pass_(MINUTE)
+        if runs_kept:
+            await world.nights(flow(), until=world.time.wall() + 2 * LEDGER_KEPT, name="between", live=live)
+            await world.pass_(4 * BEAT)
+            assert (len(runs(world)), len(ledgers(world))) == (1, 1)
         await world.nights(flow(), until=world.time.wall() + 2 * RUNS_KEPT, name="later", live=live)
-        assert len(runs(world)) == 1 and world.core.rows.get(META, PURGED) is None
+        await world.pass_(4 * BEAT)
+        assert (len(runs(world)), len(ledgers(world))) == (0 if runs_kept else 1, 0 if runs_kept or ledger_kept else 1)
+        assert (world.core.rows.get(META, PURGED) is None) == (not runs_kept and not ledger_kept)
 
     await world.live(story)
 
 
 def runs(world: World) -> list[Any]:
     return world.core.rows.under(RUN, ())
+
+
+def ledgers(world: World) -> list[Any]:
+    return world.core.rows.under(EFFECT, ())

@@ -183,6 +183,7 @@ def statements_of_the_hot_path() -> list[tuple[str, str]]:
     found += [(f"of runs {kind.name}", reads._of_runs(kind)) for kind in reads.HOLDER_KINDS]
     found += [("last", reads._LAST), ("shared", reads._SHARED), ("now", statements.NOW)]
     found += [("due", statements.locked(sql.DUE)), ("owned", statements.locked(OWNED)), ("over", numbered(sql.OVER))]
+    found += [("over after", numbered(sql.OVER_AFTER))]
     return found
 
 

@@ -21,7 +21,7 @@ from outlast.runtime import InProcessRuntime, fsck_checks, open_store
 from outlast.runtime.fsck import OF_A_RUN, OF_HISTORY, OF_THE_STORE, Fsck, FsckReport, violations
 from outlast.runtime.fsck_checks import settings_safe
 from outlast.runtime.stores import until
-from outlast.store.port import RunRows
+from outlast.store.port import OnFile, RunRows, maintenance
 
 
 class Order(BaseModel):
@@ -121,6 +121,33 @@ def test_a_clean_store_has_no_finding(played: Path, tmp_path: Path) -> None:
     looked = asyncio.run(_look(Path(shutil.copy(played, tmp_path / "clean.db"))))
     assert looked.findings == ()
     assert looked.runs == 4 and looked.events > 20 and looked.effects >= 6
+
+
+@pytest.mark.req("CKP-7")
+def test_a_purged_ledger_is_no_finding_and_a_lost_one_is(played: Path, tmp_path: Path) -> None:
+    path = Path(shutil.copy(played, tmp_path / "purged.db"))
+
+    async def purge() -> int:
+        store = await open_store(f"sqlite:{path}", use="recover")
+        try:
+            assert isinstance(store, OnFile)
+            await store.adopt_file()
+            return await maintenance(store).purge_ledgers((await store.now()).business + 1, 10)
+        finally:
+            await store.close()
+
+    def spoil(statement: str) -> None:
+        db = sqlite3.connect(path)
+        with db:
+            assert db.execute(statement).rowcount == 1
+        db.close()
+
+    assert asyncio.run(purge()) == 2
+    spoil("UPDATE effect SET status = 'undone' WHERE run = '' AND key = 'pay/r-done'")  # its undo was the run's own
+    looked = asyncio.run(_look(path))
+    assert looked.findings == () and looked.runs == 4 and looked.effects == 3, "those of the other two runs"
+    spoil("DELETE FROM meta WHERE key = 'ledgers'")
+    assert {f.check for f in asyncio.run(_look(path)).findings} == {"approval_consumed", "effect_undone"}
 
 
 class Canary(NamedTuple):

@@ -38,6 +38,7 @@ class Wire:
         self.on_change = self._inner.on_change
         self.close = self._inner.close
         self.purge = self._inner.purge
+        self.purge_ledgers = self._inner.purge_ledgers
         self.forget = self._inner.forget
 
     def snapshot(self, run: tuple[str, str]) -> RunRows:

@@ -11,7 +11,7 @@ import click
 from outlast.cli.exit_codes import OK
 from outlast.cli.modules import load_workflows
 from outlast.cli.run import json_of
-from outlast.cli.run_page import uncertain_lines
+from outlast.cli.run_page import PURGED, uncertain_lines
 from outlast.cli.screen import DECISION_SCHEMA, EFFECT_ID, Screen, iso_of, json_of_model
 from outlast.cli.session import client as client_of
 from outlast.cli.session import reads_client, says, settings_now, warn_unserved
@@ -24,6 +24,7 @@ from outlast.models import milliseconds
 from outlast.models.approvals import ApprovalDetail
 from outlast.models.attention import Verb
 from outlast.models.effects import EffectRecord
+from outlast.models.runs import RunDetail
 from outlast.runtime.client import Client
 from outlast.runtime.labels import late_answer_label
 
@@ -47,6 +48,11 @@ def print_effects(
         if view.status == EffectStatus.UNCERTAIN:
             for line in uncertain_lines(screen, view):
                 screen.line(line)
+
+
+def purged_text(view: RunDetail) -> str:
+    """Return where to look if the ledger of a run was purged; '' if it was not."""
+    return f"the effects of {view.run} are {PURGED} → outlast runs history {view.run}" if view.ledger_purged else ""
 
 
 def _row(view: EffectRecord) -> tuple[str, ...]:
@@ -150,6 +156,9 @@ async def ls(
     if screen.listing("effects", page.effects, without=EFFECT_ID, cursor=page.next_cursor):
         return OK
     if not page.effects:
+        if run and (gone := purged_text(await client.run(run))):
+            screen.line(gone)
+            return OK
         filtered = uncertain or status or activity or run or since is not None or cursor
         screen.line("no effect matches" if filtered else "no effect yet → outlast runs ls")
         return OK

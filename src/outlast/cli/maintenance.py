@@ -13,7 +13,7 @@ from outlast.cli.screen import Screen
 from outlast.cli.session import on_store, reads_store, settings_now, unsure
 from outlast.cli.settings import Command
 from outlast.cli.text import duration
-from outlast.core.durations import DAY, RUNS_KEPT, span
+from outlast.core.durations import DAY, LEDGER_KEPT, RUNS_KEPT, span
 from outlast.engine.store_maintenance import Recovered
 from outlast.runtime.clocks import SystemClock
 from outlast.runtime.fsck import Fsck, FsckReport
@@ -166,22 +166,35 @@ def _recovered_view(done: Recovered) -> dict[str, Any]:
 @click.option(
     "--older", type=duration, metavar="DURATION", help=f"Minimum time since the end of a run [{RUNS_KEPT // DAY}d]."
 )
+@click.option(
+    "--ledgers",
+    type=duration,
+    metavar="DURATION",
+    help=f"The same for the ledger alone [{LEDGER_KEPT // DAY}d].",
+)
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @on_store
-async def purge_command(ops: Operations, screen: Screen, older: int | None, yes: bool) -> int:
-    """Delete runs that ended long ago.
+async def purge_command(ops: Operations, screen: Screen, older: int | None, ledgers: int | None, yes: bool) -> int:
+    """Delete runs that ended long ago, and the ledgers of runs that ended less long ago.
 
-    It covers all tenants. Ledgers and histories go too. Effects with once_per="tenant" and the keys of starts and
-    signals remain: an order paid on day 1 is not paid again on day 31. Unfinished runs are never deleted. It works in
-    small transactions and may run beside workers.
+    It covers all tenants. A ledger is the effects, memos and late answers of a run; its history, approvals and results
+    remain until the run is deleted. Effects with once_per="tenant" and the keys of starts and signals remain after
+    that: an order paid on day 1 is not paid again on day 31. Unfinished runs are never deleted, nor are their ledgers.
+    It works in small transactions and may run beside workers.
     """
-    older_ms = older or RUNS_KEPT
-    question = f"delete every run of all tenants that ended more than {span(older_ms)} ago?"
+    older_ms, ledgers_ms = older or RUNS_KEPT, ledgers or LEDGER_KEPT
+    question = (
+        f"of all tenants, delete every run that ended more than {span(older_ms)} ago, "
+        f"and every ledger of a run that ended more than {span(ledgers_ms)} ago?"
+    )
     if not yes and (code := await unsure(screen, question)) is not None:
         return code
-    done = await purge(ops, older_ms=older_ms)
-    if not screen.data({"runs": done.runs, "older_ms": older_ms}):
+    done = await purge(ops, older_ms=older_ms, ledgers_ms=ledgers_ms)
+    view = {"runs": done.runs, "older_ms": older_ms, "ledgers": done.ledgers, "ledgers_ms": ledgers_ms}
+    if not screen.data(view):
         screen.line(f"{done.runs:,} run{'' if done.runs == 1 else 's'} deleted, ended more than {span(older_ms)} ago")
+        ledgers_text = f"{done.ledgers:,} ledger{'' if done.ledgers == 1 else 's'} of other runs deleted"
+        screen.line(f"{ledgers_text}, ended more than {span(ledgers_ms)} ago")
     return OK
 
 

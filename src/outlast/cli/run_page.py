@@ -110,6 +110,9 @@ def data_of(event: CloudEvent) -> Mapping[str, Any]:
     return event.data if isinstance(event.data, dict) else {}
 
 
+PURGED: Final = "deleted, because the retention of a ledger is over; the history remains"
+
+
 async def show_run(client: Client, screen: Screen, run_id: str) -> int:
     """Print the page of a run, or all its data as one JSON object."""
     view = await client.run(run_id)
@@ -138,7 +141,7 @@ async def show_run(client: Client, screen: Screen, run_id: str) -> int:
                     for line in _attention(screen, each, _ways_on(screen, view, each, uncertain))
                 ],
             ),
-            ("effects", [_count(counts, run_id, held=is_held(view))]),
+            ("effects", [_count(counts, run_id, held=is_held(view))] if not view.ledger_purged else [PURGED]),
             ("results", [f"{view.results} → outlast runs results {run_id}"] if view.results else []),
             ("used", used_lines(view.used, view.budget)),
             ("crashes", _crashes(view.takeovers)),

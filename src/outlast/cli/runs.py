@@ -159,11 +159,11 @@ async def effects(client: Client, screen: Screen, run: str) -> int:
     views = await client.effects(run)
     if screen.listing("effects", views, without=EFFECT_ID):
         return OK
-    if not views:
-        screen.line(f"{run} has no effect yet → outlast runs show {run}")
-        return OK
-    from outlast.cli.effects import print_effects
+    from outlast.cli.effects import print_effects, purged_text
 
+    if not views:
+        screen.line(purged_text(await client.run(run)) or f"{run} has no effect yet → outlast runs show {run}")
+        return OK
     print_effects(screen, views)
     return OK
 

@@ -33,6 +33,7 @@ OPTIONS: tuple[tuple[str, str], ...] = (
     ("checkpoint_write", "Maximum time to write a checkpoint."),
     ("drain_grace", "Maximum wait of a stopping worker for its calls."),
     ("runs_kept", "Retention of a run after its end; 0s keeps it forever."),
+    ("ledger_kept", "Retention of its effects and memos; 0s keeps them as long as the run."),
 )
 
 

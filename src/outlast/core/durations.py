@@ -23,11 +23,8 @@ APPROVAL_WITHIN: Final = 96 * HOUR  # GATE-3
 APPROVAL_STALE_AFTER: Final = 7 * DAY  # counted from the approval's timeout (GATE-3)
 RUN_CEILING: Final = 168 * HOUR  # asks a person, never ends the run by itself (GATE-4)
 APPROVAL_VALID_FOR: Final = 24 * HOUR  # from the decision to its use (S-20)
-CHECKPOINTS_KEPT: Final = 30 * DAY  # counted from the run's end (CKP-7)
-LEDGER_KEPT: Final = 7 * DAY  # counted from the run's end (CKP-7)
-RUNS_KEPT: Final = max(
-    CHECKPOINTS_KEPT, LEDGER_KEPT
-)  # a run is kept whole, because its ledger proves its history (decision 0050)
+RUNS_KEPT: Final = 30 * DAY  # checkpoints, events and everything else, counted from the run's end (CKP-7)
+LEDGER_KEPT: Final = 7 * DAY  # effects, memos and late answers, counted from the run's end (CKP-7)
 
 # --- liveness: recovery ------------------------------------------------------------------------
 RECOVERY_TARGET: Final = 30 * SECOND  # REC-4
@@ -118,6 +115,7 @@ class Liveness(NamedTuple):
     breaker_pause: int = BREAKER_PAUSE
     breaker_pause_max: int = BREAKER_PAUSE_MAX
     runs_kept: int = RUNS_KEPT  # business, after a run's end; 0 = workers purge no runs
+    ledger_kept: int = LEDGER_KEPT  # business, after a run's end; 0 = a ledger is kept as long as its run
 
     def checked(self) -> "Liveness":
         """Return self. Raises ValueError with a sentence that names the first relation that does not hold."""

@@ -1,15 +1,18 @@
-"""Generation of a store, which a restore from a backup increments, and the identity of its file."""
+"""Facts about a store in meta rows: its generation, the identity of its file, and the purge of ledgers."""
 
 import json
+from collections.abc import Sequence
 from typing import Final, Literal, NamedTuple
 
-from outlast.core.rows import STORE, Meta
+from outlast.core.rows import STORE, Meta, Run
 from outlast.errors import Corrupt
 
 GENERATION: Final = (STORE, "generation")
 """Key of the meta row of the generation."""
 FILE: Final = (STORE, "file")
 """Key of the meta row that names the file."""
+LEDGERS: Final = (STORE, "ledgers")
+"""Key of the meta row of the purge of ledgers."""
 
 
 class Generation(NamedTuple):
@@ -82,3 +85,41 @@ def compare_files(named: StoreFile | None, found: StoreFile) -> Literal["same", 
     ):
         return "copy"
     return "same" if named == found else "renamed"
+
+
+class LedgersPurged(NamedTuple):
+    """Run up to which the ledgers of ended runs were purged (CKP-7). Runs are purged in the order of their ends."""
+
+    ended_at: int  # business
+    tenant: str
+    run: str
+
+    def has(self, run: Run) -> bool:
+        """True if the ledger of this run was purged."""
+        return run.ended_at > 0 and (run.ended_at, run.tenant, run.run) <= self
+
+    def row(self, before: Meta | None) -> Meta:
+        """Return the meta row of this purge, to be written after `before`."""
+        return Meta(*LEDGERS, before.version + 1 if before else 1, json.dumps(self))
+
+
+NO_LEDGERS: Final = LedgersPurged(0, "", "")
+
+
+def ledgers_of(row: Meta | None) -> LedgersPurged:
+    """Return the purge in the meta row; NO_LEDGERS if there is no row. Raises Corrupt."""
+    if row is None:
+        return NO_LEDGERS
+    try:
+        ended_at, tenant, run = json.loads(row.value)
+        return LedgersPurged(int(ended_at), str(tenant), str(run))
+    except (ValueError, TypeError) as error:
+        raise Corrupt(f"meta row {row.key}: {error!r}") from error
+
+
+def ledgers_after(last: LedgersPurged, found: Sequence[tuple[int, str, str]], before: int, n: int) -> LedgersPurged:
+    """Return the purge after the ledgers of `found` were deleted: end, tenant and run, in this order.
+
+    `found`: at most `n` runs after `last` that ended before an instant.
+    """
+    return max(last, LedgersPurged(*found[-1]) if len(found) == n else LedgersPurged(before, "", ""))

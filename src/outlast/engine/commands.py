@@ -40,6 +40,7 @@ from outlast.engine.admission import limits_of
 from outlast.engine.approvals import remake_with
 from outlast.engine.run_session import notify_waiting
 from outlast.engine.snapshots import first_snapshot
+from outlast.engine.store_maintenance import ledger_purged
 from outlast.errors import Conflict, Ended, InvalidInput, LimitExceeded, NotFound, Stale
 from outlast.flow.workflow import Workflow
 from outlast.store.port import Store
@@ -398,12 +399,18 @@ async def resolve_attention(
 
 async def find_effect(store: Store, tenant: str, run: str, key: str, *, visit: int | None = None) -> Effect:
     """Return the effect of this key: of this visit, else the open one, else the latest. Raises NotFound."""
-    await find_run(store, tenant, run)
+    of = await find_run(store, tenant, run)
     rows = [e for e in await store.rows(EFFECT, (tenant, run)) if e.key == key]
     shared = await store.load(EFFECT, (tenant, "", 0, key))
     if shared is not None and shared.by_run == run:
         rows.append(shared)
     rows = [e for e in rows if visit in (None, e.visit)]
+    if not rows and await ledger_purged(store, of):
+        raise NotFound(
+            f"the effects of run {run} were deleted",
+            "the retention of its ledger is over; its history remains",
+            f"outlast runs history {run}",
+        )
     if not rows:
         raise NotFound(
             f"run {run} has no effect {key}" + (f" in visit {visit}" if visit is not None else ""),

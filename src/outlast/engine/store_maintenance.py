@@ -1,4 +1,4 @@
-"""Maintenance of a store: recovery after a restore (I42), purge of old runs (CKP-7), and steps of a clock (S-4)."""
+"""Maintenance of a store: recovery after a restore (I42), purge of ledgers and runs (CKP-7), clock steps (S-4)."""
 
 import json
 import logging
@@ -8,7 +8,7 @@ from outlast.core.clock import Clock
 from outlast.core.commit import Commit, Expect, Put, in_portions
 from outlast.core.durations import CLOCK_STEP, DAY, FORGET_EVERY, SECOND
 from outlast.core.effect_rows import Effect
-from outlast.core.generation import GENERATION, Generation, generation_of
+from outlast.core.generation import GENERATION, LEDGERS, Generation, generation_of, ledgers_of
 from outlast.core.machine import LeaseStatus, lease_target
 from outlast.core.recovery import may_have_changed, restore_run, uncertain_after_restore
 from outlast.core.row_kind import Key
@@ -35,6 +35,11 @@ class Recovered(NamedTuple):
 async def present_generation(store: Store) -> Generation | None:
     """Return the generation of a store. Raises Corrupt."""
     return generation_of(await store.load(META, GENERATION))
+
+
+async def ledger_purged(store: Store, run: Run) -> bool:
+    """Return True if the ledger of this run was purged. Raises Corrupt."""
+    return bool(run.ended_at) and ledgers_of(await store.load(META, LEDGERS)).has(run)
 
 
 async def recover(store: Store, *, new_id: str, actor: str) -> Recovered:
@@ -144,6 +149,7 @@ class DailyPurge(NamedTuple):
     at: int  # real time at which a worker claimed it
     by: str  # that worker; '' if the store is younger than a day
     runs: int  # deleted so far
+    ledgers: int  # runs whose ledgers were deleted so far
 
     def row(self, before: Meta | None) -> Meta:
         """Return the meta row of this purge, to be written after `before`."""
@@ -156,27 +162,35 @@ def purge_of(row: Meta | None) -> DailyPurge | None:
         return None
     try:
         value = json.loads(row.value)
-        return DailyPurge(int(value["at"]), str(value["by"]), int(value["runs"]))
+        return DailyPurge(int(value["at"]), str(value["by"]), int(value["runs"]), int(value["ledgers"]))
     except (ValueError, KeyError, TypeError) as error:
         raise Corrupt(f"meta row {row.key}: {error!r}") from error
 
 
-class Retention:
-    """Deletes answers and workers' rows every FORGET_EVERY. One worker of all deletes old runs once a day."""
+class _Purge(NamedTuple):
+    """A daily purge in progress: first of ledgers, then of runs."""
 
-    def __init__(self, store: Store, clock: Clock, worker: str, runs_kept: int) -> None:
+    row: Meta
+    business: int  # at its beginning
+    ledgers: bool
+
+
+class Retention:
+    """Deletes answers and workers' rows every FORGET_EVERY. One worker of all purges ledgers and runs once a day."""
+
+    def __init__(self, store: Store, clock: Clock, worker: str, runs_kept: int, ledger_kept: int) -> None:
         """Create the retention of one worker.
 
-        `runs_kept`: business time for which an ended run is kept; 0 for no limit.
+        `runs_kept`, `ledger_kept`: business time for which an ended run and its ledger are kept; 0 for no limit.
         """
         self._store = store
         self._clock = clock
         self._worker = worker
         self._runs_kept = runs_kept
+        self._ledger_kept = ledger_kept
         self._next = 0  # monotonic
         self._next_purge = 0  # monotonic; next check for the daily purge
-        # the purge in progress: its row, and the time before which a run must have ended
-        self._purge: tuple[Meta, int] | None = None
+        self._purge: _Purge | None = None  # in progress
 
     async def look(self) -> None:
         """Delete expired rows. Raises StoreError; the next heartbeat tries again."""
@@ -186,23 +200,29 @@ class Retention:
             n = await self._store.forget(AT_ONCE)
             if n < AT_ONCE:
                 self._next = self._clock.mono() + FORGET_EVERY
-        if self._runs_kept and self._clock.mono() >= self._next_purge:
+        if (self._runs_kept or self._ledger_kept) and self._clock.mono() >= self._next_purge:
             await self._purge_some(self._store)
 
     async def _purge_some(self, store: Maintenance) -> None:
-        """Claim the daily purge if it is due, and delete a few runs in one transaction."""
+        """Claim the daily purge if it is due, and delete a few ledgers or runs in one transaction."""
         purge = self._purge or await self._take_purge()
         if purge is None:
             self._next_purge = self._clock.mono() + FORGET_EVERY
             return
-        row, before = purge
-        n = await store.purge(before, PURGED_AT_ONCE)
+        row, business, ledgers = purge
+        kept = self._ledger_kept if ledgers else self._runs_kept
+        n = 0
+        if kept:
+            of = store.purge_ledgers if ledgers else store.purge
+            n = await of(business - kept, PURGED_AT_ONCE)
         done = purge_of(row)
         assert done is not None
-        written = await self._write(done._replace(runs=done.runs + n), row) if n else row
-        self._purge = (written, before) if written is not None and n == PURGED_AT_ONCE else None
+        after = done._replace(ledgers=done.ledgers + n) if ledgers else done._replace(runs=done.runs + n)
+        written = await self._write(after, row) if n else row
+        more = n == PURGED_AT_ONCE
+        self._purge = _Purge(written, business, ledgers and more) if written and (ledgers or more) else None
 
-    async def _take_purge(self) -> tuple[Meta, int] | None:
+    async def _take_purge(self) -> "_Purge | None":
         """Claim the purge of this day.
 
         Returns None if it is not due or another worker has claimed it.
@@ -212,12 +232,12 @@ class Retention:
         row, now = await self._store.load(META, PURGED), await self._store.now()
         last = purge_of(row)
         if last is None:
-            await self._write(DailyPurge(now.real, "", 0), None)
+            await self._write(DailyPurge(now.real, "", 0, 0), None)
             return None
         if now.real - last.at < DAY:
             return None
-        mine = await self._write(DailyPurge(now.real, self._worker, 0), row)
-        return None if mine is None else (mine, now.business - self._runs_kept)
+        mine = await self._write(DailyPurge(now.real, self._worker, 0, 0), row)
+        return None if mine is None else _Purge(mine, now.business, ledgers=True)
 
     async def _write(self, purge: DailyPurge, before: Meta | None) -> Meta | None:
         """Write the row, or return None if another worker was first."""

@@ -284,7 +284,8 @@ class WorkerProcess:
             health=partial(_health, about or WorkerHealth(), capacity, lease, self._bridge),
         )  # fmt: skip
         self._unserved = UnservedVersions(store, self._workflows, live, worker)
-        retention, clock_step = Retention(store, clock, worker, live.runs_kept), ClockStep(store)
+        retention = Retention(store, clock, worker, live.runs_kept, live.ledger_kept)
+        clock_step = ClockStep(store)
         self._chores = (
             self._refresh_limits, self._claims.return_lost, self._executors.look, self._unserved.refresh,
             self._repair_slots, retention.look, clock_step.look,

@@ -134,7 +134,7 @@ class AllowedAmounts(Model):
 
 
 class RunDetail(RunListItem):
-    """Run with its visits, effects and progress. The last three fields are set once it has ended."""
+    """Run with its visits, effects and progress. The last four fields are set once it has ended."""
 
     visits: list[Visit]
     effects: dict[str, int]
@@ -146,6 +146,7 @@ class RunDetail(RunListItem):
     outcome: Json = None
     reason: str = ""
     not_undone: list[str] = Field(default_factory=list)
+    ledger_purged: bool = Field(False, description="Its effects were deleted, except those that the tenant shares.")
 
 
 class EndedRun(NamedTuple):

@@ -341,8 +341,12 @@ def _over(rows: RunFacts) -> ExplanationPart:
     if left:
         clause += f"; {_count(len(left), 'effect')} {'was' if len(left) == 1 else 'were'} not undone"
     unblock = ("undo these effects by hand if necessary",) if left else ()
-    facts = (("not undone", ", ".join(left)),) if left else ()
-    return ExplanationPart(clause, "nothing: an ended run does not change", unblock, since=run.ended_at, facts=facts)
+    facts = [("not undone", ", ".join(left))] if left else []
+    if rows.ledger_purged:
+        facts.append(("effects", "deleted, because the retention of the ledger is over"))
+    return ExplanationPart(
+        clause, "nothing: an ended run does not change", unblock, since=run.ended_at, facts=tuple(facts)
+    )
 
 
 def _count(n: int, what: str) -> str:

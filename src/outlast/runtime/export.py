@@ -21,7 +21,7 @@ from outlast.core.row_kind import AnyKind
 from outlast.core.rows import CALL_USAGE, EVENT, KINDS, MESSAGE, RUN, STATE_CHUNK, Event, Row
 from outlast.core.snapshot_codec import MARK, StateChunk, decode, unpack
 from outlast.engine.snapshots import values_of
-from outlast.engine.store_maintenance import present_generation
+from outlast.engine.store_maintenance import ledger_purged, present_generation
 from outlast.errors import InvalidInput, NotFound
 from outlast.runtime.fsck import violations
 from outlast.runtime.fsck_checks import Finding
@@ -101,6 +101,8 @@ SECTIONS: Final[dict[str, AnyKind]] = {
     USAGE: CALL_USAGE,  # only if a call has reported usage
 }
 OPTIONAL: Final = frozenset({VALUES, USAGE})
+LEDGER_PURGED: Final = "ledger_purged"
+"""True in a document whose run has lost its ledger to its retention, so that no effect is missing."""
 BODY: Final = "body"
 """Bytes of an event that its hash is of, beside the columns that they are made from."""
 REDACTED: Final = "redacted"
@@ -152,6 +154,8 @@ async def export(ops: Operations, run: str, *, whole: bool = False) -> dict[str,
         "exported_at": iso(rows.now.business),
         "generation": generation._asdict(),
     }
+    if await ledger_purged(ops.store, rows.run):
+        document[LEDGER_PURGED] = True
     for name, found in shown.items():
         if found or name not in OPTIONAL:
             document[name] = [_sealed(_marked(row, of)) for row, of in zip(found, parts[name], strict=False)]
@@ -240,7 +244,10 @@ def _verified(document: dict[str, Any]) -> VerifiedExport:
         shared=tuple(parts["shared_effects"]),
     )
     generation = int(document["generation"]["n"])
-    broken = violations(rows, parts["events"], generation=generation, values=parts[VALUES])
+    broken = violations(
+        rows, parts["events"], generation=generation, values=parts[VALUES],
+        ledger_purged=document.get(LEDGER_PURGED) is True,
+    )  # fmt: skip
     found += [f for f in broken if f.check not in BY_CONTENT or (f.kind, f.key) not in redacted]
     counts = (len(parts["events"]), len(rows.effects), len(rows.approvals))
     return VerifiedExport(run.run, *counts, generation, tuple(found), len(redacted))

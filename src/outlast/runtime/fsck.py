@@ -5,7 +5,7 @@ from typing import Any, Final, NamedTuple
 
 from outlast.core.commit import Mapping
 from outlast.core.effect_rows import EFFECT, USAGE
-from outlast.core.generation import GENERATION, generation_of
+from outlast.core.generation import GENERATION, LEDGERS, NO_LEDGERS, generation_of, ledgers_of
 from outlast.core.outbox_rows import CURSOR, DELIVERY, SUBSCRIPTION, UNPUBLISHED, Subscription
 from outlast.core.row_kind import Key
 from outlast.core.rows import CALL_USAGE, EVENT, META, RESULT, RUN, SLOT, STORE, TOKEN, WORKER, Event, Result, Run, Slot
@@ -76,16 +76,17 @@ def violations(
     generation: int | None = None,
     values: Sequence[StateChunk] | None = None,
     chain: bool = True,
+    ledger_purged: bool = False,
 ) -> list[Finding]:
     """Return the violated invariants in one snapshot of a run's rows; [] if there is none.
 
     `history`: all events up to the snapshot; None checks only the rows. `values`: the large parts of the states; None
     skips them. `mapping`, `generation`: of the store, for checks that depend on them. `chain`: recompute hashes and
-    digests. Pure: the simulator and the crash tests use it, too.
+    digests. `ledger_purged`: the run's own effects are gone. Pure: the simulator and the crash tests use it, too.
     """
     events = None if history is None else tuple(history)
     parts = None if values is None else tuple(values)
-    one = CheckedRun(rows, events, mapping, generation, parts, chain)
+    one = CheckedRun(rows, events, mapping, generation, parts, chain, ledger_purged)
     return findings(one)
 
 
@@ -125,6 +126,7 @@ class Fsck:
         self._slots: dict[tuple[str, int], Slot] = {}
         self._workers: frozenset[str] = frozenset()
         self._subscriptions: dict[str, list[Subscription]] = {}
+        self._ledgers = NO_LEDGERS
 
     async def look(self, progress: Callable[[int], None] | None = None) -> FsckReport:
         """Check the whole store. `progress` receives the number of checked runs. Raises StoreError."""
@@ -221,7 +223,8 @@ class Fsck:
         run = rows.run
         history = await self._history(run)
         values = await values_of(self._store, rows, history)
-        one = CheckedRun(rows, history, self._store.mapping(), self._generation, values, self._chain)
+        purged = self._ledgers.has(run)
+        one = CheckedRun(rows, history, self._store.mapping(), self._generation, values, self._chain, purged)
         return [
             *findings(one),
             *_named("slot_named", fsck_checks.slot_named(run, self._slots)),
@@ -290,6 +293,7 @@ class Fsck:
         self._slots = {row[:2]: row for row in rows}
         workers = await self._store.rows(WORKER, (STORE,))
         self._workers = frozenset(worker.id for worker in workers)
+        self._ledgers = ledgers_of(await self._store.load(META, LEDGERS))
         row = await self._store.load(META, GENERATION)
         try:
             found = generation_of(row)

@@ -2,14 +2,14 @@
 
 import asyncio
 import platform
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from outlast.core.commit import Instant
 from outlast.core.deliveries import is_active
-from outlast.core.durations import DAY, RUNS_KEPT, SECOND, span
+from outlast.core.durations import DAY, LEDGER_KEPT, RUNS_KEPT, SECOND, span
 from outlast.core.generation import Generation
 from outlast.core.lanes import GUESTS, scheduler_of, worker_command
 from outlast.core.machine import RunStatus
@@ -39,7 +39,7 @@ class Purged(NamedTuple):
     """Result of a purge."""
 
     runs: int
-    before: int  # business
+    ledgers: int  # of runs that were not deleted
 
 
 async def unfinished(ops: Operations) -> int:
@@ -66,24 +66,29 @@ async def adopt_moved(ops: Operations) -> None:
         await ops.store.adopt_file(moved=True)
 
 
-async def purge(ops: Operations, *, older_ms: int = RUNS_KEPT) -> Purged:
-    """Delete runs that ended longer ago than this, in small transactions, and the rows that workers expire.
+async def purge(ops: Operations, *, older_ms: int = RUNS_KEPT, ledgers_ms: int = LEDGER_KEPT) -> Purged:
+    """Delete runs that ended longer ago than this, and ledgers of other ended runs, in small transactions.
 
-    Unfinished runs are never deleted. Shared effects (`once_per="tenant"`) and start keys are kept.
+    Rows that workers expire go too. Unfinished runs are never deleted. Shared effects (`once_per="tenant"`) and start
+    keys are kept.
     """
     store = maintenance(ops.store)
-    before = (await ops.store.now()).business - older_ms
-    runs = 0
-    loop = asyncio.get_running_loop()
-    begun = loop.time()
-    while True:
-        n = await store.purge(before, PURGED_AT_ONCE)
-        runs += n
-        if not n and not await store.forget(AT_ONCE):
-            break
-        await asyncio.sleep((loop.time() - begun) * PAUSE_PER_WORK)
+    now = (await ops.store.now()).business
+
+    async def all_of(some: Callable[[], Awaitable[int]]) -> int:
+        """Repeat a transaction, with pauses, until it deletes nothing, and return the number deleted."""
+        done, loop = 0, asyncio.get_running_loop()
         begun = loop.time()
-    return Purged(runs, before)
+        while n := await some():
+            done += n
+            await asyncio.sleep((loop.time() - begun) * PAUSE_PER_WORK)
+            begun = loop.time()
+        return done
+
+    runs = await all_of(lambda: store.purge(now - older_ms, PURGED_AT_ONCE))
+    ledgers = await all_of(lambda: store.purge_ledgers(now - ledgers_ms, PURGED_AT_ONCE))
+    await all_of(lambda: store.forget(AT_ONCE))
+    return Purged(runs, ledgers)
 
 
 class Backup(NamedTuple):
@@ -240,7 +245,8 @@ async def _purge(ops: Operations) -> list[Diagnosis]:
         return [Diagnosis("purge", "no worker has deleted old runs yet")]
     ago = (await ops.store.now()).real - last.at
     fix = "no worker purges: run outlast purge, or start a worker" if ago > PURGE_LATE else ""
-    return [Diagnosis("purge", f"{span(ago)} ago by {last.by}: {last.runs} old runs deleted", note=fix)]
+    deleted = f"{last.ledgers} ledgers and {last.runs} runs deleted"
+    return [Diagnosis("purge", f"{span(ago)} ago by {last.by}: {deleted}", note=fix)]
 
 
 async def _people(ops: Operations) -> Diagnosis:

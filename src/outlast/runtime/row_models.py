@@ -104,6 +104,8 @@ def run_detail(
     explained: str,
     used: Amounts = NOTHING_USED,
     allowed: Limits = NO_LIMITS,
+    *,
+    ledger_purged: bool = False,
 ) -> RunDetail:
     """Return a run with all its details. `events`: its full history; `used`, `allowed`: usage and its limits."""
     return RunDetail(
@@ -116,6 +118,7 @@ def run_detail(
         budget=allowed_amounts(allowed),
         explained=explained,
         **ending_of(events),
+        ledger_purged=ledger_purged,
     )
 
 

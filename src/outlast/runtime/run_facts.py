@@ -40,6 +40,7 @@ class RunFacts(NamedTuple):
     used: Sequence[Effect] = ()  # effects of other runs that this run uses or waits for
     spent: Amounts = NOTHING_USED  # sum of its usage rows
     limits: Limits = NO_LIMITS  # of its workflow's budget
+    ledger_purged: bool = False  # its own effects are gone
 
     @property
     def amounts(self) -> Amounts:

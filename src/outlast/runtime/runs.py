@@ -59,6 +59,7 @@ async def detail_of(rows: TenantRows, run: str) -> RunDetail:
         explain(facts).sentence,
         facts.amounts,
         facts.allowed,
+        ledger_purged=facts.ledger_purged,
     )
 
 

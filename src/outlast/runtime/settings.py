@@ -95,6 +95,7 @@ class LivenessSettings(Section):
     checkpoint_write: DurationText | None = None
     drain_grace: DurationText | None = None
     runs_kept: DurationText | None = None
+    ledger_kept: DurationText | None = None
 
 
 class ServeSettings(Section):

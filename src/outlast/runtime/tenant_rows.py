@@ -31,6 +31,7 @@ from outlast.core.usage import EACH_DAY, NO_LIMITS, Amounts, Limits, TenantBudge
 from outlast.engine import commands, pauses
 from outlast.engine.commands import no_run
 from outlast.engine.snapshots import joined
+from outlast.engine.store_maintenance import ledger_purged
 from outlast.errors import InvalidInput, NotFound, StoreReplaced, Unavailable, Uncertain
 from outlast.runtime.labels import is_held, lanes_served, may_have_open_calls
 from outlast.runtime.run_facts import RunFacts, in_order
@@ -184,6 +185,7 @@ class TenantRows:
             results=(await self.counts_of_results([rows.run]))[run],
             spent=await self.store.query(RunUsage(self.tenant, run)),
             limits=await self._limits_of(rows.run),
+            ledger_purged=await ledger_purged(self.store, rows.run),
         )
 
     async def _limits_of(self, run: Run) -> Limits:

@@ -14,6 +14,7 @@ from outlast.core.deliveries import SUBSCRIBED_TENANTS, tenants_of
 from outlast.core.deltas import Delta
 from outlast.core.durations import ANSWERS_KEPT, WORKERS_KEPT
 from outlast.core.effect_rows import EFFECT, USAGE
+from outlast.core.generation import LEDGERS, ledgers_after, ledgers_of
 from outlast.core.machine import ENDED, LeaseStatus
 from outlast.core.outbox_rows import UNPUBLISHED
 from outlast.core.row_kind import key_of
@@ -26,6 +27,7 @@ from outlast.store.delta_channel import DeltaCallback
 from outlast.store.fair_queueing import NONE_HELD, FairQueue, HeldCounts, chosen
 from outlast.store.port import (
     HOLDER_KINDS,
+    LEDGER_KINDS,
     RUN_KINDS,
     CommitNotifier,
     DeltaChannel,
@@ -207,6 +209,23 @@ class MemoryStore(Store, Maintenance, CommitNotifier, DeltaChannel):
                 if row.status is LeaseStatus.CLOSED and row.started_at < before:
                     rows.drop(WRITER, row[:2])
         return len(over[:n])
+
+    @override
+    async def purge_ledgers(self, before: int, n: int) -> int:
+        rows = self._core.rows
+        with self._core.lock:
+            self._receipt()
+            row = rows.get(META, LEDGERS)
+            last = ledgers_of(row)
+            ends = [(r.ended_at, r.tenant, r.run) for r in rows.under(RUN, ()) if r.owner == ENDED]
+            over = sorted(end for end in ends if end[0] < before and end > last)[:n]
+            for _, *run in over:
+                for kind in LEDGER_KINDS:
+                    rows.drop(kind, tuple(run))
+            after = ledgers_after(last, over, before, n)
+            if after != last:
+                rows.put(META, LEDGERS, after.row(row))
+        return len(over)
 
     @override
     async def forget(self, n: int) -> int:

@@ -183,6 +183,13 @@ class Maintenance(Protocol):
         instant go: a missing receipt proves nothing (S-9).
         """
 
+    async def purge_ledgers(self, before: int, n: int) -> int:
+        """Delete the ledgers of at most `n` runs that ended before a business instant, and return how many runs.
+
+        Effects, memos and late answers of these runs go. Effects shared by a tenant stay, and so do all other rows of
+        the runs. Runs are taken in the order of their ends, each once: the meta row LEDGERS names the last one.
+        """
+
     async def forget(self, n: int) -> int:
         """Delete stored answers and rows of workers whose retention is over, and return how many.
 
@@ -285,6 +292,7 @@ RunCallback = Callable[[str, str, Run | None], None]
 RUN_KINDS: Final[tuple[Kind[Row], ...]] = tuple(
     kind for kind in KINDS if kind is RUN or (kind.columns[1] == "run" and kind is not TOKEN)
 )
+LEDGER_KINDS: Final[tuple[Kind[Row], ...]] = (EFFECT, MEMO, EVIDENCE)  # purged before their run (CKP-7)
 # In the order of RunRows.
 HOLDER_KINDS: Final[tuple[Kind[Row], ...]] = (EFFECT, MEMO, WAIT, APPROVAL, MESSAGE, EVIDENCE)
 

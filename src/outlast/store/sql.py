@@ -112,6 +112,11 @@ REARM: Final = f"UPDATE run SET due_at = {MARK} WHERE tenant = {MARK} AND run = 
 OVER: Final = (
     f"SELECT tenant, run FROM run WHERE ended_at > 0 AND ended_at < {MARK} ORDER BY ended_at, tenant, run LIMIT {MARK}"
 )
+# Ended runs after one of them. Parameters: business instant; end, tenant and run of that one; limit.
+OVER_AFTER: Final = (
+    f"SELECT ended_at, tenant, run FROM run WHERE ended_at > 0 AND ended_at < {MARK} "
+    f"AND (ended_at, tenant, run) > ({MARK}, {MARK}, {MARK}) ORDER BY ended_at, tenant, run LIMIT {MARK}"
+)
 # Parameters: tenant, run.
 LAST_SNAPSHOT: Final = (
     f"SELECT {SQL[EVENT.name].columns} FROM event WHERE {equal(('tenant', 'run'))} AND snapshot IS NOT NULL "

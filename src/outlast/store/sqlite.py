@@ -10,10 +10,10 @@ from typing import Final, TypeVar
 from typing_extensions import override
 
 from outlast.core.clock import Clock
-from outlast.core.commit import Instant, Mapping
+from outlast.core.commit import Commit, Instant, Mapping, Put
 from outlast.core.deltas import Delta
 from outlast.core.durations import ANSWERS_KEPT, CLOCK_STEP, WORKERS_KEPT
-from outlast.core.generation import FILE, compare_files, store_file_of
+from outlast.core.generation import FILE, LEDGERS, compare_files, ledgers_after, ledgers_of, store_file_of
 from outlast.core.machine import LeaseStatus
 from outlast.core.rows import META, REQUEST, STORE, WORKER, Run, is_due
 from outlast.errors import Conflict, OutlastError, Rejected, StoreReplaced, StoreUnusable
@@ -24,7 +24,7 @@ from outlast.store.clock import ANCHOR_ROW, StoreClock, anchor_of, mapping_row, 
 from outlast.store.database import FULL, OFF, Database, copied, unusable
 from outlast.store.delta_channel import DeltaCallback, FileDeltas
 from outlast.store.migrations import SCHEMA
-from outlast.store.port import RUN_KINDS, AnchoredClock, DeltaChannel, Maintenance, OnFile, RunRows
+from outlast.store.port import LEDGER_KINDS, RUN_KINDS, AnchoredClock, DeltaChannel, Maintenance, OnFile, RunRows
 from outlast.store.queries import Query
 from outlast.store.readers import Readers, present, rows_of_run, select_all
 from outlast.store.session import SqliteSession
@@ -80,6 +80,19 @@ def purge(session: SqliteSession, batch: Batch, before: int, n: int) -> int:
         session.db.executemany(SQL[kind.name].forget, over)
     session.db.execute(sql.FORGET_SHARED, (batch.now.business, n))
     session.db.execute(sql.OLD_WRITERS, (STORE, LeaseStatus.CLOSED.value, before))
+    return len(over)
+
+
+def purge_ledgers(session: SqliteSession, batch: Batch, before: int, n: int) -> int:
+    """Delete the ledgers of at most `n` runs that ended before an instant, and note the last of these runs."""
+    row = session.read(META, LEDGERS)
+    last = ledgers_of(row)
+    over = session.db.execute(sql.OVER_AFTER, (before, *last, n)).fetchall()
+    for kind in LEDGER_KINDS:
+        session.db.executemany(SQL[kind.name].forget, [found[1:] for found in over])
+    after = ledgers_after(last, over, before, n)
+    if after != last:
+        batch.land(Commit((Put(META, after.row(row), row.version if row else 0),)))
     return len(over)
 
 
@@ -187,6 +200,10 @@ class SqliteStore(BatchingStore, Maintenance, OnFile, AnchoredClock, DeltaChanne
     @override
     async def purge(self, before: int, n: int) -> int:
         return await self._transact(lambda session, batch: purge(session, batch, before, n), "purge")
+
+    @override
+    async def purge_ledgers(self, before: int, n: int) -> int:
+        return await self._transact(lambda session, batch: purge_ledgers(session, batch, before, n), "purge ledgers")
 
     @override
     async def forget(self, n: int) -> int:

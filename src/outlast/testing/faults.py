@@ -163,6 +163,7 @@ class FaultyStore(Store, Maintenance):
     now = failing(Store.now)
     set_mapping = failing(Maintenance.set_mapping)
     purge = failing(Maintenance.purge)
+    purge_ledgers = failing(Maintenance.purge_ledgers)
     forget = failing(Maintenance.forget)
 
     hasten = forwarding(Store.hasten)

@@ -8,15 +8,16 @@ import asyncpg
 from outlast.core.commit import Mapping
 from outlast.core.crash_points import point
 from outlast.core.durations import ANSWERS_KEPT, WORKERS_KEPT
+from outlast.core.generation import LEDGERS, ledgers_after, ledgers_of
 from outlast.core.machine import LeaseStatus
 from outlast.core.row_kind import AnyKind
-from outlast.core.rows import KINDS, META, REQUEST, STORE, WORKER, WRITER, Run, Writer, is_due
+from outlast.core.rows import KINDS, META, REQUEST, STORE, WORKER, WRITER, Meta, Run, Writer, is_due
 from outlast.errors import StoreUnusable, no_store
 from outlast.store import sql
 from outlast.store.batch import Batch
 from outlast.store.clock import mapping_row, successor
 from outlast.store.migrations import MIGRATIONS, NEWEST, SCHEMA, unreleased
-from outlast.store.port import RUN_KINDS
+from outlast.store.port import LEDGER_KINDS, RUN_KINDS
 from outlast.store.postgres.connection import CHORE_S, Address
 from outlast.store.postgres.statements import numbered
 from outlast.store.sql import DECODE, SQL
@@ -83,6 +84,22 @@ async def purge(db: "asyncpg.Connection[Any]", batch: Batch, before: int, n: int
         await db.executemany(numbered(SQL[kind.name].forget), over, timeout=CHORE_S)
     await db.execute(numbered(sql.FORGET_SHARED), batch.now.business, n, timeout=CHORE_S)
     await db.execute(numbered(sql.OLD_WRITERS), STORE, LeaseStatus.CLOSED.value, before)
+    return len(over)
+
+
+async def purge_ledgers(db: "asyncpg.Connection[Any]", before: int, n: int) -> int:
+    """Delete the ledgers of at most `n` runs that ended before an instant, and note the last of these runs."""
+    record = await db.fetchrow(numbered(SQL[META.name].select) + " FOR UPDATE", *LEDGERS)
+    row: Meta | None = DECODE[META.name](tuple(record)) if record is not None else None
+    last = ledgers_of(row)
+    over = [tuple(found) for found in await db.fetch(numbered(sql.OVER_AFTER), before, *last, n, timeout=CHORE_S)]
+    for kind in LEDGER_KINDS:
+        await db.executemany(numbered(SQL[kind.name].forget), [found[1:] for found in over], timeout=CHORE_S)
+    after = ledgers_after(last, over, before, n)
+    if row is None:  # another process that does so now deletes the same ledgers
+        await db.execute(numbered(SQL[META.name].insert) + " ON CONFLICT DO NOTHING", *after.row(None))
+    elif after != last:
+        await db.execute(numbered(SQL[META.name].update), *sql.update_values(META, after.row(row), row.version))
     return len(over)
 
 

@@ -170,6 +170,10 @@ class PostgresStore(BatchingStore, Maintenance, Transactions, DeltaChannel):
         return await self._transact(lambda db, batch: maintenance.purge(db, batch, before, n), "purge")
 
     @override
+    async def purge_ledgers(self, before: int, n: int) -> int:
+        return await self._transact(lambda db, batch: maintenance.purge_ledgers(db, before, n), "purge ledgers")
+
+    @override
     async def forget(self, n: int) -> int:
         return await self._transact(lambda db, batch: maintenance.forget(db, batch, n), "forget")
 
