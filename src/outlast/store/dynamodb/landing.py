@@ -359,7 +359,8 @@ class Lander:
     async def _read(self, commit: Commit) -> Found:
         """Read every row that a commit names, and the settings."""
         assumed = _assumed(commit)
-        named: list[tuple[AnyKind, Key]] = [(RUN, key) for key in assumed.runs]
+        runs = {*assumed.runs, *(key_of(RUN, put.row) for put in commit.writes if type(put) is Put and put.kind is RUN)}
+        named: list[tuple[AnyKind, Key]] = [(RUN, key) for key in runs]
         kinds = {write.kind.name: write.kind for write in commit.writes if type(write) is Put}
         kinds |= {expect.kind.name: expect.kind for expect in commit.expects}
         named += [(kinds[name], key) for name, key in assumed.others]
@@ -367,7 +368,7 @@ class Lander:
         items = await self._items([*named, *(each for each in settings if each not in named)])
         if self._learn_settings(items):
             await self._receipts.raise_own()
-        for key in assumed.runs:
+        for key in runs:
             self._known.pop(key, None)
         found = self._found(items)
         for key, each in found.runs.items():

@@ -156,7 +156,9 @@ class CommitScheduler:
         """Move due runs, add them to `left`, and return how many other writers took or changed meanwhile."""
         if (off := self._lander.refusal()) is not None:
             raise off
-        found = await self._finder.find(take, self._lander.now())
+        found, changed = await asyncio.gather(self._finder.find(take, self._lander.now()), self._lander.refresh())
+        if changed:
+            found = await self._finder.find(take, self._lander.now())
         now, mapping = self._lander.now(), self._lander.mapping
         batch = Batch(_nothing, now)
         runs = candidates(take, batch, [run for run in found if run[:2] not in offered])
