@@ -10,6 +10,7 @@ from outlast.core.deliveries import ANY, Attempt
 from outlast.core.durations import (
     DELIVERY_ATTEMPTS_MAX,
     DELIVERY_BACKOFF_CEILING,
+    DELIVERY_CLAIM,
     DELIVERY_FIRST_WAIT,
     DELIVERY_RETRY_AFTER_MAX,
 )
@@ -113,6 +114,14 @@ def test_the_filters_select_events(types: str, type_: str, wanted: bool) -> None
 
 
 @pytest.mark.req("OUT-2")
+@pytest.mark.req("REC-6")
+def test_the_claim_of_a_cursor_ends_by_every_clock() -> None:
+    free = deliveries.open_cursor(subscription(), "r", 0, 2, NOW)
+    held = deliveries.hold(free, "d", NOW)
+    assert deliveries.takeable_at(free, 4_000) == free.due_at
+    assert deliveries.takeable_at(held, 4_000) == T0 + DELIVERY_CLAIM + 4_000
+
+
 def test_a_cursor_is_due_exactly_while_it_owes() -> None:
     row = deliveries.open_cursor(subscription(), "r", 0, 2, NOW)
     held = deliveries.hold(row, "d", NOW)

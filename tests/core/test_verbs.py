@@ -8,12 +8,14 @@ from hypothesis import strategies as st
 
 from outlast.core import attention, effect_verbs, mailbox, run_transition, verbs
 from outlast.core.commit import Put, check_run
-from outlast.core.effect_rows import Effect
-from outlast.core.machine import ENDED, TERMINAL, ApprovalStatus, EffectStatus, Reason, RunStatus, can
-from outlast.core.rows import RUN, Row, Run
+from outlast.core.durations import Liveness
+from outlast.core.effect_rows import Effect, Wait
+from outlast.core.machine import ENDED, TERMINAL, ApprovalStatus, EffectStatus, Reason, RunStatus, WaitStatus, can
+from outlast.core.rows import RUN, Row, Run, has_expired
 from outlast.core.run_columns import Attention
 from outlast.core.run_transition import LogEntry
 from outlast.core.verbs import moved
+from outlast.engine.lease import opened
 from outlast.errors import Corrupt, IllegalMove
 from tests.core.drive import INTENT, WAITING, Drive
 from tests.models.world import MAPPING, at, land
@@ -189,6 +191,53 @@ def test_an_intent_ends_with_its_slice() -> None:
     assert drive.run.due_at is not None
     assert effect.not_after + INTENT.timeout_ms <= drive.run.due_at
     assert effect.settle_after == effect.not_after + INTENT.timeout_ms + INTENT.settle_margin_ms
+
+
+# --- instants that one process wrote, judged by the clock of another (S-4) ------------------------------
+SKEW = 4_000
+
+
+@pytest.mark.req("REC-1", "REC-6")
+def test_an_owned_run_is_due_only_once_its_budget_is_over_by_every_clock() -> None:
+    held = Drive().start().claim(budget_ms=9).run
+    assert held.due_at is not None
+    claims = {
+        real: verbs.claim(held, worker="w2", now=at(real), budget_ms=9, skew=SKEW)
+        for real in (held.due_at, held.due_at + SKEW - 1, held.due_at + SKEW)
+    }
+    assert [commit is not None for commit in claims.values()] == [False, False, True]
+    closed = verbs.claim(held, worker="w2", now=at(held.due_at), budget_ms=9, closed={held.owner: 1}, skew=SKEW)
+    assert closed is not None, "the row of a dead worker was closed by its lease, not by the budget"
+    free = Drive().start().run
+    assert free.due_at is not None
+    assert verbs.claim(free, worker="w2", now=at(free.due_at), budget_ms=9, skew=SKEW) is not None
+
+
+@pytest.mark.req("REC-6")
+def test_a_lease_ends_by_every_clock() -> None:
+    worker = opened("w", name="", lanes="", now_real=1_000, now_business=1, live=Liveness())
+    last = worker.lease_until
+    assert [has_expired(worker, last + more, SKEW) for more in (0, SKEW - 1, SKEW)] == [False, False, True]
+    assert has_expired(worker, last, 0)
+
+
+@pytest.mark.req("REC-6", "RUN-4")
+def test_a_deadline_waits_for_messages_that_were_stamped_before_it() -> None:
+    faster = MAPPING._replace(version=2, rate=10.0)
+    wait = Wait("t", "r", 1, "bid", 1, WaitStatus.OPEN, "receive", "bid", 50_000, 1, "", 1)
+    assert effect_verbs.closes_at(wait, MAPPING, 0) == 50_000
+    assert effect_verbs.closes_at(wait, MAPPING, SKEW) == 50_000 + SKEW
+    assert effect_verbs.closes_at(wait, faster, SKEW) == 50_000 + 10 * SKEW, "the skew is real time"
+    assert effect_verbs.closes_at(wait._replace(kind="sleep"), MAPPING, SKEW) == 50_000
+
+
+@pytest.mark.req("EFF-3")
+def test_a_further_attempt_by_a_clock_that_is_behind_is_a_sound_row() -> None:
+    drive = Drive(t=9_000).start().claim(budget_ms=90_000).intend()
+    brief = INTENT._replace(start_budget_ms=1_000)
+    again = effect_verbs.intend(drive.run, brief, drive.effect, ordinal=1, now=at(9_000 - SKEW))
+    row = effect_verbs.intended(again)
+    assert row.first_at == 9_000 - SKEW and row.not_after > row.first_at
 
 
 # --- an exhaustive small world: every order of up to five moves of one effect --------------------------

@@ -64,6 +64,8 @@ class Waits:
     binding: str = "stored"  # or "in memory"
     deadline: str = "stored"  # or "again in each execution"
     takes: str = "unbound only"  # or "anything"
+    ahead: int = 0  # ticks by which the holder's clock is ahead of the senders'
+    skew: int = 0  # of the store, by which deadlines are widened (S-4)
 
     def first(self) -> tuple[S, ...]:
         return (S(fresh(land((), born(), START).rows), START, self.messages, self.crashes),)
@@ -123,16 +125,22 @@ class Waits:
             yield f"t={s.t}: it lands, stamped {began}", self._with(s, left.rows, left.broke, posting=rest)
 
     # --- the holder --------------------------------------------------------------------------------
+    def _clock(self, s: S) -> int:
+        return s.t + self.ahead
+
+    def _closes(self, wait: Wait) -> int:
+        return effect_verbs.closes_at(wait, MAPPING, self.skew)
+
     def _claim(self, s: S) -> Iterator[tuple[str, S]]:
         run = run_of(s.rows)
         closed = {run.owner: 0} if run.owner else {}
-        commit = verbs.claim(run, worker="w", now=at(s.t), budget_ms=SLICE, closed=closed)
+        commit = verbs.claim(run, worker="w", now=at(self._clock(s)), budget_ms=SLICE, closed=closed)
         if commit is None:
             return
-        rows = land(s.rows, commit, s.t).rows
+        rows = land(s.rows, commit, self._clock(s)).rows
         mine = run_of(rows)
         for key in "ab":
-            rows = self._declare(rows, mine, key, s.t)
+            rows = self._declare(rows, mine, key, self._clock(s))
         after = self._with(s._replace(view=mine, snap=mine.inbox_seq), rows, "")
         yield f"t={s.t}: a walk begins, {mine.inbox_seq} notes", after
 
@@ -171,13 +179,15 @@ class Waits:
             return
         free = self._free(s, wait)
         fast = self.judged_by != "the store"
-        late = bool(wait.deadline) and s.t + fast >= wait.deadline
+        late = bool(wait.deadline) and self._clock(s) + fast >= self._closes(wait)
         if not free and not late:
             return
-        commit = effect_verbs.bind(view, wait, free[:1] if free else None, inbox_seq=s.snap, complete=bool(free))
+        commit = effect_verbs.bind(
+            view, wait, free[:1] if free else None, inbox_seq=s.snap, complete=bool(free), closes=self._closes(wait)
+        )
         commit = commit if self.bind_names_mail else nameless(commit)
         commit = whenless(commit) if fast else commit
-        left = land(s.rows, commit, s.t)
+        left = land(s.rows, commit, self._clock(s))
         what = f"note {free[0]}" if free else DEADLINE
         if left.refused:
             yield (
@@ -199,21 +209,25 @@ class Waits:
     def _verdict(self, s: S, view: Run) -> Iterator[tuple[str, S]]:
         open_ = [key for key in "ab" if not self._binding(s, key)]
         if not open_:
-            commit = verbs.advance(view, node="b", status_label="", state=b"{}", now=at(s.t), budget_ms=SLICE)
-            left = land(s.rows, commit, s.t)
+            commit = verbs.advance(
+                view, node="b", status_label="", state=b"{}", now=at(self._clock(s)), budget_ms=SLICE
+            )
+            left = land(s.rows, commit, self._clock(s))
             yield (
                 f"t={s.t}: advance ({left.refused or 'landed'})",
                 self._with(s, left.rows, left.broke, over=not left.refused),
             )
             return
-        if any(self._free(s, self._wait(s, key)) for key in open_) or ("a" in open_ and s.t >= D):
+        if any(self._free(s, self._wait(s, key)) for key in open_) or (
+            "a" in open_ and self._clock(s) >= self._closes(self._wait(s, "a"))
+        ):
             return  # the walk binds it first
-        clocks = [Timer("a", self._wait(s, "a").deadline)] if "a" in open_ else []
+        clocks = [Timer("a", self._closes(self._wait(s, "a")))] if "a" in open_ else []
         waiting = [WaitingFor("signal", key) for key in open_]
         commit = verbs.park(
-            view, "park", inbox_seq=s.snap, waiting=waiting, timers=clocks, now=at(s.t), mapping=MAPPING
+            view, "park", inbox_seq=s.snap, waiting=waiting, timers=clocks, now=at(self._clock(s)), mapping=MAPPING
         )
-        left = land(s.rows, commit, s.t)
+        left = land(s.rows, commit, self._clock(s))
         if left.refused:
             yield f"t={s.t}: park refused ({left.refused}); walks again", s._replace(snap=run_of(s.rows).inbox_seq)
         else:

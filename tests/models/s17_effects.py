@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
 from outlast.core import attention, effect_verbs, mailbox, verbs
-from outlast.core.commit import Commit
+from outlast.core.commit import Commit, Instant
 from outlast.core.effect_rows import EFFECT, Effect
 from outlast.core.effect_steps import (
     AskReceiver,
@@ -48,6 +48,7 @@ from tests.models.world import (
 
 START, BUDGET, TIMEOUT, MARGIN = 1, 2, 1, 1  # ticks: of an intent, of an attempt, of the quiet margin
 ASK: Final = "ask_person"
+PERSON: Final = 3  # place of the person's clock
 ANY, NEVER = 1_000, 1_000  # without a limit; a time that no schedule reaches
 LANDED = TIMEOUT + MARGIN
 
@@ -93,6 +94,8 @@ class Effects:
     opens: str = "with the first intent"  # the window; or "with each attempt", "and ends with the sending"
     person_waits: bool = True
     blame: bool = True  # is it wrong when a person looked and the first call landed afterwards?
+    ahead: tuple[int, int, int, int] = (0, 0, 0, 0)  # ticks by which the clocks of A, B, C and the person are ahead
+    skew: int = 0  # of the store, by which the settle margin is widened (S-4)
 
     def first(self) -> tuple[S, ...]:
         return (S(fresh(land((), born(), START).rows)),)
@@ -140,14 +143,23 @@ class Effects:
         if effect is None or effect.status is not EffectStatus.UNCERTAIN or s.human:
             return
         for verb in ("did_not_happen", "happened"):
-            commit = mailbox.resolve_effect(effect, verb, by="p", reason="", now=at(s.t), response=b"1")
-            left = land(s.rows, commit if self.person_waits else whenless(commit), s.t)
+            now = s.t + self.ahead[PERSON]
+            commit = mailbox.resolve_effect(effect, verb, by="p", reason="", now=at(now), response=b"1")
+            left = land(s.rows, commit if self.person_waits else whenless(commit), now)
             if not left.refused:
                 redo = verb == "did_not_happen"
                 after = self._with(s, left, human=s.human or redo, saw=redo and s.world > 0)
                 yield f"t={s.t}: a person (the world has {s.world}): {verb}", after
 
     # --- processes ----------------------------------------------------------------------------------------
+    @property
+    def _margin(self) -> int:
+        return MARGIN + self.skew
+
+    def _now(self, s: S, i: int) -> Instant:
+        """Return the time by the clock of a process."""
+        return at(s.t + self.ahead[i])
+
     def _with(self, s: S, left: Landed, i: int = -1, p: P | None = None, **changes: object) -> S:
         run = run_of(left.rows)
         if p is not None:
@@ -169,16 +181,16 @@ class Effects:
         if i >= len(s.p) or (effect is not None and effect.status is EffectStatus.DONE):
             return
         closed = {run.owner: 0} if run.owner else {}
-        commit = verbs.claim(run, worker=f"w{i}", now=at(s.t), budget_ms=SLICE, closed=closed)
+        commit = verbs.claim(run, worker=f"w{i}", now=self._now(s, i), budget_ms=SLICE, closed=closed)
         if commit is not None:
-            left = land(s.rows, commit, s.t)
+            left = land(s.rows, commit, self._now(s, i).real)
             p = P("holds", view=run_of(left.rows), copy=_effect(left.rows))
             yield f"t={s.t}: {'ABC'[i]} takes the run", self._with(s, left, i, p, who=i)
 
     def _speak(self, s: S, i: int, commit: Commit, then: P, what: str) -> tuple[str, S]:
         view = s.p[i].view
         assert view is not None
-        left = land(s.rows, commit if self.fenced else unfenced(commit), s.t)
+        left = land(s.rows, commit if self.fenced else unfenced(commit), self._now(s, i).real)
         if left.refused:
             return f"t={s.t}: {what} refused ({left.refused})", self._with(s, left, i, P("gone"))
         late = view.epoch != run_of(s.rows).epoch
@@ -195,20 +207,22 @@ class Effects:
                 self._with(s, Landed(s.rows, "", 0, ""), i, p._replace(pc="frozen", at=s.t)),
             )
         elif effect is None or effect.status is EffectStatus.REFUSED:
-            assert isinstance(self._next(s, effect), Intend)
+            assert isinstance(self._next(s, i, effect), Intend)
             yield self._intend(s, i, p)
         elif effect.status is EffectStatus.UNCERTAIN:
             reason = Attention(Reason.EFFECT_UNCERTAIN, 1, key="k", visit=1)
-            commit = attention.flag(p.view, [reason], inbox_seq=run_of(s.rows).inbox_seq, now=at(s.t), mapping=MAPPING)
+            commit = attention.flag(
+                p.view, [reason], inbox_seq=run_of(s.rows).inbox_seq, now=self._now(s, i), mapping=MAPPING
+            )
             yield self._speak(s, i, commit, P("gone"), f"{name} calls a person")
         elif effect.status is EffectStatus.INTENDED:
             yield from self._settle(s, i, p, effect)
 
     def _intend(self, s: S, i: int, p: P) -> tuple[str, S]:
         assert p.view is not None
-        margin = -TIMEOUT if self.settle_time == "not_after alone" else MARGIN
+        margin = -TIMEOUT if self.settle_time == "not_after alone" else self._margin
         what = effect_verbs.Intent(1, "k", "pay", "d", b"", "", TIMEOUT, BUDGET, margin)
-        commit = effect_verbs.intend(p.view, what, p.copy, ordinal=1, now=at(s.t))
+        commit = effect_verbs.intend(p.view, what, p.copy, ordinal=1, now=self._now(s, i))
         until = effect_verbs.intended(commit).not_after
         return self._speak(s, i, commit, p._replace(pc="ready", until=until), f"{'ABC'[i]} intends")
 
@@ -216,34 +230,35 @@ class Effects:
         """Yield the step for an effect that an earlier holder left open; none while it waits."""
         name = "ABC"[i]
         assert p.view is not None
-        step = self._next(s, effect)
+        step = self._next(s, i, effect)
         if isinstance(step, Intend):
             yield self._intend(s, i, p)
         elif isinstance(step, RecordResponse):
-            commit = effect_verbs.settle(p.view, effect, b"1", now=at(s.t))
+            commit = effect_verbs.settle(p.view, effect, b"1", now=self._now(s, i))
             yield self._speak(s, i, commit, P("gone"), f"{name} asks the receiver: found")
         elif isinstance(step, MarkUncertain):
-            commit = effect_verbs.mark_uncertain(p.view, effect, *step, now=at(s.t))
+            commit = effect_verbs.mark_uncertain(p.view, effect, *step, now=self._now(s, i))
             yield self._speak(s, i, commit, p, f"{name} doubts")
 
-    def _next(self, s: S, effect: Effect | None) -> Step:
+    def _next(self, s: S, i: int, effect: Effect | None) -> Step:
         """Return the engine's decision, with the receiver's answer if it asks. The receiver knows what has landed."""
-        known = Known(asked_at=NEVER if self.settle_time == "ignored" else s.t)
+        now = self._now(s, i)
+        known = Known(asked_at=NEVER if self.settle_time == "ignored" else now.real)
         remembered_for = (self.window or ANY) if self.mode == "resend" else 0
-        terms = Terms(self.mode == "reconcile", ANY, ANY, 1, 1.0, ANY, remembered_for, TIMEOUT, MARGIN, BUDGET)
+        terms = Terms(self.mode == "reconcile", ANY, ANY, 1, 1.0, ANY, remembered_for, TIMEOUT, self._margin, BUDGET)
         if self.opens != "with the first intent":
             terms = terms._replace(timeout=0, settle_margin=0, start_budget=0)
         if self.opens == "with each attempt" and effect is not None:
             effect = effect._replace(first_at=effect.not_after - BUDGET)
-        step = next_step(effect, terms, Moment.START, at(s.t), known)
+        step = next_step(effect, terms, Moment.START, now, known)
         if isinstance(step, AskReceiver):
             answer = Happened(1) if s.world else DidNotHappen()
-            step = next_step(effect, terms, answer, at(s.t), known)
+            step = next_step(effect, terms, answer, now, known)
         return step
 
     def _ready(self, s: S, i: int, p: P) -> Iterator[tuple[str, S]]:
         here = Landed(s.rows, "", 0, "")
-        if self.check and s.t >= p.until:
+        if self.check and self._now(s, i).real >= p.until:
             yield f"t={s.t}: {'ABC'[i]} is past not_after and does not send", self._with(s, here, i, P("gone"))
         else:
             after = self._with(s, here, i, p._replace(pc="frozen", at=s.t, until=0))
@@ -258,7 +273,7 @@ class Effects:
         if not s.world or s.t - p.at > TIMEOUT or p.view is None:
             yield f"t={s.t}: {'ABC'[i]} hears nothing", self._with(s, Landed(s.rows, "", 0, ""), i, P("gone"))
         elif p.copy is not None and p.copy.status is EffectStatus.INTENDED:
-            commit = effect_verbs.record(p.view, p.copy, b"1", now=at(s.t))
+            commit = effect_verbs.record(p.view, p.copy, b"1", now=self._now(s, i))
             yield self._speak(s, i, commit, P("gone"), f"{'ABC'[i]} records the answer")
 
 

@@ -12,6 +12,7 @@ from tests.models.explore import Variant, explore
 RULES = {
     "s01_mailbox": ("RUN-3",),
     "s02_leases": ("REC-1", "RUN-3"),
+    "s04_clocks": ("REC-6",),
     "s06_slots": ("RUN-6",),
     "s07_batches": (),
     "s14_waits": (),

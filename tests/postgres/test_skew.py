@@ -80,13 +80,18 @@ async def _epoch_beside(skewed: Store, right: Store) -> int:
 
 
 @pytest.mark.req("REC-6")
-@pytest.mark.parametrize(("clock", "epoch"), [(None, 1), (Skewed(), 2)], ids=["the server's", "its own"])
-def test_a_worker_with_a_wrong_clock_takes_nothing(url: str, clock: Any, epoch: int) -> None:
+@pytest.mark.parametrize(
+    ("clock", "skew", "epoch"),
+    [(None, 0, 1), (Skewed(), 0, 2), (Skewed(), 3 * HOUR_MS, 1)],
+    ids=["the server's", "its own", "its own, and leases are widened"],
+)
+def test_a_worker_with_a_wrong_clock_takes_nothing(url: str, clock: Any, skew: int, epoch: int) -> None:
     """The second case removes the safeguard: a worker that uses its own clock takes the run from its holder."""
 
     async def live() -> None:
         right = await open_postgres(url, writer="right")
         skewed = await open_postgres(url, writer="skewed", clock=clock)
+        right.skew = skewed.skew = skew
         try:
             assert await _epoch_beside(skewed, right) == epoch
         finally:

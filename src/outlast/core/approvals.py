@@ -178,7 +178,7 @@ def decide(
     approve = status is ApprovalStatus.APPROVED
     row = row._replace(
         status=status,
-        decided_at=now.business,
+        decided_at=max(now.business, approval.asked_at),  # by another process, perhaps by another clock
         decided_by=by,
         claims_text=CLAIMS.encode(claims),
         reason=reason,

@@ -222,6 +222,14 @@ def _due(cursor: Cursor, now: Instant) -> Cursor:
     return cursor._replace(due_at=now.real, owed_since=now.real)
 
 
+def takeable_at(cursor: Cursor, skew: int) -> int:
+    """Return the real instant from which a dispatcher may claim the cursor.
+
+    A claim must have ended also by the clock of the dispatcher that holds it. `skew`: of the store.
+    """
+    return (cursor.due_at or 0) + (skew if cursor.owner else 0)
+
+
 def hold(cursor: Cursor, dispatcher: str, now: Instant) -> Cursor:
     """Claim the cursor for a dispatcher until it releases it, at most for DELIVERY_CLAIM."""
     return cursor._replace(

@@ -54,6 +54,10 @@ RETRY_FIRST_WAIT: Final = 1 * SECOND
 RETRY_AFTER_MAX: Final = 168 * HOUR  # maximum that a receiver may ask for; as long as RUN_CEILING
 INLINE_WAIT_MAX: Final = 5 * SECOND  # a longer wait parks the run (S-17)
 CLOCK_STEP: Final = 10 * SECOND  # step of the wall clock that is logged, and followed if it goes forward
+CLOCK_DIFFERENCE_MAX: Final = (
+    2 * SECOND
+)  # DynamoDB: of a process's clock from the service's; their Date header, in whole seconds, shows up to 1 s of it (S-4)
+CLOCK_SKEW: Final = 2 * CLOCK_DIFFERENCE_MAX  # of two processes that each keep within it: one is fast, one slow
 CLOCK_DISAGREEMENT_MAX: Final = 1 * SECOND  # boot, wall and monotonic clocks since the intent (S-4)
 FOREIGN_AWAIT_GRACE: Final = 1 * SECOND  # for a parked execution that awaits something outside the context (S-16)
 
@@ -160,6 +164,7 @@ def execution_budget(live: Liveness, calls: Iterable[tuple[int, int]] = ()) -> E
 assert execution_budget(Liveness()).ms == 600 * SECOND, "REC-2: the defaults give 600 s"
 assert Liveness().checked()
 assert HEARTBEAT_WINDOW + HEARTBEAT_EVERY < RECOVERY_TARGET, "a dead worker is replaced within the target"
+assert HEARTBEAT_WINDOW + CLOCK_SKEW + HEARTBEAT_EVERY < RECOVERY_TARGET, "also if its clock and ours differ"
 assert LOOP_STALL_MAX < HEARTBEAT_WINDOW + RECOVERY_TARGET, "a frozen loop loses its runs, not the target"
 assert BREAKER_AFTER > ATTEMPTS_MAX and BREAKER_PAUSE > INLINE_WAIT_MAX, "a pause is worth parking for"
 assert DRAIN_GRACE + NOTICE_LAST_CHANCE < 30 * SECOND

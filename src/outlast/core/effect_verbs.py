@@ -7,7 +7,7 @@ holder cannot write.
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from outlast.core.commit import Commit, Expect, Instant, Put, When, changed, check_effect, in_portions
+from outlast.core.commit import Commit, Expect, Instant, Mapping, Put, When, changed, check_effect, in_portions
 from outlast.core.effect_columns import ANSWER, BINDING, ERROR, NO_ERROR, EffectError, EvidenceAnswer
 from outlast.core.effect_rows import (
     APPROVAL,
@@ -94,7 +94,7 @@ def intend(
         waited_ms=previous.waited_ms if previous else 0,
         ordinal=mine.ordinal if mine else ordinal,
         epoch=run.epoch,
-        first_at=previous.first_at if previous else what.first_at or now.real,
+        first_at=min(previous.first_at, now.real) if previous else what.first_at or now.real,
         not_after=not_after,
         settle_after=not_after + what.timeout_ms + what.settle_margin_ms,
         covered_until=approval.valid_until if approval else mine.covered_until if mine else 0,
@@ -293,11 +293,29 @@ def open_wait(run: Run, wait: Wait) -> Commit:
     return Commit((Put(WAIT, wait, 0),), fence(run), label=f"{run.run} open_wait {wait.key}")
 
 
-def bind(run: Run, wait: Wait, messages: tuple[int, ...] | None, *, inbox_seq: int, complete: bool) -> Commit:
+def closes_at(wait: Wait, mapping: Mapping, skew: int) -> int:
+    """Return the business instant at which the deadline of a wait has passed, also by the clocks of all senders.
+
+    A message that its sender's process stamps before the deadline lands before this instant. `skew`: of the store.
+    """
+    return mapping.business(mapping.real(wait.deadline) + skew) if skew and wait.kind != "sleep" else wait.deadline
+
+
+def bind(
+    run: Run,
+    wait: Wait,
+    messages: tuple[int, ...] | None,
+    *,
+    inbox_seq: int,
+    complete: bool,
+    closes: int | None = None,
+    mapping: int | None = None,
+) -> Commit:
     """End a wait by these messages, or (None) by its deadline (S-14).
 
-    `inbox_seq` is the last message that the holder read. `complete`: the messages alone satisfy the wait; otherwise its
-    deadline must have passed by the store's clock.
+    `inbox_seq` is the last message that the holder read. `complete`: the messages alone satisfy the wait; otherwise the
+    store's clock must have reached its deadline, or `closes` if the store's clocks differ. `closes` (`closes_at`) was
+    converted by the clock mapping of version `mapping`.
     """
     row = wait._replace(
         version=wait.version + 1,
@@ -305,11 +323,10 @@ def bind(run: Run, wait: Wait, messages: tuple[int, ...] | None, *, inbox_seq: i
         binding_text=BINDING.encode(messages),
     )
     assert wait.status is WaitStatus.OPEN
-    late = () if complete else (When(wait.deadline, True, "business", "early"),)
+    late = () if complete else (When(wait.deadline if closes is None else closes, True, "business", "early"),)
     named = None if wait.kind == "sleep" else inbox_seq
-    return Commit(
-        (Put(WAIT, row, wait.version),), fence(run, inbox_seq=named), whens=late, label=f"{run.run} bind {wait.key}"
-    )
+    held = fence(run, inbox_seq=named, mapping=mapping)
+    return Commit((Put(WAIT, row, wait.version),), held, whens=late, label=f"{run.run} bind {wait.key}")
 
 
 def use(run: Run, effect: Effect, *, noted: bool, now: Instant) -> Commit:

@@ -32,12 +32,20 @@ def may_have_changed(effect: Effect) -> bool:
 
 
 def restore_run(
-    run: Run, effects: Sequence[Effect], *, generation: int, actor: str, now: Instant, mapping: Mapping
+    run: Run,
+    effects: Sequence[Effect],
+    *,
+    generation: int,
+    actor: str,
+    now: Instant,
+    mapping: Mapping,
+    skew: int = 0,
 ) -> Commit:
     """Release an unfinished run after a restore, mark its open effects uncertain, and ask a person.
 
     `effects`: own effects that may have changed. From here on a key that is missing in the ledger counts as one that
-    may have happened (`Run.restored`). Earlier holders cannot write: the epoch has risen.
+    may have happened (`Run.restored`). Earlier holders cannot write: the epoch has risen. `skew`: of the store; it
+    widens the settle time of the effects.
     """
     assert not is_over(run) and generation > run.restored
     assert all(may_have_changed(effect) for effect in effects)
@@ -61,21 +69,21 @@ def restore_run(
         mapping,
         attention=left,
     )
-    return Commit((*put, *uncertain_after_restore(effects, now)), label=f"{run.run} restore")
+    return Commit((*put, *uncertain_after_restore(effects, now, skew)), label=f"{run.run} restore")
 
 
-def uncertain_after_restore(effects: Iterable[Effect], now: Instant) -> tuple[Put, ...]:
+def uncertain_after_restore(effects: Iterable[Effect], now: Instant, skew: int = 0) -> tuple[Put, ...]:
     """Return the writes that mark effects uncertain because a restore may have lost their calls."""
-    return tuple(Put(EFFECT, _uncertain_after_restore(effect, now), effect.version) for effect in effects)
+    return tuple(Put(EFFECT, _uncertain_after_restore(effect, now, skew), effect.version) for effect in effects)
 
 
-def _uncertain_after_restore(effect: Effect, now: Instant) -> Effect:
+def _uncertain_after_restore(effect: Effect, now: Instant, skew: int) -> Effect:
     row = effect._replace(
         version=effect.version + 1,
         status=effect_target("mark_uncertain_after_restore", effect.status),
         response=None,
         error_text=ERROR.encode(EffectError(RESTORED, WHY)),
-        settle_after=max(effect.settle_after, now.real + QUIET),
+        settle_after=max(effect.settle_after, now.real + QUIET + skew),
         settled_at=0,
         settled_by="",
     )

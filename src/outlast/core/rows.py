@@ -343,3 +343,16 @@ def is_over(run: Run) -> bool:
 def is_due(run: Run, real: int) -> bool:
     """True if a worker should claim the run now."""
     return run.due_at is not None and run.due_at <= real
+
+
+def is_overdue(run: Run, real: int, skew: int) -> bool:
+    """True if the execution budget of an owned run is used up, also by its owner's clock.
+
+    `skew`: ms by which that clock may be behind the one that told `real` (`Store.skew`).
+    """
+    return run.due_at is not None and run.due_at + skew <= real
+
+
+def has_expired(worker: Worker, real: int, skew: int) -> bool:
+    """True if the worker's lease has ended, also by the worker's own clock. `skew`: as in `is_overdue`."""
+    return worker.lease_until + skew <= real

@@ -16,7 +16,7 @@ from outlast.core.events import ENDINGS, EventType
 from outlast.core.limits import ACTIONS_MAX, COMMIT_BYTES_MAX, LARGE_ITEMS_MAX, RESULT_BYTES_MAX
 from outlast.core.machine import ENDED, Reason, RunStatus, run_target
 from outlast.core.quarantine import after_death
-from outlast.core.rows import EVENT, RESULT, RUN, SLOT, TOKEN, Event, Result, Run, Slot, Token, is_due
+from outlast.core.rows import EVENT, RESULT, RUN, SLOT, TOKEN, Event, Result, Run, Slot, Token, is_due, is_overdue
 from outlast.core.run_columns import ATTENTION, WAITING_FOR, Timer, WaitingFor, entered_visits, placed_visits
 from outlast.core.run_transition import LogEntry, SlotChange, event, fence, give_back, hand_over, transition
 from outlast.errors import Corrupt
@@ -96,15 +96,18 @@ def claim(
     now: Instant,
     budget_ms: int,
     closed: Facts[str, int] = NONE_CLOSED,
+    skew: int = 0,
 ) -> Commit | None:
     """Claim a run that is due or whose owner is closed; return None for any other run (S-2).
 
     `closed` maps each closed worker to the number of runs that it held when it died, 0 if it was drained. The claim
-    also counts the death (S-5). An owned run is due when its execution budget is over.
+    also counts the death (S-5). An owned run is due when its execution budget is over, also by the owner's clock, which
+    may differ by `skew` ms (S-4).
     """
     if run.owner == ENDED:
         return None
-    if not is_due(run, now.real) and run.owner not in closed:
+    due = is_overdue(run, now.real, skew) if run.owner else is_due(run, now.real)
+    if not due and run.owner not in closed:
         return None
     data: dict[str, object] = {"worker": worker, "new_epoch": run.epoch + 1}
     if run.owner:

@@ -15,7 +15,7 @@ from outlast.core.durations import GROUP_PATIENCE, MINUTE
 from outlast.core.lanes import OWN
 from outlast.core.machine import LeaseStatus
 from outlast.core.quarantine import RunGroup, group_of
-from outlast.core.rows import RUN, SLOT, STORE, WORKER, Run, Slot, is_due, is_over
+from outlast.core.rows import RUN, SLOT, STORE, WORKER, Run, Slot, is_over, is_overdue
 from outlast.core.run_transition import SlotChange, hand_over
 from outlast.core.verbs import claim, moved, requeue
 from outlast.engine.run_session import RunSession
@@ -258,11 +258,15 @@ class Capacity:
         is_ours: Callable[[Run], bool],
         *,
         asked: Key | None = None,
+        skew: int = 0,
     ) -> "Taking":
-        """Return the decisions of one take: of due runs, of runs of these `owners`, or of the one run `asked` for."""
+        """Return the decisions of one take: of due runs, of runs of these `owners`, or of the one run `asked` for.
+
+        `skew`: of the store.
+        """
         if asked is not None and self._makes_room is not None and self._clock.mono() - self._room_asked > ROOM_KEPT:
             self._makes_room = None  # no engine asks for it here any more
-        taker = Taker(worker, budget_ms, lanes, self.held, self._skipped, is_ours)
+        taker = Taker(worker, budget_ms, lanes, self.held, self._skipped, is_ours, skew)
         group = self.group()
         passed = min(self._passed, TAKE_OVER_MAX) + len(self.lost_claims)
         most = TAKE_OVER_MAX if owners else min(group.free, TAKE_MAX) + passed
@@ -348,6 +352,7 @@ class Taker(NamedTuple):
     holders: Collection[Key]
     skipped: set[Key]  # runs that the store offers although this worker holds them
     is_ours_to_make_room: Callable[[Run], bool]
+    skew: int  # ms by which the clock of an owner may differ from this worker's
 
 
 class Taking:
@@ -400,7 +405,8 @@ class Taking:
 
     def _due(self, run: Run, now: Instant) -> Commit | None:
         if run.owner:
-            self.overdue.add(run.owner)
+            if is_overdue(run, now.real, self._taker.skew):
+                self.overdue.add(run.owner)
             return None
         key, group = (run.tenant, run.run), group_of(run)
         if not self._fits(key, group):
@@ -432,7 +438,7 @@ class Taking:
 
     def _queued(self, run: Run, now: Instant) -> Commit | None:
         """Return the commit that queues a run of a guest's dead worker: its engine says where it goes on."""
-        if run.owner in self._closed or is_due(run, now.real):
+        if run.owner in self._closed or is_overdue(run, now.real, self._taker.skew):
             return requeue(run, now=now, closed={run.owner: self._closed.get(run.owner, 0)})
         return None
 
@@ -441,4 +447,4 @@ class Taking:
 
     def _claim(self, run: Run, now: Instant) -> Commit | None:
         taker = self._taker
-        return claim(run, worker=taker.worker, now=now, budget_ms=taker.budget_ms, closed=self._closed)
+        return claim(run, worker=taker.worker, now=now, budget_ms=taker.budget_ms, closed=self._closed, skew=taker.skew)

@@ -8,7 +8,7 @@ from outlast.core.durations import CHANGE_POLL, SECOND
 from outlast.core.effect_rows import APPROVAL, WAIT
 from outlast.core.lanes import OWN
 from outlast.core.machine import LeaseStatus
-from outlast.core.rows import RUN, STORE, WORKER, Run, is_due
+from outlast.core.rows import RUN, STORE, WORKER, Run, is_overdue
 from outlast.core.slices import SliceEnd, begun_anew, disagreement, slice_end
 from outlast.core.verbs import hand_back, moved
 from outlast.engine.admission import NO_OWNERS, Capacity, Owners, Taking
@@ -64,7 +64,9 @@ class Claims:
             if not (owners or capacity.group().free or capacity.lost_claims):
                 return 0
             lanes = self._lanes()
-            taking = capacity.begin_take(self._worker, self._budget_ms, lanes, owners, dead.is_chosen_for)
+            taking = capacity.begin_take(
+                self._worker, self._budget_ms, lanes, owners, dead.is_chosen_for, skew=self._store.skew
+            )
             try:
                 runs = await self._store.take(
                     lanes, taking.most, taking.step, owners=tuple(owners), held=taking.room.held
@@ -127,11 +129,11 @@ class Claims:
         now, lanes = await store.now(), self._lanes()
         end = slice_end(row, self._scheduler, lanes, now)
         if row is not None and end.then == "held":
-            if is_due(row, now.real):  # its execution budget is used up
+            if is_overdue(row, now.real, store.skew):  # its execution budget is used up
                 self._dead.look_at({row.owner})
             owner = await store.load(WORKER, (STORE, row.owner))
             if owner is not None and owner.status is LeaseStatus.ALIVE:
-                end = slice_end(row, self._scheduler, lanes, now, lease_until=owner.lease_until)
+                end = slice_end(row, self._scheduler, lanes, now, lease_until=owner.lease_until + store.skew)
         elif end.then == "waits":
             waits, approvals = await store.rows(WAIT, key), await store.rows(APPROVAL, key)
             end = slice_end(row, self._scheduler, lanes, now, waits=waits, approvals=approvals)
@@ -145,7 +147,13 @@ class Claims:
             if services.lease.draining or services.lease.lost:
                 return None
             taking = capacity.begin_take(
-                self._worker, self._budget_ms, self._lanes(), NO_OWNERS, dead.is_chosen_for, asked=key
+                self._worker,
+                self._budget_ms,
+                self._lanes(),
+                NO_OWNERS,
+                dead.is_chosen_for,
+                asked=key,
+                skew=self._store.skew,
             )
             commit = taking.step(run, await self._store.now(), self._store.mapping())
             if commit is None:

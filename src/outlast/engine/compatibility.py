@@ -314,7 +314,8 @@ class UnservedVersions:
         last = self._since
         for row in workers:
             if row.id != self._worker and lane in row.lanes.split():
-                last = max(last, row.lease_until if row.status is LeaseStatus.ALIVE else row.renewed_at)
+                served = row.lease_until if row.status is LeaseStatus.ALIVE else row.renewed_at
+                last = max(last, served + self._store.skew)
         return last + self._live.heartbeat_window
 
 

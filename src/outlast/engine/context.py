@@ -123,7 +123,7 @@ class NamedWait:
         now = await session.store.now()
         if self.kind != "sleep" and enough and len(found) >= enough:
             return await self._land(wait, found[:enough], complete=True)
-        if wait.deadline and now.business >= wait.deadline:
+        if wait.deadline and now.business >= self._closes_at(wait):
             return await self._land(wait, found if self.kind == "collect" else None, complete=False)
         self._park(wait)
         raise Unresolved
@@ -156,9 +156,24 @@ class NamedWait:
         session = self.execution.session
         numbers = None if messages is None else tuple(n.n for n in messages)
         self.execution.reserved |= set(numbers or ())
-        commit = effect_verbs.bind(session.run, wait, numbers, inbox_seq=session.inbox_read, complete=complete)
+        closes = mapping = None
+        if session.store.skew and not complete:
+            closes, mapping = self._closes_at(wait), session.store.mapping().version
+        commit = effect_verbs.bind(
+            session.run,
+            wait,
+            numbers,
+            inbox_seq=session.inbox_read,
+            complete=complete,
+            closes=closes,
+            mapping=mapping,
+        )
         await session.land(commit)
         return session.waits[wait.visit, wait.key]
+
+    def _closes_at(self, wait: Wait) -> int:
+        store = self.execution.session.store
+        return effect_verbs.closes_at(wait, store.mapping(), store.skew) if store.skew else wait.deadline
 
     def _park(self, wait: Wait) -> None:
         kind: Literal["timer", "signal"] = "timer" if self.kind == "sleep" else "signal"
@@ -168,7 +183,7 @@ class NamedWait:
             "collect": "continues with the messages so far",
         }[self.kind]
         waiting = WaitingFor(kind, wait.name, since=wait.since, until=wait.deadline, then=then if wait.deadline else "")
-        armed = Timer(f"wait {wait.name}", wait.deadline) if wait.deadline else None
+        armed = Timer(f"wait {wait.name}", self._closes_at(wait)) if wait.deadline else None
         self.execution.park(Parked("park", waiting, armed))
 
     def load(self, message: Message) -> Any:

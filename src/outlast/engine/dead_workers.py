@@ -8,7 +8,7 @@ from outlast.core.clock import Clock
 from outlast.core.durations import Liveness
 from outlast.core.machine import LeaseStatus
 from outlast.core.quarantine import makes_room
-from outlast.core.rows import STORE, WORKER, Run, Worker
+from outlast.core.rows import STORE, WORKER, Run, Worker, has_expired
 from outlast.engine.lease import closed
 from outlast.errors import StoreError
 from outlast.store.port import Store
@@ -89,16 +89,18 @@ class DeadWorkers:
         rows = await self._store.rows(WORKER, (STORE,))
         # rows that no longer exist are dropped
         self._heard = {row.id: self._heard[row.id] for row in rows if row.id in self._heard}
-        now = (await self._store.now()).real
-        self._alive = tuple(row for row in rows if row.status is LeaseStatus.ALIVE and row.lease_until > now)
-        next_ms = min([self._live.heartbeat_every, *(row.lease_until - now for row in self._alive)])
+        now, skew = (await self._store.now()).real, self._store.skew
+        self._alive = tuple([r for r in rows if r.status is LeaseStatus.ALIVE and not has_expired(r, now, skew)])
+        next_ms = min([self._live.heartbeat_every, *(row.lease_until + skew - now for row in self._alive)])
         overdue, self._overdue = self._overdue, set()
         owners: dict[str, int | None] = dict.fromkeys(overdue - {row.id for row in rows}, 0)
         for row in rows:
             if row.status is LeaseStatus.CLOSED:
-                if row.lease_until + self._budget_ms > now or row.id in overdue:  # afterwards its runs are due anyway
+                if (
+                    row.lease_until + self._budget_ms + skew > now or row.id in overdue
+                ):  # afterwards its runs are due anyway
                     owners[row.id] = row.died_holding
-            elif row.lease_until <= now and row.id != self._worker:
+            elif row.id != self._worker and has_expired(row, now, skew):
                 held = len(await self._store.query(Owned(row.id)))
                 if await self._close(row, held):
                     owners[row.id] = held

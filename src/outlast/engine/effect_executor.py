@@ -69,11 +69,16 @@ from outlast.telemetry import WORKFLOW_COMPENSATIONS
 
 
 class CallTerms(dict[Callee, Terms]):
-    """Terms of the calls of one worker, built at the first call of each activity or undo."""
+    """Terms of the calls of one worker, built at the first call of each activity or undo.
 
-    def __init__(self, live: Liveness) -> None:
+    `skew` of the store widens the settle margin: another process judges by its own clock whether a call may still
+    arrive.
+    """
+
+    def __init__(self, live: Liveness, skew: int) -> None:
         super().__init__()
         self._live = live
+        self._skew = skew
 
     def __missing__(self, callee: Callee) -> Terms:
         live, retry, resend = self._live, callee.retry, callee.if_uncertain
@@ -88,7 +93,7 @@ class CallTerms(dict[Callee, Terms]):
             backoff_ceiling=live.backoff_ceiling,
             remembered_for=millis(resend.remembered_for) if isinstance(resend, Resend) else 0,
             timeout=millis(callee.timeout) if callee.timeout else live.attempt_timeout,
-            settle_margin=max(live.settle_margin, settle_time),
+            settle_margin=max(live.settle_margin, settle_time) + self._skew,
             start_budget=live.start_budget,
             purpose=Purpose.DO if activity is not None else Purpose.UNDO,
             shared=activity is not None and activity.once_per == "tenant",

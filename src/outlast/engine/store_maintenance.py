@@ -115,13 +115,19 @@ async def _mark_run(store: Store, run: Run, generation: int, actor: str) -> int:
             return done
         doubtful = _uncertain_effects(rows)
         now = rows.now
-        portions = in_portions(uncertain_after_restore(doubtful, now))
+        portions = in_portions(uncertain_after_restore(doubtful, now, store.skew))
         if len(portions) > 1:  # the run is marked with the last ones
             here = Expect(RUN, run[:2], rows.run.version)
             commit = Commit(portions[0], expects=(here,), label=f"{run.run} restore")
         else:
             commit = restore_run(
-                rows.run, doubtful, generation=generation, actor=actor, now=now, mapping=store.mapping()
+                rows.run,
+                doubtful,
+                generation=generation,
+                actor=actor,
+                now=now,
+                mapping=store.mapping(),
+                skew=store.skew,
             )
         try:
             await store.commit(commit)

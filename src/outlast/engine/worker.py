@@ -263,7 +263,7 @@ class WorkerProcess:
             caller=ActivityCaller(clock, self._pool, traces),
             lease=lease,
             live=live,
-            terms=CallTerms(live),
+            terms=CallTerms(live, store.skew),
             notify=self._alerts.send,
             pauses=pauses,
             budgets=BudgetCache(store),

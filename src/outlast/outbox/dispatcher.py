@@ -93,12 +93,13 @@ class SubscriptionSender:
             return IDLE_LOOK  # the end of a sender wakes this loop
         owing = await store.query(Owing(row.tenant, row.subscription, AHEAD * self._width))
         now = await store.now()
-        due = [c for c in owing if (c.due_at or 0) <= now.real and c.run not in self._streams]
+        at = [(c, deliveries.takeable_at(c, store.skew)) for c in owing if c.due_at is not None]
+        due = [c for c, real in at if real <= now.real and c.run not in self._streams]
         await asyncio.gather(*(self._take(cursor) for cursor in self._chosen(due, room)))
         if len(due) > room:
             return IDLE_LOOK if len(self._streams) >= self._width else 1
-        later = [c.due_at for c in owing if c.due_at is not None and c.due_at > now.real and not self._mine(c)]
-        return max(1, min([IDLE_LOOK, *(at - now.real for at in later)]))
+        later = [real for c, real in at if real > now.real and not self._mine(c)]
+        return max(1, min([IDLE_LOOK, *(real - now.real for real in later)]))
 
     def _mine(self, cursor: Cursor) -> bool:
         return cursor.run in self._streams
@@ -110,7 +111,7 @@ class SubscriptionSender:
     async def _take(self, cursor: Cursor) -> None:
         begun, now = self._tools.clock.mono(), await self._tools.store.now()
         held = deliveries.hold(cursor, self._tools.dispatcher, now)
-        still = When(cursor.due_at or 0, True, "real", DUE)
+        still = When(deliveries.takeable_at(cursor, self._tools.store.skew), True, "real", DUE)
         commit = Commit((Put(CURSOR, held, cursor.version),), whens=(still,), label=f"{cursor.run} take cursor")
         try:
             await self._tools.store.commit(commit)

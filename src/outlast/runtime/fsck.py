@@ -223,8 +223,8 @@ class Fsck:
         run = rows.run
         history = await self._history(run)
         values = await values_of(self._store, rows, history)
-        purged = self._ledgers.has(run)
-        one = CheckedRun(rows, history, self._store.mapping(), self._generation, values, self._chain, purged)
+        store, purged = self._store, self._ledgers.has(run)
+        one = CheckedRun(rows, history, store.mapping(), self._generation, values, self._chain, purged, store.skew)
         return [
             *findings(one),
             *_named("slot_named", fsck_checks.slot_named(run, self._slots)),

@@ -58,6 +58,7 @@ class CheckedRun(NamedTuple):
     values: tuple[StateChunk, ...] | None = None  # the large parts of its states; None: not read
     chain: bool = False  # recompute hashes and digests
     ledger_purged: bool = False  # its own effects are gone, those that the tenant shares are there
+    skew: int = 0  # of the store: ms by which the clocks that wrote two rows may differ
 
     @property
     def run(self) -> Run:

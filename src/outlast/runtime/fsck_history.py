@@ -159,7 +159,7 @@ def effect_settled(one: CheckedRun) -> Violations:
     end = next((event for event in one.history or () if event.type in ENDS), None)
     for effect in one.effects:
         after = end if effect.undoes else left.get(effect.visit, end)
-        if after is not None and effect.settled_at > after.at:
+        if after is not None and effect.settled_at > after.at + one.skew:
             yield violation(EFFECT, effect, f"settled at {effect.settled_at}; event {after.seq} follows at {after.at}")
 
 

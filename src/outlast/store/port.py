@@ -51,6 +51,11 @@ class Store(Protocol):
 
     url: str
     writer: str  # unique per opened store
+    skew: int = 0
+    """Ms by which the clocks of two processes of this store may differ (S-4). 0 if one clock tells the store's time.
+
+    It widens each comparison of an instant that one process wrote with the clock of another (docs/operating.md).
+    """
 
     def submit(self, commit: Commit, *, chain: Chain | None = None, linger: bool = False) -> "asyncio.Future[Done]":
         """Queue a commit for the next batch, in order of submission.

@@ -66,6 +66,7 @@ class FaultyStore(Store, Maintenance):
     def __init__(self, inner: Store, schedule: Schedule, late: Callable[[], Awaitable[None]] = _at_once) -> None:
         self.url = inner.url
         self.writer = inner.writer
+        self.skew = inner.skew
         self._inner = inner
         self._schedule = schedule
         self._late = late
