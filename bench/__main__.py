@@ -8,14 +8,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
 
 import bench.engines
-from bench import machine, plots, postgres, table
+from bench import dynamodb, machine, plots, postgres, table
 from bench.engines import Setup, engine_of
 from bench.figures import Figures, Goal, Size
 
@@ -48,6 +48,7 @@ LONG = (
     "agent",
     "agents",
     "schedulers",
+    "units",
 )
 NAMES = (*EVERYDAY, *LONG)
 WORKLOADS = {
@@ -59,6 +60,8 @@ WORKLOADS = {
     "W7": ("service", "service_several"),
 }
 STORES = tuple(sorted((found.name for found in pkgutil.iter_modules(bench.engines.__path__)), reverse=True))
+ON_REQUEST = ("dynamodb",)
+"""Stores that are measured only if they are named, or if a measurement is of no other."""
 QUICK_REPEATS = 1
 LIMIT_S = 900  # time limit of one repeat
 
@@ -118,7 +121,9 @@ def _arguments() -> argparse.Namespace:
         metavar="NAME",
         help=f"measurements [{', '.join(EVERYDAY)}]; also {', '.join(LONG)}, and the groups {', '.join(WORKLOADS)}",
     )
-    parser.add_argument("--store", action="append", choices=STORES, help="store to measure; may be repeated [all]")
+    parser.add_argument(
+        "--store", action="append", choices=STORES, help="store to measure; may be repeated [all but dynamodb]"
+    )
     parser.add_argument(
         "--workers", type=int, metavar="N", help="number of worker processes, if a measurement supports several"
     )
@@ -141,19 +146,19 @@ def _jobs(asked: argparse.Namespace) -> Iterator[Job]:
         counts = getattr(module, "WORKERS", (1,))
         if asked.workers and hasattr(module, "WORKERS"):
             counts = (asked.workers,)
-        for store in asked.store or STORES:
-            if store in getattr(module, "STORES", STORES):
+        there = getattr(module, "STORES", STORES)
+        for store in asked.store or [each for each in there if each not in ON_REQUEST] or there:
+            if store in there:
                 yield from (Job(name, store, workers) for workers in counts)
 
 
 @contextmanager
 def _server(jobs: list[Job]) -> Iterator[None]:
-    """Run one PostgreSQL server for all repeats, if a job needs it."""
-    if any(job.store == "postgres" for job in jobs):
-        with postgres.server() as url:
-            os.environ[postgres.GIVEN] = url
-            yield
-    else:
+    """Run one server of each kind for all repeats, if a job needs it."""
+    with ExitStack() as stack:
+        for store, module in (("postgres", postgres), ("dynamodb", dynamodb)):
+            if any(job.store == store for job in jobs):
+                os.environ[module.GIVEN] = stack.enter_context(module.server())
         yield
 
 

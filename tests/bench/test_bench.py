@@ -12,7 +12,10 @@ from bench.engines import Setup, engine_of
 from bench.figures import Goal, Size, percentile
 from tests.postgres import server
 
-ON_POSTGRES = {"control", "steps_effectful", "steps_readonly", "state", "takeover", "service"}
+ON = {
+    "postgres": {"control", "steps_effectful", "steps_readonly", "state", "takeover", "service"},
+    "dynamodb": {"units"},
+}
 """Each method of the server's engine is used by one of them. `scripts/bench --quick --store postgres` runs the rest."""
 APART = {"deaths", "fairness", "schedulers", "service_several"}
 """Take 11 to 19 s each, and one starts a Temporal server; `python -m bench.one NAME tiny sqlite 1` is run by hand."""
@@ -20,7 +23,7 @@ MEASURED = [
     (name, store)
     for name in NAMES
     for store in getattr(import_module(f"bench.measures.{name}"), "STORES", STORES)
-    if name not in APART and (store != "postgres" or name in ON_POSTGRES)
+    if name not in APART and name in ON.get(store, NAMES)
 ]
 MUST = {"failed": 0, "refused": 0, "sse_missed": 0, "sse_wrong": 0, "sse_streams": 20}
 
