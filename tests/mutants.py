@@ -9,7 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from tests.removals import Patch, Permanent, agent, engine, postgres, schedulers, service, store
+from tests.removals import Patch, Permanent, agent, dynamodb, engine, postgres, schedulers, service, store
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 
@@ -43,12 +43,13 @@ DISK: Final = _tests("tests/store/test_failing_disk.py", "a failing disk")
 COMMITS: Final = _tests("tests/postgres/test_commits.py", "PostgreSQL: commits")
 MAPPING: Final = _tests("tests/postgres/test_mapping.py", "PostgreSQL: changes of the clock mapping")
 FAST_PATH: Final = _tests("tests/postgres/test_fast_path.py", "PostgreSQL: batches in one statement")
+REQUESTS: Final = _tests("tests/dynamodb/test_connection.py", "DynamoDB: requests")
 CHAOS: Final = Suite("tests/chaos", "a real database under faults", "scripts/chaos --without ID")
 FAILURES: Final = _tests("tests/failures/test_fail.py", "the twelve failures")
 MODELS: Final = Suite("tests/models", "exhaustive search over the rules", "scripts/models")
 SUITES: Final = (
     *(SIMULATION, CRASH, ENGINE, UNDO, BUDGETS, STATE, GROWING, SLICES, AGENTS, CLIENTS, SERVICE, STREAMS),
-    *(STORES, DISK, COMMITS, MAPPING, FAST_PATH, CHAOS, FAILURES, MODELS),
+    *(STORES, DISK, COMMITS, MAPPING, FAST_PATH, REQUESTS, CHAOS, FAILURES, MODELS),
 )
 
 
@@ -193,6 +194,8 @@ OF_THE_STORES: Final = (
     _row(postgres.statement_without_version, "The statement compares versions.", FAST_PATH),
     _row(postgres.statement_without_owner, "The statement writes only if every run is still owned.", FAST_PATH),
     _row(postgres.statement_without_subscriptions, "The statement notices a new subscription.", FAST_PATH),
+    # DynamoDB
+    _row(dynamodb.lost_requests_repeated, "A request whose answer was lost is not sent again unasked.", REQUESTS),
 )
 OF_SCHEDULERS: Final = (
     _row(schedulers.lanes_without_scheduler, "A worker serves the runs of its scheduler only.", SLICES),

@@ -22,7 +22,7 @@ RATES: dict[str, tuple[Callable[[], prose.Prose], float, float]] = {
 }
 MODULES = {
     "(top)": 4, "cli": 34, "client": 6, "core": 43, "engine": 32, "flow": 20, "models": 9, "outbox": 8, "runtime": 32,
-    "service": 33, "store": 48, "telemetry": 7, "testing": 19,
+    "service": 33, "store": 51, "telemetry": 7, "testing": 19,
     "agent": 9, "langgraph": 3, "pydantic_ai": 6, "temporal": 5,
 }  # fmt: skip
 
@@ -65,7 +65,11 @@ def test_a_planted_sentence_is_counted() -> None:
 
 SUBJECT_CHARS_MAX = 72
 SUBJECTS_SINCE = "2026-11-22T23:46:00Z"  # earlier subjects are sentences
-PUSHED = {"examples: count a run that was queued again as a crash in the office's demo"}  # too long, and not rewritten
+PUSHED = {  # too long, and not rewritten
+    "examples: count a run that was queued again as a crash in the office's demo",
+    "store: judge an incomplete DynamoDB store by tables read after its record",
+    "store: read every run that a DynamoDB commit names, and the mapping first",
+}
 IMPERATIVE = re.compile(r"[a-z][\w ,/.-]*: (need|feed|embed|speed|bring|[a-z]\w*(?<!ed)(?<!ing))\b|Revert ")
 
 

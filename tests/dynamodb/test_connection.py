@@ -27,6 +27,7 @@ from outlast.store.dynamodb.connection import (
 from outlast.store.dynamodb.signing import STAND_IN, Keys, Signer, find_endpoint
 from tests.dynamodb import server
 from tests.dynamodb.proxy import Fate, Wire, wire
+from tests.mutants import remove
 
 EXAMPLE = "dynamodb://eu-west-1/prod"
 TABLE = {
@@ -35,6 +36,7 @@ TABLE = {
     "BillingMode": "PAY_PER_REQUEST",
 }
 NEW = "attribute_not_exists(pk)"
+NEW_KEY = {"pk": {"S": "new"}}
 
 
 # --- addresses ---------------------------------------------------------------------------------
@@ -246,7 +248,22 @@ def test_a_request_is_sent_once_however_it_ends(operation: str, env: str) -> Non
         asyncio.run(main(on))
 
 
-NEW_KEY = {"pk": {"S": "new"}}
+def test_a_client_that_repeats_a_lost_write_denies_it(env: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the SDK's retries, the second request meets the item of the first and says that nothing landed."""
+    remove("lost_requests_repeated", monkeypatch)
+
+    async def main(on: Wire) -> None:
+        async with server.connected(server.url(env, on.endpoint)) as connection:
+            name = await made(connection)
+            on.rule("PutItem", Fate.LOSE)
+            before = len(on.seen("PutItem"))
+            with pytest.raises(ConditionRefused):
+                await connection.call("PutItem", **put(name, "new", ConditionExpression=NEW))
+            assert len(on.seen("PutItem")) == before + 2
+            assert await connection.call("GetItem", TableName=name, Key=NEW_KEY) == {"Item": NEW_KEY}
+
+    with wire(server.endpoint()) as on:
+        asyncio.run(main(on))
 
 
 def test_a_request_without_a_server_was_never_sent() -> None:
