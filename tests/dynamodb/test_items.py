@@ -209,7 +209,11 @@ def test_a_cursor_is_listed_while_it_owes_an_event() -> None:
 
 
 def test_a_checkpoint_names_the_completed_node() -> None:
-    event = event_row(seq=12, snapshot=b'{"bids":3}')._replace(kind=EventType.CHECKPOINT.removeprefix("dev.outlast."))
+    event = event_row(seq=12, snapshot=b'{"bids":3}')._replace(
+        kind=EventType.CHECKPOINT.removeprefix("dev.outlast."),
+        node="route",
+        details=b'{"completed":"plan","next":"route"}',
+    )
     item = item_of(EVENT, event)
     assert {name: item[name] for name in ("step_name", "step_status", "sfn_state", "completed_at", "version")} == {
         "step_name": {"S": "plan"}, "step_status": {"S": "completed"}, "sfn_state": {"B": b'{"bids":3}'},

@@ -65,13 +65,14 @@ def negotiate(
     name: str,
     *answers: Answer,
     scenario: dict[str, Any] | None = None,
+    store: str = "memory:",
     **changes: Any,
 ) -> Ended:
-    """Run one purchase to its end. `answers`: decisions of the approver, in order."""
+    """Run one purchase to its end. `answers`: decisions of the approver, in order. `store`: URL of an empty one."""
     suppliers = scenario or prompt(name)
     silent = {who for who, is_ in suppliers.items() if any(r["does"] == "silent" for r in is_.get("rules", []))}
     with market(folder, suppliers) as m:
-        return asyncio.run(_negotiate(Setup(m, silent, list(answers)), monkeypatch, name, changes))
+        return asyncio.run(_negotiate(Setup(m, silent, list(answers), store), monkeypatch, name, changes))
 
 
 @dataclass
@@ -81,11 +82,12 @@ class Setup:
     market: Market
     silent: set[str]
     answers: list[Answer]
+    store: str
 
 
 async def _negotiate(setup: Setup, monkeypatch: pytest.MonkeyPatch, name: str, changes: dict[str, Any]) -> Ended:
     m = setup.market
-    store = await open_store("memory:")
+    store = await open_store(setup.store)
     runtime = InProcessRuntime(store, [negotiation], live=Liveness(attempt_timeout=10_000))
     ops = runtime.operations
 

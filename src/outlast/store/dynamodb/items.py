@@ -9,6 +9,7 @@ Each attribute has the name of its column. Two exceptions: the snapshot of an ev
 columns of a row above ITEM_BYTES are in body items, whose sort keys are those of the row and `#body#00`, `#body#01` ….
 """
 
+import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias, get_type_hints
@@ -341,10 +342,12 @@ def _of_event(event: Any) -> Item:
     """Return what the event says about the node that it completes, if it carries a snapshot."""
     if event.snapshot is None:
         return {}
-    is_checkpoint = event.type == EventType.CHECKPOINT
+    name, status = event.node, event.kind.rpartition(".")[2]
+    if event.type == EventType.CHECKPOINT:  # its node is the one that follows
+        name, status = json.loads(event.details or b"{}").get("completed", name), COMPLETED
     return {
-        "step_name": text(event.node), "completed_at": number(event.at), "version": number(event.seq),
-        "step_status": text(COMPLETED if is_checkpoint else event.kind.rpartition(".")[2]),
+        "step_name": text(name), "step_status": text(status), "completed_at": number(event.at),
+        "version": number(event.seq),
     }  # fmt: skip
 
 
