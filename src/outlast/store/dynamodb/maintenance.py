@@ -2,20 +2,23 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import suppress
 from heapq import nsmallest
 from typing import Any, Final, NamedTuple
 
 from outlast.core.commit import Mapping
-from outlast.core.durations import ANSWERS_KEPT, WORKERS_KEPT
+from outlast.core.durations import ANSWERS_KEPT, SECOND, WORKERS_KEPT
 from outlast.core.effect_rows import EFFECT, USAGE, Effect
+from outlast.core.generation import LEDGERS, LedgersPurged, ledgers_after, ledgers_of
 from outlast.core.machine import ENDED, LeaseStatus
 from outlast.core.outbox_rows import UNPUBLISHED
 from outlast.core.row_kind import AnyKind, key_of, version_of
-from outlast.core.rows import META, REQUEST, RUN, STORE, TOKEN, WORKER, WRITER, Row, Run, is_due
+from outlast.core.rows import META, REQUEST, RUN, STORE, TOKEN, WORKER, WRITER, Meta, Row, Run, is_due
 from outlast.errors import Unavailable
 from outlast.store.clock import MAPPING_ROW, StoreClock, mapping_of, mapping_row, successor
 from outlast.store.dynamodb.connection import CHECKPOINTS, IDEMPOTENCY, RUNS, ConditionRefused
 from outlast.store.dynamodb.items import (
+    BODY,
     Item,
     ItemPlace,
     Stamp,
@@ -32,6 +35,7 @@ from outlast.store.dynamodb.landing import Lander
 from outlast.store.dynamodb.plans import DUE, ENDED_INDEX, LISTED, OWNER, Listing
 from outlast.store.dynamodb.reads import SAME_TRIES, DynamoReads, ItemReader, pause, place_of
 from outlast.store.dynamodb.takes import RunFinder
+from outlast.store.port import LEDGER_KINDS
 
 AT_ONCE: Final = 16  # requests at once
 DELETED_AT_ONCE: Final = 25  # items in one BatchWriteItem
@@ -40,11 +44,55 @@ PAST: Final = 1  # `ttl` of a run that is being deleted: from here on it counts 
 PARTS: Final = (RUNS, CHECKPOINTS, IDEMPOTENCY)  # tables with rows of a run
 
 
-class RunToDelete(NamedTuple):
-    """An ended run that is to be deleted."""
+class EndedRun(NamedTuple):
+    """An ended run that is to be deleted, or whose ledger is. They sort by end, tenant and run."""
 
     ended_at: int
     at: ItemPlace
+
+
+class EndedRuns:
+    """Ended runs in the order of their ends, as the index of them has them. One scan of it serves many calls."""
+
+    def __init__(self, items: ItemReader) -> None:
+        self._items = items
+        self._found: list[EndedRun] = []  # and not yet handed out
+
+    async def oldest(self, before: int, n: int, after: EndedRun | None = None) -> list[tuple[EndedRun, Run]]:
+        """Return the `n` oldest runs that ended before a business instant, and after one of them."""
+        found = await self._still_there(before, n, after)
+        if len(found) < n:
+            known = {each for each, _ in found}
+            ended: list[EndedRun] = []
+            async for items in self._items.scan(RUNS, ENDED_INDEX[0]):
+                entries = (EndedRun(int(item["ended_at"]["N"]), place_of(RUNS, item)) for item in items)
+                ended += [each for each in entries if each.ended_at < before and each not in known]
+                if after is not None:
+                    ended = [each for each in ended if each > after]
+                if len(ended) > 2 * OVER_MAX:
+                    ended = nsmallest(OVER_MAX, ended)
+            self._found = nsmallest(OVER_MAX, ended)
+            found += await self._still_there(before, n - len(found), after)
+        return found
+
+    async def _still_there(self, before: int, n: int, after: EndedRun | None) -> list[tuple[EndedRun, Run]]:
+        """Return the next of the runs found by a scan that still exist.
+
+        The index lags: the id of a deleted run may name a new run, which has not ended.
+        """
+        found: list[tuple[EndedRun, Run]] = []
+        while self._found and len(found) < n and self._found[0].ended_at < before:
+            part, self._found = self._found[: n - len(found)], self._found[n - len(found) :]
+            part = [each for each in part if each.ended_at < before and (after is None or each > after)]
+            items = await self._items.get_many([each.at for each in part])
+            runs = {at: revision(item).run for at, item in items.items()}
+            found += [(each, runs[each.at]) for each in part if each.at in runs and has_ended(runs[each.at])]
+        return found
+
+
+def has_ended(run: Run) -> bool:
+    """True if nothing of the run is needed to continue it, so its rows may expire."""
+    return run.owner == ENDED
 
 
 class Housekeeper:
@@ -59,7 +107,8 @@ class Housekeeper:
         self._items: ItemReader = reads.items
         self._clock = store_clock
         self._writer = writer
-        self._over: list[RunToDelete] = []  # found and not yet deleted, oldest first
+        self._over = EndedRuns(reads.items)
+        self._ledgers = EndedRuns(reads.items)
 
     # --- clock mapping -----------------------------------------------------------------------
     async def set_mapping(self, wanted: Mapping, rearm: Callable[[Run, Mapping], int | None]) -> Mapping:
@@ -122,37 +171,60 @@ class Housekeeper:
         The last call of a purge, which finds fewer, also deletes shared effects and closed writers.
         """
         await self._lander.land_alone((), "purge")  # raises Unavailable if this writer was closed
-        over = await self._oldest(before, n)
-        for each in over:
+        over = await self._over.oldest(before, n)
+        for each, _ in over:
             await self._delete_run(each.at)
         if len(over) < n:
             await self._forget_shared(n)
             await self._forget_writers(before)
         return len(over)
 
-    async def _oldest(self, before: int, n: int) -> list[RunToDelete]:
-        """Return the oldest runs that ended before an instant. One scan of the index serves many calls."""
-        found = await self._still_there(n, before)
-        if len(found) < n:
-            ended: list[RunToDelete] = []
-            async for items in self._items.scan(RUNS, ENDED_INDEX[0]):
-                entries = (RunToDelete(int(item["ended_at"]["N"]), place_of(RUNS, item)) for item in items)
-                ended += [each for each in entries if each.ended_at < before and each not in found]
-                if len(ended) > 2 * OVER_MAX:
-                    ended = nsmallest(OVER_MAX, ended)
-            self._over = nsmallest(OVER_MAX, ended)
-            found += await self._still_there(n - len(found), before)
-        return found
+    async def purge_ledgers(self, before: int, n: int) -> int:
+        """Let the ledgers of at most `n` runs that ended before an instant expire, and note the last of these runs.
 
-    async def _still_there(self, n: int, before: int) -> list[RunToDelete]:
-        """Return the next of the runs found by a scan that still exist."""
-        found: list[RunToDelete] = []
-        while self._over and len(found) < n and self._over[0].ended_at < before:
-            part, self._over = self._over[: n - len(found)], self._over[n - len(found) :]
-            items = await self._items.get_many([each.at for each in part])
-            ended = {at for at, item in items.items() if item["owner"]["S"] == ENDED}
-            found += [each for each in part if each.at in ended and each.ended_at < before]
-        return found
+        A deletion costs as much as the mark. DynamoDB deletes marked items within days, or the purge of the run does.
+        """
+        await self._lander.land_alone((), "purge ledgers")  # raises Unavailable if this writer was closed
+        (row,) = await self._reads.load(META, [LEDGERS])
+        last = ledgers_of(row)
+        over = await self._ledgers.oldest(before, n, EndedRun(last.ended_at, place(RUN, (last.tenant, last.run))))
+        for each, run in over:
+            await self._expire_ledger(each.at.pk, self._clock.real() - (before - run.ended_at))
+        found = [(run.ended_at, run.tenant, run.run) for _, run in over]
+        after = ledgers_after(last, found, before, n)
+        if after != last:
+            await self._note_ledgers(after, row)
+        return len(over)
+
+    async def _expire_ledger(self, pk: str, real: int) -> None:
+        """Mark the items of a ledger as expired since a real instant, which is the end of its retention."""
+        marked = [
+            {
+                "TableName": self._items.table(IDEMPOTENCY),
+                "Key": at.key(),
+                "UpdateExpression": "SET #ttl = :at",
+                "ConditionExpression": "attribute_exists(pk)",
+                "ExpressionAttributeNames": {"#ttl": "ttl"},
+                "ExpressionAttributeValues": {":at": number(max(PAST, real // SECOND))},
+            }
+            async for at in self._places_of(IDEMPOTENCY, pk)
+            if kind_of(at.sk.rpartition(BODY)[0] or at.sk) in LEDGER_KINDS
+        ]
+        for i in range(0, len(marked), AT_ONCE):
+            await asyncio.gather(*map(self._mark, marked[i : i + AT_ONCE]))
+
+    async def _mark(self, request: dict[str, Any]) -> None:
+        with suppress(ConditionRefused):  # it was deleted meanwhile
+            await self._items.call("UpdateItem", **request)
+
+    async def _note_ledgers(self, after: LedgersPurged, before: Meta | None) -> None:
+        (item,) = encode(META, after.row(before), Stamp(self._writer, 0, 0))
+        put = {"TableName": self._items.table(RUNS), "Item": item}
+        condition = (
+            {"ConditionExpression": "attribute_not_exists(pk)"} if before is None else _if_version(before.version)
+        )
+        with suppress(ConditionRefused):  # another process marks the same ledgers
+            await self._lander.land_alone([{"Put": put | condition}], "ledgers")
 
     async def _delete_run(self, at: ItemPlace) -> None:
         """Delete the rows of an ended run except its tokens.

@@ -158,6 +158,11 @@ class DynamoStore(BatchingStore, Maintenance):
         return purged
 
     @override
+    async def purge_ledgers(self, before: int, n: int) -> int:
+        purged: int = await self._alone(lambda _: self._housekeeper.purge_ledgers(before, n), "purge ledgers")
+        return purged
+
+    @override
     async def forget(self, n: int) -> int:
         forgotten: int = await self._alone(lambda _: self._housekeeper.forget(n), "forget")
         return forgotten
