@@ -20,6 +20,7 @@ from outlast.store.dynamodb.items import Item, ItemPlace, lane_of, list_of, part
 from outlast.store.dynamodb.reads import AT_ONCE, DynamoReads, place_of
 from outlast.store.open_calls import OpenCalls
 from outlast.store.queries import (
+    ORDER,
     ByOrdinal,
     Census,
     CountBy,
@@ -187,10 +188,11 @@ async def _gather(
     fits: Callable[[Any], bool] = lambda row: True,
     may_fit: Callable[[ItemPlace], bool] = lambda at: True,
 ) -> None:
-    """Put the rows that fit into memory, in the order of the index, until `limit` fit.
+    """Put the rows that fit into memory, in the order of the index, until `limit` fit where the index shows them.
 
     Rows with the same number as the last one are among them, because the query orders those by their key.
     """
+    column = kind.columns.index(_column(kind, listing))
     n = 0
     last: int | None = None
     async for items in pages:
@@ -201,9 +203,18 @@ async def _gather(
                 return
         found = [row for row in await reads.at(kind, [at for at, _ in entries if may_fit(at)]) if fits(row)]
         put(rows, kind, found)
-        n += len(found)
+        shown = dict(entries)
+        n += sum(row[column] == shown[place(kind, key_of(kind, row))] for row in found)
         if n >= limit and last is None and entries:
             last = entries[-1][1]
+
+
+def _column(kind: AnyKind, listing: Listing) -> str:
+    """Return the column by which an index orders rows of a kind."""
+    order = listing.names[2]
+    if order in kind.columns:
+        return order
+    return "due_at" if kind is CURSOR else ORDER[kind.name]
 
 
 # --- counts ------------------------------------------------------------------------------
@@ -274,14 +285,15 @@ async def _next_due(reads: DynamoReads, query: NextDue, rows: RowsInMemory) -> N
     """Read the first run of each lane. An unowned run that was armed under an older mapping counts as due now."""
     now = await reads.now()
     for lane in query.lanes:
-        for mapping in range(now.mapping + 1):
-            old = mapping < now.mapping
-            listing = Listing(RUNS, DUE, lane_of(lane, mapping))
-            async for runs in _at_entries(reads, listing.pages(reads, limit=PAGE if old else 1)):
-                armed = [run for run in runs if run.lane == lane and run.due_at is not None]
-                put(rows, RUN, [_due_by(run, now.real) for run in armed] if old else armed)
-                if armed and not old:
-                    break
+        async for items in Listing(RUNS, DUE, lane_of(lane, now.mapping)).pages(reads, limit=1):
+            runs = await reads.at(RUN, [place_of(RUNS, item) for item in items])
+            runs = [run for run in runs if run.lane == lane and run.due_at is not None]
+            put(rows, RUN, runs)
+            if any(str(run.due_at) == item["due_at"]["N"] for run, item in zip(runs, items, strict=False)):
+                break  # otherwise the index lags, and the next entry may be due earlier
+        for older in range(now.mapping):
+            async for runs in _at_entries(reads, Listing(RUNS, DUE, lane_of(lane, older)).pages(reads)):
+                put(rows, RUN, [_due_by(run, now.real) for run in runs if run.lane == lane])
 
 
 def _due_by(run: Run, real: int) -> Run:
