@@ -52,7 +52,7 @@ async def _open(url: str, clock: Clock | None, make: bool, use: Use) -> Store:
     if url.startswith(POSTGRES):
         return await _open_postgres(url, clock, make)
     if url.startswith(DYNAMODB):
-        return await _open_dynamodb(url, time, make and use != "read")
+        return await _open_dynamodb(url, time, clock is None, make and use != "read")
     path = file_of(url)
     if path is None:
         raise StoreUnusable(
@@ -81,11 +81,13 @@ async def _open_postgres(url: str, clock: Clock | None, make: bool) -> Store:
     return store
 
 
-async def _open_dynamodb(url: str, clock: Clock, make: bool) -> Store:
-    """Import the client, which is an extra."""
+async def _open_dynamodb(url: str, clock: Clock, checked: bool, make: bool) -> Store:
+    """Import the client, which is an extra. A machine's clock is `checked` by the answers of the service."""
     try:
         dynamodb = import_module("outlast.store.dynamodb.store")
-        store: Store = await dynamodb.open_dynamodb(url, writer=process_id("writer"), clock=clock, make=make)
+        store: Store = await dynamodb.open_dynamodb(
+            url, writer=process_id("writer"), clock=clock, checked=checked, make=make
+        )
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ("aiobotocore", "aiohttp", "botocore"):
             raise

@@ -84,6 +84,12 @@ class StoreClock:
             self._anchor, self._last = found, 0
         return found
 
+    def follow_wall(self) -> None:
+        """Continue by the wall clock from now on. Time pauses while it is ahead of the wall clock."""
+        if self._clock is not None and self._anchor is not None:
+            with self._lock:
+                self._anchor = Anchor(self.boot_id, self._clock.boot(), self._clock.wall())
+
     def step(self, anchor: Anchor | None) -> int:
         """Return how far the wall clock is ahead of the time that business time follows, or negative."""
         if anchor is None or self._anchor is None or self._clock is None:

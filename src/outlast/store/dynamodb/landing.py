@@ -99,11 +99,17 @@ class Lander:
         receipts: Receipts,
         store_clock: StoreClock,
         refusal: Callable[[], Unavailable | None] = lambda: None,
+        *,
+        skew: int = 0,
     ) -> None:
-        """`refusal` returns why nothing may be written now, for example by a wrong clock, or None."""
+        """`refusal` returns why nothing may be written now, for example by a wrong clock, or None.
+
+        `skew`: of the store; it is added to the end of recovery locks.
+        """
         self.mapping = IDENTITY  # as last seen
         self.subscribed_tenants: frozenset[str] = frozenset()  # as last seen
         self.refusal = refusal
+        self._skew = skew
         self._connection = connection
         self._receipts = receipts
         self._env = connection.address.environment
@@ -443,7 +449,7 @@ class Lander:
                 self._leases[write.row.id] = write.row.lease_until
 
     def _lease_end(self, worker: str) -> int:
-        return self._leases.get(worker, self._store_clock.real() + HEARTBEAT_WINDOW)
+        return self._leases.get(worker, self._store_clock.real() + HEARTBEAT_WINDOW) + self._skew
 
 
 def _assumed(commit: Commit) -> Found:

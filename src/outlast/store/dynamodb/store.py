@@ -13,7 +13,7 @@ from outlast.core.commit import Instant, Mapping
 from outlast.core.rows import Run
 from outlast.errors import OutlastError, Unavailable
 from outlast.store.batching_store import BatchingStore
-from outlast.store.clock import StoreClock
+from outlast.store.dynamodb.clock import CheckedClock
 from outlast.store.dynamodb.connection import (
     RUNS,
     Away,
@@ -49,16 +49,21 @@ class DynamoStore(BatchingStore, Maintenance):
 
     not_inherited = "a connection does not pass to a child"
 
-    def __init__(self, address: DynamoAddress, writer: str, clock: Clock) -> None:
+    def __init__(self, address: DynamoAddress, writer: str, clock: Clock, *, checked: bool = False) -> None:
         super().__init__()
         self.url = address.shown
         self.writer = writer
         self._address = address
         self._wakes = WakeSubscribers()
-        self._store_clock = StoreClock(clock)
-        self._connection = Connection(address)
+        self._checked = CheckedClock(clock, checked=checked)
+        self.skew = self._checked.skew
+        self._store_clock = store_clock = self._checked.store_clock
+        self._connection = Connection(address, wall_ms=store_clock.real)
+        self._checked.compare(self._connection.clock_difference)
         self._receipts = Receipts(self._connection, writer)
-        self._lander = Lander(self._connection, self._receipts, self._store_clock)
+        self._lander = Lander(
+            self._connection, self._receipts, store_clock, self._checked.refusal, skew=self.skew
+        )
         self._reads = DynamoReads(self._connection, self._store_clock)
         self._finder = RunFinder(self._lander, self._receipts, address.table(RUNS))
         self._housekeeper = Housekeeper(self._lander, self._finder, self._reads, self._store_clock, writer)
@@ -86,6 +91,7 @@ class DynamoStore(BatchingStore, Maintenance):
     async def _open(self, make: bool) -> None:
         await self._connection.open()
         await open_tables(self._connection, make=make)
+        self._checked.check_at_opening(self.url)
         await self._register()
         self._tasks = CommitScheduler(self._lander, self._finder, self._wakes)
 
@@ -195,7 +201,7 @@ class DynamoStore(BatchingStore, Maintenance):
     @override
     def facts(self) -> dict[str, str | int]:
         self._check_process()
-        return {"store": self.url, "schema": SCHEMA, "region": self._address.region}
+        return {"store": self.url, "schema": SCHEMA, "region": self._address.region, **self._checked.facts()}
 
     # --- the rest ------------------------------------------------------------------------
     @override
@@ -228,8 +234,13 @@ def _refuse_closed(tickets: list[Ticket]) -> None:
     deliver(tickets)
 
 
-async def open_dynamodb(url: str, *, writer: str, clock: Clock, make: bool = True) -> DynamoStore:
-    """Open or create the store at a URL. Without `make`, it must exist. Raises StoreUnusable."""
-    store = DynamoStore(DynamoAddress.parse(url), writer, clock)
+async def open_dynamodb(
+    url: str, *, writer: str, clock: Clock, checked: bool = False, make: bool = True
+) -> DynamoStore:
+    """Open or create the store at a URL. Without `make`, it must exist. Raises StoreUnusable.
+
+    `checked`: `clock` is the machine's, so it is compared with DynamoDB's; otherwise all processes share it.
+    """
+    store = DynamoStore(DynamoAddress.parse(url), writer, clock, checked=checked)
     await store.open(make=make)
     return store
