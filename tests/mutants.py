@@ -43,13 +43,15 @@ DISK: Final = _tests("tests/store/test_failing_disk.py", "a failing disk")
 COMMITS: Final = _tests("tests/postgres/test_commits.py", "PostgreSQL: commits")
 MAPPING: Final = _tests("tests/postgres/test_mapping.py", "PostgreSQL: changes of the clock mapping")
 FAST_PATH: Final = _tests("tests/postgres/test_fast_path.py", "PostgreSQL: batches in one statement")
+CLOCKS: Final = _tests("tests/dynamodb/test_clock.py", "DynamoDB: clocks")
+LOCKS: Final = _tests("tests/dynamodb/test_locks.py", "DynamoDB: recovery locks")
 REQUESTS: Final = _tests("tests/dynamodb/test_connection.py", "DynamoDB: requests")
 CHAOS: Final = Suite("tests/chaos", "a real database under faults", "scripts/chaos --without ID")
 FAILURES: Final = _tests("tests/failures/test_fail.py", "the twelve failures")
 MODELS: Final = Suite("tests/models", "exhaustive search over the rules", "scripts/models")
 SUITES: Final = (
     *(SIMULATION, CRASH, ENGINE, UNDO, BUDGETS, STATE, GROWING, SLICES, AGENTS, CLIENTS, SERVICE, STREAMS),
-    *(STORES, DISK, COMMITS, MAPPING, FAST_PATH, REQUESTS, CHAOS, FAILURES, MODELS),
+    *(STORES, DISK, COMMITS, MAPPING, FAST_PATH, REQUESTS, CLOCKS, LOCKS, CHAOS, FAILURES, MODELS),
 )
 
 
@@ -196,6 +198,9 @@ OF_THE_STORES: Final = (
     _row(postgres.statement_without_subscriptions, "The statement notices a new subscription.", FAST_PATH),
     # DynamoDB
     _row(dynamodb.lost_requests_repeated, "A request whose answer was lost is not sent again unasked.", REQUESTS),
+    _row(dynamodb.jumps_not_noticed, "A process whose clock is wrong writes nothing.", CLOCKS),
+    _row(dynamodb.recovered_without_lock, "A second worker waits for the end of a recovery lock.", LOCKS),
+    _row(dynamodb.claim_not_compared, "DynamoDB compares the claim of a run before it writes.", LOCKS),
 )
 OF_SCHEDULERS: Final = (
     _row(schedulers.lanes_without_scheduler, "A worker serves the runs of its scheduler only.", SLICES),

@@ -20,3 +20,25 @@ def lost_requests_repeated(patch: Patch) -> None:
             return await kept(self, operation, **request)
 
     replace(patch, kept, again)
+
+
+def jumps_not_noticed(patch: Patch) -> None:
+    from outlast.store.dynamodb.clock import CheckedClock
+
+    replace(patch, CheckedClock.refusal, lambda self: None)
+
+
+def recovered_without_lock(patch: Patch) -> None:
+    from outlast.store.dynamodb.transact import _Transaction
+
+    replace(patch, _Transaction._lock, lambda self, run, until: None)
+
+
+def claim_not_compared(patch: Patch) -> None:
+    from outlast.store.dynamodb import transact
+
+    def there(*row: Any) -> Any:
+        return [transact.Comparison(transact.PK, transact.PRESENT)]
+
+    replace(patch, transact._is_same, there)
+    replace(patch, transact._in_force, there)

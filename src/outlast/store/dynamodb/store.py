@@ -61,9 +61,7 @@ class DynamoStore(BatchingStore, Maintenance):
         self._connection = Connection(address, wall_ms=store_clock.real)
         self._checked.compare(self._connection.clock_difference)
         self._receipts = Receipts(self._connection, writer)
-        self._lander = Lander(
-            self._connection, self._receipts, store_clock, self._checked.refusal, skew=self.skew
-        )
+        self._lander = Lander(self._connection, self._receipts, store_clock, self._checked.refusal, skew=self.skew)
         self._reads = DynamoReads(self._connection, self._store_clock)
         self._finder = RunFinder(self._lander, self._receipts, address.table(RUNS))
         self._housekeeper = Housekeeper(self._lander, self._finder, self._reads, self._store_clock, writer)
