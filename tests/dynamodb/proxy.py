@@ -86,6 +86,8 @@ class Wire:
         """Most keys that BatchGetItem answers at once; 0 for no limit."""
         self.overlaps = False
         """True if transactions on the same item at the same time conflict, as on AWS."""
+        self.delay_s = 0.0
+        """Time that each request takes longer."""
         self.date_ahead_s = 0
         """By how much the server's clock appears to be ahead."""
         self.index: LaggingIndexes | None = None
@@ -222,6 +224,8 @@ class Wire:
             self._changed.notify_all()
 
     async def _answer(self, request: Request, head: bytes) -> bytes | None:
+        if self.delay_s:
+            await asyncio.sleep(self.delay_s)
         request.fate = next((rule.fate for rule in self.rules if rule.meets(request)), Fate.FORWARD)
         if request.fate is Fate.DROP:
             return None

@@ -1,6 +1,10 @@
 """A commit lands once or not at all, and its answer says which, whatever happens to its requests (S-9)."""
 
 import asyncio
+import os
+from collections import Counter
+from itertools import cycle
+from random import Random
 from typing import Any
 
 import pytest
@@ -9,9 +13,10 @@ from outlast.core.commit import Commit, Put
 from outlast.core.deliveries import subscribed_tenants_row
 from outlast.core.machine import LeaseStatus
 from outlast.core.outbox_rows import UNPUBLISHED
-from outlast.core.rows import META, RUN, STORE, TOKEN, WRITER
-from outlast.errors import Stale, Unavailable, Uncertain
+from outlast.core.rows import MESSAGE, META, RUN, STORE, TOKEN, WRITER
+from outlast.errors import Stale, StoreError, Unavailable, Uncertain
 from outlast.store.dynamodb import landing
+from outlast.store.dynamodb.receipts import Receipts, Shard
 from tests.conformance.subject import (
     append_message,
     event_row,
@@ -24,7 +29,7 @@ from tests.conformance.subject import (
     token_row,
 )
 from tests.dynamodb.proxy import Fate
-from tests.dynamodb.writers import Bench, on_a_bench
+from tests.dynamodb.writers import Bench, Writer, on_a_bench
 
 WRITE = "TransactWriteItems"
 UPDATE = "UpdateItem"
@@ -229,3 +234,128 @@ async def test_a_late_writer_knows_the_settings(bench: Bench) -> None:
         await changing
         await late.land(Commit(puts(event_row(tenant=f"tenant-{version}", run="x"))))
         assert await bench.row(UNPUBLISHED, (f"tenant-{version}", "x", 1)) is not None, old
+
+
+async def beside_fast_writers(bench: Bench, messages: int) -> int:
+    """Append messages over a slow line beside two fast writers, and return how many transactions that took."""
+    a = await bench.writer()
+    others = [await bench.writer(f"fast-{i}", direct=True) for i in range(2)]
+    await a.land(start(run_row()))
+    bench.through.delay_s = 0.05
+    bench.through.record.clear()
+    over = asyncio.Event()
+
+    async def append(writer: Writer) -> int:
+        landed = 0
+        while not over.is_set():
+            await writer.land(append_message(message_row()))
+            landed += 1
+        return landed
+
+    racing = [asyncio.ensure_future(append(each)) for each in others]
+    try:
+        for _ in range(messages):
+            await a.land(append_message(message_row()))
+    finally:
+        over.set()
+        landed = await asyncio.gather(*racing)
+    assert min(landed) > 0
+    assert (await bench.row(RUN, RUN_1)).inbox_seq == messages + sum(landed)
+    return len(bench.through.seen(WRITE))
+
+
+@on_a_bench
+async def test_a_slow_writer_appends_beside_fast_ones(bench: Bench) -> None:
+    """The inbox gives the next turn to the writer that was refused more often."""
+    assert await beside_fast_writers(bench, 3) <= 3 * 10
+
+
+def test_without_turns_a_slow_writer_is_refused(env: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def refused(bench: Bench) -> None:
+        monkeypatch.setattr(landing, "TURN_AFTER", 1_000)
+        monkeypatch.setattr(landing, "TURNS_MAX", 10)
+        with pytest.raises(Unavailable, match="faster each time"):
+            await beside_fast_writers(bench, 3)
+
+    on_a_bench(refused)(env)
+
+
+# --- everything at once --------------------------------------------------------------------------
+FATES = [
+    Fate.DROP, Fate.LOSE, Fate.HALF, Fate.FAIL, Fate.FAIL_AFTER, Fate.CONFLICT, Fate.THROTTLE, Fate.HOLD, Fate.FORWARD,
+]  # fmt: skip
+
+
+async def campaign(bench: Bench, dice: Random, commits: int) -> Counter[str]:
+    """Append messages by two writers while requests meet random fates, and return how many ended how.
+
+    Every message that was acknowledged is there once, no refused one is, and an uncertain one is there at most once.
+    """
+    writers = [await bench.writer(name, answer_s=0.3) for name in ("writer-a", "writer-b")]
+    for i in range(4):
+        await writers[0].land(start(run_row(f"run-{i}")))
+    ended: dict[bytes, str] = {}
+    over = asyncio.Event()
+
+    async def misbehave() -> None:
+        for fate in cycle(FATES):
+            if over.is_set():
+                return
+            while any(rule.times > 0 for rule in bench.through.rules) and not over.is_set():  # noqa: ASYNC110 - no event
+                await asyncio.sleep(0.002)
+            bench.through.rules.clear()
+            operation = dice.choice([WRITE, WRITE, WRITE, UPDATE, ""])
+            bench.through.rule(operation, fate, dice.randint(1, 3), skip=dice.randint(0, 2))
+            if dice.random() < 0.1:
+                await asyncio.to_thread(bench.through.release)
+
+    async def append(n: int) -> None:
+        name = b"%d" % n
+        message = append_message(message_row(f"run-{dice.randrange(4)}", name))
+        try:
+            await dice.choice(writers).submit(message)
+            ended[name] = "landed"
+        except StoreError as error:
+            ended[name] = {False: "refused", None: "uncertain"}[error.landed]
+
+    misbehaving = asyncio.ensure_future(misbehave())
+    for begin in range(0, commits, 20):
+        await asyncio.gather(*(append(n) for n in range(begin, begin + 20)))
+    over.set()
+    await misbehaving
+    bench.through.rules.clear()
+    await asyncio.to_thread(bench.through.release)
+    found: Counter[bytes] = Counter()
+    for i in range(4):
+        seqs = (await bench.row(RUN, ("acme", f"run-{i}"))).inbox_seq
+        found.update([(await bench.row(MESSAGE, ("acme", f"run-{i}", n))).payload for n in range(1, seqs + 1)])
+    for name, how in ended.items():
+        assert found[name] <= 1, name
+        assert how == "uncertain" or found[name] == (how == "landed"), (name, how)
+    return Counter(ended.values()) + Counter(r.fate.name for r in bench.through.record)
+
+
+def test_no_message_is_lost_or_doubled(env: str) -> None:
+    """A longer campaign: OUTLAST_TEST_LANDINGS=20000 pytest tests/dynamodb/test_landing.py -k doubled."""
+
+    async def random(bench: Bench) -> None:
+        ended = await campaign(bench, Random(17), int(os.environ.get("OUTLAST_TEST_LANDINGS", "200")))
+        assert ended["landed"] > 100
+        assert all(ended[fate.name] for fate in FATES), ended
+
+    on_a_bench(random)(env)
+
+
+def test_a_writer_that_trusts_no_receipt_is_found(env: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The campaign finds messages that were reported as lost, if a lost answer counts as a refusal."""
+
+    async def never(self: Receipts, shard: Shard, within_s: float) -> bool:
+        shard.lost = False
+        raise Unavailable("the store does not answer")
+
+    async def random(bench: Bench) -> None:
+        monkeypatch.setattr(Receipts, "settle", never)
+        with pytest.raises(AssertionError, match="refused"):
+            await campaign(bench, Random(17), 100)
+
+    on_a_bench(random)(env)

@@ -39,7 +39,7 @@ from outlast.store.dynamodb.connection import (
     Throttled,
     Unusable,
 )
-from outlast.store.dynamodb.items import ItemPlace, Revision, Torn, decode, place, revision
+from outlast.store.dynamodb.items import Item, ItemPlace, Revision, Torn, decode, number, place, revision, text
 from outlast.store.dynamodb.receipts import READ_S, REFUSED, Receipts, Shard, WriterSettings
 from outlast.store.dynamodb.transact import Action, Receipt, actions, changed_runs, receipt_action
 
@@ -50,6 +50,8 @@ TURNS_MAX: Final = 50  # attempts to land one commit before it is refused as bus
 BUSY_S: Final = 30.0  # … and the time after which no further attempt begins
 URGENT_S: Final = 4.0  # the same for a renewal: below the heartbeat interval, so that there is time for two more
 RESOLVE_S: Final = 30.0  # time to find out whether a transaction with a lost answer landed
+TURN_AFTER: Final = 3  # refusals after which a writer asks for the next turn at an inbox
+TURN_MS: Final = 1_000  # time for which the others wait for it
 KEYS_MAX: Final = 100  # keys of one BatchGetItem
 LOCKED: Final = "lock"  # reason of Stale: another worker recovers this run
 
@@ -69,6 +71,7 @@ class Judged(NamedTuple):
     known: dict[Key, Revision]
     actions: Sequence[Action]
     receipt: Receipt
+    inboxes: tuple[Item, ...] = ()  # keys of the runs that get a message
 
 
 Prepare = Callable[[Shard, bool], Awaitable[Judged | None]]
@@ -236,7 +239,7 @@ class Lander:
             await self._settle_lost(shard)
         loop = asyncio.get_running_loop()
         until = loop.time() + busy_s
-        exact = False
+        exact, refusals = False, 0
         for turn in range(TURNS_MAX):
             try:
                 ready = await prepare(shard, exact)
@@ -262,7 +265,8 @@ class Lander:
                     raise ConditionRefused(refused.reasons[1:]) from refused
                 elif self._is_locked(ready, refused):
                     raise Stale(LOCKED) from refused
-                if exact:
+                refusals += 1
+                if exact and not await self._has_turn(ready, refusals):
                     await self._receipts.pause(turn, 0.002, 0.1)
                 exact = judged
             except Conflicted:
@@ -290,7 +294,11 @@ class Lander:
         built = actions(
             self._env, batch, (commit,), receipt, known, lease_end=self._lease_end, shards=found.shards
         )  # fmt: skip
-        return Judged(batch, done, known, built, receipt)
+        inboxes = tuple(place(RUN, write.message[:2]).key() for write in commit.writes if type(write) is AppendMessage)
+        for update in (action["Update"] for action in built if inboxes and "Update" in action):
+            if update["Key"] in inboxes:
+                keep_turns(update, receipt.writer, batch.now.real)
+        return Judged(batch, done, known, built, receipt, inboxes)
 
     async def _send(self, shard: Shard, ready: Judged, answer_s: float) -> bool | None:
         """Send a transaction. Return False if it landed, True if its answer was lost too, None if it can never land.
@@ -311,7 +319,7 @@ class Lander:
                 certain = True
                 raise
             shard.lost = True
-            landed = await self._receipts.settle(shard, RESOLVE_S)
+            landed = await self._receipts.settle(shard, min(RESOLVE_S, answer_s))
             certain = True
             return True if landed else None
         finally:
@@ -342,6 +350,18 @@ class Lander:
             await self.refresh()
             await self._receipts.raise_own()
         return False
+
+    async def _has_turn(self, ready: Judged, refusals: int) -> bool:
+        """Ask for the next turn at the inboxes of a commit that was often too slow. True if all of them gave it."""
+        if refusals < TURN_AFTER or not ready.inboxes:
+            return False
+        table = self._connection.address.table(RUNS)
+        asked = [turn_request(table, key, ready.receipt.writer, refusals, self.now().real) for key in ready.inboxes]
+        try:
+            await asyncio.gather(*(self._receipts.insist("UpdateItem", within_s=READ_S, **each) for each in asked))
+        except ConditionRefused:
+            return False
+        return True
 
     def _is_locked(self, ready: Judged, refused: ConditionRefused) -> bool:
         locks = self._connection.address.table(RECOVERY_LOCKS)
@@ -450,6 +470,35 @@ class Lander:
 
     def _lease_end(self, worker: str) -> int:
         return self._leases.get(worker, self._store_clock.real() + HEARTBEAT_WINDOW) + self._skew
+
+
+def keep_turns(update: dict[str, Any], writer: str, real: int) -> None:
+    """Let the update of an inbox wait for the turn of another writer, and end its own turn."""
+    update["UpdateExpression"] += " REMOVE turn_of, turn_until, turn_rank"
+    update["ConditionExpression"] += (
+        " AND (attribute_not_exists(turn_of) OR turn_of = :turn_of OR turn_until < :turn_now)"
+    )  # fmt: skip
+    update["ExpressionAttributeValues"] |= {":turn_of": text(writer), ":turn_now": number(real)}
+
+
+def turn_request(table: str, key: Item, writer: str, refusals: int, real: int) -> dict[str, Any]:
+    """Return the UpdateItem that gives a writer the next turn at an inbox.
+
+    A writer far from the store would lose every race against near ones, which append again before its request arrives.
+    So the writer that was refused more often goes first, and the others wait until its message is there or its turn
+    is over.
+    """
+    return {
+        "TableName": table,
+        "Key": key,
+        "UpdateExpression": "SET turn_of = :turn_of, turn_until = :turn_until, turn_rank = :rank",
+        "ConditionExpression": "attribute_exists(pk) AND (attribute_not_exists(turn_of) OR turn_of = :turn_of"
+        " OR turn_until < :turn_now OR turn_rank < :rank)",
+        "ExpressionAttributeValues": {
+            ":turn_of": text(writer), ":turn_until": number(real + TURN_MS), ":turn_now": number(real),
+            ":rank": number(refusals),
+        },
+    }  # fmt: skip
 
 
 def _assumed(commit: Commit) -> Found:
