@@ -10,6 +10,7 @@ import pytest
 from tests.docs import sample_store
 from tests.docs.commands import NOT_RUN, PREPARED_BY, run_page, typed, with_sample_store
 from tests.docs.pages import ROOT, blocks, pages
+from tests.dynamodb import server as dynamodb
 from tests.postgres import server
 
 WITH_COMMANDS = [page for page in pages() if any(command not in NOT_RUN for _, command in typed(page))]
@@ -50,6 +51,11 @@ def test_the_commands_of_a_page_succeed(
     words = PREPARED_BY.get(page.name, with_sample_store)(page, tmp_path, *store)
     if any("postgresql://" in command for _, command in typed(page)):
         words.append((r"db\.internal(:5432)?", request.getfixturevalue("database")))
+    if any("dynamodb://" in command for _, command in typed(page)):
+        words += [
+            ("http://127.0.0.1:8000", dynamodb.endpoint()),
+            (r"(-1/prod)'", rf"\1?endpoint={dynamodb.endpoint()}'"),
+        ]
     assert run_page(page, tmp_path, words)
 
 
