@@ -13,6 +13,7 @@ import botocore.credentials
 import pytest
 
 from outlast.errors import Rejected, StoreUnusable
+from outlast.runtime import stores
 from outlast.store.dynamodb.connection import (
     Away,
     ClockDifference,
@@ -159,6 +160,17 @@ def test_opening_a_store_on_this_machine_loads_no_sdk() -> None:
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
+def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(module: str) -> Any:
+        raise ModuleNotFoundError("No module named 'aiohttp'", name="aiohttp")
+
+    monkeypatch.setattr(stores, "import_module", missing)
+    with pytest.raises(StoreUnusable, match="the extra `dynamodb`") as found:
+        asyncio.run(stores.open_store(EXAMPLE))
+    assert "outlast[dynamodb]" in found.value.fix
+    assert stores.is_there(EXAMPLE)  # only the service knows
+
+
 # --- how a request ended -----------------------------------------------------------------------
 async def made(connection: Connection) -> str:
     """Create a table with one item `there`."""
@@ -189,6 +201,20 @@ def test_values_come_back_as_they_went(url: str) -> None:
             answer = await connection.call("GetItem", TableName=name, Key={"pk": item["pk"]}, ConsistentRead=True)
             assert answer["Item"] == item
             assert connection.requests == {"CreateTable": 1, "PutItem": 2, "GetItem": 1}
+
+    asyncio.run(main())
+
+
+def test_a_large_transaction_is_sent_whole(url: str) -> None:
+    async def main() -> None:
+        async with server.connected(url) as connection:
+            name = await made(connection)
+            items = [{"pk": {"S": f"{n}"}, "bytes": {"B": os.urandom(300_000)}} for n in range(4)]
+            actions = [{"Put": {"TableName": name, "Item": item}} for item in items]
+            await connection.call("TransactWriteItems", TransactItems=actions)
+            keys = [{"pk": item["pk"]} for item in items]
+            answer = await connection.call("BatchGetItem", RequestItems={name: {"Keys": keys}})
+            assert sorted(answer["Responses"][name], key=lambda item: str(item["pk"])) == items
 
     asyncio.run(main())
 

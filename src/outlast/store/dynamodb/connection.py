@@ -14,7 +14,7 @@ from zlib import crc32
 
 import aiohttp
 
-from outlast.core.limits import NAME
+from outlast.core.limits import KIB, NAME
 from outlast.errors import Rejected, StoreUnusable
 from outlast.store.dynamodb.signing import Endpoint, Signer, find_endpoint
 
@@ -30,6 +30,7 @@ REGION: Final = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 CONNECT_S: Final = 3.0
 ANSWER_S: Final = 10.0  # a request unanswered for longer may have landed
 CONNECTIONS: Final = 32
+PIECES_BYTES: Final = 256 * KIB  # a larger request is written in pieces, between which other tasks run
 KEPT_S: Final = 10.0  # an idle connection is closed before the service closes it, which would look like a lost answer
 WINDOW_MS: Final = 60_000  # two windows of answers bound the difference of the clocks
 EXAMPLE: Final = "dynamodb://eu-west-1/prod, or dynamodb://local/test?endpoint=http://127.0.0.1:8000"
@@ -228,7 +229,6 @@ class Connection:
         self.requests: Counter[str] = Counter()
         self.units: Counter[str] = Counter()
         self.count_units = False
-        self.bytes_sent = 0
         self._answer_s = answer_s
         self._difference = ClockDifference()
         self._endpoint: Endpoint | None = None
@@ -268,7 +268,6 @@ class Connection:
             raise Away(f"no credentials: {type(error).__name__}: {error}", sent=False) from error
         headers = self._signer.headers(operation, body, keys, self._wall_ms() // 1000)
         self.requests[operation] += 1
-        self.bytes_sent += len(body)
         sent_at = self._wall_ms()
         try:
             async with self._session.post(

@@ -137,6 +137,7 @@ class Signer:
         headers = {
             "content-type": CONTENT_TYPE,
             "host": self._host,
+            "user-agent": "outlast",
             "x-amz-date": at,
             "x-amz-target": f"{TARGET}.{operation}",
         }
