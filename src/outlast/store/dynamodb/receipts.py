@@ -1,6 +1,7 @@
 """Receipts of one writer: numbered items, each used by one transaction at a time, which resolve lost answers (S-9)."""
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import AsyncIterator
 from itertools import count
@@ -17,6 +18,7 @@ from outlast.store.dynamodb.connection import Away, ConditionRefused, Conflicted
 from outlast.store.dynamodb.items import ItemPlace, encode, place, receipt_place, within
 from outlast.store.dynamodb.transact import Receipt, refuse_late
 
+log = logging.getLogger("outlast.store")
 SHARDS_MAX: Final = 16  # transactions of one writer at once, besides that of `urgent_sync`
 URGENT: Final = 1  # number of the shard of `urgent_sync`
 INSIST_S: Final = 30.0  # time in which a harmless request is repeated
@@ -138,7 +140,7 @@ class Receipts:
     # --- shards ----------------------------------------------------------------------------
     async def acquire(self) -> Shard:
         """Return a shard that no other transaction uses. Release it afterwards."""
-        if not self._free and self._growth is None and self._number <= SHARDS_MAX:
+        if not self._free and self._growth is None:
             self._growth = asyncio.create_task(self._grow())
         if self._free:
             return self._free.pop()
@@ -158,12 +160,22 @@ class Receipts:
             self._free.append(shard)
 
     async def _grow(self) -> None:
-        """Make one more shard. If this fails, the writer goes on with those that it has.
+        """Make shards while transactions wait for one, up to SHARDS_MAX. If this fails, go on with those that exist."""
+        try:
+            while self._waiting and self._number <= SHARDS_MAX and await self._make(self._number):
+                self._number += 1
+                self.release(Shard(self._number - 1))
+        except (Away, Conflicted, Throttled, Unusable) as error:
+            log.warning("no further receipts for writer %s: %s", self._writer, error)
+        finally:
+            self._growth = None
+
+    async def _make(self, number: int) -> bool:
+        """Make one more shard, and return True if it is there.
 
         The row's `settings` are compared, so that a new shard never has older ones than a change has announced. A
         repetition after a lost answer is harmless, because the shard is not used before.
         """
-        number = self._number
         grown = self._update(
             self._row,
             "SET shards = :more",
@@ -172,18 +184,11 @@ class Receipts:
             {":more": _n(number + 1), ":now": _n(number), ":alive": ALIVE, ":settings": {"S": self.settings.text}},
         )
         try:
-            try:
-                await self.insist("TransactWriteItems", TransactItems=[self._insert_shard(number), grown])
-            except ConditionRefused:
-                item = await self._item(self._row)
-                if item is None or int(item["shards"]["N"]) != number + 1:
-                    return
-        except (Away, Conflicted, Throttled, Unusable):
-            return
-        finally:
-            self._growth = None
-        self._number = number + 1
-        self.release(Shard(number))
+            await self.insist("TransactWriteItems", TransactItems=[self._insert_shard(number), grown])
+        except ConditionRefused:
+            item = await self._item(self._row)
+            return item is not None and int(item["shards"]["N"]) == number + 1
+        return True
 
     # --- lost answers ------------------------------------------------------------------------
     def next(self, shard: Shard) -> Receipt:

@@ -1,0 +1,200 @@
+"""Commits of one run or chain land in order, all others at once, and every ticket is answered (S-7)."""
+
+import asyncio
+from random import Random
+from typing import Any
+
+import pytest
+
+from outlast.core.commit import Chain, Commit, Mapping, Put
+from outlast.core.durations import HOUR
+from outlast.core.rows import META, RUN, WORKER, Run
+from outlast.core.run_columns import TIMERS, Timer
+from outlast.errors import Rejected, Stale, Unavailable, Uncertain
+from outlast.store.clock import mapping_row
+from outlast.store.dynamodb.items import Stamp, encode
+from outlast.store.dynamodb.landing import Lander
+from outlast.store.dynamodb.receipts import SHARDS_MAX
+from outlast.store.tickets import Take, Ticket
+from tests.conformance.subject import (
+    LANE,
+    T0,
+    append_message,
+    claim_by,
+    claimed,
+    message_row,
+    moved,
+    put_run,
+    puts,
+    run_row,
+    start,
+    token_row,
+    worker_row,
+)
+from tests.dynamodb.proxy import Fate
+from tests.dynamodb.writers import Bench, Writer, on_a_bench
+
+WRITE = "TransactWriteItems"
+
+
+def of_run(name: str) -> Any:
+    """Return a predicate: the transaction writes this run."""
+    return lambda body: any(name in str(action) for action in body["TransactItems"])
+
+
+async def take(writer: Writer, n: int, worker: str, owners: tuple[str, ...] = ()) -> list[str]:
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[tuple[Run, ...]] = loop.create_future()
+    writer.scheduler.submit([Ticket(Take((LANE,), n, claim_by(worker), owners), future, loop)])
+    return [run.run for run in await future]
+
+
+@on_a_bench
+async def test_a_slow_commit_delays_its_run_only(bench: Bench) -> None:
+    a = await bench.writer()
+    await asyncio.gather(a.submit(start(run_row("slow"))), a.submit(start(run_row("fast"))))
+    bench.through.rule(WRITE, Fate.HOLD, where=of_run("slow"))
+    held = a.submit(put_run(run_row("slow")))
+    later = a.submit(put_run(moved(run_row("slow"))))
+    both = a.submit(Commit((*put_run(moved(run_row("slow"), node="x")).writes, *puts(token_row()))))
+    await asyncio.gather(*(a.submit(append_message(message_row("fast"))) for _ in range(20)))
+    await bench.through.until(lambda: bool(bench.through.seen(WRITE, Fate.HOLD)))
+    assert not (held.done() or later.done() or both.done())
+    await asyncio.to_thread(bench.through.release)
+    await held
+    await later
+    with pytest.raises(Stale):
+        await both
+    assert (await bench.row(RUN, ("acme", "fast"))).inbox_seq == 20
+
+
+@on_a_bench
+async def test_a_chain_breaks_in_order(bench: Bench) -> None:
+    """After a refusal, all later commits of the chain are refused, and commits of others are not."""
+    a = await bench.writer()
+    await a.land(start(run_row()))
+    chain, row = Chain(), run_row()
+    good, stale = a.submit(put_run(row), chain), a.submit(put_run(row), chain)
+    after = [a.submit(Commit(puts(token_row(f"{i}"))), chain) for i in range(5)]
+    other = a.submit(Commit(puts(token_row("other"))))
+    await good
+    with pytest.raises(Stale, match="version"):
+        await stale
+    for each in after:
+        with pytest.raises(Stale, match="chain"):
+            await each
+    await other
+
+
+@on_a_bench
+async def test_a_commit_out_of_bounds_breaks_its_chain(bench: Bench) -> None:
+    a = await bench.writer()
+    loop = asyncio.get_running_loop()
+    chain = Chain()
+    bad: asyncio.Future[Any] = loop.create_future()
+    ticket = Ticket(Commit(puts(token_row())), bad, loop, chain)
+    ticket.out_of_bounds = Rejected("too large")
+    a.scheduler.submit([ticket])
+    later = a.submit(Commit(puts(token_row())), chain)
+    with pytest.raises(Rejected):
+        await bad
+    with pytest.raises(Stale, match="chain"):
+        await later
+
+
+def test_a_bug_answers_its_ticket(env: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An error of ours is Uncertain, breaks the chain and leaves the shard usable."""
+
+    async def bug(bench: Bench) -> None:
+        a = await bench.writer()
+        kept = Lander._judge
+
+        async def judge(self: Lander, commit: Commit, *args: Any) -> Any:
+            if commit.label == "bug":
+                raise ZeroDivisionError
+            return await kept(self, commit, *args)
+
+        monkeypatch.setattr(Lander, "_judge", judge)
+        chain = Chain()
+        bad = a.submit(Commit(puts(token_row()), label="bug"), chain)
+        later = a.submit(Commit(puts(token_row())), chain)
+        with pytest.raises(Uncertain):
+            await bad
+        with pytest.raises(Stale, match="chain"):
+            await later
+        await asyncio.gather(*(a.submit(Commit(puts(token_row(f"{i}")))) for i in range(5)))
+
+    on_a_bench(bug)(env)
+
+
+@on_a_bench
+async def test_a_renewal_waits_for_no_other_commit(bench: Bench) -> None:
+    """All shards but that of renewals are busy. No more than SHARDS_MAX transactions are under way."""
+    a = await bench.writer()
+    bench.through.rule(WRITE, Fate.HOLD, 1_000, where=lambda body: "token" in str(body))
+    many = [a.submit(Commit(puts(token_row(f"{i}")))) for i in range(60)]
+    await bench.through.until(lambda: len(bench.through.seen(WRITE, Fate.HOLD)) == SHARDS_MAX)
+    loop = asyncio.get_running_loop()
+    for version in (1, 2):
+        row = worker_row()._replace(version=version)
+        renewed: asyncio.Future[Any] = loop.create_future()
+        await a.scheduler.submit_first(Ticket(Commit((Put(WORKER, row, version - 1),)), renewed, loop))
+        await renewed
+    assert len(bench.through.seen(WRITE, Fate.HOLD)) == SHARDS_MAX
+    bench.through.rules.clear()
+    await asyncio.to_thread(bench.through.release)
+    await asyncio.gather(*many)
+    await a.scheduler.close()
+    with pytest.raises(Unavailable, match="closed"):
+        await a.submit(Commit(puts(token_row("late"))))
+
+
+@on_a_bench
+async def test_a_lagging_index_delays_a_take_only(bench: Bench) -> None:
+    """A run that the index does not show yet is found later, and one that it still shows is not taken twice."""
+    a, b = await bench.writer(), await bench.writer("writer-b", direct=True)
+    names = {f"run-{i}" for i in range(12)}
+    assert await take(a, 5, "w") == []
+    bench.through.lag(0.4, Random(3))
+    taken: list[str] = []
+    assert await take(a, 5, "w") == []
+    for name in sorted(names):
+        await b.land(start(run_row(name)))
+    looks = 0
+    while len(taken) < len(names):
+        taken += await take(a if looks % 3 else b, 2, f"worker-{looks}")
+        looks += 1
+        assert looks < 60
+    assert sorted(taken) == sorted(names)
+    assert await take(a, 20, "w") == []
+    assert bench.through.index is not None and bench.through.index.stale > 0
+
+
+@on_a_bench
+async def test_a_run_armed_by_an_old_mapping_wakes_in_time(bench: Bench) -> None:
+    """The process that changed the mapping died before it moved any run. The take moves them, and none is early."""
+    a = await bench.writer()
+    at = T0 + 96 * HOUR
+    timers = TIMERS.encode([Timer("sleep", at)])
+    await a.land(start(run_row("asleep", due_at=at, timers_text=timers)))
+    await a.land(start(run_row("owned")))
+    owned = claimed(run_row("owned"), "worker-1", a.lander.now())
+    await a.land(Commit((Put(RUN, owned, 1),)))
+    faster = Mapping(1, T0, T0, 1_000.0)
+    await _put_meta(bench, faster)
+    assert await take(a, 5, "w") == []
+    due_at = (await bench.row(RUN, ("acme", "asleep"))).due_at
+    assert due_at == faster.real(at)
+    bench.clock.time = due_at - 1
+    assert await take(a, 5, "w") == []
+    bench.clock.time = due_at
+    assert await take(a, 5, "w") == ["asleep"]
+    bench.clock.time = owned.due_at or 0
+    assert await take(a, 5, "worker-2") == ["owned"]
+
+
+async def _put_meta(bench: Bench, mapping: Mapping) -> None:
+    """Land a clock mapping as a process does that dies before it tells the writers."""
+    b = await bench.writer("dies", direct=True)
+    row = mapping_row(mapping)
+    await b.connection.call("PutItem", TableName=f"{bench.env}-runs", Item=encode(META, row, Stamp("dies", 0, 1))[0])
