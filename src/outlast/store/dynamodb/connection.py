@@ -24,7 +24,6 @@ IDEMPOTENCY: Final = "idempotency"
 RECOVERY_LOCKS: Final = "recovery-locks"
 RUNS: Final = "runs"
 ENVIRONMENT_CHARS_MAX: Final = 60
-MEBIBYTE: Final = 2**20
 """Larger requests are sent in pieces, because one write of them would delay all others of the event loop."""
 REGION: Final = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 CONNECT_S: Final = 3.0
@@ -272,7 +271,7 @@ class Connection:
         try:
             async with self._session.post(
                 self._endpoint.url,
-                data=body if len(body) <= MEBIBYTE else BytesIO(body),
+                data=body if len(body) < PIECES_BYTES else BytesIO(body),
                 headers=headers,
                 proxy=self._endpoint.proxy,
                 allow_redirects=False,
