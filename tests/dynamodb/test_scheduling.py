@@ -109,10 +109,10 @@ def test_a_bug_answers_its_ticket(env: str, monkeypatch: pytest.MonkeyPatch) -> 
         a = await bench.writer()
         kept = Lander._judge
 
-        async def judge(self: Lander, commit: Commit, *args: Any) -> Any:
+        def judge(self: Lander, commit: Commit, *args: Any) -> Any:
             if commit.label == "bug":
                 raise ZeroDivisionError
-            return await kept(self, commit, *args)
+            return kept(self, commit, *args)
 
         monkeypatch.setattr(Lander, "_judge", judge)
         chain = Chain()

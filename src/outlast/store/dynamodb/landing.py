@@ -180,9 +180,10 @@ class Lander:
         found = _assumed(commit)
 
         async def prepare(shard: Shard, exact: bool) -> Judged | None:
+            rows = await self._read(commit) if exact else await self._read_runs(found)
             if mapping is not None and mapping != self.mapping.version:
                 raise Stale(MAPPING)
-            return await self._judge(commit, chain, shard, found, exact)
+            return self._judge(commit, chain, shard, rows, exact)
 
         judged, late = await self._over(prepare, labels, urgent=urgent)
         assert judged.batch is not None and judged.done is not None
@@ -277,14 +278,12 @@ class Lander:
                 break
         raise Unavailable("the store is busy", "other transactions were faster each time")
 
-    async def _judge(
-        self, commit: Commit, chain: Chain | None, shard: Shard, assumed: Found, exact: bool
-    ) -> Judged | None:
+    def _judge(self, commit: Commit, chain: Chain | None, shard: Shard, found: Found, exact: bool) -> Judged | None:
         """Return the transaction of a commit. None: nothing is to be written by rows that may be outdated.
 
-        Raises Stale and Ended, which are final if `exact`.
+        Raises Stale and Ended, which are final if `exact`. It does not wait, so that the settings of the receipt are
+        those by which it judges.
         """
-        found = await self._read(commit) if exact else await self._read_runs(assumed)
         batch = Batch(found.read, self.now(), subscribed_tenants=self.subscribed_tenants)
         done = batch.land(commit, chain)
         receipt = self._receipts.next(shard)

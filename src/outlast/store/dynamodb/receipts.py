@@ -103,7 +103,7 @@ class Receipts:
         try:
             await self._connection.call("TransactWriteItems", TransactItems=actions)
         except ConditionRefused as error:
-            if error.reasons[2] == REFUSED:
+            if REFUSED in error.reasons[2:]:
                 raise StoreUnusable(
                     f"writer {self._writer} exists already", "each start needs a new writer id"
                 ) from error

@@ -53,11 +53,11 @@ class CommitScheduler:
         """Land a ticket by itself over its own receipt shard, so that no other commit delays it."""
         if self._closing:
             refuse((ticket,), Unavailable("the store is closed"))
-        else:
-            async with self._urgent_turn:
-                assert isinstance(ticket.work, Commit)
-                await self._commit(ticket, self._lander.land(ticket.work, urgent=True))
-        deliver((ticket,))
+            deliver((ticket,))
+            return
+        async with self._urgent_turn:
+            assert isinstance(ticket.work, Commit)
+            await self._commit(ticket, self._lander.land(ticket.work, urgent=True))
 
     async def close(self) -> None:
         """Land earlier tickets and refuse later ones."""
