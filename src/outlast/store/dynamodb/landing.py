@@ -113,6 +113,7 @@ class Lander:
         self.subscribed_tenants: frozenset[str] = frozenset()  # as last seen
         self.refusal = refusal
         self._skew = skew
+        self.refreshed_at = 0.0  # time of the event loop
         self._connection = connection
         self._receipts = receipts
         self._env = connection.address.environment
@@ -131,6 +132,7 @@ class Lander:
         Raises the errors of a connection.
         """
         items = await self._items([(META, MAPPING_ROW), (META, SUBSCRIBED_TENANTS)])
+        self.refreshed_at = asyncio.get_running_loop().time()
         if not self._learn_settings(items):
             return False
         await self._receipts.raise_own()

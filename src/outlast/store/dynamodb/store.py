@@ -40,7 +40,11 @@ from outlast.store.tickets import Ticket, deliver, refuse
 
 T = TypeVar("T")
 POLL_S: Final = 1.0
-"""Interval at which subscribers of changes are woken, because nothing announces the commits of other processes."""
+"""Interval at which subscribers of changes are woken, because nothing announces the commits of other processes.
+
+They then ask the index of due runs. Any other way to find that it has changed costs as much, or an item that every
+commit writes.
+"""
 FAILED = (Away, ConditionRefused, Conflicted, Throttled, Unusable)
 
 
@@ -204,10 +208,6 @@ class DynamoStore(BatchingStore, Maintenance):
     # --- the rest ------------------------------------------------------------------------
     @override
     def on_change(self, wake: Callable[[], None]) -> Callable[[], None]:
-        """Wake at each commit of this process that made a run due, and every POLL_S for those of other processes.
-
-        A subscriber then asks the index of due runs, which costs as much as any other way to find that it has changed.
-        """
         self._check_process()
         end = self._wakes.subscribe(wake)
         self._loop.call_soon_threadsafe(self._begin_poll)
@@ -220,10 +220,11 @@ class DynamoStore(BatchingStore, Maintenance):
     async def _wake_often(self) -> None:
         while self._wakes.has_any():
             await asyncio.sleep(POLL_S)
-            try:
-                await self._lander.refresh()
-            except (OutlastError, *FAILED):
-                pass  # the subscribers meet the same error
+            if self._loop.time() - self._lander.refreshed_at > 2 * POLL_S:  # a process that takes runs refreshes itself
+                try:
+                    await self._lander.refresh()
+                except (OutlastError, *FAILED):
+                    pass  # the subscribers meet the same error
             self._wakes.fire()
 
 
