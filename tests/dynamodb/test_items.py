@@ -166,7 +166,8 @@ def test_the_rows_of_one_partition_need_no_scan() -> None:
 
 
 @pytest.mark.parametrize(
-    "key", ["k" * KEY_BYTES_MAX, "#" * KEY_BYTES_MAX, "# " * 250, "#a" * 250, "a#" * 250, "€" * 166]
+    "key",
+    ["k" * KEY_BYTES_MAX, "#" * KEY_BYTES_MAX, "# " * 250, "#a" * 250, "a#" * 250, "€" * 166, "start/w/" + "😀" * 255],
 )
 def test_the_longest_keys_fit(key: str) -> None:
     name = "n" * 100
@@ -180,6 +181,19 @@ def test_the_longest_keys_fit(key: str) -> None:
         where = items.place(kind, tuple(parts))
         assert len(f"{where.sk}#body#00".encode()) <= SORT_KEY_BYTES
         assert len(where.pk.encode()) <= 2 * SORT_KEY_BYTES
+
+
+def test_the_order_holds_up_to_the_longest_key_of_an_author() -> None:
+    begin = "# " * 249 + "a"
+    keys = sorted([begin, begin + "#", begin + "b", begin[:-1] + "$", begin[:-1]])
+    assert [items.place(MEMO, ("t", "r", 1, key)).sk for key in keys] == sorted(
+        items.place(MEMO, ("t", "r", 1, key)).sk for key in keys
+    )
+    longer = ["😀" * 250 + end for end in ("", "a", "#", "$", "$~", "😀😀")]
+    places = {items.place(TOKEN, ("t", "", key)) for key in longer}
+    assert len(places) == len(longer) and all(items.kind_of(place.sk) is TOKEN for place in places)
+    found = items.within(TOKEN, ("t", ""))
+    assert found is not None and all(found.low < place.sk < found.high for place in places)
 
 
 # --- what a run's item has besides its columns ---------------------------------------------------

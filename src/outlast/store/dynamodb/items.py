@@ -12,6 +12,7 @@ columns of a row above ITEM_BYTES are in body items, whose sort keys are those o
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from hashlib import sha256
 from typing import Any, Final, NamedTuple, TypeAlias, get_type_hints
 
 from outlast.core.effect_rows import APPROVAL, EFFECT, EVIDENCE, MEMO, USAGE
@@ -119,6 +120,8 @@ class Torn(Exception):
 
 
 # --- keys --------------------------------------------------------------------------------------
+PART_BYTES_MAX: Final = 800
+PART_CUT: Final = PART_BYTES_MAX - 34
 _LOW: Final = re.compile(r"[\x00-\x24]+")  # characters up to `#`, and the escape character `$` itself
 
 
@@ -136,8 +139,20 @@ def _escaped(low: "re.Match[str]") -> str:
 def _part(value: str | int) -> str:
     """Return a part of a key such that the order of parts is that of the values, whatever follows after `#`."""
     if isinstance(value, str):
-        return _LOW.sub(_escaped, value)
+        found = _LOW.sub(_escaped, value)
+        return found if len(found) <= PART_BYTES_MAX // 4 else _shortened(found)
     return f"{value:0{DIGITS}d}" if value >= 0 else f"-{value + 2**63:0{DIGITS}d}"
+
+
+def _shortened(part: str) -> str:
+    """Return the part, or its beginning and a hash if it is too long: a start key may have 255 characters of 4 bytes.
+
+    Only among such parts the order may differ from that of the texts.
+    """
+    data = part.encode(errors="surrogatepass")
+    if len(data) <= PART_BYTES_MAX:
+        return part
+    return f"{data[:PART_CUT].decode(errors='ignore')}$~{sha256(data).hexdigest()[:32]}"
 
 
 class _Layout(NamedTuple):
@@ -173,8 +188,12 @@ _BY_HEAD: Final = {
 _BY_MARK: Final = {_LAYOUTS[kind.name].mark: kind for kind in (MEMO, EVIDENCE, TOKEN, USAGE)}
 assert RECEIPT not in _BY_HEAD and "body" not in _BY_HEAD
 
-# A key of 500 bytes grows to 751 at most; the longest sort key is that of a late answer.
-assert (KEY_BYTES_MAX * 3 // 2 + 1) + 2 * (DIGITS + 1) + len("##evidence") + _BODY_KEY <= 1024
+# An escaped key of 500 bytes is never shortened. The longest sort keys are those of late answers and of budgets.
+assert KEY_BYTES_MAX * 3 // 2 + 1 <= PART_BYTES_MAX
+assert (
+    PART_BYTES_MAX + max(2 * (DIGITS + 1) + len("##evidence"), len("tenant_budget##") + NAME_CHARS_MAX) + _BODY_KEY
+    <= 1024
+)
 assert 2 * NAME_CHARS_MAX + 1 <= 2048
 
 
