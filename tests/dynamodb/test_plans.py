@@ -5,6 +5,7 @@ import random
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from enum import StrEnum
+from pathlib import Path
 from typing import Any, get_type_hints
 
 import pytest
@@ -34,6 +35,13 @@ NUMBERS = (1, 2, 7, 10, 20_000, T0)
 def test_every_query_has_a_plan_and_a_price() -> None:
     assert set(PLANS) == set(PRICES)
     assert {kind.__name__ for kind in PLANS} == {kind.__name__ for kind in Query.__subclasses__()}
+
+
+def test_the_page_shows_every_price() -> None:
+    page = (Path(__file__).parents[2] / "docs/dynamodb.md").read_text(encoding="utf-8")
+    assert [f"| {each.read} | {each.units} |" for each in PRICES.values()] == [
+        line for line in page.partition("| read | read units |\n|---|---|\n")[2].splitlines() if line.startswith("|")
+    ]
 
 
 def _value(hint: Any, dice: random.Random) -> Any:

@@ -359,25 +359,39 @@ PLANS: Final[dict[type[Query[Any]], Plan]] = {
     RunUsage: _filled(_run_usage),
     TenantDayUsage: _filled(_day_usage),
 }
-PRICES: Final[dict[type[Query[Any]], str]] = {
-    Load: "1 for each 4 KB of the row",
-    LoadMany: "1 for each 4 KB of each row",
-    Under: "1 for each 4 KB of the rows; where they lie under many runs, a scan of the table for each 100,000 rows, "
-    "then 1 for each row",
-    ByOrdinal: "1 for each 4 KB of all results of the run, on each page",
-    LastOrdinals: "1 for each 4 KB of all results of each run",
-    Newest: "1 for each row that is passed, and 0.5 for each 30 of them; up to all rows of the tenant if a filter "
-    "fits few",
-    CountBy: "1 for each row of the tenant, and 0.5 for each 30",
-    Census: "1 for each row of all tenants, and 0.5 for each 30 entries of the index `listed`",
-    Owned: "1 for each owned run, and 0.5",
-    Queued: "1 for each run up to the limit, and 0.5 for each 30; tenant `*`: 1 for each queued run",
-    Moving: "1 for each owned run of the tenant and each run that ended, and 0.5 for each 30 owned runs of all tenants",
-    NextDue: "1, and for each lane 0.5 for each clock mapping so far, and 1 if a run is armed",
-    DueRuns: "1, and 0.5 for each clock mapping so far, and 1 for each run up to the limit",
-    Owing: "1 for each cursor up to the limit, and 0.5 for each 30",
-    OpenCalls: "for each run 3, and 1 for each 4 KB of the effects of the visit and of shared ones",
-    RunUsage: "1 for each 4 KB of usage rows, about 20 rows",
-    TenantDayUsage: "0.5 for each 4 KB of usage rows of the day, about 20 rows",
+
+
+class ReadPrice(NamedTuple):
+    """Price of a query in read units, with the words of `docs/dynamodb.md`."""
+
+    read: str
+    units: str
+
+
+PRICES: Final[dict[type[Query[Any]], ReadPrice]] = {
+    Load: ReadPrice("a row", "1 per 4 KB"),
+    LoadMany: ReadPrice("several rows", "1 per 4 KB of each"),
+    Under: ReadPrice(
+        "rows of a run, or all pauses, slots, workers",
+        "1 per 4 KB; rows of all runs: a scan of the table per 100,000 rows, and 1 per row",
+    ),
+    ByOrdinal: ReadPrice("a page of a run's results", "1 per 4 KB of all results of the run"),
+    LastOrdinals: ReadPrice("number of a run's results", "1 per 4 KB of all results of the run"),
+    Newest: ReadPrice(
+        "a page of runs, approvals, effects, deliveries",
+        "1 per row, also for those that a filter passes over, and 0.5 per 30 of them",
+    ),
+    CountBy: ReadPrice("runs or approvals of a tenant by status", "1 per row of the tenant, and 0.5 per 30"),
+    Census: ReadPrice("metrics: runs or approvals of all tenants", "1 per row, and 0.5 per 30 entries of the index"),
+    Owned: ReadPrice("runs of a worker", "0.5, and 1 per run"),
+    Queued: ReadPrice("runs that wait for a slot", "1 per run on the page; for the global limit, 1 per waiting run"),
+    Moving: ReadPrice(
+        "live page: owned runs and those that ended", "1 per run, and 0.5 per 30 owned runs of all tenants"
+    ),
+    NextDue: ReadPrice("when the next run is due", "1, and per lane 0.5 per clock mapping, and 1 if one will be due"),
+    DueRuns: ReadPrice("due runs for another scheduler", "1, and per clock mapping 0.5, and 1 per run"),
+    Owing: ReadPrice("webhooks that are owed", "0.5, and 1 per cursor"),
+    OpenCalls: ReadPrice("status of runs with a call in flight", "per run 3, and 1 per 4 KB of the visit's effects"),
+    RunUsage: ReadPrice("usage of a run", "1 per 4 KB, about 15 calls"),
+    TenantDayUsage: ReadPrice("usage of a tenant on a day", "0.5 per 4 KB, about 10 calls"),
 }
-"""Price of each query in read units. `docs/dynamodb.md` shows this table."""
