@@ -1,4 +1,4 @@
-"""Every store passes the conformance suite: memory, SQLite, PostgreSQL, and FaultyStore without faults."""
+"""Every store passes the conformance suite: memory, SQLite, PostgreSQL, DynamoDB, and FaultyStore without faults."""
 
 import asyncio
 from collections.abc import Callable
@@ -7,12 +7,14 @@ from secrets import token_hex
 
 import pytest
 
+from outlast.store.dynamodb.store import DynamoStore, open_dynamodb
 from outlast.store.memory import MemoryCore, MemoryStore
 from outlast.store.port import Store
 from outlast.store.postgres.store import PostgresStore, open_postgres
 from outlast.store.sqlite import open_without_sync
 from outlast.testing.faults import FaultyStore
 from tests.conformance import PROMISES, HandClock, Promise
+from tests.dynamodb import server as dynamodb
 from tests.postgres import server
 
 # Requirements shown by a promise, besides the semantics in its docstring.
@@ -92,6 +94,25 @@ class Postgres:
         await server.drop(self.schema)
 
 
+class Dynamo:
+    """Writers on one environment of a real endpoint or of an emulator, each with its own connections."""
+
+    def __init__(self, folder: Path) -> None:
+        self.clock = HandClock()
+        self.env = f"exam-{token_hex(6)}"
+        self.opened: list[DynamoStore] = []
+
+    async def open(self, writer: str) -> Store:
+        store = await open_dynamodb(dynamodb.url(self.env), writer=writer, clock=self.clock)
+        self.opened.append(store)
+        return store
+
+    async def close(self) -> None:
+        for store in self.opened:
+            await store.close()
+        await dynamodb.discard(self.env)
+
+
 class Faultless(Memory):
     """FaultyStore without faults around memory."""
 
@@ -106,7 +127,7 @@ class FaultlessSqlite(Sqlite):
         return FaultyStore(await super().open(writer), lambda name, commit: None)
 
 
-Subjects = Memory | Sqlite | Postgres
+Subjects = Memory | Sqlite | Postgres | Dynamo
 
 
 def cases() -> list[object]:
@@ -118,7 +139,7 @@ def cases() -> list[object]:
     ]
 
 
-@pytest.mark.parametrize("make", [Memory, Sqlite, Postgres, Faultless, FaultlessSqlite])
+@pytest.mark.parametrize("make", [Memory, Sqlite, Postgres, Dynamo, Faultless, FaultlessSqlite])
 @pytest.mark.parametrize("promise", cases())
 def test_store_keeps(promise: Promise, make: Callable[[Path], Subjects], tmp_path: Path) -> None:
     async def exam() -> None:

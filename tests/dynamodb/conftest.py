@@ -13,7 +13,7 @@ from tests.dynamodb import server
 def env() -> Iterator[str]:
     name = f"test-{token_hex(6)}"
     yield name
-    asyncio.run(server.drop(name))
+    asyncio.run(server.discard(name))
 
 
 @pytest.fixture

@@ -128,9 +128,15 @@ def client(at: str = "") -> AbstractAsyncContextManager[Any]:
     return context
 
 
-async def drop(env: str, at: str = "") -> None:
+async def discard(env: str) -> None:
+    """Delete the tables of an environment that is no longer needed. Those of an emulator end with it."""
+    if GIVEN in os.environ:
+        await drop(env)
+
+
+async def drop(env: str) -> None:
     """Delete the tables of an environment."""
-    async with client(at) as dynamodb:
+    async with client() as dynamodb:
         for table in TABLES:
             with suppress(dynamodb.exceptions.ResourceNotFoundException):
                 await dynamodb.delete_table(TableName=f"{env}-{table}")

@@ -119,7 +119,7 @@ async def refused(awaitable: Awaitable[object]) -> tuple[str, list[str]]:
 
 @asynccontextmanager
 async def opened(env: str, at: str = "") -> AsyncIterator[Table]:
-    """Open a raw client and create a table, which `server.drop` deletes."""
+    """Open a raw client and create a table, which `server.discard` deletes."""
     async with server.client(at) as client:
         table = Table(client, f"{env}-runs")
         await table.create()

@@ -1,0 +1,172 @@
+"""Throttling, conflicts, lost answers, lagging indexes and torn reads: no commit is lost or lands twice."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from random import Random
+from typing import NamedTuple
+
+import pytest
+
+from examples.negotiation import record
+from outlast.core.rows import RUN
+from tests.conformance import subject as make
+from tests.conformance.subject import LANE, TENANT
+from tests.dynamodb import server
+from tests.dynamodb.load import Driver, Ledger, audit, opened, watch
+from tests.dynamodb.proxy import ALWAYS, Fate, Wire, wire
+from tests.examples.helpers import market
+from tests.examples.test_auction import auction
+
+WRITE = "TransactWriteItems"
+SENT = {"invitations": 5 + 4 * 4, "feedback": 4 * 4, "orders": 1, "messages": 4}
+RUNS = tuple(f"run-{i}" for i in range(4))
+
+
+@pytest.fixture
+def line() -> Iterator[Wire]:
+    with wire(server.emulator()) as made:
+        yield made
+
+
+@pytest.fixture
+def through(env: str, line: Wire) -> str:
+    return server.url(env, line.endpoint)
+
+
+class Fault(NamedTuple):
+    """How a fault begins, and how often the record says that it happened."""
+
+    begin: Callable[[Wire, Random], None]
+    count: Callable[[Wire], int]
+
+
+def throttle(line: Wire, dice: Random) -> None:
+    line.rule("", Fate.THROTTLE, ALWAYS, where=lambda body: dice.random() < 0.2)
+
+
+def conflict(line: Wire, dice: Random) -> None:
+    line.overlaps = True
+    line.rule(WRITE, Fate.CONFLICT, ALWAYS, where=lambda body: dice.random() < 0.2)
+
+
+LOSSES = (Fate.DROP, Fate.LOSE, Fate.HALF, Fate.FAIL, Fate.FAIL_AFTER)
+
+
+def lose(line: Wire, dice: Random) -> None:
+    for fate in LOSSES:
+        line.rule("", fate, ALWAYS, where=lambda body: dice.random() < 0.04)
+
+
+def lag(line: Wire, dice: Random) -> None:
+    line.lag(0.3, dice)
+
+
+def cut_pages(line: Wire, dice: Random) -> None:
+    line.page_limit, line.batch_limit = 2, 2
+
+
+FAULTS = {
+    "throttling": Fault(throttle, lambda line: len(line.seen("", Fate.THROTTLE))),
+    "conflicts": Fault(conflict, lambda line: len(line.seen(WRITE, Fate.CONFLICT))),
+    "lost answers": Fault(lose, lambda line: min(len(line.seen("", fate)) for fate in LOSSES)),
+    "lagging indexes": Fault(lag, lambda line: line.index.stale if line.index is not None else 0),
+    "half-read pages": Fault(cut_pages, lambda line: sum("ExclusiveStartKey" in q.body for q in line.seen("Query"))),
+}
+
+
+@pytest.mark.req("RT-5", "RUN-3")
+@pytest.mark.parametrize("names", [("conflicts",), tuple(FAULTS)])
+def test_two_writers_lose_nothing_under_faults(names: tuple[str, ...], env: str, line: Wire) -> None:
+    """What was acknowledged is there once, and what was refused is not."""
+
+    async def live() -> None:
+        ledger, dice = Ledger(), Random(7)
+        stores = [await opened(server.url(env, line.endpoint), f"w{i}") for i in range(2)]
+        for name in names:
+            FAULTS[name].begin(line, dice)
+        drivers = [Driver(store, store.writer, ledger) for store in stores]
+
+        def enough() -> bool:
+            return len(ledger.done) >= 80
+
+        reads, *_ = await asyncio.gather(
+            watch(stores[0], RUNS, enough), *(driver.drive(RUNS, enough) for driver in drivers)
+        )
+        assert reads > 0
+        for store in stores:
+            await store.close()
+        judge = await opened(server.url(env), "judge")
+        assert await audit(judge, RUNS, ledger) > 20
+        await judge.close()
+
+    asyncio.run(live())
+    happened = {name: FAULTS[name].count(line) for name in names}
+    assert all(happened[name] for name in names if name != "lagging indexes"), happened  # few runs are due here
+
+
+@pytest.mark.req("RT-5", "RUN-1", "RUN-2", "EFF-1")
+@pytest.mark.parametrize("name", FAULTS)
+def test_an_auction_ends_right_under_faults(
+    name: str, through: str, line: Wire, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Five rounds, an approval and an order, each letter sent once."""
+    FAULTS[name].begin(line, Random(5))
+    with market(tmp_path, "calm") as m:
+        state, bought = asyncio.run(auction(m, through, monkeypatch))
+        counts = record.summary(record.read(m.record), state.run)
+    assert (state.shown, bought.rounds_held) == ("AWARDED", 5)
+    assert {kind: counts[kind].sent for kind in SENT} == SENT
+    assert {count.repeated for count in counts.values()} == {0}
+    assert FAULTS[name].count(line) > 1
+
+
+# --- reads ---------------------------------------------------------------------------------------------
+@pytest.mark.req("CKP-1")
+def test_the_rows_of_a_run_are_read_again_if_it_moved_between_two_pages(env: str, line: Wire) -> None:
+    """The second page is held back while another writer lands an effect, its event and a message."""
+
+    async def live() -> None:
+        writer = await opened(server.url(env), "w0")
+        mine = await make.held(writer)
+        for n in range(4):
+            await writer.commit(make.append_message(make.message_row(payload=b"%d" % n)))
+        reader = await opened(server.url(env, line.endpoint), "w1")
+        line.page_limit = 2
+        line.rule("Query", Fate.HOLD, where=lambda body: "ExclusiveStartKey" in body)
+        reading = asyncio.create_task(reader.run_rows(((TENANT, "run-1"),)))
+        await line.until(lambda: bool(line.seen("Query", Fate.HOLD)))
+        await writer.commit(make.intend(make.effect_row(), mine))
+        row = await make.the_run(writer)
+        await writer.commit(make.put_run(row, node="later"))
+        await writer.commit(make.append_message(make.message_row(payload=b"4")))
+        await asyncio.to_thread(line.release)
+        (rows,) = await reading
+        assert rows is not None
+        assert (rows.run.node, rows.run.version, rows.run.inbox_seq) == ("later", row.version + 1, 5)
+        assert [message.n for message in rows.messages] == [1, 2, 3, 4, 5]
+        assert [effect.key for effect in rows.effects] == ["invite/1"]
+        await reader.close()
+        await writer.close()
+
+    asyncio.run(live())
+
+
+@pytest.mark.req("REC-5")
+def test_a_lagging_index_delays_a_take_and_never_makes_a_wrong_one(through: str, line: Wire) -> None:
+    async def live() -> None:
+        store = await opened(through, "w")
+        await store.commit(make.start(make.run_row()))
+        line.lag(0.0, Random(1))
+        assert await store.take((LANE,), 5, lambda run, now, mapping: None) == ()  # copies the index
+        (taken,) = await store.take((LANE,), 5, make.claim_by("worker-1"))
+        await store.commit(make.start(make.run_row("run-2")))
+        assert await store.take((LANE,), 5, make.claim_by("worker-2")) == (), "run-1 is taken, run-2 is not shown yet"
+        assert await make.the_run(store) == taken
+        line.catch_up()
+        assert [run.run for run in await store.take((LANE,), 5, make.claim_by("worker-2"))] == ["run-2"]
+        assert line.index is not None and line.index.stale > 0
+        assert await store.load(RUN, (TENANT, "run-1")) == taken
+        await store.close()
+
+    asyncio.run(live())
