@@ -227,6 +227,20 @@ def test_the_execution_budget_is_explained(outlast: Terminal) -> None:
     assert view["execution_budget_ms"] == 600_000 and view["heartbeat_window_ms"] == 15_000
 
 
+@pytest.mark.req("REC-2", "REC-6")
+def test_a_store_without_a_clock_widens_the_durations(outlast: Terminal) -> None:
+    """The store is named, not opened: nothing answers at this address."""
+    store = ("--store", "dynamodb://eu-west-1/none?endpoint=http://127.0.0.1:1")
+    answer = outlast(*store, "explain", "lease")
+    assert answer.code == 0 and "expires_at = end of the worker's lease + clocks" in answer.out
+    assert "replaced within 19s: window 15s + clocks 4s" in answer.out and "3m4s from the intent" in answer.out
+    view = outlast(*store, "explain", "lease", "-o", "json").json
+    assert (view["clock_skew_ms"], view["takeover_ms"], view["settle_time_ms"]) == (4_000, 19_000, 184_000)
+    plain = outlast("explain", "lease", "-o", "json").json
+    assert (plain["clock_skew_ms"], plain["takeover_ms"], plain["settle_time_ms"]) == (0, 15_000, 180_000)
+    assert view["execution_budget_ms"] == plain["execution_budget_ms"] == 600_000
+
+
 def test_durations_of_the_deployment_enter_the_budget(outlast: Terminal) -> None:
     view = outlast("explain", "lease", "--attempt-timeout", "2s", "--start-budget", "500ms", "-o", "json").json
     assert (view["attempt_timeout_ms"], view["start_budget_ms"]) == (2_000, 500)

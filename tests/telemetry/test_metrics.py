@@ -189,6 +189,17 @@ def test_each_label_and_value_in_an_expression_is_exported(what: str, expression
             assert set(asked.split("|")) <= VALUES[name, label], (name, label, asked)
 
 
+@pytest.mark.req("REC-7")
+def test_one_failed_takeover_in_five_minutes_is_an_alert() -> None:
+    rules = yaml.safe_load((OPS / "alerts.yaml").read_text())
+    ((group, rule),) = [
+        (group, rule) for group in rules["groups"] for rule in group["rules"] if "recovery_lock" in rule["expr"]
+    ]
+    counted = f"{PREFIX}{RECOVERY_LOCK_ACQUISITION_FAILURES}_total"
+    assert rule["expr"] == f"sum(increase({counted}[5m])) > 0" and "for" not in rule and group["name"] == "outlast"
+    assert counted in exported()
+
+
 def test_alerts_have_a_remedy() -> None:
     rules = yaml.safe_load((OPS / "alerts.yaml").read_text())
     for group in rules["groups"]:

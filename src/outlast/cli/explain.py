@@ -11,9 +11,10 @@ from outlast.cli.screen import Screen, json_of_model
 from outlast.cli.serving import liveness_of, liveness_options
 from outlast.cli.session import reads_client, settings_now
 from outlast.cli.settings import Command, Group
-from outlast.core.durations import span
+from outlast.core.durations import CLOCK_DIFFERENCE_MAX, LOCK_KEPT, span
 from outlast.runtime.client import Client
 from outlast.runtime.in_process import lease_view
+from outlast.runtime.stores import skew_of
 
 
 class Explain(Group):
@@ -55,24 +56,42 @@ async def of_run(client: Client, screen: Screen, run: str) -> int:
 @click.argument("module", metavar="[MODULE[:NAME]]", required=False)
 @liveness_options
 def lease(module: str | None, **durations: int | None) -> None:
-    """Show a worker's heartbeat window and execution budget."""
-    screen = Screen(settings_now())
-    view = lease_view(load_workflows(module) if module else [], liveness_of(durations))
+    """Show the durations of a worker's leases, and how they are computed.
+
+    On DynamoDB they include the difference that clocks may have, and the recovery lock.
+    """
+    settings = settings_now()
+    screen = Screen(settings)
+    view = lease_view(load_workflows(module) if module else [], liveness_of(durations), skew_of(settings.store))
     if screen.data(view):
         return
     screen.pairs(_said(view))
 
 
 def _said(view: dict[str, Any]) -> list[tuple[str, list[str]]]:
-    window, every = view["heartbeat_window_ms"], view["heartbeat_every_ms"]
-    quiet = view["start_budget_ms"] + view["attempt_timeout_ms"] + view["settle_margin_ms"]
+    window, every, skew = view["heartbeat_window_ms"], view["heartbeat_every_ms"], view["clock_skew_ms"]
+    takeover, clocks = span(view["takeover_ms"]), f" + clocks {span(skew)}" if skew else ""
+    sum_of_window = f": window {span(window)}{clocks}" if skew else ""
     return [
         ("heartbeat", [f"window {span(window)}, renewed every {span(every)}: two renewals may be lost",
-                       f"a worker that dies is replaced within {span(window)}"]),
-        ("budget", [f"{span(view['execution_budget_ms'])} for one slice of a run (REC-2)", view["derivation"]]),
+                       f"a worker that dies is replaced within {takeover}{sum_of_window}"]),
+        ("budget", [f"{span(view['execution_budget_ms'])} for one slice of a run (REC-2)", view["derivation"],
+                    *([f"another worker takes the run {span(skew)} after that: clocks may differ"] if skew else [])]),
         ("start", [f"{span(view['start_budget_ms'])} from the intent of a call to the last moment it may be sent"]),
-        ("settle time", [f"{span(quiet)} from the intent until nothing of a call can still land:",
+        ("settle time", [f"{span(view['settle_time_ms'])} from the intent until nothing of a call can still land:",
                         f"start {span(view['start_budget_ms'])} + attempt {span(view['attempt_timeout_ms'])}"
-                        f" + margin {span(view['settle_margin_ms'])}; then «did not happen» may be said"]),
+                        f" + margin {span(view['settle_margin_ms'])}{clocks}; then «did not happen» may be said"]),
+        *_clocks(skew, takeover),
         *((each["lane"], [each["derivation"]]) for each in view["workflows"]),
+    ]  # fmt: skip
+
+
+def _clocks(skew: int, takeover: str) -> list[tuple[str, list[str]]]:
+    if not skew:
+        return []
+    return [
+        ("clocks", [f"{span(skew)} between two processes: each within {span(CLOCK_DIFFERENCE_MAX)} of the store's"]),
+        ("lock", [f"at most {takeover} for who recovers a run: expires_at = end of the worker's lease + clocks",
+                  "the next worker steps in from expires_at + 1 s; a live one renews its lease and needs no lock",
+                  f"ttl = expires_at + {span(LOCK_KEPT)}: it only deletes the row"]),
     ]  # fmt: skip

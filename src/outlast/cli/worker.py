@@ -35,6 +35,7 @@ from outlast.errors import InvalidInput, StoreError, StoreReplaced, to_install
 from outlast.flow.workflow import Workflow
 from outlast.runtime.in_process import Serving, lease_view, observability, worker_of
 from outlast.runtime.settings import UNKNOWN_SETTING, load, unknown_variables
+from outlast.runtime.stores import skew_of
 from outlast.runtime.webhooks import dispatcher_missing, load_sender, new_dispatcher, reach_of
 from outlast.store.port import Store
 from outlast.telemetry import Counters
@@ -184,7 +185,13 @@ def _announce(
     screen: Screen, process: WorkerProcess, served: Sequence[Workflow[Any]], live: Liveness, store: str, metrics: str
 ) -> None:
     lanes = list(process.lanes)
-    data = {"worker": process.id, "store": store, "serves": lanes, "metrics": metrics, **lease_view(served, live)}
+    data = {
+        "worker": process.id,
+        "store": store,
+        "serves": lanes,
+        "metrics": metrics,
+        **lease_view(served, live, skew_of(store)),
+    }
     if screen.data(data) or screen.quiet:
         sys.stdout.flush()
         return

@@ -58,6 +58,7 @@ CLOCK_DIFFERENCE_MAX: Final = (
     2 * SECOND
 )  # DynamoDB: of a process's clock from the service's; their Date header, in whole seconds, shows up to 1 s of it (S-4)
 CLOCK_SKEW: Final = 2 * CLOCK_DIFFERENCE_MAX  # of two processes that each keep within it: one is fast, one slow
+LOCK_KEPT: Final = 1 * HOUR  # DynamoDB: row of a recovery lock after its end, until TTL may delete it (REC-1)
 CLOCK_DISAGREEMENT_MAX: Final = 1 * SECOND  # boot, wall and monotonic clocks since the intent (S-4)
 FOREIGN_AWAIT_GRACE: Final = 1 * SECOND  # for a parked execution that awaits something outside the context (S-16)
 

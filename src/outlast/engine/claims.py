@@ -19,6 +19,7 @@ from outlast.engine.run_session import RunSession
 from outlast.errors import Ended, Stale, Uncertain
 from outlast.store.port import Store
 from outlast.store.queries import Owned
+from outlast.telemetry import RECOVERY_LOCK_ACQUISITION_FAILURES
 
 ASK_AGAIN: Final = SECOND  # until an engine asks again for a due run that the worker did not claim
 Begin = Callable[[RunSession, SliceLimit | None], "asyncio.Task[None]"]
@@ -75,6 +76,8 @@ class Claims:
                 capacity.lose_take(taking)
                 raise
             dead.look_at(taking.overdue)
+            if owners and len(runs) < len(taking.before):  # another worker was faster, or recovers them
+                services.counted(RECOVERY_LOCK_ACQUISITION_FAILURES)
             ours = [run for run in runs if run.owner == self._worker]
             sessions = await self._sessions(taking, ours)
         for session in sessions:

@@ -192,10 +192,11 @@ class StoreFileWatch:
             raise gone
 
 
-def lease_view(workflows: Sequence[Workflow[Any]], live: Liveness) -> dict[str, Any]:
+def lease_view(workflows: Sequence[Workflow[Any]], live: Liveness, skew: int) -> dict[str, Any]:
     """Return the durations of a worker for these workflows, and how its execution budget is computed (REC-2).
 
-    Raises ValueError with the violated relation, DefinitionError.
+    `skew`: of the store; it widens what another process judges. Raises ValueError with the violated relation,
+    DefinitionError.
     """
     budget = budget_of(workflows, live.checked())
     own = [(workflow.lane, budget_of([workflow], live)) for workflow in workflows]
@@ -204,6 +205,9 @@ def lease_view(workflows: Sequence[Workflow[Any]], live: Liveness) -> dict[str, 
         "attempts_max": live.attempts_max,
         "execution_budget_ms": budget.ms,
         "derivation": budget.derivation,
+        "clock_skew_ms": skew,
+        "takeover_ms": live.heartbeat_window + skew,
+        "settle_time_ms": live.start_budget + live.attempt_timeout + live.settle_margin + skew,
         "workflows": [
             {"lane": lane, "execution_budget_ms": each.ms, "derivation": each.derivation} for lane, each in own
         ],

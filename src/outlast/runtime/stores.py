@@ -8,6 +8,7 @@ from typing import Literal, TypeVar
 
 from outlast.core.clock import Clock
 from outlast.core.commit import Commit, Put
+from outlast.core.durations import CLOCK_SKEW
 from outlast.core.generation import GENERATION, Generation
 from outlast.core.rows import META
 from outlast.errors import Stale, StoreUnusable, no_store, to_install
@@ -95,6 +96,11 @@ async def _open_dynamodb(url: str, clock: Clock, checked: bool, make: bool) -> S
             "a DynamoDB store needs the extra `dynamodb`", f"{error.name} is not installed", to_install("dynamodb")
         ) from None
     return store
+
+
+def skew_of(url: str) -> int:
+    """Return the skew of the store at a URL, without opening it (`Store.skew`)."""
+    return CLOCK_SKEW if url.startswith(DYNAMODB) else 0
 
 
 def is_there(url: str) -> bool:

@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from outlast.core.commit import AppendMessage, Commit, Fence, Put, Wake
+from outlast.core.durations import LOCK_KEPT, SECOND
 from outlast.core.machine import ENDED, NO_HOLDER, LeaseStatus
 from outlast.core.outbox_rows import UNPUBLISHED
 from outlast.core.row_kind import AnyKind, Key
@@ -34,8 +35,6 @@ from outlast.store.dynamodb.items import (
 Action: TypeAlias = dict[str, dict[str, Any]]
 """One member of `TransactItems`: a Put, Update, Delete or ConditionCheck."""
 LOCK_CONDITION: Final = "attribute_not_exists(pk) OR expires_at < :now_epoch"
-LOCK_KEPT_S: Final = 3600
-"""A lock's row is deleted so long after it ended, at the earliest."""
 UNIT_BYTES: Final = 1024
 """A write costs two units for each started KB of its item, because it is part of a transaction."""
 ABSENT: Final = "absent"
@@ -324,15 +323,15 @@ class _Transaction:
     def _lock(self, run: Run, until: int) -> None:
         """Make it visible who recovers a run. The fence is the safeguard; the lock makes the second one wait."""
         where = lock_place(run.tenant, run.run)
-        expires_at = -(-until // 1000)
+        expires_at = -(-until // SECOND)
         item = {
             **where.key(), "owner": text(run.owner), "expires_at": number(expires_at),
-            "ttl": number(expires_at + LOCK_KEPT_S), "receipt": text(self._stamp.text),
+            "ttl": number(expires_at + LOCK_KEPT // SECOND), "receipt": text(self._stamp.text),
         }  # fmt: skip
         self._others[where] = {
             "Put": {
                 "TableName": f"{self._env}-{where.table}", "Item": item, "ConditionExpression": LOCK_CONDITION,
-                "ExpressionAttributeValues": {":now_epoch": number(self._batch.now.real // 1000)},
+                "ExpressionAttributeValues": {":now_epoch": number(self._batch.now.real // SECOND)},
             }
         }  # fmt: skip
 
