@@ -15,8 +15,8 @@ from outlast.store.dynamodb.receipts import READ_S, Receipts
 from outlast.store.fair_queueing import DueQuery, FairQueue
 from outlast.store.tickets import Take
 
-PAGE: Final = 200  # keys of one page of an index
-PAGES_MAX: Final = 50  # pages that one query passes over for runs of excluded tenants
+PAGE: Final = 1_000  # keys of one page of an index, where those of some tenants are passed over
+PAGES_MAX: Final = 200  # pages that one query passes over; a larger backlog hides due runs of other tenants
 OLD_MAX: Final = 200  # runs of an older clock mapping that one take looks at
 OLD_AGAIN: Final = 10 * SECOND  # after this time, an older mapping without runs is looked at again
 
