@@ -4,6 +4,7 @@ A caller that loses a race gets Stale, reloads the rows and decides again. A com
 change of a run row raises its version by one, appends at least one event, and records who acted (S-11).
 """
 
+import json
 from collections.abc import Iterable, Sequence
 from collections.abc import Mapping as Facts
 from types import MappingProxyType
@@ -341,6 +342,11 @@ def end_of(event: Event) -> EndData | None:
         return EndData(data["outcome"], data["reason"], tuple(data["not_undone"]))
     except (KeyError, TypeError) as error:
         raise Corrupt(f"event {event.run}/{event.seq}: its data records no end: {error!r}") from error
+
+
+def completed_node(event: Event) -> str:
+    """Return the node that a checkpoint completes. The event's own node is the one that follows."""
+    return str(json.loads(event.details or b"{}").get("completed", event.node))
 
 
 CHUNK_ROWS: Final = 50

@@ -9,7 +9,6 @@ Each attribute has the name of its column. Two exceptions: the snapshot of an ev
 columns of a row above ITEM_BYTES are in body items, whose sort keys are those of the row and `#body#00`, `#body#01` ….
 """
 
-import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import sha256
@@ -38,6 +37,7 @@ from outlast.core.rows import (
     WRITER,
     Run,
 )
+from outlast.core.verbs import completed_node
 from outlast.errors import Corrupt
 from outlast.store.bounds import SHAPES
 from outlast.store.dynamodb.connection import CHECKPOINTS, IDEMPOTENCY, RECOVERY_LOCKS, RUNS
@@ -362,8 +362,8 @@ def _of_event(event: Any) -> Item:
     if event.snapshot is None:
         return {}
     name, status = event.node, event.kind.rpartition(".")[2]
-    if event.type == EventType.CHECKPOINT:  # its node is the one that follows
-        name, status = json.loads(event.details or b"{}").get("completed", name), COMPLETED
+    if event.type == EventType.CHECKPOINT:
+        name, status = completed_node(event), COMPLETED
     return {
         "step_name": text(name), "step_status": text(status), "completed_at": number(event.at),
         "version": number(event.seq),
