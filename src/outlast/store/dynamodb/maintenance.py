@@ -44,7 +44,7 @@ PAST: Final = 1  # `ttl` of a run that is being deleted: from here on it counts 
 PARTS: Final = (RUNS, CHECKPOINTS, IDEMPOTENCY)  # tables with rows of a run
 
 
-class RunEnd(NamedTuple):
+class RunToPurge(NamedTuple):
     """An ended run that is to be deleted, or whose ledger is. They sort by end, tenant and run."""
 
     ended_at: int
@@ -56,16 +56,16 @@ class EndedRuns:
 
     def __init__(self, items: ItemReader) -> None:
         self._items = items
-        self._found: list[RunEnd] = []  # and not yet handed out
+        self._found: list[RunToPurge] = []  # and not yet handed out
 
-    async def oldest(self, before: int, n: int, after: RunEnd | None = None) -> list[tuple[RunEnd, Run]]:
+    async def oldest(self, before: int, n: int, after: RunToPurge | None = None) -> list[tuple[RunToPurge, Run]]:
         """Return the `n` oldest runs that ended before a business instant, and after one of them."""
         found = await self._still_there(before, n, after)
         if len(found) < n:
             known = {each for each, _ in found}
-            ended: list[RunEnd] = []
+            ended: list[RunToPurge] = []
             async for items in self._items.scan(RUNS, ENDED_INDEX[0]):
-                entries = (RunEnd(int(item["ended_at"]["N"]), place_of(RUNS, item)) for item in items)
+                entries = (RunToPurge(int(item["ended_at"]["N"]), place_of(RUNS, item)) for item in items)
                 ended += [each for each in entries if each.ended_at < before and each not in known]
                 if after is not None:
                     ended = [each for each in ended if each > after]
@@ -75,12 +75,12 @@ class EndedRuns:
             found += await self._still_there(before, n - len(found), after)
         return found
 
-    async def _still_there(self, before: int, n: int, after: RunEnd | None) -> list[tuple[RunEnd, Run]]:
+    async def _still_there(self, before: int, n: int, after: RunToPurge | None) -> list[tuple[RunToPurge, Run]]:
         """Return the next of the runs found by a scan that still exist.
 
         The index lags: the id of a deleted run may name a new run, which has not ended.
         """
-        found: list[tuple[RunEnd, Run]] = []
+        found: list[tuple[RunToPurge, Run]] = []
         while self._found and len(found) < n and self._found[0].ended_at < before:
             part, self._found = self._found[: n - len(found)], self._found[n - len(found) :]
             part = [each for each in part if each.ended_at < before and (after is None or each > after)]
@@ -187,7 +187,7 @@ class Housekeeper:
         await self._lander.land_alone((), "purge ledgers")  # raises Unavailable if this writer was closed
         (row,) = await self._reads.load(META, [LEDGERS])
         last = ledgers_of(row)
-        over = await self._ledgers.oldest(before, n, RunEnd(last.ended_at, place(RUN, (last.tenant, last.run))))
+        over = await self._ledgers.oldest(before, n, RunToPurge(last.ended_at, place(RUN, (last.tenant, last.run))))
         for each, run in over:
             await self._expire_ledger(each.at.pk, self._clock.real() - (before - run.ended_at))
         found = [(run.ended_at, run.tenant, run.run) for _, run in over]
