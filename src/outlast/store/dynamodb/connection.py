@@ -24,7 +24,6 @@ IDEMPOTENCY: Final = "idempotency"
 RECOVERY_LOCKS: Final = "recovery-locks"
 RUNS: Final = "runs"
 ENVIRONMENT_CHARS_MAX: Final = 60
-"""Larger requests are sent in pieces, because one write of them would delay all others of the event loop."""
 REGION: Final = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 CONNECT_S: Final = 3.0
 ANSWER_S: Final = 10.0  # a request unanswered for longer may have landed
@@ -150,6 +149,16 @@ INVALID: Final = frozenset({
     "ValidationException", "ItemCollectionSizeLimitExceededException", "SerializationException",
     "IdempotentParameterMismatchException", "ValidationError", "ItemCollectionSizeLimitExceeded",
 })  # fmt: skip
+COUNTED: Final = frozenset({
+    "BatchGetItem", "BatchWriteItem", "DeleteItem", "GetItem", "PutItem", "Query", "Scan", "TransactGetItems",
+    "TransactWriteItems", "UpdateItem",
+})  # fmt: skip
+NEVER_SENT: Final = (
+    aiohttp.ClientConnectorError,  # includes names that are not found and certificates that are not accepted
+    aiohttp.ClientHttpProxyError,
+    aiohttp.ConnectionTimeoutError,
+    aiohttp.InvalidURL,
+)
 
 
 def refused(code: str, words: str, reasons: tuple[tuple[str, str], ...]) -> Exception:
@@ -312,18 +321,6 @@ class Connection:
         """Close the connections at once."""
         if self._session is not None:
             await self._session.close()
-
-
-COUNTED: Final = frozenset({
-    "BatchGetItem", "BatchWriteItem", "DeleteItem", "GetItem", "PutItem", "Query", "Scan", "TransactGetItems",
-    "TransactWriteItems", "UpdateItem",
-})  # fmt: skip
-NEVER_SENT: Final = (
-    aiohttp.ClientConnectorError,  # includes names that are not found and certificates that are not accepted
-    aiohttp.ClientHttpProxyError,
-    aiohttp.ConnectionTimeoutError,
-    aiohttp.InvalidURL,
-)
 
 
 def _words(error: BaseException) -> str:
