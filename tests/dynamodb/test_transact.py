@@ -25,7 +25,6 @@ from outlast.store.dynamodb.transact import (
     Receipt,
     actions,
     changed_runs,
-    cost,
     refuse_late,
 )
 from tests.conformance.subject import T0, TENANT, done, effect_row, event_row, message_row, run_row, slot_row, start
@@ -434,8 +433,6 @@ def test_a_large_row_lands_with_its_body_items(env: str) -> None:
             assert item is not None
             bodies = [await w.item(place) for place in items.body_places(where.table, item)]
             assert items.decode(EFFECT, item, [body for body in bodies if body is not None]) == effect
-            estimate = cost(transaction)
-            assert estimate.actions == 5 and 900_000 < estimate.bytes < 910_000 and 1_750 < estimate.units < 1_800
 
     asyncio.run(play())
 

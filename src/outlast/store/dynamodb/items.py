@@ -483,21 +483,16 @@ def revision(item: Mapping[str, Value], bodies: Iterable[Mapping[str, Value]] = 
     return Revision(decode(RUN, item, bodies), int(item["mapping"]["N"]))
 
 
-def rows_in(items: Iterable[Mapping[str, Value]]) -> list[tuple[AnyKind, Any]]:
-    """Return the rows of the items of one partition, in the order of the items. Raises as `decode`."""
-    bodies: dict[str, list[Mapping[str, Value]]] = {}
-    found: list[tuple[AnyKind, Mapping[str, Value]]] = []
-    for item in items:
-        sk = item[SK]["S"]
-        kind = kind_of(sk)
-        if kind is not None:
-            found.append((kind, item))
-        elif BODY in sk:
-            bodies.setdefault(sk[:-_BODY_KEY], []).append(item)
-    return [(kind, decode(kind, item, bodies.get(item[SK]["S"], ()))) for kind, item in found]
-
-
 def has_expired(item: Mapping[str, Value], real: int) -> bool:
     """Return True if the item may be deleted at any time and counts as absent."""
     ttl = item.get("ttl")
     return ttl is not None and int(ttl["N"]) * 1000 <= real
+
+
+def item_bytes(item: Item) -> int:
+    """Return the size of an item as DynamoDB counts it: names and values, a number as half its digits and one."""
+    size = 0
+    for name, value in item.items():
+        ((tag, data),) = value.items()
+        size += len(name) + (len(data) // 2 + 1 if tag == "N" else len(data.encode() if tag == "S" else data))
+    return size

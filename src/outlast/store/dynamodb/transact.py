@@ -35,8 +35,6 @@ from outlast.store.dynamodb.items import (
 Action: TypeAlias = dict[str, dict[str, Any]]
 """One member of `TransactItems`: a Put, Update, Delete or ConditionCheck."""
 LOCK_CONDITION: Final = "attribute_not_exists(pk) OR expires_at < :now_epoch"
-UNIT_BYTES: Final = 1024
-"""A write costs two units for each started KB of its item, because it is part of a transaction."""
 ABSENT: Final = "absent"
 PRESENT: Final = "present"
 
@@ -56,14 +54,6 @@ class Receipt(NamedTuple):
     def stamp(self) -> Stamp:
         """Return the identity that each item of the transaction carries."""
         return Stamp(self.writer, self.shard, self.batch)
-
-
-class Cost(NamedTuple):
-    """Estimate of a transaction: its actions, write units and bytes of items."""
-
-    actions: int
-    units: int
-    bytes: int
 
 
 class Comparison(NamedTuple):
@@ -126,21 +116,6 @@ def refuse_late(env: str, receipt: Receipt) -> dict[str, Any]:
     """
     later = {"batch": number(receipt.batch + 1)}
     return _request(env, receipt_place(receipt.writer, receipt.shard), later, _due(receipt)[1:2])
-
-
-def cost(transaction: Iterable[Action]) -> Cost:
-    """Return the estimate for a transaction. An item that it does not write whole counts as one KB."""
-    sizes = [item_bytes(action["Put"]["Item"]) if "Put" in action else 0 for action in transaction]
-    return Cost(len(sizes), sum([2 * max(1, -(-size // UNIT_BYTES)) for size in sizes]), sum(sizes))
-
-
-def item_bytes(item: Item) -> int:
-    """Return the size of an item as DynamoDB counts it: names and values, a number as half its digits and one."""
-    size = 0
-    for name, value in item.items():
-        ((tag, data),) = value.items()
-        size += len(name) + (len(data) // 2 + 1 if tag == "N" else len(data.encode() if tag == "S" else data))
-    return size
 
 
 # --- conditions --------------------------------------------------------------------------------
