@@ -46,12 +46,14 @@ FAST_PATH: Final = _tests("tests/postgres/test_fast_path.py", "PostgreSQL: batch
 CLOCKS: Final = _tests("tests/dynamodb/test_clock.py", "DynamoDB: clocks")
 LOCKS: Final = _tests("tests/dynamodb/test_locks.py", "DynamoDB: recovery locks")
 REQUESTS: Final = _tests("tests/dynamodb/test_connection.py", "DynamoDB: requests")
+LANDING: Final = _tests("tests/dynamodb/test_landing.py", "DynamoDB: landing of commits")
+SCHEDULING: Final = _tests("tests/dynamodb/test_scheduling.py", "DynamoDB: order of commits, and takes")
 CHAOS: Final = Suite("tests/chaos", "a real database under faults", "scripts/chaos --without ID")
 FAILURES: Final = _tests("tests/failures/test_fail.py", "the twelve failures")
 MODELS: Final = Suite("tests/models", "exhaustive search over the rules", "scripts/models")
 SUITES: Final = (
     *(SIMULATION, CRASH, ENGINE, UNDO, BUDGETS, STATE, GROWING, SLICES, AGENTS, CLIENTS, SERVICE, STREAMS),
-    *(STORES, DISK, COMMITS, MAPPING, FAST_PATH, REQUESTS, CLOCKS, LOCKS, CHAOS, FAILURES, MODELS),
+    *(STORES, DISK, COMMITS, MAPPING, FAST_PATH, REQUESTS, LANDING, SCHEDULING, CLOCKS, LOCKS, CHAOS, FAILURES, MODELS),
 )
 
 
@@ -197,9 +199,18 @@ OF_THE_STORES: Final = (
     _row(postgres.statement_without_owner, "The statement writes only if every run is still owned.", FAST_PATH),
     _row(postgres.statement_without_subscriptions, "The statement notices a new subscription.", FAST_PATH),
     # DynamoDB
-    _row(dynamodb.lost_requests_repeated, "A request whose answer was lost is not sent again unasked.", REQUESTS),
+    _row(
+        dynamodb.lost_requests_repeated, "A request whose answer was lost is not sent again unasked.", REQUESTS, LANDING
+    ),
     _row(dynamodb.jumps_not_noticed, "A process whose clock is wrong writes nothing.", CLOCKS),
     _row(dynamodb.recovered_without_lock, "A second worker waits for the end of a recovery lock.", LOCKS),
+    _row(dynamodb.receipts_not_compared, "A transaction lands only as the next one of its receipt.", LANDING),
+    _row(dynamodb.settings_not_compared, "A transaction lands only by the settings that its judge knew.", LANDING),
+    _row(dynamodb.lost_answers_count_as_refused, "A lost answer is resolved by the receipt.", LANDING),
+    _row(dynamodb.refusals_by_old_rows, "A refusal is an answer only by rows read for it.", LANDING),
+    _row(dynamodb.inboxes_without_turns, "A slow writer gets a turn at an inbox.", LANDING),
+    _row(dynamodb.commits_of_a_run_at_once, "Commits of one run land in order.", SCHEDULING),
+    _row(dynamodb.older_mappings_not_searched, "A take finds runs armed by an older clock mapping.", SCHEDULING),
     _row(dynamodb.claim_not_compared, "DynamoDB compares the claim of a run before it writes.", LOCKS),
 )
 OF_SCHEDULERS: Final = (

@@ -3,9 +3,9 @@
 import asyncio
 import os
 from collections import Counter
+from collections.abc import Callable
 from itertools import cycle
 from random import Random
-from typing import Any
 
 import pytest
 
@@ -16,7 +16,6 @@ from outlast.core.outbox_rows import UNPUBLISHED
 from outlast.core.rows import MESSAGE, META, RUN, STORE, TOKEN, WRITER
 from outlast.errors import Stale, StoreError, Unavailable, Uncertain
 from outlast.store.dynamodb import landing
-from outlast.store.dynamodb.receipts import Receipts, Shard
 from tests.conformance.subject import (
     append_message,
     event_row,
@@ -30,6 +29,7 @@ from tests.conformance.subject import (
 )
 from tests.dynamodb.proxy import Fate
 from tests.dynamodb.writers import Bench, Writer, on_a_bench
+from tests.mutants import remove
 
 WRITE = "TransactWriteItems"
 UPDATE = "UpdateItem"
@@ -121,21 +121,6 @@ def test_a_late_request_finds_the_fence(env: str, monkeypatch: pytest.MonkeyPatc
     on_a_bench(late)(env)
 
 
-def test_without_receipts_a_late_request_lands(env: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The test above sees the difference: the receipt is what refuses it."""
-    made = landing.actions
-
-    def without(*args: Any, **kwargs: Any) -> Any:
-        return made(*args, **kwargs)[1:]
-
-    async def late(bench: Bench) -> None:
-        monkeypatch.setattr(landing, "actions", without)
-        assert await held_back(bench, monkeypatch) == 200
-        assert await bench.row(TOKEN, token_row()[:3]) is not None
-
-    on_a_bench(late)(env)
-
-
 @on_a_bench
 async def test_conflicts_and_throttling_are_no_answers(bench: Bench) -> None:
     a = await bench.writer()
@@ -146,6 +131,7 @@ async def test_conflicts_and_throttling_are_no_answers(bench: Bench) -> None:
     assert (await bench.row(WRITER, (STORE, a.name))).batch == 1
 
 
+@pytest.mark.req("RUN-3")
 @on_a_bench
 async def test_an_outdated_run_is_read_and_judged_again(bench: Bench) -> None:
     """A refusal is an answer only by rows that were read after the commit was submitted."""
@@ -270,16 +256,6 @@ async def test_a_slow_writer_appends_beside_fast_ones(bench: Bench) -> None:
     assert await beside_fast_writers(bench, 3) <= 3 * 10
 
 
-def test_without_turns_a_slow_writer_is_refused(env: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def refused(bench: Bench) -> None:
-        monkeypatch.setattr(landing, "TURN_AFTER", 1_000)
-        monkeypatch.setattr(landing, "TURNS_MAX", 10)
-        with pytest.raises(Unavailable, match="faster each time"):
-            await beside_fast_writers(bench, 3)
-
-    on_a_bench(refused)(env)
-
-
 # --- everything at once --------------------------------------------------------------------------
 FATES = [
     Fate.DROP, Fate.LOSE, Fate.HALF, Fate.FAIL, Fate.FAIL_AFTER, Fate.CONFLICT, Fate.THROTTLE, Fate.HOLD, Fate.FORWARD,
@@ -335,6 +311,7 @@ async def campaign(bench: Bench, dice: Random, commits: int) -> Counter[str]:
     return Counter(ended.values()) + Counter(r.fate.name for r in bench.through.record)
 
 
+@pytest.mark.req("RT-5")
 def test_no_message_is_lost_or_doubled(env: str) -> None:
     """A longer campaign: OUTLAST_TEST_LANDINGS=20000 pytest tests/dynamodb/test_landing.py -k doubled."""
 
@@ -346,16 +323,45 @@ def test_no_message_is_lost_or_doubled(env: str) -> None:
     on_a_bench(random)(env)
 
 
-def test_a_writer_that_trusts_no_receipt_is_found(env: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The campaign finds messages that were reported as lost, if a lost answer counts as a refusal."""
+# --- safeguards ----------------------------------------------------------------------------------
+def few_attempts(env: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(landing, "TURNS_MAX", 10)
+    test_a_slow_writer_appends_beside_fast_ones(env)
 
-    async def never(self: Receipts, shard: Shard, within_s: float) -> bool:
-        shard.lost = False
-        raise Unavailable("the store does not answer")
 
+def short_campaign(env: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async def random(bench: Bench) -> None:
-        monkeypatch.setattr(Receipts, "settle", never)
-        with pytest.raises(AssertionError, match="refused"):
-            await campaign(bench, Random(17), 100)
+        await campaign(bench, Random(17), 100)
 
     on_a_bench(random)(env)
+
+
+FAILS: dict[str, Callable[[str, pytest.MonkeyPatch], None]] = {
+    "receipts_not_compared": test_a_late_request_finds_the_fence,
+    "lost_answers_count_as_refused": short_campaign,
+    "settings_not_compared": lambda env, _: test_commits_by_old_settings_are_judged_again(env),
+    "refusals_by_old_rows": lambda env, _: test_an_outdated_run_is_read_and_judged_again(env),
+    "inboxes_without_turns": few_attempts,
+}
+
+
+@pytest.mark.parametrize("safeguard", FAILS)
+def test_a_removed_safeguard_is_noticed(safeguard: str, env: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    remove(safeguard, monkeypatch)
+    with pytest.raises((AssertionError, StoreError)):
+        FAILS[safeguard](env, monkeypatch)
+
+
+@pytest.mark.parametrize(
+    ("fate", "fails"),
+    [
+        (Fate.LOSE, test_a_lost_answer_is_resolved_by_the_receipt),
+        (Fate.DROP, test_a_lost_request_is_fenced_off_and_sent_again),
+    ],
+)
+def test_requests_repeated_by_the_library_are_noticed(
+    fate: Fate, fails: Callable[[Fate, str], None], env: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remove("lost_requests_repeated", monkeypatch)
+    with pytest.raises(AssertionError):
+        fails(fate, env)

@@ -1,6 +1,7 @@
 """Commits of one run or chain land in order, all others at once, and every ticket is answered (S-7)."""
 
 import asyncio
+from collections.abc import Callable
 from random import Random
 from typing import Any
 
@@ -10,7 +11,7 @@ from outlast.core.commit import Chain, Commit, Mapping, Put
 from outlast.core.durations import HOUR
 from outlast.core.rows import META, RUN, WORKER, Run
 from outlast.core.run_columns import TIMERS, Timer
-from outlast.errors import Rejected, Stale, Unavailable, Uncertain
+from outlast.errors import Rejected, Stale, StoreError, Unavailable, Uncertain
 from outlast.store.clock import mapping_row
 from outlast.store.dynamodb.items import Stamp, encode
 from outlast.store.dynamodb.landing import Lander
@@ -33,6 +34,7 @@ from tests.conformance.subject import (
 )
 from tests.dynamodb.proxy import Fate
 from tests.dynamodb.writers import Bench, Writer, on_a_bench
+from tests.mutants import remove
 
 WRITE = "TransactWriteItems"
 
@@ -149,6 +151,7 @@ async def test_a_renewal_waits_for_no_other_commit(bench: Bench) -> None:
         await a.submit(Commit(puts(token_row("late"))))
 
 
+@pytest.mark.req("REC-5")
 @on_a_bench
 async def test_a_lagging_index_delays_a_take_only(bench: Bench) -> None:
     """A run that the index does not show yet is found later, and one that it still shows is not taken twice."""
@@ -198,3 +201,18 @@ async def _put_meta(bench: Bench, mapping: Mapping) -> None:
     b = await bench.writer("dies", direct=True)
     row = mapping_row(mapping)
     await b.connection.call("PutItem", TableName=f"{bench.env}-runs", Item=encode(META, row, Stamp("dies", 0, 1))[0])
+
+
+@pytest.mark.parametrize(
+    ("safeguard", "fails"),
+    [
+        ("commits_of_a_run_at_once", test_a_slow_commit_delays_its_run_only),
+        ("older_mappings_not_searched", test_a_run_armed_by_an_old_mapping_wakes_in_time),
+    ],
+)
+def test_a_removed_safeguard_is_noticed(
+    safeguard: str, fails: Callable[[str], None], env: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remove(safeguard, monkeypatch)
+    with pytest.raises((AssertionError, StoreError)):
+        fails(env)

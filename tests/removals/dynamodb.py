@@ -42,3 +42,56 @@ def claim_not_compared(patch: Patch) -> None:
 
     replace(patch, transact._is_same, there)
     replace(patch, transact._in_force, there)
+
+
+# --- the writing path ---------------------------------------------------------------------------
+def receipts_not_compared(patch: Patch) -> None:
+    from outlast.store.dynamodb import transact
+
+    there = transact.Comparison(transact.PK, transact.PRESENT)
+    replace(patch, transact._due, lambda receipt: [there, there])
+
+
+def settings_not_compared(patch: Patch) -> None:
+    from outlast.store.dynamodb import transact
+
+    kept = transact._due
+    replace(patch, kept, lambda receipt: kept(receipt)[:2])
+
+
+def lost_answers_count_as_refused(patch: Patch) -> None:
+    from outlast.errors import Unavailable
+    from outlast.store.dynamodb.receipts import Receipts, Shard
+
+    async def not_asked(self: Receipts, shard: Shard, within_s: float) -> bool:
+        shard.lost = False
+        raise Unavailable("the store does not answer")
+
+    replace(patch, Receipts.settle, not_asked)
+
+
+def refusals_by_old_rows(patch: Patch) -> None:
+    from outlast.store.dynamodb import landing
+
+    replace(patch, landing.Lander._read, lambda self, commit: self._read_runs(landing._assumed(commit)))
+
+
+def inboxes_without_turns(patch: Patch) -> None:
+    from outlast.store.dynamodb import landing
+
+    patch.setattr(landing, "TURN_AFTER", 1_000)
+
+
+def commits_of_a_run_at_once(patch: Patch) -> None:
+    from outlast.store.dynamodb import writer
+
+    replace(patch, writer._groups, lambda commit: set())
+
+
+def older_mappings_not_searched(patch: Patch) -> None:
+    from outlast.store.dynamodb.takes import RunFinder
+
+    async def none(self: RunFinder, *given: Any) -> list[Any]:
+        return []
+
+    replace(patch, RunFinder.of_older_mappings, none)
