@@ -2,9 +2,12 @@
 
 import re
 import shlex
+import subprocess
 from textwrap import dedent
 
 import pytest
+
+from tests import forked
 
 pytest_plugins = ["pytester"]
 
@@ -62,9 +65,11 @@ PLAIN = ("-p", "no:cacheprovider", "-p", "no:schemathesis", "-p", "no:hypothesis
 
 
 def run(pytester: pytest.Pytester, text: str, *args: str, jobs: int = 1) -> str:
+    """Return the output of a session in a process that need not import pytest and Outlast again."""
     pytester.makepyfile(test_order=dedent(text))
-    result = pytester.runpytest_subprocess(*PLAIN, f"--crash-jobs={jobs}", *args)
-    return result.stdout.str() + result.stderr.str()
+    command = ("pytest", *PLAIN, f"--crash-jobs={jobs}", *args)
+    done = forked.run(*command, cwd=pytester.path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    return str(done.stdout)
 
 
 def summary(said: str) -> dict[str, int]:
@@ -75,7 +80,9 @@ def summary(said: str) -> dict[str, int]:
 
 @pytest.mark.req("TEST-1")
 def test_a_sound_workflow_survives_every_crash(pytester: pytest.Pytester) -> None:
-    said = run(pytester, ORDER, "-v", "--crash-report=cases.txt", jobs=2)
+    pytester.makepyfile(test_order=ORDER)
+    result = pytester.runpytest_subprocess(*PLAIN, "--crash-jobs=2", "-v", "--crash-report=cases.txt")
+    said = result.stdout.str() + result.stderr.str()
     assert "1 passed" in said, said
     told = summary(said)
     assert told["points"] == told["cases"] == told["killed"] == told["equal"] > 20

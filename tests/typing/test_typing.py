@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -12,16 +11,17 @@ import pytest
 
 HERE = Path(__file__).parent
 SRC = HERE.parents[1] / "src"
+AWAITED = '# mypy: enable-error-code="unused-awaitable"\n'
 PYRIGHT = {"typeCheckingMode": "strict", "reportUnusedCoroutine": "error", "pythonVersion": "3.11"}
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("typing")
-    shutil.copy(HERE / "right.py", folder)
+    (folder / "right.py").write_text((HERE / "right.py").read_text() + AWAITED)
     head, rest = (HERE / "wrong.py").read_text().split("\n", 1)
     assert head == "# type: ignore"
-    (folder / "wrong.py").write_text("\n" + rest)  # the numbers of the lines stay
+    (folder / "wrong.py").write_text(AWAITED + rest)  # the numbers of the lines stay
     (folder / "pyrightconfig.json").write_text(json.dumps(PYRIGHT | {"extraPaths": [str(SRC)]}))
     return folder
 
@@ -31,11 +31,13 @@ def run(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
 
 
 def mypy(folder: Path) -> dict[str, set[int]]:
-    done = run(folder, "mypy", "--strict", "--enable-error-code=unused-awaitable", "right.py", "wrong.py")
+    done = run(
+        HERE.parents[1], "mypy", str(folder / "right.py"), str(folder / "wrong.py")
+    )  # with the cache of the sources
     assert done.returncode in (0, 1), done.stdout + done.stderr
     found: dict[str, set[int]] = {}
     for name, line in re.findall(r"^(.+?):(\d+): error", done.stdout, re.MULTILINE):
-        found.setdefault(name, set()).add(int(line))
+        found.setdefault(Path(name).name, set()).add(int(line))
     return found
 
 
