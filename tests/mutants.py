@@ -48,12 +48,14 @@ LOCKS: Final = _tests("tests/dynamodb/test_locks.py", "DynamoDB: recovery locks"
 REQUESTS: Final = _tests("tests/dynamodb/test_connection.py", "DynamoDB: requests")
 LANDING: Final = _tests("tests/dynamodb/test_landing.py", "DynamoDB: landing of commits")
 SCHEDULING: Final = _tests("tests/dynamodb/test_scheduling.py", "DynamoDB: order of commits, and takes")
+ITEMS: Final = _tests("tests/dynamodb/test_items.py", "DynamoDB: keys and items")
 CHAOS: Final = Suite("tests/chaos", "a real database under faults", "scripts/chaos --without ID")
 FAILURES: Final = _tests("tests/failures/test_fail.py", "the twelve failures")
 MODELS: Final = Suite("tests/models", "exhaustive search over the rules", "scripts/models")
 SUITES: Final = (
     *(SIMULATION, CRASH, ENGINE, UNDO, BUDGETS, STATE, GROWING, SLICES, AGENTS, CLIENTS, SERVICE, STREAMS),
-    *(STORES, DISK, COMMITS, MAPPING, FAST_PATH, REQUESTS, LANDING, SCHEDULING, CLOCKS, LOCKS, CHAOS, FAILURES, MODELS),
+    *(STORES, DISK, COMMITS, MAPPING, FAST_PATH, ITEMS, REQUESTS, LANDING, SCHEDULING, CLOCKS, LOCKS),
+    *(CHAOS, FAILURES, MODELS),
 )
 
 
@@ -202,6 +204,8 @@ OF_THE_STORES: Final = (
     _row(
         dynamodb.lost_requests_repeated, "A request whose answer was lost is not sent again unasked.", REQUESTS, LANDING
     ),
+    _row(dynamodb.numbers_not_padded, "The order of keys is that of the numbers in them.", ITEMS),
+    _row(dynamodb.bodies_of_any_write, "The items of a large row are of one write.", ITEMS),
     _row(dynamodb.jumps_not_noticed, "A process whose clock is wrong writes nothing.", CLOCKS),
     _row(dynamodb.recovered_without_lock, "A second worker waits for the end of a recovery lock.", LOCKS),
     _row(dynamodb.receipts_not_compared, "A transaction lands only as the next one of its receipt.", LANDING),

@@ -20,6 +20,7 @@ from outlast.store.bounds import INT_MAX
 from outlast.store.dynamodb import items
 from outlast.store.dynamodb.items import Item, Stamp, Torn, item_bytes
 from tests.conformance.subject import T0, effect_row, event_row, run_row
+from tests.mutants import remove
 
 STAMP = Stamp("writer-1", 0, 7)
 AWS_ITEM_BYTES = 400 * KIB
@@ -121,6 +122,11 @@ def test_ten_comes_after_two() -> None:
     assert items.place(EFFECT, ("t", "r", 3, "invite/s-1")) == ("idempotency", "t#r", f"{3:019d}#invite/s-1")
     assert items.place(TOKEN, ("t", "", "start")) == ("idempotency", "t#", f"{0:019d}#start#token")
     assert items.place(RUN, ("t", "r")) == ("runs", "t#r", "run")
+
+
+def test_without_padding_ten_comes_before_two(monkeypatch: pytest.MonkeyPatch) -> None:
+    remove("numbers_not_padded", monkeypatch)
+    assert items.place(EVENT, ("t", "r", 10)).sk < items.place(EVENT, ("t", "r", 2)).sk
 
 
 @st.composite
@@ -310,6 +316,14 @@ def test_parts_of_different_writes_are_torn() -> None:
     for item, bodies in ((old, [new_body]), (new, [old_body]), (new, [])):
         with pytest.raises(Torn):
             items.decode(EFFECT, item, bodies)
+
+
+def test_without_the_receipt_parts_of_two_writes_become_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    remove("bodies_of_any_write", monkeypatch)
+    old, _ = items.encode(EFFECT, large_effect(256 * KIB, 256 * KIB), STAMP)
+    _, body = items.encode(EFFECT, large_effect(256 * KIB, 256 * KIB)._replace(args=b"b" * 256 * KIB), STAMP)
+    found = items.decode(EFFECT, old, [body | {"receipt": {"S": "other/0/1"}}])
+    assert {found.args[:1], found.response[:1]} == {b"b", b"r"}, "neither write had this row"
 
 
 def test_bodies_that_a_shorter_row_left_behind_are_passed_over() -> None:

@@ -95,3 +95,23 @@ def older_mappings_not_searched(patch: Patch) -> None:
         return []
 
     replace(patch, RunFinder.of_older_mappings, none)
+
+
+# --- items ---------------------------------------------------------------------------------------
+def numbers_not_padded(patch: Patch) -> None:
+    from outlast.store.dynamodb import items
+
+    kept = items._part
+    replace(patch, kept, lambda value: kept(value) if isinstance(value, str) else str(value))
+
+
+def bodies_of_any_write(patch: Patch) -> None:
+    from outlast.store.dynamodb import items
+
+    kept = items._moved
+
+    def trusting(columns: Any, item: Any, bodies: Any) -> Any:
+        stamp = {"S": item["bodies"]["S"].split(" ", 2)[2]}
+        return kept(columns, item, [body | {"receipt": stamp} for body in bodies])
+
+    replace(patch, kept, trusting)
