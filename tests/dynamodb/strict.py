@@ -1,4 +1,4 @@
-"""What AWS refuses and the emulator accepts. The proxy refuses it, too."""
+"""Requests that AWS refuses and the emulator accepts. The proxy refuses them, too."""
 
 import json
 import re

@@ -140,7 +140,7 @@ def judged(test: Callable[[Table], Awaitable[None]]) -> Callable[[str], None]:
     return run
 
 
-# --- what the store relies on ------------------------------------------------------------------
+# --- guarantees that the store relies on ----------------------------------------------------------
 @judged
 async def test_a_condition_decides_on_the_item_itself(table: Table) -> None:
     await table.transact(table.put("p", "1", NEW))
@@ -478,7 +478,7 @@ async def test_the_indexes_of_the_emulator_never_lag(table: Table) -> None:
         assert (await table.due("lane", 100))["Items"][0]["due_at"] == number(i)
 
 
-# --- what AWS refuses and only the proxy refuses here ------------------------------------------------
+# --- refusals of AWS that only the proxy makes here --------------------------------------------------
 TOO_MUCH: dict[str, Callable[[Table], Answer | list[Answer]]] = {
     "4 MB": lambda table: [table.put("p", str(i), b=data(399 * 1024)) for i in range(11)],
     "a long sort key": lambda table: table.put("p", "x" * 1025),

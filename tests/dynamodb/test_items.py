@@ -201,7 +201,7 @@ def test_the_order_holds_up_to_the_longest_key_of_an_author() -> None:
     assert found is not None and all(found.low < place.sk < found.high for place in places)
 
 
-# --- what a run's item has besides its columns ---------------------------------------------------
+# --- attributes of a run's item besides its columns -----------------------------------------------
 def item_of(kind: AnyKind, row: Any, mapping: int = 1) -> Item:
     return items.encode(kind, row, STAMP, mapping=mapping)[0]
 
