@@ -109,32 +109,37 @@ def landed(rows: HeldRows, end: Conclusion) -> HeldRows:
     return rows._replace(run=run, log_entries=left, approvals=asked)
 
 
-def commits_of(rows: HeldRows, move: Move) -> Iterator[Commit]:
-    """Yield the commits of a move, as the holder lands them."""
+def commits_of(rows: HeldRows, move: Move) -> Iterator[tuple[HeldRows, Commit]]:
+    """Yield the commits of a move as the holder lands them, each with the rows before it."""
     for _ in range(1_000):
         end = conclude(rows, move, at(5))
         assert end.commit is not None
-        yield end.commit
+        yield rows, end.commit
         if end.then is not Then.AGAIN:
             return
         rows = landed(rows, end)
     raise AssertionError("the holder never comes to an end")
 
 
-@pytest.mark.parametrize("large", [False, True], ids=["many", "large"])
-@pytest.mark.parametrize("name", MOVES)
-def test_every_move_of_a_holder_fits(name: str, large: bool) -> None:
+def largest(name: str, large: bool) -> HeldRows:
+    """Return rows with the maximum of everything that the commits of a move can hold, by number or by size."""
     run = row_of_run()
     size, n = (ROW_BYTES_MAX - 5_000, 6) if large else (1_000, CALLS_PER_VISIT_MAX)
     effects = effects_of(run, n, size=ARGUMENTS_BYTES_MAX if large else 10)
     if name == "compensate":
         effects = [effects[0]._replace(undo="cancel_invite")]
-    rows = HeldRows(
+    return HeldRows(
         run, run.inbox_seq, MAPPING, entries(60), keeps_slots=False, approvals=approvals_of(run, n, size),
         effects={(e.visit, e.key): e for e in effects},
         reads=slots_of(run)._replace(exhausted=tuple((e, "exhausted", "3 attempts") for e in effects)),
     )  # fmt: skip
-    commits = list(commits_of(rows, MOVES[name]))
+
+
+@pytest.mark.parametrize("large", [False, True], ids=["many", "large"])
+@pytest.mark.parametrize("name", MOVES)
+def test_every_move_of_a_holder_fits(name: str, large: bool) -> None:
+    rows = largest(name, large)
+    commits = [commit for _, commit in commits_of(rows, MOVES[name])]
     for commit in commits:
         check(commit)
     assert len(commits) > 1, "so the bounds of a move are reached"
