@@ -44,6 +44,8 @@ COMMITS: Final = _tests("tests/postgres/test_commits.py", "PostgreSQL: commits")
 MAPPING: Final = _tests("tests/postgres/test_mapping.py", "PostgreSQL: changes of the clock mapping")
 FAST_PATH: Final = _tests("tests/postgres/test_fast_path.py", "PostgreSQL: batches in one statement")
 CLOCKS: Final = _tests("tests/dynamodb/test_clock.py", "DynamoDB: clocks")
+READS: Final = _tests("tests/dynamodb/test_reads.py", "DynamoDB: reads")
+RESCALED: Final = _tests("tests/dynamodb/test_mapping.py", "DynamoDB: changes of the clock mapping")
 LOCKS: Final = _tests("tests/dynamodb/test_locks.py", "DynamoDB: recovery locks")
 REQUESTS: Final = _tests("tests/dynamodb/test_connection.py", "DynamoDB: requests")
 LANDING: Final = _tests("tests/dynamodb/test_landing.py", "DynamoDB: landing of commits")
@@ -55,7 +57,7 @@ MODELS: Final = Suite("tests/models", "exhaustive search over the rules", "scrip
 SUITES: Final = (
     *(SIMULATION, CRASH, ENGINE, UNDO, BUDGETS, STATE, GROWING, SLICES, AGENTS, CLIENTS, SERVICE, STREAMS),
     *(STORES, DISK, COMMITS, MAPPING, FAST_PATH, ITEMS, REQUESTS, LANDING, SCHEDULING, CLOCKS, LOCKS),
-    *(CHAOS, FAILURES, MODELS),
+    *(READS, RESCALED, CHAOS, FAILURES, MODELS),
 )
 
 
@@ -205,7 +207,7 @@ OF_THE_STORES: Final = (
         dynamodb.lost_requests_repeated, "A request whose answer was lost is not sent again unasked.", REQUESTS, LANDING
     ),
     _row(dynamodb.numbers_not_padded, "The order of keys is that of the numbers in them.", ITEMS),
-    _row(dynamodb.bodies_of_any_write, "The items of a large row are of one write.", ITEMS),
+    _row(dynamodb.bodies_of_any_write, "The items of a large row are of one write.", ITEMS, READS),
     _row(dynamodb.jumps_not_noticed, "A process whose clock is wrong writes nothing.", CLOCKS),
     _row(dynamodb.recovered_without_lock, "A second worker waits for the end of a recovery lock.", LOCKS),
     _row(dynamodb.receipts_not_compared, "A transaction lands only as the next one of its receipt.", LANDING),
@@ -214,8 +216,11 @@ OF_THE_STORES: Final = (
     _row(dynamodb.refusals_by_old_rows, "A refusal is an answer only by rows read for it.", LANDING),
     _row(dynamodb.inboxes_without_turns, "A slow writer gets a turn at an inbox.", LANDING),
     _row(dynamodb.commits_of_a_run_at_once, "Commits of one run land in order.", SCHEDULING),
-    _row(dynamodb.older_mappings_not_searched, "A take finds runs armed by an older clock mapping.", SCHEDULING),
+    _row(
+        dynamodb.older_mappings_not_searched, "A take finds runs armed by an older clock mapping.", SCHEDULING, RESCALED
+    ),
     _row(dynamodb.claim_not_compared, "DynamoDB compares the claim of a run before it writes.", LOCKS),
+    _row(dynamodb.run_read_once, "The row of a run is the same before and after its other rows were read.", READS),
 )
 OF_SCHEDULERS: Final = (
     _row(schedulers.lanes_without_scheduler, "A worker serves the runs of its scheduler only.", SLICES),

@@ -26,6 +26,7 @@ from tests.conformance.subject import (
     run_row,
     start,
 )
+from tests.mutants import remove
 
 LARGE = ITEM_BYTES + 200_000
 
@@ -80,7 +81,10 @@ async def two(url: str) -> AsyncIterator[tuple[DynamoStore, DynamoStore]]:
 
 def test_item_and_bodies_are_of_one_write(url: str) -> None:
     """A row is replaced between the read of its item and that of its bodies: it is read again."""
+    _read_a_row_that_is_replaced(url)
 
+
+def _read_a_row_that_is_replaced(url: str) -> None:
     async def live() -> None:
         async with two(url) as (a, b):
             await b.commit(Commit((Put(REQUEST, answer(1), 0),)))
@@ -95,7 +99,10 @@ def test_item_and_bodies_are_of_one_write(url: str) -> None:
 @pytest.mark.req("RUN-3")
 def test_a_run_is_read_as_of_one_moment(url: str) -> None:
     """A run moves after its row was read and before its other rows: all are read again."""
+    _read_a_run_that_moves(url)
 
+
+def _read_a_run_that_moves(url: str) -> None:
     async def live() -> None:
         async with two(url) as (a, b):
             mine = await held(b)
@@ -107,6 +114,18 @@ def test_a_run_is_read_as_of_one_moment(url: str) -> None:
             assert (rows.run, rows.last.seq) == (after, 2)
 
     asyncio.run(live())
+
+
+@pytest.mark.parametrize(
+    ("removed", "read"),
+    [("run_read_once", _read_a_run_that_moves), ("bodies_of_any_write", _read_a_row_that_is_replaced)],
+)
+def test_a_removed_safeguard_is_noticed(
+    removed: str, read: Callable[[str], None], url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remove(removed, monkeypatch)
+    with pytest.raises(AssertionError):
+        read(url)
 
 
 def test_a_run_that_changes_all_the_time_is_refused(url: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -97,6 +97,17 @@ def older_mappings_not_searched(patch: Patch) -> None:
     replace(patch, RunFinder.of_older_mappings, none)
 
 
+def run_read_once(patch: Patch) -> None:
+    from outlast.store.dynamodb.items import place
+    from outlast.store.dynamodb.reads import RUN, DynamoReads
+
+    async def once(self: DynamoReads, key: tuple[str, str], now: Any) -> Any:
+        item = await self.items.get(place(RUN, key))
+        return None if item is None else await self._parts_of_run(key, now, item)
+
+    replace(patch, DynamoReads._rows_of_run, once)
+
+
 # --- items ---------------------------------------------------------------------------------------
 def numbers_not_padded(patch: Patch) -> None:
     from outlast.store.dynamodb import items
