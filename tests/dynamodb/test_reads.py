@@ -8,18 +8,20 @@ from typing import Any
 import pytest
 
 from outlast.core.commit import Commit, Put
+from outlast.core.effect_rows import APPROVAL
 from outlast.core.limits import ITEM_BYTES
 from outlast.core.rows import EVENT, REQUEST, RUN, Request
 from outlast.errors import Unavailable
-from outlast.store.dynamodb import reads
+from outlast.store.dynamodb import plans, reads
 from outlast.store.dynamodb.connection import Away, Conflicted, Throttled
 from outlast.store.dynamodb.store import DynamoStore, open_dynamodb
-from outlast.store.queries import Census, NextDue
+from outlast.store.queries import Census, Newest, NextDue
 from tests.conformance.subject import (
     LANE,
     T0,
     TENANT,
     HandClock,
+    approval_row,
     event_row,
     held,
     moved,
@@ -247,5 +249,31 @@ def test_counts_are_sums_over_pages(url: str, monkeypatch: pytest.MonkeyPatch) -
             await asyncio.gather(*(store.commit(start(run_row(f"run-{i}"))) for i in range(5)))
             store._reads.items.page_limit = 2
             assert await store.query(Census(RUN, ("tenant", "status"))) == {(TENANT, "queued"): 5}
+
+    asyncio.run(live())
+
+
+@pytest.mark.parametrize("hidden", [1, 2, 3])
+def test_an_approval_is_found_by_its_id_although_the_index_lags(
+    hidden: int, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A person answers a moment after the question. An unknown id takes as long to be refused."""
+    monkeypatch.setattr(plans, "LOOK_AGAIN_S", 0)
+
+    async def live() -> None:
+        async with two(url) as (store, _):
+            await store.commit(Commit((Put(APPROVAL, approval_row(), 0),)))
+            items = store._reads.items
+            call = items.call
+            looks = 0
+
+            async def lagging(operation: str, **request: Any) -> dict[str, Any]:
+                nonlocal looks
+                looks += request.get("IndexName") == "listed"
+                return {"Items": []} if looks <= hidden else await call(operation, **request)
+
+            items.call = lagging  # type: ignore[method-assign]
+            page = await store.query(Newest(APPROVAL, TENANT, (("id", "ap-1"),), limit=1))
+            assert page.rows == ((approval_row(),) if hidden < plans.LOOKS else ())
 
     asyncio.run(live())

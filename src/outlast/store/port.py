@@ -91,6 +91,9 @@ class Store(Protocol):
     async def query(self, query: Query[T]) -> T:
         """Return the answer of a query. Strongly consistent.
 
+        DynamoDB finds rows of many runs by indexes that lag: a list may miss rows of the last moments. No row in an
+        answer is outdated.
+
         Raises InvalidInput for an unknown column or a cursor of another list, Corrupt, Unavailable.
         """
 
