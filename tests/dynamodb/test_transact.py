@@ -1,4 +1,4 @@
-"""Transactions of judged commits, carried out by the emulator: what lands, and which change refuses each."""
+"""Transactions of judged commits, carried out by the emulator, and the changes that refuse each."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -206,7 +206,7 @@ def test_versions_and_expectations_are_compared(env: str) -> None:
             await w.store(SLOT, slot_row()._replace(version=2))
             w.rows[SLOT.name, slot_row()[:2]] = slot_row()
             assert await w.refused(Commit((Put(EFFECT, effect_row(), 0),), None, (one,))) == ("ConditionCheck",)
-            # What a commit expects of the item that it writes is one condition with the write.
+            # An expectation of the item that a commit writes is one condition with the write.
             both = Commit((Put(SLOT, slot_row()._replace(version=2), 1),), None, (one,))
             assert [next(iter(action)) for action in w.built(both)] == ["Update", "Put"]
             assert await w.refused(both) == ("Put",)
