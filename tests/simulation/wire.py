@@ -27,6 +27,7 @@ class Wire:
     def __init__(self, env: Environment, proc: Proc) -> None:
         self.url = "memory:"
         self.writer = f"writer-{proc.name}"
+        self.skew = MemoryStore.skew
         self.env = env
         self.proc = proc
         self.away_until = 0
