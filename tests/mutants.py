@@ -46,6 +46,8 @@ FAST_PATH: Final = _tests("tests/postgres/test_fast_path.py", "PostgreSQL: batch
 CLOCKS: Final = _tests("tests/dynamodb/test_clock.py", "DynamoDB: clocks")
 READS: Final = _tests("tests/dynamodb/test_reads.py", "DynamoDB: reads")
 RESCALED: Final = _tests("tests/dynamodb/test_mapping.py", "DynamoDB: changes of the clock mapping")
+RETENTION: Final = _tests("tests/dynamodb/test_retention.py", "DynamoDB: retention")
+FAULTS: Final = _tests("tests/dynamodb/test_faults.py", "DynamoDB: faults of the service")
 LOCKS: Final = _tests("tests/dynamodb/test_locks.py", "DynamoDB: recovery locks")
 REQUESTS: Final = _tests("tests/dynamodb/test_connection.py", "DynamoDB: requests")
 LANDING: Final = _tests("tests/dynamodb/test_landing.py", "DynamoDB: landing of commits")
@@ -57,7 +59,7 @@ MODELS: Final = Suite("tests/models", "exhaustive search over the rules", "scrip
 SUITES: Final = (
     *(SIMULATION, CRASH, ENGINE, UNDO, BUDGETS, STATE, GROWING, SLICES, AGENTS, CLIENTS, SERVICE, STREAMS),
     *(STORES, DISK, COMMITS, MAPPING, FAST_PATH, ITEMS, REQUESTS, LANDING, SCHEDULING, CLOCKS, LOCKS),
-    *(READS, RESCALED, CHAOS, FAILURES, MODELS),
+    *(READS, RESCALED, FAULTS, RETENTION, CHAOS, FAILURES, MODELS),
 )
 
 
@@ -206,7 +208,7 @@ OF_THE_STORES: Final = (
     _row(
         dynamodb.lost_requests_repeated, "A request whose answer was lost is not sent again unasked.", REQUESTS, LANDING
     ),
-    _row(dynamodb.numbers_not_padded, "The order of keys is that of the numbers in them.", ITEMS),
+    _row(dynamodb.numbers_not_padded, "The order of keys is that of the numbers in them.", ITEMS, FAULTS),
     _row(dynamodb.bodies_of_any_write, "The items of a large row are of one write.", ITEMS, READS),
     _row(dynamodb.jumps_not_noticed, "A process whose clock is wrong writes nothing.", CLOCKS),
     _row(dynamodb.recovered_without_lock, "A second worker waits for the end of a recovery lock.", LOCKS),
@@ -220,7 +222,13 @@ OF_THE_STORES: Final = (
         dynamodb.older_mappings_not_searched, "A take finds runs armed by an older clock mapping.", SCHEDULING, RESCALED
     ),
     _row(dynamodb.claim_not_compared, "DynamoDB compares the claim of a run before it writes.", LOCKS),
-    _row(dynamodb.run_read_once, "The row of a run is the same before and after its other rows were read.", READS),
+    _row(
+        dynamodb.run_read_once,
+        "The row of a run is the same before and after its other rows were read.",
+        READS,
+        FAULTS,
+    ),
+    _row(dynamodb.live_ledgers_expire, "Only the ledger of an ended run expires.", RETENTION),
 )
 OF_SCHEDULERS: Final = (
     _row(schedulers.lanes_without_scheduler, "A worker serves the runs of its scheduler only.", SLICES),

@@ -9,7 +9,9 @@ from typing import NamedTuple
 import pytest
 
 from examples.negotiation import record
-from outlast.core.rows import RUN
+from outlast.core.commit import Commit, Put
+from outlast.core.rows import EVENT, RUN, Run
+from outlast.store.port import RunRows
 from tests.conformance import subject as make
 from tests.conformance.subject import LANE, TENANT
 from tests.dynamodb import server
@@ -17,6 +19,7 @@ from tests.dynamodb.load import Driver, Ledger, audit, opened, watch
 from tests.dynamodb.proxy import ALWAYS, Fate, Wire, wire
 from tests.examples.helpers import market
 from tests.examples.test_auction import auction
+from tests.mutants import remove
 
 WRITE = "TransactWriteItems"
 SENT = {"invitations": 5 + 4 * 4, "feedback": 4 * 4, "orders": 1, "messages": 4}
@@ -122,34 +125,65 @@ def test_an_auction_ends_right_under_faults(
 
 
 # --- reads ---------------------------------------------------------------------------------------------
+async def read_between_pages(env: str, line: Wire) -> tuple[Run, RunRows]:
+    """Hold the second page back while another writer lands an effect, a move and a message. Return its run, too."""
+    writer = await opened(server.url(env), "w0")
+    mine = await make.held(writer)
+    for n in range(4):
+        await writer.commit(make.append_message(make.message_row(payload=b"%d" % n)))
+    reader = await opened(server.url(env, line.endpoint), "w1")
+    line.page_limit = 2
+    line.rule("Query", Fate.HOLD, where=lambda body: "ExclusiveStartKey" in body)
+    reading = asyncio.create_task(reader.run_rows(((TENANT, "run-1"),)))
+    await line.until(lambda: bool(line.seen("Query", Fate.HOLD)))
+    await writer.commit(make.intend(make.effect_row(), mine))
+    await writer.commit(make.put_run(await make.the_run(writer), node="later"))
+    await writer.commit(make.append_message(make.message_row(payload=b"4")))
+    await asyncio.to_thread(line.release)
+    (rows,) = await reading
+    assert rows is not None
+    run = await make.the_run(writer)
+    await reader.close()
+    await writer.close()
+    return run, rows
+
+
 @pytest.mark.req("CKP-1")
 def test_the_rows_of_a_run_are_read_again_if_it_moved_between_two_pages(env: str, line: Wire) -> None:
-    """The second page is held back while another writer lands an effect, its event and a message."""
+    run, rows = asyncio.run(read_between_pages(env, line))
+    assert rows.run == run and (run.node, run.inbox_seq) == ("later", 5)
+    assert [message.n for message in rows.messages] == [1, 2, 3, 4, 5]
+    assert [effect.key for effect in rows.effects] == ["invite/1"]
 
-    async def live() -> None:
-        writer = await opened(server.url(env), "w0")
-        mine = await make.held(writer)
-        for n in range(4):
-            await writer.commit(make.append_message(make.message_row(payload=b"%d" % n)))
-        reader = await opened(server.url(env, line.endpoint), "w1")
-        line.page_limit = 2
-        line.rule("Query", Fate.HOLD, where=lambda body: "ExclusiveStartKey" in body)
-        reading = asyncio.create_task(reader.run_rows(((TENANT, "run-1"),)))
-        await line.until(lambda: bool(line.seen("Query", Fate.HOLD)))
-        await writer.commit(make.intend(make.effect_row(), mine))
-        row = await make.the_run(writer)
-        await writer.commit(make.put_run(row, node="later"))
-        await writer.commit(make.append_message(make.message_row(payload=b"4")))
-        await asyncio.to_thread(line.release)
-        (rows,) = await reading
+
+def test_without_the_second_read_the_rows_are_of_two_moments(
+    env: str, line: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remove("run_read_once", monkeypatch)
+    run, rows = asyncio.run(read_between_pages(env, line))
+    assert rows.run != run and len(rows.messages) > rows.run.inbox_seq
+
+
+@pytest.mark.req("CKP-1")
+@pytest.mark.parametrize("padded", [True, False])
+def test_a_run_continues_from_its_newest_event(url: str, padded: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without zeros in front of its number, event 9 would be the newest of twelve."""
+    if not padded:
+        remove("numbers_not_padded", monkeypatch)
+
+    async def live() -> int:
+        store = await opened(url, "w")
+        row = await make.held(store)
+        for seq in range(2, 13):
+            after = make.moved(row, seq=seq)
+            await store.commit(Commit((Put(RUN, after, row.version), Put(EVENT, make.event_row(seq=seq), 0))))
+            row = after
+        (rows,) = await store.run_rows((row[:2],))
+        await store.close()
         assert rows is not None
-        assert (rows.run.node, rows.run.version, rows.run.inbox_seq) == ("later", row.version + 1, 5)
-        assert [message.n for message in rows.messages] == [1, 2, 3, 4, 5]
-        assert [effect.key for effect in rows.effects] == ["invite/1"]
-        await reader.close()
-        await writer.close()
+        return rows.last.seq
 
-    asyncio.run(live())
+    assert asyncio.run(live()) == (12 if padded else 9)
 
 
 @pytest.mark.req("REC-5")

@@ -9,7 +9,6 @@ from outlast.core.commit import Commit, Put
 from outlast.core.durations import DAY, LEDGER_KEPT
 from outlast.core.effect_rows import EFFECT, USAGE, Effect, Usage
 from outlast.core.rows import RUN, TOKEN, Run
-from outlast.store.dynamodb import maintenance
 from outlast.store.dynamodb.items import Item, partition
 from outlast.store.dynamodb.store import DynamoStore, open_dynamodb
 from tests.conformance.subject import (
@@ -28,6 +27,7 @@ from tests.conformance.subject import (
     token_row,
 )
 from tests.dynamodb import server
+from tests.mutants import remove
 
 LARGE = b"x" * 400_000  # more than an item holds
 
@@ -110,7 +110,7 @@ def test_the_ledger_of_an_ended_run_expires_and_nothing_else(env: str, url: str)
 def test_nothing_of_a_live_run_expires(env: str, url: str, monkeypatch: pytest.MonkeyPatch, *, removed: bool) -> None:
     """The index still shows the end of a run whose id a new run has. Without the rule, its effect is forgotten."""
     if removed:
-        monkeypatch.setattr(maintenance, "has_ended", lambda run: True)
+        remove("live_ledgers_expire", monkeypatch)
 
     async def story(a: DynamoStore, b: DynamoStore, clock: HandClock) -> None:
         for n in (1, 2):
