@@ -1,21 +1,25 @@
 """Commits of one run or chain land in order, all others at once, and every ticket is answered (S-7)."""
 
 import asyncio
+import os
 from collections.abc import Callable
+from itertools import count
 from random import Random
 from typing import Any
 
 import pytest
 
 from outlast.core.commit import Chain, Commit, Mapping, Put
-from outlast.core.durations import HOUR
+from outlast.core.durations import HOUR, MINUTE
 from outlast.core.rows import META, RUN, WORKER, Run
 from outlast.core.run_columns import TIMERS, Timer
+from outlast.core.run_transition import rearmed
 from outlast.errors import Rejected, Stale, StoreError, Unavailable, Uncertain
 from outlast.store.clock import mapping_row
 from outlast.store.dynamodb.items import Stamp, encode
 from outlast.store.dynamodb.landing import Lander
 from outlast.store.dynamodb.receipts import SHARDS_MAX
+from outlast.store.dynamodb.store import open_dynamodb
 from outlast.store.tickets import Take, Ticket
 from tests.conformance.subject import (
     LANE,
@@ -23,8 +27,10 @@ from tests.conformance.subject import (
     append_message,
     claim_by,
     claimed,
+    fence,
     message_row,
     moved,
+    parked,
     put_run,
     puts,
     run_row,
@@ -32,6 +38,7 @@ from tests.conformance.subject import (
     token_row,
     worker_row,
 )
+from tests.dynamodb import server
 from tests.dynamodb.proxy import Fate
 from tests.dynamodb.writers import Bench, Writer, on_a_bench
 from tests.mutants import remove
@@ -216,3 +223,74 @@ def test_a_removed_safeguard_is_noticed(
     remove(safeguard, monkeypatch)
     with pytest.raises((AssertionError, StoreError)):
         fails(env)
+
+
+async def sleepers(bench: Bench, dice: Random, runs: int) -> int:
+    """Put runs to sleep while the clock mapping changes and indexes lag. Return the number of mappings.
+
+    Every run is taken, and none before its business instant.
+    """
+    stores = [
+        await open_dynamodb(server.url(bench.env, bench.through.endpoint), writer=name, clock=bench.clock)
+        for name in ("writer-a", "writer-b")
+    ]
+    wakes: dict[str, int] = {}
+    numbers = count()
+    taken: set[str] = set()
+    bench.through.lag(0.5, dice)
+
+    async def begin() -> None:
+        name, store = f"run-{next(numbers)}", dice.choice(stores)
+        now = await store.now()
+        wakes[name] = at = now.business + dice.randrange(20 * HOUR)
+        run = claimed(run_row(name), "holder", now)._replace(version=1, due_at=now.real + 1_000 * HOUR)
+        await store.commit(start(run))
+        while True:
+            mapping = store.mapping()
+            due_at = mapping.real(at)
+            after = parked(run)._replace(due_at=due_at, timers_text=TIMERS.encode([Timer("sleep", at)]))
+            try:
+                await store.commit(Commit((Put(RUN, after, 1),), fence(run, mapping=mapping.version)))
+                return
+            except Stale as error:
+                if error.reason != "mapping":
+                    raise
+
+    async def change() -> None:
+        store = dice.choice(stores)
+        now = await store.now()
+        await store.set_mapping(Mapping(0, now.real, now.business, dice.choice([1.0, 60.0, 3_600.0])), rearmed)
+
+    async def look() -> None:
+        store = dice.choice(stores)
+        for run in await store.take((LANE,), 3, claim_by("worker")):
+            now = await store.now()
+            assert now.business >= wakes[run.run], (run.run, "is early")
+            taken.add(run.run)
+
+    try:
+        while len(wakes) < runs:
+            await asyncio.gather(*(dice.choice([begin, begin, begin, change, look])() for _ in range(4)))
+            bench.clock.time += dice.randrange(60_000)
+        for _ in range(400):
+            bench.clock.time += 10 * MINUTE
+            await look()
+            if len(taken) == len(wakes):
+                break
+        assert taken == wakes.keys()
+        return stores[0].mapping().version
+    finally:
+        for store in stores:
+            await store.close()
+
+
+@pytest.mark.req("REC-6")
+def test_no_wake_up_is_lost_or_early(env: str) -> None:
+    """A longer campaign: OUTLAST_TEST_SLEEPERS=60 pytest tests/dynamodb/test_scheduling.py -k early."""
+
+    async def asleep(bench: Bench) -> None:
+        mappings = await sleepers(bench, Random(5), int(os.environ.get("OUTLAST_TEST_SLEEPERS", "20")))
+        assert mappings > 3
+        assert bench.through.index is not None and bench.through.index.stale > 3
+
+    on_a_bench(asleep)(env)

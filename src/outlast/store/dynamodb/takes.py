@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any, Final
 
 from outlast.core.commit import Instant
-from outlast.core.durations import SECOND
+from outlast.core.durations import HOUR, SECOND
 from outlast.core.rows import RUN, Run, is_due
 from outlast.core.run_transition import rearmed
 from outlast.store.dynamodb.connection import ConditionRefused
@@ -18,7 +18,9 @@ from outlast.store.tickets import Take
 PAGE: Final = 1_000  # keys of one page of an index, where those of some tenants are passed over
 PAGES_MAX: Final = 200  # pages that one query passes over; a larger backlog hides due runs of other tenants
 OLD_MAX: Final = 200  # runs of an older clock mapping that one take looks at
-OLD_AGAIN: Final = 10 * SECOND  # after this time, an older mapping without runs is looked at again
+OLD_AGAIN: Final = 10 * SECOND  # time after which an older mapping without runs is looked at again; doubled each time
+OLD_AGAIN_MAX: Final = HOUR
+NEVER: Final = (0, 0)
 
 
 class RunFinder:
@@ -29,7 +31,7 @@ class RunFinder:
         self._receipts = receipts
         self._table = table
         self._fair = FairQueue()
-        self._old: dict[str, int] = {}  # real time before which an older mapping is not looked at again, by list
+        self._old: dict[str, tuple[int, int]] = {}  # when to look at an older mapping again, and the wait, by list
 
     async def find(self, take: Take, now: Instant) -> list[Run]:
         """Return the runs to choose from. Raises the errors of a connection."""
@@ -76,7 +78,7 @@ class RunFinder:
     async def of_older_mappings(self, lanes: Sequence[str], now: Instant) -> list[Run]:
         """Arm runs that wait by an older clock mapping again, and return those that are due (S-4)."""
         lists = [lane_of(lane, version) for lane in lanes for version in range(now.mapping)]
-        lists = [name for name in lists if self._old.get(name, 0) <= now.real]
+        lists = [name for name in lists if self._old.get(name, NEVER)[0] <= now.real]
         found = await asyncio.gather(*(self._of_older(name, now) for name in lists))
         return [run for runs in found for run in runs]
 
@@ -89,7 +91,8 @@ class RunFinder:
             found += [run for run in armed if run is not None and is_due(run, now.real)]
             if seen >= OLD_MAX:
                 break
-        self._old[name] = 0 if seen else now.real + OLD_AGAIN
+        wait = 0 if seen else min(max(OLD_AGAIN, 2 * self._old.get(name, NEVER)[1]), OLD_AGAIN_MAX)
+        self._old[name] = (now.real + wait, wait)
         return found
 
     async def rearm(self, found: Revision, now: Instant) -> Run | None:
