@@ -11,6 +11,7 @@ import pytest
 from examples.negotiation import record
 from outlast.core.commit import Commit, Put
 from outlast.core.rows import EVENT, RUN, Run
+from outlast.errors import StoreUnusable
 from outlast.store.port import RunRows
 from tests.conformance import subject as make
 from tests.conformance.subject import LANE, TENANT
@@ -35,6 +36,24 @@ def line() -> Iterator[Wire]:
 @pytest.fixture
 def through(env: str, line: Wire) -> str:
     return server.url(env, line.endpoint)
+
+
+@pytest.mark.req("RT-5")
+@pytest.mark.parametrize("fate", [Fate.DROP, Fate.LOSE, Fate.THROTTLE, Fate.CONFLICT, Fate.FAIL_AFTER])
+def test_a_store_opens_although_answers_are_lost(through: str, line: Wire, fate: Fate) -> None:
+    """The writer's row is inserted once. A second writer of the same name is refused."""
+
+    async def live() -> None:
+        line.rule(WRITE, fate, 2)
+        store = await opened(through, "w")
+        assert len(line.seen(WRITE, fate)) == 2
+        await store.commit(make.start(make.run_row()))
+        line.rule(WRITE, fate, 1)
+        with pytest.raises(StoreUnusable, match="exists already"):
+            await opened(through, "w")
+        await store.close()
+
+    asyncio.run(live())
 
 
 class Fault(NamedTuple):

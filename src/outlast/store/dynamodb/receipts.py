@@ -15,13 +15,14 @@ from outlast.core.rows import META, STORE, WRITER, Writer
 from outlast.errors import StoreUnusable, Unavailable, Uncertain
 from outlast.store.clock import MAPPING_ROW
 from outlast.store.dynamodb.connection import Away, ConditionRefused, Conflicted, Connection, Throttled, Unusable
-from outlast.store.dynamodb.items import ItemPlace, encode, place, receipt_place, within
+from outlast.store.dynamodb.items import ItemPlace, decode, encode, place, receipt_place, within
 from outlast.store.dynamodb.transact import Receipt, refuse_late
 
 log = logging.getLogger("outlast.store")
 SHARDS_MAX: Final = 16  # transactions of one writer at once, besides that of `urgent_sync`
 URGENT: Final = 1  # number of the shard of `urgent_sync`
 INSIST_S: Final = 30.0  # time in which a harmless request is repeated
+REGISTER_TURNS: Final = 6  # further attempts to write the writer's row, within about a second
 READ_S: Final = 2.0  # time in which a read is repeated
 REFUSED: Final = "ConditionalCheckFailed"
 ALIVE: Final = {"S": LeaseStatus.ALIVE.value}
@@ -90,7 +91,8 @@ class Receipts:
         """Write the writer's row for the present settings.
 
         Raises StoreUnusable, and the errors of a connection. The transaction checks both META rows. So a change of one
-        of them lands before, or finds this writer.
+        of them lands before, or finds this writer. It is sent again if its answer was lost: it inserts a row, so it
+        lands once.
         """
         row = Writer(STORE, self._writer, 1, LeaseStatus.ALIVE, 0, started_at)
         (item,) = encode(WRITER, row, Receipt(self._writer, 0, 0, self.settings.text).stamp)
@@ -100,14 +102,30 @@ class Receipts:
             self._insert(self._row, item | {"shards": _n(self._number), "settings": {"S": self.settings.text}}),
             self._insert_shard(URGENT),
         ]
-        try:
-            await self._connection.call("TransactWriteItems", TransactItems=actions)
-        except ConditionRefused as error:
-            if REFUSED in error.reasons[2:]:
+        lost = False
+        for turn in count():
+            try:
+                await self._connection.call("TransactWriteItems", TransactItems=actions)
+                return
+            except ConditionRefused as error:
+                if REFUSED not in error.reasons[2:]:
+                    raise
+                if lost and await self._is_there(row):
+                    return
                 raise StoreUnusable(
                     f"writer {self._writer} exists already", "each start needs a new writer id"
                 ) from error
-            raise
+            except (Away, Conflicted, Throttled) as error:
+                if turn >= REGISTER_TURNS or (isinstance(error, Away) and not error.sent):
+                    raise
+                lost = lost or isinstance(error, Away)
+                await self.pause(turn, 0.02, 0.5)
+
+    async def _is_there(self, row: Writer) -> bool:
+        """Return True if the row is in the store, as this process wrote it."""
+        answer = await self.insist("GetItem", within_s=READ_S, TableName=self._table(self._row), Key=self._row.key(),
+                                   ConsistentRead=True)  # fmt: skip
+        return "Item" in answer and decode(WRITER, answer["Item"]) == row
 
     async def resign(self) -> None:
         """Close the writer's row, so that no transaction of it can land any more.
