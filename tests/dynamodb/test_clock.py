@@ -1,6 +1,7 @@
 """A process tells its own time only while DynamoDB's answers show that it is right (S-4, REC-6)."""
 
 import asyncio
+import re
 import time
 from collections.abc import Awaitable, Callable
 
@@ -8,6 +9,7 @@ import pytest
 from pydantic import BaseModel
 
 from outlast import Context, Workflow
+from outlast.core.approvals import Actor
 from outlast.core.commit import Commit, Put
 from outlast.core.durations import CLOCK_DIFFERENCE_MAX, CLOCK_SKEW, Liveness
 from outlast.core.rows import RUN, STORE, WORKER, Run
@@ -16,6 +18,8 @@ from outlast.engine.lease import opened
 from outlast.errors import StoreUnusable, Unavailable
 from outlast.runtime.clocks import SystemClock
 from outlast.runtime.in_process import worker_of
+from outlast.runtime.maintenance import Diagnosis, examine
+from outlast.runtime.operations import Operations
 from outlast.store.dynamodb.clock import Bounds, CheckedClock
 from outlast.store.dynamodb.store import open_dynamodb
 from tests.mutants import remove
@@ -103,7 +107,7 @@ def test_a_shared_clock_is_not_checked() -> None:
 def test_the_wall_clock_moves_nothing_while_time_is_right() -> None:
     machine = Machine()
     clock = checked(machine, (-500, 300))
-    assert clock.skew == CLOCK_SKEW == 2 * LIMIT and clock.facts() == {"clock_ahead_ms": 100}
+    assert clock.skew == CLOCK_SKEW == 2 * LIMIT and clock.facts() == {"clock_ahead_ms": 100, "clock_known_ms": 400}
     machine.walls += 3_600_000
     machine.pass_(10)
     assert clock.refusal() is None
@@ -139,6 +143,18 @@ def test_time_that_was_ahead_pauses_and_never_goes_back() -> None:
 
 
 # --- a service that tells its time -----------------------------------------------------------
+def test_doctor_says_how_far_the_clock_is_off(url: str) -> None:
+    async def live() -> list[Diagnosis]:
+        store = await open_dynamodb(url, writer="w", clock=SystemClock(), checked=True)
+        try:
+            return await examine(Operations(store, tenant="t", actor=Actor("me"), workflows={}))
+        finally:
+            await store.close()
+
+    (clock,) = [each for each in asyncio.run(live()) if each.what == "clock"]
+    assert re.fullmatch(r"\d\.?\d?s from DynamoDB's, known to within \d\.?\d?s", clock.found) and not clock.fix
+
+
 @pytest.mark.req("REC-6")
 @pytest.mark.parametrize(("off", "said"), [(60_000, "ahead of"), (-60_000, "behind")])
 def test_a_machine_with_a_wrong_clock_does_not_open_the_store(url: str, off: int, said: str) -> None:

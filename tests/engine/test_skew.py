@@ -1,7 +1,6 @@
 """A store whose processes have clocks of their own: what the engine does later, and no more often (S-4, REC-6)."""
 
 import asyncio
-from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -19,9 +18,8 @@ Ctx = Context[State]
 
 
 @pytest.fixture(autouse=True)
-def skew(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def skew(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(MemoryStore, "skew", SKEW)
-    yield
 
 
 @pytest.mark.req("REC-1", "REC-6")

@@ -111,4 +111,4 @@ def test_a_slow_answer_of_the_store_is_no_skew() -> None:
         return Instant(SystemClock().wall(), 0, 0)
 
     ops = SimpleNamespace(store=SimpleNamespace(now=slow_now))
-    assert asyncio.run(_clock(ops)).found == "0s from the store's"  # type: ignore[arg-type]
+    assert asyncio.run(_clock(ops, {})).found == "0s from the store's"  # type: ignore[arg-type]

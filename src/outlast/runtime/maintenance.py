@@ -163,7 +163,8 @@ class Diagnosis(NamedTuple):
 
 async def examine(ops: Operations) -> list[Diagnosis]:
     """Return every diagnosis for the store of these operations; a `fix` asks for action. Raises StoreError."""
-    return [*_store(maintenance(ops.store).facts()), await _clock(ops), *await _workers(ops), *await _webhooks(ops),
+    facts = maintenance(ops.store).facts()
+    return [*_store(facts), await _clock(ops, facts), *await _workers(ops), *await _webhooks(ops),
             *await _purge(ops), await _people(ops), *_here()]  # fmt: skip
 
 
@@ -184,11 +185,14 @@ def _store(facts: dict[str, str | int]) -> list[Diagnosis]:
     return findings
 
 
-async def _clock(ops: Operations) -> Diagnosis:
+async def _clock(ops: Operations, facts: dict[str, str | int]) -> Diagnosis:
     if isinstance(ops.store, AnchoredClock):
         step = await ops.store.clock_step()
         fix = clock_step_text(step)
         return Diagnosis("clock", f"{span(abs(step))} from the store's", fix and f"{fix}: set this machine's clock")
+    if "clock_ahead_ms" in facts:  # a process with a wrong clock has not opened the store
+        off, known = abs(int(facts["clock_ahead_ms"])), int(facts["clock_known_ms"])
+        return Diagnosis("clock", f"{span(off)} from DynamoDB's, known to within {span(known)}")
     before, now, after = SystemClock().wall(), (await ops.store.now()).real, SystemClock().wall()
     skew = max(before - now, now - after, 0)  # the store read its clock between the two, so a slow answer is not skew
     fix = (

@@ -58,9 +58,12 @@ class CheckedClock:
         return Unavailable(said.what, f"{said.why}; this process writes nothing, and its lease ends", said.fix)
 
     def facts(self) -> dict[str, str | int]:
-        """Return the middle of the bounds in ms, for `outlast doctor`."""
+        """Return how far this clock is ahead of the service's, and how well that is known, for `outlast doctor`."""
         bounds = self._difference()
-        return {} if bounds is None else {"clock_ahead_ms": -(bounds[0] + bounds[1]) // 2}
+        if bounds is None:
+            return {}
+        low, high = bounds
+        return {"clock_ahead_ms": -(low + high) // 2, "clock_known_ms": (high - low + 1) // 2}
 
 
 def _are_right(bounds: Bounds) -> bool:
