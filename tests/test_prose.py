@@ -69,6 +69,7 @@ PUSHED = {  # too long, and not rewritten
     "examples: count a run that was queued again as a crash in the office's demo",
     "store: judge an incomplete DynamoDB store by tables read after its record",
     "store: read every run that a DynamoDB commit names, and the mapping first",
+    "store: look again for an approval that DynamoDB's index does not show yet",
 }
 IMPERATIVE = re.compile(r"[a-z][\w ,/.-]*: (need|feed|embed|speed|bring|[a-z]\w*(?<!ed)(?<!ing))\b|Revert ")
 
