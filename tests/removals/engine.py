@@ -186,8 +186,8 @@ def no_inbox_check(patch: Patch) -> None:
 def no_inbox_check_in_bind(patch: Patch) -> None:
     kept = context.effect_verbs.bind
 
-    def bind(run: Any, wait: Any, notes: Any, *, inbox_seq: int, complete: bool) -> Commit:
-        commit = kept(run, wait, notes, inbox_seq=inbox_seq, complete=complete)
+    def bind(*args: Any, **conditions: Any) -> Commit:
+        commit = kept(*args, **conditions)
         assert commit.fence is not None
         return commit._replace(fence=commit.fence._replace(inbox_seq=None))
 
