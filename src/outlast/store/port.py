@@ -64,7 +64,8 @@ class Store(Protocol):
         the commit may then wait up to 10 ms for others.
 
         The future raises Stale, Ended, Rejected, Unavailable or Uncertain, and nothing else. The `reason` of Stale is
-        version, epoch, inbox_seq, mapping, chain, missing, or the `why` of a condition.
+        version, epoch, inbox_seq, mapping, chain, missing, lock (a recovery lock of DynamoDB), or the `why` of a
+        condition.
         """
 
     def hasten(self) -> None:
