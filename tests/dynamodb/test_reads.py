@@ -222,7 +222,8 @@ def test_a_read_without_an_answer_is_repeated(error: Exception, url: str, monkey
             await store.commit(start(run_row()))
             connection = store._connection
             call = connection.call
-            failing = reads.TRIES - 1
+            tries = reads.AWAY_TRIES if isinstance(error, Away) else reads.TRIES
+            failing = tries - 1
 
             async def fails(operation: str, **request: Any) -> dict[str, Any]:
                 nonlocal failing
@@ -233,7 +234,7 @@ def test_a_read_without_an_answer_is_repeated(error: Exception, url: str, monkey
 
             connection.call = fails  # type: ignore[method-assign]
             assert await store.load(RUN, (TENANT, "run-1")) == run_row()
-            failing = reads.TRIES
+            failing = tries
             with pytest.raises(Unavailable, match="cannot be read"):
                 await store.load(RUN, (TENANT, "run-1"))
             connection.call = call  # type: ignore[method-assign]
@@ -275,5 +276,44 @@ def test_an_approval_is_found_by_its_id_although_the_index_lags(
             items.call = lagging  # type: ignore[method-assign]
             page = await store.query(Newest(APPROVAL, TENANT, (("id", "ap-1"),), limit=1))
             assert page.rows == ((approval_row(),) if hidden < plans.LOOKS else ())
+
+    asyncio.run(live())
+
+
+def test_a_row_that_is_deleted_while_it_is_read_is_absent(url: str) -> None:
+    """Its item was read, its bodies are gone."""
+
+    async def live() -> None:
+        async with two(url) as (a, b):
+            await b.commit(Commit((Put(REQUEST, answer(1), 0),)))
+
+            async def delete() -> None:
+                work = b._housekeeper._delete_rows(REQUEST, [answer(1)])
+                assert await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, b._loop)) == 1
+
+            between(a, lambda operation: operation == "BatchGetItem", delete)
+            assert await a.load(REQUEST, (TENANT, "key")) is None
+
+    asyncio.run(live())
+
+
+def test_a_read_in_progress_ends_with_the_store(url: str) -> None:
+    """Closing the store leaves no caller waiting."""
+
+    async def live() -> None:
+        store = await open_dynamodb(url, writer="a", clock=HandClock())
+        begun = asyncio.Event()
+        loop = asyncio.get_running_loop()
+
+        async def never(operation: str, **request: Any) -> dict[str, Any]:
+            loop.call_soon_threadsafe(begun.set)
+            return await asyncio.Event().wait() and {}
+
+        store._reads.items.call = never  # type: ignore[method-assign]
+        reading = asyncio.create_task(store.load(RUN, (TENANT, "run-1")))
+        await begun.wait()
+        await store.close()
+        with pytest.raises(Unavailable, match="closed"):
+            await reading
 
     asyncio.run(live())

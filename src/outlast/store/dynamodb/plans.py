@@ -1,8 +1,8 @@
 """A plan for each query: read a superset of the rows that it needs, then let the query find its answer in them.
 
 PRICES says what each costs in read units: a strong read costs one for each 4 KB of an item or range, and an index half.
-Lists for people and for polls read an index, which lags by less than a second
-as a rule: a row that it does not show yet is missing until the next poll. All other queries are strongly consistent.
+Lists for people and for polls read an index, which lags by less than a second as a rule: a row that it does not show is
+missing until the next poll. All other queries are strongly consistent.
 """
 
 import asyncio
@@ -18,10 +18,11 @@ from outlast.store.bounds import INT_MAX
 from outlast.store.due_runs import DueRuns
 from outlast.store.dynamodb.connection import IDEMPOTENCY, RUNS
 from outlast.store.dynamodb.items import Item, ItemPlace, lane_of, list_of, partition, place, spending_of, within
-from outlast.store.dynamodb.reads import AT_ONCE, DynamoReads, place_of
+from outlast.store.dynamodb.reads import AT_ONCE, PAGE, DynamoReads, place_of
 from outlast.store.open_calls import OpenCalls
 from outlast.store.queries import (
     ORDER,
+    PAGE_MAX,
     ByOrdinal,
     Census,
     CountBy,
@@ -55,7 +56,6 @@ ENDED_INDEX: Final = ("ended", "ended_of", "ended_at")
 SPENT: Final = ("spent", "spent_of", "at")
 LOOKS: Final = 3  # at the index for an approval that a caller names, because it may be a moment old
 LOOK_AGAIN_S: Final = 0.5
-PAGE: Final = 1_000  # entries of an index per page, and rows that a count holds in memory
 
 
 async def answer(reads: DynamoReads, query: Query[T]) -> T:
@@ -112,8 +112,8 @@ async def _by_ordinal(reads: DynamoReads, query: ByOrdinal[Any], rows: RowsInMem
 
 
 async def _last_ordinals(reads: DynamoReads, query: LastOrdinals, rows: RowsInMemory) -> None:
-    for prefix in query.prefixes:
-        await _under(reads, Under(query.kind, prefix, limit=INT_MAX), rows)
+    wanted = [Under(query.kind, prefix, limit=INT_MAX) for prefix in query.prefixes]
+    await asyncio.gather(*(_under(reads, each, rows) for each in wanted))
 
 
 # --- lists -------------------------------------------------------------------------------
@@ -172,8 +172,9 @@ async def _newest_listed(reads: DynamoReads, query: Newest[Any], listing: Listin
     def may_fit(at: ItemPlace) -> bool:
         return not of_key or _names(kind, at, of_key)
 
-    limit = query.limit + 1
-    pages = listing.pages(reads, high=int(after[0]) if after else None, backwards=True, limit=_page(limit))
+    limit = min(query.limit, PAGE_MAX) + 1
+    first = PAGE if of_key else _page(limit)
+    pages = listing.pages(reads, high=int(after[0]) if after else None, backwards=True, limit=first)
     await _gather(reads, kind, pages, listing, rows, limit, fits, may_fit)
 
 
@@ -329,14 +330,17 @@ async def _owing(reads: DynamoReads, query: Owing, rows: RowsInMemory) -> None:
 
 # --- calls and usage ---------------------------------------------------------------------
 async def _open_calls(reads: DynamoReads, query: OpenCalls, rows: RowsInMemory) -> None:
-    for run, visit in query.visits:
-        key = (query.tenant, run)
-        for at in {0, visit}:
-            put(rows, EFFECT, await reads.under(EFFECT, (*key, at)))
-        used = await reads.under(USAGE, key)
-        put(rows, USAGE, used)
-        shared: list[Key] = [(query.tenant, "", 0, each.key) for each in used]
-        put(rows, EFFECT, [each for each in await reads.load(EFFECT, shared) if each is not None])
+    await asyncio.gather(*(_calls_of(reads, (query.tenant, run), visit, rows) for run, visit in query.visits))
+
+
+async def _calls_of(reads: DynamoReads, run: tuple[str, str], visit: int, rows: RowsInMemory) -> None:
+    begun = asyncio.gather(*(reads.under(EFFECT, (*run, at)) for at in {0, visit}))
+    used = await reads.under(USAGE, run)
+    put(rows, USAGE, used)
+    for effects in await begun:
+        put(rows, EFFECT, effects)
+    shared: list[Key] = [(run[0], "", 0, each.key) for each in used]
+    put(rows, EFFECT, [each for each in await reads.load(EFFECT, shared) if each is not None])
 
 
 async def _run_usage(reads: DynamoReads, query: RunUsage, rows: RowsInMemory) -> None:

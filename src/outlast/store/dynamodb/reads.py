@@ -1,4 +1,4 @@
-"""DynamoReads of a DynamoDB store: the items of a table, and the rows of a run.
+"""Reads of a DynamoDB store: the items of a table, and the rows of a run.
 
 `plans.py` has a plan for each query. An index lags, so it only tells keys: the items at these keys are read again,
 strongly, and judged by what they hold.
@@ -34,11 +34,13 @@ from outlast.store.dynamodb.items import (
 )
 from outlast.store.port import HOLDER_KINDS, RunRows, gather_rows
 
-TRIES: Final = 8  # requests of a read that was throttled or not answered
+TRIES: Final = 8  # requests of a read that was refused for now
+AWAY_TRIES: Final = 3  # … or not answered, which takes longer
 WAIT_S: Final = 0.05  # longest first wait before the next, doubled up to the next constant
 WAIT_MAX_S: Final = 2.0
 SAME_TRIES: Final = 50  # reads of rows that changed while they were read
 AT_ONCE: Final = 100  # keys in one BatchGetItem
+PAGE: Final = 1_000  # items per page at most, if a page has a limit
 LATEST: Final = 10  # events per page when the last snapshot is searched
 WALK_MAX: Final = 100_000  # keys that one scan finds for the pages of a walk
 WALKS_MAX: Final = 8
@@ -72,7 +74,7 @@ class ItemReader:
             try:
                 return await self.connection.call(operation, **request)
             except (Throttled, Conflicted, Away) as error:
-                if n + 1 == TRIES:
+                if n + 1 == (AWAY_TRIES if isinstance(error, Away) and error.sent else TRIES):
                     raise Unavailable("the store cannot be read", f"{type(error).__name__}: {error}") from error
             except Unusable as error:
                 raise Unavailable("the store cannot be read", str(error)) from error
@@ -120,7 +122,7 @@ class ItemReader:
         return found
 
     async def range(self, of: KeyRange, *, backwards: bool = False, limit: int = 0) -> AsyncIterator[list[Item]]:
-        """Yield the pages of a range of one partition key, read strongly. `limit`: most items per page."""
+        """Yield the pages of a range of one partition key, read strongly. `limit`: as in `pages`."""
         request = {
             "TableName": self.table(of.table),
             "KeyConditionExpression": "pk = :pk AND sk BETWEEN :low AND :high",
@@ -178,11 +180,14 @@ class ItemReader:
             yield items
 
     async def pages(self, operation: str, request: dict[str, Any], limit: int = 0) -> AsyncIterator[list[Item]]:
-        """Yield the pages of a Query or Scan to its end. A page may be empty."""
-        most = min(filter(None, (limit, self.page_limit)), default=0)
-        if most:
-            request["Limit"] = most
+        """Yield the pages of a Query or Scan to its end. A page may be empty.
+
+        `limit`: most items of the first page. Each page has twice as many, because few of them were what was wanted.
+        """
         while True:
+            if most := min(filter(None, (limit, self.page_limit)), default=0):
+                request["Limit"] = most
+            limit = min(2 * limit, PAGE)
             answer = await self.call(operation, **request)
             yield answer["Items"]
             if "LastEvaluatedKey" not in answer:
@@ -223,9 +228,9 @@ class DynamoReads:
         if missing:
             bodies |= await self.items.get_many(missing)
         rows = [await self._row(kind, item, bodies) for item in mains]
-        return (
-            [await self._counted(row, item) for row, item in zip(rows, mains, strict=True)] if kind is WRITER else rows
-        )
+        if kind is WRITER:
+            rows = [row and await self._counted(row, item) for row, item in zip(rows, mains, strict=True)]
+        return [row for row in rows if row is not None]
 
     def _sorted(self, items: Iterable[Item], kind: AnyKind) -> tuple[list[Item], dict[ItemPlace, Item]]:
         """Return the items of the rows of a kind that have not expired, and all body items."""
@@ -241,8 +246,8 @@ class DynamoReads:
                 mains.append(item)
         return mains, bodies
 
-    async def _row(self, kind: Kind[R], item: Item, bodies: dict[ItemPlace, Item]) -> R:
-        """Decode a row. Item and bodies are read again while they are of two writes."""
+    async def _row(self, kind: Kind[R], item: Item, bodies: dict[ItemPlace, Item]) -> R | None:
+        """Decode a row. Item and bodies are read again while they are of two writes. None: it was deleted meanwhile."""
         table = table_of(kind)
         for n in range(SAME_TRIES):
             try:
@@ -250,7 +255,10 @@ class DynamoReads:
                 return row
             except Torn:
                 await pause(n)
-                item = await self.items.get(place_of(table, item)) or item
+                found = await self.items.get(place_of(table, item))
+                if found is None:
+                    return None
+                item = found
                 bodies = await self.items.get_many(body_places(table, item))
         raise Unavailable("the store is busy", f"{kind.name} changed {SAME_TRIES} times while it was read")
 

@@ -128,6 +128,10 @@ class DynamoStore(BatchingStore, Maintenance):
                 await self._receipts.resign()
             except (OutlastError, *FAILED):
                 pass  # the receipts stay readable, and purge deletes the row later
+        reading = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in reading:
+            task.cancel()
+        await asyncio.gather(*reading, return_exceptions=True)
         await self._connection.close()
 
     async def _in_loop(self, work: Coroutine[Any, Any, T]) -> T:
@@ -179,10 +183,16 @@ class DynamoStore(BatchingStore, Maintenance):
     async def _read(self, read: Coroutine[Any, Any, T]) -> T:
         try:
             self._check_process()
+            return await self._in_loop(read)
         except Unavailable:
-            read.close()
+            read.close()  # if it has not begun
             raise
-        return await self._in_loop(read)
+        except (asyncio.CancelledError, RuntimeError):
+            task = asyncio.current_task()
+            if not self._closed or (task is not None and task.cancelling()):
+                raise
+            read.close()
+            raise self._unusable() from None  # the store was closed meanwhile
 
     @override
     async def query(self, query: Query[T]) -> T:
