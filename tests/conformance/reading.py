@@ -3,11 +3,12 @@
 from base64 import urlsafe_b64encode
 from typing import Final
 
-from outlast.core.commit import AppendMessage, Commit, Put
+from outlast.core.commit import AppendMessage, Commit, Mapping, Put
 from outlast.core.effect_rows import APPROVAL, EFFECT, EVIDENCE, MEMO, WAIT, Effect, Evidence, Memo, Wait
 from outlast.core.machine import RunStatus, WaitStatus
 from outlast.core.rows import EVENT, KINDS, MESSAGE, RESULT, RUN, STATE_CHUNK, STORE, TOKEN, WORKER, Event, Result, Run
 from outlast.errors import InvalidInput
+from outlast.store.port import maintenance
 from outlast.store.queries import ByOrdinal, Census, CountBy, LastOrdinals, Moving, NextDue, Owned, Queued
 from tests.conformance.subject import (
     LANE,
@@ -21,6 +22,7 @@ from tests.conformance.subject import (
     effect_row,
     ended,
     event_row,
+    fence,
     held,
     message_row,
     messages,
@@ -54,6 +56,27 @@ async def rows_come_back_as_they_were(s: Subject) -> None:
     assert type(found.status) is type(effect.status)
     assert type((await the_run(b, "run-ü")).status) is RunStatus
     assert await b.load(RUN, ("acme", "run-u")) is None
+
+
+async def a_run_of_the_greatest_size_is_like_any_other(s: Subject) -> None:
+    """A run with the largest row is read, woken, taken, re-armed and purged as others are."""
+    a, b = await two(s)
+    run = run_row(objective="€" * 300_000, due_at=T0 + 50)
+    await a.commit(start(run))
+    assert (await b.commit(append_message(message_row()))).inbox_seq == 1
+    woken = run._replace(inbox_seq=1, due_at=T0)
+    assert await the_run(b) == await the_run(a) == woken
+    await b.commit(put_run(woken, due_at=T0 + 50, objective="é" * 250_000))
+    await maintenance(a).set_mapping(Mapping(0, T0, T0, 2.0), lambda run, mapping: T0 + 25)
+    s.clock.time += 25
+    (mine,) = await a.take((LANE,), 5, claim_by("worker-1"))
+    assert mine.objective == "é" * 250_000
+    (rows,) = await b.run_rows([mine[:2]])
+    assert rows is not None and rows.run == mine
+    await b.commit(Commit((Put(RUN, ended(mine), mine.version),), fence(mine)))
+    assert await the_run(a) == ended(mine)
+    assert await maintenance(b).purge(T0 * 2, 10) == 1
+    assert await a.load(RUN, mine[:2]) is None
 
 
 async def rows_are_in_key_order(s: Subject) -> None:

@@ -119,11 +119,11 @@ def numbers_not_padded(patch: Patch) -> None:
 def bodies_of_any_write(patch: Patch) -> None:
     from outlast.store.dynamodb import items
 
-    kept = items._moved
+    kept = items.whole
 
-    def trusting(columns: Any, item: Any, bodies: Any) -> Any:
+    def trusting(kind: Any, item: Any, bodies: Any) -> Any:
         stamp = {"S": item["bodies"]["S"].split(" ", 2)[2]}
-        return kept(columns, item, [body | {"receipt": stamp} for body in bodies])
+        return kept(kind, item, [body | {"receipt": stamp} for body in bodies])
 
     replace(patch, kept, trusting)
 

@@ -440,15 +440,15 @@ def body_places(table: str, item: Mapping[str, Value]) -> list[ItemPlace]:
 def decode(kind: AnyKind, item: Mapping[str, Value], bodies: Iterable[Mapping[str, Value]] = ()) -> Any:
     """Return the row of an item and its body items. Raises Torn, and Corrupt as `sql.rows_of`."""
     columns = _COLUMNS[kind.name]
-    moved = _moved(columns, item, bodies) if "bodies" in item else {}
+    if "bodies" in item:
+        item = whole(kind, item, bodies)
     values: list[Any] = []
     for name in columns.names:
         value = item.get(name)
         if value is None:
-            found = moved.get(name)
-            if found is None and name not in columns.nullable:
-                raise _missing(kind, item, name)
-            values.append(found)
+            if name not in columns.nullable:
+                raise Corrupt(f"{kind.name} {item[PK]['S']} {item[SK]['S']}: its {name} is missing")
+            values.append(None)
         elif (digits := value.get("N")) is not None:
             values.append(int(digits))
         else:
@@ -456,12 +456,9 @@ def decode(kind: AnyKind, item: Mapping[str, Value], bodies: Iterable[Mapping[st
     return DECODE[kind.name](values)
 
 
-def _missing(kind: AnyKind, item: Mapping[str, Value], name: str) -> Corrupt:
-    return Corrupt(f"{kind.name} {item[PK]['S']} {item[SK]['S']}: its {name} is missing")
-
-
-def _moved(columns: _Columns, item: Mapping[str, Value], bodies: Iterable[Mapping[str, Value]]) -> dict[str, Any]:
-    """Return the values of the columns that are in body items. Raises Torn."""
+def whole(kind: AnyKind, item: Mapping[str, Value], bodies: Iterable[Mapping[str, Value]]) -> Item:
+    """Return a row's item with the columns that are in its body items. Raises Torn."""
+    blobs = _COLUMNS[kind.name].blobs
     count, sizes, stamp = item["bodies"]["S"].split(" ", 2)
     begin = item[SK]["S"] + BODY
     of_write = {each[SK]["S"]: each["data"]["B"] for each in bodies if each[RECEIPT]["S"] == stamp}
@@ -469,13 +466,21 @@ def _moved(columns: _Columns, item: Mapping[str, Value], bodies: Iterable[Mappin
         body = b"".join([of_write[f"{begin}{i:02d}"] for i in range(int(count))])
     except KeyError as error:
         raise Torn(f"{item[PK]['S']} {error}") from None
-    found: dict[str, Any] = {}
+    found = {name: value for name, value in item.items() if name != "bodies"}
     at = 0
     for name, _, size in (each.partition(":") for each in sizes.split(",")):
         data = body[at : at + int(size)]
-        found[name] = data if name in columns.blobs else data.decode()
+        found[name] = {"B": data} if name in blobs else text(data.decode())
         at += int(size)
     return found
+
+
+def of_ended_run(item: Mapping[str, Value]) -> Run:
+    """Return the row of an ended run, without the texts in its body items, which a purge may have deleted."""
+    _, sizes, _ = item["bodies"]["S"].split(" ", 2) if "bodies" in item else ("", "", "")
+    empty = {each.partition(":")[0]: text("") for each in sizes.split(",") if each}
+    run: Run = decode(RUN, {name: value for name, value in item.items() if name != "bodies"} | empty)
+    return run
 
 
 def revision(item: Mapping[str, Value], bodies: Iterable[Mapping[str, Value]] = ()) -> Revision:

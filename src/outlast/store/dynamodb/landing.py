@@ -39,7 +39,20 @@ from outlast.store.dynamodb.connection import (
     Throttled,
     Unusable,
 )
-from outlast.store.dynamodb.items import Item, ItemPlace, Revision, Torn, decode, number, place, revision, text
+from outlast.store.dynamodb.items import (
+    Item,
+    ItemPlace,
+    Revision,
+    Torn,
+    body_places,
+    decode,
+    kind_of,
+    number,
+    place,
+    revision,
+    text,
+    whole,
+)
 from outlast.store.dynamodb.receipts import READ_S, REFUSED, Receipts, Shard, WriterSettings
 from outlast.store.dynamodb.transact import Action, Receipt, actions, changed_runs, receipt_action
 
@@ -441,7 +454,24 @@ class Lander:
                 todo += [(table, key) for key in rest["Keys"]]
                 turn += 1
                 await self._receipts.pause(turn, 0.01, 0.5)
+        for where in [where for where, item in items.items() if "bodies" in item and kind_of(where.sk) is RUN]:
+            items[where] = await self._whole(where, items[where])
         return items
+
+    async def _whole(self, where: ItemPlace, item: Item) -> Item:
+        """Return the item of a large run with the columns of its body items. Raises Torn if it changes all the time."""
+        for turn in range(TURNS_MAX):
+            bodies = await self._fetch(body_places(where.table, item))
+            try:
+                return whole(RUN, item, bodies.values())
+            except Torn:
+                await self._receipts.pause(turn, 0.01, 0.1)
+            table = self._connection.address.table(where.table)
+            request = {"TableName": table, "Key": where.key(), "ConsistentRead": True}
+            item = (await self._receipts.insist("GetItem", within_s=READ_S, **request)).get("Item", item)
+            if "bodies" not in item:
+                return item
+        raise Torn(f"{where.pk} changed {TURNS_MAX} times while it was read")
 
     def _found(self, items: dict[tuple[str, Key], Any]) -> Found:
         found = Found({}, {}, {})

@@ -22,9 +22,12 @@ from outlast.store.dynamodb.items import (
     Item,
     ItemPlace,
     Stamp,
+    Torn,
+    body_places,
     encode,
     kind_of,
     number,
+    of_ended_run,
     place,
     receipt_place,
     revision,
@@ -85,14 +88,14 @@ class EndedRuns:
             part, self._found = self._found[: n - len(found)], self._found[n - len(found) :]
             part = [each for each in part if each.ended_at < before and (after is None or each > after)]
             items = await self._items.get_many([each.at for each in part])
-            runs = {at: revision(item).run for at, item in items.items()}
-            found += [(each, runs[each.at]) for each in part if each.at in runs and has_ended(runs[each.at])]
+            runs = {at: of_ended_run(item) for at, item in items.items() if has_ended(item)}
+            found += [(each, runs[each.at]) for each in part if each.at in runs]
         return found
 
 
-def has_ended(run: Run) -> bool:
+def has_ended(item: Item) -> bool:
     """True if nothing of the run is needed to continue it, so its rows may expire."""
-    return run.owner == ENDED
+    return item["owner"] == text(ENDED)
 
 
 class Housekeeper:
@@ -153,7 +156,12 @@ class Housekeeper:
             item = await self._items.get(at)
             if item is None:
                 return
-            found = revision(item)
+            bodies = await self._items.get_many(body_places(RUNS, item))
+            try:
+                found = revision(item, bodies.values())
+            except Torn:
+                await pause(n)
+                continue
             run = found.run
             if run.owner or found.mapping >= mapping.version:
                 return
@@ -245,7 +253,7 @@ class Housekeeper:
         item = await self._items.get(at)
         if item is None:
             return
-        run = revision(item).run
+        run = of_ended_run(item)
         for table in PARTS:
             await self._delete([each async for each in self._places_of(table, at.pk) if each != at])
         marks = within(UNPUBLISHED, (run.tenant, run.run))
