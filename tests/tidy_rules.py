@@ -62,7 +62,6 @@ LATE_IMPORTS = {
     "outlast/runtime/operations.py": "a handle that only reads loads neither a worker nor a driver",
     "outlast/runtime/stores.py": "opening one kind of store loads no driver of another",
     "outlast/runtime/webhooks.py": "what deliveries are signed with is an extra, so only sending loads it",
-    "outlast/store/dynamodb/signing.py": "the SDK takes half a second to load, and a server on this machine needs none",
     "outlast/testing/__init__.py": "pytest loads the plugin in every session, so naming one tool loads no other",
     "outlast/testing/plugin.py": "as above: a session that crashes nothing loads nothing",
 }

@@ -1,22 +1,34 @@
 """Addresses of DynamoDB stores, and the client whose errors say whether a request may have landed."""
 
-import json
+import os
 import re
 import time
-from binascii import a2b_base64, b2a_base64
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 from email.utils import parsedate_to_datetime
+from functools import cache
 from io import BytesIO
+from ipaddress import ip_address
 from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qsl, urlencode, urlsplit
-from zlib import crc32
 
 import aiohttp
+from aiobotocore.config import AioConfig
+from aiobotocore.session import get_session
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    ConnectTimeoutError,
+    CredentialRetrievalError,
+    EndpointConnectionError,
+    NoCredentialsError,
+    ProxyConnectionError,
+)
+from botocore.loaders import Loader, create_loader
 
 from outlast.core.limits import KIB, NAME
 from outlast.errors import Rejected, StoreUnusable
-from outlast.store.dynamodb.signing import Endpoint, Signer, find_endpoint
 
 SCHEME: Final = "dynamodb"
 CHECKPOINTS: Final = "checkpoints"
@@ -25,12 +37,15 @@ RECOVERY_LOCKS: Final = "recovery-locks"
 RUNS: Final = "runs"
 ENVIRONMENT_CHARS_MAX: Final = 60
 REGION: Final = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+JSON: Final = "application/x-amz-json"
+ATTEMPTS: Final = 1  # the SDK repeats nothing: a repetition of a write that landed would say that it did not
 CONNECT_S: Final = 3.0
 ANSWER_S: Final = 10.0  # a request unanswered for longer may have landed
 CONNECTIONS: Final = 32
 PIECES_BYTES: Final = 256 * KIB  # a larger request is written in pieces, between which other tasks run
 KEPT_S: Final = 10.0  # an idle connection is closed before the service closes it, which would look like a lost answer
 WINDOW_MS: Final = 60_000  # two windows of answers bound the difference of the clocks
+UNCHECKED: Final = "unchecked"  # credentials for a server on this machine
 EXAMPLE: Final = "dynamodb://eu-west-1/prod, or dynamodb://local/test?endpoint=http://127.0.0.1:8000"
 
 
@@ -94,6 +109,30 @@ def _check_endpoint(endpoint: str) -> None:
         raise _bad_address("the endpoint is not http://HOST:PORT or https://HOST:PORT")
 
 
+def environment_keys() -> dict[str, str | None]:
+    """Return the credentials of the environment, or some for a server that checks none."""
+    environ = os.environ.get
+    return {
+        "aws_access_key_id": environ("AWS_ACCESS_KEY_ID") or UNCHECKED,
+        "aws_secret_access_key": environ("AWS_SECRET_ACCESS_KEY") or UNCHECKED,
+        "aws_session_token": environ("AWS_SESSION_TOKEN"),
+    }
+
+
+@cache
+def _loader() -> Loader:
+    """Return the reader of the SDK's model of the service, which takes 50 ms of CPU and is kept."""
+    return create_loader()
+
+
+def _is_on_this_machine(endpoint: str) -> bool:
+    host = urlsplit(endpoint).hostname or ""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")
+
+
 def _bad_address(why: str) -> StoreUnusable:
     return StoreUnusable("this URL names no DynamoDB store", why, f"e.g. {EXAMPLE}")
 
@@ -149,16 +188,6 @@ INVALID: Final = frozenset({
     "ValidationException", "ItemCollectionSizeLimitExceededException", "SerializationException",
     "IdempotentParameterMismatchException", "ValidationError", "ItemCollectionSizeLimitExceeded",
 })  # fmt: skip
-COUNTED: Final = frozenset({
-    "BatchGetItem", "BatchWriteItem", "DeleteItem", "GetItem", "PutItem", "Query", "Scan", "TransactGetItems",
-    "TransactWriteItems", "UpdateItem",
-})  # fmt: skip
-NEVER_SENT: Final = (
-    aiohttp.ClientConnectorError,  # includes names that are not found and certificates that are not accepted
-    aiohttp.ClientHttpProxyError,
-    aiohttp.ConnectionTimeoutError,
-    aiohttp.InvalidURL,
-)
 
 
 def refused(code: str, words: str, reasons: tuple[tuple[str, str], ...]) -> Exception:
@@ -188,40 +217,46 @@ def refused(code: str, words: str, reasons: tuple[tuple[str, str], ...]) -> Exce
     return Throttled(words)  # no capacity, or a code unknown today: it did not land
 
 
-def _error(status: int, body: bytes) -> Exception:
-    """Return the exception for an answer with another status than 200."""
-    try:
-        said = json.loads(body)
-        code = str(said["__type"]).rpartition("#")[2].partition(":")[0]
-        words = str(said.get("message") or said.get("Message") or "")
-        given = said.get("CancellationReasons") or ()
-        reasons = tuple((str(each.get("Code") or "None"), str(each.get("Message") or "")) for each in given)
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return Away(f"HTTP {status}, and not an answer of DynamoDB: {body[:200]!r}", sent=True)
+def _meaning(error: ClientError) -> Exception:
+    """Return the exception for an answer that is an error."""
+    answer: dict[str, Any] = dict(error.response)
+    code = str(answer["Error"].get("Code", "")).partition(":")[0]
+    words = str(answer["Error"].get("Message", ""))
+    status = int(answer["ResponseMetadata"]["HTTPStatusCode"])
     if status >= 500:  # "the request may have succeeded", says the documentation
         return Away(f"HTTP {status}: {code}: {words}", sent=True)
+    if not code or code.isdigit():  # the SDK takes the status as the code of an answer without one
+        return Away(f"HTTP {status}, and not an answer of DynamoDB: {words[:200]!r}", sent=True)
+    given = answer.get("CancellationReasons") or ()
+    reasons = tuple((str(each.get("Code") or "None"), str(each.get("Message") or "")) for each in given)
     return refused(code, words, reasons)
 
 
-def _binary(value: Any) -> str:
-    if isinstance(value, bytes):
-        return b2a_base64(value, newline=False).decode()
-    raise TypeError(f"{type(value).__name__} is not a value of DynamoDB")
+NEVER_SENT: Final = (ConnectTimeoutError, ProxyConnectionError, NoCredentialsError, CredentialRetrievalError)
 
 
-def _decoded(found: dict[str, Any]) -> dict[str, Any]:
-    value = found.get("B")
-    return {"B": a2b_base64(value)} if isinstance(value, str) and len(found) == 1 else found
+BROKEN: Final = (aiohttp.ClientError, OSError, TimeoutError, ValueError, AttributeError, KeyError)
+"""Errors of the SDK about an answer that it cannot read, beside its own."""
 
 
-_dump: Final = json.JSONEncoder(separators=(",", ":"), default=_binary).encode
+def _was_sent(error: BotoCoreError) -> bool:
+    """Return False if the request was certainly never sent."""
+    if isinstance(error, EndpointConnectionError):  # also the error of a connection that breaks during a request
+        return not isinstance(error.kwargs.get("error"), aiohttp.ClientConnectorError)
+    return not isinstance(error, NEVER_SENT)
+
+
+def _in_pieces(request: Any, **_: Any) -> None:
+    """Have a large body written in pieces: aiohttp warns of one that would stop the event loop."""
+    if isinstance(request.body, bytes) and len(request.body) >= PIECES_BYTES:
+        request.body = BytesIO(request.body)
 
 
 class Connection:
     """Client of DynamoDB. Each request is sent once; the caller decides about repetition.
 
     Values have DynamoDB's own form: `{"S": "text"}`, `{"N": "1"}`, `{"B": b"bytes"}`. Used in the event loop that
-    opened it. `requests` counts by operation. With `count_units`, `units` sums the consumed capacity by operation.
+    opened it. `requests` counts by operation.
     """
 
     def __init__(
@@ -231,34 +266,53 @@ class Connection:
         answer_s: float = ANSWER_S,
         wall_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
-        """`wall_ms` is the machine's clock, which signs and which `clock_difference` compares with the service's."""
+        """`wall_ms` is the clock that `clock_difference` compares with the service's."""
         self.address = address
-        self._wall_ms = wall_ms
         self.requests: Counter[str] = Counter()
-        self.units: Counter[str] = Counter()
-        self.count_units = False
+        self._wall_ms = wall_ms
         self._answer_s = answer_s
         self._difference = ClockDifference()
-        self._endpoint: Endpoint | None = None
-        self._signer = Signer("", "")
-        self._session: aiohttp.ClientSession | None = None
+        self._opened = AsyncExitStack()
+        self._operations: dict[str, Callable[..., Awaitable[dict[str, Any]]]] = {}
 
     async def open(self) -> None:
         """Find the endpoint and the credentials. Nothing is sent to DynamoDB yet.
 
-        Raises StoreUnusable.
+        A server on this machine gets the credentials of the environment, if there are any, and none of a file or a
+        role. Raises StoreUnusable.
         """
-        self._endpoint = endpoint = await find_endpoint(self.address.region, self.address.endpoint)
-        self._signer = Signer(self.address.region, endpoint.host)
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(
-                limit=CONNECTIONS, keepalive_timeout=KEPT_S, ssl=True if endpoint.tls is None else endpoint.tls
-            ),
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=self._answer_s),
-            cookie_jar=aiohttp.DummyCookieJar(),
-            auto_decompress=False,
-            skip_auto_headers=("Accept", "Accept-Encoding", "Content-Type", "User-Agent"),
+        endpoint = self.address.endpoint
+        keys = environment_keys() if endpoint is not None and _is_on_this_machine(endpoint) else {}
+        config = AioConfig(
+            retries={"total_max_attempts": ATTEMPTS},
+            parameter_validation=False,
+            max_pool_connections=CONNECTIONS,
+            connect_timeout=CONNECT_S,
+            read_timeout=self._answer_s,
+            connector_args={"keepalive_timeout": KEPT_S},
         )
+        session = get_session()
+        session.register_component("data_loader", _loader())
+        try:
+            if not keys and await session.get_credentials() is None:
+                raise StoreUnusable(
+                    "there are no credentials for DynamoDB",
+                    "the environment, the files of AWS and the role of this machine have none",
+                    "set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or attach a role",
+                )
+            made = session.create_client(
+                SCHEME, region_name=self.address.region, endpoint_url=endpoint, config=config, **keys
+            )
+            client = await self._opened.enter_async_context(made)
+        except (BotoCoreError, ValueError, OSError) as error:
+            raise StoreUnusable(
+                "the settings for AWS cannot be used",
+                f"{type(error).__name__}: {error}",
+                "check them: aws configure list",
+            ) from error
+        client.meta.events.register(f"before-send.{SCHEME}", _in_pieces)
+        names: dict[str, str] = client.meta.method_to_api_mapping
+        self._operations = {operation: getattr(client, name) for name, operation in names.items()}
 
     async def call(self, operation: str, **request: Any) -> dict[str, Any]:
         """Send one request, for example `call("PutItem", TableName=…, Item=…)`, and return the answer.
@@ -266,48 +320,28 @@ class Connection:
         Raises ConditionRefused, Conflicted, Throttled, Away, Unusable, Rejected. If the caller is cancelled, the
         request may have landed.
         """
-        assert self._session is not None and self._endpoint is not None, "open() comes first"
-        if self.count_units and operation in COUNTED:
-            request["ReturnConsumedCapacity"] = "TOTAL"
-        body = _dump(request).encode()
-        try:
-            keys = await self._endpoint.keys()
-        except Exception as error:  # any provider of credentials may fail, and each in its own way
-            raise Away(f"no credentials: {type(error).__name__}: {error}", sent=False) from error
-        headers = self._signer.headers(operation, body, keys, self._wall_ms() // 1000)
         self.requests[operation] += 1
         sent_at = self._wall_ms()
         try:
-            async with self._session.post(
-                self._endpoint.url,
-                data=body if len(body) < PIECES_BYTES else BytesIO(body),
-                headers=headers,
-                proxy=self._endpoint.proxy,
-                allow_redirects=False,
-            ) as response:
-                answer = await response.read()
-        except NEVER_SENT as error:
-            raise Away(_words(error), sent=False) from error
-        except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            raise Away(_words(error), sent=True) from error
-        self._difference.add(sent_at, self._wall_ms(), response.headers.get("date"))
-        if response.status != 200:
-            raise _error(response.status, answer)
-        checksum = response.headers.get("x-amz-crc32")
-        try:
-            if checksum is not None and int(checksum) != crc32(answer):
-                raise ValueError("the checksum of the answer is wrong")
-            found: dict[str, Any] = json.loads(answer, object_hook=_decoded if b'"B"' in answer else None)
-        except ValueError as error:
-            raise Away(f"a broken answer: {error}", sent=True) from error
-        if self.count_units:
-            self._count(operation, found)
+            found = await self._operations[operation](**request)
+        except ClientError as error:
+            meant = _meaning(error)
+            self._hear(sent_at, dict(error.response))
+            raise meant from error
+        except BotoCoreError as error:
+            raise Away(f"{type(error).__name__}: {error}", sent=_was_sent(error)) from error
+        except BROKEN as error:
+            raise Away(f"a broken answer: {type(error).__name__}: {error}", sent=True) from error
+        headers = self._hear(sent_at, found)
+        if not headers.get("content-type", "").startswith(JSON):  # the SDK takes any page for an empty answer
+            raise Away("the answer is not one of DynamoDB", sent=True)
         return found
 
-    def _count(self, operation: str, found: dict[str, Any]) -> None:
-        consumed = found.get("ConsumedCapacity") or ()
-        for each in [consumed] if isinstance(consumed, dict) else consumed:
-            self.units[operation] += each.get("CapacityUnits", 0)
+    def _hear(self, sent_at: int, answer: dict[str, Any]) -> dict[str, str]:
+        """Take the headers from an answer and compare the clocks by their date."""
+        headers: dict[str, str] = answer.pop("ResponseMetadata")["HTTPHeaders"]
+        self._difference.add(sent_at, self._wall_ms(), headers.get("date"))
+        return headers
 
     def clock_difference(self) -> tuple[int, int] | None:
         """Return bounds in ms of the service's clock minus the clock of this machine, or None without an answer.
@@ -319,12 +353,7 @@ class Connection:
 
     async def close(self) -> None:
         """Close the connections at once."""
-        if self._session is not None:
-            await self._session.close()
-
-
-def _words(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        await self._opened.aclose()
 
 
 class ClockDifference:
