@@ -22,6 +22,7 @@ import httpx2
 import pytest
 
 from outlast.service.identity import new_token
+from tests import forked
 from tests.postgres.server import Server
 
 MODULE = str(Path(__file__).with_name("leaky.py"))
@@ -112,7 +113,7 @@ class Scene:
     def typed(self, *words: str, **more: str) -> str:
         """Run a command. Its output is a place."""
         env = {**self.env, "OTEL_TRACES_EXPORTER": "none", **more}
-        done = subprocess.run([*OUTLAST, *words], cwd=self.folder, env=env, capture_output=True, text=True, check=False)
+        done = forked.run("outlast", *words, cwd=self.folder, env=env, capture_output=True, text=True)
         self.places[f"outlast {' '.join(words)}"] = done.stdout + done.stderr
         assert "Traceback" not in done.stderr, done.stderr
         return done.stdout
