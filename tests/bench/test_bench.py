@@ -17,8 +17,11 @@ ON = {
     "dynamodb": {"units"},
 }
 """Each method of the server's engine is used by one of them. `scripts/bench --quick --store postgres` runs the rest."""
-APART = {"deaths", "fairness", "schedulers", "service_several"}
-"""Take 11 to 19 s each, and one starts a Temporal server; `python -m bench.one NAME tiny sqlite 1` is run by hand."""
+APART = {"cores", "deaths", "fairness", "history", "schedulers", "service_several"}
+"""Take 7 to 19 s each, and one starts a Temporal server; `python -m bench.one NAME tiny sqlite 1` is run by hand.
+
+Of two, the gate plays the parts: `test_two_workers_share_the_steps` for `cores`, and `purge` for `history`.
+"""
 MEASURED = [
     (name, store)
     for name in NAMES

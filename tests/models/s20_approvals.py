@@ -407,7 +407,7 @@ VARIANTS = (
     Variant("consumed in a commit after the intent", Approvals(together="intend first"), "no approval was consumed"),
     Variant("consumed without the effect's name", Approvals(binds=False), "two effects"),
     Variant("not_after outlasts the approval", Approvals(bounded=False), "after its approval had lapsed"),
-    Variant("as built, two people", Approvals(quorum=2)),
+    Variant("as built, two people", Approvals(quorum=2, crashes=0)),
     Variant("as built, a decision may change the plan", Approvals(edits=True, crashes=0)),
     Variant("votes are read, then written", Approvals(quorum=2, decide="read, then write"), "a vote was lost"),
     Variant("a vote does not depend on the time", Approvals(quorum=2, decide_when=False), "after it had expired"),

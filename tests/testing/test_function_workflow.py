@@ -167,6 +167,6 @@ def answers(asked: PendingQuestion) -> ScriptedAnswer | Offer:
 
 
 @pytest.mark.req("TEST-1", "RUN-1")
-@every_crash(trip, trip.arguments("ana", notes=[]), decide=answers, cases=24)
+@every_crash(trip, trip.arguments("ana", notes=[]), decide=answers, cases=12)
 def test_no_crash_repeats_a_call_or_changes_the_outcome(end: RunEnd) -> None:
     assert end.outcome == {"seat": "seat of ana", "receipt": "receipt of ana for 42", "by": "ann and ann-2"}

@@ -48,6 +48,7 @@ async def close(ctx: Context[Harvest]) -> None:
     ctx.state.taken = ctx.state.pages * PER_PAGE
 
 
-@every_crash(harvest, {"pages": 4})
+@every_crash(harvest, {"pages": 4}, cases=12, seed=1)
 def test_no_crash_loses_or_repeats_a_result(end: RunEnd) -> None:
+    """`scripts/crash drawn` plays all cases."""
     assert end.outcome["taken"] == 120

@@ -161,10 +161,12 @@ async def effects(client: Client, screen: Screen, run: str) -> int:
         return OK
     from outlast.cli.effects import print_effects, purged_text
 
-    if not views:
-        screen.line(purged_text(await client.run(run)) or f"{run} has no effect yet → outlast runs show {run}")
-        return OK
-    print_effects(screen, views)
+    has_own = any(view.once_per != "tenant" for view in views)
+    purged = "" if has_own else purged_text(await client.run(run))
+    if views:
+        print_effects(screen, views)
+    if purged or not views:
+        screen.line(purged or f"{run} has no effect yet → outlast runs show {run}")
     return OK
 
 
