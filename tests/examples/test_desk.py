@@ -2,8 +2,6 @@
 
 import json
 import re
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -21,6 +19,7 @@ from outlast.flow.policy import Approved, PolicyRequest, Verdict
 from outlast.testing import AppFactory, FakeReceivers, RunEnd, approve_all, every_crash, resets
 from outlast.testing.app import AppRun
 from outlast.testing.record import Record
+from tests import forked
 from tests.docs.pages import blocks
 from tests.e2e.helpers import looking
 from tests.examples.helpers import GIVE_UP_S, ROOT, plain
@@ -40,8 +39,8 @@ EFFECTS = {
 # --- the story ----------------------------------------------------------------------------------------
 @pytest.mark.req("APP-5", "GATE-6", "EFF-2", "FAIL-4")
 def test_the_incident_is_worked_with_a_kill_approvals_and_a_freeze(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "outlast", "demo", "--sample", "desk", "--approve", "--folder", f"{tmp_path}"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=2 * GIVE_UP_S, check=False)
+    command = ["outlast", "demo", "--sample", "desk", "--approve", "--folder", f"{tmp_path}"]
+    done = forked.run(*command, cwd=ROOT, capture_output=True, text=True, timeout=2 * GIVE_UP_S)
     assert (
         done.returncode == 0 and "refused by policy, and not executed: restart/search (deploy-freeze)" in done.stdout
     ), done.stdout + done.stderr

@@ -1,8 +1,6 @@
 """Each sample runs as `outlast demo --sample NAME` and reaches its declared end."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +10,13 @@ from examples.negotiation.market.behaviour import load
 from examples.negotiation.purchase import problems
 from examples.negotiation.samples import SAMPLES, sample
 from examples.negotiation.workflow import negotiation
+from tests import forked
 from tests.examples.helpers import GIVE_UP_S, ROOT
 
 
 def play(folder: Path, name: str) -> dict[str, Any]:
-    command = [sys.executable, "-m", "outlast", "demo", "--approve", "--json", "--folder", f"{folder}"]
-    done = subprocess.run(
-        [*command, "--sample", name], cwd=ROOT, capture_output=True, text=True, timeout=2 * GIVE_UP_S, check=False
-    )
+    command = ["outlast", "demo", "--approve", "--json", "--folder", f"{folder}", "--sample", name]
+    done = forked.run(*command, cwd=ROOT, capture_output=True, text=True, timeout=2 * GIVE_UP_S)
     assert done.returncode == 0, done.stdout + done.stderr
     printed: dict[str, Any] = json.loads(done.stdout)
     return printed
