@@ -20,10 +20,10 @@ QUICK = (
 """Safeguards that are missed within the first seeds; all of them: scripts/simulate --mutants."""
 
 
-def simulate(*args: str, hash_seed: str = "0") -> subprocess.CompletedProcess[str]:
+def simulate(*args: str, hash_seed: str = "0", module: str = "tests.simulation") -> subprocess.CompletedProcess[str]:
     """Run in a separate process, because it takes the clock, the logs and the garbage collector."""
     return subprocess.run(
-        [sys.executable, "-m", "tests.simulation", *args],
+        [sys.executable, "-m", module, *args],
         cwd=ROOT, capture_output=True, text=True, check=False, env={**os.environ, "PYTHONHASHSEED": hash_seed},
     )  # fmt: skip
 
@@ -50,6 +50,15 @@ def test_safeguards_removed_are_missed() -> None:
     assert len(known) >= 12 and set(QUICK) <= known
     done = simulate("--mutants", *(part for name in QUICK for part in ("--only", name)))
     assert done.returncode == 0, done.stdout + done.stderr[-2_000:]
+
+
+@pytest.mark.req("REC-6", "REC-1", "EFF-1")
+def test_workers_whose_clocks_differ_break_nothing_if_what_others_judge_is_widened() -> None:
+    """Not widened, a worker closes the row of one in good health."""
+    done = simulate("60-99", module="tests.simulation.skewed")
+    assert done.returncode == 0 and not done.stdout, done.stdout + done.stderr[-2_000:]
+    found = simulate("73-73", "--not-widened", module="tests.simulation.skewed")
+    assert found.returncode == 1 and "I12" in found.stdout, found.stdout + found.stderr[-2_000:]
 
 
 def test_every_fault_has_a_description() -> None:
