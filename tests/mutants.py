@@ -52,6 +52,7 @@ LOCKS: Final = _tests("tests/dynamodb/test_locks.py", "DynamoDB: recovery locks"
 REQUESTS: Final = _tests("tests/dynamodb/test_connection.py", "DynamoDB: requests")
 LANDING: Final = _tests("tests/dynamodb/test_landing.py", "DynamoDB: landing of commits")
 SCHEDULING: Final = _tests("tests/dynamodb/test_scheduling.py", "DynamoDB: order of commits, and takes")
+CRASHES: Final = _tests("tests/dynamodb/test_crashes.py", "DynamoDB: killed processes and lost transactions")
 ITEMS: Final = _tests("tests/dynamodb/test_items.py", "DynamoDB: keys and items")
 CHAOS: Final = Suite("tests/chaos", "a real database under faults", "scripts/chaos --without ID")
 FAILURES: Final = _tests("tests/failures/test_fail.py", "the twelve failures")
@@ -59,7 +60,7 @@ MODELS: Final = Suite("tests/models", "exhaustive search over the rules", "scrip
 SUITES: Final = (
     *(SIMULATION, CRASH, ENGINE, UNDO, BUDGETS, STATE, GROWING, SLICES, AGENTS, CLIENTS, SERVICE, STREAMS),
     *(STORES, DISK, COMMITS, MAPPING, FAST_PATH, ITEMS, REQUESTS, LANDING, SCHEDULING, CLOCKS, LOCKS),
-    *(READS, RESCALED, FAULTS, RETENTION, CHAOS, FAILURES, MODELS),
+    *(READS, RESCALED, FAULTS, RETENTION, CRASHES, CHAOS, FAILURES, MODELS),
 )
 
 
@@ -110,7 +111,7 @@ OF_THE_ENGINE: Final = (
         engine.swallowed_wait, "The context decides how a node ends, not a body that swallows the cancellation.", ENGINE
     ),
     # effects
-    _row(engine.call_first, "The intent is durable before the call.", CRASH, ENGINE),
+    _row(engine.call_first, "The intent is durable before the call.", CRASH, ENGINE, CRASHES),
     _row(engine.intent_never_stored, "The intent reaches the store.", SIMULATION),
     _row(engine.no_ledger_hit, "A recorded effect is answered from the ledger.", SIMULATION, CRASH),
     _row(
@@ -212,9 +213,9 @@ OF_THE_STORES: Final = (
     _row(dynamodb.bodies_of_any_write, "The items of a large row are of one write.", ITEMS, READS),
     _row(dynamodb.jumps_not_noticed, "A process whose clock is wrong writes nothing.", CLOCKS),
     _row(dynamodb.recovered_without_lock, "A second worker waits for the end of a recovery lock.", LOCKS),
-    _row(dynamodb.receipts_not_compared, "A transaction lands only as the next one of its receipt.", LANDING),
+    _row(dynamodb.receipts_not_compared, "A transaction lands only as the next one of its receipt.", LANDING, CRASHES),
     _row(dynamodb.settings_not_compared, "A transaction lands only by the settings that its judge knew.", LANDING),
-    _row(dynamodb.lost_answers_count_as_refused, "A lost answer is resolved by the receipt.", LANDING),
+    _row(dynamodb.lost_answers_count_as_refused, "A lost answer is resolved by the receipt.", LANDING, CRASHES),
     _row(dynamodb.refusals_by_old_rows, "A refusal is an answer only by rows read for it.", LANDING),
     _row(dynamodb.inboxes_without_turns, "A slow writer gets a turn at an inbox.", LANDING),
     _row(dynamodb.commits_of_a_run_at_once, "Commits of one run land in order.", SCHEDULING),

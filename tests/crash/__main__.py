@@ -1,4 +1,7 @@
-"""`scripts/crash`: kill three workflows at every crash point, or in pairs. Exit code 1 if a case fails."""
+"""`scripts/crash`: kill three workflows at every crash point, or in pairs. Exit code 1 if a case fails.
+
+On DynamoDB, a proxy also loses every transaction or its answer, or delays it, in a process that goes on or is killed.
+"""
 
 import argparse
 import contextlib
@@ -17,18 +20,26 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from outlast.core.crash_points import POINTS
-from outlast.testing.crash_runs import CrashCase, Tally, draw_one, run_case, run_pairs, run_reference
+from outlast.testing.crash_runs import CrashCase, Judge, Reference, Tally, draw_one, run_case, run_pairs, run_reference
 from outlast.testing.driver import Driver
 from outlast.testing.fork_server import fork_server
+from outlast.testing.run_snapshot import ScenarioFile, ScenarioStore
 from tests.crash.market_server import market_server
 from tests.crash.scenarios import CODE, MUTE_SUPPLIER, auction_scenario, calm, mute, refund_scenario, trip_scenario
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 SCENARIOS = ("refund", "refund-batched", "trip", "trip-booked", "auction", "auction-batched", "auction-mute")
+BY_STORE = {"sqlite": SCENARIOS, "dynamodb": ("refund", "trip", "trip-booked")}
 ALL: Final = -1  # value of --pairs all
 EVERY_PROCESS: Final = 10**6
 SECONDS_EACH: Final = 4  # sampled second crashes for one first crash
-PLACES = tuple(point for point in POINTS if not point.startswith("outbox."))  # tests/outbox covers the others
+PLACES = {
+    "sqlite": tuple(point for point in POINTS if not point.startswith("outbox.")),  # tests/outbox covers the others
+    "dynamodb": (
+        *(point for point in POINTS if point.startswith(("store.batch", "call:"))),
+        *(f"request:{when}" for when in ("lost", "unanswered", "fenced", "resent", "before", "after", "late")),
+    ),
+}
 OURS = ("call:flight", "call:inside")
 
 
@@ -44,6 +55,7 @@ def say(line: str) -> None:
 class Part(NamedTuple):
     """A share of one scenario's crash cases, for one process."""
 
+    store: str
     scenario: str
     part: int
     parts: int
@@ -75,7 +87,14 @@ def run_part(part: Part) -> Tally:
 
 
 def _run_part(part: Part, folder: Path, stack: contextlib.ExitStack) -> Tally:
-    forking = stack.enter_context(fork_server(CODE))
+    store: ScenarioStore = ScenarioFile()
+    monitor, code, judge = None, CODE, _no_judge
+    if part.store == "dynamodb":
+        from tests.dynamodb.scenario import on_emulator, unnoticed  # loads the SDK
+
+        judge = unnoticed
+        store, monitor, code = stack.enter_context(on_emulator())
+    forking = stack.enter_context(fork_server(code))
     if part.scenario.startswith("refund"):
         workflow = refund_scenario()
     elif part.scenario.startswith("trip"):
@@ -84,9 +103,12 @@ def _run_part(part: Part, folder: Path, stack: contextlib.ExitStack) -> Tally:
         is_mute = part.scenario.endswith("mute")
         market = stack.enter_context(market_server(mute() if is_mute else calm()))
         workflow = auction_scenario(market, part.rounds, f"/{MUTE_SUPPLIER}/" if is_mute else "/nobody/")
-    driver = Driver(forking, workflow, one_commit_each=not part.scenario.endswith("batched"))
+    workflow.monitor = monitor
+    driver = Driver(forking, workflow, one_commit_each=not part.scenario.endswith("batched"), store=store)
     reference = run_reference(driver, folder / "reference")
     tally = Tally(listed=len(reference.cases))
+    if monitor is not None:
+        stack.callback(lambda: tally.reached.update(monitor.late))
     cases = [case for case in reference.cases if part.only in case.name]
     if part.pairs == ALL:
         for n, case in enumerate(cases[part.part :: part.parts]):
@@ -105,8 +127,13 @@ def _run_part(part: Part, folder: Path, stack: contextlib.ExitStack) -> Tally:
         cases = [case for case in cases if MUTE_SUPPLIER in case.point.label]
     for n, case in enumerate(cases[part.part :: part.parts]):
         if _may_go_on(part, tally):
-            run_case(driver, case, reference, folder / f"case-{n}", tally)
+            run_case(driver, case, reference, folder / f"case-{n}", tally, judge(driver, case, reference))
     return tally
+
+
+def _no_judge(driver: Driver, case: CrashCase, reference: Reference) -> Judge:
+    """Return a check that accepts every end that equals the reference."""
+    return lambda state, left: None
 
 
 def _some(drawn: tuple[object, ...], most: int) -> Callable[[list[CrashCase]], list[CrashCase]]:
@@ -125,7 +152,7 @@ def _all_parts(scenario: str, given: argparse.Namespace) -> Tally:
     command = [sys.executable, "-m", "tests.crash", "--part"]
     until = time.monotonic() + given.minutes * 60 if given.minutes else 0
     rest = (given.rounds, share, given.seed, given.only, until)
-    parts = [Part(scenario, n, given.jobs, *rest) for n in range(given.jobs)]
+    parts = [Part(given.store, scenario, n, given.jobs, *rest) for n in range(given.jobs)]
     running = [subprocess.Popen([*command, json.dumps(part)], stdout=subprocess.PIPE) for part in parts]
     tally = Tally()
     for process in running:
@@ -143,7 +170,7 @@ def main() -> int:
     if given.part:
         say(json.dumps(vars(run_part(Part(*json.loads(given.part))))))
         return 0
-    scenarios = given.scenario or SCENARIOS
+    scenarios = given.scenario or BY_STORE[given.store]
     say(HEAD)
     failures: list[str] = []
     reached: Counter[str] = Counter()
@@ -157,7 +184,7 @@ def main() -> int:
         failures += [f"{scenario}: {text}" for text in tally.failures]
         reached += tally.reached
     if not (given.only or given.pairs):
-        failures += [f"{point} was never reached" for point in (*PLACES, *OURS) if not reached[point]]
+        failures += [f"{point} was never reached" for point in (*PLACES[given.store], *OURS) if not reached[point]]
     if given.json:
         _write(given, rows)
     for text in failures:
@@ -192,13 +219,21 @@ def _print(scenario: str, tally: Tally, seconds: float) -> None:
     )
     if tally.left:
         say(f"{'':16} the time was up: {tally.left} cases were not run")
+    for name in (name for name in sorted(tally.reached) if name.startswith("late:")):
+        say(f"{'':16} {tally.reached[name]} requests arrived {name}")
     for key, n in sorted(tally.uncertain.items()):
         say(f"{'':16} uncertain {n} times, resolved from the receiver's record: {key}")
 
 
 def _arguments() -> argparse.Namespace:
     cli = argparse.ArgumentParser(prog="scripts/crash", description=__doc__)
-    cli.add_argument("--scenario", action="append", choices=SCENARIOS, help="scenario to run; may be repeated [all]")
+    cli.add_argument(
+        "--scenario",
+        action="append",
+        choices=SCENARIOS,
+        help="scenario to run; may be repeated [all; on DynamoDB refund, trip, trip-booked]",
+    )
+    cli.add_argument("--store", default="sqlite", choices=BY_STORE, help="store of the scenarios [sqlite]")
     cli.add_argument("--only", default="", help="only cases whose name contains this text")
     cli.add_argument("--rounds", type=int, default=5, help="rounds of the auction [5]")
     cli.add_argument(

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import json
 import threading
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from enum import StrEnum
@@ -27,6 +27,7 @@ class Fate(StrEnum):
     FORWARD = "forwarded and answered"
     DROP = "cut before it was sent"
     HOLD = "held back until released, also if the client has given up"
+    LATE = "cut, and held back until released"
     THROTTLE = "refused by a limit of the rate"
     CONFLICT = "refused beside another transaction"
     FAIL = "answered with status 500 and not sent"
@@ -50,6 +51,9 @@ class Request:
     """Status of the server's answer, or 0 until it is known."""
 
 
+async def _nothing(request: Request) -> None: ...
+
+
 @dataclass
 class Rule:
     """What happens to the next requests of an operation."""
@@ -59,6 +63,8 @@ class Rule:
     times: int = 1
     skip: int = 0
     where: Callable[[Body], bool] = lambda body: True
+    then: Callable[[Request], Awaitable[None]] = _nothing
+    """Awaited in the proxy when the fate of the request is settled, before its client learns of it."""
 
     def meets(self, request: Request) -> bool:
         """Return True if this request is chosen, and count it."""
@@ -95,6 +101,7 @@ class Wire:
         self._in_flight: set[tuple[str, ...]] = set()
         self._numbers, self._throttled = count(1), count()
         self._held: list[tuple[Request, asyncio.Event]] = []
+        self._later: set[asyncio.Task[None]] = set()
         self._idle: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
         self._writers: set[asyncio.StreamWriter] = set()
         self._changed = threading.Condition()
@@ -121,9 +128,10 @@ class Wire:
         *,
         skip: int = 0,
         where: Callable[[Body], bool] = lambda body: True,
+        then: Callable[[Request], Awaitable[None]] = _nothing,
     ) -> Rule:
         """Choose the fate of the next requests of an operation, after `skip` others. An empty name means every one."""
-        made = Rule(operation, fate, times, skip, where)
+        made = Rule(operation, fate, times, skip, where, then)
         self.rules.append(made)
         return made
 
@@ -143,16 +151,33 @@ class Wire:
     def release(self) -> list[Request]:
         """Send all requests that are held back, wait for the server's answers and return them."""
 
-        async def let_go() -> list[Request]:
-            held, self._held = self._held, []
-            for _, event in held:
-                event.set()
-            return [request for request, _ in held]
-
-        released = self._submit(let_go()).result(WAIT_S)
+        released = self._submit(self.let_go()).result(WAIT_S)
         with self._changed:
             assert self._changed.wait_for(lambda: all(request.status for request in released), WAIT_S), released
         return released
+
+    async def let_go(self) -> list[Request]:
+        """Send all requests that are held back and return them. Late ones are answered when this returns.
+
+        Called in the proxy's own event loop.
+        """
+        held, self._held = self._held, []
+        for _, event in held:
+            event.set()
+        await asyncio.gather(*self._later)
+        self._later.clear()
+        return [request for request, _ in held]
+
+    def drain(self) -> None:
+        """Wait until every connection has ended. The client must have ended before."""
+
+        async def accepted() -> None:
+            for _ in range(3):
+                await asyncio.sleep(0)
+
+        self._submit(accepted()).result(WAIT_S)
+        with self._changed:
+            assert self._changed.wait_for(lambda: not self._writers, WAIT_S), "a connection is open"
 
     def cut_all(self) -> None:
         """Reset every open connection now."""
@@ -214,8 +239,10 @@ class Wire:
         except (OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
             pass  # the client has gone, or the proxy is closed
         finally:
-            self._writers.discard(writer)
             writer.transport.abort()
+            with self._changed:
+                self._writers.discard(writer)
+                self._changed.notify_all()
 
     def _note(self, request: Request, status: int | None = None) -> None:
         if status is not None:
@@ -226,13 +253,24 @@ class Wire:
     async def _answer(self, request: Request, head: bytes) -> bytes | None:
         if self.delay_s:
             await asyncio.sleep(self.delay_s)
-        request.fate = next((rule.fate for rule in self.rules if rule.meets(request)), Fate.FORWARD)
+        rule = next((rule for rule in self.rules if rule.meets(request)), None)
+        if rule is None:
+            return await self._fulfilled(request, head)
+        request.fate = rule.fate
+        answer = await self._fulfilled(request, head)
+        await rule.then(request)
+        return answer
+
+    async def _fulfilled(self, request: Request, head: bytes) -> bytes | None:
         if request.fate is Fate.DROP:
             return None
-        if request.fate is Fate.HOLD:
+        if request.fate in (Fate.HOLD, Fate.LATE):
             event = asyncio.Event()
             self._held.append((request, event))
             self._note(request)
+            if request.fate is Fate.LATE:
+                self._later.add(asyncio.create_task(self._send_later(request, head, event)))
+                return None
             await event.wait()
         keys = strict.written(request.operation, request.body) if self.overlaps else set()
         if keys & self._in_flight:
@@ -251,6 +289,11 @@ class Wire:
             self._in_flight -= keys
         self._note(request, status)
         return await self._returned(request.fate, passed_on, answer)
+
+    async def _send_later(self, request: Request, head: bytes, event: asyncio.Event) -> None:
+        await event.wait()
+        status, _, _ = await self._passed(request, head)
+        self._note(request, status)
 
     def _refusal(self, request: Request) -> "Refusal | None":
         match request.fate:

@@ -27,8 +27,10 @@ from outlast.flow.workflow import Workflow
 from outlast.runtime.clocks import SystemClock
 from outlast.runtime.operations import Operations
 from outlast.store import writer
-from outlast.store.sqlite import SqliteStore, open_without_sync
+from outlast.store.port import Store
+from outlast.store.sqlite import open_without_sync
 from outlast.testing.crash_points import RUN_ID, TENANT, CrashHook
+from outlast.testing.loading import load_function
 
 Prepare = Callable[[CrashHook, dict[str, Any]], None]
 
@@ -86,19 +88,23 @@ async def _live(ask: dict[str, Any], workflows: Sequence[Workflow[Any]], trace: 
     if ask["do"] == "replay":
         return await _replay(ask["args"], workflows)
     clock = ChildClock(ask["at"], ask["jumps"])
-    store = await open_without_sync(Path(ask["db"]), writer=f"s-{ask['n']}", clock=clock)
+    open_store = load_function(ask["opener"]) if "opener" in ask else _open_file
+    store: Store = await open_store(ask, f"s-{ask['n']}", clock, trace)
     try:
         if ask["do"] == "work":
-            return await _work(ask, store, clock, workflows, trace)
+            return await _work(ask, store, clock, workflows)
         return await _command(ask, store, workflows)
     finally:
         await store.close()
 
 
-async def _work(
-    ask: dict[str, Any], store: SqliteStore, clock: ChildClock, workflows: Sequence[Workflow[Any]], trace: CrashHook
-) -> str:
+async def _open_file(ask: dict[str, Any], writer_id: str, clock: ChildClock, trace: CrashHook) -> Store:
+    store = await open_without_sync(Path(ask["db"]), writer=writer_id, clock=clock)
     _name_claims(store, trace)
+    return store
+
+
+async def _work(ask: dict[str, Any], store: Store, clock: ChildClock, workflows: Sequence[Workflow[Any]]) -> str:
     worker = WorkerProcess(
         store,
         workflows,
@@ -116,7 +122,7 @@ async def _work(
     return "idle"
 
 
-def _name_claims(store: SqliteStore, trace: CrashHook) -> None:
+def _name_claims(store: Store, trace: CrashHook) -> None:
     take = store.take
 
     async def named(lanes: Sequence[str], n: int, step: Any, **more: Any) -> tuple[Run, ...]:
@@ -131,7 +137,7 @@ def _name_claims(store: SqliteStore, trace: CrashHook) -> None:
     store.take = named  # type: ignore[method-assign]
 
 
-async def _idle(store: SqliteStore, worker: WorkerProcess) -> bool:
+async def _idle(store: Store, worker: WorkerProcess) -> bool:
     """True if nothing is left to do now: the run has ended, or is released and not due."""
     if worker.held > 0:  # cheaper than a read of the store
         return False
@@ -142,7 +148,7 @@ async def _idle(store: SqliteStore, worker: WorkerProcess) -> bool:
     return worker.held == 0 and (is_over(run) or rests)
 
 
-async def _command(ask: dict[str, Any], store: SqliteStore, workflows: Sequence[Workflow[Any]]) -> str:
+async def _command(ask: dict[str, Any], store: Store, workflows: Sequence[Workflow[Any]]) -> str:
     given = ask["args"]
     operations = Operations(
         store, tenant=TENANT, actor=Actor(given.get("actor", "ann")), workflows={w.name: w for w in workflows}

@@ -20,10 +20,15 @@ T0: Final = 1_772_442_000_000
 """The time at which every scenario starts: 2026-03-02T09:00:00Z."""
 TENANT: Final = "acme"
 RUN_ID: Final = "r1"
+OUTSIDE: Final = frozenset({"call:flight", "call:inside", "call:asked"})
+"""Crash points that are observed outside the process: a request arrived, was executed, or asks for an earlier one."""
 
 
 class CrashPoint(NamedTuple):
-    """A place where a process can be killed: a named point, the label of its commit or call, and the n-th visit."""
+    """A place where a process can be killed: a named point, the label of its commit or call, and the n-th visit.
+
+    `act`: "kill" or "stop" the process there, or "lose" the request that it sends.
+    """
 
     name: str
     label: str

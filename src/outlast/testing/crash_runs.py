@@ -1,7 +1,6 @@
 """Crash a scenario at every point, once or twice in a row, and compare each recovery with the run without a crash."""
 
 import hashlib
-import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -10,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from outlast.testing.crash_points import Action, CheckFailed, CrashPoint, PointNotReached, ProcessResult, ScenarioState
 from outlast.testing.driver import Driver
-from outlast.testing.run_snapshot import RunSnapshot, read_run
+from outlast.testing.run_snapshot import RunSnapshot
 
 TRIES: Final = 4
 SECOND_PROCESSES: Final = 3  # processes of a recovery in which a second crash is tried
@@ -53,6 +52,7 @@ class CrashResult:
 
     name: str
     point: str
+    reached: bool = False
     killed: bool = False
     equal: bool = False
     twice: bool = False
@@ -81,7 +81,7 @@ class Tally:
         self.killed += result.killed
         self.equal += result.equal
         self.twice += result.twice
-        self.reached[result.point] += result.killed
+        self.reached[result.point] += result.reached
         self.uncertain.update(result.uncertain)
         if result.error:
             self.failures.append(f"{result.name}: {result.error}")
@@ -116,7 +116,7 @@ def run_reference(driver: Driver, folder: Path) -> Reference:
     driver.resolved = []
     driver.scenario.enter(state)
     cases = list(_cases_of(driver, state, folder))
-    left = read_run(state.db)
+    left = driver.store.read(state)
     if wrong := left.wrong() + _receivers_disagree(driver, state, None):
         raise CheckFailed(f"the run without a crash: {'; '.join(wrong)}")
     return Reference(cases, left.end(), dict(driver.scenario.executed(state)), list(driver.resolved), state)
@@ -131,7 +131,7 @@ def _cases_of(
         action = driver.next(state)
         if action is None:
             return
-        before = state.copy(folder / f"before-{state.processes}")
+        before = driver.store.copy(state, folder / f"before-{state.processes}")
         for point in driver.run_process(state, action).seen:
             names[point[:2]] += 1
             yield CrashCase(before, action, point, names[point[:2]], after)
@@ -151,7 +151,7 @@ def _receivers_disagree(driver: Driver, state: ScenarioState, reference: dict[st
 
 def crash_at(driver: Driver, case: CrashCase, folder: Path) -> ScenarioState:
     """Return the state of the scenario after a process was killed in this case."""
-    state = case.before.copy(folder)
+    state = driver.store.copy(case.before, folder)
     driver.scenario.enter(state)
     driver.run_process(state, case.action, case.point)
     return state
@@ -186,7 +186,7 @@ def _run_once(
     driver.resolved = []
     try:
         state = crash_at(driver, case, folder)
-        found.killed = True
+        found.reached, found.killed = True, case.point.act == "kill"
         recover(driver, state, reference, judge=judge)
         _check_uncertain(driver, reference)
         found.equal = True
@@ -199,7 +199,7 @@ def _run_once(
         output = folder / "output.txt"
         found.output = output.read_text(errors="replace") if output.exists() else ""
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        driver.store.discard(folder)
     return found
 
 
@@ -216,7 +216,7 @@ def run_case(
             break
         except PointNotReached as unreached:
             found = CrashResult(case.name, case.point.name, error=str(unreached))
-    shutil.rmtree(folder, ignore_errors=True)
+    driver.store.discard(folder)
     tally.count(found)
     return found
 
@@ -247,7 +247,7 @@ def run_pairs(
         failed = CrashResult(case.name, case.point.name, error=str(broken))
         tally.count(failed)
         found.append(failed)
-    shutil.rmtree(folder, ignore_errors=True)
+    driver.store.discard(folder)
     return found
 
 

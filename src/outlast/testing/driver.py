@@ -23,29 +23,29 @@ from outlast.testing.answers import (
 )
 from outlast.testing.crash_points import Action, CheckFailed, CrashPoint, PointNotReached, ProcessResult, ScenarioState
 from outlast.testing.fork_server import ForkServer
-from outlast.testing.run_snapshot import RunSnapshot, read_run
+from outlast.testing.run_snapshot import RunSnapshot, ScenarioFile, ScenarioStore
 
 PAST_LEASE_MS: Final = 20_000
 PROCESSES_MAX: Final = 120  # a scenario that needs more makes no progress
-OUTSIDE: Final = frozenset({"call:flight", "call:inside", "call:asked"})
-"""Crash points that are observed outside the process: a request arrived, was executed, or asks for an earlier one."""
-
 Signal = tuple[str, dict[str, Any], str]
 DID_NOT: Final = "did_not_happen"
 CLOCK: Final = SystemClock()
 
 
 class CallMonitor(Protocol):
-    """Observer of the calls of a process. It can kill the process while a call is in flight."""
+    """Observer of the calls of a process. It can kill the process while a call is in flight, or lose the call."""
+
+    def sees(self, point: CrashPoint) -> bool:
+        """Return True if it acts at this point, and not the process itself."""
 
     def begin(self, point: CrashPoint | None, at: int) -> None:
-        """Start to observe a process at this time, and kill it at `point` if given."""
+        """Start to observe a process at this time, and act at `point` if given."""
 
     def process_started(self, pid: int) -> None:
         """Receive the id of the process."""
 
     def end(self) -> tuple[list[CrashPoint], tuple[str, str, int] | None]:
-        """Stop to observe. Returns the points seen, and the place where the monitor killed the process."""
+        """Stop to observe. Returns the points seen, and the place where the monitor acted."""
 
 
 @dataclass
@@ -90,12 +90,13 @@ class Driver:
     resolved: list[str] = field(default_factory=list)
     env: dict[str, str] = field(default_factory=dict)
     more: dict[str, Any] = field(default_factory=dict)
+    store: ScenarioStore = field(default_factory=ScenarioFile)
 
     # --- one process ----------------------------------------------------------------------------
     def run_process(self, state: ScenarioState, action: Action, point: CrashPoint | None = None) -> ProcessResult:
         """Run one process until it ends, is killed at the crash point, or is stopped there."""
         monitor = self.scenario.monitor
-        outside = point is not None and monitor is not None and point.name in OUTSIDE
+        outside = point is not None and monitor is not None and monitor.sees(point)
         state.at = max(state.at, action.at)
         state.processes += 1
         began = CLOCK.mono()
@@ -130,7 +131,7 @@ class Driver:
     def _ask(self, state: ScenarioState, action: Action, point: CrashPoint | None) -> dict[str, Any]:
         return {
             "op": "run",
-            "db": str(state.db),
+            **self.store.request(state),
             "output": str(state.output),
             "at": state.at,
             "jumps": str(state.folder / "jumps"),
@@ -148,7 +149,7 @@ class Driver:
     # --- the next action -----------------------------------------------------------------------
     def next(self, state: ScenarioState) -> Action | None:
         """Return the next action, or None if the run has ended. Raises CheckFailed if no event can move the run."""
-        seen = read_run(state.db)
+        seen = self.store.read(state)
         if self.scenario.slots and not seen.slots:
             return Action("slots", {"n": self.scenario.slots})
         if not seen.run:
@@ -213,13 +214,13 @@ class Driver:
         for _ in range(PROCESSES_MAX):
             action = self.next(state)
             if action is None:
-                return read_run(state.db)
+                return self.store.read(state)
             each(self.run_process(state, action))
-        raise CheckFailed(f"the run has not ended after {PROCESSES_MAX} processes: {read_run(state.db).run}")
+        raise CheckFailed(f"the run has not ended after {PROCESSES_MAX} processes: {self.store.read(state).run}")
 
 
 def _as_asked(result: ProcessResult, point: CrashPoint | None, at: Any, error: str) -> None:
-    """Check that the process died of SIGKILL at its crash point and nowhere else.
+    """Check that the process died of SIGKILL at its crash point and nowhere else, or survived the loss of a request.
 
     Without this check a crash test proves nothing.
     """
@@ -232,6 +233,10 @@ def _as_asked(result: ProcessResult, point: CrashPoint | None, at: Any, error: s
     if point.act == "kill" and (result.died != -9 or not there):
         kind = PointNotReached if result.died == 0 else CheckFailed
         raise kind(f"{point.label} {point.name} did not fire: the process ended with {result.died} {error}")
+    if point.act == "lose" and not there:
+        raise PointNotReached(f"{point.label} {point.name} was not reached")
+    if point.act == "lose" and result.died:
+        raise CheckFailed(f"{point} ended it with {result.died}: {error}")
     if point.act == "stop" and not (result.stopped and there):
         raise CheckFailed(f"{point} did not stop it: died {result.died} {error}")
 

@@ -22,7 +22,7 @@ from typing import Any, Final, Literal, Self
 from outlast.core.durations import Duration, timedelta_of
 from outlast.errors import InvalidInput
 from outlast.runtime.clocks import SystemClock
-from outlast.testing.crash_points import RUN_ID, TENANT, CrashPoint
+from outlast.testing.crash_points import OUTSIDE, RUN_ID, TENANT, CrashPoint
 from outlast.testing.http_receiver import CutConnection, HttpReceiver, HttpRequest, Reply
 from outlast.testing.record import Record, RecordEntry
 
@@ -282,6 +282,10 @@ class FakeReceivers:
         self.record.assert_effects_once()
 
     # --- crash points of calls (driver.CallMonitor) ------------------------------------------------------------
+    def sees(self, point: CrashPoint) -> bool:
+        """Return True if the point is in the receivers."""
+        return point.name in OUTSIDE
+
     def begin(self, point: CrashPoint | None, at: int) -> None:
         """Start to observe the calls of a process, and kill it at this crash point."""
         self._point, self._seen, self._killed_at, self._watching = point, [], None, True

@@ -1,10 +1,13 @@
-"""The rows of the one run of a scenario, read from the database file without a store."""
+"""The store of a scenario between two processes, and the rows of its one run, read without a store."""
 
 import hashlib
 import json
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
+
+from typing_extensions import override
 
 from outlast.core.effect_rows import APPROVAL, EFFECT, WAIT
 from outlast.core.events import EventType
@@ -12,7 +15,7 @@ from outlast.core.machine import TERMINAL
 from outlast.core.rows import EVENT, MESSAGE, RESULT, RUN, SLOT, STATE_CHUNK, TOKEN, Event
 from outlast.core.snapshot_codec import decode, unpack
 from outlast.store.database import Rows, read_tables
-from outlast.testing.crash_points import RUN_ID, TENANT
+from outlast.testing.crash_points import RUN_ID, TENANT, ScenarioState
 
 TABLES: Final = {
     RUN.name: "tenant",
@@ -119,7 +122,11 @@ class RunSnapshot:
 
 def read_run(db: Path) -> RunSnapshot:
     """Read the rows from the file."""
-    found = read_tables(db, TABLES)
+    return snapshot_of(read_tables(db, TABLES))
+
+
+def snapshot_of(found: dict[str, Rows] | None) -> RunSnapshot:
+    """Return the snapshot of the rows by table, each in the order of TABLES. None: there is no store yet."""
     if found is None:
         return RunSnapshot({}, [], [], [], [], [], [], set(), [], [])
     runs = found[RUN.name]
@@ -139,3 +146,39 @@ def read_run(db: Path) -> RunSnapshot:
         values=found[STATE_CHUNK.name],
         results=found[RESULT.name],
     )
+
+
+class ScenarioStore(Protocol):
+    """Where the processes of a scenario keep their rows."""
+
+    def request(self, state: ScenarioState) -> dict[str, Any]:
+        """Return what a process must be told to open the store of this state."""
+
+    def read(self, state: ScenarioState) -> RunSnapshot:
+        """Read the rows of the run."""
+
+    def copy(self, state: ScenarioState, to: Path) -> ScenarioState:
+        """Copy the scenario, store included, into another folder."""
+
+    def discard(self, folder: Path) -> None:
+        """Delete every scenario in a folder, and the folder."""
+
+
+class ScenarioFile(ScenarioStore):
+    """A SQLite file in the folder of the scenario."""
+
+    @override
+    def request(self, state: ScenarioState) -> dict[str, Any]:
+        return {"db": str(state.db)}
+
+    @override
+    def read(self, state: ScenarioState) -> RunSnapshot:
+        return read_run(state.db)
+
+    @override
+    def copy(self, state: ScenarioState, to: Path) -> ScenarioState:
+        return state.copy(to)
+
+    @override
+    def discard(self, folder: Path) -> None:
+        shutil.rmtree(folder, ignore_errors=True)
