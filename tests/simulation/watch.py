@@ -30,6 +30,7 @@ from outlast.core.rows import EVENT, MESSAGE, RUN, SLOT, STORE, WORKER, Event, M
 from outlast.core.run_columns import Attention
 from outlast.runtime.fsck import violations
 from outlast.store.batch import Batch
+from outlast.store.memory import MemoryStore
 from tests.simulation.environment import IN_THE_AIR, Environment
 from tests.simulation.loop import PROC
 from tests.simulation.people import People, allowed
@@ -374,7 +375,7 @@ class Watch:
         for run in self.rows.under(RUN, ()):
             rows = self.people.store.snapshot(run[:2])
             history = [row for row in self.rows.under(EVENT, run[:2]) if isinstance(row, Event)]
-            for found in violations(rows, history, mapping=core.mapping()):
+            for found in violations(rows, history, mapping=core.mapping(), skew=MemoryStore.skew):
                 self.wrong(f"fsck {found.check}", f"{found.kind} {found.key}: {found.text}")
 
     def at_the_end(self) -> None:

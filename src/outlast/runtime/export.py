@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple, TypeVar, get_type_hints
 
 from outlast.core.codec import canonical
 from outlast.core.commit import Instant
+from outlast.core.durations import CLOCK_SKEW
 from outlast.core.effect_rows import APPROVAL, EFFECT, EVIDENCE, MEMO, WAIT
 from outlast.core.events import iso
 from outlast.core.generation import Generation
@@ -246,7 +247,7 @@ def _verified(document: dict[str, Any]) -> VerifiedExport:
     generation = int(document["generation"]["n"])
     broken = violations(
         rows, parts["events"], generation=generation, values=parts[VALUES],
-        ledger_purged=document.get(LEDGER_PURGED) is True,
+        ledger_purged=document.get(LEDGER_PURGED) is True, skew=CLOCK_SKEW,
     )  # fmt: skip
     found += [f for f in broken if f.check not in BY_CONTENT or (f.kind, f.key) not in redacted]
     counts = (len(parts["events"]), len(rows.effects), len(rows.approvals))

@@ -77,16 +77,18 @@ def violations(
     values: Sequence[StateChunk] | None = None,
     chain: bool = True,
     ledger_purged: bool = False,
+    skew: int = 0,
 ) -> list[Finding]:
     """Return the violated invariants in one snapshot of a run's rows; [] if there is none.
 
     `history`: all events up to the snapshot; None checks only the rows. `values`: the large parts of the states; None
     skips them. `mapping`, `generation`: of the store, for checks that depend on them. `chain`: recompute hashes and
-    digests. `ledger_purged`: the run's own effects are gone. Pure: the simulator and the crash tests use it, too.
+    digests. `ledger_purged`: the run's own effects are gone. `skew`: of the store. Pure: the simulator and the crash
+    tests use it, too.
     """
     events = None if history is None else tuple(history)
     parts = None if values is None else tuple(values)
-    one = CheckedRun(rows, events, mapping, generation, parts, chain, ledger_purged)
+    one = CheckedRun(rows, events, mapping, generation, parts, chain, ledger_purged, skew)
     return findings(one)
 
 

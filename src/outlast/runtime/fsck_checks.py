@@ -235,7 +235,7 @@ def run_clocks(one: CheckedRun) -> Violations:
         timers = run.timers
     except Corrupt:
         return  # reported by row_columns
-    asleep = run.due_at is None or run.due_at > one.rows.now.real
+    asleep = run.due_at is None or run.due_at > one.rows.now.real + one.skew
     if asleep and run.ceiling_at and all(c.what != "ceiling" or c.at != run.ceiling_at for c in timers):
         yield violation(RUN, run, f"it sleeps, and its ceiling at {run.ceiling_at} is not among its timers")
     if not asleep or one.mapping is None or one.mapping.version != one.rows.now.mapping:
