@@ -13,6 +13,7 @@ import tokenize
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from statistics import median
 
@@ -64,11 +65,26 @@ class Prose:
 Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
-def parsed(top: Path) -> Iterator[tuple[Path, str, ast.Module]]:
+def parsed(top: Path) -> Iterator[tuple[Path, ast.Module]]:
     """Read every Python file below a folder."""
     for path in sorted(top.rglob("*.py")):
-        text = path.read_text(encoding="utf-8")
-        yield path, text, ast.parse(text)
+        yield path, ast.parse(path.read_text(encoding="utf-8"))
+
+
+@cache
+def package() -> tuple[tuple[Path, ast.Module], ...]:
+    """Return every file of the package."""
+    return tuple(parsed(PACKAGE))
+
+
+@cache
+def passages(top: Path) -> tuple[tuple[Path, str], ...]:
+    """Return the docstrings and comments of a tree of Python files."""
+    return tuple(
+        (path, passage)
+        for path, tree in parsed(top)
+        for passage in (*(doc for _, doc in docstrings(tree)), *comments(path.read_text(encoding="utf-8")))
+    )
 
 
 def docstrings(tree: ast.Module) -> Iterator[tuple[Documented, str]]:
@@ -88,11 +104,8 @@ def comments(text: str) -> Iterator[str]:
 def source_prose(top: Path) -> Prose:
     """Count docstrings and comments of a tree of Python files."""
     prose = Prose()
-    for _, text, tree in parsed(top):
-        for _, doc in docstrings(tree):
-            prose.add(doc)
-        for comment in comments(text):
-            prose.add(comment)
+    for _, passage in passages(top):
+        prose.add(passage)
     return prose
 
 
@@ -112,9 +125,8 @@ def forbidden(text: str, where: str) -> list[str]:
 def forbidden_in_sources(top: Path) -> list[str]:
     """Return the forbidden words in docstrings and comments of a tree of Python files."""
     found: list[str] = []
-    for path, text, tree in parsed(top):
-        for passage in (*(doc for _, doc in docstrings(tree)), *comments(text)):
-            found += forbidden(passage, f"{path.relative_to(ROOT)}")
+    for path, passage in passages(top):
+        found += forbidden(passage, f"{path.relative_to(ROOT)}")
     return found
 
 
@@ -142,7 +154,7 @@ def help_prose() -> Prose:
 def odd_first_words() -> list[str]:
     """Return functions whose docstring starts with a word no verb phrase starts with."""
     found = []
-    for path, _, tree in parsed(PACKAGE):
+    for path, tree in package():
         for node, doc in docstrings(tree):
             first = WORD.search(doc)
             if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) or first is None:
@@ -155,7 +167,7 @@ def odd_first_words() -> list[str]:
 def short_docstrings() -> list[str]:
     """Return public functions whose docstring has four words or fewer."""
     found = []
-    for path, _, tree in parsed(PACKAGE):
+    for path, tree in package():
         for node, doc in docstrings(tree):
             public = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not node.name.startswith("_")
             if public and len(WORD.findall(doc)) <= FEW_WORDS:
@@ -171,7 +183,7 @@ AGENT_NAMES = frozenset({"Message", "Model", "Rejected"})  # the field's words f
 def duplicate_classes() -> dict[str, list[str]]:
     """Return class names that more than one module of the package defines."""
     places: defaultdict[str, list[str]] = defaultdict(list)
-    for path, _, tree in parsed(PACKAGE):
+    for path, tree in package():
         for node in ast.walk(tree):
             taken = HTTPX_NAMES if path.name == "http.py" else AGENT_NAMES if path.parent.name == "agent" else ()
             if isinstance(node, ast.ClassDef) and node.name not in taken:

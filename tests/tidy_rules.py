@@ -10,7 +10,7 @@ import tokenize
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cached_property
+from functools import cache, cached_property
 from types import ModuleType
 
 FILE_LINES_MAX = 600
@@ -221,8 +221,13 @@ def depth_of(node: ast.AST, depth: int = 0) -> int:
     return deepest
 
 
-def sizes(source: Source) -> Iterator[tuple[str, int, int, int, str]]:
-    """Yield the measured sizes: name, line, size, limit, unit."""
+@cache
+def sizes(source: Source) -> tuple[tuple[str, int, int, int, str], ...]:
+    """Return the measured sizes: name, line, size, limit, unit."""
+    return tuple(_sizes(source))
+
+
+def _sizes(source: Source) -> Iterator[tuple[str, int, int, int, str]]:
     yield source.path, 1, len(source.text.splitlines()), FILE_LINES_MAX, "lines"
     for function in source.functions:
         name = f"{source.path}::{function.name}"
