@@ -80,7 +80,7 @@ def test_every_row_comes_back_as_it_was(drawn: tuple[AnyKind, Any]) -> None:
     assert items.kind_of(item["sk"]["S"]) is kind
     assert item["receipt"] == {"S": "writer-1/0/7"}
     if kind is RUN:
-        assert items.revision(item) == (row, 3)
+        assert items.revision(item) == (row, 3, False)
     for index in items.INDEXES[items.place(kind, row[: kind.key]).table].values():
         (hashed, hash_type), (ranged, range_type) = index
         if hashed in item:

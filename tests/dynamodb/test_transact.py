@@ -232,9 +232,8 @@ def test_a_message_wakes_a_parked_run(env: str) -> None:
             await w.store(RUN, parked, mapping=2)
             await w.land(Commit((AppendMessage(message_row()),)))
             found = await w.item(items.place(RUN, RUN_1))
-            assert found is not None and items.revision(found) == Revision(
-                parked._replace(inbox_seq=1, due_at=NOW.real), 3
-            )
+            woken = Revision(parked._replace(inbox_seq=1, due_at=NOW.real), 3, at_once=True)
+            assert found is not None and items.revision(found) == woken
             assert found["due_lane"] == {"S": items.lane_of(parked.lane, 3)} and found["batch"] == {"N": "1"}
             assert (await w.row(MESSAGE, (*RUN_1, 1))).n == 1
             for changed in ({"lane": {"S": "auction@2"}, "version": {"N": "2"}}, {"owner": {"S": "w-1"}}):

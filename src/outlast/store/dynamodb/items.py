@@ -109,10 +109,14 @@ class Stamp(NamedTuple):
 
 
 class Revision(NamedTuple):
-    """A run's row, and the version of the clock mapping by which its due_at was set."""
+    """A run's row, the version of the clock mapping by which its due_at was set, and whether it was due already then.
+
+    If it was, for example by a message, no other mapping moves it.
+    """
 
     run: Run
     mapping: int
+    at_once: bool = False
 
 
 class Torn(Exception):
@@ -313,8 +317,8 @@ def _columns(kind: AnyKind) -> _Columns:
 
 _COLUMNS: Final = {kind.name: _columns(kind) for kind in KINDS}
 ADDED: Final = frozenset({
-    PK, SK, RECEIPT, "bodies", "ttl", "mapping", "writer", "due_lane", "held_by", "list", "list_at", "queue_of",
-    "ended_of", "spent_of", "shards", "settings", "step_name", "step_status", "completed_at",
+    PK, SK, RECEIPT, "bodies", "ttl", "mapping", "at_once", "writer", "due_lane", "held_by", "list", "list_at",
+    "queue_of", "ended_of", "spent_of", "shards", "settings", "step_name", "step_status", "completed_at",
 })  # fmt: skip
 """Attributes that are no columns."""
 assert not ADDED & {name for columns in _COLUMNS.values() for name in columns.names}
@@ -485,7 +489,7 @@ def of_ended_run(item: Mapping[str, Value]) -> Run:
 
 def revision(item: Mapping[str, Value], bodies: Iterable[Mapping[str, Value]] = ()) -> Revision:
     """Return the run of an item with the mapping by which it is armed. Raises as `decode`."""
-    return Revision(decode(RUN, item, bodies), int(item["mapping"]["N"]))
+    return Revision(decode(RUN, item, bodies), int(item["mapping"]["N"]), "at_once" in item)
 
 
 def has_expired(item: Mapping[str, Value], real: int) -> bool:

@@ -96,12 +96,13 @@ class RunFinder:
         return found
 
     async def rearm(self, found: Revision, now: Instant) -> Run | None:
-        """Arm a run by the present clock mapping if it has no owner and is not due, and return its row.
+        """Arm a run by the present clock mapping if no worker owns it, and return its row.
 
+        One that was due when its due_at was set stays so. Any other may be due by its mapping, but early by this one.
         Return None if the row has changed meanwhile: then a later look finds it. Raises the errors of a connection.
         """
         run = found.run
-        if found.mapping >= now.mapping or run.owner or is_due(run, now.real):
+        if found.mapping >= now.mapping or run.owner or found.at_once:
             return run
         due_at = rearmed(run, self._lander.mapping)
         try:
@@ -124,9 +125,10 @@ class RunFinder:
             condition += " AND due_at = :before"
             values[":before"] = number(run.due_at)
         if due_at is None:
-            change = "SET #mapping = :mapping REMOVE due_at, due_lane"
+            change = "SET #mapping = :mapping REMOVE due_at, due_lane, at_once"
         else:
             change = "SET #mapping = :mapping, due_at = :due_at, due_lane = :lane"
+            change += " REMOVE at_once" if due_at != run.due_at else ""
             values |= {":due_at": number(due_at), ":lane": text(lane_of(run.lane, mapping))}
         return {
             "TableName": self._table,

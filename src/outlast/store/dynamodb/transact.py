@@ -101,7 +101,11 @@ def actions(
 def changed_runs(batch: Batch, known: Mapping[Key, Revision]) -> dict[Key, Revision]:
     """Return the runs that the batch changes, as they are once it has landed."""
     changes = batch.changes[RUN.name].items()
-    return {key: Revision(left.row, _mapping_of(left.row, known.get(key), batch)) for key, left in changes}
+    return {
+        key: Revision(left.row, _mapping_of(left.row, old, batch), _is_at_once(left.row, old, batch))
+        for key, left in changes
+        for old in (known.get(key),)
+    }
 
 
 def receipt_action(env: str, receipt: Receipt) -> Action:
@@ -174,6 +178,13 @@ def _mapping_of(run: Run, old: Revision | None, batch: Batch) -> int:
     """
     unchanged = old is not None and not run.owner and run.due_at == old.run.due_at
     return old.mapping if old is not None and unchanged else batch.now.mapping
+
+
+def _is_at_once(run: Run, old: Revision | None, batch: Batch) -> bool:
+    """Return True if the run was due already when its due_at was set, so that it stays due by every mapping."""
+    if old is not None and not run.owner and run.due_at == old.run.due_at:
+        return old.at_once
+    return run.due_at is not None and run.due_at <= batch.now.real
 
 
 # --- requests ----------------------------------------------------------------------------------
@@ -288,7 +299,7 @@ class _Transaction:
             mapping = self._batch.now.mapping
             sets |= {
                 "due_at": number(run.due_at), "mapping": number(mapping),
-                "due_lane": text(lane_of(run.lane, mapping)),
+                "due_lane": text(lane_of(run.lane, mapping)), "at_once": number(1),
             }  # fmt: skip
             tests = _is_same(old.run)  # its lane, too
         elif (run.tenant, run.run) in self._fenced:
@@ -335,6 +346,8 @@ class _Transaction:
     def _put(self, left: RowChange, tests: list[Comparison], mapping: int = 0) -> None:
         kind, row, _ = left
         item, *bodies = encode(kind, row, self._stamp, mapping=mapping)
+        if kind is RUN and _is_at_once(row, self._known.get((row.tenant, row.run)), self._batch):
+            item["at_once"] = number(1)
         if kind is WRITER:
             item |= {"shards": number(1), "settings": text(self._receipt.settings)}
         where = place(kind, row[: kind.key])
