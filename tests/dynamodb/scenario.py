@@ -283,6 +283,7 @@ def on_emulator() -> Iterator[tuple[Environments, LostTransactions, CodeUnderTes
     """Run a proxy before this process's emulator. Yield the store, the monitor and the code for the fork server."""
     endpoint = server.emulator()
     with wire(endpoint) as through:
-        modules = (*CODE.modules, (__name__, __file__))  # imported before the fork
+        before_the_fork = (__name__, __file__), ("tests.dynamodb.warm_client", "")
+        code = replace(CODE, modules=(*CODE.modules, *before_the_fork))
         with closing(Environments(endpoint, through.endpoint)) as store:
-            yield store, LostTransactions(through), replace(CODE, modules=modules)
+            yield store, LostTransactions(through), code
