@@ -34,7 +34,7 @@ def refused(url: str, *, make: bool = True) -> StoreUnusable:
 
 async def tables_of(url: str) -> set[str]:
     environment = DynamoAddress.parse(url).environment
-    names: list[str] = (await ask(url, "ListTables"))["TableNames"]
+    names: list[str] = (await ask(url, "ListTables", ExclusiveStartTableName=environment))["TableNames"]
     return {name.removeprefix(f"{environment}-") for name in names if name.startswith(f"{environment}-")}
 
 
