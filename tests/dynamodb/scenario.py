@@ -35,11 +35,11 @@ from outlast.core.rows import KINDS
 from outlast.errors import StoreUnusable
 from outlast.store.database import Rows
 from outlast.store.dynamodb.connection import DynamoAddress
-from outlast.store.dynamodb.items import decode, kind_of
+from outlast.store.dynamodb.items import RECEIPT, decode, kind_of
 from outlast.store.dynamodb.store import DynamoStore, open_dynamodb
 from outlast.store.dynamodb.tables import creation
 from outlast.testing.child_process import ChildClock
-from outlast.testing.crash_points import CrashHook, CrashPoint, ScenarioState
+from outlast.testing.crash_points import CheckFailed, CrashHook, CrashPoint, ScenarioState
 from outlast.testing.crash_runs import CrashCase, Judge, Reference
 from outlast.testing.driver import CallMonitor, Driver
 from outlast.testing.loading import CodeUnderTest
@@ -188,6 +188,7 @@ class LostTransactions(CallMonitor):
         self._pid: Future[int] = Future()
         self._acted: tuple[str, str, int] | None = None
         self._held: Request | None = None
+        self._fenced = False  # the held request belongs to a process that goes on
         self._killed = False
 
     @override
@@ -211,13 +212,20 @@ class LostTransactions(CallMonitor):
         async def then(request: Request) -> None:
             self._acted = point.where
             if fate is Fate.LATE:
-                self._held = request
+                self._held, self._fenced = request, act == LOSE
             if act == KILL:
                 self._killed = True
                 os.kill(self._pid.result(WAIT_S), signal.SIGKILL)
             elif fate is Fate.LATE:
-                follows = "UpdateItem" if point.name == "request:fenced" else TRANSACTION
-                self._wire.rule(follows, Fate.FORWARD, then=self._release)
+                if point.name == "request:fenced":
+                    receipt = _receipt(request.body)
+                    self._wire.rule(
+                        "UpdateItem", Fate.FORWARD, where=lambda body: body["Key"] == receipt, then=self._release
+                    )
+                else:
+                    self._wire.rule(
+                        TRANSACTION, Fate.FORWARD, where=lambda body: _label(body) == point.label, then=self._release
+                    )
 
         self._wire.rule(
             TRANSACTION, fate, skip=point.nth - 1, where=lambda body: _label(body) == point.label, then=then
@@ -236,14 +244,19 @@ class LostTransactions(CallMonitor):
         wire.drain()
         if self._held is not None and not self._killed:
             wire.release()
-            self.late[f"late: {'they landed' if self._held.status == 200 else 'they were refused'}"] += 1
-            self._held = None
+            held, self._held = self._held, None
+            landed = held.status == 200
+            self.late[f"late: {'they landed' if landed else 'they were refused'}"] += 1
+            if landed and self._fenced and _receipt(held.body):
+                raise CheckFailed(f"a transaction landed after its fence: {_label(held.body)}")
         return list(self._seen()), self._acted
 
     def _seen(self) -> Iterator[CrashPoint]:
         counts: Counter[str] = Counter()
         for request in self._wire.seen(TRANSACTION):
             label = _label(request.body)
+            if label == RECEIPT:
+                continue  # a writer makes a further receipt only if two commits happen to meet
             counts[label] += 1
             for name, (_, act) in FATES.items():
                 yield CrashPoint(name, label, counts[label], act)
@@ -260,6 +273,12 @@ def _label(body: Body) -> str:
             continue  # which of its receipts a writer uses depends on what else it does
         found[sk.partition("#")[0] if kind is None else kind.name] += 1
     return " ".join(f"{name}*{n}" if n > 1 else name for name, n in sorted(found.items())) or "resign"
+
+
+def _receipt(body: Body) -> Json | None:
+    """Return the key of the receipt that a commit updates, or None if the transaction is no commit."""
+    updates = (action for action in actions(TRANSACTION, body) if "UpdateExpression" in action)
+    return next((each["Key"] for each in updates if "batch" in json.dumps(each)), None)
 
 
 def _writes_a_run(body: Body) -> bool:
