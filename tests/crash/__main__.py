@@ -18,6 +18,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, NamedTuple
+from zlib import crc32
 
 from outlast.core.crash_points import POINTS
 from outlast.testing.crash_runs import CrashCase, Judge, Reference, Tally, draw_one, run_case, run_pairs, run_reference
@@ -111,7 +112,7 @@ def _run_part(part: Part, folder: Path, stack: contextlib.ExitStack) -> Tally:
         stack.callback(lambda: tally.reached.update(monitor.late))
     cases = [case for case in reference.cases if part.only in case.name]
     if part.pairs == ALL:
-        for n, case in enumerate(cases[part.part :: part.parts]):
+        for n, case in enumerate(_share(part, cases)):
             if _may_go_on(part, tally):
                 run_pairs(driver, case, reference, folder / f"pair-{n}", tally, list, processes=EVERY_PROCESS)
         return tally
@@ -125,10 +126,18 @@ def _run_part(part: Part, folder: Path, stack: contextlib.ExitStack) -> Tally:
         return tally
     if part.scenario.endswith("mute"):  # the calm auction covers the other suppliers
         cases = [case for case in cases if MUTE_SUPPLIER in case.point.label]
-    for n, case in enumerate(cases[part.part :: part.parts]):
+    for n, case in enumerate(_share(part, cases)):
         if _may_go_on(part, tally):
             run_case(driver, case, reference, folder / f"case-{n}", tally, judge(driver, case, reference))
     return tally
+
+
+def _share(part: Part, cases: list[CrashCase]) -> list[CrashCase]:
+    """Return the cases of this process. They are shared by name, because each process lists them by itself.
+
+    Lists differ if a lease was renewed once more.
+    """
+    return [case for case in cases if crc32(case.name.encode()) % part.parts == part.part]
 
 
 def _no_judge(driver: Driver, case: CrashCase, reference: Reference) -> Judge:

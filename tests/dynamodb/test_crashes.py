@@ -85,7 +85,7 @@ def test_the_run_ends_as_without_a_crash(campaign: Campaign, tmp_path: Path, nam
 
 
 NOTICED = [
-    ("receipts_not_compared", f"{STEP} request:fenced #7", "the run was claimed again after a lost request"),
+    ("receipts_not_compared", f"{STEP} request:fenced #7", "a transaction landed after its fence"),
     ("lost_answers_count_as_refused", "worker request:unanswered #7", "ended it with 2"),
     ("call_first", "r1 call book/o-7 call:inside", "book/o-7 was executed 2 times"),
 ]
