@@ -9,11 +9,12 @@ import click
 
 import outlast
 from outlast.cli.session import settings_now
+from outlast.cli.settings import Command
 from outlast.core.lanes import OWN, SCHEDULERS
 from outlast.errors import NotFound
 
 
-@click.command()
+@click.command(cls=Command)
 @click.option("--approve", "unattended", is_flag=True, help="Approve without a person, by a process of the demo.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object with the facts, and nothing else.")
 @click.option("--folder", type=click.Path(path_type=Path), help="Folder of the demo; an interrupted demo continues.")
