@@ -4,10 +4,10 @@ import asyncio
 import os
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from functools import partial
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, Protocol, TypeVar
 
 from typing_extensions import override
 
@@ -19,8 +19,9 @@ from outlast.store.bounds import check
 from outlast.store.fair_queueing import NONE_HELD, HeldCounts
 from outlast.store.port import CommitNotifier, RunCallback, Step, Store
 from outlast.store.threads import Subscribers
-from outlast.store.tickets import Take, Task, Ticket
+from outlast.store.tickets import Take, Task, Ticket, deliver, refuse
 
+T = TypeVar("T")
 URGENT_WAIT_S: Final = 60.0
 _process = os.getpid()  # cached, because every read and every commit compares it
 
@@ -176,6 +177,76 @@ class BatchingStore(Store, CommitNotifier, ABC):
             self._unsent.clear()
         for turn in turns:
             self._send(turn.tickets)
+
+
+class LoopWriter(Protocol):
+    """Writer of a store, used in the store's own event loop. It answers every ticket."""
+
+    def submit(self, tickets: list[Ticket]) -> None:
+        """Append tickets to the queue."""
+
+    async def submit_first(self, ticket: Ticket) -> None:
+        """Land a ticket by itself, so that no other commit delays it."""
+
+    async def close(self) -> None:
+        """Land earlier tickets and refuse later ones."""
+
+
+class LoopStore(BatchingStore):
+    """A store whose writer and reads run in one thread with its own event loop."""
+
+    def __init__(self, thread_name: str) -> None:
+        super().__init__()
+        self._tasks: LoopWriter | None = None  # set when the store is open
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name=thread_name, daemon=True)
+        self._thread.start()
+
+    @abstractmethod
+    async def _close_in_loop(self) -> None:
+        """Land what was submitted and release every resource of the store's loop."""
+
+    async def _close_here(self) -> None:
+        """Release what belongs to the caller's loop, before the writer ends."""
+
+    async def _in_loop(self, work: Coroutine[Any, Any, T]) -> T:
+        """Await a coroutine in the store's own event loop."""
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
+
+    @override
+    async def close(self) -> None:
+        if self._closed or os.getpid() != self._process:
+            return
+        self._closed = True
+        self._hand_over_all()
+        await self._close_here()
+        await self._in_loop(self._close_in_loop())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        await asyncio.to_thread(self._thread.join)
+        self._loop.close()
+
+    @override
+    def _send(self, tickets: list[Ticket]) -> None:
+        assert self._tasks is not None, "the store is open"
+        try:
+            self._loop.call_soon_threadsafe(self._tasks.submit, tickets)
+        except RuntimeError:  # the store was closed
+            _refuse_closed(tickets)
+
+    @override
+    def _send_first(self, ticket: Ticket) -> None:
+        assert self._tasks is not None, "the store is open"
+        work = self._tasks.submit_first(ticket)
+        try:
+            asyncio.run_coroutine_threadsafe(work, self._loop)
+        except RuntimeError:  # the store was closed
+            work.close()
+            _refuse_closed([ticket])
+
+
+def _refuse_closed(tickets: list[Ticket]) -> None:
+    refuse(tickets, Unavailable("the store is closed"))
+    deliver(tickets)
 
 
 class _Turn:

@@ -1,8 +1,6 @@
 """The store without a server to operate. Its writer and reads run in one thread with its own event loop."""
 
 import asyncio
-import os
-import threading
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final, TypeVar
 
@@ -12,7 +10,7 @@ from outlast.core.clock import Clock
 from outlast.core.commit import Instant, Mapping
 from outlast.core.rows import Run
 from outlast.errors import OutlastError, Unavailable
-from outlast.store.batching_store import BatchingStore
+from outlast.store.batching_store import LoopStore
 from outlast.store.dynamodb.clock import CheckedClock
 from outlast.store.dynamodb.connection import (
     RUNS,
@@ -36,7 +34,6 @@ from outlast.store.migrations import SCHEMA
 from outlast.store.port import Maintenance, RunRows
 from outlast.store.queries import Query
 from outlast.store.threads import WakeSubscribers
-from outlast.store.tickets import Ticket, deliver, refuse
 
 T = TypeVar("T")
 POLL_S: Final = 1.0
@@ -48,13 +45,13 @@ commit writes.
 FAILED = (Away, ConditionRefused, Conflicted, Throttled, Unusable)
 
 
-class DynamoStore(BatchingStore, Maintenance):
+class DynamoStore(LoopStore, Maintenance):
     """Store in four tables of DynamoDB. Opened with `open_dynamodb`, usable only in the process that opened it."""
 
     not_inherited = "a connection does not pass to a child"
 
     def __init__(self, address: DynamoAddress, writer: str, clock: Clock, *, checked: bool = False) -> None:
-        super().__init__()
+        super().__init__("outlast-dynamodb")
         self.url = address.shown
         self.writer = writer
         self._address = address
@@ -69,11 +66,7 @@ class DynamoStore(BatchingStore, Maintenance):
         self._reads = DynamoReads(self._connection, self._store_clock)
         self._finder = RunFinder(self._lander, self._receipts, address.table(RUNS))
         self._housekeeper = Housekeeper(self._lander, self._finder, self._reads, self._store_clock, writer)
-        self._tasks: CommitScheduler | None = None
         self._poll: asyncio.Task[None] | None = None
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="outlast-dynamodb", daemon=True)
-        self._thread.start()
 
     # --- life ----------------------------------------------------------------------------
     async def open(self, *, make: bool = True) -> None:
@@ -108,17 +101,7 @@ class DynamoStore(BatchingStore, Maintenance):
                 pass
 
     @override
-    async def close(self) -> None:
-        if self._closed or os.getpid() != self._process:
-            return
-        self._closed = True
-        self._hand_over_all()
-        await self._in_loop(self._close())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        await asyncio.to_thread(self._thread.join)
-        self._loop.close()
-
-    async def _close(self) -> None:
+    async def _close_in_loop(self) -> None:
         if self._poll is not None:
             self._poll.cancel()
             await asyncio.wait([self._poll])
@@ -133,29 +116,6 @@ class DynamoStore(BatchingStore, Maintenance):
             task.cancel()
         await asyncio.gather(*reading, return_exceptions=True)
         await self._connection.close()
-
-    async def _in_loop(self, work: Coroutine[Any, Any, T]) -> T:
-        """Await a coroutine in the store's own event loop."""
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
-
-    # --- writing -------------------------------------------------------------------------
-    @override
-    def _send(self, tickets: list[Ticket]) -> None:
-        assert self._tasks is not None, "the store is open"
-        try:
-            self._loop.call_soon_threadsafe(self._tasks.submit, tickets)
-        except RuntimeError:  # the store was closed
-            _refuse_closed(tickets)
-
-    @override
-    def _send_first(self, ticket: Ticket) -> None:
-        assert self._tasks is not None, "the store is open"
-        work = self._tasks.submit_first(ticket)
-        try:
-            asyncio.run_coroutine_threadsafe(work, self._loop)
-        except RuntimeError:  # the store was closed
-            work.close()
-            _refuse_closed([ticket])
 
     # --- maintenance --------------------------------------------------------------------------
     @override
@@ -236,11 +196,6 @@ class DynamoStore(BatchingStore, Maintenance):
                 except (OutlastError, *FAILED):
                     pass  # the subscribers meet the same error
             self._wakes.fire()
-
-
-def _refuse_closed(tickets: list[Ticket]) -> None:
-    refuse(tickets, Unavailable("the store is closed"))
-    deliver(tickets)
 
 
 async def open_dynamodb(

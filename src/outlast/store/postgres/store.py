@@ -1,9 +1,7 @@
 """The store for many machines. Its writer, reads and listener run in one thread with its own event loop."""
 
 import asyncio
-import os
-import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -15,9 +13,9 @@ from outlast.core.clock import Clock
 from outlast.core.commit import Instant, Mapping
 from outlast.core.deltas import Delta
 from outlast.core.rows import Run
-from outlast.errors import OutlastError, Unavailable
+from outlast.errors import OutlastError
 from outlast.store.batch import Batch
-from outlast.store.batching_store import URGENT_WAIT_S, BatchingStore
+from outlast.store.batching_store import URGENT_WAIT_S, LoopStore
 from outlast.store.clock import StoreClock
 from outlast.store.delta_channel import DeltaCallback
 from outlast.store.port import DeltaChannel, Maintenance, RunRows, Transactions
@@ -33,19 +31,18 @@ from outlast.store.postgres.transactions import PostgresTransaction, Transaction
 from outlast.store.postgres.writer import WriterTask
 from outlast.store.queries import Query
 from outlast.store.threads import WakeSubscribers
-from outlast.store.tickets import Ticket, deliver, refuse
 
 T = TypeVar("T")
 RENEWAL_S: Final = 4.0  # below the heartbeat interval: after an unanswered renewal there is time for two more
 
 
-class PostgresStore(BatchingStore, Maintenance, Transactions, DeltaChannel):
+class PostgresStore(LoopStore, Maintenance, Transactions, DeltaChannel):
     """Store in one PostgreSQL schema. Opened with `open_postgres`, usable only in the process that opened it."""
 
     not_inherited = "a connection does not pass to a child"
 
     def __init__(self, address: Address, writer: str, clock: Clock | None) -> None:
-        super().__init__()
+        super().__init__("outlast-postgres")
         self.url = address.shown
         self.writer = writer
         self._urgent_writer = f"{writer}.renewals"  # has its own receipts, so that a renewal waits for no batch
@@ -57,10 +54,7 @@ class PostgresStore(BatchingStore, Maintenance, Transactions, DeltaChannel):
         self._reads = Reads(address)
         self._listener = NotificationListener(address, CHANNEL, self._heard, self._wakes.fire)
         self._transactions = TransactionPool(address, writer, store_clock)
-        self._loop = asyncio.new_event_loop()
         self._deltas = PostgresDeltas(address, writer, self._loop)
-        self._thread = threading.Thread(target=self._loop.run_forever, name="outlast-postgres", daemon=True)
-        self._thread.start()
 
     # --- life ----------------------------------------------------------------------------
     async def open(self, *, make: bool = True) -> None:
@@ -92,23 +86,15 @@ class PostgresStore(BatchingStore, Maintenance, Transactions, DeltaChannel):
             await db.close(timeout=5)
 
     @override
-    async def close(self) -> None:
-        if self._closed or os.getpid() != self._process:
-            return
-        self._closed = True
-        self._hand_over_all()
+    async def _close_here(self) -> None:
         await self._transactions.close()
-        await self._in_loop(self._close())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        await asyncio.to_thread(self._thread.join)
-        self._loop.close()
 
-    async def _close(self) -> None:
-        writer = getattr(self, "_tasks", None)
+    @override
+    async def _close_in_loop(self) -> None:
         await self._listener.close()
         await self._deltas.close()
-        if writer is not None:
-            await writer.close()
+        if self._tasks is not None:
+            await self._tasks.close()
             try:
                 for session, name in self._writers():
                     await session.alone(partial(maintenance.resign, writer=name), "resign", receipt=False)
@@ -121,27 +107,6 @@ class PostgresStore(BatchingStore, Maintenance, Transactions, DeltaChannel):
     def _writers(self) -> tuple[tuple[PostgresSession, str], ...]:
         """Return the writing sessions, each with the id of its writer row."""
         return ((self._session, self.writer), (self._urgent, self._urgent_writer))
-
-    async def _in_loop(self, work: Coroutine[Any, Any, T]) -> T:
-        """Await a coroutine in the store's own event loop."""
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
-
-    # --- writing -------------------------------------------------------------------------
-    @override
-    def _send(self, tickets: list[Ticket]) -> None:
-        try:
-            self._loop.call_soon_threadsafe(self._tasks.submit, tickets)
-        except RuntimeError:  # the store was closed
-            _refuse_closed(tickets)
-
-    @override
-    def _send_first(self, ticket: Ticket) -> None:
-        work = self._tasks.submit_first(ticket)
-        try:
-            asyncio.run_coroutine_threadsafe(work, self._loop)
-        except RuntimeError:  # the store was closed
-            work.close()
-            _refuse_closed([ticket])
 
     # --- maintenance --------------------------------------------------------------------------
     async def _transact(self, work: "Callable[[asyncpg.Connection[Any], Batch], Awaitable[T]]", label: str) -> T:
@@ -231,11 +196,6 @@ class PostgresStore(BatchingStore, Maintenance, Transactions, DeltaChannel):
     def on_deltas(self, callback: DeltaCallback) -> Callable[[], None]:
         self._check_process()
         return self._deltas.subscribe(callback)
-
-
-def _refuse_closed(tickets: list[Ticket]) -> None:
-    refuse(tickets, Unavailable("the store is closed"))
-    deliver(tickets)
 
 
 async def open_postgres(url: str, *, writer: str, clock: Clock | None = None, make: bool = True) -> PostgresStore:
