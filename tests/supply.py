@@ -23,7 +23,7 @@ PIP_AUDIT: Final = "pip-audit==2.10.1"
 KNOWN_BAD: Final = "jinja2==3.1.2"
 """A package with vulnerabilities published in 2024. A service that does not report them gives no usable answer."""
 CLEAN, BAD, UNKNOWN = 0, 1, 3
-SHIPS: Final = frozenset({".py", ".typed", ".toml", ".json"})
+SHIPS: Final = frozenset({".py", ".typed", ".toml", ".json", ".html", ".css", ".js", ".svg"})
 ABOUT: Final = frozenset({"METADATA", "WHEEL", "RECORD", "entry_points.txt", "LICENSE"})
 OURS_ONLY: Final = frozenset({"tests", "test", "bench", "docs", "scripts", ".ci", "__pycache__"})
 KEY: Final = re.compile(rb"-----BEGIN [A-Z ]*PRIVATE KEY-----\s+[A-Za-z0-9+/=]{32}|\bolt_[A-Za-z0-9_-]{40,}")
@@ -52,7 +52,8 @@ def strangers(wheel: Path) -> list[str]:
         for name in opened.namelist():
             path = Path(name)
             about = path.parts[0].endswith(".dist-info")
-            at_home = path.name in ABOUT if about else path.parts[0] == "outlast" and path.suffix in SHIPS
+            ours = path.suffix in SHIPS or path.name == "LICENSE"  # of a file that the package vendors
+            at_home = path.name in ABOUT if about else path.parts[0] == "outlast" and ours
             if not at_home or OURS_ONLY.intersection(path.parts):
                 found.append(f"{name} does not belong into the wheel")
             elif KEY.search(opened.read(name)):
