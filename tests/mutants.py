@@ -219,6 +219,7 @@ OF_THE_STORES: Final = (
     _row(dynamodb.refusals_by_old_rows, "A refusal is an answer only by rows read for it.", LANDING),
     _row(dynamodb.inboxes_without_turns, "A slow writer gets a turn at an inbox.", LANDING),
     _row(dynamodb.commits_of_a_run_at_once, "Commits of one run land in order.", SCHEDULING),
+    _row(dynamodb.renewals_wait_for_reads, "A renewal has a free connection.", SCHEDULING),
     _row(
         dynamodb.older_mappings_not_searched, "A take finds runs armed by an older clock mapping.", SCHEDULING, RESCALED
     ),

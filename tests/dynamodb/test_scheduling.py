@@ -15,9 +15,11 @@ from outlast.core.rows import META, RUN, WORKER, Run
 from outlast.core.run_columns import TIMERS, Timer
 from outlast.core.run_transition import rearmed
 from outlast.errors import Rejected, Stale, StoreError, Unavailable, Uncertain
-from outlast.store.clock import mapping_row
+from outlast.store.clock import StoreClock, mapping_row
+from outlast.store.dynamodb.connection import CONNECTIONS, URGENT_CONNECTIONS
 from outlast.store.dynamodb.items import Stamp, encode
 from outlast.store.dynamodb.landing import Lander
+from outlast.store.dynamodb.reads import DynamoReads
 from outlast.store.dynamodb.receipts import SHARDS_MAX
 from outlast.store.dynamodb.store import open_dynamodb
 from outlast.store.tickets import Take, Ticket
@@ -57,6 +59,15 @@ async def take(writer: Writer, n: int, worker: str, owners: tuple[str, ...] = ()
     future: asyncio.Future[tuple[Run, ...]] = loop.create_future()
     writer.scheduler.submit([Ticket(Take((LANE,), n, claim_by(worker), owners), future, loop)])
     return [run.run for run in await future]
+
+
+async def renew(writer: Writer, version: int) -> None:
+    """Write this version of a worker's row as a heartbeat does."""
+    loop = asyncio.get_running_loop()
+    renewed: asyncio.Future[Any] = loop.create_future()
+    row = worker_row()._replace(version=version)
+    await writer.scheduler.submit_first(Ticket(Commit((Put(WORKER, row, version - 1),)), renewed, loop))
+    await renewed
 
 
 @on_a_bench
@@ -144,12 +155,8 @@ async def test_a_renewal_waits_for_no_other_commit(bench: Bench) -> None:
     bench.through.rule(WRITE, Fate.HOLD, 1_000, where=lambda body: "token" in str(body))
     many = [a.submit(Commit(puts(token_row(f"{i}")))) for i in range(60)]
     await bench.through.until(lambda: len(bench.through.seen(WRITE, Fate.HOLD)) == SHARDS_MAX)
-    loop = asyncio.get_running_loop()
     for version in (1, 2):
-        row = worker_row()._replace(version=version)
-        renewed: asyncio.Future[Any] = loop.create_future()
-        await a.scheduler.submit_first(Ticket(Commit((Put(WORKER, row, version - 1),)), renewed, loop))
-        await renewed
+        await renew(a, version)
     assert len(bench.through.seen(WRITE, Fate.HOLD)) == SHARDS_MAX
     bench.through.rules.clear()
     await asyncio.to_thread(bench.through.release)
@@ -157,6 +164,23 @@ async def test_a_renewal_waits_for_no_other_commit(bench: Bench) -> None:
     await a.scheduler.close()
     with pytest.raises(Unavailable, match="closed"):
         await a.submit(Commit(puts(token_row("late"))))
+
+
+@on_a_bench
+async def test_a_renewal_waits_for_no_read(bench: Bench) -> None:
+    """The reads of the runs that a worker took over hold all connections but those of renewals."""
+    a = await bench.writer(answer_s=2.0)
+    reads = DynamoReads(a.connection, StoreClock(bench.clock))
+    bench.through.rule("GetItem", Fate.HOLD, 1_000)
+    many = [asyncio.ensure_future(reads.load(WORKER, [("*", f"w{i}")])) for i in range(100)]
+    most = CONNECTIONS - URGENT_CONNECTIONS
+    await bench.through.until(lambda: len(bench.through.seen("GetItem", Fate.HOLD)) >= most)
+    for version in (1, 2):
+        await renew(a, version)
+    assert len(bench.through.seen("GetItem", Fate.HOLD)) == most
+    bench.through.rules.clear()
+    await asyncio.to_thread(bench.through.release)
+    await asyncio.gather(*many)
 
 
 @pytest.mark.req("REC-5")
@@ -215,6 +239,7 @@ async def _put_meta(bench: Bench, mapping: Mapping) -> None:
     ("safeguard", "fails"),
     [
         ("commits_of_a_run_at_once", test_a_slow_commit_delays_its_run_only),
+        ("renewals_wait_for_reads", test_a_renewal_waits_for_no_read),
         ("older_mappings_not_searched", test_a_run_armed_by_an_old_mapping_wakes_in_time),
     ],
 )

@@ -80,6 +80,12 @@ def commits_of_a_run_at_once(patch: Patch) -> None:
     replace(patch, writer._groups, lambda commit: set())
 
 
+def renewals_wait_for_reads(patch: Patch) -> None:
+    from outlast.store.dynamodb import connection
+
+    patch.setattr(connection, "URGENT_CONNECTIONS", 0)
+
+
 def older_mappings_not_searched(patch: Patch) -> None:
     from outlast.store.dynamodb.takes import RunFinder
 

@@ -1,11 +1,13 @@
 """Addresses of DynamoDB stores, and the client whose errors say whether a request may have landed."""
 
+import asyncio
 import os
 import re
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
+from contextvars import ContextVar
 from email.utils import parsedate_to_datetime
 from functools import cache
 from io import BytesIO
@@ -42,6 +44,7 @@ ATTEMPTS: Final = 1  # the SDK repeats nothing: a repetition of a write that lan
 CONNECT_S: Final = 3.0
 ANSWER_S: Final = 10.0  # a request unanswered for longer may have landed
 CONNECTIONS: Final = 32
+URGENT_CONNECTIONS: Final = 4  # … of which lease renewals have these, so that they wait behind no other request
 PIECES_BYTES: Final = 256 * KIB  # a larger request is written in pieces, between which other tasks run
 KEPT_S: Final = 10.0  # an idle connection is closed before the service closes it, which would look like a lost answer
 WINDOW_MS: Final = 60_000  # two windows of answers bound the difference of the clocks
@@ -252,6 +255,10 @@ def _in_pieces(request: Any, **_: Any) -> None:
         request.body = BytesIO(request.body)
 
 
+urgent: Final = ContextVar("urgent", default=False)
+"""True in a task whose requests use a connection that other requests leave free."""
+
+
 class Connection:
     """Client of DynamoDB. Each request is sent once; the caller decides about repetition.
 
@@ -274,6 +281,7 @@ class Connection:
         self._difference = ClockDifference()
         self._opened = AsyncExitStack()
         self._operations: dict[str, Callable[..., Awaitable[dict[str, Any]]]] = {}
+        self._ordinary = asyncio.Semaphore(CONNECTIONS - URGENT_CONNECTIONS)
 
     async def open(self) -> None:
         """Find the endpoint and the credentials. Nothing is sent to DynamoDB yet.
@@ -320,6 +328,12 @@ class Connection:
         Raises ConditionRefused, Conflicted, Throttled, Away, Unusable, Rejected. If the caller is cancelled, the
         request may have landed.
         """
+        if urgent.get():
+            return await self._call(operation, request)
+        async with self._ordinary:
+            return await self._call(operation, request)
+
+    async def _call(self, operation: str, request: dict[str, Any]) -> dict[str, Any]:
         self.requests[operation] += 1
         sent_at = self._wall_ms()
         try:

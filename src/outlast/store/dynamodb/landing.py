@@ -255,7 +255,7 @@ class Lander:
             await self._settle_lost(shard)
         loop = asyncio.get_running_loop()
         until = loop.time() + busy_s
-        exact, refusals = False, 0
+        exact, refusals, late = False, 0, False
         for turn in range(TURNS_MAX):
             try:
                 ready = await prepare(shard, exact)
@@ -273,6 +273,7 @@ class Lander:
                 landed = await self._send(shard, ready, busy_s)
                 if landed is not None:
                     return ready, landed
+                late = True
             except ConditionRefused as refused:
                 if refused.reasons[0] == REFUSED:
                     if await self._look_at_receipt(shard):
@@ -291,6 +292,8 @@ class Lander:
                 await self._receipts.pause(turn, 0.05, 2.0)
             if loop.time() >= until:
                 break
+        if late:
+            raise Unavailable("the store does not answer in time", "the commit was withdrawn by its receipt")
         raise Unavailable("the store is busy", "other transactions were faster each time")
 
     def _judge(self, commit: Commit, chain: Chain | None, shard: Shard, found: Found, exact: bool) -> Judged | None:

@@ -11,7 +11,7 @@ from outlast.core.rows import RUN, Run
 from outlast.errors import OutlastError, Rejected, Stale, StoreError, Unavailable, Uncertain
 from outlast.store.batch import Batch
 from outlast.store.bounds import check
-from outlast.store.dynamodb.connection import Away, Conflicted, Throttled, Unusable
+from outlast.store.dynamodb.connection import Away, Conflicted, Throttled, Unusable, urgent
 from outlast.store.dynamodb.items import Torn
 from outlast.store.dynamodb.landing import Landed, Lander
 from outlast.store.dynamodb.takes import RunFinder
@@ -50,14 +50,18 @@ class CommitScheduler:
                 self._begin(self._do(ticket, self._task(ticket.work, tuple(self._working))))
 
     async def submit_first(self, ticket: Ticket) -> None:
-        """Land a ticket by itself over its own receipt shard, so that no other commit delays it."""
+        """Land a ticket over its own receipt shard and connections, so that nothing else delays it."""
         if self._closing:
             refuse((ticket,), Unavailable("the store is closed"))
             deliver((ticket,))
             return
         async with self._urgent_turn:
             assert isinstance(ticket.work, Commit)
-            await self._commit(ticket, self._lander.land(ticket.work, urgent=True))
+            before = urgent.set(True)
+            try:
+                await self._commit(ticket, self._lander.land(ticket.work, urgent=True))
+            finally:
+                urgent.reset(before)
 
     async def close(self) -> None:
         """Land earlier tickets and refuse later ones."""
