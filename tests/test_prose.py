@@ -22,7 +22,7 @@ RATES: dict[str, tuple[Callable[[], prose.Prose], float, float]] = {
 }
 MODULES = {
     "(top)": 4, "cli": 34, "client": 6, "core": 43, "engine": 32, "flow": 20, "models": 9, "outbox": 8, "runtime": 32,
-    "service": 33, "store": 52, "telemetry": 7, "testing": 19,
+    "service": 33, "store": 52, "telemetry": 7, "testing": 19, "ui": 22,
     "agent": 9, "langgraph": 3, "pydantic_ai": 6, "temporal": 5,
 }  # fmt: skip
 

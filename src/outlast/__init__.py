@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     )
     from outlast.runtime.client import Client
     from outlast.runtime.run_handle import RunHandle
-    from outlast.service.app import asgi
+    from outlast.ui.app import asgi
 
 __all__ = [
     "Allow",
@@ -103,7 +103,7 @@ def _asgi() -> Any:
     from outlast.errors import to_install
 
     try:
-        from outlast.service.app import asgi
+        from outlast.ui.app import asgi
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("outlast"):
             raise

@@ -112,3 +112,8 @@ def process_id(prefix: str) -> str:
 
 
 chance: Callable[[], float] = random.random
+
+
+def new_nonce() -> str:
+    """Return 22 characters that cannot be guessed: letters, digits, `-` and `_`."""
+    return secrets.token_urlsafe(16)

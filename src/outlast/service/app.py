@@ -1,6 +1,6 @@
 """The service as one ASGI application, to serve alone or to mount in another application."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final
@@ -10,14 +10,12 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
 from outlast.errors import OutlastError
-from outlast.flow.workflow import Workflow
 from outlast.service import problems
-from outlast.service.identity import Anonymous, Authenticator, SameOriginMiddleware
+from outlast.service.identity import Anonymous, SameOriginMiddleware
 from outlast.service.openapi import draw
-from outlast.service.request_limits import Bounds, RequestLimitsMiddleware
+from outlast.service.request_limits import RequestLimitsMiddleware
 from outlast.service.routes import approvals, history, operators, runs, service, webhooks
 from outlast.service.service_state import ServiceState
-from outlast.store.port import Store
 
 UNTRACED: Final = frozenset({"/healthz", "/readyz", "/metrics"})  # polled every few seconds, and part of no run
 ROUTERS: Final = (
@@ -29,26 +27,6 @@ ABOUT = """Durable execution over HTTP: start and watch runs, decide approvals, 
 Every error is `application/problem+json` with a stable `code` and a `hint` that says what to do. If one code has
 several causes, `refusal` tells them apart. A POST with an `Idempotency-Key` is executed once. A decision requires
 `If-Match` with the version of the approval that was shown."""
-
-
-def asgi(
-    store: Store,
-    workflows: Sequence[Workflow[Any]] = (),
-    *,
-    authenticator: Authenticator | None = None,
-    bounds: Bounds | None = None,
-) -> FastAPI:
-    """Return the service over an open `store`, to serve or to mount.
-
-        app.mount("/outlast", outlast.asgi(store, [orders]))
-
-    `workflows` lists the workflows that callers can start. Without an `authenticator`, callers on this machine are the
-    local operator and all others are refused. `bounds` are the limits of requests (default: those of the settings).
-    The application never closes the store. It executes no runs: start a worker, or an `InProcessRuntime` in this
-    process.
-    """
-    state = ServiceState(store, authenticator or Anonymous("local"), tuple(workflows), bounds or Bounds())
-    return create(state)
 
 
 def create(state: ServiceState) -> FastAPI:
@@ -78,6 +56,7 @@ def create(state: ServiceState) -> FastAPI:
     app.state.service = state
     for router in ROUTERS:
         app.router.routes.extend(router.routes)  # because each request would try an included router a second time
+    app.router.routes.extend(state.pages)
     app.add_exception_handler(HTTPException, problems.on_http)
     app.add_exception_handler(RequestValidationError, problems.on_validation)
     app.add_exception_handler(problems.ProblemError, problems.on_problem)

@@ -18,6 +18,8 @@ from outlast.service import problems
 from outlast.service.problems import ProblemError
 from outlast.service.strict_json import check_shape, read_json
 
+JSON: Final = "application/json"
+FORM: Final = "application/x-www-form-urlencoded"
 CLOSE: Final = {"Connection": "close"}
 """Headers of an answer to a body that was not read to its end. Its rest must not be parsed as a request."""
 
@@ -34,8 +36,8 @@ class Bounds:
     url_bytes: int = 8 * KIB
 
 
-async def read_body(request: Request, bounds: Bounds) -> int:
-    """Read the body within its limits, keep it for `request.body()`, and return its size.
+async def read_body(request: Request, bounds: Bounds, *, form: bool = False) -> int:
+    """Read the body within its limits, keep it for `request.body()`, and return its size. `form`: not JSON but a form.
 
     Raises BadRequest, or ProblemError if the connection has to be closed because the body was not read to its end.
     """
@@ -45,8 +47,9 @@ async def read_body(request: Request, bounds: Bounds) -> int:
         raise ProblemError(error, more={}, headers=CLOSE) from None
     request._body = body  # where Starlette itself caches a body
     if body:
-        _check_media_type(request.headers.get("content-type", ""))
-        check_shape(body)
+        _check_media_type(request.headers.get("content-type", ""), FORM if form else JSON)
+        if not form:
+            check_shape(body)
     return len(body)
 
 
@@ -94,11 +97,12 @@ def _parsed(body: bytes) -> Any:
     raise BadRequest("the body is not JSON", why, "send JSON in UTF-8", refusal="not_json")
 
 
-def _check_media_type(value: str) -> None:
+def _check_media_type(value: str, wanted: str) -> None:
     name = value.partition(";")[0].strip().lower()
-    if name != "application/json":
+    if name != wanted:
         why = f"its type is {name[:100]}" if name else "it has no Content-Type"
-        raise BadRequest("the body must be JSON", why, "Content-Type: application/json", refusal="media_type")
+        what = "the body must be JSON" if wanted == JSON else "the body must be a form"
+        raise BadRequest(what, why, f"Content-Type: {wanted}", refusal="media_type")
 
 
 def _too_large(bounds: Bounds) -> BadRequest:

@@ -27,7 +27,7 @@ from outlast.service.service_state import ServiceState
 from outlast.telemetry.audit import audit, scalars
 
 
-async def _audited(
+async def audited(
     request: Request, principal: Principal, operation: str, act: Callable[[], Awaitable[Response]]
 ) -> Response:
     """Return the answer of `act` and write its audit line, also if it raises."""
@@ -98,7 +98,7 @@ class SecuredRoute(APIRoute):
 
             async def change() -> Response:
                 permit(principal, operation)
-                _check_query(request, takes)
+                check_query(request, takes)
                 async with state.tenant_limits.of(principal.tenant, lambda: read_body(request, state.bounds)):
                     parse_body(request)
                     key = request.headers.get(KEY)
@@ -109,16 +109,16 @@ class SecuredRoute(APIRoute):
             request.state.principal = principal
             request.state.operations = state.operations(principal)
             if request.method not in READS:
-                return await _audited(request, principal, operation, change)
+                return await audited(request, principal, operation, change)
             permit(principal, operation)
-            _check_query(request, takes)
+            check_query(request, takes)
             async with state.tenant_limits.of(principal.tenant):
                 return await inner(request)
 
         return handle
 
 
-def _check_query(request: Request, takes: frozenset[str]) -> None:
+def check_query(request: Request, takes: frozenset[str]) -> None:
     """Raise InvalidInput for an unknown or repeated query parameter, or one with the character NUL.
 
     A misspelt filter would filter nothing, and of a repeated one only the last would count. Not every store can search

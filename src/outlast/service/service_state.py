@@ -9,6 +9,7 @@ from typing import Annotated, Any, Final, TypeVar
 from fastapi import Depends
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import BaseRoute
 
 from outlast.core.addresses import PUBLIC, AddressPolicy
 from outlast.core.clock import Clock
@@ -113,6 +114,8 @@ class ServiceState:
     counters: list[Counters] = field(default_factory=list)
     """Counters of the workers and the dispatcher in this process, for /metrics."""
     clock: Clock = field(default_factory=SystemClock)
+    pages: Sequence[BaseRoute] = ()
+    """Routes of the web UI. The package `ui` is above this one, so whoever starts the service gives them."""
     stopping: bool = False
     """True once the process stops. /readyz then answers 503."""
 

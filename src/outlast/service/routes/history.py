@@ -1,7 +1,7 @@
 """Routes for the history of runs: events as pages or streams, checkpoints, timeline, effects, results."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Header, Query
@@ -29,21 +29,34 @@ RECHECK_S: Final = 30.0
 """How long a stream may outlast the revocation of its credential, a role, or an issuer's key."""
 
 
-async def credential_ended(state: ServiceState, request: Request) -> None:
-    """Return once the credential of this request has expired or no longer permits it."""
+Authenticate = Callable[[ServiceState, Request], Awaitable[Principal]]
+
+
+async def by_header(state: ServiceState, request: Request) -> Principal:
+    """Return the caller that the header Authorization names, as of now. Raises as `Authenticator.authenticate`."""
+    client = request.client.host if request.client else ""
+    return await state.authenticator.authenticate(request.headers.get("authorization", ""), client)
+
+
+async def credential_ended(
+    state: ServiceState, request: Request, operation: str = "", authenticate: Authenticate = by_header
+) -> None:
+    """Return once the credential of this request has expired or no longer permits the operation, by default its own."""
     principal: Principal = request.state.principal
-    while await _allowed(state, request, principal):
+    operation = operation or request.scope["route"].operation_id
+    while await _allowed(state, request, principal, operation, authenticate):
         left_ms = principal.until_ms - state.clock.wall() if principal.until_ms else RECHECK_S * SECOND
         await asyncio.sleep(max(0.0, min(RECHECK_S, left_ms / SECOND)))
 
 
-async def _allowed(state: ServiceState, request: Request, principal: Principal) -> bool:
+async def _allowed(
+    state: ServiceState, request: Request, principal: Principal, operation: str, authenticate: Authenticate
+) -> bool:
     if principal.until_ms and state.clock.wall() >= principal.until_ms:
         return False
-    client = request.client.host if request.client else ""
     try:
-        now = await state.authenticator.authenticate(request.headers.get("authorization", ""), client)
-        permit(now, request.scope["route"].operation_id)
+        now = await authenticate(state, request)
+        permit(now, operation)
     except (Unauthenticated, Forbidden):
         return False
     except (Unverifiable, TooManyFailures):
@@ -102,7 +115,7 @@ async def _stream(state: ServiceState, ops: Operations, request: Request, row: R
         raise BadRequest("Last-Event-ID does not belong to this stream", why, "start without it", refusal="bad_header")
     if is_over(row) and after >= row.seq:  # because an EventSource would reconnect every second after an empty 200
         return Response(status_code=204)
-    listener = await state.broadcaster.listen(ops.tenant, row.run, *_caller(request))
+    listener = await state.broadcaster.listen(ops.tenant, row.run, *caller_of(request))
     frames = _of_run(ops, row.run, after, listener)
     return EventStream(
         frames, listener, leave=state.broadcaster.leave, expired=lambda: credential_ended(state, request)
@@ -141,7 +154,7 @@ async def stream_events(
             "send Accept: text/event-stream",
             refusal="not_acceptable",
         )
-    listener, missed = await state.broadcaster.listen_to_all(ops.tenant, last or "", *_caller(request))
+    listener, missed = await state.broadcaster.listen_to_all(ops.tenant, last or "", *caller_of(request))
     frames = _of_all(missed, listener)
     return EventStream(
         frames, listener, leave=state.broadcaster.leave, expired=lambda: credential_ended(state, request)
@@ -166,7 +179,7 @@ def _number(last: str | None, after: int) -> int:
     return int(last)
 
 
-def _caller(request: Request) -> tuple[str, str]:
+def caller_of(request: Request) -> tuple[str, str]:
     """Return the name and the address of the caller."""
     return request.state.principal.name, request.client.host if request.client else ""
 

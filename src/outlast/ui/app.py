@@ -1,0 +1,42 @@
+"""The service with its web UI as one ASGI application, and the routes of the UI."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from fastapi import FastAPI
+from starlette.routing import BaseRoute
+
+from outlast.flow.workflow import Workflow
+from outlast.service.app import create
+from outlast.service.identity import Anonymous, Authenticator
+from outlast.service.request_limits import Bounds
+from outlast.service.service_state import ServiceState
+from outlast.store.port import Store
+from outlast.ui.routes import assets, runs
+
+ROUTERS = (assets.static, assets.router, runs.router)
+
+
+def pages() -> Sequence[BaseRoute]:
+    """Return the routes of the UI, for `ServiceState.pages`."""
+    return [route for router in ROUTERS for route in router.routes]
+
+
+def asgi(
+    store: Store,
+    workflows: Sequence[Workflow[Any]] = (),
+    *,
+    authenticator: Authenticator | None = None,
+    bounds: Bounds | None = None,
+) -> FastAPI:
+    """Return the service over an open `store`, to serve or to mount. Its web UI is at `/ui/`.
+
+        app.mount("/outlast", outlast.asgi(store, [orders]))
+
+    `workflows` lists the workflows that callers can start. Without an `authenticator`, callers on this machine are the
+    local operator and all others are refused. `bounds` are the limits of requests (default: those of the settings).
+    The application never closes the store. It executes no runs: start a worker, or an `InProcessRuntime` in this
+    process.
+    """
+    who = authenticator or Anonymous("local")
+    return create(ServiceState(store, who, tuple(workflows), bounds or Bounds(), pages=pages()))

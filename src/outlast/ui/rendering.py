@@ -1,0 +1,170 @@
+"""Rendering of pages: templates, regions that refresh themselves, and the headers of every page."""
+
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import cache
+from importlib.resources import files
+from typing import Any, Final
+from urllib.parse import urlencode
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+from starlette.requests import Request
+from starlette.responses import Response
+
+from outlast.core.durations import span
+from outlast.core.events import iso
+from outlast.errors import NotFound
+from outlast.models import exact_instant, milliseconds
+from outlast.runtime.clocks import new_nonce
+from outlast.service.identity import Anonymous
+from outlast.service.service_state import ServiceState, root_of
+from outlast.ui import sessions
+
+POLICY: Final = (
+    "default-src 'none'; script-src 'nonce-{nonce}' 'strict-dynamic'; style-src 'self'; img-src 'self'; "
+    "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'; "
+    "require-trusted-types-for 'script'; trusted-types htmx"
+)
+TAG: Final = re.compile(r'(?:W/)?"([0-9a-f]{20})\.([A-Za-z0-9_-]{22})"')
+
+
+MEDIA_TYPES: Final = {
+    "js": "text/javascript; charset=utf-8", "css": "text/css; charset=utf-8", "svg": "image/svg+xml",
+}  # fmt: skip
+ALL_SCRIPTS: Final = "all.js"
+SCRIPTS: Final = ("htmx.min.js", "hx-csp.min.js", "hx-sse.min.js", "outlast.js")
+"""Scripts of every page, in their order. They are served as one file, to save requests."""
+
+
+@cache
+def asset(name: str) -> tuple[bytes, str, str]:
+    """Return a file of `static` with its media type, and its digest, by which pages name it. Raises NotFound.
+
+    ALL_SCRIPTS names all scripts together.
+    """
+    names = SCRIPTS if name == ALL_SCRIPTS else (name,)
+    here = {each.name: each for each in files("outlast.ui").joinpath("static").iterdir()}
+    media_type = MEDIA_TYPES.get(name.rpartition(".")[2])
+    if media_type is None or any(each not in here for each in names):
+        raise NotFound(f"no file {name[:100]}", "", "reload the page", refusal="no_such_path")
+    data = b"\n".join(here[each].read_bytes() for each in names)
+    return data, media_type, hashlib.sha256(data).hexdigest()[:12]
+
+
+@dataclass(frozen=True)
+class HeaderCounts:
+    """Counts of the header: approvals that the caller may decide, and runs that need a person."""
+
+    mine: int = 0
+    attention: int = 0
+
+
+@cache
+def environment() -> Environment:
+    """Return the templates of the package. Every value is escaped, and an unknown name is an error."""
+    made = Environment(
+        loader=PackageLoader("outlast.ui"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
+        lstrip_blocks=True,
+    )  # fmt: skip
+    made.filters.update(span=lambda ms: span(max(0, int(ms))), instant=_instant)
+    return made
+
+
+def stamp(*parts: object) -> str:
+    """Return the version of a region: a digest of the versions of the rows that it shows."""
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:20]
+
+
+async def render(
+    request: Request,
+    template: str,
+    *,
+    title: str,
+    live: str = "",
+    versions: Mapping[str, str] | None = None,
+    status_code: int = 200,
+    **values: Any,
+) -> Response:
+    """Return a page, or the one region of it that `?region=NAME` asks for.
+
+    `live` names what the page listens to: `run:ID`, `approvals`, `attention` or `runs`. A region is the block
+    `region_NAME` of the template; `versions` has its `stamp`, and an unchanged region is answered 304.
+    """
+    state: ServiceState = request.app.state.service
+    nonce = new_nonce()
+    region = request.query_params.get("region", "") if status_code == 200 else ""
+    headers = {"Cache-Control": "no-store", "Referrer-Policy": "same-origin"}
+    if region and versions and region in versions:
+        # The ETag has the nonce, too: a 304 repeats the policy, with the nonce that the stored region carries.
+        known = TAG.fullmatch(request.headers.get("if-none-match", ""))
+        if unchanged := known is not None and known[1] == versions[region]:
+            nonce = known[2]
+        headers |= {"ETag": f'"{versions[region]}.{nonce}"', "Cache-Control": "private, no-cache", "Vary": "Cookie"}
+        headers["Content-Security-Policy"] = POLICY.format(nonce=nonce)
+        if unchanged:
+            return Response(status_code=304, headers=headers)
+    now = (await _now(state)) if status_code < 500 else None
+    principal = getattr(request.state, "principal", None)
+    context = {
+        **values,
+        "title": title,
+        "live": live,
+        "nonce": nonce,
+        "root": root_of(request),
+        "here": _here(request),
+        "now": now,
+        "principal": principal,
+        "local": isinstance(state.authenticator, Anonymous),
+        "form_token": sessions.form_token(request),
+        "when": lambda at: _when(at, now),
+        "asset": lambda name: f"{root_of(request)}/ui/static/{asset(name)[2]}/{name}",
+        "here_with": lambda **query: _address(request, query),
+        "counts": HeaderCounts(),
+    }
+    found = environment().get_template(template)
+    if region and f"region_{region}" in found.blocks:
+        text = "".join(found.blocks[f"region_{region}"](found.new_context(context)))
+    else:
+        text = found.render(context)
+    headers["Content-Security-Policy"] = POLICY.format(nonce=nonce)
+    return Response(text, status_code, headers, "text/html; charset=utf-8")
+
+
+async def _now(state: ServiceState) -> datetime:
+    return exact_instant((await state.store.now()).business)
+
+
+def _here(request: Request) -> str:
+    """Return the address of this page with its filters, without `region`."""
+    query = "&".join(p for p in request.url.query.split("&") if p and not p.startswith("region="))
+    return request.url.path + (f"?{query}" if query else "")
+
+
+def _address(request: Request, query: Mapping[str, str]) -> str:
+    """Return the address of this page with other filters; '' removes one."""
+    merged = {**dict(request.query_params), **query}
+    kept = {name: value for name, value in merged.items() if value and name != "region"}
+    return request.url.path + (f"?{urlencode(kept)}" if kept else "")
+
+
+def _instant(at: datetime | None) -> str:
+    return iso(milliseconds(at)) if at is not None else ""
+
+
+def _when(at: datetime | None, now: datetime | None) -> Markup:
+    """Return an instant as `<time>`: relative words, and the instant itself in the attribute."""
+    if at is None:
+        return Markup("")
+    return Markup('<time datetime="{0}" title="{0}">{1}</time>').format(iso(milliseconds(at)), relative(at, now))
+
+
+def relative(at: datetime, now: datetime | None) -> str:
+    """Return an instant relative to now: `3m20s ago`, `in 4d6h`."""
+    if now is None:
+        return iso(milliseconds(at))
+    ms = (now - at) // timedelta(milliseconds=1)
+    return f"{span(ms)} ago" if ms >= 0 else f"in {span(-ms)}"

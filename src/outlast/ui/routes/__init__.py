@@ -1,0 +1,1 @@
+"""Pages, one module for each group of them."""

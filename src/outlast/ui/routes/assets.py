@@ -1,0 +1,45 @@
+"""Scripts and style sheet of the UI, and the stream of refresh signals."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from starlette.requests import Request
+from starlette.responses import Response
+
+from outlast.core.rows import is_over
+from outlast.service.event_stream import EventStream
+from outlast.service.routes.history import caller_of, credential_ended
+from outlast.service.service_state import Ops, State
+from outlast.ui.live import relevance, signals
+from outlast.ui.page_route import PageRoute
+from outlast.ui.rendering import asset
+from outlast.ui.sessions import principal_of
+
+router = APIRouter(prefix="/ui", route_class=PageRoute)
+static = APIRouter(prefix="/ui/static")
+
+
+@static.get("/{digest}/{name}", include_in_schema=False)
+async def get_asset(digest: str, name: str) -> Response:
+    """Return a script or the style sheet. They are the same for all callers, and a changed file has another address."""
+    data, media_type, _ = asset(name)
+    return Response(data, 200, {"Cache-Control": "public, max-age=31536000, immutable"}, media_type)
+
+
+Of = Annotated[str, Query(max_length=120, pattern=r"^(run:[A-Za-z0-9._-]+|approvals|attention|runs)$")]
+
+
+@router.get("/live", operation_id="ui:stream_events")
+async def live(state: State, ops: Ops, request: Request, of: Of = "runs") -> Response:
+    """Stream refresh signals of a page: `changed`, and `ended` once nothing can change any more."""
+    kind, _, run = of.partition(":")
+    if kind == "run":
+        listener = await state.broadcaster.listen(ops.tenant, run, *caller_of(request))
+        if is_over(await ops.rows.run(run)):
+            listener.end()
+    else:
+        listener, _ = await state.broadcaster.listen_to_all(ops.tenant, "", *caller_of(request))
+    return EventStream(
+        signals(listener, relevance(of)), listener, leave=state.broadcaster.leave,
+        expired=lambda: credential_ended(state, request, "stream_events", principal_of),
+    )  # fmt: skip

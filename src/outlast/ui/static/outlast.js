@@ -1,0 +1,84 @@
+// Relative times, the state of the live stream, copying, and keys. Pages work without it.
+(() => {
+  "use strict";
+  const body = document.body, root = body.dataset.root;
+  const ahead = body.dataset.now ? Date.parse(body.dataset.now) - Date.now() : 0; // the store's clock may be ahead
+  const said = document.getElementById("said"), dot = document.getElementById("live-state");
+
+  // --- relative times, in the words of core/durations.py: span ---
+  const two = (n, per, large, small) => Math.floor(n / per) + large + (n % per ? (n % per) + small : "");
+  const span = ms => {
+    const s = Math.round(ms / 1000), m = Math.round(ms / 60000), h = Math.round(ms / 3600000);
+    return s < 60 ? s + "s" : s < 600 ? two(s, 60, "m", "s") : m < 120 ? m + "m" : h < 100 ? h + "h" : two(h, 24, "d", "h");
+  };
+  const tick = () => {
+    for (const each of document.querySelectorAll("time[datetime]")) {
+      if (each.dataset.fixed !== undefined) continue;
+      const ms = Date.now() + ahead - Date.parse(each.dateTime);
+      const text = ms >= 0 ? span(ms) + " ago" : "in " + span(-ms);
+      if (each.textContent !== text) each.textContent = text;
+    }
+  };
+  setInterval(tick, 10000);
+
+  // --- one polite sentence at a time, at most one in five seconds ---
+  let waiting = "", saying = 0;
+  const say = text => {
+    waiting = text;
+    if (saying) return;
+    said.textContent = waiting;
+    saying = setTimeout(() => { saying = 0; if (said.textContent !== waiting) say(waiting); }, 5000);
+  };
+
+  // --- the live stream ---
+  const show = (state, text) => {
+    if (!dot || dot.dataset.state === state) return;
+    dot.dataset.state = state;
+    dot.textContent = text;
+    if (state !== "connecting") say(text);
+  };
+  const clock = () => new Date().toTimeString().slice(0, 8);
+  document.addEventListener("htmx:sse:after:connection", () => show("live", "live"));
+  document.addEventListener("htmx:sse:error", () => show("behind", "behind since " + clock()));
+  document.addEventListener("htmx:sse:close", event => {
+    if (event.detail.reason === "message") show("ended", "ended");
+  });
+  document.addEventListener("htmx:after:request", event => {
+    const status = event.detail.ctx?.response?.status;
+    if (status === 503) show("unavailable", "store unavailable since " + clock());
+    else if (status < 400 && dot?.dataset.state === "unavailable") show("live", "live");
+  });
+  document.addEventListener("htmx:after:swap", tick);
+
+  // --- copying ---
+  document.addEventListener("click", event => {
+    const button = event.target.closest("[data-copy]");
+    if (button) navigator.clipboard?.writeText(button.dataset.copy).then(() => say("copied"));
+  });
+
+  // --- keys; none decides anything ---
+  const off = () => localStorage.getItem("outlast-keys") === "off";
+  const places = {a: "/approvals", n: "/", r: "/runs"};
+  let first = "";
+  const rows = () => [...document.querySelectorAll("tr[id] a[href], li[id] > a[href]")].filter(
+    (each, i, all) => all.findIndex(other => other.closest("[id]") === each.closest("[id]")) === i);
+  const step = by => {
+    const all = rows(), at = all.indexOf(document.activeElement);
+    all[Math.max(0, Math.min(all.length - 1, at < 0 ? 0 : at + by))]?.focus();
+  };
+  document.addEventListener("keydown", event => {
+    if (event.ctrlKey || event.altKey || event.metaKey || off()) return;
+    if (event.target.closest("input, textarea, select, [contenteditable]")) return;
+    const key = event.key, before = first;
+    first = key === "g" ? "g" : "";
+    if (before === "g" && places[key]) location.href = root + places[key];
+    else if (key === "/") document.querySelector("input[type=search]")?.focus();
+    else if (key === "j") step(1);
+    else if (key === "k") step(-1);
+    else if (key === "[") document.querySelector("a[rel=prev]")?.click();
+    else if (key === "]") document.querySelector("a[rel=next]")?.click();
+    else if (key === "?") location.href = root + "/keys";
+    else return;
+    event.preventDefault();
+  });
+})();
