@@ -230,7 +230,8 @@ OF_THE_STORES: Final = (
         READS,
         FAULTS,
     ),
-    _row(dynamodb.live_ledgers_expire, "Only the ledger of an ended run expires.", RETENTION),
+    _row(dynamodb.live_runs_expire, "Nothing of a live run expires.", RETENTION),
+    _row(dynamodb.marks_without_receipt, "An end of retention never meets a later run with the same id.", RETENTION),
 )
 OF_SCHEDULERS: Final = (
     _row(schedulers.lanes_without_scheduler, "A worker serves the runs of its scheduler only.", SLICES),

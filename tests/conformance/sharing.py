@@ -145,13 +145,13 @@ async def a_ledger_goes_before_its_run(s: Subject) -> None:
     assert await b.purge_ledgers(T0 + 9, 1) == 1
     assert [await _ledger(b, f"run-{i}") for i in range(5)] == [3, 3, 3, 3, 0]
     mark, four = ledgers_of(await a.load(META, LEDGERS)), await the_run(a, "run-4")
-    assert mark == (four.ended_at, TENANT, "run-4")
-    assert mark.has(four) and not any([mark.has(await the_run(a, f"run-{i}")) for i in range(4)])
+    assert mark.last == (four.ended_at, TENANT, "run-4")
+    assert mark.has(four, T0) and not any([mark.has(await the_run(a, f"run-{i}"), T0) for i in range(4)])
     assert await a.purge_ledgers(T0 + 9, 10) == 2
     assert [await _ledger(b, f"run-{i}") for i in range(5)] == [3, 3, 0, 0, 0]
     assert (await a.purge_ledgers(T0 + 9, 10), await b.purge_ledgers(T0, 10)) == (0, 0)
     mark = ledgers_of(await b.load(META, LEDGERS))
-    assert [mark.has(await the_run(b, f"run-{i}")) for i in range(5)] == [False, False, True, True, True]
+    assert [mark.has(await the_run(b, f"run-{i}"), T0) for i in range(5)] == [False, False, True, True, True]
     assert max(await asyncio.gather(a.purge_ledgers(T0 + 99, 10), b.purge_ledgers(T0 + 99, 10))) == 1
     assert [await _ledger(b, f"run-{i}") for i in range(5)] == [3, 0, 0, 0, 0]
     assert await _keys(b) == [f"run-{i}" for i in range(5)], "shared by the tenant"

@@ -1,16 +1,26 @@
 """Expiry on DynamoDB: `ttl` is written when a run has ended, and an item that has expired counts as absent (CKP-7)."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import shutil
+from collections.abc import Awaitable, Callable, Iterable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from outlast.core.commit import Commit, Put
-from outlast.core.durations import DAY, LEDGER_KEPT
-from outlast.core.effect_rows import EFFECT, USAGE, Effect, Usage
-from outlast.core.rows import RUN, TOKEN, Run
+from outlast.core.durations import DAY, FORGET_EVERY, LEDGER_KEPT, MINUTE, RUNS_KEPT, SECOND
+from outlast.core.effect_rows import APPROVAL, EFFECT, USAGE, Effect, Usage
+from outlast.core.generation import LEDGERS, ledgers_of
+from outlast.core.rows import EVENT, KINDS, META, RUN, TOKEN, WORKER, WRITER, Run
+from outlast.engine.store_maintenance import Retention, ledger_purged
+from outlast.runtime.clocks import SystemClock
+from outlast.runtime.fsck import Fsck
+from outlast.runtime.stores import open_store
 from outlast.store.dynamodb.items import Item, partition
+from outlast.store.dynamodb.maintenance import Housekeeper
 from outlast.store.dynamodb.store import DynamoStore, open_dynamodb
+from outlast.store.port import Maintenance, OnFile, Store, maintenance
 from tests.conformance.subject import (
     T0,
     TENANT,
@@ -27,9 +37,13 @@ from tests.conformance.subject import (
     token_row,
 )
 from tests.dynamodb import server
+from tests.dynamodb.test_fsck import change, rows_of
 from tests.mutants import remove
+from tests.runtime.test_fsck import played
 
+__all__ = ["played"]
 LARGE = b"x" * 400_000  # more than an item holds
+PERIODS = {"runs_kept": RUNS_KEPT, "ledger_kept": LEDGER_KEPT}
 
 Story = Callable[[DynamoStore, DynamoStore, HandClock], Awaitable[None]]
 
@@ -76,6 +90,14 @@ def expiring(items: dict[str, Item]) -> dict[str, int]:
     return {name: int(item["ttl"]["N"]) for name, item in items.items() if "ttl" in item}
 
 
+async def delete(env: str, places: Iterable[tuple[str, str]]) -> None:
+    """Delete items as DynamoDB does when they have expired: table with sort key, and partition key."""
+    async with server.client() as client:
+        for name, pk in places:
+            table, _, sk = name.partition(" ")
+            await client.delete_item(TableName=f"{env}-{table}", Key={"pk": {"S": pk}, "sk": {"S": sk}})
+
+
 @pytest.mark.req("CKP-7")
 def test_the_ledger_of_an_ended_run_expires_and_nothing_else(env: str, url: str) -> None:
     """The emulator deletes nothing by itself, so all expired items can still be read."""
@@ -106,24 +128,203 @@ def test_the_ledger_of_an_ended_run_expires_and_nothing_else(env: str, url: str)
 
 
 @pytest.mark.req("CKP-7")
+@pytest.mark.parametrize("ahead", [False, True], ids=["at the end of the period", "ahead"])
 @pytest.mark.parametrize("removed", [False, True], ids=["with the rule", "without it"])
-def test_nothing_of_a_live_run_expires(env: str, url: str, monkeypatch: pytest.MonkeyPatch, *, removed: bool) -> None:
+def test_nothing_of_a_live_run_expires(
+    env: str, url: str, monkeypatch: pytest.MonkeyPatch, *, removed: bool, ahead: bool
+) -> None:
     """The index still shows the end of a run whose id a new run has. Without the rule, its effect is forgotten."""
     if removed:
-        remove("live_ledgers_expire", monkeypatch)
+        remove("live_runs_expire", monkeypatch)
 
     async def story(a: DynamoStore, b: DynamoStore, clock: HandClock) -> None:
         for n in (1, 2):
             await worked(a, f"run-{n}", ended_at=T0 + n)
         clock.time = T0 + DAY
-        assert await a.purge_ledgers(clock.time, 1) == 1, "it has read the index"
+        assert await (a.expire(clock.time, 1, **PERIODS) if ahead else a.purge_ledgers(clock.time, 1)) == 1, "by index"
         assert await b.purge(clock.time, 10) == 2
         await b.commit(start(run_row("run-2")))
         await b.commit(Commit((Put(EFFECT, effect_row("run-2"), 0),)))
-        await a.purge_ledgers(clock.time, 10)
+        if ahead:
+            await a.expire(clock.time, 10, **PERIODS)
+        else:
+            await a.purge_ledgers(clock.time, 10)
         expired = expiring((await stored(env))[partition(TENANT, "run-2")])
         assert bool(expired) == removed
         assert (await b.load(EFFECT, effect_row("run-2")[:4]) is None) == removed
-        assert (await the_run(b, "run-2")).ended_at == 0
+        assert (await b.load(RUN, (TENANT, "run-2")) is None) == (removed and ahead)
 
     play(url, story)
+
+
+@pytest.mark.req("CKP-7")
+def test_an_ended_run_is_marked_with_its_ends_of_retention(env: str, url: str) -> None:
+    async def story(a: DynamoStore, b: DynamoStore, clock: HandClock) -> None:
+        await worked(a, "over", ended_at=T0 + 1_001)
+        await worked(a, "live")
+        clock.time = T0 + DAY
+        assert await b.expire(T0 + 1_001, 10, **PERIODS) == 0, "none ended before"
+        assert await b.expire(clock.time, 10, **PERIODS) == 1
+        assert (await a.expire(clock.time, 10, **PERIODS), await b.expire(clock.time, 10, **PERIODS)) == (0, 0)
+        found = await stored(env)
+        mine = found.pop(partition(TENANT, "over"))
+        ends = expiring(mine)
+        ledger, run = (-(-(T0 + 1_001 + kept) // SECOND) for kept in (LEDGER_KEPT, RUNS_KEPT))
+        assert {name: end for name, end in ends.items() if name.startswith("checkpoints ")} != {}
+        effects = {name for name in mine if name.startswith("idempotency ") and "invite" in name}
+        assert ends == {name: ledger if name in effects else run for name in ends} and len(effects) > 1
+        assert mine["runs run"]["kept_until"] == {"N": str(run)}, "the purge finds the rest by this item"
+        assert mine.keys() - ends.keys() == {"runs run"}
+        assert {pk: expiring(items) for pk, items in found.items() if expiring(items)} == {}
+        clock.time = T0 + 1_000 + RUNS_KEPT
+        assert (await the_run(b, "over")).ended_at == T0 + 1_001 and await a.rows(EVENT, (TENANT, "over")) != ()
+        clock.time = run * SECOND
+        assert await b.load(RUN, (TENANT, "over")) is None and await a.rows(EVENT, (TENANT, "over")) == ()
+        assert await b.purge(clock.time, 10) == 1
+        assert partition(TENANT, "over") not in await stored(env)
+        assert await a.load(TOKEN, token_row("over")[:3]) is not None
+
+    play(url, story)
+
+
+@pytest.mark.req("CKP-7")
+@pytest.mark.parametrize("removed", [False, True], ids=["with the rule", "without it"])
+def test_a_mark_meets_no_later_run_of_the_same_id(
+    env: str, url: str, monkeypatch: pytest.MonkeyPatch, *, removed: bool
+) -> None:
+    """Between the look at a run and its marks the run is purged, and its id is used again."""
+    if removed:
+        remove("marks_without_receipt", monkeypatch)
+
+    async def story(a: DynamoStore, b: DynamoStore, clock: HandClock) -> None:
+        await worked(a, "run-1", ended_at=T0 + 1)
+        clock.time = T0 + DAY
+        kept = Housekeeper._mark
+
+        async def late(self: Housekeeper, at: Any, item: Item, attribute: str, until: int) -> bool:
+            if attribute == "ttl" and at.table == "checkpoints" and self is a._housekeeper:
+                monkeypatch.setattr(Housekeeper, "_mark", kept)
+                others = asyncio.run_coroutine_threadsafe(again(), loop)
+                await asyncio.wrap_future(others)
+            return await kept(self, at, item, attribute, until)
+
+        async def again() -> None:
+            assert await b.purge(clock.time, 10) == 1
+            await b.commit(start(run_row("run-1")))
+
+        loop = asyncio.get_running_loop()
+        monkeypatch.setattr(Housekeeper, "_mark", late)
+        assert await a.expire(clock.time, 10, **PERIODS) == 1
+        assert Housekeeper._mark is kept, "the run was purged meanwhile"
+        assert (expiring((await stored(env))[partition(TENANT, "run-1")]) != {}) == removed
+        assert (await the_run(b, "run-1")).ended_at == 0
+
+    play(url, story)
+
+
+@pytest.mark.req("CKP-7")
+def test_another_period_of_ledgers_waits_for_the_marked_ones(url: str) -> None:
+    """Readers know one period. So runs that end after a change are marked once the marked ledgers have expired."""
+
+    async def story(a: DynamoStore, b: DynamoStore, clock: HandClock) -> None:
+        await worked(a, "run-1", ended_at=T0 + 1)
+        assert await a.expire(T0 + 2, 1, runs_kept=0, ledger_kept=0) == 0
+        assert await a.expire(T0 + 2, 1, **PERIODS) == 1
+        await worked(a, "run-2", ended_at=T0 + 3)
+        longer = PERIODS | {"ledger_kept": 2 * LEDGER_KEPT}
+        assert await b.expire(T0 + 9, 1, **longer) == 0
+        clock.time = T0 + LEDGER_KEPT + DAY
+        one, two = await the_run(a, "run-1"), await the_run(a, "run-2")
+        assert (await ledger_purged(b, one), await ledger_purged(b, two)) == (True, False)
+        assert await b.expire(T0 + 9, 1, **longer) == 1
+        assert (await ledger_purged(b, one), await ledger_purged(b, two)) == (True, False)
+        clock.time = T0 + 2 * LEDGER_KEPT + DAY
+        assert await ledger_purged(b, two)
+
+    play(url, story)
+
+
+@pytest.mark.req("CKP-7")
+def test_a_worker_marks_ended_runs_in_its_daily_purge(env: str, url: str) -> None:
+    async def story(a: DynamoStore, b: DynamoStore, clock: HandClock) -> None:
+        chores = Retention(a, clock, "w-1", RUNS_KEPT, LEDGER_KEPT)
+        await chores.look()
+        clock.time += DAY
+        await worked(b, "over", ended_at=clock.time - FORGET_EVERY - 1)
+        await worked(b, "fresh", ended_at=clock.time - MINUTE)
+        await worked(b, "live")
+        for _ in range(4):
+            await chores.look()
+        found = await stored(env)
+        marked = {run: bool(expiring(found[partition(TENANT, run)])) for run in ("over", "fresh", "live")}
+        assert marked == {"over": True, "fresh": False, "live": False}
+        assert ledgers_of(await b.load(META, LEDGERS)).kept == LEDGER_KEPT
+
+    play(url, story)
+
+
+async def answers(store: Store) -> dict[str, Any]:
+    """Return all rows of runs as readers see them, and what `fsck` finds."""
+    kinds = [kind for kind in KINDS if kind not in (META, WORKER, WRITER)]
+    found: dict[str, Any] = {kind.name: sorted(map(repr, await store.rows(kind, ()))) for kind in kinds}
+    runs = await store.rows(RUN, ())
+    keys: list[tuple[str, str]] = [run[:2] for run in runs]
+    found["run_rows"] = [rows and rows._replace(now=None) for rows in await store.run_rows(keys)]  # type: ignore[arg-type]
+    found["purged"] = {run.run: await ledger_purged(store, run) for run in runs}
+    for kind in (RUN, APPROVAL, EFFECT):
+        page = await store.page(kind, "default", {})
+        found[f"page of {kind.name}"] = sorted(map(repr, page.rows))
+    found["findings"] = (await Fsck(store, chain=True).look()).findings
+    return found
+
+
+async def purged(path: Path, before: int, *, whole: bool) -> dict[str, Any]:
+    """Return the answers of a file after a purge of its ledgers, or of its runs."""
+    store = await open_store(f"sqlite:{path}", use="recover")
+    try:
+        assert isinstance(store, OnFile) and isinstance(store, Maintenance)
+        await store.adopt_file()
+        await maintenance(store).purge_ledgers(before, 10)
+        if whole:
+            await maintenance(store).purge(before, 10)
+        return await answers(store)
+    finally:
+        await store.close()
+
+
+@pytest.mark.req("CKP-7", "RT-5")
+def test_expired_items_are_not_noticed(played: Path, tmp_path: Path, env: str, url: str) -> None:
+    """With all, half or none of the expired items still there, a store answers as a file that was purged."""
+    rows = rows_of(played)
+    ended_ = [row for (name, _), row in rows.items() if name == "run" and isinstance(row, Run) and row.ended_at]
+    assert len(ended_) == 2
+
+    async def live() -> None:
+        clock = HandClock(SystemClock().wall())
+        store = await open_dynamodb(url, writer="expiry", clock=clock)
+        try:
+            await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(change(store, {}, rows), store._loop))
+            assert await store.expire(clock.time, 10, **PERIODS) == 2
+            last = max(run.ended_at for run in ended_)
+            for kept, whole in ((LEDGER_KEPT, False), (RUNS_KEPT, True)):
+                clock.time = last + kept - MINUTE
+                early = await answers(store)
+                assert early["findings"] == () and len(early["run"]) == sum(name == RUN.name for name, _ in rows)
+                copy = Path(shutil.copy(played, tmp_path / f"{kept}.db"))
+                expected = await purged(copy, last + 1, whole=whole)
+                assert expected["findings"] == ()
+                clock.time = last + kept + SECOND
+                assert await answers(store) == expected
+                for every in (2, 1):
+                    found = await stored(env)
+                    over = [
+                        (name, pk) for pk, items in found.items()
+                        for name, end in expiring(items).items() if end * SECOND <= clock.time
+                    ]  # fmt: skip
+                    assert over
+                    await delete(env, over[::every])
+                    assert await answers(store) == expected, f"{every}: {len(over)}"
+        finally:
+            await store.close()
+
+    asyncio.run(live())

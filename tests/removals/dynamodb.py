@@ -126,7 +126,22 @@ def bodies_of_any_write(patch: Patch) -> None:
     replace(patch, kept, trusting)
 
 
-def live_ledgers_expire(patch: Patch) -> None:
+def live_runs_expire(patch: Patch) -> None:
     from outlast.store.dynamodb import maintenance
 
-    patch.setattr(maintenance, "has_ended", lambda run: True)
+    patch.setattr(maintenance, "has_ended", lambda item, ended_at: True)
+
+
+def marks_without_receipt(patch: Patch) -> None:
+    from outlast.store.dynamodb import reads
+
+    kept = reads.ItemReader.call
+
+    async def trusting(self: Any, operation: str, **request: Any) -> Any:
+        if request.get("ExpressionAttributeValues", {}).pop(":receipt", None):
+            request["ConditionExpression"] = request["ConditionExpression"].replace(
+                "receipt = :receipt", "attribute_exists(pk)"
+            )
+        return await kept(self, operation, **request)
+
+    replace(patch, kept, trusting)

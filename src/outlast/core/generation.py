@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from typing import Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from outlast.core.rows import STORE, Meta, Run
 from outlast.errors import Corrupt
@@ -87,23 +87,38 @@ def compare_files(named: StoreFile | None, found: StoreFile) -> Literal["same", 
     return "same" if named == found else "renamed"
 
 
-class LedgersPurged(NamedTuple):
-    """Run up to which the ledgers of ended runs were purged (CKP-7). Runs are purged in the order of their ends."""
+class PurgePoint(NamedTuple):
+    """An ended run in the order of ends, in which runs are purged."""
 
     ended_at: int  # business
     tenant: str
     run: str
 
-    def has(self, run: Run) -> bool:
-        """True if the ledger of this run was purged."""
-        return run.ended_at > 0 and (run.ended_at, run.tenant, run.run) <= self
+
+NO_END: Final = PurgePoint(0, "", "")
+
+
+class LedgersPurged(NamedTuple):
+    """Runs whose ledgers are gone: those up to `last`, and those up to `marked` that ended longer ago than `kept`.
+
+    A database that deletes rows by itself does so with the marked ones (CKP-7).
+    """
+
+    last: PurgePoint = NO_END
+    marked: PurgePoint = NO_END
+    kept: int = 0
+
+    def has(self, run: Run, now: int) -> bool:
+        """True if the ledger of this run is gone at an instant of business time."""
+        end = PurgePoint(run.ended_at, run.tenant, run.run)
+        return run.ended_at > 0 and (end <= self.last or (end <= self.marked and run.ended_at + self.kept <= now))
 
     def row(self, before: Meta | None) -> Meta:
         """Return the meta row of this purge, to be written after `before`."""
         return Meta(*LEDGERS, before.version + 1 if before else 1, json.dumps(self))
 
 
-NO_LEDGERS: Final = LedgersPurged(0, "", "")
+NO_LEDGERS: Final = LedgersPurged()
 
 
 def ledgers_of(row: Meta | None) -> LedgersPurged:
@@ -111,15 +126,24 @@ def ledgers_of(row: Meta | None) -> LedgersPurged:
     if row is None:
         return NO_LEDGERS
     try:
-        ended_at, tenant, run = json.loads(row.value)
-        return LedgersPurged(int(ended_at), str(tenant), str(run))
+        last, marked, kept = json.loads(row.value)
+        return LedgersPurged(_end(*last), _end(*marked), int(kept))
     except (ValueError, TypeError) as error:
         raise Corrupt(f"meta row {row.key}: {error!r}") from error
 
 
-def ledgers_after(last: LedgersPurged, found: Sequence[tuple[int, str, str]], before: int, n: int) -> LedgersPurged:
+def _end(ended_at: Any, tenant: Any, run: Any) -> PurgePoint:
+    return PurgePoint(int(ended_at), str(tenant), str(run))
+
+
+def last_of(found: Sequence[tuple[int, str, str]], before: int, n: int) -> PurgePoint:
+    """Return the end up to which a search went that found these at most `n` runs that ended before an instant."""
+    return PurgePoint(*found[-1]) if len(found) == n else PurgePoint(before, "", "")
+
+
+def ledgers_after(purged: LedgersPurged, found: Sequence[tuple[int, str, str]], before: int, n: int) -> LedgersPurged:
     """Return the purge after the ledgers of `found` were deleted: end, tenant and run, in this order.
 
-    `found`: at most `n` runs after `last` that ended before an instant.
+    `found`: at most `n` runs after the last one that ended before an instant.
     """
-    return max(last, LedgersPurged(*found[-1]) if len(found) == n else LedgersPurged(before, "", ""))
+    return purged._replace(last=max(purged.last, last_of(found, before, n)))

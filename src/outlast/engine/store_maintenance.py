@@ -16,7 +16,7 @@ from outlast.core.rows import META, RUN, STORE, WORKER, WRITER, Meta, Run, is_ov
 from outlast.core.run_transition import rearmed
 from outlast.engine.lease import closed
 from outlast.errors import Corrupt, Ended, Stale
-from outlast.store.port import AnchoredClock, Maintenance, RunRows, Store
+from outlast.store.port import AnchoredClock, Expiry, Maintenance, RunRows, Store
 
 log = logging.getLogger("outlast.engine")
 PAGE = 200
@@ -38,8 +38,11 @@ async def present_generation(store: Store) -> Generation | None:
 
 
 async def ledger_purged(store: Store, run: Run) -> bool:
-    """Return True if the ledger of this run was purged. Raises Corrupt."""
-    return bool(run.ended_at) and ledgers_of(await store.load(META, LEDGERS)).has(run)
+    """Return True if the ledger of this run is gone. Raises Corrupt."""
+    if not run.ended_at:
+        return False
+    purged, now = ledgers_of(await store.load(META, LEDGERS)), await store.now()
+    return purged.has(run, now.business + store.skew)
 
 
 async def recover(store: Store, *, new_id: str, actor: str) -> Recovered:
@@ -145,6 +148,7 @@ def _uncertain_effects(rows: RunRows) -> list[Effect]:
 
 AT_ONCE: Final = 200  # rows of each kind in one transaction, for which other writers wait some milliseconds
 PURGED_AT_ONCE: Final = 20  # runs in one transaction: some 500 rows, a few milliseconds
+MARKED_AFTER: Final = FORGET_EVERY  # after its end, so that no run that ended before is found later
 PURGED: Final = (STORE, "purged")
 """Key of the meta row of the last daily purge."""
 
@@ -174,11 +178,11 @@ def purge_of(row: Meta | None) -> DailyPurge | None:
 
 
 class _Purge(NamedTuple):
-    """A daily purge in progress: first of ledgers, then of runs."""
+    """A daily purge in progress."""
 
     row: Meta
     business: int  # at its beginning
-    ledgers: bool
+    left: tuple[str, ...] = ("marks", "ledgers", "runs")  # parts that are not done
 
 
 class Retention:
@@ -215,18 +219,26 @@ class Retention:
         if purge is None:
             self._next_purge = self._clock.mono() + FORGET_EVERY
             return
-        row, business, ledgers = purge
-        kept = self._ledger_kept if ledgers else self._runs_kept
-        n = 0
-        if kept:
-            of = store.purge_ledgers if ledgers else store.purge
-            n = await of(business - kept, PURGED_AT_ONCE)
+        row, business, (part, *left) = purge
+        n = await self._part_of(store, part, business)
         done = purge_of(row)
         assert done is not None
-        after = done._replace(ledgers=done.ledgers + n) if ledgers else done._replace(runs=done.runs + n)
-        written = await self._write(after, row) if n else row
-        more = n == PURGED_AT_ONCE
-        self._purge = _Purge(written, business, ledgers and more) if written and (ledgers or more) else None
+        counted = {"ledgers": done._replace(ledgers=done.ledgers + n), "runs": done._replace(runs=done.runs + n)}
+        written = await self._write(counted[part], row) if n and part in counted else row
+        parts = purge.left if n == PURGED_AT_ONCE else tuple(left)
+        self._purge = _Purge(written, business, parts) if written and parts else None
+
+    async def _part_of(self, store: Maintenance, part: str, business: int) -> int:
+        """Do a part of the purge for a few runs, and return for how many."""
+        runs_kept, ledger_kept = self._runs_kept, self._ledger_kept
+        if part == "marks":
+            if not isinstance(store, Expiry):
+                return 0
+            before = business - MARKED_AFTER
+            return await store.expire(before, PURGED_AT_ONCE, runs_kept=runs_kept, ledger_kept=ledger_kept)
+        if part == "ledgers":
+            return await store.purge_ledgers(business - ledger_kept, PURGED_AT_ONCE) if ledger_kept else 0
+        return await store.purge(business - runs_kept, PURGED_AT_ONCE) if runs_kept else 0
 
     async def _take_purge(self) -> "_Purge | None":
         """Claim the purge of this day.
@@ -243,7 +255,7 @@ class Retention:
         if now.real - last.at < DAY:
             return None
         mine = await self._write(DailyPurge(now.real, self._worker, 0, 0), row)
-        return None if mine is None else _Purge(mine, now.business, ledgers=True)
+        return None if mine is None else _Purge(mine, now.business)
 
     async def _write(self, purge: DailyPurge, before: Meta | None) -> Meta | None:
         """Write the row, or return None if another worker was first."""

@@ -225,7 +225,7 @@ class Fsck:
         run = rows.run
         history = await self._history(run)
         values = await values_of(self._store, rows, history)
-        store, purged = self._store, self._ledgers.has(run)
+        store, purged = self._store, self._ledgers.has(run, rows.now.business + self._store.skew)
         one = CheckedRun(rows, history, store.mapping(), self._generation, values, self._chain, purged, store.skew)
         return [
             *findings(one),

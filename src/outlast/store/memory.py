@@ -216,14 +216,14 @@ class MemoryStore(Store, Maintenance, CommitNotifier, DeltaChannel):
         with self._core.lock:
             self._receipt()
             row = rows.get(META, LEDGERS)
-            last = ledgers_of(row)
+            purged = ledgers_of(row)
             ends = [(r.ended_at, r.tenant, r.run) for r in rows.under(RUN, ()) if r.owner == ENDED]
-            over = sorted(end for end in ends if end[0] < before and end > last)[:n]
+            over = sorted(end for end in ends if end[0] < before and end > purged.last)[:n]
             for _, *run in over:
                 for kind in LEDGER_KINDS:
                     rows.drop(kind, tuple(run))
-            after = ledgers_after(last, over, before, n)
-            if after != last:
+            after = ledgers_after(purged, over, before, n)
+            if after != purged:
                 rows.put(META, LEDGERS, after.row(row))
         return len(over)
 

@@ -211,6 +211,20 @@ class Maintenance(Protocol):
 
 
 @runtime_checkable
+class Expiry(Protocol):
+    """Optional capability: the database deletes rows by itself after an instant that is written into them."""
+
+    async def expire(self, before: int, n: int, *, runs_kept: int, ledger_kept: int) -> int:
+        """Write the ends of retention into rows of at most `n` runs that ended before an instant; return how many runs.
+
+        Runs are taken in the order of their ends, each once. From the end of `ledger_kept` on its ledger is absent, and
+        from that of `runs_kept` on the whole run, as after a purge; 0 = no such end. Nothing of an unfinished run ever
+        expires, and neither do tokens and effects shared by a tenant. Returns 0 while runs whose ledgers expire after
+        another time are left. What this misses is left to the purges.
+        """
+
+
+@runtime_checkable
 class Transactions(Protocol):
     """Optional capability: transactions that write tables of authors along with the store's rows."""
 

@@ -86,12 +86,12 @@ def purge(session: SqliteSession, batch: Batch, before: int, n: int) -> int:
 def purge_ledgers(session: SqliteSession, batch: Batch, before: int, n: int) -> int:
     """Delete the ledgers of at most `n` runs that ended before an instant, and note the last of these runs."""
     row = session.read(META, LEDGERS)
-    last = ledgers_of(row)
-    over = session.db.execute(sql.OVER_AFTER, (before, *last, n)).fetchall()
+    purged = ledgers_of(row)
+    over = session.db.execute(sql.OVER_AFTER, (before, *purged.last, n)).fetchall()
     for kind in LEDGER_KINDS:
         session.db.executemany(SQL[kind.name].forget, [found[1:] for found in over])
-    after = ledgers_after(last, over, before, n)
-    if after != last:
+    after = ledgers_after(purged, over, before, n)
+    if after != purged:
         batch.land(Commit((Put(META, after.row(row), row.version if row else 0),)))
     return len(over)
 

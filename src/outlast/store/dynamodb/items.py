@@ -317,8 +317,8 @@ def _columns(kind: AnyKind) -> _Columns:
 
 _COLUMNS: Final = {kind.name: _columns(kind) for kind in KINDS}
 ADDED: Final = frozenset({
-    PK, SK, RECEIPT, "bodies", "ttl", "mapping", "at_once", "writer", "due_lane", "held_by", "list", "list_at",
-    "queue_of", "ended_of", "spent_of", "shards", "settings", "step_name", "step_status", "completed_at",
+    PK, SK, RECEIPT, "bodies", "ttl", "kept_until", "mapping", "at_once", "writer", "due_lane", "held_by", "list",
+    "list_at", "queue_of", "ended_of", "spent_of", "shards", "settings", "step_name", "step_status", "completed_at",
 })  # fmt: skip
 """Attributes that are no columns."""
 assert not ADDED & {name for columns in _COLUMNS.values() for name in columns.names}
@@ -493,9 +493,12 @@ def revision(item: Mapping[str, Value], bodies: Iterable[Mapping[str, Value]] = 
 
 
 def has_expired(item: Mapping[str, Value], real: int) -> bool:
-    """Return True if the item may be deleted at any time and counts as absent."""
-    ttl = item.get("ttl")
-    return ttl is not None and int(ttl["N"]) * 1000 <= real
+    """Return True if the item counts as absent. DynamoDB may delete it, unless it is a run's own.
+
+    That one has `kept_until` instead of `ttl`, so that a purge finds what is left of the run.
+    """
+    until = item.get("ttl") or item.get("kept_until")
+    return until is not None and int(until["N"]) * 1000 <= real
 
 
 def item_bytes(item: Item) -> int:

@@ -2,14 +2,13 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from contextlib import suppress
 from heapq import nsmallest
 from typing import Any, Final, NamedTuple
 
 from outlast.core.commit import Mapping
 from outlast.core.durations import ANSWERS_KEPT, SECOND, WORKERS_KEPT
 from outlast.core.effect_rows import EFFECT, USAGE, Effect
-from outlast.core.generation import LEDGERS, LedgersPurged, ledgers_after, ledgers_of
+from outlast.core.generation import LEDGERS, LedgersPurged, PurgePoint, last_of, ledgers_after, ledgers_of
 from outlast.core.machine import ENDED, LeaseStatus
 from outlast.core.outbox_rows import UNPUBLISHED
 from outlast.core.row_kind import AnyKind, key_of, version_of
@@ -19,6 +18,7 @@ from outlast.store.clock import MAPPING_ROW, StoreClock, mapping_of, mapping_row
 from outlast.store.dynamodb.connection import CHECKPOINTS, IDEMPOTENCY, RUNS, ConditionRefused
 from outlast.store.dynamodb.items import (
     BODY,
+    RECEIPT,
     Item,
     ItemPlace,
     Stamp,
@@ -61,15 +61,15 @@ class EndedRuns:
         self._items = items
         self._found: list[RunToPurge] = []  # and not yet handed out
 
-    async def oldest(self, before: int, n: int, after: RunToPurge | None = None) -> list[tuple[RunToPurge, Run]]:
+    async def oldest(self, before: int, n: int, after: RunToPurge | None = None) -> list[Run]:
         """Return the `n` oldest runs that ended before a business instant, and after one of them."""
         found = await self._still_there(before, n, after)
         if len(found) < n:
-            known = {each for each, _ in found}
+            known = {place(RUN, run[:2]) for run in found}
             ended: list[RunToPurge] = []
             async for items in self._items.scan(RUNS, ENDED_INDEX[0]):
                 entries = (RunToPurge(int(item["ended_at"]["N"]), place_of(RUNS, item)) for item in items)
-                ended += [each for each in entries if each.ended_at < before and each not in known]
+                ended += [each for each in entries if each.ended_at < before and each.at not in known]
                 if after is not None:
                     ended = [each for each in ended if each > after]
                 if len(ended) > 2 * OVER_MAX:
@@ -78,24 +78,44 @@ class EndedRuns:
             found += await self._still_there(before, n - len(found), after)
         return found
 
-    async def _still_there(self, before: int, n: int, after: RunToPurge | None) -> list[tuple[RunToPurge, Run]]:
-        """Return the next of the runs found by a scan that still exist.
-
-        The index lags: the id of a deleted run may name a new run, which has not ended.
-        """
-        found: list[tuple[RunToPurge, Run]] = []
+    async def _still_there(self, before: int, n: int, after: RunToPurge | None) -> list[Run]:
+        """Return the next of the runs found by a scan that still exist."""
+        found: list[Run] = []
         while self._found and len(found) < n and self._found[0].ended_at < before:
             part, self._found = self._found[: n - len(found)], self._found[n - len(found) :]
             part = [each for each in part if each.ended_at < before and (after is None or each > after)]
             items = await self._items.get_many([each.at for each in part])
-            runs = {at: of_ended_run(item) for at, item in items.items() if has_ended(item)}
-            found += [(each, runs[each.at]) for each in part if each.at in runs]
+            found += [
+                of_ended_run(items[each.at])
+                for each in part if each.at in items and has_ended(items[each.at], each.ended_at)
+            ]  # fmt: skip
         return found
 
 
-def has_ended(item: Item) -> bool:
-    """True if nothing of the run is needed to continue it, so its rows may expire."""
-    return item["owner"] == text(ENDED)
+def has_ended(item: Item, ended_at: int) -> bool:
+    """True if the run ended at this instant, so nothing of it is needed to continue it, and its rows may expire.
+
+    The index lags: the id of a deleted run may name a new run, which has not ended, or later.
+    """
+    return item["owner"] == text(ENDED) and item["ended_at"] == number(ended_at)
+
+
+def _to_purge(end: PurgePoint) -> RunToPurge:
+    return RunToPurge(end.ended_at, place(RUN, (end.tenant, end.run)))
+
+
+def _seconds(mapping: Mapping, business: int) -> int:
+    """Return the first second since 1970 that begins at a business instant or later."""
+    return -(-mapping.real(business) // SECOND)
+
+
+def _kind(at: ItemPlace) -> AnyKind | None:
+    """Return the kind of the row of an item, also of a body item."""
+    return kind_of(at.sk.rpartition(BODY)[0] or at.sk)
+
+
+def _ends_after(item: Item, end: int) -> bool:
+    return "ttl" not in item or int(item["ttl"]["N"]) > end
 
 
 class Housekeeper:
@@ -111,6 +131,7 @@ class Housekeeper:
         self._clock = store_clock
         self._writer = writer
         self._over = EndedRuns(reads.items)
+        self._unmarked = EndedRuns(reads.items)
         self._ledgers = EndedRuns(reads.items)
 
     # --- clock mapping -----------------------------------------------------------------------
@@ -180,11 +201,38 @@ class Housekeeper:
         """
         await self._lander.land_alone((), "purge")  # raises Unavailable if this writer was closed
         over = await self._over.oldest(before, n)
-        for each, _ in over:
-            await self._delete_run(each.at)
+        for run in over:
+            await self._delete_run(run)
         if len(over) < n:
             await self._forget_shared(n)
             await self._forget_writers(before)
+        return len(over)
+
+    async def expire(self, before: int, n: int, runs_kept: int, ledger_kept: int) -> int:
+        """Write the ends of retention into the items of at most `n` runs that ended before an instant.
+
+        The last of these runs is noted first: readers may take a ledger for gone while it is there, never the opposite.
+        """
+        await self._lander.land_alone((), "expire")  # raises Unavailable if this writer was closed
+        (row,) = await self._reads.load(META, [LEDGERS])
+        purged, mapping = ledgers_of(row), await self._reads.mapping()
+        marked, kept = purged.marked, min(filter(None, (runs_kept, ledger_kept)), default=0)  # of a ledger
+        if mapping.rate != 1 or not kept:
+            return 0  # the instant of the end in real time is not known
+        if kept != purged.kept:
+            if mapping.business(self._clock.real()) <= marked.ended_at + purged.kept:
+                return 0  # ledgers that were marked expire after another time
+            purged = purged._replace(last=max(purged.last, marked))  # they are gone
+        over = await self._unmarked.oldest(before, n, _to_purge(marked))
+        found = [(run.ended_at, run.tenant, run.run) for run in over]
+        after = purged._replace(marked=max(marked, last_of(found, before, n)), kept=kept)
+        if after != purged and not await self._note_ledgers(after, row):
+            return 0
+        for run in over:
+            run_until, ledger_until = [
+                _seconds(mapping, run.ended_at + each) if each else 0 for each in (runs_kept, kept)
+            ]
+            await self._mark_run(run, run_until, ledger_until)
         return len(over)
 
     async def purge_ledgers(self, before: int, n: int) -> int:
@@ -194,87 +242,99 @@ class Housekeeper:
         """
         await self._lander.land_alone((), "purge ledgers")  # raises Unavailable if this writer was closed
         (row,) = await self._reads.load(META, [LEDGERS])
-        last = ledgers_of(row)
-        over = await self._ledgers.oldest(before, n, RunToPurge(last.ended_at, place(RUN, (last.tenant, last.run))))
-        for each, run in over:
-            await self._expire_ledger(each.at.pk, self._clock.real() - (before - run.ended_at))
-        found = [(run.ended_at, run.tenant, run.run) for _, run in over]
-        after = ledgers_after(last, found, before, n)
-        if after != last:
+        purged = ledgers_of(row)
+        over = await self._ledgers.oldest(before, n, _to_purge(purged.last))
+        for run in over:
+            await self._mark_run(run, 0, max(PAST, (self._clock.real() - (before - run.ended_at)) // SECOND))
+        found = [(run.ended_at, run.tenant, run.run) for run in over]
+        after = ledgers_after(purged, found, before, n)
+        if after != purged:
             await self._note_ledgers(after, row)
         return len(over)
 
-    async def _expire_ledger(self, pk: str, real: int) -> None:
-        """Mark the items of a ledger as expired since a real instant, which is the end of its retention."""
-        marked = [
-            {
-                "TableName": self._items.table(IDEMPOTENCY),
-                "Key": at.key(),
-                "UpdateExpression": "SET #ttl = :at",
-                "ConditionExpression": "attribute_exists(pk)",
-                "ExpressionAttributeNames": {"#ttl": "ttl"},
-                "ExpressionAttributeValues": {":at": number(max(PAST, real // SECOND))},
-            }
-            async for at in self._places_of(IDEMPOTENCY, pk)
-            if kind_of(at.sk.rpartition(BODY)[0] or at.sk) in LEDGER_KINDS
-        ]
-        for i in range(0, len(marked), AT_ONCE):
-            await asyncio.gather(*map(self._mark, marked[i : i + AT_ONCE]))
+    async def _mark_run(self, run: Run, run_until: int, ledger_until: int) -> None:
+        """Write ends of retention, in seconds since 1970, into the items of an ended run. 0 = none.
 
-    async def _mark(self, request: dict[str, Any]) -> None:
-        with suppress(ConditionRefused):  # it was deleted meanwhile
-            await self._items.call("UpdateItem", **request)
+        The run is read after its items were listed. Each mark compares the receipt of its item, so that none meets an
+        item of a later run with the same id.
+        """
+        listed = await self._items_of(run, PARTS if run_until else (IDEMPOTENCY,))
+        mine = place(RUN, run[:2])
+        item = await self._items.get(mine)
+        if item is None or not has_ended(item, run.ended_at):
+            return
+        if run_until and not await self._mark(mine, item, "kept_until", run_until):
+            return  # it is being deleted
+        ends = [(at, item, ledger_until if _kind(at) in LEDGER_KINDS else run_until) for at, item in listed.items()]
+        ends = [(at, item, end) for at, item, end in ends if end and _kind(at) is not RUN and _ends_after(item, end)]
+        for i in range(0, len(ends), AT_ONCE):
+            await asyncio.gather(*(self._mark(at, item, "ttl", end) for at, item, end in ends[i : i + AT_ONCE]))
 
-    async def _note_ledgers(self, after: LedgersPurged, before: Meta | None) -> None:
+    async def _mark(self, at: ItemPlace, item: Item, attribute: str, until: int) -> bool:
+        """Write an end of retention. Return False if the item was replaced or deleted, or ends before."""
+        try:
+            await self._items.call(
+                "UpdateItem",
+                TableName=self._items.table(at.table),
+                Key=at.key(),
+                UpdateExpression="SET #end = :end",
+                ConditionExpression="receipt = :receipt AND (attribute_not_exists(#end) OR #end >= :end)",
+                ExpressionAttributeNames={"#end": attribute},
+                ExpressionAttributeValues={":end": number(until), ":receipt": item[RECEIPT]},
+            )
+        except ConditionRefused:
+            return False
+        return True
+
+    async def _note_ledgers(self, after: LedgersPurged, before: Meta | None) -> bool:
+        """Write the meta row, or return False if another process marks the same ledgers."""
         (item,) = encode(META, after.row(before), Stamp(self._writer, 0, 0))
         put = {"TableName": self._items.table(RUNS), "Item": item}
         condition = (
             {"ConditionExpression": "attribute_not_exists(pk)"} if before is None else _if_version(before.version)
         )
-        with suppress(ConditionRefused):  # another process marks the same ledgers
+        try:
             await self._lander.land_alone([{"Put": put | condition}], "ledgers")
+        except ConditionRefused:
+            return False
+        return True
 
-    async def _delete_run(self, at: ItemPlace) -> None:
+    async def _delete_run(self, run: Run) -> None:
         """Delete the rows of an ended run except its tokens.
 
         First its own item is marked as expired, so that the run is absent for all readers at once. That item is deleted
         last, so that a later purge finds the rest if this one is interrupted.
         """
-        mark = {
-            "UpdateExpression": "SET #ttl = :past",
-            "ConditionExpression": "#o = :ended",
-            "ExpressionAttributeNames": {"#ttl": "ttl", "#o": "owner"},
-            "ExpressionAttributeValues": {":past": number(PAST), ":ended": text(ENDED)},
-        }
-        try:
-            await self._items.call("UpdateItem", TableName=self._items.table(RUNS), Key=at.key(), **mark)
-        except ConditionRefused:
-            return  # another purge has deleted it
+        at = place(RUN, run[:2])
         item = await self._items.get(at)
-        if item is None:
-            return
-        run = of_ended_run(item)
+        if item is None or not has_ended(item, run.ended_at) or not await self._mark(at, item, "kept_until", PAST):
+            return  # another purge has deleted it
+        listed = await self._items_of(run, PARTS)
         for table in PARTS:
-            await self._delete([each async for each in self._places_of(table, at.pk) if each != at])
-        marks = within(UNPUBLISHED, (run.tenant, run.run))
-        assert marks is not None
-        await self._delete([place_of(RUNS, each) async for part in self._items.range(marks) for each in part])
+            await self._delete([each for each in listed if each.table == table and each != at])
         await self._delete([at])
 
-    async def _places_of(self, table: str, pk: str) -> AsyncIterator[ItemPlace]:
-        """Yield the places of a run's items in a table, without its tokens, which outlive it (S-18)."""
-        request = {
-            "TableName": self._items.table(table),
-            "KeyConditionExpression": "pk = :pk",
-            "ExpressionAttributeValues": {":pk": text(pk)},
-            "ProjectionExpression": "pk, sk",
-            "ConsistentRead": True,
-        }
-        async for items in self._items.pages("Query", request):
-            for item in items:
-                at = place_of(table, item)
-                if kind_of(at.sk) is not TOKEN:
-                    yield at
+    async def _items_of(self, run: Run, tables: Sequence[str]) -> dict[ItemPlace, Item]:
+        """Return keys, receipts and `ttl` of a run's items, without its tokens, which outlive it (S-18)."""
+        marks = within(UNPUBLISHED, run[:2])
+        assert marks is not None
+        wanted = [(table, "pk = :pk", {":pk": text(place(RUN, run[:2]).pk)}) for table in tables]
+        if RUNS in tables:
+            values = {":pk": text(marks.pk), ":low": text(marks.low), ":high": text(marks.high)}
+            wanted.append((RUNS, "pk = :pk AND sk BETWEEN :low AND :high", values))
+        found: dict[ItemPlace, Item] = {}
+        for table, where, values in wanted:
+            request = {
+                "TableName": self._items.table(table),
+                "KeyConditionExpression": where,
+                "ExpressionAttributeValues": values,
+                "ExpressionAttributeNames": {"#ttl": "ttl"},
+                "ProjectionExpression": "pk, sk, receipt, #ttl",
+                "ConsistentRead": True,
+            }
+            async for items in self._items.pages("Query", request):
+                found |= {place_of(table, item): item for item in items}
+        return {at: item for at, item in found.items() if kind_of(at.sk) is not TOKEN}
 
     async def _delete(self, places: Sequence[ItemPlace]) -> None:
         """Delete items of one table without a condition."""

@@ -31,7 +31,7 @@ from outlast.store.dynamodb.tables import open_tables, unusable
 from outlast.store.dynamodb.takes import RunFinder
 from outlast.store.dynamodb.writer import CommitScheduler
 from outlast.store.migrations import SCHEMA
-from outlast.store.port import Maintenance, RunRows
+from outlast.store.port import Expiry, Maintenance, RunRows
 from outlast.store.queries import Query
 from outlast.store.threads import WakeSubscribers
 
@@ -45,7 +45,7 @@ commit writes.
 FAILED = (Away, ConditionRefused, Conflicted, Throttled, Unusable)
 
 
-class DynamoStore(LoopStore, Maintenance):
+class DynamoStore(LoopStore, Maintenance, Expiry):
     """Store in four tables of DynamoDB. Opened with `open_dynamodb`, usable only in the process that opened it."""
 
     not_inherited = "a connection does not pass to a child"
@@ -133,6 +133,12 @@ class DynamoStore(LoopStore, Maintenance):
     async def purge_ledgers(self, before: int, n: int) -> int:
         purged: int = await self._alone(lambda _: self._housekeeper.purge_ledgers(before, n), "purge ledgers")
         return purged
+
+    @override
+    async def expire(self, before: int, n: int, *, runs_kept: int, ledger_kept: int) -> int:
+        expire = self._housekeeper.expire
+        marked: int = await self._alone(lambda _: expire(before, n, runs_kept, ledger_kept), "expire")
+        return marked
 
     @override
     async def forget(self, n: int) -> int:

@@ -91,14 +91,16 @@ async def purge_ledgers(db: "asyncpg.Connection[Any]", before: int, n: int) -> i
     """Delete the ledgers of at most `n` runs that ended before an instant, and note the last of these runs."""
     record = await db.fetchrow(numbered(SQL[META.name].select) + " FOR UPDATE", *LEDGERS)
     row: Meta | None = DECODE[META.name](tuple(record)) if record is not None else None
-    last = ledgers_of(row)
-    over = [tuple(found) for found in await db.fetch(numbered(sql.OVER_AFTER), before, *last, n, timeout=CHORE_S)]
+    purged = ledgers_of(row)
+    over = [
+        tuple(found) for found in await db.fetch(numbered(sql.OVER_AFTER), before, *purged.last, n, timeout=CHORE_S)
+    ]
     for kind in LEDGER_KINDS:
         await db.executemany(numbered(SQL[kind.name].forget), [found[1:] for found in over], timeout=CHORE_S)
-    after = ledgers_after(last, over, before, n)
+    after = ledgers_after(purged, over, before, n)
     if row is None:  # another process that does so now deletes the same ledgers
         await db.execute(numbered(SQL[META.name].insert) + " ON CONFLICT DO NOTHING", *after.row(None))
-    elif after != last:
+    elif after != purged:
         await db.execute(numbered(SQL[META.name].update), *sql.update_values(META, after.row(row), row.version))
     return len(over)
 
