@@ -20,6 +20,7 @@ from outlast.service.identity import Anonymous, Authenticator
 from outlast.service.multiprocess import ServiceProcess
 from outlast.service.request_limits import Bounds
 from outlast.service.service_state import ServiceState
+from outlast.ui.app import pages
 from tests.service import flows
 
 PATIENCE_S = 60.0
@@ -114,7 +115,7 @@ class Running:
         url, workflows, bounds, authenticator, worker, heartbeat_s = self._make
         try:
             store = await open_store(url)
-            state = ServiceState(store, authenticator, tuple(workflows), bounds)
+            state = ServiceState(store, authenticator, tuple(workflows), bounds, pages=pages())
             state.broadcaster = EventBroadcaster(store, heartbeat_s=heartbeat_s, most=state.broadcaster.most)
             listening = listen("127.0.0.1", 0)
             parts = [Serving(store, lambda: worker_of(store, workflows))] if worker else []
