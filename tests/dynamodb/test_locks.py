@@ -133,6 +133,18 @@ def test_the_next_instance_steps_in_one_second_after_a_dead_ones_lock_has_ended(
     live(url, env, body)
 
 
+def test_the_lock_of_one_run_delays_no_other(url: str, env: str) -> None:
+    """The claims share a transaction, which is refused because of one of them."""
+
+    async def body(on: Bench) -> None:
+        await on.begin("r1", "r2", "r3")
+        await on.put_lock("r2", on.clock.time // SECOND + LIFE_S)
+        assert {run.run for run in await on.recover(1, "wk-next")} == {"r1", "r3"}
+        assert (await on.run("r2")).owner == DEAD
+
+    live(url, env, body)
+
+
 def test_a_row_that_outlived_its_ttl_locks_nothing(url: str, env: str) -> None:
     async def body(on: Bench) -> None:
         await on.begin("r")

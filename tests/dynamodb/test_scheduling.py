@@ -3,6 +3,7 @@
 import asyncio
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from itertools import count
 from random import Random
 from typing import Any
@@ -130,10 +131,10 @@ def test_a_bug_answers_its_ticket(env: str, monkeypatch: pytest.MonkeyPatch) -> 
         a = await bench.writer()
         kept = Lander._judge
 
-        def judge(self: Lander, commit: Commit, *args: Any) -> Any:
-            if commit.label == "bug":
+        def judge(self: Lander, commits: tuple[Commit, ...], *args: Any) -> Any:
+            if commits[0].label == "bug":
                 raise ZeroDivisionError
-            return kept(self, commit, *args)
+            return kept(self, commits, *args)
 
         monkeypatch.setattr(Lander, "_judge", judge)
         chain = Chain()
@@ -226,6 +227,58 @@ async def test_a_run_armed_by_an_old_mapping_wakes_in_time(bench: Bench) -> None
     assert await take(a, 5, "w") == ["asleep"]
     bench.clock.time = owned.due_at or 0
     assert await take(a, 5, "worker-2") == ["owned"]
+
+
+async def _started(writer: Writer, count: int) -> list[str]:
+    names = [f"run-{i:02d}" for i in range(count)]
+    await asyncio.gather(*(writer.land(start(run_row(name))) for name in names))
+    return names
+
+
+@pytest.mark.req("REC-6")
+@on_a_bench
+async def test_claims_of_one_take_share_transactions(bench: Bench) -> None:
+    """A run that another writer has, or that keeps changing, stops no other one of its transaction."""
+    a, b = await bench.writer(), await bench.writer("writer-b", direct=True)
+    names = await _started(a, 60)
+    call, sizes = a.connection.call, list[int]()
+
+    async def changing(operation: str, **request: Any) -> dict[str, Any]:
+        """Let the other writer be faster."""
+        if operation == WRITE:
+            sizes.append(len(request["TransactItems"]))
+            if of_run("run-03")(request) and sizes[-1] > 10:
+                await b.land(append_message(message_row("run-03")))
+            if of_run("run-07")(request) and sizes[-1] > 10:
+                theirs = claimed(run_row("run-07"), "worker-b", b.lander.now())
+                with suppress(Stale):
+                    await b.land(Commit((Put(RUN, theirs, 1),)))
+        return await call(operation, **request)
+
+    a.connection.call = changing  # type: ignore[method-assign]
+    assert sorted(await take(a, 60, "worker-a")) == [name for name in names if name != "run-07"]
+    assert (await bench.row(RUN, ("acme", "run-07"))).owner == "worker-b"
+    assert sorted(sizes)[-4:] == [12, 49, 49, 50]  # a receipt and claims: all, then without run-07, then one by one
+
+
+@pytest.mark.req("REC-6")
+@on_a_bench
+async def test_writers_share_out_the_runs_that_both_claim(bench: Bench) -> None:
+    writers = [await bench.writer(), await bench.writer("writer-b", direct=True)]
+    names = await _started(writers[0], 60)
+    found = await asyncio.gather(*(take(each, 60, f"worker-{each.name}") for each in writers))
+    assert sorted([*found[0], *found[1]]) == names
+
+
+@pytest.mark.req("EFF-1")
+@on_a_bench
+async def test_a_lost_answer_of_several_claims_is_found_out_once(bench: Bench) -> None:
+    a = await bench.writer()
+    names = await _started(a, 30)
+    bench.through.rule(WRITE, Fate.LOSE, 1, where=of_run("run-03"))
+    bench.through.rule(WRITE, Fate.DROP, 1, where=of_run("run-29"))
+    assert sorted(await take(a, 30, "worker-a")) == names
+    assert [(await bench.row(RUN, ("acme", name))).epoch for name in names] == [1] * 30
 
 
 async def _put_meta(bench: Bench, mapping: Mapping) -> None:

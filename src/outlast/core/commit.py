@@ -142,7 +142,7 @@ def in_portions(
     portions: list[list[Put]] = []
     left = 0
     for put in puts:
-        size = _bytes_of(put.row)
+        size = bytes_of(put.row)
         if not portions or len(portions[-1]) == rows_max or left < size:
             portions.append([])
             left = bytes_max
@@ -151,7 +151,7 @@ def in_portions(
     return [tuple(portion) for portion in portions]
 
 
-def _bytes_of(row: Row) -> int:
+def bytes_of(row: Row) -> int:
     """Return the bytes of the text and blobs of a row."""
     columns = (column.encode() if isinstance(column, str) else column for column in row)
     return sum(len(column) for column in columns if isinstance(column, bytes))

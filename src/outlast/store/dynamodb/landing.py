@@ -24,7 +24,7 @@ from outlast.core.durations import HEARTBEAT_WINDOW
 from outlast.core.machine import ENDED
 from outlast.core.row_kind import AnyKind, Key, key_of
 from outlast.core.rows import META, RUN, WRITER, Meta, Worker
-from outlast.errors import Corrupt, Rejected, Stale, Unavailable, Uncertain
+from outlast.errors import Corrupt, Rejected, Stale, StoreError, Unavailable, Uncertain
 from outlast.store.batch import CHAIN, MAPPING, Batch
 from outlast.store.clock import MAPPING_ROW, StoreClock, mapping_of
 from outlast.store.dynamodb.connection import (
@@ -47,14 +47,20 @@ from outlast.store.dynamodb.items import (
     body_places,
     decode,
     kind_of,
-    number,
     place,
     revision,
-    text,
     whole,
 )
 from outlast.store.dynamodb.receipts import READ_S, REFUSED, Receipts, Shard, WriterSettings
-from outlast.store.dynamodb.transact import Action, Receipt, actions, changed_runs, receipt_action
+from outlast.store.dynamodb.transact import (
+    Action,
+    Receipt,
+    actions,
+    changed_runs,
+    keep_turns,
+    receipt_action,
+    turn_request,
+)
 
 log = logging.getLogger("outlast.store")
 KNOWN_MAX: Final = 20_000  # runs; about 1 KB each
@@ -63,8 +69,8 @@ TURNS_MAX: Final = 50  # attempts to land one commit before it is refused as bus
 BUSY_S: Final = 30.0  # … and the time after which no further attempt begins
 URGENT_S: Final = 4.0  # the same for a renewal: below the heartbeat interval, so that there is time for two more
 RESOLVE_S: Final = 30.0  # time to find out whether a transaction with a lost answer landed
+TOGETHER_MAX: Final = 3  # refusals after which commits land one by one: a run that changes often stops no other
 TURN_AFTER: Final = 3  # refusals after which a writer asks for the next turn at an inbox
-TURN_MS: Final = 1_000  # time for which the others wait for it
 KEYS_MAX: Final = 100  # keys of one BatchGetItem
 LOCKED: Final = "lock"  # reason of Stale: another worker recovers this run
 
@@ -77,18 +83,25 @@ class Landed(NamedTuple):
 
 
 class Judged(NamedTuple):
-    """A commit that the judge accepted, as the transaction to send. Without actions there is nothing to write."""
+    """Commits as the judge answers them, and the transaction of those accepted. Without actions, nothing is sent."""
 
     batch: Batch | None
-    done: Done | None
+    answers: Sequence[Done | StoreError]
     known: dict[Key, Revision]
     actions: Sequence[Action]
     receipt: Receipt
     inboxes: tuple[Item, ...] = ()  # keys of the runs that get a message
 
 
-Prepare = Callable[[Shard, bool], Awaitable[Judged | None]]
-"""Function that returns the transaction to send over a shard; True: by rows that it reads first."""
+class Contended(Exception):
+    """Several commits were refused together too often. Nothing landed; land each by itself."""
+
+
+Prepare = Callable[[Shard, bool, set[str]], Awaitable[Judged | None]]
+"""Function that returns the transaction to send over a shard; True: by rows that it reads first.
+
+The set has the partition keys of runs that other workers recover.
+"""
 
 
 class Found(NamedTuple):
@@ -188,30 +201,60 @@ class Lander:
 
         `urgent`: over its own shard. `mapping`: version of the clock mapping by which it was decided.
         """
-        labels = (commit.label,)
+        (answer,) = await self.land_together((commit,), chain, urgent=urgent, mapping=mapping)
+        if isinstance(answer, StoreError):
+            raise answer
+        return answer
+
+    async def land_together(
+        self,
+        commits: Sequence[Commit],
+        chain: Chain | None = None,
+        *,
+        urgent: bool = False,
+        mapping: int | None = None,
+    ) -> list[Landed | StoreError]:
+        """Land commits by one transaction, in which they must have room, and answer each. Refusals stop no other.
+
+        Raises Stale, Unavailable or Uncertain if that concerns all of them.
+        """
+        labels = tuple([commit.label for commit in commits])
         point("store.batch:before", labels)
         if chain is not None and chain.broken:
             raise Stale(CHAIN)
-        found = _assumed(commit)
+        found = _assumed(commits)
 
-        async def prepare(shard: Shard, exact: bool) -> Judged | None:
-            rows = await self._read(commit) if exact else await self._read_runs(found)
+        async def prepare(shard: Shard, exact: bool, locked: set[str]) -> Judged | None:
+            rows = await self._read(commits) if exact else await self._read_runs(found)
             if mapping is not None and mapping != self.mapping.version:
                 raise Stale(MAPPING)
-            return self._judge(commit, chain, shard, rows, exact)
+            return self._judge(commits, chain, shard, rows, exact, locked)
 
-        judged, late = await self._over(prepare, labels, urgent=urgent)
-        assert judged.batch is not None and judged.done is not None
+        try:
+            judged, late = await self._over(prepare, labels, urgent=urgent)
+        except Contended:
+            return await asyncio.gather(*(self._answer(commit, mapping) for commit in commits))
+        assert judged.batch is not None
         runs = changed_runs(judged.batch, judged.known)
         for key, left in runs.items():
             self._remember(key, left)
-        self._learn_leases(commit)
+        for commit, answer in zip(commits, judged.answers, strict=True):
+            if isinstance(answer, Done):
+                self._learn_leases(commit)
         if SUBSCRIBED_TENANTS in judged.batch.changes[META.name]:
             await self.changed_settings()
-        # Of a commit with a lost answer, a later time is safe: no caller then counts on time that has passed.
-        done = judged.done._replace(now=self.now()) if late else judged.done
         point("store.batch:after", labels)
-        return Landed(done, runs)
+        # Of commits with a lost answer, a later time is safe: no caller then counts on time that has passed.
+        now = self.now() if late else judged.batch.now
+        return [
+            Landed(answer._replace(now=now), runs) if isinstance(answer, Done) else answer for answer in judged.answers
+        ]
+
+    async def _answer(self, commit: Commit, mapping: int | None) -> Landed | StoreError:
+        try:
+            return await self.land(commit, mapping=mapping)
+        except StoreError as error:
+            return error
 
     async def land_alone(self, writes: Sequence[Action], label: str) -> None:
         """Land ready-made actions with a receipt.
@@ -221,9 +264,9 @@ class Lander:
         """
         point("store.batch:before", (label,))
 
-        async def prepare(shard: Shard, exact: bool) -> Judged | None:
+        async def prepare(shard: Shard, exact: bool, locked: set[str]) -> Judged | None:
             receipt = self._receipts.next(shard)
-            return Judged(None, None, {}, [receipt_action(self._env, receipt), *writes], receipt)
+            return Judged(None, (), {}, [receipt_action(self._env, receipt), *writes], receipt)
 
         await self._over(prepare, (label,), judged=False)
         point("store.batch:after", (label,))
@@ -256,13 +299,9 @@ class Lander:
         loop = asyncio.get_running_loop()
         until = loop.time() + busy_s
         exact, refusals, late = False, 0, False
+        locked: set[str] = set()
         for turn in range(TURNS_MAX):
-            try:
-                ready = await prepare(shard, exact)
-            except Stale:
-                if exact:
-                    raise
-                ready = None
+            ready = await prepare(shard, exact, locked)
             if ready is None:
                 exact = True
                 continue
@@ -280,9 +319,11 @@ class Lander:
                         return ready, True
                 elif not judged:
                     raise ConditionRefused(refused.reasons[1:]) from refused
-                elif self._is_locked(ready, refused):
-                    raise Stale(LOCKED) from refused
+                else:
+                    locked |= self._locked(ready, refused)
                 refusals += 1
+                if refusals == TOGETHER_MAX and len(ready.answers) > 1:
+                    raise Contended from refused
                 if exact and not await self._has_turn(ready, refusals):
                     await self._receipts.pause(turn, 0.002, 0.1)
                 exact = judged
@@ -296,26 +337,36 @@ class Lander:
             raise Unavailable("the store does not answer in time", "the commit was withdrawn by its receipt")
         raise Unavailable("the store is busy", "other transactions were faster each time")
 
-    def _judge(self, commit: Commit, chain: Chain | None, shard: Shard, found: Found, exact: bool) -> Judged | None:
-        """Return the transaction of a commit. None: nothing is to be written by rows that may be outdated.
+    def _judge(
+        self, commits: Sequence[Commit], chain: Chain | None, shard: Shard, found: Found, exact: bool, locked: set[str]
+    ) -> Judged | None:
+        """Return the answers and the transaction. None: a refusal or nothing to write, by rows that may be outdated.
 
-        Raises Stale and Ended, which are final if `exact`. It does not wait, so that the settings of the receipt are
-        those by which it judges.
+        It does not wait, so that the settings of the receipt are those by which it judges.
         """
         batch = Batch(found.read, self.now(), subscribed_tenants=self.subscribed_tenants)
-        done = batch.land(commit, chain)
+        answers: list[Done | StoreError] = []
+        for commit in commits:
+            try:
+                if locked and locked & _partitions(commit):
+                    raise Stale(LOCKED)
+                answers.append(batch.land(commit, chain))
+            except Stale as error:  # also Ended
+                if not exact:
+                    return None
+                answers.append(error)
+        accepted = [commit for commit, answer in zip(commits, answers, strict=True) if isinstance(answer, Done)]
         receipt = self._receipts.next(shard)
         known = {key: each for key, each in found.runs.items() if each is not None}
         if not (any(batch.changes.values()) or batch.published):
-            return Judged(batch, done, known, (), receipt) if exact else None
-        built = actions(
-            self._env, batch, (commit,), receipt, known, lease_end=self._lease_end, shards=found.shards
-        )  # fmt: skip
-        inboxes = tuple(place(RUN, write.message[:2]).key() for write in commit.writes if type(write) is AppendMessage)
+            return Judged(batch, answers, known, (), receipt) if exact else None
+        built = actions(self._env, batch, accepted, receipt, known, lease_end=self._lease_end, shards=found.shards)
+        writes = [write for commit in accepted for write in commit.writes]
+        inboxes = tuple([place(RUN, write.message[:2]).key() for write in writes if type(write) is AppendMessage])
         for update in (action["Update"] for action in built if inboxes and "Update" in action):
             if update["Key"] in inboxes:
                 keep_turns(update, receipt.writer, batch.now.real)
-        return Judged(batch, done, known, built, receipt, inboxes)
+        return Judged(batch, answers, known, built, receipt, inboxes)
 
     async def _send(self, shard: Shard, ready: Judged, answer_s: float) -> bool | None:
         """Send a transaction. Return False if it landed, True if its answer was lost too, None if it can never land.
@@ -380,12 +431,14 @@ class Lander:
             return False
         return True
 
-    def _is_locked(self, ready: Judged, refused: ConditionRefused) -> bool:
+    def _locked(self, ready: Judged, refused: ConditionRefused) -> set[str]:
+        """Return the partition keys of the runs whose recovery lock was refused."""
         locks = self._connection.address.table(RECOVERY_LOCKS)
-        return any(
-            reason == REFUSED and action.get("Put", {}).get("TableName") == locks
+        return {
+            action["Put"]["Item"]["pk"]["S"]
             for reason, action in zip(refused.reasons, ready.actions, strict=False)
-        )
+            if reason == REFUSED and action.get("Put", {}).get("TableName") == locks
+        }
 
     # --- rows --------------------------------------------------------------------------------
     async def _read_runs(self, assumed: Found) -> Found:
@@ -399,13 +452,14 @@ class Lander:
         others = {each: row for each, row in assumed.others.items() if each[0] != WRITER.name}
         return Found(runs | found.runs, others | found.others, found.shards)
 
-    async def _read(self, commit: Commit) -> Found:
-        """Read every row that a commit names, and the settings."""
-        assumed = _assumed(commit)
-        runs = {*assumed.runs, *(key_of(RUN, put.row) for put in commit.writes if type(put) is Put and put.kind is RUN)}
+    async def _read(self, commits: Sequence[Commit]) -> Found:
+        """Read every row that the commits name, and the settings."""
+        assumed = _assumed(commits)
+        puts = [write for commit in commits for write in commit.writes if type(write) is Put]
+        runs = {*assumed.runs, *(key_of(RUN, put.row) for put in puts if put.kind is RUN)}
         named: list[tuple[AnyKind, Key]] = [(RUN, key) for key in runs]
-        kinds = {write.kind.name: write.kind for write in commit.writes if type(write) is Put}
-        kinds |= {expect.kind.name: expect.kind for expect in commit.expects}
+        kinds = {put.kind.name: put.kind for put in puts}
+        kinds |= {expect.kind.name: expect.kind for commit in commits for expect in commit.expects}
         named += [(kinds[name], key) for name, key in assumed.others]
         settings: list[tuple[AnyKind, Key]] = [(META, MAPPING_ROW), (META, SUBSCRIBED_TENANTS)]
         items = await self._items([*named, *(each for each in settings if each not in named)])
@@ -506,46 +560,30 @@ class Lander:
         return self._leases.get(worker, self._store_clock.real() + HEARTBEAT_WINDOW) + self._skew
 
 
-def keep_turns(update: dict[str, Any], writer: str, real: int) -> None:
-    """Let the update of an inbox wait for the turn of another writer, and end its own turn."""
-    update["UpdateExpression"] += " REMOVE turn_of, turn_until, turn_rank"
-    update["ConditionExpression"] += (
-        " AND (attribute_not_exists(turn_of) OR turn_of = :turn_of OR turn_until < :turn_now)"
-    )  # fmt: skip
-    update["ExpressionAttributeValues"] |= {":turn_of": text(writer), ":turn_now": number(real)}
+def _partitions(commit: Commit) -> set[str]:
+    """Return the partition keys of the runs whose rows a commit writes."""
+    return {place(RUN, key_of(RUN, put.row)).pk for put in commit.writes if type(put) is Put and put.kind is RUN}
 
 
-def turn_request(table: str, key: Item, writer: str, refusals: int, real: int) -> dict[str, Any]:
-    """Return the UpdateItem that gives a writer the next turn at an inbox.
+def _assumed(commits: Iterable[Commit]) -> Found:
+    """Return the rows that commits name, as they say that they are. Runs are named, but not known.
 
-    A writer far from the store would lose every race against near ones, which append again before its request arrives.
-    So the writer that was refused more often goes first, and the others wait until its message is there or its turn
-    is over.
+    If several commits name a row, that is the row as the first one names it.
     """
-    return {
-        "TableName": table,
-        "Key": key,
-        "UpdateExpression": "SET turn_of = :turn_of, turn_until = :turn_until, turn_rank = :rank",
-        "ConditionExpression": "attribute_exists(pk) AND (attribute_not_exists(turn_of) OR turn_of = :turn_of"
-        " OR turn_until < :turn_now OR turn_rank < :rank)",
-        "ExpressionAttributeValues": {
-            ":turn_of": text(writer), ":turn_until": number(real + TURN_MS), ":turn_now": number(real),
-            ":rank": number(refusals),
-        },
-    }  # fmt: skip
+    found = Found({}, {}, {})
+    for commit in commits:
+        _assume(commit, found.runs, found.others)
+    return found
 
 
-def _assumed(commit: Commit) -> Found:
-    """Return the rows that a commit names, as it says that they are. Runs are named, but not known."""
-    runs: dict[Key, Revision | None] = {}
-    others: dict[tuple[str, Key], Any] = {}
+def _assume(commit: Commit, runs: dict[Key, Revision | None], others: dict[tuple[str, Key], Any]) -> None:
     if commit.fence is not None:
         runs[commit.fence[:2]] = None
     for expect in commit.expects:
         if expect.kind is RUN:
             runs[expect.key] = None
         else:
-            others[expect.kind.name, expect.key] = (*expect.key, expect.version) if expect.version else None
+            others.setdefault((expect.kind.name, expect.key), (*expect.key, expect.version) if expect.version else None)
     for write in commit.writes:
         if type(write) is AppendMessage:
             runs[write.message[:2]] = None
@@ -554,7 +592,6 @@ def _assumed(commit: Commit) -> Found:
         elif type(write) is Put:
             key = key_of(write.kind, write.row)
             if write.kind is not RUN:
-                others[write.kind.name, key] = (*key, write.replaces) if write.replaces else None
+                others.setdefault((write.kind.name, key), (*key, write.replaces) if write.replaces else None)
             elif write.replaces:
                 runs[key] = None
-    return Found(runs, others, {})

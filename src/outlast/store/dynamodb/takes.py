@@ -4,8 +4,9 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, Final
 
-from outlast.core.commit import Instant
+from outlast.core.commit import Commit, Instant, Put, actions_of, bytes_of
 from outlast.core.durations import HOUR, SECOND
+from outlast.core.limits import ACTIONS_MAX, COMMIT_BYTES_MAX, ITEM_BYTES
 from outlast.core.rows import RUN, Run, is_due
 from outlast.core.run_transition import rearmed
 from outlast.store.dynamodb.connection import ConditionRefused
@@ -149,3 +150,19 @@ class RunFinder:
             Limit=limit,
         ):
             yield [item[PK]["S"] for item in items]
+
+
+def in_transactions(commits: Sequence[Commit]) -> list[list[Commit]]:
+    """Split the commits of a take into transactions with room for them. One with large rows has its own."""
+    portions: list[list[Commit]] = []
+    actions = size = 0
+    for commit in commits:
+        more = actions_of(commit) - 1  # without the receipt
+        bytes_ = sum(bytes_of(write.row) for write in commit.writes if type(write) is Put)
+        if not portions or bytes_ > ITEM_BYTES or actions + more > ACTIONS_MAX or size + bytes_ > COMMIT_BYTES_MAX:
+            portions.append([])
+            actions, size = 1, 0
+        portions[-1].append(commit)
+        actions += more
+        size += bytes_ if bytes_ <= ITEM_BYTES else COMMIT_BYTES_MAX
+    return portions

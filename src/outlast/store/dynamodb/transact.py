@@ -37,6 +37,7 @@ Action: TypeAlias = dict[str, dict[str, Any]]
 LOCK_CONDITION: Final = "attribute_not_exists(pk) OR expires_at < :now_epoch"
 ABSENT: Final = "absent"
 PRESENT: Final = "present"
+TURN_MS: Final = 1_000  # time for which other writers wait for the turn of one at an inbox
 
 
 class Receipt(NamedTuple):
@@ -120,6 +121,36 @@ def refuse_late(env: str, receipt: Receipt) -> dict[str, Any]:
     """
     later = {"batch": number(receipt.batch + 1)}
     return _request(env, receipt_place(receipt.writer, receipt.shard), later, _due(receipt)[1:2])
+
+
+# --- turns at an inbox -------------------------------------------------------------------------
+def keep_turns(update: dict[str, Any], writer: str, real: int) -> None:
+    """Let the update of an inbox wait for the turn of another writer, and end its own turn."""
+    update["UpdateExpression"] += " REMOVE turn_of, turn_until, turn_rank"
+    update["ConditionExpression"] += (
+        " AND (attribute_not_exists(turn_of) OR turn_of = :turn_of OR turn_until < :turn_now)"
+    )  # fmt: skip
+    update["ExpressionAttributeValues"] |= {":turn_of": text(writer), ":turn_now": number(real)}
+
+
+def turn_request(table: str, key: Item, writer: str, refusals: int, real: int) -> dict[str, Any]:
+    """Return the UpdateItem that gives a writer the next turn at an inbox.
+
+    A writer far from the store would lose every race against near ones, which append again before its request arrives.
+    So the writer that was refused more often goes first, and the others wait until its message is there or its turn
+    is over.
+    """
+    return {
+        "TableName": table,
+        "Key": key,
+        "UpdateExpression": "SET turn_of = :turn_of, turn_until = :turn_until, turn_rank = :rank",
+        "ConditionExpression": "attribute_exists(pk) AND (attribute_not_exists(turn_of) OR turn_of = :turn_of"
+        " OR turn_until < :turn_now OR turn_rank < :rank)",
+        "ExpressionAttributeValues": {
+            ":turn_of": text(writer), ":turn_until": number(real + TURN_MS), ":turn_now": number(real),
+            ":rank": number(refusals),
+        },
+    }  # fmt: skip
 
 
 # --- conditions --------------------------------------------------------------------------------

@@ -2,10 +2,10 @@
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Hashable
+from collections.abc import Coroutine, Hashable, Sequence
 from typing import Any, Final
 
-from outlast.core.commit import AppendMessage, Chain, Commit, Put, Wake
+from outlast.core.commit import AppendMessage, Chain, Commit, Mapping, Put, Wake
 from outlast.core.row_kind import AnyKind, Key, key_of
 from outlast.core.rows import RUN, Run
 from outlast.errors import OutlastError, Rejected, Stale, StoreError, Unavailable, Uncertain
@@ -14,7 +14,7 @@ from outlast.store.bounds import check
 from outlast.store.dynamodb.connection import Away, Conflicted, Throttled, Unusable, urgent
 from outlast.store.dynamodb.items import Torn
 from outlast.store.dynamodb.landing import Landed, Lander
-from outlast.store.dynamodb.takes import RunFinder
+from outlast.store.dynamodb.takes import RunFinder, in_transactions
 from outlast.store.threads import WakeSubscribers
 from outlast.store.tickets import Take, Task, Ticket, candidates, deliver, refuse
 
@@ -43,7 +43,7 @@ class CommitScheduler:
                 refuse((ticket,), Unavailable("the store is closed"))
                 self._answer(ticket)
             elif isinstance(ticket.work, Commit):
-                self._begin(self._commit(ticket, self._in_order(ticket.work, ticket.chain, ticket.out_of_bounds)))
+                self._begin(self._commit(ticket, self._in_order((ticket.work,), ticket.chain, ticket.out_of_bounds)))
             elif isinstance(ticket.work, Take):
                 self._begin(self._do(ticket, self._take(ticket.work)))
             else:
@@ -59,7 +59,7 @@ class CommitScheduler:
             assert isinstance(ticket.work, Commit)
             before = urgent.set(True)
             try:
-                await self._commit(ticket, self._lander.land(ticket.work, urgent=True))
+                await self._commit(ticket, self._lander.land_together((ticket.work,), urgent=True))
             finally:
                 urgent.reset(before)
 
@@ -81,9 +81,12 @@ class CommitScheduler:
         self._working.add(task)
         task.add_done_callback(self._working.discard)
 
-    async def _commit(self, ticket: Ticket, landing: Coroutine[Any, Any, Landed]) -> None:
+    async def _commit(self, ticket: Ticket, landing: Coroutine[Any, Any, list[Landed | StoreError]]) -> None:
         try:
-            ticket.answer = (await landing).done
+            (answer,) = await landing
+            if isinstance(answer, StoreError):
+                raise answer
+            ticket.answer = answer.done
         except StoreError as error:
             refuse((ticket,), error)
         except Exception as error:  # a bug must not leave callers waiting
@@ -116,10 +119,14 @@ class CommitScheduler:
 
     # --- commits ---------------------------------------------------------------------------
     def _in_order(
-        self, commit: Commit, chain: Chain | None, error: Rejected | None = None, mapping: int | None = None
-    ) -> Coroutine[Any, Any, Landed]:
-        """Return the landing of a commit after all earlier ones of its groups and its chain."""
-        groups: set[Hashable] = _groups(commit)
+        self,
+        commits: Sequence[Commit],
+        chain: Chain | None = None,
+        error: Rejected | None = None,
+        mapping: int | None = None,
+    ) -> Coroutine[Any, Any, list[Landed | StoreError]]:
+        """Return the landing of commits by one transaction, after all earlier ones of their groups and their chain."""
+        groups: set[Hashable] = set().union(*map(_groups, commits))
         if chain is not None:
             groups.add(chain)
         earlier = {self._last[group] for group in groups if group in self._last}
@@ -127,16 +134,17 @@ class CommitScheduler:
         for group in groups:
             self._last[group] = end
 
-        async def land() -> Landed:
+        async def land() -> list[Landed | StoreError]:
             try:
                 for each in earlier:
                     await each
                 if error is not None:
                     raise error
-                landed = await self._lander.land(commit, chain, mapping=mapping)
-                if any(each.run.owner == "" and each.run.due_at is not None for each in landed.runs.values()):
+                answers = await self._lander.land_together(commits, chain, mapping=mapping)
+                runs = [each for answer in answers if isinstance(answer, Landed) for each in answer.runs.values()]
+                if any(each.run.owner == "" and each.run.due_at is not None for each in runs):
                     self._wakes.fire()
-                return landed
+                return answers
             finally:
                 for group in groups:
                     if self._last.get(group) is end:
@@ -171,12 +179,11 @@ class CommitScheduler:
         for _, commit in commits:
             check(commit)
         offered.update(run[:2] for run in runs)
-        answers = await asyncio.gather(
-            *(self._in_order(commit, None, mapping=mapping.version) for _, commit in commits), return_exceptions=True
-        )
         lost = 0
         failed: list[BaseException] = []
-        for (run, _), answer in zip(commits, answers, strict=True):
+        for (run, _), answer in zip(
+            commits, await self._claims([commit for _, commit in commits], mapping), strict=True
+        ):
             if isinstance(answer, Stale):
                 lost += 1  # a row that it names has changed: the run is not taken now
             elif isinstance(answer, BaseException):
@@ -186,6 +193,15 @@ class CommitScheduler:
                 left.append(run if moved is None else moved.run)
         self._raise_worst(failed, left)
         return lost
+
+    async def _claims(self, commits: Sequence[Commit], mapping: Mapping) -> list[Landed | BaseException]:
+        """Land the commits of a take, as many by one transaction as have room in it, and answer each."""
+        portions = in_transactions(commits)
+        landings = [self._in_order(portion, mapping=mapping.version) for portion in portions]
+        found: list[Landed | BaseException] = []
+        for portion, answers in zip(portions, await asyncio.gather(*landings, return_exceptions=True), strict=True):
+            found += [answers] * len(portion) if isinstance(answers, BaseException) else answers
+        return found
 
     def _raise_worst(self, failed: list[BaseException], left: list[Run]) -> None:
         """Raise an error of a take: an uncertain one, or if nothing was moved any one.
