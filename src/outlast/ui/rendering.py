@@ -20,7 +20,7 @@ from outlast.core.events import iso
 from outlast.errors import NotFound
 from outlast.models import exact_instant, milliseconds
 from outlast.runtime.clocks import new_nonce
-from outlast.service.identity import Anonymous
+from outlast.service.identity import Anonymous, is_permitted
 from outlast.service.service_state import ServiceState, root_of
 from outlast.ui import sessions
 
@@ -124,6 +124,7 @@ async def render(
         "asset": lambda name: f"{root_of(request)}/ui/static/{asset(name)[2]}/{name}",
         "here_with": lambda **query: _address(request, query),
         "counts": HeaderCounts(),
+        "may": lambda operation: principal is not None and is_permitted(principal, operation),
     }
     found = environment().get_template(template)
     if region and f"region_{region}" in found.blocks:

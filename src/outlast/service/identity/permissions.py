@@ -133,3 +133,12 @@ def permissions() -> Permissions:
 def permit(principal: Principal, operation_id: str) -> None:
     """Raise Forbidden if the table of the package does not permit the operation to the caller."""
     permissions().permit(principal, operation_id)
+
+
+def is_permitted(principal: Principal, operation_id: str) -> bool:
+    """Return True if the table of the package permits the operation to the caller."""
+    try:
+        permit(principal, operation_id)
+    except Forbidden:
+        return False
+    return True

@@ -1,0 +1,55 @@
+"""Pages of the installation: workers with their leases, versions, the findings of `outlast doctor`, and the keys."""
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from outlast.core.durations import Liveness
+from outlast.runtime.in_process import lease_view
+from outlast.runtime.maintenance import examine
+from outlast.runtime.settings import effective_settings
+from outlast.service.service_state import Ops, State
+from outlast.telemetry.redact import redacted
+from outlast.ui.page_route import PageRoute
+from outlast.ui.rendering import render, stamp
+
+router = APIRouter(prefix="/ui", route_class=PageRoute)
+
+
+@router.get("/workers", operation_id="ui:list_workers")
+async def list_workers(state: State, ops: Ops, request: Request) -> Response:
+    """Show the workers with their leases, the budget of an execution, and runs that no worker serves."""
+    workers = await ops.workers()
+    versions = await ops.versions()
+    version = stamp(
+        [(each.worker, each.state, each.holds, each.serves) for each in workers],
+        [(each.lane, each.runs, each.served_by) for each in versions],
+    )
+    lease = lease_view(state.workflows, Liveness(), ops.store.skew)
+    return await render(
+        request, "workers.html", title="Workers", live="runs", versions={"workers": version}, workers=workers,
+        alive=[each for each in workers if each.serving], versions_=versions,
+        stranded=[each for each in versions if each.runs and not each.served_by], lease=lease,
+    )  # fmt: skip
+
+
+@router.get("/doctor", operation_id="ui:list_workers")
+async def doctor(ops: Ops, request: Request) -> Response:
+    """Show the findings about store, schema, clocks and workers, and each setting with its source."""
+    findings = await examine(ops)
+    settings = [(each.name, _shown(each.name, each.value), each.source) for each in effective_settings() if each.source]
+    return await render(request, "doctor.html", title="Doctor", findings=findings, settings=settings)
+
+
+def _shown(name: str, value: object) -> str:
+    """Return the value of a setting as text, without secrets."""
+    if hasattr(value, "get_secret_value"):
+        return "••••••" if value.get_secret_value() else ""
+    shown = redacted({name: list(value) if isinstance(value, tuple) else value})[name]
+    return "" if shown is None else ", ".join(shown) if isinstance(shown, list) else str(shown)
+
+
+@router.get("/keys", operation_id="ui:get_me")
+async def keys(request: Request) -> Response:
+    """Show the keys of the pages, and the switch that turns them off in this browser."""
+    return await render(request, "keys.html", title="Keys")

@@ -1,0 +1,85 @@
+"""Pages of webhooks, deliveries, workers and the installation say what the commands say."""
+
+import re
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from threading import Thread
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from outlast.core.addresses import AddressPolicy
+from tests.ui.conftest import Service
+
+
+class Receiver(HTTPServer):
+    """Receiver of webhooks that answers as it is told."""
+
+    def __init__(self, status: int) -> None:
+        self.status = status
+        super().__init__(("127.0.0.1", 0), _Handler)
+        Thread(target=self.serve_forever, daemon=True).start()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    def do_POST(self) -> None:
+        server: Any = self.server
+        self.rfile.read(int(self.headers["content-length"]))
+        self.send_response(server.status)
+        self.end_headers()
+        self.wfile.write(b"<script>alert(1)</script>")
+
+    def log_message(self, *args: object) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def receiver(service: Service) -> Any:
+    service.state.reach = AddressPolicy.of(private=True, plain=True)
+    with Receiver(500) as server:
+        yield server
+        server.shutdown()
+
+
+def test_each_page_teaches_the_next_command_while_it_is_empty(service: Service) -> None:
+    for path, command in (("deliveries", "outlast webhooks add"), ("webhooks", "outlast webhooks add")):
+        page = service.get(f"/ui/{path}")
+        assert page.status_code == 200 and command in page.text
+
+
+def test_workers_show_lease_and_budget(service: Service) -> None:
+    text = service.get("/ui/workers").text
+    (worker,) = service.get("/v1/workers").json()["workers"]
+    assert f'id="worker-{worker["worker"]}"' in text
+    assert "Execution budget" in text and "renewed every" in text
+
+
+def test_doctor_says_what_the_command_says(service: Service) -> None:
+    text = service.get("/ui/doctor").text
+    assert "schema" in text and "clock" in text and "outlast doctor" in text
+
+
+def test_a_webhook_is_tested_rotated_disabled_and_enabled(
+    service: Service, receiver: Receiver, open_page: Callable[..., Page]
+) -> None:
+    url = f"http://127.0.0.1:{receiver.server_port}/hook"
+    hook = service.post("/v1/webhooks", {"url": url, "name": "ledger"}).json()["webhook"]
+    page = open_page()
+    page.goto(f"{service.url}/ui/webhooks")
+    page.get_by_role("link", name="ledger").click()
+    page.get_by_role("button", name="Send a test event").click()
+    expect(page.locator("main")).to_contain_text("HTTP 500")
+    expect(page.locator("pre")).to_have_text("<script>alert(1)</script>")
+    page.locator("#rotating summary").click()
+    page.locator("#rotate").click()
+    expect(page.locator("#secret")).to_have_text(re.compile("^whsec_"))
+    page.goto(f"{service.url}/ui/webhooks/{hook}")
+    assert "whsec_" not in page.content()
+    page.locator("#disabling summary").click()
+    page.fill("#reason", "moved to another host")
+    page.locator("#disable").click()
+    expect(page.locator("main")).to_contain_text("moved to another host")
+    page.locator("#enable").click()
+    expect(page.locator("#enable")).to_have_count(0)
+    assert service.get(f"/v1/webhooks/{hook}").json()["status"] == "active"
