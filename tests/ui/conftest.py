@@ -36,7 +36,7 @@ def chromium() -> Iterator[Browser]:
 
 @pytest.fixture
 def open_page(chromium: Browser) -> Iterator[Callable[..., Page]]:
-    """Return a function that opens a page of another person: a context with its own cookies.
+    """Return a function that opens a page of another person, without the cookies of the others.
 
     The test fails if a page reports an error, a violation of its policy, or opens a dialog.
     """
@@ -70,7 +70,7 @@ def page(open_page: Callable[..., Page]) -> Page:
 
 
 class Site:
-    """`outlast serve` in a process of its own, which can be killed and started again at the same address."""
+    """`outlast serve` in another process, which can be killed and started again at the same address."""
 
     def __init__(self, folder: Path, flows: Path, *options: str) -> None:
         with socket.socket() as probe:

@@ -14,7 +14,7 @@ from tests.ui.conftest import Service
 
 
 class Receiver(HTTPServer):
-    """Receiver of webhooks that answers as it is told."""
+    """Receiver of webhooks that answers with one status."""
 
     def __init__(self, status: int) -> None:
         self.status = status

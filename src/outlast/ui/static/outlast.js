@@ -59,6 +59,10 @@
   // --- keys; none decides anything ---
   const off = () => localStorage.getItem("outlast-keys") === "off";
   const places = {a: "/approvals", n: "/", r: "/runs"};
+  for (const box of document.querySelectorAll("[data-keys]")) {
+    box.checked = !off();
+    box.addEventListener("change", () => localStorage.setItem("outlast-keys", box.checked ? "on" : "off"));
+  }
   let first = "";
   const rows = () => [...document.querySelectorAll("tr[id] a[href], li[id] > a[href]")].filter(
     (each, i, all) => all.findIndex(other => other.closest("[id]") === each.closest("[id]")) === i);
