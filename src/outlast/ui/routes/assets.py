@@ -10,7 +10,7 @@ from outlast.core.rows import is_over
 from outlast.service.event_stream import EventStream
 from outlast.service.routes.history import caller_of, credential_ended
 from outlast.service.service_state import Ops, State
-from outlast.ui.live import relevance, signals
+from outlast.ui.live import signals
 from outlast.ui.page_route import PageRoute
 from outlast.ui.rendering import asset
 from outlast.ui.sessions import principal_of
@@ -40,6 +40,6 @@ async def live(state: State, ops: Ops, request: Request, of: Of = "runs") -> Res
     else:
         listener, _ = await state.broadcaster.listen_to_all(ops.tenant, "", *caller_of(request))
     return EventStream(
-        signals(listener, relevance(of)), listener, leave=state.broadcaster.leave,
+        signals(listener, kind), listener, leave=state.broadcaster.leave,
         expired=lambda: credential_ended(state, request, "stream_events", principal_of),
     )  # fmt: skip
