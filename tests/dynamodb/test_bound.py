@@ -18,7 +18,7 @@ from tests.models.world import at
 
 def transaction(commit: Commit, run: Any) -> list[dict[str, Any]]:
     """Return the actions of a commit whose rows are as it says, for a tenant with subscriptions."""
-    found = _assumed(commit)
+    found = _assumed((commit,))
     runs = {key: Revision(run if key == run[:2] else run_row(str(key[1]), str(key[0])), 0) for key in found.runs}
 
     def read(kind: Any, key: Any) -> Any:

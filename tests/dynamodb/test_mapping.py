@@ -98,7 +98,7 @@ def test_a_message_during_the_change_wakes_the_run(url: str) -> None:
     async def live() -> None:
         async with world(url) as (a, b, clock):
             await a.commit(start(sleeping("asleep")))
-            items = b._reads.items
+            items = b._receipts.items
             call = items.call
             posted = False
 

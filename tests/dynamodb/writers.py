@@ -10,7 +10,6 @@ from outlast.core.row_kind import AnyKind, Key
 from outlast.errors import StoreError
 from outlast.store.clock import StoreClock
 from outlast.store.dynamodb.connection import (
-    RUNS,
     Away,
     ConditionRefused,
     Conflicted,
@@ -42,7 +41,7 @@ class Writer:
         self.connection = Connection(DynamoAddress.parse(url), answer_s=answer_s)
         self.receipts = Receipts(self.connection, name)
         self.lander = Lander(self.connection, self.receipts, StoreClock(clock))
-        self.finder = RunFinder(self.lander, self.receipts, self.connection.address.table(RUNS))
+        self.finder = RunFinder(self.lander, self.receipts.items)
         self.scheduler = CommitScheduler(self.lander, self.finder, WakeSubscribers())
 
     async def open(self) -> None:

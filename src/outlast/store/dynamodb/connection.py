@@ -12,8 +12,10 @@ from email.utils import parsedate_to_datetime
 from functools import cache
 from io import BytesIO
 from ipaddress import ip_address
+from itertools import count
 from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qsl, urlencode, urlsplit
+from zlib import crc32
 
 import aiohttp
 from aiobotocore.config import AioConfig
@@ -333,6 +335,22 @@ class Connection:
         async with self._ordinary:
             return await self._call(operation, request)
 
+    async def insist(self, operation: str, within_s: float, **request: Any) -> dict[str, Any]:
+        """Send a request whose repetition is harmless until it is answered.
+
+        Raises ConditionRefused, also if an earlier attempt landed, and after `within_s` the last error of `call`.
+        """
+        loop = asyncio.get_running_loop()
+        until = loop.time() + within_s
+        for turn in count():
+            try:
+                return await self.call(operation, **request)
+            except (Away, Conflicted, Throttled):
+                if loop.time() >= until:
+                    raise
+            await pause(turn)
+        raise AssertionError("it ends by returning")
+
     async def _call(self, operation: str, request: dict[str, Any]) -> dict[str, Any]:
         self.requests[operation] += 1
         sent_at = self._wall_ms()
@@ -368,6 +386,15 @@ class Connection:
     async def close(self) -> None:
         """Close the connections at once."""
         await self._opened.aclose()
+
+
+async def pause(turn: int, first_s: float = 0.02, most_s: float = 0.5) -> None:
+    """Wait up to a time that doubles with each turn, so that requests that collided do not collide again.
+
+    The share of it differs by process and instant, as a random one would.
+    """
+    share = crc32(f"{os.getpid()}/{asyncio.get_running_loop().time()}".encode()) / 2**32
+    await asyncio.sleep(share * min(most_s, first_s * 2 ** min(turn, 20)))
 
 
 class ClockDifference:

@@ -28,8 +28,6 @@ from outlast.errors import Corrupt, Rejected, Stale, StoreError, Unavailable, Un
 from outlast.store.batch import CHAIN, MAPPING, Batch
 from outlast.store.clock import MAPPING_ROW, StoreClock, mapping_of
 from outlast.store.dynamodb.connection import (
-    CHECKPOINTS,
-    IDEMPOTENCY,
     RECOVERY_LOCKS,
     RUNS,
     Away,
@@ -38,20 +36,17 @@ from outlast.store.dynamodb.connection import (
     Connection,
     Throttled,
     Unusable,
+    pause,
 )
 from outlast.store.dynamodb.items import (
     Item,
-    ItemPlace,
     Revision,
-    Torn,
-    body_places,
     decode,
-    kind_of,
     place,
     revision,
-    whole,
 )
-from outlast.store.dynamodb.receipts import READ_S, REFUSED, Receipts, Shard, WriterSettings
+from outlast.store.dynamodb.reads import place_of
+from outlast.store.dynamodb.receipts import REFUSED, Receipts, Shard, WriterSettings
 from outlast.store.dynamodb.transact import (
     Action,
     Receipt,
@@ -71,7 +66,6 @@ URGENT_S: Final = 4.0  # the same for a renewal: below the heartbeat interval, s
 RESOLVE_S: Final = 30.0  # time to find out whether a transaction with a lost answer landed
 TOGETHER_MAX: Final = 3  # refusals after which commits land one by one: a run that changes often stops no other
 TURN_AFTER: Final = 3  # refusals after which a writer asks for the next turn at an inbox
-KEYS_MAX: Final = 100  # keys of one BatchGetItem
 LOCKED: Final = "lock"  # reason of Stale: another worker recovers this run
 
 
@@ -155,7 +149,7 @@ class Lander:
     async def refresh(self) -> bool:
         """Read the clock mapping and the tenants with subscriptions. Return True if one has changed.
 
-        Raises the errors of a connection.
+        Raises Unavailable.
         """
         items = await self._items([(META, MAPPING_ROW), (META, SUBSCRIBED_TENANTS)])
         self.refreshed_at = asyncio.get_running_loop().time()
@@ -172,7 +166,7 @@ class Lander:
         try:
             await self.refresh()
             await self._receipts.announce()
-        except (Away, Conflicted, Throttled, Unusable) as error:
+        except Unavailable as error:
             log.warning("other writers will find changed settings later: %s", error)
 
     def _learn_settings(self, items: dict[tuple[str, Key], Any]) -> bool:
@@ -283,8 +277,6 @@ class Lander:
             return await self._try(shard, prepare, labels, URGENT_S if urgent else BUSY_S, judged)
         except (Away, Unusable) as error:
             raise Unavailable("the store does not answer", str(error)) from error
-        except (Conflicted, Throttled, Torn) as error:
-            raise Unavailable("the store is busy", str(error)) from error
         except Corrupt as error:
             raise Rejected(str(error)) from error
         finally:
@@ -325,12 +317,12 @@ class Lander:
                 if refusals == TOGETHER_MAX and len(ready.answers) > 1:
                     raise Contended from refused
                 if exact and not await self._has_turn(ready, refusals):
-                    await self._receipts.pause(turn, 0.002, 0.1)
+                    await pause(turn, 0.002, 0.1)
                 exact = judged
             except Conflicted:
-                await self._receipts.pause(turn, 0.005, 0.1)
+                await pause(turn, 0.005, 0.1)
             except Throttled:
-                await self._receipts.pause(turn, 0.05, 2.0)
+                await pause(turn, 0.05, 2.0)
             if loop.time() >= until:
                 break
         if late:
@@ -426,7 +418,7 @@ class Lander:
         table = self._connection.address.table(RUNS)
         asked = [turn_request(table, key, ready.receipt.writer, refusals, self.now().real) for key in ready.inboxes]
         try:
-            await asyncio.gather(*(self._receipts.insist("UpdateItem", within_s=READ_S, **each) for each in asked))
+            await asyncio.gather(*(self._receipts.items.call("UpdateItem", **each) for each in asked))
         except ConditionRefused:
             return False
         return True
@@ -473,14 +465,13 @@ class Lander:
                 self._remember(key, each)
         return found
 
-    async def read_at(self, partitions: Sequence[str]) -> list[Revision]:
-        """Read the runs with these partition keys strongly and remember them. Missing ones are left out.
+    async def read_at(self, entries: Iterable[Item]) -> list[Revision]:
+        """Read the runs at these entries of an index strongly and remember them. Missing ones are left out.
 
-        Raises the errors of a connection.
+        Raises Unavailable.
         """
-        sk = place(RUN, ("", "")).sk
-        places = [ItemPlace(RUNS, pk, sk) for pk in partitions]
-        items = await self._fetch(places)
+        places = [place_of(RUNS, item) for item in entries]
+        items = await self._receipts.items.whole_runs(places)
         found = [revision(items[where]) for where in places if where in items]
         for each in found:
             self._remember(each.run[:2], each)
@@ -489,46 +480,8 @@ class Lander:
     async def _items(self, named: Iterable[tuple[AnyKind, Key]]) -> dict[tuple[str, Key], Any]:
         """Read the items of rows strongly. Rows without an item are missing from the answer."""
         wanted = {place(kind, key): (kind.name, key) for kind, key in named}
-        items = await self._fetch(wanted)
+        items = await self._receipts.items.whole_runs([*wanted])
         return {wanted[where]: item for where, item in items.items()}
-
-    async def _fetch(self, places: Iterable[ItemPlace]) -> dict[ItemPlace, Any]:
-        """Read items strongly. Missing ones are missing from the answer."""
-        tables = {self._connection.address.table(name): name for name in (CHECKPOINTS, IDEMPOTENCY, RUNS)}
-        items: dict[ItemPlace, Any] = {}
-        todo = [(self._connection.address.table(where.table), where.key()) for where in dict.fromkeys(places)]
-        turn = 0
-        while todo:
-            part, todo = todo[:KEYS_MAX], todo[KEYS_MAX:]
-            request: dict[str, Any] = {}
-            for table, key in part:
-                request.setdefault(table, {"ConsistentRead": True, "Keys": []})["Keys"].append(key)
-            answer = await self._receipts.insist("BatchGetItem", within_s=READ_S, RequestItems=request)
-            for table, found in answer["Responses"].items():
-                for item in found:
-                    items[ItemPlace(tables[table], item["pk"]["S"], item["sk"]["S"])] = item
-            for table, rest in (answer.get("UnprocessedKeys") or {}).items():
-                todo += [(table, key) for key in rest["Keys"]]
-                turn += 1
-                await self._receipts.pause(turn, 0.01, 0.5)
-        for where in [where for where, item in items.items() if "bodies" in item and kind_of(where.sk) is RUN]:
-            items[where] = await self._whole(where, items[where])
-        return items
-
-    async def _whole(self, where: ItemPlace, item: Item) -> Item:
-        """Return the item of a large run with the columns of its body items. Raises Torn if it changes all the time."""
-        for turn in range(TURNS_MAX):
-            bodies = await self._fetch(body_places(where.table, item))
-            try:
-                return whole(RUN, item, bodies.values())
-            except Torn:
-                await self._receipts.pause(turn, 0.01, 0.1)
-            table = self._connection.address.table(where.table)
-            request = {"TableName": table, "Key": where.key(), "ConsistentRead": True}
-            item = (await self._receipts.insist("GetItem", within_s=READ_S, **request)).get("Item", item)
-            if "bodies" not in item:
-                return item
-        raise Torn(f"{where.pk} changed {TURNS_MAX} times while it was read")
 
     def _found(self, items: dict[tuple[str, Key], Any]) -> Found:
         found = Found({}, {}, {})

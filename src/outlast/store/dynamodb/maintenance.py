@@ -15,28 +15,25 @@ from outlast.core.row_kind import AnyKind, key_of, version_of
 from outlast.core.rows import META, REQUEST, RUN, STORE, TOKEN, WORKER, WRITER, Meta, Row, Run, is_due
 from outlast.errors import Unavailable
 from outlast.store.clock import MAPPING_ROW, StoreClock, mapping_of, mapping_row, successor
-from outlast.store.dynamodb.connection import CHECKPOINTS, IDEMPOTENCY, RUNS, ConditionRefused
+from outlast.store.dynamodb.connection import CHECKPOINTS, IDEMPOTENCY, RUNS, ConditionRefused, pause
 from outlast.store.dynamodb.items import (
     BODY,
     RECEIPT,
     Item,
     ItemPlace,
     Stamp,
-    Torn,
-    body_places,
     encode,
     kind_of,
     number,
     of_ended_run,
     place,
     receipt_place,
-    revision,
     text,
     within,
 )
 from outlast.store.dynamodb.landing import Lander
 from outlast.store.dynamodb.plans import DUE, ENDED_INDEX, LISTED, OWNER, Listing
-from outlast.store.dynamodb.reads import SAME_TRIES, DynamoReads, ItemReader, pause, place_of
+from outlast.store.dynamodb.reads import SAME_TRIES, DynamoReads, ItemReader, place_of
 from outlast.store.dynamodb.takes import RunFinder
 from outlast.store.port import LEDGER_KINDS
 
@@ -163,35 +160,13 @@ class Housekeeper:
         return {"Put": put}
 
     async def _rearm_all(self, mapping: Mapping, rearm: Callable[[Run, Mapping], int | None]) -> None:
-        async for found in self._items.scan(RUNS, DUE[0]):
-            for i in range(0, len(found), AT_ONCE):
-                await asyncio.gather(*(self._rearm(entry, mapping, rearm) for entry in found[i : i + AT_ONCE]))
-
-    async def _rearm(self, entry: Item, mapping: Mapping, rearm: Callable[[Run, Mapping], int | None]) -> None:
-        """Set the due_at of a run by the mapping, unless it was set by this one or a worker owns it.
-
-        A run that is due stays due. If the run changes meanwhile, its new due_at was set by the new mapping.
-        """
-        at = place_of(RUNS, entry)
-        for n in range(SAME_TRIES):
-            item = await self._items.get(at)
-            if item is None:
-                return
-            bodies = await self._items.get_many(body_places(RUNS, item))
-            try:
-                found = revision(item, bodies.values())
-            except Torn:
-                await pause(n)
-                continue
-            run = found.run
-            if run.owner or found.mapping >= mapping.version:
-                return
-            due_at = run.due_at if is_due(run, self._clock.real()) else rearm(run, mapping)
-            try:
-                await self._items.call("UpdateItem", **self._finder.rearming(found, due_at, mapping.version))
-                return
-            except ConditionRefused:
-                await pause(n)
+        """Arm all runs that wait by an older mapping. One that changes meanwhile is armed by the present one then."""
+        async for entries in self._items.scan(RUNS, DUE[0]):
+            for i in range(0, len(entries), AT_ONCE):
+                found, real = await self._lander.read_at(entries[i : i + AT_ONCE]), self._clock.real()
+                await asyncio.gather(
+                    *(self._finder.rearm(each, mapping, rearm, stays_due=is_due(each.run, real)) for each in found)
+                )
 
     # --- runs that ended -----------------------------------------------------------------------
     async def purge(self, before: int, n: int) -> int:

@@ -9,7 +9,6 @@ import heapq
 from collections.abc import AsyncIterator, Iterable, Sequence
 from functools import cache
 from typing import Any, Final, NamedTuple
-from zlib import crc32
 
 from outlast.core.commit import Instant, Mapping
 from outlast.core.effect_rows import EFFECT, USAGE
@@ -17,7 +16,7 @@ from outlast.core.row_kind import AnyKind, Key, Kind, key_of
 from outlast.core.rows import EVENT, META, RUN, WRITER, Event, R
 from outlast.errors import Unavailable
 from outlast.store.clock import MAPPING_ROW, StoreClock, mapping_of
-from outlast.store.dynamodb.connection import RUNS, Away, Conflicted, Connection, Throttled, Unusable
+from outlast.store.dynamodb.connection import RUNS, Away, Conflicted, Connection, Throttled, Unusable, pause
 from outlast.store.dynamodb.items import (
     Item,
     ItemPlace,
@@ -30,14 +29,13 @@ from outlast.store.dynamodb.items import (
     partition,
     place,
     receipt_place,
+    whole,
     within,
 )
 from outlast.store.port import HOLDER_KINDS, RunRows, gather_rows
 
-TRIES: Final = 8  # requests of a read that was refused for now
-AWAY_TRIES: Final = 3  # … or not answered, which takes longer
-WAIT_S: Final = 0.05  # longest first wait before the next, doubled up to the next constant
-WAIT_MAX_S: Final = 2.0
+READ_S: Final = 3.0  # time in which a request is repeated
+TRIES: Final = 8  # requests of a batch of which no key is answered
 SAME_TRIES: Final = 50  # reads of rows that changed while they were read
 AT_ONCE: Final = 100  # keys in one BatchGetItem
 PAGE: Final = 1_000  # items per page at most, if a page has a limit
@@ -65,21 +63,17 @@ class ItemReader:
         self.connection = connection
         self.page_limit: int | None = None
 
-    async def call(self, operation: str, **request: Any) -> dict[str, Any]:
-        """Send a request that may be repeated.
+    async def call(self, operation: str, *, within_s: float = READ_S, **request: Any) -> dict[str, Any]:
+        """Send a request whose repetition is harmless until it is answered.
 
-        Raises Unavailable.
+        Raises ConditionRefused, also if an earlier attempt landed, and Unavailable after `within_s`.
         """
-        for n in range(TRIES):
-            try:
-                return await self.connection.call(operation, **request)
-            except (Throttled, Conflicted, Away) as error:
-                if n + 1 == (AWAY_TRIES if isinstance(error, Away) and error.sent else TRIES):
-                    raise Unavailable("the store cannot be read", f"{type(error).__name__}: {error}") from error
-            except Unusable as error:
-                raise Unavailable("the store cannot be read", str(error)) from error
-            await pause(n)
-        raise AssertionError("unreachable")
+        try:
+            return await self.connection.insist(operation, within_s, **request)
+        except (Away, Unusable) as error:
+            raise Unavailable("the store does not answer", str(error)) from error
+        except (Conflicted, Throttled) as error:
+            raise Unavailable("the store is busy", str(error)) from error
 
     async def get(self, at: ItemPlace) -> Item | None:
         """Return the item at a place, or None."""
@@ -120,6 +114,26 @@ class ItemReader:
             if left:
                 await pause(tries)
         return found
+
+    async def whole_runs(self, places: Sequence[ItemPlace]) -> dict[ItemPlace, Item]:
+        """Return the items at these places; those of runs have the columns of their body items. Raises Unavailable."""
+        found = await self.get_many(places)
+        for at, item in found.items():
+            if "bodies" in item and kind_of(at.sk) is RUN:
+                found[at] = await self._whole(at, item)
+        return found
+
+    async def _whole(self, at: ItemPlace, item: Item) -> Item:
+        for n in range(SAME_TRIES):
+            bodies = await self.get_many(body_places(at.table, item))
+            try:
+                return whole(RUN, item, bodies.values())
+            except Torn:
+                await pause(n)
+            item = await self.get(at) or item
+            if "bodies" not in item:
+                return item
+        raise Unavailable("the store is busy", f"a run changed {SAME_TRIES} times while it was read")
 
     async def range(self, of: KeyRange, *, backwards: bool = False, limit: int = 0) -> AsyncIterator[list[Item]]:
         """Yield the pages of a range of one partition key, read strongly. `limit`: as in `pages`."""
@@ -375,12 +389,6 @@ class DynamoReads:
     async def now(self) -> Instant:
         """Return the store's real and business time."""
         return (await self.mapping()).at(self._clock.real())
-
-
-async def pause(n: int) -> None:
-    """Sleep after try `n` of a request, for a part of a time that doubles. The part differs from call to call."""
-    part = crc32(str(_mono()).encode()) / 2**32
-    await asyncio.sleep(part * min(WAIT_MAX_S, WAIT_S * 2 ** min(n, 10)))
 
 
 @cache

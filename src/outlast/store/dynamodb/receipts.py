@@ -3,10 +3,8 @@
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncIterator
 from itertools import count
 from typing import Any, Final, NamedTuple
-from zlib import crc32
 
 from outlast.core.deliveries import SUBSCRIBED_TENANTS
 from outlast.core.machine import LeaseStatus
@@ -14,20 +12,19 @@ from outlast.core.row_kind import Key
 from outlast.core.rows import META, STORE, WRITER, Writer
 from outlast.errors import StoreUnusable, Unavailable, Uncertain
 from outlast.store.clock import MAPPING_ROW
-from outlast.store.dynamodb.connection import Away, ConditionRefused, Conflicted, Connection, Throttled, Unusable
-from outlast.store.dynamodb.items import ItemPlace, decode, encode, place, receipt_place, within
-from outlast.store.dynamodb.transact import Receipt, refuse_late
+from outlast.store.dynamodb.connection import Away, ConditionRefused, Conflicted, Connection, Throttled, Unusable, pause
+from outlast.store.dynamodb.items import Item, ItemPlace, decode, encode, place, receipt_place, within
+from outlast.store.dynamodb.reads import ItemReader
+from outlast.store.dynamodb.transact import Action, Receipt, refuse_late
 
 log = logging.getLogger("outlast.store")
 SHARDS_MAX: Final = 16  # transactions of one writer at once, besides that of `urgent_sync`
 URGENT: Final = 1  # number of the shard of `urgent_sync`
 INSIST_S: Final = 30.0  # time in which a harmless request is repeated
 REGISTER_TURNS: Final = 6  # further attempts to write the writer's row, within about a second
-READ_S: Final = 2.0  # time in which a read is repeated
 REFUSED: Final = "ConditionalCheckFailed"
 ALIVE: Final = {"S": LeaseStatus.ALIVE.value}
 CLOSED: Final = {"S": LeaseStatus.CLOSED.value}
-Item = dict[str, Any]
 
 
 class WriterSettings(NamedTuple):
@@ -78,6 +75,7 @@ class Receipts:
         self.settings = WriterSettings(0, 0)
         self.urgent = Shard(URGENT)
         self.env = connection.address.environment
+        self.items = ItemReader(connection)
         self._connection = connection
         self._writer = writer
         self._row = place(WRITER, (STORE, writer))
@@ -90,9 +88,9 @@ class Receipts:
     async def register(self, started_at: int) -> None:
         """Write the writer's row for the present settings.
 
-        Raises StoreUnusable, and the errors of a connection. The transaction checks both META rows. So a change of one
-        of them lands before, or finds this writer. It is sent again if its answer was lost: it inserts a row, so it
-        lands once.
+        Raises StoreUnusable, Unavailable and the errors of a connection. The transaction checks both META rows. So a
+        change of one of them lands before, or finds this writer. It is sent again if its answer was lost: it inserts a
+        row, so it lands once.
         """
         row = Writer(STORE, self._writer, 1, LeaseStatus.ALIVE, 0, started_at)
         (item,) = encode(WRITER, row, Receipt(self._writer, 0, 0, self.settings.text).stamp)
@@ -119,18 +117,17 @@ class Receipts:
                 if turn >= REGISTER_TURNS or (isinstance(error, Away) and not error.sent):
                     raise
                 lost = lost or isinstance(error, Away)
-                await self.pause(turn, 0.02, 0.5)
+                await pause(turn)
 
     async def _is_there(self, row: Writer) -> bool:
         """Return True if the row is in the store, as this process wrote it."""
-        answer = await self.insist("GetItem", within_s=READ_S, TableName=self._table(self._row), Key=self._row.key(),
-                                   ConsistentRead=True)  # fmt: skip
-        return "Item" in answer and decode(WRITER, answer["Item"]) == row
+        item = await self.items.get(self._row)
+        return item is not None and decode(WRITER, item) == row
 
     async def resign(self) -> None:
         """Close the writer's row, so that no transaction of it can land any more.
 
-        Raises the errors of a connection.
+        Raises ConditionRefused if it was closed, and Unavailable.
         """
         if self._growth is not None:
             await asyncio.wait([self._growth])
@@ -153,7 +150,7 @@ class Receipts:
             )
             for number in range(1, self._number)
         ]
-        await self.insist("TransactWriteItems", TransactItems=actions)
+        await self.items.call("TransactWriteItems", within_s=INSIST_S, TransactItems=actions)
 
     # --- shards ----------------------------------------------------------------------------
     async def acquire(self) -> Shard:
@@ -183,7 +180,7 @@ class Receipts:
             while self._waiting and self._number <= SHARDS_MAX and await self._make(self._number):
                 self._number += 1
                 self.release(Shard(self._number - 1))
-        except (Away, Conflicted, Throttled, Unusable) as error:
+        except Unavailable as error:
             log.warning("no further receipts for writer %s: %s", self._writer, error)
         finally:
             self._growth = None
@@ -202,9 +199,11 @@ class Receipts:
             {":more": _n(number + 1), ":now": _n(number), ":alive": ALIVE, ":settings": {"S": self.settings.text}},
         )
         try:
-            await self.insist("TransactWriteItems", TransactItems=[self._insert_shard(number), grown])
+            await self.items.call(
+                "TransactWriteItems", within_s=INSIST_S, TransactItems=[self._insert_shard(number), grown]
+            )
         except ConditionRefused:
-            item = await self._item(self._row)
+            item = await self.items.get(self._row)
             return item is not None and int(item["shards"]["N"]) == number + 1
         return True
 
@@ -238,16 +237,16 @@ class Receipts:
                     if found.batch in (n, n + 1):  # by the transaction, or by a fence whose answer was lost
                         shard.batch, shard.lost = found.batch, False
                         return found.batch == n
-            except (Away, Conflicted, Throttled, Unusable) as error:
+            except (Away, Conflicted, Throttled, Unusable, Unavailable) as error:
                 why = str(error)
             if loop.time() >= until:
                 break
-            await self.pause(turn, 0.02, 0.5)
+            await pause(turn)
         raise Uncertain("the store's answer was lost", why)
 
     async def find(self, shard: Shard) -> FoundShard | None:
-        """Read a shard as the store has it. Raises the errors of a connection."""
-        item = await self._item(receipt_place(self._writer, shard.number))
+        """Read a shard as the store has it. Raises Unavailable."""
+        item = await self.items.get(receipt_place(self._writer, shard.number))
         return None if item is None else _found(item)
 
     def closed(self) -> Unavailable:
@@ -257,23 +256,17 @@ class Receipts:
 
     # --- settings ------------------------------------------------------------------------------
     async def raise_own(self) -> None:
-        """Give the present settings to all shards of this writer. Raises the errors of a connection."""
+        """Give the present settings to all shards of this writer. Raises Unavailable."""
         await self._raise_all(self._writer, self.settings)
 
     async def announce(self) -> None:
         """Give the present settings to all shards of all writers, so that no commit lands by older ones.
 
-        Raises the errors of a connection.
+        Raises Unavailable.
         """
         settings, where = self.settings, within(WRITER, (STORE,))
         assert where is not None
-        values = {":pk": {"S": where.pk}, ":low": {"S": where.low}, ":high": {"S": where.high}}
-        async for items in self.pages(
-            TableName=self._connection.address.table(where.table),
-            ConsistentRead=True,
-            KeyConditionExpression="pk = :pk AND sk BETWEEN :low AND :high",
-            ExpressionAttributeValues=values,
-        ):
+        async for items in self.items.range(where):
             alive = [item["id"]["S"] for item in items if item["status"] == ALIVE]
             await asyncio.gather(*(self._raise_all(writer, settings) for writer in alive))
 
@@ -291,7 +284,7 @@ class Receipts:
         has set.
         """
         for turn in count():
-            item = await self._item(where)
+            item = await self.items.get(where)
             if item is None or item["status"] != ALIVE:
                 return None
             old = _found(item).settings
@@ -303,67 +296,28 @@ class Receipts:
                 {":new": {"S": new.text}, ":old": {"S": old.text}},
             )  # fmt: skip
             try:
-                await self.insist("UpdateItem", **update["Update"])
+                await self.items.call("UpdateItem", within_s=INSIST_S, **update["Update"])
             except ConditionRefused:
-                await self.pause(turn, 0.005, 0.1)
+                await pause(turn, 0.005, 0.1)
         raise AssertionError("it ends by returning")
 
     # --- requests --------------------------------------------------------------------------------
-    async def insist(self, operation: str, *, within_s: float = INSIST_S, **request: Any) -> dict[str, Any]:
-        """Send a request whose repetition is harmless until it is answered.
-
-        Raises ConditionRefused, also if an earlier attempt landed, and after `within_s` the last error.
-        """
-        loop = asyncio.get_running_loop()
-        until = loop.time() + within_s
-        for turn in count():
-            try:
-                return await self._connection.call(operation, **request)
-            except (Away, Conflicted, Throttled):
-                if loop.time() >= until:
-                    raise
-            await self.pause(turn, 0.01, 0.5)
-        raise AssertionError("it ends by returning")
-
-    async def pages(self, **request: Any) -> AsyncIterator[list[Item]]:
-        """Yield the items of a query page by page. Raises the errors of a connection."""
-        while True:
-            page = await self.insist("Query", within_s=READ_S, **request)
-            yield page["Items"]
-            if "LastEvaluatedKey" not in page:
-                return
-            request["ExclusiveStartKey"] = page["LastEvaluatedKey"]
-
-    async def pause(self, turn: int, first_s: float, most_s: float) -> None:
-        """Wait up to a time that doubles with each turn, so that writers that collided do not collide again.
-
-        The share of it differs by writer, shard and turn, as a random one would.
-        """
-        share = crc32(f"{self._writer}/{turn}/{asyncio.get_running_loop().time()}".encode()) / 2**32
-        await asyncio.sleep(share * min(most_s, first_s * 2 ** min(turn, 20)))
-
-    async def _item(self, where: ItemPlace) -> Item | None:
-        answer = await self._connection.call(
-            "GetItem", TableName=self._table(where), Key=where.key(), ConsistentRead=True
-        )
-        return answer.get("Item")
-
     def _table(self, where: ItemPlace) -> str:
         return self._connection.address.table(where.table)
 
-    def _insert(self, where: ItemPlace, item: Item) -> Item:
+    def _insert(self, where: ItemPlace, item: Item) -> Action:
         return {
             "Put": {"TableName": self._table(where), "Item": item, "ConditionExpression": "attribute_not_exists(pk)"}
         }
 
-    def _insert_shard(self, number: int) -> Item:
+    def _insert_shard(self, number: int) -> Action:
         where = receipt_place(self._writer, number)
         item = {**where.key(), "batch": _n(0), "status": ALIVE, "settings": {"S": self.settings.text}}
         return self._insert(where, item)
 
-    def _check_meta(self, key: Key, version: int) -> Item:
+    def _check_meta(self, key: Key, version: int) -> Action:
         where = place(META, key)
-        check: Item = {"TableName": self._table(where), "Key": where.key()}
+        check: dict[str, Any] = {"TableName": self._table(where), "Key": where.key()}
         if version:
             check |= {
                 "ConditionExpression": "#version = :version",
@@ -374,8 +328,8 @@ class Receipts:
             check["ConditionExpression"] = "attribute_not_exists(pk)"
         return {"ConditionCheck": check}
 
-    def _update(self, where: ItemPlace, update: str, condition: str, names: dict[str, str], values: Item) -> Item:
-        request: Item = {
+    def _update(self, where: ItemPlace, update: str, condition: str, names: dict[str, str], values: Item) -> Action:
+        request: dict[str, Any] = {
             "TableName": self._table(where),
             "Key": where.key(),
             "UpdateExpression": update,

@@ -13,7 +13,6 @@ from outlast.errors import OutlastError, Unavailable
 from outlast.store.batching_store import LoopStore
 from outlast.store.dynamodb.clock import CheckedClock
 from outlast.store.dynamodb.connection import (
-    RUNS,
     Away,
     ConditionRefused,
     Conflicted,
@@ -64,7 +63,7 @@ class DynamoStore(LoopStore, Maintenance, Expiry):
         self._receipts = Receipts(self._connection, writer)
         self._lander = Lander(self._connection, self._receipts, store_clock, self._checked.refusal, skew=self.skew)
         self._reads = DynamoReads(self._connection, self._store_clock)
-        self._finder = RunFinder(self._lander, self._receipts, address.table(RUNS))
+        self._finder = RunFinder(self._lander, self._receipts.items)
         self._housekeeper = Housekeeper(self._lander, self._finder, self._reads, self._store_clock, writer)
         self._poll: asyncio.Task[None] | None = None
 
@@ -76,7 +75,7 @@ class DynamoStore(LoopStore, Maintenance, Expiry):
         """
         try:
             await self._in_loop(self._open(make))
-        except FAILED as error:
+        except (Unavailable, *FAILED) as error:
             await self.close()
             raise unusable(self._address, error) from error
         except BaseException:  # end the thread on any error

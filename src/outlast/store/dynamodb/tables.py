@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any, Final, NamedTuple
 
-from outlast.errors import Rejected, StoreUnusable, no_store
+from outlast.errors import Rejected, StoreUnusable, Unavailable, no_store
 from outlast.store.dynamodb.connection import (
     CHECKPOINTS,
     IDEMPOTENCY,
@@ -31,7 +31,7 @@ SCHEMA_KEY: Final = {PK: {"S": "*#"}, SK: {"S": "schema"}}
 LAYOUT: Final = ".".join(NEWEST)
 WAIT_S: Final = (0.05, 2.0)  # between two looks at a table that is being made
 LOOKS: Final = 300
-AGAIN_S: Final = (0.2, 1.0)
+AGAIN_S: Final = 1.0
 NO_TABLE: Final = "ResourceNotFoundException"
 EXISTS: Final = "ResourceInUseException"
 
@@ -204,14 +204,7 @@ async def _describe(connection: Connection, table: str) -> dict[str, Any] | None
 
 async def _ask(connection: Connection, operation: str, **request: Any) -> dict[str, Any]:
     """Send a request that may be sent twice, and send it again if it was not answered or not let through."""
-    for wait in AGAIN_S:
-        try:
-            return await connection.call(operation, **request)
-        except (Away, Conflicted, Throttled) as error:
-            if isinstance(error, Away) and not error.sent:
-                raise
-            await asyncio.sleep(wait)
-    return await connection.call(operation, **request)
+    return await connection.insist(operation, AGAIN_S, **request)
 
 
 async def _is_recorded(connection: Connection) -> bool:
@@ -336,7 +329,9 @@ def _of_others(address: DynamoAddress, table: str, why: str) -> StoreUnusable:
 
 
 def unusable(address: DynamoAddress, error: Exception) -> StoreUnusable:
-    """Return the error of a store that cannot be opened, from an exception of `Connection.call`."""
+    """Return the error of a store that cannot be opened, from an exception of `Connection.call`, or Unavailable."""
+    if isinstance(error, Unavailable):
+        error = error.__cause__ if isinstance(error.__cause__, Exception) else error
     if isinstance(error, Away):
         return StoreUnusable(
             f"the store {address.shown} cannot be reached", str(error), "check the region, the endpoint and the network"

@@ -1,18 +1,19 @@
 """Finds the runs that a take may move: keys from indexes, which may lag, and then the items by strong reads."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from outlast.core.commit import Commit, Instant, Put, actions_of, bytes_of
+from outlast.core.commit import Commit, Instant, Mapping, Put, actions_of, bytes_of
 from outlast.core.durations import HOUR, SECOND
 from outlast.core.limits import ACTIONS_MAX, COMMIT_BYTES_MAX, ITEM_BYTES
 from outlast.core.rows import RUN, Run, is_due
 from outlast.core.run_transition import rearmed
-from outlast.store.dynamodb.connection import ConditionRefused
+from outlast.store.dynamodb.connection import RUNS, ConditionRefused
 from outlast.store.dynamodb.items import PK, Revision, lane_of, number, partition, place, text
 from outlast.store.dynamodb.landing import Lander
-from outlast.store.dynamodb.receipts import READ_S, Receipts
+from outlast.store.dynamodb.plans import DUE, OWNER
+from outlast.store.dynamodb.reads import ItemReader
 from outlast.store.fair_queueing import DueQuery, FairQueue
 from outlast.store.tickets import Take
 
@@ -22,20 +23,20 @@ OLD_MAX: Final = 200  # runs of an older clock mapping that one take looks at
 OLD_AGAIN: Final = 10 * SECOND  # time after which an older mapping without runs is looked at again; doubled each time
 OLD_AGAIN_MAX: Final = HOUR
 NEVER: Final = (0, 0)
+Rearm = Callable[[Run, Mapping], int | None]
 
 
 class RunFinder:
     """Finds due runs and runs of owners for one writer, one take after another."""
 
-    def __init__(self, lander: Lander, receipts: Receipts, table: str) -> None:
+    def __init__(self, lander: Lander, items: ItemReader) -> None:
         self._lander = lander
-        self._receipts = receipts
-        self._table = table
+        self._items = items
         self._fair = FairQueue()
         self._old: dict[str, tuple[int, int]] = {}  # when to look at an older mapping again, and the wait, by list
 
     async def find(self, take: Take, now: Instant) -> list[Run]:
-        """Return the runs to choose from. Raises the errors of a connection."""
+        """Return the runs to choose from. Raises Unavailable."""
         if take.owners:
             return [run for owner in take.owners for run in await self._owned(owner, take.n)]
         queries = self._fair.queries(take.lanes, take.n, now.real, take.held)
@@ -48,26 +49,22 @@ class RunFinder:
 
     async def _owned(self, owner: str, limit: int) -> list[Run]:
         found: list[Run] = []
-        async for page in self._keys("owner", "held_by = :value", {":value": {"S": owner}}, limit):
-            found += [each.run for each in await self._lander.read_at(page) if each.run.owner == owner]
+        async for entries in self._items.index(RUNS, OWNER, owner, limit=limit):
+            found += [each.run for each in await self._lander.read_at(entries) if each.run.owner == owner]
             if len(found) >= limit:
                 break
         return found
 
     async def _due(self, query: DueQuery, now: Instant) -> list[Run]:
         """Return the oldest due runs of a lane by the present mapping."""
-        values = {
-            ":value": {"S": lane_of(query.lane, now.mapping)},
-            ":since": {"N": str(query.since)},
-            ":now": {"N": str(now.real)},
-        }
+        lane = lane_of(query.lane, now.mapping)
         without = frozenset(partition(tenant) for tenant in query.without)
         limit = PAGE if without else query.limit
         found: list[Run] = []
         pages = 0
-        async for page in self._keys("due", "due_lane = :value AND due_at BETWEEN :since AND :now", values, limit):
-            keys = [pk for pk in page if pk[: pk.index("#") + 1] not in without] if without else page
-            for each in await self._lander.read_at(keys):
+        async for entries in self._items.index(RUNS, DUE, lane, low=query.since, high=now.real, limit=limit):
+            wanted = [item for item in entries if item[PK]["S"].partition("#")[0] + "#" not in without]
+            for each in await self._lander.read_at(wanted):
                 run = each.run
                 if is_due(run, now.real) and run.lane == query.lane and run.tenant not in query.without:
                     found.append(run)
@@ -86,9 +83,10 @@ class RunFinder:
     async def _of_older(self, name: str, now: Instant) -> list[Run]:
         found: list[Run] = []
         seen = 0
-        async for page in self._keys("due", "due_lane = :value", {":value": {"S": name}}, OLD_MAX):
-            seen += len(page)
-            armed = await asyncio.gather(*(self.rearm(each, now) for each in await self._lander.read_at(page)))
+        async for entries in self._items.index(RUNS, DUE, name, limit=OLD_MAX):
+            seen += len(entries)
+            waiting = [each for each in await self._lander.read_at(entries) if each.mapping < now.mapping]
+            armed = await asyncio.gather(*(self.rearm(each, self._lander.mapping) for each in waiting))
             found += [run for run in armed if run is not None and is_due(run, now.real)]
             if seen >= OLD_MAX:
                 break
@@ -96,23 +94,26 @@ class RunFinder:
         self._old[name] = (now.real + wait, wait)
         return found
 
-    async def rearm(self, found: Revision, now: Instant) -> Run | None:
-        """Arm a run by the present clock mapping if no worker owns it, and return its row.
+    async def rearm(
+        self, found: Revision, mapping: Mapping, rearm: Rearm = rearmed, *, stays_due: bool = False
+    ) -> Run | None:
+        """Arm a run by a later clock mapping if no worker owns it, and return its row.
 
-        One that was due when its due_at was set stays so. Any other may be due by its mapping, but early by this one.
-        Return None if the row has changed meanwhile: then a later look finds it. Raises the errors of a connection.
+        One that was due when its due_at was set stays so, and one of which the caller says that it was due when the
+        mapping changed. Any other may be due by its mapping, but early by this one. Return None if the row has changed
+        meanwhile: then a later look finds it. Raises Unavailable.
         """
         run = found.run
-        if found.mapping >= now.mapping or run.owner or found.at_once:
+        if found.mapping >= mapping.version or run.owner:
             return run
-        due_at = rearmed(run, self._lander.mapping)
+        due_at = run.due_at if found.at_once or stays_due else rearm(run, mapping)
         try:
-            await self._receipts.insist("UpdateItem", within_s=READ_S, **self.rearming(found, due_at, now.mapping))
+            await self._items.call("UpdateItem", **self._rearming(found, due_at, mapping.version))
         except ConditionRefused:
             return None
         return run._replace(due_at=due_at)
 
-    def rearming(self, found: Revision, due_at: int | None, mapping: int) -> dict[str, Any]:
+    def _rearming(self, found: Revision, due_at: int | None, mapping: int) -> dict[str, Any]:
         """Return the UpdateItem that arms a run by another clock mapping if it has not changed."""
         run = found.run
         values = {
@@ -132,24 +133,13 @@ class RunFinder:
             change += " REMOVE at_once" if due_at != run.due_at else ""
             values |= {":due_at": number(due_at), ":lane": text(lane_of(run.lane, mapping))}
         return {
-            "TableName": self._table,
+            "TableName": self._items.table(RUNS),
             "Key": place(RUN, run[:2]).key(),
             "UpdateExpression": change,
             "ConditionExpression": condition,
             "ExpressionAttributeNames": {"#version": "version", "#owner": "owner", "#mapping": "mapping"},
             "ExpressionAttributeValues": values,
         }
-
-    async def _keys(self, index: str, condition: str, values: dict[str, Any], limit: int) -> AsyncIterator[list[str]]:
-        """Yield the partition keys of runs in the order of an index, page by page."""
-        async for items in self._receipts.pages(
-            TableName=self._table,
-            IndexName=index,
-            KeyConditionExpression=condition,
-            ExpressionAttributeValues=values,
-            Limit=limit,
-        ):
-            yield [item[PK]["S"] for item in items]
 
 
 def in_transactions(commits: Sequence[Commit]) -> list[list[Commit]]:

@@ -11,8 +11,7 @@ from outlast.core.rows import RUN, Run
 from outlast.errors import OutlastError, Rejected, Stale, StoreError, Unavailable, Uncertain
 from outlast.store.batch import Batch
 from outlast.store.bounds import check
-from outlast.store.dynamodb.connection import Away, Conflicted, Throttled, Unusable, urgent
-from outlast.store.dynamodb.items import Torn
+from outlast.store.dynamodb.connection import urgent
 from outlast.store.dynamodb.landing import Landed, Lander
 from outlast.store.dynamodb.takes import RunFinder, in_transactions
 from outlast.store.threads import WakeSubscribers
@@ -99,10 +98,6 @@ class CommitScheduler:
             ticket.answer = await work
         except OutlastError as error:
             ticket.answer = error
-        except (Away, Unusable) as error:
-            ticket.answer = Unavailable("the store does not answer", str(error))
-        except (Conflicted, Throttled, Torn) as error:
-            ticket.answer = Unavailable("the store is busy", str(error))
         except Exception as error:  # of a step or a task; raised again in its caller
             ticket.answer = error
         self._answer(ticket)
