@@ -12,9 +12,9 @@ from outlast.service.identity import Anonymous, Authenticator
 from outlast.service.request_limits import Bounds
 from outlast.service.service_state import ServiceState
 from outlast.store.port import Store
-from outlast.ui.routes import assets, deliveries, runs, workers
+from outlast.ui.routes import assets, deliveries, run, run_actions, runs, workers
 
-ROUTERS = (assets.static, assets.router, runs.router, deliveries.router, workers.router)
+ROUTERS = (assets.static, assets.router, runs.router, run.router, run_actions.router, deliveries.router, workers.router)
 
 
 def pages() -> Sequence[BaseRoute]:

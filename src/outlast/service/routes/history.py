@@ -1,7 +1,7 @@
 """Routes for the history of runs: events as pages or streams, checkpoints, timeline, effects, results."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Header, Query
@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from outlast.core.durations import SECOND
 from outlast.core.events import EventType
-from outlast.core.rows import Run, is_over
+from outlast.core.rows import Event, Run, is_over
 from outlast.errors import BadRequest, Forbidden, TooManyFailures, Unauthenticated, Unverifiable
 from outlast.models import instant
 from outlast.models.effects import EffectList
@@ -190,8 +190,13 @@ def caller_of(request: Request) -> tuple[str, str]:
 )  # fmt: skip
 async def list_checkpoints(ops: Ops, run: RunId) -> CheckpointList:
     """List completed nodes, oldest first. After a crash, the run continues after the last one."""
+    return CheckpointList(checkpoints=checkpoints_of(await ops.rows.full_history(run)))
+
+
+def checkpoints_of(events: Iterable[Event]) -> list[Checkpoint]:
+    """Return the checkpoints among the events of a run."""
     found = []
-    for event in await ops.rows.full_history(run):
+    for event in events:
         if event.type == EventType.CHECKPOINT:
             data = event.data()
             found.append(
@@ -203,7 +208,7 @@ async def list_checkpoints(ops: Ops, run: RunId) -> CheckpointList:
                     next=data["next"],
                 )
             )
-    return CheckpointList(checkpoints=found)
+    return found
 
 
 @router.get(

@@ -1,0 +1,55 @@
+"""Who did what in a run: its start, and the acts of people and programs, from its inbox and its approvals."""
+
+import json
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Final, NamedTuple
+
+from outlast.core.rows import Message
+from outlast.models import exact_instant
+from outlast.models.approvals import ApprovalSummary
+from outlast.models.runs import RunSummary
+
+DECISIONS: Final = "decision"
+"""Kind of the messages that approvals tell better."""
+
+
+class Act(NamedTuple):
+    """One act: when, who, what, about what, and the reason given."""
+
+    at: datetime
+    who: str
+    what: str
+    about: str
+    reason: str
+    approval: str
+
+
+def people_of(run: RunSummary, messages: Iterable[Message], approvals: Iterable[ApprovalSummary]) -> list[Act]:
+    """Return the acts of people and programs in order of time."""
+    found = []
+    if run.created_at is not None:
+        found.append(Act(run.created_at, run.requested_by, "start", run.lane, "", ""))
+    found += [_of_message(each) for each in messages if each.kind != DECISIONS]
+    for approval in approvals:
+        if approval.quorum > 1:
+            found += [
+                Act(vote.at, vote.by, "vote", approval.asks, vote.reason, approval.approval)
+                for vote in approval.votes
+                if vote.at is not None
+            ]
+        if approval.decided_at is not None and approval.decided_by:
+            found.append(
+                Act(
+                    approval.decided_at, approval.decided_by, approval.status, approval.asks, approval.reason,
+                    approval.approval,
+                )
+            )  # fmt: skip
+    return sorted(found, key=lambda act: act.at)
+
+
+def _of_message(message: Message) -> Act:
+    payload = json.loads(message.payload or b"{}")
+    said = payload if isinstance(payload, dict) and message.kind != "signal" else {}
+    about = " ".join(str(part) for part in (message.name, said.get("choice"), said.get("key")) if part)
+    return Act(exact_instant(message.at), message.actor, message.kind, about, str(said.get("reason") or ""), "")

@@ -1,0 +1,181 @@
+"""Pages of one run: what it waits for and would unblock it, its ledger, results, events, input and people."""
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Path, Query
+from starlette.requests import Request
+from starlette.responses import Response
+
+from outlast.core.machine import TERMINAL
+from outlast.models.runs import RunSummary
+from outlast.runtime.export import export
+from outlast.runtime.operations import Operations
+from outlast.service.requests import RunId
+from outlast.service.routes.history import checkpoints_of
+from outlast.service.service_state import Ops, ServiceState, State
+from outlast.ui.page_route import PageRoute
+from outlast.ui.people import people_of
+from outlast.ui.rendering import render, stamp
+from outlast.ui.run_words import effect_kind, event_data, folded, kind_of, short, waits_shown
+
+router = APIRouter(prefix="/ui/runs/{run}", route_class=PageRoute)
+ROWS: Final = 50
+"""Rows of a tab's page."""
+After = Annotated[int, Query(ge=0, le=2**31)]
+Number = Annotated[int, Path(ge=1, le=2**31)]
+
+
+async def tab(
+    request: Request,
+    ops: Operations,
+    run: str,
+    name: str,
+    *,
+    summary: RunSummary | None = None,
+    versions: Sequence[object] = (),
+    **values: Any,
+) -> Response:
+    """Return one tab of a run's page. `versions`: of the rows that it shows."""
+    found = summary or await ops.run_summary(run)
+    live = "" if found.status in TERMINAL else f"run:{run}"
+    shown = {"tab": stamp(found.version, found.shown, *versions)}
+    return await render(
+        request, f"run_{name}.html", title=run, live=live, versions=shown, run=found, tab=name, kind=kind_of(found),
+        short=short, **values,
+    )  # fmt: skip
+
+
+@router.get("", operation_id="ui:get_run")
+async def show_run(ops: Ops, state: State, request: Request, run: RunId) -> Response:
+    """Show what the run waits for, what would unblock it, where it is, and the forms that end its wait."""
+    return await overview(ops, state, request, run)
+
+
+async def overview(
+    ops: Operations, state: ServiceState, request: Request, run: str, *, status_code: int = 200, **form: Any
+) -> Response:
+    """Return the first tab. `form`: the form that was refused, with its input and its errors."""
+    found, explained = await ops.run(run), await ops.explain(run)
+    items = await ops.attention_of(run) if found.attention else []
+    live = "" if found.status in TERMINAL else f"run:{run}"
+    shown = stamp(found.version, found.shown, found.served, found.due, found.effects, found.results, found.asked)
+    return await render(
+        request, "run_overview.html", title=run, live=live, versions={"tab": shown}, status_code=status_code,
+        run=found, tab="overview", kind=kind_of(found), explained=explained, waits=waits_shown(found), items=items,
+        short=short, refused=form,
+    )  # fmt: skip
+
+
+@router.get("/effects", operation_id="ui:list_effects")
+async def list_effects(ops: Ops, request: Request, run: RunId, after: After = 0) -> Response:
+    """Show the ledger of the run, in the order of the intents."""
+    summary, effects = await ops.run_summary(run), await ops.effects(run)
+    rows = list(enumerate(effects, 1))[after : after + ROWS]
+    return await tab(
+        request, ops, run, "effects", summary=summary, versions=[(e.id, e.version) for _, e in rows], rows=rows,
+        count=len(effects), after=after, size=ROWS, effect_kind=effect_kind,
+    )  # fmt: skip
+
+
+@router.get("/results", operation_id="ui:list_results")
+async def list_results(ops: Ops, request: Request, run: RunId, after: After = 0) -> Response:
+    """Show the results of the run, in the order of first emission."""
+    found = await ops.results(run, after=after, limit=ROWS)
+    rows = [(each, folded(each.data)) for each in found.results]
+    return await tab(
+        request, ops, run, "results", versions=[(r.key, r.at) for r in found.results], rows=rows, count=found.count,
+        after=after, size=ROWS,
+    )  # fmt: skip
+
+
+@router.get("/results/{number}", operation_id="ui:list_results")
+async def get_result(ops: Ops, run: RunId, number: Number) -> Response:
+    """Return one result whole, as JSON."""
+    found = await ops.results(run, after=number - 1, limit=1)
+    return document(found.results[0].data if found.results else None)
+
+
+@router.get("/events", operation_id="ui:list_events")
+async def list_events(ops: Ops, request: Request, run: RunId, after: After = 0) -> Response:
+    """Show the events of the run, oldest first."""
+    found = await ops.events(run, after=after, limit=ROWS)
+    return await tab(
+        request, ops, run, "events", versions=[found.last], rows=found.events, after=after, size=ROWS,
+        more=bool(found.next_cursor), last=found.last, event_data=event_data,
+        instant_of=lambda event: datetime.fromisoformat(event.time),
+    )  # fmt: skip
+
+
+@router.get("/events/{number}", operation_id="ui:list_events")
+async def get_event(ops: Ops, run: RunId, number: Number) -> Response:
+    """Return one event whole, as JSON."""
+    found = await ops.events(run, after=number - 1, limit=1)
+    return document(found.events[0].model_dump(mode="json") if found.events else None)
+
+
+@router.get("/data", operation_id="ui:get_input")
+async def show_data(ops: Ops, request: Request, run: RunId) -> Response:
+    """Show input and outcome of the run; values over 8 KB are fetched on demand."""
+    summary = await ops.run_summary(run)
+    end = await ops.run_end(run, within_s=0) if summary.status in TERMINAL else None
+    return await tab(
+        request, ops, run, "data", summary=summary, given=folded(await ops.run_input(run)), end=end,
+        outcome=folded(end.outcome) if end is not None and end.outcome is not None else None,
+    )  # fmt: skip
+
+
+@router.get("/input", operation_id="ui:get_input")
+async def get_input(ops: Ops, run: RunId) -> Response:
+    """Return the input whole, as JSON."""
+    return document(await ops.run_input(run))
+
+
+@router.get("/outcome", operation_id="ui:get_run")
+async def get_outcome(ops: Ops, run: RunId) -> Response:
+    """Return the outcome whole, as JSON."""
+    summary = await ops.run_summary(run)
+    end = await ops.run_end(run, within_s=0) if summary.status in TERMINAL else None
+    return document(end.outcome if end is not None else None)
+
+
+@router.get("/checkpoints", operation_id="ui:list_checkpoints")
+async def list_checkpoints(ops: Ops, request: Request, run: RunId, after: After = 0) -> Response:
+    """Show the completed nodes, oldest first."""
+    found = checkpoints_of(await ops.rows.full_history(run))
+    return await tab(
+        request, ops, run, "checkpoints", versions=[len(found)], rows=found[after : after + ROWS], count=len(found),
+        after=after, size=ROWS,
+    )  # fmt: skip
+
+
+@router.get("/people", operation_id="ui:list_events")
+async def list_people(ops: Ops, request: Request, run: RunId, after: After = 0) -> Response:
+    """Show who did what: starts, decisions, answers, and requests that no worker has acted on."""
+    summary = await ops.run_summary(run)
+    messages = (await ops.rows.run_facts(run)).messages
+    found = people_of(summary, messages, (await ops.approvals(run=run, limit=500)).approvals)
+    return await tab(
+        request, ops, run, "people", summary=summary, versions=[len(found)], rows=found[after : after + ROWS],
+        count=len(found), after=after, size=ROWS,
+    )  # fmt: skip
+
+
+# An export has every row of the run, so it needs the right to act on it.
+@router.get("/export", operation_id="ui:cancel_run")
+async def export_run(ops: Ops, run: RunId) -> Response:
+    """Return all data of the run as one file, as `outlast export` writes it. Values like secrets are redacted."""
+    found = document(await export(ops, run))
+    found.headers["Content-Disposition"] = f'attachment; filename="{run}.json"'
+    return found
+
+
+def document(value: Mapping[str, Any] | Any) -> Response:
+    """Return a value as text that a browser shows and never executes."""
+    headers = {
+        "Cache-Control": "no-store", "X-Content-Type-Options": "nosniff",
+        "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'; sandbox",
+    }  # fmt: skip
+    return Response(json.dumps(value, ensure_ascii=False, indent=1), 200, headers, "application/json")

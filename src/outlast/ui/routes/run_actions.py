@@ -1,0 +1,181 @@
+"""Actions on one run: answers to its attention, and a menu with the consequence and the command of each action."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from outlast.core.durations import RUN_CEILING, span
+from outlast.core.lanes import SCHEDULERS, version_in
+from outlast.core.machine import TERMINAL, Choice, Reason
+from outlast.errors import Conflict, InvalidInput
+from outlast.models.attention import verb_of
+from outlast.runtime.operations import Operations
+from outlast.service.problems import status_of
+from outlast.service.requests import RunId
+from outlast.service.service_state import Ops, State, root_of
+from outlast.ui.page_route import Form, PageRoute, form_of
+from outlast.ui.rendering import render, stamp
+from outlast.ui.routes.run import overview
+from outlast.ui.run_words import kind_of, short
+
+router = APIRouter(prefix="/ui/runs/{run}", route_class=PageRoute)
+SETTLED: Final = frozenset({Choice.HAPPENED, Choice.DID_NOT_HAPPEN, Choice.GIVE_UP})
+MORE_TIME: Final = span(RUN_CEILING)
+
+
+@router.get("/actions", operation_id="ui:get_run")
+async def show_actions(ops: Ops, request: Request, run: RunId) -> Response:
+    """Show what can be done with the run, with the consequence and the command of each action."""
+    return await menu(ops, request, run)
+
+
+async def menu(ops: Operations, request: Request, run: str, *, status_code: int = 200, **refused: Any) -> Response:
+    """Return the actions. `refused`: the form that was refused, with its input and its error."""
+    found = await ops.run_summary(run)
+    over = found.status in TERMINAL
+    undone, remain = ([], []) if over else (await ops.to_undo(run), await ops.not_undone(run))
+    lanes = [] if over else [each for each in await ops.versions() if each.workflow == found.workflow]
+    return await render(
+        request, "run_actions.html", title=f"Actions on {run}", live="" if over else f"run:{run}",
+        versions={"tab": stamp(found.version)}, status_code=status_code, run=found, tab="actions", kind=kind_of(found),
+        over=over, undone=undone, remain=remain, lanes=lanes, present=version_in(found.lane), schedulers=SCHEDULERS,
+        reasons=[each.reason for each in found.attention], more_time=MORE_TIME, refused=refused, short=short,
+    )  # fmt: skip
+
+
+async def act(
+    ops: Operations, request: Request, run: str, name: str, do: Callable[[Form], Awaitable[object]]
+) -> Response:
+    """Carry out an action and lead to the run. A refused action shows its form again, with its input and the error."""
+    form = form_of(request)
+    try:
+        await do(form)
+    except (Conflict, InvalidInput) as error:
+        return await menu(ops, request, run, status_code=status_of(error), form=name, error=error, given=form)
+    return to_run(request, run)
+
+
+def to_run(request: Request, run: str) -> Response:
+    """Lead to the run after an action."""
+    return RedirectResponse(f"{root_of(request)}/ui/runs/{run}", 303)
+
+
+def version_of(form: Form) -> int:
+    """Return the version of the row that the form was made for; 0 if it names none."""
+    return number_of(form, "version")
+
+
+def number_of(form: Form, name: str) -> int:
+    """Return a whole number of the form; 0 for an empty field. Raises InvalidInput."""
+    text = form.text(name)
+    if text and not (text.isascii() and text.isdigit() and len(text) <= 15):
+        raise InvalidInput(f"{name} is not a whole number", "", "write digits", problems=[(name, "is not a number")])
+    return int(text or 0)
+
+
+# A cancel has no version: a run that works changes all the time, and a second request changes nothing.
+@router.post("/cancel", operation_id="ui:cancel_run")
+async def cancel_run(ops: Ops, request: Request, run: RunId) -> Response:
+    """Request the cancellation of the run."""
+    return await act(ops, request, run, Choice.CANCEL, lambda form: ops.cancel(run, reason=form.text("reason")))
+
+
+@router.post("/continue", operation_id="ui:continue_run")
+async def continue_run(ops: Ops, request: Request, run: RunId) -> Response:
+    """Answer the run's attention with `continue`."""
+    return await act(
+        ops, request, run, Choice.CONTINUE,
+        lambda form: ops.continue_run(run, reason=form.text("reason"), version=version_of(form)),
+    )  # fmt: skip
+
+
+@router.post("/extend", operation_id="ui:extend_run")
+async def extend_run(ops: Ops, request: Request, run: RunId) -> Response:
+    """Extend the ceiling of a run that has passed it."""
+    return await act(
+        ops, request, run, Choice.EXTEND,
+        lambda form: ops.extend(
+            run, by=form.text("by") or MORE_TIME, reason=form.text("reason"),
+            version=version_of(form),
+        ),
+    )  # fmt: skip
+
+
+@router.post("/raise", operation_id="ui:raise_budget")
+async def raise_budget(ops: Ops, request: Request, run: RunId) -> Response:
+    """Add amounts to the budget of the run."""
+    return await act(
+        ops, request, run, Choice.RAISE,
+        lambda form: ops.raise_budget(
+            run, tokens=number_of(form, "tokens"), money=form.text("money") or "0", calls=number_of(form, "calls"),
+            minutes=number_of(form, "minutes"), reason=form.text("reason"), version=version_of(form),
+        ),
+    )  # fmt: skip
+
+
+@router.post("/move", operation_id="ui:move_run")
+async def move_run(ops: Ops, request: Request, run: RunId) -> Response:
+    """Move the run to another version."""
+
+    async def move(form: Form) -> None:
+        found = await ops.run_summary(run)
+        await ops.move_run(
+            run, found.workflow, number_of(form, "to"), node=form.text("node"), reason=form.text("reason"),
+            version=version_of(form),
+        )  # fmt: skip
+
+    return await act(ops, request, run, Choice.MOVE, move)
+
+
+@router.post("/scheduler", operation_id="ui:move_run_to_scheduler")
+async def move_run_to_scheduler(ops: Ops, request: Request, run: RunId) -> Response:
+    """Let another engine schedule the run."""
+    return await act(
+        ops, request, run, "scheduler",
+        lambda form: ops.move_to(
+            run, form.text("scheduler"), reason=form.text("reason"), force=bool(form.text("force")),
+            version=version_of(form),
+        ),
+    )  # fmt: skip
+
+
+@router.post("/answer", operation_id="ui:resolve_attention")
+async def answer(ops: Ops, state: State, request: Request, run: RunId) -> Response:
+    """Answer one reason for attention with one of its choices."""
+    form = form_of(request)
+    try:
+        await answer_one(ops, run, form)
+    except (Conflict, InvalidInput) as error:
+        kept = {name: form.text(name) for name in ("reason", "key", "text", "external_id", "by")}
+        return await overview(
+            ops, state, request, run, status_code=status_of(error), form="answer", error=error, **kept
+        )
+    return to_run(request, run)
+
+
+async def answer_one(ops: Operations, run: str, form: Form) -> None:
+    """Answer one reason of a run as a form says. Raises InvalidInput, Conflict, Forbidden."""
+    choice = member(Choice, "choice", form.text("choice"))
+    reason = member(Reason, "reason", form.text("reason"))
+    text, key = form.text("text"), form.text("key")
+    if reason is Reason.EFFECT_UNCERTAIN and choice in SETTLED:
+        external_id = form.text("external_id")
+        if choice is Choice.HAPPENED and not external_id:
+            why = "the id at the receiver is recorded"
+            raise InvalidInput("“happened” requires the id at the receiver", why, "look it up there, and write it")
+        given = external_id if choice is Choice.HAPPENED else ""
+        await ops.resolve_effect(run, key, verb_of(choice), reason=text, external_id=given)
+        return
+    by = (form.text("by") or MORE_TIME) if choice is Choice.EXTEND else None
+    await ops.answer(run, choice, reason=reason, key=key, text=text, by=by, version=version_of(form))
+
+
+def member(of: Any, name: str, text: str) -> Any:
+    """Return the member of an enumeration that a form names. Raises InvalidInput."""
+    try:
+        return of(text)
+    except ValueError:
+        raise InvalidInput(f"{name} is {text[:100]!r}", f"it is one of {', '.join(of)}", "reload the page") from None

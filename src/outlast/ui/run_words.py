@@ -1,0 +1,77 @@
+"""Words and kinds of runs and effects on pages: pure functions from models to what a template prints."""
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from outlast.core.machine import EffectStatus, RunStatus
+from outlast.models.effects import EffectRecord
+from outlast.models.runs import CloudEvent, RunSummary, Waiting
+
+FOLDED: Final = 8_192
+"""Characters of a value that a page shows without being asked."""
+SHORT: Final = 300
+_PLACE: Final = frozenset({"version", "epoch", "node", "visit"})
+_KINDS: Final = {
+    RunStatus.COMPLETED: "good", RunStatus.FAILED: "bad", RunStatus.WAITING: "wait", RunStatus.COMPENSATING: "bad",
+}  # fmt: skip
+_EFFECTS: Final = {
+    EffectStatus.DONE: "good", EffectStatus.UNCERTAIN: "person", EffectStatus.REFUSED: "bad",
+}  # fmt: skip
+
+
+def kind_of(run: RunSummary) -> str:
+    """Return the kind of a run's state, which decides its form and its colour."""
+    if run.attention or any(wait.kind == "approval" for wait in run.waiting_for):
+        return "person"
+    return _KINDS.get(RunStatus(run.status), "plain")
+
+
+def effect_kind(effect: EffectRecord) -> str:
+    """Return the kind of an effect's state."""
+    return _EFFECTS.get(EffectStatus(effect.status), "plain")
+
+
+class FoldedValue(NamedTuple):
+    """JSON of a value, or '' and its size if it is too long for a page."""
+
+    text: str
+    size: int
+
+
+def folded(value: Any) -> FoldedValue:
+    """Return a value as JSON text for a page."""
+    text = json.dumps(value, ensure_ascii=False, indent=1)
+    return FoldedValue(text if len(text) <= FOLDED else "", len(text))
+
+
+def short(value: Any) -> str:
+    """Return the beginning of a value as JSON on one line."""
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= SHORT else f"{text[:SHORT]} …"
+
+
+def event_data(event: CloudEvent) -> Mapping[str, Any]:
+    """Return the data of an event without its place and empty values."""
+    data = event.data if isinstance(event.data, dict) else {}
+    return {name: value for name, value in data.items() if name not in _PLACE and value not in ("", None)}
+
+
+class ShownWait(NamedTuple):
+    """A wait, and the approval that a person may decide to end it ('' if it is none)."""
+
+    wait: Waiting
+    approval: str
+    signal: str
+
+
+def waits_shown(run: RunSummary) -> list[ShownWait]:
+    """Return the waits of a run, without those that its attention explains."""
+    return [
+        ShownWait(
+            wait, wait.what.partition(" ")[0] if wait.kind == "approval" else "",
+            wait.what if wait.kind == "signal" else "",
+        )
+        for wait in run.waiting_for
+        if wait.kind != "attention"
+    ]  # fmt: skip

@@ -1,0 +1,134 @@
+"""Pages of one run: its sentence, its tabs, and the actions on it, without JavaScript."""
+
+import html
+import re
+from typing import Any
+
+import httpx2
+import pytest
+
+from tests.ui.conftest import Service
+
+TABS = ("", "/effects", "/results", "/events", "/data", "/checkpoints", "/people", "/actions")
+PAGE_MAX = 60_000
+
+
+def fields(text: str, form: str) -> dict[str, str]:
+    """Return the hidden fields of a form of a page."""
+    inside = text.partition(f'id="{form}"')[2].partition("</form>")[0]
+    found = re.findall(r'<input type="hidden" name="([^"]*)" value="([^"]*)"', inside)
+    return {name: html.unescape(value) for name, value in found}
+
+
+def send(service: Service, page: str, form: str, path: str, **given: str) -> httpx2.Response:
+    """Submit a form of a page as a browser without JavaScript does, without following the answer."""
+    text = service.get(page).text
+    origin = {"Origin": service.url, "Sec-Fetch-Site": "same-origin"}
+    return service.client.post(path, data={**fields(text, form), **given}, headers=origin)
+
+
+def flagged(service: Service) -> str:
+    """Start a run whose node raises, and wait until it needs a person."""
+    run = service.start("call", order="broken")
+    service.until(f"/v1/runs/{run}", lambda body: body["attention"])
+    return run
+
+
+def test_the_first_tab_says_what_explain_says(service: Service) -> None:
+    _, run = waiting(service)
+    said = service.get(f"/v1/runs/{run}/explain").json()
+    page = service.get(f"/ui/runs/{run}")
+    assert page.status_code == 200
+    text = html.unescape(page.text)
+    assert re.sub(r"another \S+", "", said["sentence"]) in re.sub(r"another \S+", "", text)
+    for command in said["unblock"]:
+        assert command in text
+
+
+def waiting(service: Service) -> tuple[str, str]:
+    approval, _ = service.asked()
+    return approval, str(service.get(f"/v1/approvals/{approval}").json()["run"])
+
+
+def test_an_approval_of_the_run_is_one_link_away(service: Service) -> None:
+    approval, run = waiting(service)
+    assert f'href="/ui/approvals/{approval}"' in service.get(f"/ui/runs/{run}").text
+
+
+@pytest.mark.parametrize("tab", TABS)
+def test_every_tab_is_a_page(service: Service, tab: str) -> None:
+    _, run = waiting(service)
+    page = service.get(f"/ui/runs/{run}{tab}")
+    assert page.status_code == 200, page.text
+    assert len(page.content) < PAGE_MAX
+    assert "style=" not in page.text
+
+
+def test_an_unknown_run_is_a_page_that_says_so(service: Service) -> None:
+    page = service.get("/ui/runs/none_such")
+    assert page.status_code == 404
+    assert "no run none_such" in page.text
+
+
+def test_the_reason_of_an_answer_is_kept_if_the_run_has_changed(service: Service) -> None:
+    run = flagged(service)
+    path = f"/ui/runs/{run}/answer"
+    refused = send(service, f"/ui/runs/{run}", "answer-1", path, choice="continue", text="the line is up", version="1")
+    assert refused.status_code == 409
+    assert "the line is up" in refused.text
+
+
+def test_an_answer_ends_attention(service: Service) -> None:
+    run = flagged(service)
+    answer = send(service, f"/ui/runs/{run}", "answer-1", f"/ui/runs/{run}/answer", choice="fail", text="no such order")
+    assert (answer.status_code, answer.headers["location"]) == (303, f"/ui/runs/{run}")
+    assert service.ended(run)["status"] == "failed"
+    assert "no such order" in service.get(f"/ui/runs/{run}/people").text
+
+
+def test_a_cancel_says_what_it_undoes_and_is_done_once(service: Service) -> None:
+    _, run = waiting(service)
+    for _ in range(2):
+        answer = send(service, f"/ui/runs/{run}/actions", "cancel-form", f"/ui/runs/{run}/cancel", reason="a mistake")
+        assert answer.status_code == 303 or answer.status_code == 409 or answer.status_code == 410
+    assert service.ended(run)["status"] == "cancelled"
+    page = service.get(f"/ui/runs/{run}").text
+    assert "a mistake" in page
+    assert "/ui/live?of" not in page, "an ended run needs no stream"
+
+
+def test_a_cancel_without_a_reason_keeps_the_page(service: Service) -> None:
+    _, run = waiting(service)
+    answer = send(service, f"/ui/runs/{run}/actions", "cancel-form", f"/ui/runs/{run}/cancel", reason=" ")
+    assert answer.status_code == 422
+    assert 'id="cancel-error"' in answer.text
+
+
+def test_events_and_results_have_pages_and_their_whole_values(service: Service) -> None:
+    run = service.start("job", rounds=70)
+    service.ended(run)
+    first = service.get(f"/ui/runs/{run}/events").text
+    assert 'id="event-50"' in first
+    assert "after=50" in first
+    later = service.get(f"/ui/runs/{run}/events?after=50").text
+    assert 'id="event-51"' in later
+    whole = service.get(f"/ui/runs/{run}/events/7")
+    assert whole.json()["subject"] == run
+    assert whole.headers["content-security-policy"].startswith("default-src 'none'")
+
+
+def test_an_export_is_the_document_of_the_command(service: Service) -> None:
+    run = service.start("order", number="7")
+    service.ended(run)
+    answer = service.get(f"/ui/runs/{run}/export")
+    assert answer.headers["content-disposition"] == f'attachment; filename="{run}.json"'
+    document: dict[str, Any] = answer.json()
+    assert document["seal"]
+
+
+def test_an_unchanged_tab_is_not_sent_again(service: Service) -> None:
+    _, run = waiting(service)
+    first = service.get(f"/ui/runs/{run}?region=tab")
+    again = service.get(f"/ui/runs/{run}?region=tab", headers={"If-None-Match": first.headers["etag"]})
+    assert (first.status_code, again.status_code) == (200, 304)
+    assert "<html" not in first.text
