@@ -11,7 +11,7 @@ from outlast.core.machine import Choice, Reason, RunStatus
 from outlast.core.rows import MESSAGE, RUN, Run
 from outlast.core.run_columns import ATTENTION, WAITING_FOR, Attention, WaitingFor
 from outlast.errors import Conflict
-from outlast.models.attention import AnsweredRuns
+from outlast.models.attention import AnsweredRuns, AnswerFor
 from outlast.runtime import attention
 from outlast.runtime.operations import Operations
 from outlast.runtime.stores import open_store
@@ -73,8 +73,8 @@ def test_failures_are_listed_and_the_rest_is_answered() -> None:
     async def go() -> None:
         ops = await opened(*(flagged(n, Reason.EXCEPTION) for n in range(RUNS)))
 
-        async def one(run: str, key: str) -> None:
-            if run == "r3":
+        async def one(given: AnswerFor) -> None:
+            if given.run == "r3":
                 raise Conflict("run r3 has ended", "it takes no note")
 
         page = await attention.answer_page(ops.rows, Reason.EXCEPTION, "", "", one)

@@ -134,6 +134,9 @@ def _operate(ask: Recorder) -> None:
     ask("post", "/v1/effects/{effect}/resolve", said, effect=effect["id"])
     ask("post", "/v1/runs/{run}/continue", {"reason": "the telephone line works again"}, run=flagged[1])
     ask("post", "/v1/attention/{run}/resolve", {"choice": "fail", "reason": "it cannot be completed"}, run=flagged[2])
+    many = {"attention": "exception", "choice": "continue", "reason": "it rings", "runs": [{"run": flagged[2]}]}
+    ask("post", "/v1/attention/resolve", many)
+    ask("get", "/v1/summary")
     hold = {"what": "activity", "name": "ring"}
     ask("post", "/v1/pauses", {**hold, "reason": "the exchange is down"})
     ask("get", "/v1/pauses")

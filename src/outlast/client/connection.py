@@ -11,6 +11,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 from outlast import errors
 from outlast.core.durations import SECOND, Duration, asked_wait, timedelta_of
+from outlast.models.runs import RunDelta
 from outlast.runtime.clocks import SystemClock, new_id
 from outlast.runtime.settings import DEFAULT_PORT
 
@@ -184,6 +185,16 @@ class ServiceConnection:
                 raise self._error_in(response)
             yield response.aiter_lines()
 
+    async def updates(self, path: str, after: int) -> AsyncIterator[tuple[int, str | RunDelta]]:
+        """Yield (0, '') once the stream is open, then number and text of each event; a delta has the number 0."""
+        async with self.stream(path, after) as lines:
+            yield 0, ""
+            async for number, type_, text in frames(lines):
+                if number:
+                    yield int(number), text
+                elif type_ == "delta" and (delta := _delta_of(text)) is not None:
+                    yield 0, delta
+
     def away(self, error: Exception) -> errors.Unavailable:
         """Return the error for a service that cannot be reached."""
         return errors.Unavailable(
@@ -256,6 +267,14 @@ def _by_code() -> dict[str, type[errors.OutlastError]]:
         for kind in vars(errors).values()
         if isinstance(kind, type) and issubclass(kind, errors.OutlastError)
     }
+
+
+def _delta_of(text: str) -> RunDelta | None:
+    """Return a delta of a stream, or None if it is not one, because a text may be lost and an event may not."""
+    try:
+        return RunDelta.model_validate_json(text)
+    except ValidationError:
+        return None
 
 
 async def frames(lines: AsyncIterator[str]) -> AsyncIterator[tuple[str, str, str]]:

@@ -9,15 +9,15 @@ from datetime import datetime
 from typing import Any, Final, TypeVar
 
 import httpx2
-from pydantic import ValidationError
 from typing_extensions import override
 
-from outlast.client.connection import ServiceConnection, frames, iso, part, tag
+from outlast.client.connection import ServiceConnection, iso, part, tag
 from outlast.client.webhooks import ServiceWebhooks
 from outlast.core.attention import check_for_all
 from outlast.core.compensation import NO_UNDO
 from outlast.core.durations import Duration, Liveness, timedelta_of
 from outlast.core.events import ENDINGS
+from outlast.core.events import iso as iso_instant
 from outlast.core.lanes import check_scheduler
 from outlast.core.machine import TERMINAL, Choice, EffectStatus, Reason, RunStatus
 from outlast.core.run_columns import What
@@ -26,8 +26,17 @@ from outlast.core.version_move import UNSERVED
 from outlast.errors import Busy, InvalidInput, NotFound, OutlastError, Unavailable
 from outlast.flow.workflow import Workflow
 from outlast.models import exact_instant
-from outlast.models.approvals import ApprovalDetail, ApprovalList, ApprovalSummary, DecisionRecorded
-from outlast.models.attention import AnsweredRuns, AttentionList, RunAttention, Verb, verb_of, why_not
+from outlast.models.approvals import ApprovalDetail, ApprovalList, ApprovalSort, ApprovalSummary, DecisionRecorded
+from outlast.models.attention import (
+    AnsweredRuns,
+    AnswerFor,
+    AnswerList,
+    AnswerOutcome,
+    AttentionList,
+    RunAttention,
+    Verb,
+    why_not,
+)
 from outlast.models.effects import EffectList, EffectRecord
 from outlast.models.runs import (
     CloudEvent,
@@ -51,6 +60,7 @@ from outlast.models.service import (
     PauseCreated,
     PauseEnded,
     PauseList,
+    StatusSummary,
     VersionList,
     VersionStatus,
     WorkerList,
@@ -58,8 +68,11 @@ from outlast.models.service import (
     WorkflowDetail,
 )
 from outlast.models.steps import StepList
+from outlast.models.timeline import Timeline
+from outlast.runtime.attention import ANSWERS_MAX, answered_runs, check_many
 from outlast.runtime.client import Client
 from outlast.runtime.clocks import SystemClock, new_id
+from outlast.runtime.timeline import checked_instant
 
 T = TypeVar("T")
 POLL_S: Final = (0.1, 1.0)
@@ -192,6 +205,12 @@ class ServiceClient(Client):
         return await self.connection.get(StepList, path, kind=kind, step=step, cursor=cursor, limit=limit)
 
     @override
+    async def timeline(self, run: str, *, begin: datetime | None = None, end: datetime | None = None) -> Timeline:
+        given = (("from", begin), ("to", end))
+        span = {name: iso_instant(checked_instant(name, at)) for name, at in given if at is not None}
+        return await self.connection.get(Timeline, f"/runs/{part(run)}/timeline", **span)
+
+    @override
     async def events(self, run: str, *, after: int = 0, limit: int = 200) -> EventList:
         return await self.connection.get(EventList, f"/runs/{part(run)}/events", after=after, limit=limit)
 
@@ -225,7 +244,7 @@ class ServiceClient(Client):
         while True:
             heard, gone = False, None
             try:
-                async for number, update in self._stream(run, after):
+                async for number, update in self.connection.updates(f"/runs/{part(run)}/events", after):
                     failures, begun, since = 0, True, None
                     after, heard = number or after, heard or number > 0
                     if update:
@@ -244,16 +263,6 @@ class ServiceClient(Client):
                     raise self.connection.away(gone) from gone
             await asyncio.sleep(BACK_OFF_S[min(failures, len(BACK_OFF_S) - 1)])
             failures += 1
-
-    async def _stream(self, run: str, after: int) -> AsyncIterator[tuple[int, str | RunDelta]]:
-        """Yield (0, '') once the stream is open, then number and text of each event; a delta has the number 0."""
-        async with self.connection.stream(f"/runs/{part(run)}/events", after) as lines:
-            yield 0, ""
-            async for number, type_, text in frames(lines):
-                if number:
-                    yield int(number), text
-                elif type_ == "delta" and (delta := _delta_of(text)) is not None:
-                    yield 0, delta
 
     @override
     async def explain(self, run: str) -> RunExplanation:
@@ -371,8 +380,11 @@ class ServiceClient(Client):
         status: str = "",
         run: str = "",
         mine: bool = False,
+        role: str = "",
         person: str = "",
         overdue: bool = False,
+        decided_by: str = "",
+        sort: ApprovalSort = "newest",
         cursor: str = "",
         limit: int = 50,
     ) -> ApprovalList:
@@ -382,8 +394,11 @@ class ServiceClient(Client):
             status=status,
             run=run,
             mine=mine,
+            role=role,
             person=person,
             overdue=overdue,
+            decided_by=decided_by,
+            sort="" if sort == "newest" else sort,
             cursor=cursor,
             limit=limit,
         )
@@ -472,23 +487,38 @@ class ServiceClient(Client):
     ) -> AnsweredRuns:
         check_for_all(reason, choice)
         page = await self.attention(reason=reason, workflow=workflow, cursor=cursor)
-        done: dict[str, None] = {}
-        failed: list[tuple[str, str]] = []
-        for item in page.attention:
-            if not isinstance(item, RunAttention) or (item.run in done and reason is not Reason.EFFECT_UNCERTAIN):
-                continue
-            try:
-                if reason is Reason.EFFECT_UNCERTAIN:
-                    await self.resolve_effect(item.run, item.key, verb_of(choice), reason=text)
-                else:
-                    await self.answer(item.run, choice, reason=reason, text=text, by=by)
-            except OutlastError as error:
-                failed.append((item.run, why_not(error)))
-                continue
-            done[item.run] = None
-        return AnsweredRuns(tuple(done), tuple(failed), page.next_cursor)
+        keyed, items = reason is Reason.EFFECT_UNCERTAIN, [i for i in page.attention if isinstance(i, RunAttention)]
+        asked = {(item.run, item.key if keyed else ""): None for item in items}
+        given = [AnswerFor(run=run, key=key) for run, key in asked]
+        outcomes: list[AnswerOutcome] = []
+        for i in range(0, len(given), ANSWERS_MAX):
+            outcomes += (await self.answer_many(given[i : i + ANSWERS_MAX], reason, choice, text=text, by=by)).answers
+        return answered_runs(outcomes, page.next_cursor)
+
+    @override
+    async def answer_many(
+        self,
+        runs: Sequence[AnswerFor],
+        reason: Reason,
+        choice: Choice,
+        *,
+        text: str,
+        by: Duration | None = None,
+    ) -> AnswerList:
+        check_many(runs, reason, choice)
+        body: dict[str, Any] = {
+            "attention": reason.value, "choice": choice.value, "reason": text,
+            "runs": [given.model_dump() for given in runs],
+        }  # fmt: skip
+        if by is not None:
+            body["by"] = timedelta_of("by", by).total_seconds()
+        return await self.connection.post(AnswerList, "/attention/resolve", body)
 
     # --- the store -----------------------------------------------------------------------------
+    @override
+    async def summary(self) -> StatusSummary:
+        return await self.connection.get(StatusSummary, "/summary")
+
     @override
     async def whoami(self) -> CallerInfo:
         return await self.connection.get(CallerInfo, "/me")
@@ -568,11 +598,3 @@ class ServiceClient(Client):
     @override
     async def resume(self, what: What, name: str = "") -> PauseEnded:
         return await self.connection.post(PauseEnded, "/pauses/resume", {"what": what, "name": name})
-
-
-def _delta_of(text: str) -> RunDelta | None:
-    """Return a delta of a stream, or None if it is not one, because a text may be lost and an event may not."""
-    try:
-        return RunDelta.model_validate_json(text)
-    except ValidationError:
-        return None

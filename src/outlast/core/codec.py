@@ -9,7 +9,7 @@ import builtins
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from hashlib import sha256
 from types import FunctionType
 from typing import Any, Final, Generic, Never, TypeAlias, TypeVar, cast
@@ -18,7 +18,7 @@ from pydantic import BaseModel, JsonValue, PydanticUserError, TypeAdapter, Valid
 from pydantic_core import PydanticSerializationError, SchemaSerializer, core_schema, to_jsonable_python
 from typing_extensions import override
 
-from outlast.core.limits import JSON_DEPTH_MAX, RESPONSE_BYTES_MAX
+from outlast.core.limits import JSON_DEPTH_MAX, RESPONSE_BYTES_MAX, SIGNAL_SCHEMA_BYTES_MAX
 from outlast.errors import DefinitionError, InvalidInput, LimitExceeded, NotStorable
 
 T = TypeVar("T")
@@ -336,6 +336,16 @@ class Codec(Generic[T]):
             f"it takes {size:,} bytes, the limit is {self.bytes_max:,}{largest}",
             self.if_large,
         )
+
+
+@lru_cache(maxsize=256)
+def schema_text(model: type[Any]) -> str:
+    """Return the JSON schema of a signal's model as text; '' if it has none, or a large one."""
+    try:
+        found = compact(TypeAdapter(model).json_schema())
+    except PydanticUserError:  # a type that JSON Schema cannot describe
+        return ""
+    return found if len(found.encode()) <= SIGNAL_SCHEMA_BYTES_MAX else ""
 
 
 def _largest_field(data: bytes) -> str:

@@ -118,6 +118,11 @@ class Wait(NamedTuple):
     most: int  # collect: maximum number of messages; 0 = no limit
     binding_text: str
     since: int
+    schema: str = ""  # JSON Schema of the awaited signal; '' for other waits, and if it has none that fits
+
+    def signal_schema(self) -> dict[str, Any] | None:
+        """Return the JSON Schema of the awaited signal, decoded at each call; None without one."""
+        return dict(WAIT.decode_data("schema", self.schema, self)) if self.schema else None
 
     @property
     def binding(self) -> tuple[int, ...] | None:

@@ -23,6 +23,8 @@ RESPONSE_BYTES_MAX = 256 * KIB
 OUTCOME_BYTES_MAX = 256 * KIB
 MESSAGE_BYTES_MAX = 64 * KIB
 RESULT_BYTES_MAX = 256 * KIB
+SIGNAL_SCHEMA_BYTES_MAX = 16 * KIB
+"""JSON Schema of a signal, stored with the wait for it. A larger one is left out."""
 LOG_ENTRY_BYTES_MAX = 16 * KIB
 LOG_ENTRIES_MAX = 30
 """Of `ctx.log` in one visit."""

@@ -16,7 +16,7 @@ from typing_extensions import override
 
 from outlast.core import effect_verbs
 from outlast.core.approvals import votes_of
-from outlast.core.codec import Codec, canonical, digest
+from outlast.core.codec import Codec, canonical, digest, schema_text
 from outlast.core.conclude import Parked
 from outlast.core.durations import SECOND, Duration, ms_of
 from outlast.core.effect_rows import Wait
@@ -65,6 +65,7 @@ class NamedWait:
         self.timeout_ms = None if timeout is None else ms_of(f"duration of wait {name}", timeout)
         self.until_ms = None if until is None else _instant(name, until)
         self.most = most
+        self.model = model
         self.codec: Codec[Any] | None = Codec(model, named=f"signal {name}") if model else None
 
     async def answer(self) -> tuple[Message, ...] | None:
@@ -111,6 +112,7 @@ class NamedWait:
             most=self.most,
             binding_text="",
             since=now.business,
+            schema=schema_text(self.model) if self.model else "",
         )
         session.submit(effect_verbs.open_wait(run, wait))
         return wait

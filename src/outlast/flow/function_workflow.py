@@ -2,7 +2,7 @@
 
 import functools
 import inspect
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import (
     Any,
     Concatenate,
@@ -96,6 +96,16 @@ class FunctionWorkflow(Workflow[Any, FunctionState, R], Generic[P, R]):
                 f"the input of {self.title} is not valid", str(error), f"it takes {self._taken}"
             ) from error
         return cast(FunctionState, self.first_state(given))
+
+    def is_input(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+        """Return True if these are the input and options of a start, False if they are those of the function."""
+        if len(args) != 1 or not isinstance(args[0], (self.state, Mapping)):
+            return False
+        try:
+            inspect.signature(self.fn).bind(None, *args, **kwargs)
+        except TypeError:
+            return True
+        return isinstance(args[0], self.state)
 
     # --- for the engine --------------------------------------------------------------------
     @override

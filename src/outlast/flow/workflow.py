@@ -567,3 +567,14 @@ def workflows_by_name(workflows: Sequence[Workflow[Any]]) -> dict[str, Workflow[
         if other is None or other.version < workflow.version:
             found[workflow.name] = workflow
     return found
+
+
+def encoded_input(workflow: Workflow[Any, Any, Any] | str, given: Mapping[str, object] | BaseModel) -> bytes:
+    """Return the input of a run as JSON. Raises InvalidInput, NotStorable."""
+    if isinstance(workflow, Workflow):
+        return workflow.encode_input(given)
+    plain = given.model_dump(by_alias=True, exclude_unset=True) if isinstance(given, BaseModel) else dict(given)
+    return _PLAIN.dump(plain)
+
+
+_PLAIN: Final[Codec[Any]] = Codec(Any, named="the input", bytes_max=INPUT_BYTES_MAX)

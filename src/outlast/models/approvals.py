@@ -1,11 +1,14 @@
 """Approvals, their offers, votes and decisions."""
 
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from pydantic import ConfigDict, Field
 
 from outlast.models import Instant, Json, Model, PagedList, RequestBody, Text
 from outlast.models.runs import RunSummary
+
+ApprovalSort: TypeAlias = Literal["newest", "deadline"]
+"""Orders of a list of approvals."""
 
 
 class OfferedPlan(Model):
@@ -65,7 +68,7 @@ class ApprovalSummary(Model):
 
 
 class ApprovalList(PagedList):
-    """Page of approvals, newest first."""
+    """Page of approvals, newest first or by deadline."""
 
     approvals: list[ApprovalSummary]
 

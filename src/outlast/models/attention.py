@@ -2,9 +2,11 @@
 
 from typing import Literal, NamedTuple
 
-from outlast.core.machine import Choice
+from pydantic import Field
+
+from outlast.core.limits import KEY_BYTES_MAX, NAME_CHARS_MAX
 from outlast.errors import OutlastError
-from outlast.models import Instant, Model, PagedList
+from outlast.models import Instant, Model, PagedList, RequestBody
 from outlast.models.effects import LateEvidence
 
 
@@ -35,6 +37,7 @@ class RunAttention(AttentionItem):
     workflow: str
     node: str
     visit: int
+    version: int = Field(description="Version of the run for If-Match.")
     trigger: str
     key: str
     evidence: list[LateEvidence]
@@ -68,19 +71,39 @@ class AttentionList(PagedList):
 Verb = Literal["happened", "did_not_happen", "give_up"]
 
 
+class AnswerFor(RequestBody):
+    """Run that gets an answer given to many."""
+
+    run: str = Field(min_length=1, max_length=NAME_CHARS_MAX)
+    key: str = Field(
+        default="", max_length=KEY_BYTES_MAX, description="Key of the effect, if the run has several uncertain."
+    )
+    version: int = Field(default=0, ge=0, le=2**53, description="Version that the caller was shown. 0: not checked.")
+
+
+class AnswerOutcome(Model):
+    """Outcome of an answer for one run: accepted, or refused with the error."""
+
+    run: str
+    key: str = Field(description="Key of the effect, if the answer concerns one.")
+    answered: bool
+    error: str = Field(description="The error on one line. '' if it was accepted.")
+    code: str = Field(description="Its stable code.", examples=["OUT-402"])
+    refusal: str = Field(description="Its cause, for example `moved`: the run has changed since it was shown.")
+
+
+class AnswerList(Model):
+    """Outcomes of one answer to many runs, in the order of the request."""
+
+    answers: list[AnswerOutcome]
+
+
 class AnsweredRuns(NamedTuple):
     """Result of answering one page of runs: answered runs, failed runs with the error, and the next cursor."""
 
     done: tuple[str, ...]
     failed: tuple[tuple[str, str], ...]
     cursor: str
-
-
-def verb_of(choice: Choice) -> Verb:
-    """Return the ledger's verb for a choice about an uncertain effect."""
-    if choice is Choice.HAPPENED:
-        return "happened"
-    return "did_not_happen" if choice is Choice.DID_NOT_HAPPEN else "give_up"
 
 
 def why_not(error: OutlastError) -> str:

@@ -17,6 +17,12 @@ class Waiting(Model):
     since: Instant | None
     until: Instant | None
     then: str
+    schema_: dict[str, Any] | None = Field(
+        default=None,
+        validation_alias="schema",
+        serialization_alias="schema",
+        description="JSON Schema of the awaited signal. Null in lists, for other waits, and if it is unknown.",
+    )
 
 
 class AttentionReason(Model):
@@ -239,14 +245,6 @@ class CheckpointList(PagedList):
     """Checkpoints of a run, oldest first."""
 
     checkpoints: list[Checkpoint]
-
-
-class Timeline(Model):
-    """Visits of a run in order, and its takeovers."""
-
-    run: str
-    visits: list[Visit]
-    takeovers: list[Takeover]
 
 
 class ResultRow(BaseModel):

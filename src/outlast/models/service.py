@@ -140,6 +140,71 @@ class BudgetList(Model):
     budgets: list[DailyBudget]
 
 
+class ReasonCount(Model):
+    """Number of items of one reason of attention. Items that are no runs count, too: providers and webhooks."""
+
+    reason: str
+    count: Count
+    since: Instant | None = Field(description="Since when the oldest of them waits.")
+    until: Instant | None = Field(description="The first instant at which one continues without an answer.")
+    if_ignored: str
+
+
+class UnservedLane(Model):
+    """Version of a workflow with unfinished runs that no live worker serves."""
+
+    lane: str
+    workflow: str
+    version: int
+    runs: Count
+
+
+class ActiveStop(Model):
+    """Pause of an operator, or open circuit breaker (`kind` is `breaker`). See `ActivePause` for its runs."""
+
+    paused: str = Field(examples=["activity erp.reserve"])
+    kind: str
+    by: str
+    since: Instant | None
+    again_at: Instant | None
+    reason: str
+
+
+class TroubledWebhook(Model):
+    """Webhook that is disabled by the dispatcher, or with events that it has given up."""
+
+    webhook: str
+    url: str
+    events: Count = Field(description="Number of events given up.")
+    since: Instant
+    detail: str
+
+
+class StatusSummary(Model):
+    """What needs a person, and what cannot continue, in counts for one caller.
+
+    No count exceeds `count_max`; a count that equals it means "so many or more".
+    """
+
+    version: str = Field(description="It changes if anything else here but `now` has changed. The ETag of the answer.")
+    now: Instant = Field(description="Business time of the store.")
+    count_max: Count
+    approvals_pending: Count
+    approvals_mine: Count = Field(description="Pending approvals that the caller may decide now.")
+    approvals_overdue: Count = Field(description="Approvals past their deadline whose run waits for a person.")
+    approvals_due: Count = Field(
+        description="Pending approvals whose deadline is within 24 hours, without the overdue."
+    )
+    next_deadline: Instant | None = Field(description="Earliest deadline of a pending approval.")
+    attention: Count = Field(description="Runs that need a person, open circuit breakers and troubled webhooks.")
+    attention_runs: Count
+    reasons: list[ReasonCount] = Field(description="By the nearest consequence, then by age.")
+    uncertain: Count = Field(description="Effects that are uncertain.")
+    unserved: list[UnservedLane]
+    pauses: list[ActiveStop]
+    webhooks: list[TroubledWebhook]
+
+
 class CallerInfo(Model):
     """Authenticated caller."""
 

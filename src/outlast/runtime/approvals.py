@@ -1,18 +1,20 @@
 """Approvals for an approver: filtered lists, details, changes since the request, and the schema of a decision."""
 
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from outlast.core.approvals import Actor, may_decide, votes_of, waits_for
 from outlast.core.approver_rule import Rule, identity
 from outlast.core.effect_rows import APPROVAL, Approval
 from outlast.core.machine import ApprovalStatus, EffectStatus
 from outlast.core.rows import Run
+from outlast.errors import InvalidInput
 from outlast.flow.workflow import Workflow
 from outlast.models import exact_instant, instant
 from outlast.models.approvals import (
     ApprovalChange,
     ApprovalDetail,
+    ApprovalSort,
     ApprovalSummary,
     DecideApproval,
     OfferedPlan,
@@ -23,9 +25,13 @@ from outlast.runtime.confusables import confusable_texts
 from outlast.runtime.labels import effect_label, shown_status
 from outlast.runtime.run_facts import messages_of
 from outlast.runtime.tenant_rows import PAGES_PER_CALL, TenantRows
+from outlast.store.open_rows import open_cursor
 from outlast.store.queries import cursor_of
 
 EVIDENCE_MAX: Final = 100
+SORTS: Final[tuple[ApprovalSort, ...]] = get_args(ApprovalSort)
+ME: Final = "me"
+"""Filter `decided_by`: the caller."""
 DECISION_KIND: Final = "decision"
 """Kind of message that is no news to the approver: the decision itself."""
 
@@ -40,16 +46,28 @@ async def approval_page(
     person: str = "",
     overdue: bool = False,
     run: str = "",
+    decided_by: str = "",
+    sort: ApprovalSort = "newest",
     cursor: str = "",
     limit: int = 50,
 ) -> tuple[tuple[Approval, ...], str]:
-    """Return matching approvals, newest first, and the cursor of the next page. `mine`: those the actor may decide;
-    `role` and `person`: those whose rule names it; `overdue`: those past their deadline.
+    """Return a page of matching approvals and the cursor of the next one. For the filters, see `Client.approvals`.
+
+    Raises InvalidInput.
     """
+    if sort not in SORTS:
+        raise InvalidInput(f"sort is {sort!r}", f"it is one of {', '.join(SORTS)}", "choose one of these")
+    by_deadline = sort == "deadline"
+    if by_deadline and status not in ("", ApprovalStatus.PENDING):
+        raise InvalidInput("sort=deadline lists pending approvals", f"status is {status!r}", "leave status out")
+    decided_by = actor.name if decided_by == ME else decided_by
+    cursor_at = open_cursor if by_deadline else cursor_of
     now = (await rows.store.now()).business
     found: list[Approval] = []
     for _ in range(PAGES_PER_CALL):
-        page, further = await rows.approvals(status=status, run=run, cursor=cursor, limit=limit)
+        page, further = await rows.approvals(
+            status=status, run=run, decided_by=decided_by, by_deadline=by_deadline, cursor=cursor, limit=limit
+        )
         for row in page:
             if mine and not waits_for(row, actor):
                 continue
@@ -58,7 +76,7 @@ async def approval_page(
             found.append(row)
             if len(found) == limit:
                 at_the_end = row is page[-1] and not further
-                return tuple(found), "" if at_the_end else cursor_of(APPROVAL, row)
+                return tuple(found), "" if at_the_end else cursor_at(APPROVAL, row)
         cursor = further
         if not cursor:
             break

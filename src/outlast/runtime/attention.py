@@ -5,24 +5,28 @@ import json
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from outlast.core.attention import raise_command
+from outlast.core.attention import check_for_all, raise_command
 from outlast.core.commit import Instant
-from outlast.core.durations import APPROVAL_STALE_AFTER, HOUR, RUN_CEILING
+from outlast.core.durations import HOUR, RUN_CEILING
 from outlast.core.effect_rows import Effect
 from outlast.core.machine import CHOICES, Choice, Reason, if_ignored
 from outlast.core.rows import Pause, Run
 from outlast.core.run_columns import Attention
-from outlast.errors import OutlastError
+from outlast.errors import InvalidInput, OutlastError
 from outlast.flow.workflow import Workflow
 from outlast.models import exact_instant, instant
 from outlast.models.attention import (
     AnsweredRuns,
+    AnswerFor,
+    AnswerList,
+    AnswerOutcome,
     AnyAttention,
     AttentionChoice,
     ProviderAttention,
     RunAttention,
     why_not,
 )
+from outlast.runtime.labels import until_of
 from outlast.runtime.row_models import late_evidence
 from outlast.runtime.tenant_rows import EffectEvidence, TenantRows
 
@@ -30,10 +34,12 @@ if TYPE_CHECKING:
     from outlast.runtime.webhooks import Webhooks
 
 PAGE = 500  # runs per read
+ANSWERS_MAX = 100  # runs of one answer to many
 AT_ONCE = 50  # concurrent answers, because they share the store's batches
 WHY = "--reason …"
 AWAY = "provider_away"
 """Reason of an item that belongs to no run: an open circuit breaker."""
+BREAKER_IGNORED = "one run at a time tries the provider; when it answers, all continue"
 MORE_TIME = f"{RUN_CEILING // HOUR}h"
 
 
@@ -87,11 +93,6 @@ def _more(choice: Choice) -> str:
     return f" --by {MORE_TIME}" if choice is Choice.EXTEND else ""
 
 
-def until_of(entry: Attention) -> int:
-    """Return the business time at which the engine acts without an answer; 0 = never."""
-    return entry.since + APPROVAL_STALE_AFTER if entry.reason is Reason.APPROVAL_TIMEOUT else entry.until
-
-
 def offered_choice(choice: str, command: str, from_real: int = 0, now_real: int = 0) -> AttentionChoice:
     """Return one choice with its command. `from_real`: from when it is accepted; 0 = now."""
     return AttentionChoice(
@@ -140,6 +141,7 @@ def attention_item(run: Run, entry: Attention, evidence: EffectEvidence | None, 
         workflow=run.workflow,
         node=run.node,
         visit=run.visit,
+        version=run.version,
         trigger=entry.trigger,
         key=entry.key,
         evidence=[late_evidence(each) for each in evidence.evidence] if evidence else [],
@@ -155,7 +157,7 @@ def breaker_item(pause: Pause, runs: int) -> ProviderAttention:
         detail=pause.reason,
         since=exact_instant(pause.since),
         until=None,
-        if_ignored="one run at a time tries the provider; when it answers, all continue",
+        if_ignored=BREAKER_IGNORED,
         choices=[
             offered_choice("release", f"outlast resume provider {provider}"),
             offered_choice("pause", f"outlast pause provider {provider} {WHY}"),
@@ -170,27 +172,68 @@ async def answer_page(
     reason: Reason,
     workflow: str,
     cursor: str,
-    one: Callable[[str, str], Awaitable[None]],
+    one: Callable[[AnswerFor], Awaitable[None]],
 ) -> AnsweredRuns:
-    """Call `one(run, key)` for each flagged run of a page; for uncertain effects, once for each key."""
+    """Answer each flagged run of a page; for uncertain effects, once for each key."""
     rows, further = await rows_of.flagged(reason=reason, workflow=workflow, cursor=cursor, limit=PAGE)
-    done: list[str] = []
-    failed: list[tuple[str, str]] = []
+    asked = [
+        AnswerFor(run=row.run, key=entry.key if reason is Reason.EFFECT_UNCERTAIN else "")
+        for row in rows
+        for entry in row.attention
+        if entry.reason is reason
+    ]
+    given = list({(each.run, each.key): each for each in asked}.values())
+    return answered_runs((await answer_each(given, one)).answers, further)
 
-    async def answer(row: Run) -> None:
-        entries = [a for a in row.attention if a.reason is reason]
-        keys = [a.key for a in entries] if reason is Reason.EFFECT_UNCERTAIN else [""]
-        try:
-            for key in keys:
-                await one(row.run, key)
-        except OutlastError as error:
-            failed.append((row.run, why_not(error)))
-            return
-        done.append(row.run)
 
-    for i in range(0, len(rows), AT_ONCE):
-        await asyncio.gather(*(answer(row) for row in rows[i : i + AT_ONCE]))
-    return AnsweredRuns(tuple(done), tuple(failed), further)
+def answered_runs(outcomes: Sequence[AnswerOutcome], cursor: str) -> AnsweredRuns:
+    """Return the outcomes by run: a run with a refused answer has failed."""
+    failed: dict[str, str] = {}
+    for each in outcomes:
+        if not each.answered:
+            failed.setdefault(each.run, each.error)
+    done = dict.fromkeys(each.run for each in outcomes if each.run not in failed)
+    return AnsweredRuns(tuple(done), tuple(failed.items()), cursor)
+
+
+def check_many(runs: Sequence[AnswerFor], reason: Reason, choice: Choice) -> None:
+    """Raise InvalidInput or Conflict unless one answer with this choice can be given to these runs."""
+    if not 0 < len(runs) <= ANSWERS_MAX:
+        raise InvalidInput(
+            f"{len(runs)} runs for one answer", f"it takes 1 to {ANSWERS_MAX}", "divide them, or list the reason again"
+        )
+    check_for_all(reason, choice)
+
+
+async def answer_each(runs: Sequence[AnswerFor], one: Callable[[AnswerFor], Awaitable[None]]) -> AnswerList:
+    """Call `one` for each run, and return the outcomes in the same order. Answers to one run come one after another."""
+    of_run: dict[str, list[int]] = {}
+    for i, given in enumerate(runs):
+        of_run.setdefault(given.run, []).append(i)
+    outcomes: list[AnswerOutcome | None] = [None] * len(runs)
+
+    async def answer(places: Sequence[int]) -> None:
+        seen = False  # the first answer to a run changes it, so its version is checked once
+        for i in places:
+            outcomes[i] = found = await _outcome(runs[i].model_copy(update={"version": 0}) if seen else runs[i], one)
+            seen = seen or found.answered
+
+    several = list(of_run.values())
+    for i in range(0, len(several), AT_ONCE):
+        await asyncio.gather(*map(answer, several[i : i + AT_ONCE]))
+    return AnswerList(answers=[each for each in outcomes if each is not None])
+
+
+async def _outcome(given: AnswerFor, one: Callable[[AnswerFor], Awaitable[None]]) -> AnswerOutcome:
+    error: OutlastError | None = None
+    try:
+        await one(given)
+    except OutlastError as refused:
+        error = refused
+    return AnswerOutcome(
+        run=given.run, key=given.key, answered=error is None, error=why_not(error) if error else "",
+        code=error.code if error else "", refusal=error.refusal if error else "",
+    )  # fmt: skip
 
 
 def encoded_response(workflow: Workflow[Any] | None, effect: Effect, response: Any) -> bytes:

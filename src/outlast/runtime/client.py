@@ -4,23 +4,21 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
-from inspect import signature
 from types import TracebackType
-from typing import Any, Final, ParamSpec, Self, TypeVar, overload
+from typing import Any, ParamSpec, Self, TypeVar, overload
 
 from pydantic import BaseModel
 
-from outlast.core.codec import Codec
 from outlast.core.durations import Duration, Liveness
-from outlast.core.limits import IDEMPOTENCY_KEY_CHARS_MAX, INPUT_BYTES_MAX
+from outlast.core.limits import IDEMPOTENCY_KEY_CHARS_MAX
 from outlast.core.machine import TERMINAL, Choice, EffectStatus, Reason, RunStatus
 from outlast.core.run_columns import What
 from outlast.core.usage import Budget, Money
 from outlast.errors import InvalidInput
 from outlast.flow.function_workflow import FunctionWorkflow
-from outlast.flow.workflow import Workflow
-from outlast.models.approvals import ApprovalDetail, ApprovalList, ApprovalSummary
-from outlast.models.attention import AnsweredRuns, AttentionList, RunAttention, Verb
+from outlast.flow.workflow import Workflow, encoded_input
+from outlast.models.approvals import ApprovalDetail, ApprovalList, ApprovalSort, ApprovalSummary
+from outlast.models.attention import AnsweredRuns, AnswerFor, AnswerList, AttentionList, RunAttention, Verb
 from outlast.models.effects import EffectList, EffectRecord
 from outlast.models.runs import (
     EndedRun,
@@ -39,10 +37,12 @@ from outlast.models.service import (
     DailyBudget,
     PauseCreated,
     PauseEnded,
+    StatusSummary,
     VersionStatus,
     WorkerStatus,
 )
 from outlast.models.steps import StepList
+from outlast.models.timeline import Timeline
 from outlast.runtime.run_handle import RunHandle
 from outlast.runtime.webhook_client import WebhookClient
 
@@ -164,7 +164,7 @@ class Client(ABC):
 
         Raises NotFound for an unknown workflow, InvalidInput with every problem.
         """
-        if isinstance(workflow, FunctionWorkflow) and not _is_input(workflow, args, kwargs):
+        if isinstance(workflow, FunctionWorkflow) and not workflow.is_input(args, kwargs):
             return await self._start(workflow, workflow.arguments(*args, **kwargs))
         return await self._start(workflow, *args, **kwargs)
 
@@ -304,6 +304,14 @@ class Client(ABC):
         """Return one page of steps, oldest first. `kind`: only these; `step`: only this id, with its whole texts."""
 
     @abstractmethod
+    async def timeline(self, run: str, *, begin: datetime | None = None, end: datetime | None = None) -> Timeline:
+        """Return visits, attempts and waits of a run as bars in lanes of nodes, with crashes and takeovers.
+
+        `begin`, `end`: only what overlaps this span of business time. Neighbouring bars are grouped beyond 400. Raises
+        InvalidInput.
+        """
+
+    @abstractmethod
     async def events(self, run: str, *, after: int = 0, limit: int = 200) -> EventList:
         """Return one page of events, oldest first, `after` a sequence number."""
 
@@ -420,15 +428,19 @@ class Client(ABC):
         status: str = "",
         run: str = "",
         mine: bool = False,
+        role: str = "",
         person: str = "",
         overdue: bool = False,
+        decided_by: str = "",
+        sort: ApprovalSort = "newest",
         cursor: str = "",
         limit: int = 50,
     ) -> ApprovalList:
         """Return one page of approvals, newest first.
 
-        `status` and `run`: only these; `mine`: those the caller may decide now; `person`: those whose rule names this
-        person; `overdue`: those past their deadline.
+        `status` and `run`: only these; `mine`: those the caller may decide now; `role`, `person`: those whose rule
+        names it; `overdue`: those past their deadline; `decided_by`: those that this person has decided, "me" the
+        caller. `sort`: "deadline" lists pending approvals only, the earliest deadline first. Raises InvalidInput.
         """
 
     @abstractmethod
@@ -505,7 +517,28 @@ class Client(ABC):
         `text` and `by` are those of `answer`. Failures are listed, not raised.
         """
 
+    @abstractmethod
+    async def answer_many(
+        self,
+        runs: Sequence[AnswerFor],
+        reason: Reason,
+        choice: Choice,
+        *,
+        text: str,
+        by: Duration | None = None,
+    ) -> AnswerList:
+        """Give up to 100 `runs` with this `reason` the same answer, each with its own outcome.
+
+        `choice`, `text` and `by` are those of `answer`. An answer that is refused for one run is listed and
+        not raised. Raises InvalidInput for too many runs, Conflict for a choice that cannot be made for many, Forbidden
+        for programs.
+        """
+
     # --- the store -----------------------------------------------------------------------------
+    @abstractmethod
+    async def summary(self) -> StatusSummary:
+        """Return what needs a person and what cannot continue, in counts for the caller."""
+
     @abstractmethod
     async def whoami(self) -> CallerInfo:
         """Return the caller with its tenant and roles."""
@@ -561,25 +594,3 @@ class Client(ABC):
     @abstractmethod
     async def resume(self, what: What, name: str = "") -> PauseEnded:
         """End the pause of `what` and `name`, and return the number of runs that waited for it."""
-
-
-def _is_input(workflow: FunctionWorkflow[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-    """True if the arguments are the input and options of a start, False if they are those of the function."""
-    if len(args) != 1 or not isinstance(args[0], (workflow.state, Mapping)):
-        return False
-    try:
-        signature(workflow.fn).bind(None, *args, **kwargs)
-    except TypeError:
-        return True
-    return isinstance(args[0], workflow.state)
-
-
-def encoded_input(workflow: Workflow[Any, Any, Any] | str, given: Mapping[str, object] | BaseModel) -> bytes:
-    """Return the input of a run as JSON. Raises InvalidInput, NotStorable."""
-    if isinstance(workflow, Workflow):
-        return workflow.encode_input(given)
-    plain = given.model_dump(by_alias=True, exclude_unset=True) if isinstance(given, BaseModel) else dict(given)
-    return _PLAIN.dump(plain)
-
-
-_PLAIN: Final[Codec[Any]] = Codec(Any, named="the input", bytes_max=INPUT_BYTES_MAX)

@@ -26,8 +26,8 @@ from outlast.core.verbs import end_of
 from outlast.engine.pauses import BREAKER
 from outlast.flow.context import SLEEP
 from outlast.models.runs import RunExplanation
-from outlast.runtime.attention import ChoiceCommand, choice_commands, until_of
-from outlast.runtime.labels import blocked_ms, is_alive, is_held, late_answer_label
+from outlast.runtime.attention import ChoiceCommand, choice_commands
+from outlast.runtime.labels import blocked_ms, is_alive, is_held, late_answer_label, until_of
 from outlast.runtime.row_models import late_evidence
 from outlast.runtime.run_facts import (
     ExplanationPart,

@@ -5,13 +5,13 @@ from collections.abc import Collection, Iterable
 
 from outlast.core.commit import Instant
 from outlast.core.compensation import BY_HAND
-from outlast.core.durations import HEARTBEAT_EVERY, MINUTE, span
+from outlast.core.durations import APPROVAL_STALE_AFTER, HEARTBEAT_EVERY, MINUTE, span
 from outlast.core.effect_rows import Effect
 from outlast.core.effect_verbs import NOT_SENT
-from outlast.core.machine import HELD, EffectStatus, LeaseStatus, RunStatus
+from outlast.core.machine import HELD, EffectStatus, LeaseStatus, Reason, RunStatus
 from outlast.core.mailbox import REOPENED
 from outlast.core.rows import Run, Worker, is_over
-from outlast.core.run_columns import StatusLabels, WaitingFor, WaitingKind, labels_of
+from outlast.core.run_columns import Attention, StatusLabels, WaitingFor, WaitingKind, labels_of
 from outlast.models.effects import LateEvidence
 
 ATTENTION = "REQUIRES_ATTENTION"
@@ -89,6 +89,11 @@ def _one_wait(wait: WaitingFor, run: Run, serving: Collection[str]) -> str:
         case "slot":
             return wait.what
     return f"{wait.kind} {wait.what}{by}"
+
+
+def until_of(entry: Attention) -> int:
+    """Return the business time at which the engine acts without an answer; 0 = never."""
+    return entry.since + APPROVAL_STALE_AFTER if entry.reason is Reason.APPROVAL_TIMEOUT else entry.until
 
 
 def is_alive(worker: Worker, now: Instant) -> bool:

@@ -13,7 +13,7 @@ from outlast.core.approver_rule import Rule
 from outlast.core.attention import AttentionAnswer, check_for_all
 from outlast.core.commit import Expect
 from outlast.core.durations import RUN_CEILING, Duration, Liveness, ms_of, timedelta_of
-from outlast.core.lanes import version_in
+from outlast.core.lanes import lane_of, version_in
 from outlast.core.machine import Choice, EffectStatus, Reason
 from outlast.core.rows import RUN, STORE, TOPOLOGY, Run, is_over
 from outlast.core.run_columns import What
@@ -23,8 +23,8 @@ from outlast.engine.admission import set_slots
 from outlast.errors import NotFound
 from outlast.flow.workflow import Workflow
 from outlast.models import exact_instant
-from outlast.models.approvals import ApprovalDetail, ApprovalList, ApprovalSummary
-from outlast.models.attention import AnsweredRuns, AttentionList, RunAttention, Verb
+from outlast.models.approvals import ApprovalDetail, ApprovalList, ApprovalSort, ApprovalSummary
+from outlast.models.attention import AnsweredRuns, AnswerFor, AnswerList, AttentionList, RunAttention, Verb
 from outlast.models.effects import EffectList, EffectRecord
 from outlast.models.runs import (
     EndedRun,
@@ -43,13 +43,22 @@ from outlast.models.service import (
     DailyBudget,
     PauseCreated,
     PauseEnded,
+    StatusSummary,
     VersionStatus,
     WorkerStatus,
 )  # fmt: skip
 from outlast.models.steps import StepList
+from outlast.models.timeline import Timeline
 from outlast.runtime import versions
 from outlast.runtime.approvals import approval_detail, approval_page, approval_summary
-from outlast.runtime.attention import answer_page, encoded_response, general_attention, run_attention
+from outlast.runtime.attention import (
+    answer_each,
+    answer_page,
+    check_many,
+    encoded_response,
+    general_attention,
+    run_attention,
+)
 from outlast.runtime.client import Client
 from outlast.runtime.clocks import new_id
 from outlast.runtime.explain import explain
@@ -66,7 +75,9 @@ from outlast.runtime.runs import (
     summaries_of,
 )
 from outlast.runtime.steps import step_page
+from outlast.runtime.summary import status_summary
 from outlast.runtime.tenant_rows import RESULTS_PER_READ, RUNS_PER_READ, TenantRows, after_commit
+from outlast.runtime.timeline import timeline_of
 from outlast.runtime.webhooks import Webhooks
 from outlast.store.port import Store
 
@@ -239,12 +250,14 @@ class Operations(Client):
         role: str = "",
         person: str = "",
         overdue: bool = False,
+        decided_by: str = "",
+        sort: ApprovalSort = "newest",
         cursor: str = "",
         limit: int = 50,
     ) -> ApprovalList:
         rows, further = await approval_page(
             self.rows, self.actor, status=status, run=run, mine=mine, role=role, person=person, overdue=overdue,
-            cursor=cursor, limit=limit,
+            decided_by=decided_by, sort=sort, cursor=cursor, limit=limit,
         )  # fmt: skip
         return ApprovalList(approvals=[approval_summary(row, self.actor) for row in rows], next_cursor=further)
 
@@ -345,12 +358,33 @@ class Operations(Client):
         cursor: str = "",
     ) -> AnsweredRuns:
         longer = None if by is None else timedelta_of("by", by)  # before the first run is answered
-
-        async def one(run: str, key: str) -> None:
-            await self._answer(run, choice, reason=reason, key=key, text=text, by=longer)
-
         check_for_all(reason, choice)
+
+        async def one(given: AnswerFor) -> None:
+            await self._answer(given.run, choice, reason=reason, key=given.key, text=text, by=longer)
+
         return await answer_page(self.rows, reason, workflow, cursor, one)
+
+    @override
+    async def answer_many(
+        self,
+        runs: Sequence[AnswerFor],
+        reason: Reason,
+        choice: Choice,
+        *,
+        text: str,
+        by: Duration | None = None,
+    ) -> AnswerList:
+        self.actor.check_person()
+        longer = None if by is None else timedelta_of("by", by)
+        check_many(runs, reason, choice)
+
+        async def one(given: AnswerFor) -> None:
+            await self._answer(
+                given.run, choice, reason=reason, key=given.key, text=text, by=longer, version=given.version
+            )
+
+        return await answer_each(runs, one)
 
     # --- effects -----------------------------------------------------------------------------------
     @override
@@ -398,6 +432,12 @@ class Operations(Client):
         )
 
     # --- the store ---------------------------------------------------------------------------------
+    @override
+    async def summary(self) -> StatusSummary:
+        lanes = {lane_of(w.name, w.version) for w in (*self._workflows.values(), *self._versions)}
+        rows, now = await self.rows.summary(lanes)
+        return status_summary(rows, self.actor, now, self.store.mapping())
+
     @override
     async def whoami(self) -> CallerInfo:
         return caller_info(self.actor, self.tenant)
@@ -517,6 +557,10 @@ class Operations(Client):
     @override
     async def steps(self, run: str, *, kind: str = "", step: str = "", cursor: str = "", limit: int = 50) -> StepList:
         return step_page(await self.rows.step_rows(run, limit), kind=kind, step=step, cursor=cursor, limit=limit)
+
+    @override
+    async def timeline(self, run: str, *, begin: datetime | None = None, end: datetime | None = None) -> Timeline:
+        return timeline_of(await self.rows.timeline_rows(run), begin=begin, end=end)
 
     @override
     async def events(self, run: str, *, after: int = 0, limit: int = 200) -> EventList:

@@ -12,7 +12,7 @@ from outlast.core.commit import Instant
 from outlast.core.deltas import Delta
 from outlast.core.durations import MINUTE
 from outlast.core.effect_columns import NO_ERROR
-from outlast.core.effect_rows import Effect, Evidence
+from outlast.core.effect_rows import Effect, Evidence, Wait
 from outlast.core.events import EventType, trace_of
 from outlast.core.keys import OncePer
 from outlast.core.lanes import OWN
@@ -88,6 +88,16 @@ def run_summary(run: Run, serving: Collection[str], results: int, oldest_call: i
         served=is_over(run) or run.lane in serving,
         results=results,
     )
+
+
+def with_schemas(summary: RunSummary, run: Run, waits: Iterable[Wait]) -> RunSummary:
+    """Return the summary with the JSON Schema of each signal that the run waits for, as its waits have recorded it."""
+    schemas = {wait.key: wait.signal_schema() for wait in waits if wait.visit == run.visit and wait.schema}
+    waiting = [
+        each.model_copy(update={"schema_": schemas.get(each.what)}) if each.kind == "signal" else each
+        for each in summary.waiting_for
+    ]
+    return summary.model_copy(update={"waiting_for": waiting}) if schemas else summary
 
 
 def list_item(row: Run, summary: RunSummary, asked: Sequence[PendingRequest], now: Instant) -> RunListItem:

@@ -11,7 +11,15 @@ from outlast.models.effects import EffectList, EffectRecord
 from outlast.models.runs import EndedRun, ResultList, RunDetail, RunList, RunSummary
 from outlast.runtime.explain import explain
 from outlast.runtime.labels import lanes_served
-from outlast.runtime.row_models import effect_record, list_item, result_row, run_detail, run_summary, takeovers_of
+from outlast.runtime.row_models import (
+    effect_record,
+    list_item,
+    result_row,
+    run_detail,
+    run_summary,
+    takeovers_of,
+    with_schemas,
+)
 from outlast.runtime.run_facts import in_order, pending_requests_of, unread_requests
 from outlast.runtime.tenant_rows import TenantRows
 
@@ -50,8 +58,9 @@ async def detail_of(rows: TenantRows, run: str) -> RunDetail:
         events = [event for event in await rows.full_history(run) if event.seq <= row.seq]
     asked = [] if is_over(row) or not row.inbox_seq else pending_requests_of(row, facts.messages)
     serving, calls = lanes_served(facts.workers, facts.now), await rows.oldest_calls([row])
+    summary = with_schemas(run_summary(row, serving, facts.results, calls.get(run, 0)), row, facts.waits)
     return run_detail(
-        list_item(row, run_summary(row, serving, facts.results, calls.get(run, 0)), asked, facts.now),
+        list_item(row, summary, asked, facts.now),
         row,
         events,
         in_order(run, (*facts.effects, *facts.used)),

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Awaitable, Iterable, Sequence
 from typing import Any, NamedTuple, TypeVar, get_args
 
+from outlast.core.commit import Instant
 from outlast.core.durations import Duration, ms_of
 from outlast.core.effect_rows import APPROVAL, EFFECT, EVIDENCE, USAGE, Approval, Effect, Evidence
 from outlast.core.machine import ApprovalStatus, EffectStatus, Reason, RunStatus
@@ -36,9 +37,11 @@ from outlast.errors import InvalidInput, NotFound, StoreReplaced, Unavailable, U
 from outlast.runtime.labels import is_held, lanes_served, may_have_open_calls
 from outlast.runtime.run_facts import RunFacts, in_order
 from outlast.runtime.steps import StepRows
+from outlast.runtime.timeline import TimelineRows
 from outlast.store.open_calls import OpenCalls
+from outlast.store.open_rows import OpenRows, Summary, SummaryRows
 from outlast.store.port import Store, clock_step
-from outlast.store.queries import ByOrdinal, CountBy, LastOrdinals, Owned, cursor_of
+from outlast.store.queries import ByOrdinal, CountBy, LastOrdinals, Newest, Owned, cursor_of
 from outlast.store.usage_sums import RunUsage, TenantDayUsage
 
 PAGE_ROWS_MAX = 1_000
@@ -111,21 +114,20 @@ class TenantRows:
     ) -> tuple[tuple[Run, ...], str]:
         """Return runs, newest first, and the cursor of the next page ('' at the end). For filters, see `Client.runs`.
 
-        `attention`, `waiting_for` and `q` are applied page by page, so a page may hold fewer than `limit` runs and
-        still have a cursor.
+        `waiting_for` and `q` are applied page by page, so a page may hold fewer than `limit` runs and still have a
+        cursor.
         """
         _check_page(limit, status=(status, RunStatus), waiting_for=(waiting_for, get_args(WaitingKind)))
         earliest = (await self.store.now()).business - ms_of("since", since) if since is not None else 0
         where = {k: v for k, v in (("status", status), ("workflow", workflow)) if v}
         found: list[Run] = []
+        of_pages = OpenRows if attention else Newest
         for _ in range(PAGES_PER_CALL):
-            page = await self.store.page(RUN, self.tenant, dict(where), cursor=cursor, limit=limit)
+            page = await self.store.query(of_pages(RUN, self.tenant, tuple(where.items()), cursor, limit))
             for row in page.rows:
                 if row.created_at < earliest:
                     return tuple(found), ""  # pages are newest first
-                if (attention and not row.attention) or (
-                    waiting_for and all(w.kind != waiting_for for w in row.waiting_for)
-                ):
+                if waiting_for and all(w.kind != waiting_for for w in row.waiting_for):
                     continue
                 if q and not _contains(row, q):
                     continue
@@ -142,10 +144,10 @@ class TenantRows:
         self, *, reason: Reason | None = None, workflow: str = "", cursor: str = "", limit: int = RUNS_PER_READ
     ) -> tuple[tuple[Run, ...], str]:
         """Return runs of one page that need a person, for one reason or any, and the next cursor."""
-        where: dict[str, str | int] = {"workflow": workflow} if workflow else {}
-        page = await self.store.page(RUN, self.tenant, where, cursor=cursor, limit=limit)
-        rows = [r for r in page.rows if r.attention]
-        return tuple(r for r in rows if reason is None or any(a.reason is reason for a in r.attention)), page.cursor
+        where = (("workflow", workflow),) if workflow else ()
+        page = await self.store.query(OpenRows(RUN, self.tenant, where, cursor, limit))
+        of_reason = (r for r in page.rows if reason is None or any(a.reason is reason for a in r.attention))
+        return tuple(of_reason), page.cursor
 
     async def counts(self) -> dict[str, dict[str, int]]:
         """Count runs and approvals by status."""
@@ -219,6 +221,18 @@ class TenantRows:
         business = self.store.mapping().business
         return StepRows(rows.run, events, rows.memos, effects, rows.approvals, usage, business)
 
+    async def timeline_rows(self, run: str) -> TimelineRows:
+        """Read the rows that the timeline of a run is made from."""
+        (rows,) = await self.store.run_rows([(self.tenant, run)])
+        if rows is None:
+            raise no_run(self.tenant, run)
+        events = [event for event in await self.full_history(run) if event.seq <= rows.run.seq]
+        own = (*rows.effects, *(effect for effect in rows.shared if effect.by_run == run))
+        mapping, workers = self.store.mapping(), await self.workers()
+        return TimelineRows(
+            rows.run, events, own, rows.waits, rows.approvals, workers, rows.now, mapping.business, mapping.real
+        )
+
     async def results(self, run: str, *, after: int = 0, limit: int = RESULTS_PER_READ) -> tuple[Result, ...]:
         """Return up to 1,000 results of a run in order of first emission, after an ordinal."""
         await self.run(run)
@@ -276,10 +290,12 @@ class TenantRows:
             rows = [e for e in of_run if activity in ("", e.activity) and status in (None, e.status)]
             rows.sort(key=lambda e: (e.first_at, e.ordinal), reverse=True)
             return tuple(e for e in rows if e.first_at >= since_real)[:limit], ""
-        where: dict[str, str | int] = {"activity": activity} if activity else {}
-        if status is not None:
-            where["status"] = status.value
-        found = await self.store.page(EFFECT, self.tenant, where, cursor=cursor, limit=limit)
+        where: tuple[tuple[str, str | int], ...] = (("activity", activity),) if activity else ()
+        if status is EffectStatus.UNCERTAIN:
+            found = await self.store.query(OpenRows(EFFECT, self.tenant, where, cursor, limit))
+        else:
+            where += () if status is None else (("status", status.value),)
+            found = await self.store.query(Newest(EFFECT, self.tenant, where, cursor, limit))
         recent = tuple(e for e in found.rows if e.first_at >= since_real)
         at_the_end = len(recent) < len(found.rows) or not found.cursor
         return recent, "" if at_the_end else cursor_of(EFFECT, found.rows[-1])
@@ -329,13 +345,30 @@ class TenantRows:
         return await commands.find_approval(self.store, self.tenant, approval)
 
     async def approvals(
-        self, *, status: str = "", run: str = "", cursor: str = "", limit: int = 50
+        self,
+        *,
+        status: str = "",
+        run: str = "",
+        decided_by: str = "",
+        by_deadline: bool = False,
+        cursor: str = "",
+        limit: int = 50,
     ) -> tuple[tuple[Approval, ...], str]:
-        """Return approvals, newest first, and the cursor of the next page."""
+        """Return approvals, newest first, and the cursor of the next page.
+
+        `by_deadline`: only pending ones, the earliest deadline first.
+        """
         _check_page(limit, status=(status, ApprovalStatus))
-        where: dict[str, str | int] = {k: v for k, v in (("status", status), ("run", run)) if v}
-        page = await self.store.page(APPROVAL, self.tenant, where, cursor=cursor, limit=limit)
+        named = (("status", status), ("run", run), ("decided_by", decided_by))
+        where = tuple((name, value) for name, value in named if value)
+        of_pages = OpenRows if by_deadline else Newest
+        page = await self.store.query(of_pages(APPROVAL, self.tenant, where, cursor, limit))
         return page.rows, page.cursor
+
+    async def summary(self, lanes: Iterable[str] = ()) -> tuple[SummaryRows, Instant]:
+        """Return the rows of a summary and the time. `lanes`: those of the loaded workflows."""
+        now = await self.store.now()
+        return await self.store.query(Summary(self.tenant, now.real, tuple(lanes))), now
 
     async def approvals_of(self, run: str) -> tuple[Approval, ...]:
         """Return every approval of one run."""

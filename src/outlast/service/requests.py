@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Annotated, Any, Final, Literal
 
 from fastapi import Header, Path, Query
-from pydantic import ConfigDict, Field, StringConstraints
+from pydantic import AwareDatetime, ConfigDict, Field, StringConstraints
 
 from outlast.core.limits import (
     IDEMPOTENCY_KEY_CHARS_MAX,
@@ -22,6 +22,8 @@ from outlast.core.run_columns import What
 from outlast.core.usage import AMOUNT_MAX
 from outlast.errors import NotFound
 from outlast.models import RequestBody, Text
+from outlast.models.attention import AnswerFor
+from outlast.runtime.attention import ANSWERS_MAX
 
 _NAME = rf"^({NAME_PATTERN})$"
 Name = Annotated[str, StringConstraints(pattern=_NAME)]
@@ -44,6 +46,7 @@ Since = Annotated[
     timedelta | None,
     Query(gt=timedelta(0), le=SINCE_MAX, description="Maximum age, as an ISO 8601 duration.", examples=["PT24H"]),
 ]
+At = AwareDatetime | None
 IdempotencyKey = Annotated[
     str | None,
     Header(
@@ -181,6 +184,27 @@ class ResolveAttention(ReasonBody):
     attention: Reason | None = Field(None, description="The reason, if the run has several.")
     key: Key = Field("", description="Key of the effect, if the reason applies to several.")
     by: timedelta | None = Field(None, gt=timedelta(0), le=EXTENSION_MAX, description="Additional time for `extend`.")
+
+
+class ResolveMany(ReasonBody):
+    """One answer to many runs that require attention for the same reason."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={
+            "examples": [
+                {
+                    "attention": Reason.APPROVAL_TIMEOUT.value, "choice": Choice.ASK_AGAIN.value, "reason": "Ana is in",
+                    "runs": [{"run": "refu_0c9k2m4x7q1z", "version": 9}],
+                }
+            ]
+        },
+    )  # fmt: skip
+
+    attention: Reason = Field(description="The reason.")
+    choice: Choice
+    by: timedelta | None = Field(None, gt=timedelta(0), le=EXTENSION_MAX, description="Additional time for `extend`.")
+    runs: list[AnswerFor] = Field(min_length=1, max_length=ANSWERS_MAX)
 
 
 class ResolveEffect(ReasonBody):

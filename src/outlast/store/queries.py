@@ -539,7 +539,12 @@ def place_of(kind: AnyKind, row: Row) -> Key:
 
 def cursor_of(kind: AnyKind, row: Row) -> str:
     """Return the opaque cursor that continues after a row."""
-    return urlsafe_b64encode(json.dumps(place_of(kind, row)).encode()).decode()
+    return cursor_at(place_of(kind, row))
+
+
+def cursor_at(place: Key) -> str:
+    """Return the opaque cursor that continues after a position."""
+    return urlsafe_b64encode(json.dumps(place).encode()).decode()
 
 
 def place_after(kind: AnyKind, cursor: str) -> Key | None:

@@ -1,16 +1,27 @@
 """Rows of a memory store: dictionaries by kind, with the indexes that its queries need."""
 
 from bisect import bisect_left, insort
+from collections import Counter
+from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 from itertools import islice
 from typing import Any, Final
 
-from outlast.core.machine import ENDED
+from outlast.core.effect_rows import APPROVAL, EFFECT
+from outlast.core.machine import ENDED, ApprovalStatus, DeliveryStatus, EffectStatus
+from outlast.core.outbox_rows import DELIVERY
 from outlast.core.row_kind import AnyKind, Key, Kind, key_of
 from outlast.core.rows import KINDS, RUN, R, Row, Run
 from outlast.store.fair_queueing import DueQuery
 
 SLACK: Final = 1_000  # superseded entries that a heap may hold before it is rebuilt
+IS_OPEN: Final[dict[str, Callable[[Any], bool]]] = {
+    RUN.name: lambda run: bool(run.attention_text),
+    APPROVAL.name: lambda approval: approval.status is ApprovalStatus.PENDING,
+    EFFECT.name: lambda effect: effect.status is EffectStatus.UNCERTAIN,
+    DELIVERY.name: lambda delivery: delivery.status is DeliveryStatus.DEAD,
+}
+"""Conditions of rows that wait for a person. Their SQL is in `open_rows.py`."""
 
 
 class RowsInMemory:
@@ -23,6 +34,7 @@ class RowsInMemory:
         self._owned: dict[str, set[Key]] = {}
         self._queued: set[Key] = set()
         self._over: list[tuple[int, Key]] = []  # end and key of ended runs, in order
+        self._open: dict[str, dict[str | int, set[Key]]] = {name: {} for name in IS_OPEN}  # keys by kind and tenant
 
     def get(self, kind: Kind[R], key: Key) -> R | None:
         """Return the row at a key, or None."""
@@ -37,6 +49,8 @@ class RowsInMemory:
             assert isinstance(row, Run)
             self._index(old, row)
         group[key] = row
+        if (is_open := IS_OPEN.get(kind.name)) is not None:
+            self._note_open(kind, key, is_open=is_open(row))
 
     def drop(self, kind: AnyKind, prefix: Key) -> None:
         """Delete all rows of this kind whose key begins with `prefix`."""
@@ -45,6 +59,8 @@ class RowsInMemory:
             row = group.pop(key)
             if kind is RUN:
                 self._index(row, None)
+            if kind.name in IS_OPEN:
+                self._note_open(kind, key, is_open=False)
             if not group:
                 del self._groups[kind.name][_group(kind, key)]
 
@@ -101,6 +117,25 @@ class RowsInMemory:
     def queued(self) -> list[Run]:
         """Return the runs that wait for a slot, oldest first."""
         return sorted(self._runs(self._queued), key=lambda run: (run.created_at, run.tenant, run.run))
+
+    def open(self, kind: Kind[R], tenant: str) -> list[R]:
+        """Return the rows of a tenant that wait for a person, in any order."""
+        rows = [self.get(kind, key) for key in self._open[kind.name].get(tenant, ())]
+        return [row for row in rows if row is not None]
+
+    def armed(self, tenant: str) -> "Counter[str]":
+        """Count the runs of a tenant that have a due_at, by lane."""
+        found: Counter[str] = Counter()
+        for lane, heap in self._due.items():
+            found[lane] = len({e[1] for e in heap if e[1][0] == tenant and self._armed_run(lane, e) is not None})
+        return +found
+
+    def _note_open(self, kind: AnyKind, key: Key, *, is_open: bool) -> None:
+        keys = self._open[kind.name].setdefault(key[0], set())
+        if is_open:
+            keys.add(key)
+        else:
+            keys.discard(key)
 
     def _runs(self, keys: set[Key]) -> list[Run]:
         runs = [self.get(RUN, key) for key in sorted(keys)]

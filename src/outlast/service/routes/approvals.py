@@ -9,7 +9,14 @@ from starlette.responses import Response
 from outlast.core.machine import ApprovalStatus
 from outlast.core.rows import is_over
 from outlast.errors import Conflict, OutlastError
-from outlast.models.approvals import ApprovalDetail, ApprovalList, ApprovalSummary, DecideApproval, DecisionRecorded
+from outlast.models.approvals import (
+    ApprovalDetail,
+    ApprovalList,
+    ApprovalSort,
+    ApprovalSummary,
+    DecideApproval,
+    DecisionRecorded,
+)
 from outlast.runtime.operations import Operations
 from outlast.runtime.runs import summaries_of
 from outlast.service.conditional import IfMatch, conflict_with, etag, expected_version, required_version, stale
@@ -29,9 +36,18 @@ async def list_approvals(
     role: Annotated[str, Query(max_length=100, description="Only approvals whose rule names this role.")] = "",
     person: Annotated[str, Query(max_length=200, description="Only approvals whose rule names this person.")] = "",
     overdue: Annotated[bool, Query(description="Only approvals past their deadline.")] = False,
+    decided_by: Annotated[
+        str, Query(max_length=200, description="Only approvals that this person has decided; `me`: the caller.")
+    ] = "",
     run: Annotated[str, Query(max_length=100, description="Only approvals of this run.")] = "",
+    sort: Annotated[
+        ApprovalSort, Query(description="`deadline`: pending approvals only, the earliest deadline first.")
+    ] = "newest",
 ) -> ApprovalList:
-    """List approvals, newest first. With a filter, a page may have fewer than `limit` items and a next page."""
+    """List approvals, newest first or by deadline.
+
+    With a filter, a page may have fewer than `limit` items and a next page.
+    """
     return await pages.sealed(
         await ops.approvals(
             status=status or "",
@@ -39,7 +55,9 @@ async def list_approvals(
             role=role,
             person=person,
             overdue=overdue,
+            decided_by=decided_by,
             run=run,
+            sort=sort,
             cursor=pages.after,
             limit=pages.limit,
         )

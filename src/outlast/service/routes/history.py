@@ -14,14 +14,14 @@ from outlast.core.rows import Event, Run, is_over
 from outlast.errors import BadRequest, Forbidden, TooManyFailures, Unauthenticated, Unverifiable
 from outlast.models import instant
 from outlast.models.effects import EffectList
-from outlast.models.runs import Checkpoint, CheckpointList, EventList, ResultList, Timeline
+from outlast.models.runs import Checkpoint, CheckpointList, EventList, ResultList
 from outlast.models.steps import StepKind, StepList
+from outlast.models.timeline import Timeline
 from outlast.runtime.operations import Operations
-from outlast.runtime.row_models import takeovers_of, visits_of
 from outlast.service.cursors import link_to_next
 from outlast.service.event_stream import EventListener, EventStream, frame, notice, wants_stream
 from outlast.service.identity import Principal, permit
-from outlast.service.requests import Limit, RunId
+from outlast.service.requests import At, Limit, RunId
 from outlast.service.secured_route import SecuredRoute
 from outlast.service.service_state import ListModel, Ops, Pages, ServiceState, State
 
@@ -217,11 +217,17 @@ def checkpoints_of(events: Iterable[Event]) -> list[Checkpoint]:
     response_model=Timeline,
     summary="Timeline of a run",
 )
-async def get_timeline(ops: Ops, run: RunId) -> Timeline:
-    """Return each visit with its times, and each takeover by another worker."""
-    row, events = await ops.rows.run(run), await ops.rows.full_history(run)
-    takeovers = takeovers_of(events, await ops.rows.workers(), ops.store.mapping().real)
-    return Timeline(run=run, visits=visits_of(row, events), takeovers=takeovers)
+async def get_timeline(
+    ops: Ops,
+    run: RunId,
+    begin: Annotated[At, Query(alias="from", description="Only what lasts until this instant or later.")] = None,
+    end: Annotated[At, Query(alias="to", description="Only what began at this instant or earlier.")] = None,
+) -> Timeline:
+    """Return visits, attempts and waits as bars in lanes of nodes, and crashes, takeovers and questions as marks.
+
+    Beyond 400 bars, neighbouring ones of a lane are grouped.
+    """
+    return await ops.timeline(run, begin=begin, end=end)
 
 
 @router.get("/runs/{run}/steps", operation_id="list_steps", response_model=StepList, summary="Steps of a run")

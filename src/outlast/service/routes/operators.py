@@ -1,18 +1,27 @@
 """Routes for operators: attention, effects, workers, versions, budgets, pauses."""
 
-from typing import Annotated
+from datetime import timedelta
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Header, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
 from outlast.core.machine import Choice, EffectStatus, Reason
 from outlast.core.usage import Budget
 from outlast.errors import Conflict, InvalidInput
-from outlast.models.attention import AttentionList
+from outlast.models.attention import AnswerList, AttentionList
 from outlast.models.effects import EffectList, EffectRecord
 from outlast.models.runs import RequestRecorded
-from outlast.models.service import BudgetList, PauseCreated, PauseEnded, PauseList, VersionList, WorkerList
+from outlast.models.service import (
+    BudgetList,
+    PauseCreated,
+    PauseEnded,
+    PauseList,
+    StatusSummary,
+    VersionList,
+    WorkerList,
+)
 from outlast.runtime.tenant_rows import RUNS_PER_READ, after_commit
 from outlast.service.conditional import IfMatch, OnRun, etag, expected_version, stale
 from outlast.service.requests import (
@@ -23,6 +32,7 @@ from outlast.service.requests import (
     IdempotencyKey,
     ResolveAttention,
     ResolveEffect,
+    ResolveMany,
     SetBudget,
     Since,
     parse_effect_id,
@@ -59,14 +69,29 @@ async def list_attention(
 )
 async def resolve_attention(on: OnRun, ask: ResolveAttention) -> RequestRecorded:
     """Answer with one of the offered choices. To settle an uncertain effect, use POST /effects/{id}/resolve."""
-    if ask.by is not None and ask.choice is not Choice.EXTEND:
-        raise InvalidInput(f"`by` requires the choice {Choice.EXTEND.value}", "", "leave `by` out")
-
+    _check_extension(ask.choice, ask.by)
     return await on.apply(
         lambda seen: on.ops.answer(
             on.run, ask.choice, reason=ask.attention, key=ask.key, text=ask.reason, by=ask.by, version=seen
         )
     )
+
+
+@router.post(
+    "/attention/resolve",
+    operation_id="resolve_attention_of_many",
+    response_model=AnswerList,
+    summary="Answer attention of many runs",
+)
+async def resolve_attention_of_many(ops: Ops, ask: ResolveMany, key: IdempotencyKey = None) -> AnswerList:
+    """Give up to 100 runs the same answer to one reason. Each has its own outcome; a refused one stops no other."""
+    _check_extension(ask.choice, ask.by)
+    return await ops.answer_many(ask.runs, ask.attention, ask.choice, text=ask.reason, by=ask.by)
+
+
+def _check_extension(choice: Choice, by: timedelta | None) -> None:
+    if by is not None and choice is not Choice.EXTEND:
+        raise InvalidInput(f"`by` requires the choice {Choice.EXTEND.value}", "", "leave `by` out")
 
 
 @router.get("/effects", operation_id="list_ledger", response_model=EffectList, summary="List effects")
@@ -129,6 +154,26 @@ async def resolve_effect(
     after = await after_commit(ops.effect(run, name, visit=visit))
     response.headers["ETag"] = etag(after.version)
     return after
+
+
+@router.get("/summary", operation_id="get_summary", response_model=StatusSummary, summary="Counts for a header")
+async def get_summary(
+    ops: Ops,
+    response: Response,
+    if_none_match: Annotated[
+        str | None, Header(alias="If-None-Match", max_length=200, description="The ETag of the last answer.")
+    ] = None,
+) -> Any:
+    """Count what needs a person and what cannot continue. With `If-None-Match`, 304 if nothing has changed.
+
+    A count that equals `count_max` means: so many or more.
+    """
+    found = await ops.summary()
+    tag = f'"{found.version}"'
+    if if_none_match is not None and tag in (each.strip().removeprefix("W/") for each in if_none_match.split(",")):
+        return Response(status_code=304, headers={"ETag": tag})
+    response.headers["ETag"] = tag
+    return found
 
 
 @router.get("/workers", operation_id="list_workers", response_model=WorkerList, summary="List workers")

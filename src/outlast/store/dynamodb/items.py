@@ -41,6 +41,7 @@ from outlast.core.verbs import completed_node
 from outlast.errors import Corrupt
 from outlast.store.bounds import SHAPES
 from outlast.store.dynamodb.connection import CHECKPOINTS, IDEMPOTENCY, RECOVERY_LOCKS, RUNS
+from outlast.store.rows_in_memory import IS_OPEN
 from outlast.store.sql import DECODE
 
 Value: TypeAlias = dict[str, Any]
@@ -64,8 +65,12 @@ INDEXES: Final[dict[str, dict[str, tuple[tuple[str, str], tuple[str, str]]]]] = 
         "queue": (("queue_of", "S"), ("created_at", "N")),
         "ended": (("ended_of", "S"), ("ended_at", "N")),
         "spent": (("spent_of", "S"), ("at", "N")),
+        "asking": (("asking_of", "S"), ("asking_at", "N")),
     },
-    IDEMPOTENCY: {"listed": (("list", "S"), ("list_at", "N"))},
+    IDEMPOTENCY: {
+        "listed": (("list", "S"), ("list_at", "N")),
+        "asking": (("asking_of", "S"), ("asking_at", "N")),
+    },
     CHECKPOINTS: {},
     RECOVERY_LOCKS: {},
 }
@@ -318,7 +323,8 @@ def _columns(kind: AnyKind) -> _Columns:
 _COLUMNS: Final = {kind.name: _columns(kind) for kind in KINDS}
 ADDED: Final = frozenset({
     PK, SK, RECEIPT, "bodies", "ttl", "kept_until", "mapping", "at_once", "writer", "due_lane", "held_by", "list",
-    "list_at", "queue_of", "ended_of", "spent_of", "shards", "settings", "step_name", "step_status", "completed_at",
+    "list_at", "queue_of", "ended_of", "spent_of", "asking_of", "asking_at", "shards", "settings", "step_name",
+    "step_status", "completed_at",
 })  # fmt: skip
 """Attributes that are no columns."""
 assert not ADDED & {name for columns in _COLUMNS.values() for name in columns.names}
@@ -329,6 +335,16 @@ def list_of(kind: AnyKind, tenant: str, key: str = "") -> str:
     if kind is CURSOR:
         return f"owing#{_part(tenant)}#{_part(key)}"
     return f"{kind.name}#{_part(tenant)}#{_part(key)}" if kind is USAGE else f"{kind.name}#{_part(tenant)}"
+
+
+def open_list_of(kind: AnyKind, tenant: str) -> str:
+    """Return the name of the list, in the index `asking`, of a tenant's rows that wait for a person."""
+    return f"{kind.name}#{_part(tenant)}"
+
+
+def decided_list_of(tenant: str, person: str) -> str:
+    """Return the name of the list, in the index `asking`, of the approvals that a person has decided."""
+    return f"decided#{_part(tenant)}#{_part(person)}"
 
 
 def lane_of(lane: str, mapping: int) -> str:
@@ -345,6 +361,10 @@ def _listed(name: str, at: int) -> Item:
     return {"list": text(name), "list_at": number(at)}
 
 
+def _open(name: str, at: int) -> Item:
+    return {"asking_of": text(name), "asking_at": number(at)}
+
+
 def _of_run(run: Run, mapping: int, stamp: Stamp) -> Item:
     found = {
         "mapping": number(mapping), "writer": text(stamp.writer), "batch": number(stamp.batch),
@@ -358,7 +378,28 @@ def _of_run(run: Run, mapping: int, stamp: Stamp) -> Item:
         found["queue_of"] = text(run.queue)
     if run.ended_at:
         found["ended_of"] = text(run.tenant)
+    if run.attention_text:
+        found |= _open(open_list_of(RUN, run.tenant), run.created_at)
     return found
+
+
+def _of_approval(row: Any) -> Item:
+    found = _listed(list_of(APPROVAL, row.tenant), row.asked_at)
+    if IS_OPEN[APPROVAL.name](row):
+        return found | _open(open_list_of(APPROVAL, row.tenant), row.within_until)
+    return found | _open(decided_list_of(row.tenant, row.decided_by), row.asked_at) if row.decided_by else found
+
+
+def _of_ledger(kind: AnyKind) -> Callable[[Any], Item]:
+    """Return the function for effects and deliveries, which are listed by their first instant."""
+
+    def extra(row: Any) -> Item:
+        found = _listed(list_of(kind, row.tenant), row.first_at)
+        if IS_OPEN[kind.name](row):
+            found |= _open(open_list_of(kind, row.tenant), row.first_at)
+        return found
+
+    return extra
 
 
 def _of_event(event: Any) -> Item:
@@ -376,9 +417,9 @@ def _of_event(event: Any) -> Item:
 
 _EXTRAS: Final[dict[str, Callable[[Any], Item]]] = {
     EVENT.name: _of_event,
-    EFFECT.name: lambda row: _listed(list_of(EFFECT, row.tenant), row.first_at),
-    APPROVAL.name: lambda row: _listed(list_of(APPROVAL, row.tenant), row.asked_at),
-    DELIVERY.name: lambda row: _listed(list_of(DELIVERY, row.tenant), row.first_at),
+    EFFECT.name: _of_ledger(EFFECT),
+    APPROVAL.name: _of_approval,
+    DELIVERY.name: _of_ledger(DELIVERY),
     REQUEST.name: lambda row: _listed(list_of(REQUEST, row.tenant), row.at),
     USAGE.name: lambda row: _listed(list_of(USAGE, row.tenant, row.key), row.at),
     CURSOR.name: lambda row: (

@@ -11,15 +11,36 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 from outlast.core.effect_rows import APPROVAL, EFFECT, USAGE
-from outlast.core.outbox_rows import CURSOR, DELIVERY
+from outlast.core.outbox_rows import CURSOR, DELIVERY, SUBSCRIPTION
 from outlast.core.row_kind import AnyKind, Key, key_of
-from outlast.core.rows import CALL_USAGE, REQUEST, RUN, STORE, Row, Run
+from outlast.core.rows import CALL_USAGE, PAUSE, REQUEST, RUN, STORE, TOPOLOGY, WORKER, Row, Run
 from outlast.store.bounds import INT_MAX
 from outlast.store.due_runs import DueRuns
 from outlast.store.dynamodb.connection import IDEMPOTENCY, RUNS
-from outlast.store.dynamodb.items import Item, ItemPlace, lane_of, list_of, partition, place, spending_of, within
+from outlast.store.dynamodb.items import (
+    Item,
+    ItemPlace,
+    decided_list_of,
+    lane_of,
+    list_of,
+    open_list_of,
+    partition,
+    place,
+    spending_of,
+    within,
+)
 from outlast.store.dynamodb.reads import AT_ONCE, PAGE, DynamoReads, place_of
 from outlast.store.open_calls import OpenCalls
+from outlast.store.open_rows import (
+    COUNT_MAX,
+    OpenRows,
+    Summary,
+    SummaryRows,
+    earliest_first,
+    lanes_served,
+    open_order,
+    open_place,
+)
 from outlast.store.queries import (
     ORDER,
     PAGE_MAX,
@@ -41,7 +62,7 @@ from outlast.store.queries import (
     place_after,
 )
 from outlast.store.queries import place_of as position_of
-from outlast.store.rows_in_memory import RowsInMemory
+from outlast.store.rows_in_memory import IS_OPEN, RowsInMemory
 from outlast.store.usage_sums import RunUsage, TenantDayUsage
 
 Plan = Callable[[DynamoReads, Any], Awaitable[Any]]
@@ -54,6 +75,7 @@ OWNER: Final = ("owner", "held_by", "pk")
 QUEUED: Final = ("queue", "queue_of", "created_at")
 ENDED_INDEX: Final = ("ended", "ended_of", "ended_at")
 SPENT: Final = ("spent", "spent_of", "at")
+OPEN: Final = ("asking", "asking_of", "asking_at")
 LOOKS: Final = 3  # at the index for an approval that a caller names, because it may be a moment old
 LOOK_AGAIN_S: Final = 0.5
 
@@ -146,6 +168,9 @@ async def _newest(reads: DynamoReads, query: Newest[Any], rows: RowsInMemory) ->
     elif kind is USAGE and "key" in where:
         listing = Listing(IDEMPOTENCY, LISTED, list_of(kind, query.tenant, str(where["key"])))
         await _newest_listed(reads, query, listing, rows)
+    elif kind is APPROVAL and where.get("decided_by"):
+        listing = Listing(RUNS, OPEN, decided_list_of(query.tenant, str(where["decided_by"])))
+        await _newest_listed(reads, query, listing, rows)
     elif kind.name in LISTS:
         listing = Listing(LISTS[kind.name], LISTED, list_of(kind, query.tenant))
         looks = LOOKS if kind is APPROVAL and "id" in where else 1
@@ -225,7 +250,70 @@ def _column(kind: AnyKind, listing: Listing) -> str:
     order = listing.names[2]
     if order in kind.columns:
         return order
+    if listing.names is OPEN and not listing.value.startswith("decided#"):
+        return open_order(kind)
     return "due_at" if kind is CURSOR else ORDER[kind.name]
+
+
+# --- rows that wait for a person ---------------------------------------------------------
+async def _open_rows(reads: DynamoReads, query: OpenRows[Any], rows: RowsInMemory) -> None:
+    """Read an index that has only such rows, from the wanted page on."""
+    kind, earliest = query.kind, earliest_first(query.kind)
+    after = place_after(kind, query.cursor)
+    columns = [(kind.columns.index(name), value) for name, value in query.where]
+
+    def fits(row: Row) -> bool:
+        if not IS_OPEN[kind.name](row) or not all(row[i] == value for i, value in columns):
+            return False
+        return after is None or (open_place(kind, row) > after) is earliest
+
+    limit = min(query.limit, PAGE_MAX) + 1
+    listing = Listing(LISTS[kind.name], OPEN, open_list_of(kind, query.tenant))
+    at = int(after[0]) if after else None
+    how = {"low": at} if earliest else {"high": at, "backwards": True}
+    await _gather(reads, kind, listing.pages(reads, limit=_page(limit), **how), listing, rows, limit, fits)
+
+
+async def _summary(reads: DynamoReads, query: Summary) -> SummaryRows:
+    """Read the rows of each kind, and the number of the effects and of the runs of each lane from the keys alone."""
+    rows = RowsInMemory()
+    kinds: tuple[AnyKind, ...] = (APPROVAL, RUN, DELIVERY)
+    wanted = [OpenRows(kind, query.tenant, limit=COUNT_MAX) for kind in kinds]
+    of_tenant = [Under(kind, (query.tenant,)) for kind in (PAUSE, SUBSCRIPTION)]
+    of_store = [Under(kind, (STORE,)) for kind in (WORKER, TOPOLOGY)]
+    effects = Listing(IDEMPOTENCY, OPEN, open_list_of(EFFECT, query.tenant)).pages(reads, limit=PAGE)
+    uncertain, mapping, _ = await asyncio.gather(
+        _keys(effects, ""),
+        reads.mapping(),
+        asyncio.gather(
+            *(_open_rows(reads, each, rows) for each in wanted),
+            *(_under(reads, each, rows) for each in (*of_tenant, *of_store)),
+        ),
+    )
+    found = query.find(rows)
+    served = lanes_served(rows.under(WORKER, (STORE,)), query.real)
+    lanes = sorted({*query.lanes, *(row.lane for row in rows.under(TOPOLOGY, (STORE,)))} - served)
+    counts = await asyncio.gather(*(_armed(reads, lane, query.tenant, mapping.version) for lane in lanes))
+    unserved = {lane: n for lane, n in zip(lanes, counts, strict=True) if n}
+    return found._replace(uncertain=uncertain, unserved=unserved)
+
+
+async def _armed(reads: DynamoReads, lane: str, tenant: str, mapping: int) -> int:
+    """Count the runs of a tenant in a lane that have a due_at."""
+    begins, n = partition(tenant), 0
+    for version in range(mapping + 1):
+        n += await _keys(Listing(RUNS, DUE, lane_of(lane, version)).pages(reads, limit=PAGE), begins)
+    return min(n, COUNT_MAX)
+
+
+async def _keys(pages: Pages, begins: str) -> int:
+    """Count entries of an index whose partition key begins so, up to COUNT_MAX."""
+    n = 0
+    async for items in pages:
+        n += sum(item["pk"]["S"].startswith(begins) for item in items)
+        if n >= COUNT_MAX:
+            break
+    return min(n, COUNT_MAX)
 
 
 # --- counts ------------------------------------------------------------------------------
@@ -361,6 +449,8 @@ PLANS: Final[dict[type[Query[Any]], Plan]] = {
     ByOrdinal: _filled(_by_ordinal),
     LastOrdinals: _filled(_last_ordinals),
     Newest: _filled(_newest),
+    OpenRows: _filled(_open_rows),
+    Summary: _summary,
     CountBy: _count_by,
     Census: _census,
     Owned: _filled(_owned),
@@ -394,6 +484,15 @@ PRICES: Final[dict[type[Query[Any]], ReadPrice]] = {
     Newest: ReadPrice(
         "a page of runs, approvals, effects, deliveries",
         "1 per row, also for those that a filter passes over, and 0.5 per 30 of them",
+    ),
+    OpenRows: ReadPrice(
+        "a page of what waits for a person: flagged runs, pending approvals, uncertain effects",
+        "1 per row, and 0.5 per 30",
+    ),
+    Summary: ReadPrice(
+        "the counts in the header of a page",
+        "1 per 4 KB of each flagged run, pending approval and failed delivery, up to 1,000 each; 5; per worker and "
+        "version 1 per 4 KB; per version without a worker 0.5 per 30 of its runs",
     ),
     CountBy: ReadPrice("runs or approvals of a tenant by status", "1 per row of the tenant, and 0.5 per 30"),
     Census: ReadPrice("metrics: runs or approvals of all tenants", "1 per row, and 0.5 per 30 entries of the index"),

@@ -7,7 +7,7 @@ from outlast.store.migrations import m0001_rows
 
 MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (m0001_rows.STATEMENTS,)
 SCHEMA: Final = len(MIGRATIONS)  # the schema that this version reads and writes
-NEWEST: Final = ("event", "details")
+NEWEST: Final = ("wait", "schema")
 """A table and its column that stores of versions before the first release lack. They are refused."""
 
 

@@ -6,7 +6,7 @@ with the rows. Nothing is released yet, so a new column goes in here.
 
 from typing import Final
 
-from outlast.core.machine import ENDED
+from outlast.core.machine import ENDED, ApprovalStatus, DeliveryStatus, EffectStatus
 
 STATEMENTS: Final = (
     """
@@ -144,6 +144,7 @@ CREATE TABLE wait (
     most {integer} NOT NULL,
     binding TEXT NOT NULL,
     since {integer} NOT NULL,
+    schema TEXT NOT NULL,
     PRIMARY KEY (tenant, run, visit, key)
 ){clustered}
 """,
@@ -448,6 +449,14 @@ CREATE TABLE meta (
     "CREATE INDEX delivery_page ON delivery (tenant, subscription, first_at, run, seq)",
     # an approval by its id alone
     "CREATE INDEX approval_id ON approval (tenant, id)",
+    # rows that wait for a person; a step that changes none of these conditions writes nothing into them
+    "CREATE INDEX run_open ON run (tenant, created_at, run) WHERE attention <> ''",
+    f"CREATE INDEX approval_open ON approval (tenant, within_until, run, id) WHERE status = '{ApprovalStatus.PENDING}'",
+    f"CREATE INDEX effect_open ON effect (tenant, first_at) WHERE status = '{EffectStatus.UNCERTAIN}'",
+    f"CREATE INDEX delivery_open ON delivery (tenant, first_at, run, subscription, seq) "
+    f"WHERE status = '{DeliveryStatus.DEAD}'",
+    # the approvals that a person has decided
+    "CREATE INDEX approval_decided ON approval (tenant, decided_by, asked_at, run, id)",
     # purge; written once, at the end of a run
     "CREATE INDEX run_over ON run (ended_at, tenant, run) WHERE ended_at > 0",
     # purge; a run that shares no effect writes nothing into these

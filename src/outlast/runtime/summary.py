@@ -1,0 +1,128 @@
+"""The summary of a tenant for the header of every page: a pure function of the rows that wait for a person."""
+
+from collections.abc import Iterable, Sequence
+from hashlib import sha256
+from typing import Final, NamedTuple
+
+from outlast.core.approvals import Actor, waits_for
+from outlast.core.commit import Instant, Mapping
+from outlast.core.deliveries import GONE, is_active
+from outlast.core.durations import DAY
+from outlast.core.lanes import version_in, workflow_in
+from outlast.core.machine import Reason, if_ignored
+from outlast.core.outbox_rows import Delivery, Subscription
+from outlast.core.rows import Pause, Run
+from outlast.core.run_columns import Attention
+from outlast.engine.pauses import BREAKER
+from outlast.models import exact_instant, instant, milliseconds
+from outlast.models.service import ActiveStop, ReasonCount, StatusSummary, TroubledWebhook, UnservedLane
+from outlast.runtime.attention import AWAY, BREAKER_IGNORED
+from outlast.runtime.labels import until_of
+from outlast.store.open_rows import COUNT_MAX, SummaryRows
+from outlast.telemetry.redact import redact
+
+VERSION_CHARS: Final = 16
+
+
+class _Item(NamedTuple):
+    """Item of attention: its reason, its beginning and when it continues without an answer (0 = never)."""
+
+    reason: str
+    since: int
+    until: int
+    if_ignored: str
+
+
+def status_summary(rows: SummaryRows, actor: Actor, now: Instant, mapping: Mapping) -> StatusSummary:
+    """Return the counts of a tenant for one caller. `version` is a digest of everything else but the time."""
+    pending = [row for row in rows.approvals if now.business < row.within_until]
+    expired = sum(a.reason is Reason.APPROVAL_TIMEOUT for run in rows.flagged for a in run.attention)
+    late = len(rows.approvals) - len(pending)
+    breakers = [pause for pause in rows.pauses if pause.up and pause.kind == BREAKER]
+    webhooks = _webhooks(rows.subscriptions, rows.dead)
+    found = StatusSummary(
+        version="",
+        now=exact_instant(0),
+        count_max=COUNT_MAX,
+        approvals_pending=len(rows.approvals),
+        approvals_mine=sum(waits_for(row, actor) for row in rows.approvals),
+        approvals_overdue=min(COUNT_MAX, late + expired),
+        approvals_due=sum(row.within_until <= now.business + DAY for row in pending),
+        next_deadline=instant(min((row.within_until for row in pending), default=0)),
+        attention=min(COUNT_MAX, len(rows.flagged) + len(breakers) + len(webhooks)),
+        attention_runs=len(rows.flagged),
+        reasons=_reasons([*_items(rows.flagged), *map(_of_breaker, breakers), *map(_of_webhook, webhooks)]),
+        uncertain=rows.uncertain,
+        unserved=[
+            UnservedLane(lane=lane, workflow=workflow_in(lane), version=version_in(lane), runs=runs)
+            for lane, runs in sorted(rows.unserved.items())
+        ],
+        pauses=[_stop(pause, mapping) for pause in rows.pauses if pause.up],
+        webhooks=webhooks,
+    )
+    version = sha256(found.model_dump_json().encode()).hexdigest()[:VERSION_CHARS]
+    return found.model_copy(update={"version": version, "now": exact_instant(now.business)})
+
+
+def _items(flagged: Iterable[Run]) -> list[_Item]:
+    """Return each reason of each run once, with its first beginning and its first end."""
+    found: list[_Item] = []
+    for run in flagged:
+        of_reason: dict[Reason, list[Attention]] = {}
+        for entry in run.attention:
+            of_reason.setdefault(entry.reason, []).append(entry)
+        for reason, entries in of_reason.items():
+            until = min((until_of(each) for each in entries if until_of(each)), default=0)
+            found.append(_Item(reason.value, min(each.since for each in entries), until, if_ignored(reason)))
+    return found
+
+
+def _of_breaker(pause: Pause) -> _Item:
+    return _Item(AWAY, pause.since, 0, BREAKER_IGNORED)
+
+
+def _of_webhook(webhook: TroubledWebhook) -> _Item:
+    return _Item(Reason.WEBHOOK_DEAD.value, milliseconds(webhook.since), 0, if_ignored(Reason.WEBHOOK_DEAD))
+
+
+def _reasons(items: Iterable[_Item]) -> list[ReasonCount]:
+    """Count items by reason: the nearest consequence first, then the oldest."""
+    grouped: dict[str, list[_Item]] = {}
+    for item in items:
+        grouped.setdefault(item.reason, []).append(item)
+    found: list[tuple[tuple[bool, int, int], ReasonCount]] = []
+    for reason, of_reason in grouped.items():
+        until = min((item.until for item in of_reason if item.until), default=0)
+        since = min(item.since for item in of_reason)
+        count = ReasonCount(
+            reason=reason, count=len(of_reason), since=instant(since), until=instant(until),
+            if_ignored=of_reason[0].if_ignored,
+        )  # fmt: skip
+        found.append(((not until, until, since), count))
+    return [count for _, count in sorted(found, key=lambda each: (each[0], each[1].reason))]
+
+
+def _stop(pause: Pause, mapping: Mapping) -> ActiveStop:
+    return ActiveStop(
+        paused=pause.key.replace("/", " ", 1), kind=pause.kind, by=pause.by, since=instant(pause.since),
+        again_at=instant(mapping.business(pause.again_at)) if pause.again_at else None, reason=pause.reason,
+    )  # fmt: skip
+
+
+def _webhooks(subscriptions: Sequence[Subscription], dead: Sequence[Delivery]) -> list[TroubledWebhook]:
+    of_webhook: dict[str, list[Delivery]] = {}
+    for delivery in dead:
+        of_webhook.setdefault(delivery.subscription, []).append(delivery)
+    found = []
+    for row in subscriptions:
+        given_up = of_webhook.get(row.subscription, [])
+        by_itself = not is_active(row) and row.why == GONE
+        if given_up or by_itself:
+            since = min((each.first_at for each in given_up), default=row.changed_at)
+            found.append(
+                TroubledWebhook(
+                    webhook=row.subscription, url=redact(row.url), events=len(given_up), since=exact_instant(since),
+                    detail=row.why if by_itself else given_up[0].error,
+                )
+            )  # fmt: skip
+    return found

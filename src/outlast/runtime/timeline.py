@@ -1,0 +1,367 @@
+"""The timeline of a run, made from its rows and events: a pure function.
+
+| bar | rows |
+|---|---|
+| visit | checkpoints |
+| attempt | an effect, cut by the spans in which a worker held the run |
+| wait | the events that released the run, up to the next claim |
+
+Events name the nodes and workers of that time. An effect records its first intent, its end and the number of its
+attempts, so attempts that followed at once share a bar.
+"""
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final, NamedTuple
+
+from outlast.core.commit import Instant
+from outlast.core.effect_rows import Approval, Effect, Wait
+from outlast.core.events import ENDINGS, TAKEN, EventType
+from outlast.core.machine import ApprovalStatus, EffectStatus, Reason, WaitStatus
+from outlast.core.rows import Event, Run, Worker, is_over
+from outlast.core.run_columns import WaitingFor
+from outlast.errors import InvalidInput
+from outlast.models import exact_instant, instant, milliseconds
+from outlast.models.effects import effect_id
+from outlast.models.runs import Visit
+from outlast.models.timeline import BarKind, MarkKind, Timeline, TimelineBar, TimelineLane, TimelineMark
+from outlast.runtime.labels import until_of
+from outlast.runtime.row_models import takeovers_of, visits_of
+from outlast.telemetry.redact import redacted
+
+BARS_MAX: Final = 400
+MARKS_MAX: Final = 400
+OPEN: Final = WaitStatus.OPEN.value
+ENDED: Final = "ended"
+DEADLINE: Final = "deadline"
+REPEATED: Final = "repeated"
+_RELEASES: Final = frozenset({
+    EventType.STARTED, EventType.PARKED, EventType.HANDED_BACK, EventType.REQUEUED, EventType.FLAGGED,
+    EventType.QUEUED, EventType.RESTORED,
+})  # fmt: skip
+_TITLES: Final[dict[str, MarkKind]] = {
+    EventType.REQUEUED: "crash", EventType.TAKEN_OVER: "takeover", EventType.FLAGGED: "attention",
+    EventType.ANSWERED: "answered", EventType.HANDED_BACK: "handed_back", EventType.COMPENSATING: "undoing",
+    EventType.MOVED: "moved", EventType.RESTORED: "recovered", **dict.fromkeys(ENDINGS, "ended"),
+}  # fmt: skip
+
+
+class TimelineRows(NamedTuple):
+    """Rows of one run. `business` and `real` convert instants between the clocks."""
+
+    run: Run
+    events: Sequence[Event]
+    effects: Sequence[Effect]
+    waits: Sequence[Wait]
+    approvals: Sequence[Approval]
+    workers: Sequence[Worker]
+    now: Instant
+    business: Callable[[int], int]
+    real: Callable[[int], int]
+
+
+class _Span(NamedTuple):
+    """Time in which a worker held the run, or in which it waited. `end` 0: it lasts. `event` began it."""
+
+    begin: int
+    end: int
+    event: Event
+
+
+def timeline_of(rows: TimelineRows, *, begin: datetime | None = None, end: datetime | None = None) -> Timeline:
+    """Return the timeline of a run, all of it or from `begin` to `end`. Raises InvalidInput."""
+    run, now = rows.run, rows.now.business
+    first = run.created_at if begin is None else checked_instant("begin", begin)
+    last = run.ended_at or max(now, run.created_at) if end is None else checked_instant("end", end)
+    if last < first:
+        raise InvalidInput("the end of the timeline is before its beginning", fix="exchange the two")
+    return _timeline(rows, first, last)
+
+
+def checked_instant(name: str, given: datetime) -> int:
+    """Return an instant in ms. Raises InvalidInput without a time zone, and before 1970."""
+    if given.tzinfo is None or milliseconds(given) < 0:
+        raise InvalidInput(
+            f"{name} is {given}", "it is an instant since 1970 with a time zone", "datetime(…, tzinfo=UTC)"
+        )
+    return milliseconds(given)
+
+
+def _timeline(rows: TimelineRows, begin: int, end: int) -> Timeline:
+    run, now = rows.run, rows.now.business
+    bars = [bar for bar in _Bars(rows).all() if _overlaps(bar, begin, end)]
+    bars.sort(key=lambda bar: (bar.began, _ORDER[bar.kind], bar.id))
+    marks = [mark for mark in _marks(rows.events) if begin <= milliseconds(mark.at) <= end]
+    drawn = grouped_bars(bars, begin, end)
+    deadline, text = _next(run)
+    visits = visits_of(run, rows.events)
+    return Timeline(
+        run=run.run, visits=visits, takeovers=takeovers_of(rows.events, rows.workers, rows.real),
+        lanes=_lanes(visits, drawn), bars=drawn, marks=marks[-MARKS_MAX:], began=exact_instant(run.created_at),
+        ended=instant(run.ended_at), now=exact_instant(now), from_=exact_instant(begin), to=exact_instant(end),
+        next_deadline=instant(deadline), next_text=text, total=len(bars), grouped=len(drawn) < len(bars),
+    )  # fmt: skip
+
+
+_ORDER: Final = {"visit": 0, "attempt": 1, "wait": 2}
+
+
+def _overlaps(bar: TimelineBar, begin: int, end: int) -> bool:
+    return milliseconds(bar.began) <= end and (bar.ended is None or milliseconds(bar.ended) >= begin)
+
+
+def _next(run: Run) -> tuple[int, str]:
+    """Return the earliest instant at which an open wait or a question ends by itself, and its text; 0 without one."""
+    if is_over(run):
+        return 0, ""
+    ends = [(w.until, f"{w.kind} {w.what}" + (f": {w.then}" if w.then else "")) for w in run.waiting_for]
+    ends += [(until_of(entry), f"attention {entry.reason.value}") for entry in run.attention]
+    ends += [(run.ceiling_at, "ceiling: a person is asked")]
+    return min((each for each in ends if each[0]), default=(0, ""))
+
+
+def _lanes(visits: Iterable[Visit], bars: Iterable[TimelineBar]) -> list[TimelineLane]:
+    counts: dict[str, list[int]] = {}
+    for visit in visits:
+        counts.setdefault(visit.node, [0, 0])[0] += 1
+    for bar in bars:
+        counts.setdefault(bar.node, [0, 0])[1] += 1
+    return [TimelineLane(node=node, visits=of, bars=n) for node, (of, n) in counts.items()]
+
+
+class _Bars:
+    """The bars of one run."""
+
+    def __init__(self, rows: TimelineRows) -> None:
+        self._rows = rows
+        self._waits = {(wait.visit, wait.key): wait for wait in rows.waits}
+        self._approvals = {approval.id: approval for approval in rows.approvals}
+        saved = [event for event in rows.events if event.type == EventType.CHECKPOINT]
+        self._entries = [(1, rows.run.created_at), *((event.seq, event.at) for event in saved)]  # into each visit
+        self._held: list[_Span] = []
+        self._released: list[_Span] = []
+        last: Event | None = None  # the event that began the present span
+        for event in rows.events:
+            if _claims(event) or _releases(event) or event.type in ENDINGS:
+                if last is not None:
+                    self._close(last, event.at)
+                last = None if event.type in ENDINGS else event
+        if last is not None:
+            self._close(last, 0)
+
+    def _close(self, event: Event, end: int) -> None:
+        (self._held if _claims(event) else self._released).append(_Span(event.at, end, event))
+
+    def all(self) -> Iterator[TimelineBar]:
+        yield from self._visits()
+        for effect in self._rows.effects:
+            yield from self._attempts(effect)
+        yield from self._merged_waits()
+
+    # --- visits ------------------------------------------------------------------------------
+    def _visits(self) -> Iterator[TimelineBar]:
+        run = self._rows.run
+        for visit, (event, entered) in zip(visits_of(run, self._rows.events), self._entries, strict=True):
+            outcome = OPEN if visit.left_at is None else EffectStatus.DONE.value
+            if is_over(run) and visit.visit == run.visit:
+                outcome = run.status.value
+            yield _bar(
+                f"visit/{visit.visit}", "visit", visit.node, visit.visit, visit.node, entered, ended=visit.left_at,
+                outcome=outcome, event=event,
+            )  # fmt: skip
+
+    # --- attempts ----------------------------------------------------------------------------
+    def _attempts(self, effect: Effect) -> Iterator[TimelineBar]:
+        began = self._rows.business(effect.first_at)
+        end = effect.settled_at or (0 if effect.status is EffectStatus.INTENDED else self._last_held(began))
+        began = min(began, end) if end else began
+        parts = _cut(self._held, began, end) or [_Span(began, end, self._rows.events[0])]
+        if len(parts) > effect.attempts:  # claims between two attempts, in which it was not called
+            parts = [*parts[: effect.attempts - 1], parts[-1]]
+        for n, part in enumerate(parts, 1):
+            last = n == len(parts)
+            number = effect.attempts if last else n
+            error = effect.error
+            yield _bar(
+                f"attempt/{effect.visit}/{effect.key}/{number}", "attempt", effect.node, effect.visit, effect.activity,
+                part.begin, ended=instant(part.end), outcome=_outcome_of(effect) if last else REPEATED,
+                detail=redacted(f"{error.code}: {error.detail}") if error and last else "",
+                key=effect.key, effect=effect_id(effect.by_run or effect.run, effect.visit, effect.key),
+                attempt=number, attempts=effect.attempts, event=part.event.seq if part.event.type in TAKEN else 0,
+                approval=effect.approval,
+            )  # fmt: skip
+
+    def _last_held(self, began: int) -> int:
+        """Return the end of the last claim since an instant: an uncertain effect is not called after it."""
+        return max((span.end or self._rows.now.business for span in self._held), default=began)
+
+    # --- waits -------------------------------------------------------------------------------
+    def _merged_waits(self) -> Iterator[TimelineBar]:
+        """Yield each wait once: a run that is woken and parks again for the same reason still waits."""
+        merged: dict[tuple[int, str, str, int], TimelineBar] = {}
+        for span in self._released:
+            for wait in self._waits_of(span):
+                bar = self._wait(wait, span)
+                key = (span.event.visit, wait.kind, wait.what, wait.since or span.event.seq)
+                before = merged.get(key)
+                if before is not None:
+                    bar = bar.model_copy(update={"began": before.began, "event": before.event, "id": before.id})
+                merged[key] = bar
+        yield from merged.values()
+
+    def _waits_of(self, span: _Span) -> Sequence[WaitingFor]:
+        run, event = self._rows.run, span.event
+        if not span.end and not run.owner:
+            return run.waiting_for
+        data = event.data()
+        if event.type == EventType.PARKED:
+            return [WaitingFor(**each) for each in data.get("waiting_for", ())]
+        if event.type in (EventType.FLAGGED, EventType.RESTORED):
+            reasons = [str(each) for each in data.get("reasons", (Reason.RESTORED,))]
+            return [WaitingFor("attention", f"a person: {reason}", since=event.at) for reason in reasons]
+        if event.type == EventType.QUEUED:
+            return [WaitingFor("slot", "a free slot", since=run.created_at, then="starts, first come first served")]
+        return [WaitingFor("worker", "a worker", since=event.at)]
+
+    def _wait(self, wait: WaitingFor, span: _Span) -> TimelineBar:
+        event = span.event
+        approval = wait.what.partition(" ")[0] if wait.kind == "approval" else ""
+        entered = self._entries[min(event.visit, len(self._entries)) - 1][1]
+        began = max(entered, min(wait.since or event.at, event.at))
+        return _bar(
+            f"wait/{event.seq}/{wait.kind}/{wait.what}"[:120], "wait", event.node, event.visit, wait.what,
+            began, ended=instant(span.end), outcome=self._ending(wait, span, approval),
+            key=wait.what if wait.kind in ("timer", "signal") else "", wait=wait.kind, who=wait.who,
+            until=instant(wait.until), then=wait.then, approval=approval, event=event.seq,
+        )  # fmt: skip
+
+    def _ending(self, wait: WaitingFor, span: _Span, approval: str) -> str:
+        if not span.end:
+            return OPEN
+        row = self._approvals.get(approval)
+        if row is not None:
+            return ENDED if row.status is ApprovalStatus.PENDING else row.status.value
+        of = self._waits.get((span.event.visit, wait.what)) if wait.kind in ("timer", "signal") else None
+        if of is not None and of.status is WaitStatus.BOUND and of.binding is None and wait.kind == "signal":
+            return DEADLINE
+        return ENDED
+
+
+def _claims(event: Event) -> bool:
+    return event.type in TAKEN
+
+
+def _releases(event: Event) -> bool:
+    """Return True if the run has no owner after the event. A log entry may have the type of a release."""
+    return event.type in _RELEASES and not event.details.startswith(b'{"key"')
+
+
+def _outcome_of(effect: Effect) -> str:
+    return OPEN if effect.status is EffectStatus.INTENDED else effect.status.value
+
+
+def _cut(spans: Sequence[_Span], begin: int, end: int) -> list[_Span]:
+    """Return the parts of a time (`end` 0: it lasts) that lie in these spans."""
+    found = []
+    for span in spans[max(0, bisect_right(spans, begin, key=lambda each: each.begin) - 1) :]:
+        if end and span.begin > end:
+            break
+        if span.end and span.end < begin:
+            continue
+        ends = [each for each in (span.end, end) if each]
+        found.append(_Span(max(span.begin, begin), min(ends, default=0), span.event))
+    return found
+
+
+def _bar(id_: str, kind: BarKind, node: str, visit: int, what: str, began: int, **fields: Any) -> TimelineBar:
+    plain: dict[str, Any] = {
+        "outcome": "", "detail": "", "key": "", "effect": "", "attempt": 0, "attempts": 0, "wait": "", "who": "",
+        "until": None, "then": "", "approval": "", "event": 0,
+    }  # fmt: skip
+    fields = {**plain, **fields, "what": redacted(what), "began": exact_instant(began)}
+    return TimelineBar(id=id_, kind=kind, node=node, visit=visit, **fields)
+
+
+# --- marks -----------------------------------------------------------------------------------------
+def _marks(events: Iterable[Event]) -> Iterator[TimelineMark]:
+    for event in events:
+        kind = _TITLES.get(event.type)
+        if kind is not None:
+            yield TimelineMark(
+                kind=kind, at=exact_instant(event.at), node=event.node, visit=event.visit,
+                text=redacted(_mark_text(kind, event.data())), event=event.seq,
+            )  # fmt: skip
+
+
+def _mark_text(kind: MarkKind, data: Mapping[str, Any]) -> str:
+    match kind:
+        case "crash":
+            return f"worker {data.get('from')} is gone"
+        case "takeover":
+            return f"{data.get('worker')} took it over from {data.get('from')}"
+        case "attention":
+            return f"{', '.join(map(str, data.get('reasons', ())))}: {data.get('detail', '')}"
+        case "answered":
+            return ", ".join(f"{a.get('choice')} by {a.get('by')}" for a in data.get("answers", ()))
+        case "handed_back":
+            return str(data.get("why", ""))
+        case "moved":
+            return f"{data.get('from')} → {data.get('lane')} by {data.get('by')}"
+        case "recovered":
+            return f"from a backup, by {data.get('by')}"
+        case "undoing":
+            return f"{data.get('outcome')}: {data.get('reason')}"
+    return str(data.get("reason", ""))
+
+
+# --- groups ----------------------------------------------------------------------------------------
+def grouped_bars(bars: Sequence[TimelineBar], begin: int, end: int, most: int = BARS_MAX) -> list[TimelineBar]:
+    """Return at most `most` bars: neighbouring ones of a lane and kind as one, by as few bars as needed.
+
+    A bar that lasts keeps its own place. `bars`: in the order of their beginning.
+    """
+    if len(bars) <= most:
+        return list(bars)
+    lanes = len({(bar.node, bar.kind) for bar in bars})
+    slots = max(1, most // max(1, lanes))
+    found = _in_slots(bars, begin, end, slots)
+    while len(found) > most and slots > 1:
+        slots //= 2
+        found = _in_slots(bars, begin, end, slots)
+    return found if len(found) <= most else [*found[: most - 1], _merge(found[most - 1 :])]
+
+
+def _in_slots(bars: Sequence[TimelineBar], begin: int, end: int, slots: int) -> list[TimelineBar]:
+    width = max(1, (end - begin) // slots)
+    groups: dict[tuple[str, str, int], list[TimelineBar]] = {}
+    for bar in bars:
+        slot = min(slots - 1, max(0, (milliseconds(bar.began) - begin) // width))
+        groups.setdefault((bar.node, bar.kind, slot), []).append(bar)
+    return sorted(map(_merge, groups.values()), key=lambda bar: (bar.began, _ORDER[bar.kind], bar.id))
+
+
+def _merge(bars: Sequence[TimelineBar]) -> TimelineBar:
+    """Return one bar for several. Its outcome is the one that needs a person first."""
+    if len(bars) == 1:
+        return bars[0]
+    first, ends = bars[0], [bar.ended for bar in bars]
+    outcomes = {bar.outcome for bar in bars}
+    outcome = next((each for each in _WORST if each in outcomes), first.outcome)
+    what = {bar.what for bar in bars}
+    count = sum(bar.count for bar in bars)
+    return first.model_copy(
+        update={
+            "id": f"group/{first.id}",
+            "ended": None if None in ends else max(each for each in ends if each is not None),
+            "outcome": outcome,
+            "what": first.what if len(what) == 1 else f"{count} {first.kind}s",
+            "count": count,
+            "key": "", "effect": "", "approval": "", "detail": "", "until": None, "then": "",
+        }
+    )  # fmt: skip
+
+
+_WORST: Final = (
+    EffectStatus.UNCERTAIN.value, EffectStatus.REFUSED.value, OPEN, DEADLINE, REPEATED, EffectStatus.UNDONE.value,
+)  # fmt: skip

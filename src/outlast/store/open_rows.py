@@ -1,0 +1,223 @@
+"""Reads of the rows that wait for a person, whatever number of other rows a store has.
+
+These are flagged runs, pending approvals, uncertain effects and deliveries that were given up. Each kind has an index
+of such rows alone.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Final, NamedTuple
+
+from typing_extensions import override
+
+from outlast.core.effect_rows import APPROVAL, EFFECT, Approval
+from outlast.core.machine import ApprovalStatus, DeliveryStatus, EffectStatus, LeaseStatus, SubscriptionStatus
+from outlast.core.outbox_rows import DELIVERY, SUBSCRIPTION, Delivery, Subscription
+from outlast.core.row_kind import AnyKind, Key, Kind, key_of
+from outlast.core.rows import PAUSE, RUN, STORE, WORKER, Pause, R, Row, Run, Worker
+from outlast.store.queries import PAGE_MAX, Page, Query, Select, check_columns, cursor_at, place_after
+from outlast.store.rows_in_memory import RowsInMemory
+from outlast.store.sql import MARK, SQL, Values, equal, rows_of
+
+COUNT_MAX: Final = 1_000
+"""Rows of one kind that a summary counts. A count of so many means: so many or more."""
+
+
+class _Open(NamedTuple):
+    """The open rows of a kind: their condition, as their index repeats it, and their order."""
+
+    condition: str
+    order: str
+    earliest: bool  # first; else the latest is
+
+
+_OPEN: Final = {
+    RUN.name: _Open("attention <> ''", "created_at", False),
+    APPROVAL.name: _Open(f"status = '{ApprovalStatus.PENDING}'", "within_until", True),
+    EFFECT.name: _Open(f"status = '{EffectStatus.UNCERTAIN}'", "first_at", False),
+    DELIVERY.name: _Open(f"status = '{DeliveryStatus.DEAD}'", "first_at", False),
+}
+
+
+def open_order(kind: AnyKind) -> str:
+    """Return the column by which the open rows of a kind are ordered."""
+    return _OPEN[kind.name].order
+
+
+def earliest_first(kind: AnyKind) -> bool:
+    """Return True if a list of the kind's open rows begins with the earliest."""
+    return _OPEN[kind.name].earliest
+
+
+def lanes_served(workers: Iterable[Worker], real: int) -> set[str]:
+    """Return the lanes that workers with a valid lease serve at a real instant."""
+    alive = [worker for worker in workers if worker.status is LeaseStatus.ALIVE and worker.lease_until > real]
+    return {lane for worker in alive for lane in worker.lanes.split()}
+
+
+def open_place(kind: AnyKind, row: Row) -> Key:
+    """Return the position of an open row: its instant, then its key without the tenant."""
+    at = row[kind.columns.index(open_order(kind))]
+    assert isinstance(at, int)
+    return (at, *key_of(kind, row)[1:])
+
+
+def open_cursor(kind: AnyKind, row: Row) -> str:
+    """Return the opaque cursor that continues a list of open rows after a row."""
+    return cursor_at(open_place(kind, row))
+
+
+@dataclass(frozen=True, slots=True)
+class OpenRows(Query[Page[R]]):
+    """One page of a tenant's open rows whose columns equal `where`.
+
+    Approvals come by their deadline, the earliest first. The rows of other kinds come newest first.
+    """
+
+    polls: ClassVar[bool] = True
+
+    kind: Kind[R]
+    tenant: str
+    where: tuple[tuple[str, str | int], ...] = ()
+    cursor: str = ""
+    limit: int = 50
+
+    @override
+    def statements(self) -> Sequence[Select]:
+        kind, names = self.kind, [name for name, _ in self.where]
+        check_columns(kind, names)
+        after, of = place_after(kind, self.cursor), _OPEN[kind.name]
+        place = (of.order, *kind.columns[1 : kind.key])
+        begin = f" AND ({', '.join(place)}) {'>' if of.earliest else '<'} ({', '.join(MARK for _ in place)})"
+        order = ", ".join(name if of.earliest else f"{name} DESC" for name in place)
+        text = (
+            f"SELECT {SQL[kind.name].columns} FROM {kind.name} WHERE {equal(['tenant', *names])} AND {of.condition}"
+            f"{begin if after else ''} ORDER BY {order} LIMIT {MARK}"
+        )
+        values = [value for _, value in self.where]
+        return (Select(text, (self.tenant, *values, *(after or ()), self._rows_max() + 1)),)
+
+    @override
+    def answer(self, found: Sequence[Sequence[Values]]) -> Page[R]:
+        return self._page(rows_of(self.kind, found[0]))
+
+    @override
+    def find(self, rows: RowsInMemory) -> Page[R]:
+        check_columns(self.kind, [name for name, _ in self.where])
+        after, earliest = place_after(self.kind, self.cursor), _OPEN[self.kind.name].earliest
+        columns = [(self.kind.columns.index(name), value) for name, value in self.where]
+        found = []
+        for row in rows.open(self.kind, self.tenant):
+            place = open_place(self.kind, row)
+            if (after is None or (place > after if earliest else place < after)) and self._fits(row, columns):
+                found.append((place, row))
+        found.sort(reverse=not earliest)
+        return self._page(tuple([row for _, row in found[: self._rows_max() + 1]]))
+
+    @staticmethod
+    def _fits(row: Row, columns: Sequence[tuple[int, object]]) -> bool:
+        return all(row[i] == value for i, value in columns)
+
+    def _rows_max(self) -> int:
+        return min(self.limit, PAGE_MAX)
+
+    def _page(self, rows: tuple[R, ...]) -> Page[R]:
+        """Return the page of these rows, of which the last one only tells if another page follows."""
+        page = rows[: self._rows_max()]
+        return Page(page, open_cursor(self.kind, page[-1]) if len(rows) > len(page) else "")
+
+
+class SummaryRows(NamedTuple):
+    """Rows of a summary. Approvals are without their calls."""
+
+    approvals: tuple[Approval, ...]
+    flagged: tuple[Run, ...]
+    uncertain: int
+    unserved: dict[str, int]
+    """Number of unfinished runs of each lane that no live worker serves."""
+    pauses: tuple[Pause, ...]
+    subscriptions: tuple[Subscription, ...]
+    dead: tuple[Delivery, ...]
+
+
+_APPROVALS: Final = f"SELECT {SQL[APPROVAL.name].columns} FROM approval".replace(" plans,", " '',")
+_PENDING: Final = (
+    f"{_APPROVALS} WHERE tenant = {MARK} AND {_OPEN[APPROVAL.name].condition} "
+    f"ORDER BY within_until, run, id LIMIT {MARK}"
+)
+_UNCERTAIN: Final = (
+    f"SELECT count(*) FROM (SELECT 1 FROM effect WHERE tenant = {MARK} AND {_OPEN[EFFECT.name].condition} "
+    f"LIMIT {MARK}) counted"
+)
+# Each step finds the next lane by the index `run_due`. Parameters: real time, limit, tenant.
+_UNSERVED: Final = (
+    "WITH RECURSIVE lanes(lane) AS (SELECT min(lane) FROM run WHERE due_at IS NOT NULL UNION ALL "
+    "SELECT (SELECT min(r.lane) FROM run r WHERE r.due_at IS NOT NULL AND r.lane > lanes.lane) FROM lanes "
+    "WHERE lanes.lane IS NOT NULL) "
+    "SELECT lane, (SELECT count(*) FROM (SELECT 1 FROM run r WHERE r.lane = lanes.lane AND r.due_at IS NOT NULL "
+    f"AND r.tenant = {MARK} LIMIT {MARK}) counted) FROM lanes WHERE lane IS NOT NULL AND NOT EXISTS "
+    f"(SELECT 1 FROM worker w WHERE w.tenant = '{STORE}' AND w.status = '{LeaseStatus.ALIVE}' "
+    f"AND w.lease_until > {MARK} "
+    "AND replace(' ' || w.lanes || ' ', ' ' || lanes.lane || ' ', '') <> ' ' || w.lanes || ' ')"
+)
+_REMOVED: Final = SubscriptionStatus.REMOVED
+
+
+@dataclass(frozen=True, slots=True)
+class Summary(Query[SummaryRows]):
+    """The rows that a summary of a tenant is made from, at most COUNT_MAX of a kind.
+
+    `real`: the present real time. `lanes`: further lanes that may have runs, for a store that cannot list those of all
+    runs (DynamoDB).
+    """
+
+    polls: ClassVar[bool] = True
+
+    tenant: str
+    real: int
+    lanes: tuple[str, ...] = ()
+
+    @override
+    def statements(self) -> Sequence[Select]:
+        tenant, most = self.tenant, COUNT_MAX
+        return (
+            Select(_PENDING, (tenant, most)),
+            *OpenRows(RUN, tenant, limit=most).statements(),
+            Select(_UNCERTAIN, (tenant, most)),
+            Select(_UNSERVED, (tenant, most, self.real)),
+            Select(f"SELECT {SQL[PAUSE.name].columns} FROM pause WHERE tenant = {MARK} ORDER BY key", (tenant,)),
+            Select(
+                f"SELECT {SQL[SUBSCRIPTION.name].columns} FROM subscription WHERE tenant = {MARK} "
+                "ORDER BY subscription",
+                (tenant,),
+            ),
+            *OpenRows(DELIVERY, tenant, limit=most).statements(),
+        )
+
+    @override
+    def answer(self, found: Sequence[Sequence[Values]]) -> SummaryRows:
+        approvals, flagged, ((uncertain,),), lanes, stops, subscriptions, dead = found
+        return SummaryRows(
+            rows_of(APPROVAL, approvals),
+            rows_of(RUN, flagged[:COUNT_MAX]),
+            int(uncertain),
+            {str(lane): int(runs) for lane, runs in lanes if runs},
+            rows_of(PAUSE, stops),
+            tuple([row for row in rows_of(SUBSCRIPTION, subscriptions) if row.status is not _REMOVED]),
+            rows_of(DELIVERY, dead[:COUNT_MAX]),
+        )
+
+    @override
+    def find(self, rows: RowsInMemory) -> SummaryRows:
+        tenant, most = self.tenant, COUNT_MAX
+        served = lanes_served(rows.under(WORKER, (STORE,)), self.real)
+        lanes = {lane: min(most, n) for lane, n in rows.armed(tenant).items() if lane not in served}
+        return SummaryRows(
+            tuple([a._replace(plans_text="") for a in OpenRows(APPROVAL, tenant, limit=most).find(rows).rows]),
+            OpenRows(RUN, tenant, limit=most).find(rows).rows,
+            len(OpenRows(EFFECT, tenant, limit=most).find(rows).rows),
+            lanes,
+            tuple(rows.under(PAUSE, (tenant,))),
+            tuple([row for row in rows.under(SUBSCRIPTION, (tenant,)) if row.status is not _REMOVED]),
+            OpenRows(DELIVERY, tenant, limit=most).find(rows).rows,
+        )
