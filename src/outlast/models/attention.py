@@ -106,6 +106,13 @@ class AnsweredRuns(NamedTuple):
     cursor: str
 
 
+def verb_of(choice: Choice) -> Verb:
+    """Return the ledger's verb for a choice about an uncertain effect."""
+    if choice is Choice.HAPPENED:
+        return "happened"
+    return "did_not_happen" if choice is Choice.DID_NOT_HAPPEN else "give_up"
+
+
 def why_not(error: OutlastError) -> str:
     """Return an error on one line, as a failed run has it."""
     return f"{error.what}: {error.why}" if error.why else error.what
