@@ -5,6 +5,7 @@ from typing import Literal, NamedTuple
 from pydantic import Field
 
 from outlast.core.limits import KEY_BYTES_MAX, NAME_CHARS_MAX
+from outlast.core.machine import Choice
 from outlast.errors import OutlastError
 from outlast.models import Instant, Model, PagedList, RequestBody
 from outlast.models.effects import LateEvidence
