@@ -8,6 +8,7 @@ from typing import Any, Final
 from urllib.parse import parse_qsl
 
 from fastapi.dependencies.utils import get_flat_params
+from fastapi.exceptions import RequestValidationError
 from fastapi.params import Query
 from fastapi.routing import APIRoute
 from starlette.requests import Request
@@ -16,7 +17,7 @@ from typing_extensions import override
 
 from outlast.errors import BadRequest, OutlastError
 from outlast.service.identity import Principal, permit
-from outlast.service.problems import ProblemError, status_of
+from outlast.service.problems import ProblemError, of_validation, status_of
 from outlast.service.request_limits import read_body
 from outlast.service.secured_route import READS, Handler, audited, check_query
 from outlast.service.service_state import ServiceState
@@ -55,6 +56,8 @@ class PageRoute(APIRoute):
                     async with state.tenant_limits.of(principal.tenant):
                         return await inner(request)
                 return await audited(request, principal, operation, lambda: change(state, principal, request))
+            except RequestValidationError as error:
+                return await failed(request, of_validation(error))
             except ProblemError as error:
                 return await failed(request, error.error)
             except OutlastError as error:

@@ -1,0 +1,92 @@
+"""The list of runs: filters in the address, rows that keep their place, and actions on several runs."""
+
+import re
+from collections.abc import Callable
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.ui.conftest import Service
+from tests.ui.test_run_pages import PAGE_MAX, fields, flagged
+
+
+def rows(text: str) -> list[str]:
+    return re.findall(r'<tr id="run-([^"]+)"', text)
+
+
+def test_filters_are_in_the_address_and_offer_each_value(service: Service) -> None:
+    service.start("wish", text="a")
+    run = service.start("order", number="1")
+    service.ended(run)
+    page = service.get("/ui/runs?status=completed&workflow=order")
+    assert run in rows(page.text)
+    assert {each["run"] for each in service.get("/v1/runs?status=completed&workflow=order").json()["runs"]} == set(
+        rows(page.text)
+    )
+    for address in re.findall(r'href="(/ui/runs\?[^"]*)"', page.text):
+        assert service.get(address.replace("&amp;", "&")).status_code == 200, address
+
+
+@pytest.mark.parametrize("query", ["status=none", "waiting_for=x", "since=5y", "top=a%20b", "cursor=x", "colour=red"])
+def test_a_bad_filter_is_a_page_that_says_so(service: Service, query: str) -> None:
+    page = service.get(f"/ui/runs?{query}")
+    assert page.status_code == 422
+    assert "<h1" in page.text
+
+
+def test_new_runs_are_announced_and_the_rows_stay(service: Service) -> None:
+    service.start("wish", text="first")
+    page = service.get("/ui/runs").text
+    before = rows(page)
+    address = re.search(r'hx-get="([^"]+)"', page)
+    assert address is not None
+    service.start("wish", text="second")
+    service.start("wish", text="third")
+    region = service.get(address[1].replace("&amp;", "&"))
+    assert rows(region.text) == before
+    assert "2 new runs" in region.text
+
+
+def test_a_page_of_fifty_runs_is_small(service: Service) -> None:
+    for n in range(55):
+        service.start("wish", text=f"wish {n}")
+    page = service.get("/ui/runs")
+    assert len(rows(page.text)) == 50
+    assert len(page.content) < PAGE_MAX
+    assert 'rel="next"' in page.text
+
+
+def test_many_runs_are_changed_after_a_preview(service: Service) -> None:
+    runs = [flagged(service), service.start("wish", text="x"), "gone_run"]
+    listed = service.get("/ui/runs").text
+    origin = {"Origin": service.url, "Sec-Fetch-Site": "same-origin"}
+    preview = service.client.post("/ui/many/cancel", data={**fields(listed, "many"), "run": runs}, headers=origin)
+    assert preview.status_code == 200
+    assert rows(preview.text) == runs
+    assert "no run gone_run" in preview.text
+    assert not service.get(f"/v1/runs/{runs[0]}").json()["asked"], "a preview changes nothing"
+    given = {**fields(preview.text, "confirm"), "run": runs}
+    refused = service.client.post("/ui/many/cancel", data={**given, "reason": ""}, headers=origin)
+    assert refused.status_code == 422
+    done = service.client.post("/ui/many/cancel", data={**given, "reason": "cleaned up"}, headers=origin)
+    assert "2 of 3" in done.text
+    for run in runs[:2]:
+        assert service.ended(run)["status"] == "cancelled"
+
+
+def test_more_than_a_hundred_runs_are_refused(service: Service) -> None:
+    listed = service.get("/ui/runs").text
+    given = {**fields(listed, "many"), "run": [f"run_{n}" for n in range(101)]}
+    assert service.client.post("/ui/many/cancel", data=given, headers={"Origin": service.url}).status_code == 422
+
+
+def test_a_chosen_run_stays_chosen_while_the_list_refreshes(service: Service, open_page: Callable[..., Page]) -> None:
+    first = service.start("wish", text="chosen")
+    page = open_page(width=360)
+    page.goto(f"{service.url}/ui/runs")
+    expect(page.locator("#live-state")).to_have_text("live")
+    page.locator(f"#pick-{first}").check()
+    service.start("wish", text="another")
+    expect(page.locator("#news")).to_contain_text("1 new run")
+    expect(page.locator("tbody tr").first).to_have_id(f"run-{first}")
+    expect(page.locator(f"#pick-{first}")).to_be_checked()
