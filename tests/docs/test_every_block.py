@@ -14,9 +14,9 @@ from outlast.core.generation import StoreFile
 from outlast.outbox.client import notice
 from outlast.runtime.settings import effective_settings, load
 from outlast.runtime.stores import open_store
-from outlast.service.app import asgi
 from outlast.service.responses import Problem
 from outlast.store.database import copied
+from outlast.ui.app import asgi
 from tests.docs.commands import NOT_RUN, typed
 from tests.docs.conftest import CONSOLE_PAGES
 from tests.docs.pages import ROOT, Block, blocks, pages, program

@@ -16,8 +16,8 @@ from outlast.runtime.clocks import SystemClock
 from outlast.runtime.in_process import InProcessRuntime
 from outlast.runtime.operations import Operations
 from outlast.runtime.stores import open_store
-from outlast.service.app import asgi
 from outlast.service.identity import Anonymous, Authenticator, AuthSettings, authenticator, new_token, proxy_options
+from outlast.ui.app import asgi
 from tests.security.flows import listeners, payments
 
 T = TypeVar("T")

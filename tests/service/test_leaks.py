@@ -20,10 +20,10 @@ from outlast.core.codec import compact
 from outlast.runtime.clocks import SystemClock
 from outlast.runtime.in_process import Serving, observability, worker_of
 from outlast.runtime.stores import open_store
-from outlast.service.app import asgi
 from outlast.service.identity import Anonymous
 from outlast.store import session
 from outlast.telemetry import Counters
+from outlast.ui.app import asgi
 
 ROUND = 100
 ROUNDS = 5

@@ -17,7 +17,11 @@ from tests.service.conftest import Running, Service, folder_url
 
 __all__ = ["Running", "Service", "folder_url"]
 PATIENCE_S = 60.0
-OUTAGES = ("Failed to load resource", "htmx: htmx:sse:error")  # the page shows them, and tests of outages expect them
+OUTAGES = (
+    "Failed to load resource",
+    "htmx: htmx:sse:error",
+    "htmx: htmx:error: Failed to fetch",
+)  # the page shows them, and tests of outages expect them
 
 
 @pytest.fixture(scope="module")

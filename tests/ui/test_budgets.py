@@ -27,7 +27,8 @@ def test_a_cold_page_takes_at_most_six_requests(service: Service, page: Page) ->
     page.goto(f"{service.url}/ui/runs")
     expect(page.locator("#live-state")).to_have_text("live")
     page.wait_for_load_state("load")
-    assert len(requests) <= 6, requests
+    # Regions are then read again at the stream's first signal, because a page may be old when its stream begins.
+    assert len([url for url in requests if "region=" not in url]) <= 6, requests
     assert {re.match("https?://[^/]+", url)[0] for url in requests} == {service.url}  # type: ignore[index]
 
 

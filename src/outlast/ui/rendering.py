@@ -3,7 +3,6 @@
 import hashlib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cache
 from importlib.resources import files
@@ -19,8 +18,10 @@ from outlast.core.durations import span
 from outlast.core.events import iso
 from outlast.errors import NotFound
 from outlast.models import exact_instant, milliseconds
+from outlast.models.service import StatusSummary
 from outlast.runtime.clocks import new_nonce
-from outlast.service.identity import Anonymous, is_permitted
+from outlast.runtime.operations import Operations
+from outlast.service.identity import Anonymous, Principal, is_permitted
 from outlast.service.service_state import ServiceState, root_of
 from outlast.ui import sessions
 
@@ -53,14 +54,6 @@ def asset(name: str) -> tuple[bytes, str, str]:
         raise NotFound(f"no file {name[:100]}", "", "reload the page", refusal="no_such_path")
     data = b"\n".join(here[each].read_bytes() for each in names)
     return data, media_type, hashlib.sha256(data).hexdigest()[:12]
-
-
-@dataclass(frozen=True)
-class HeaderCounts:
-    """Counts of the header: approvals that the caller may decide, and runs that need a person."""
-
-    mine: int = 0
-    attention: int = 0
 
 
 @cache
@@ -110,7 +103,6 @@ async def render(
     now = (await _now(state)) if status_code < 500 else None
     principal = getattr(request.state, "principal", None)
     context = {
-        **values,
         "title": title,
         "live": live,
         "nonce": nonce,
@@ -123,8 +115,9 @@ async def render(
         "when": lambda at: _when(at, now),
         "asset": lambda name: f"{root_of(request)}/ui/static/{asset(name)[2]}/{name}",
         "here_with": lambda **query: _address(request, query),
-        "counts": HeaderCounts(),
+        "counts": None if region or status_code >= 500 else await _counts(request, principal),
         "may": lambda operation: principal is not None and is_permitted(principal, operation),
+        **values,
     }
     found = environment().get_template(template)
     if region and f"region_{region}" in found.blocks:
@@ -133,6 +126,14 @@ async def render(
         text = found.render(context)
     headers["Content-Security-Policy"] = POLICY.format(nonce=nonce)
     return Response(text, status_code, headers, "text/html; charset=utf-8")
+
+
+async def _counts(request: Request, principal: Principal | None) -> StatusSummary | None:
+    """Return the counts of the header, or None for a caller who may not see them."""
+    if principal is None or not is_permitted(principal, "get_summary"):
+        return None
+    ops: Operations = request.state.operations
+    return await ops.summary()
 
 
 async def _now(state: ServiceState) -> datetime:

@@ -1,4 +1,4 @@
-"""Scripts and style sheet of the UI, and the stream of refresh signals."""
+"""Parts of every page: scripts, style sheet, the counts of the header, and the stream of refresh signals."""
 
 from typing import Annotated
 
@@ -12,7 +12,7 @@ from outlast.service.routes.history import caller_of, credential_ended
 from outlast.service.service_state import Ops, State
 from outlast.ui.live import signals
 from outlast.ui.page_route import PageRoute
-from outlast.ui.rendering import asset
+from outlast.ui.rendering import asset, render, stamp
 from outlast.ui.sessions import principal_of
 
 router = APIRouter(prefix="/ui", route_class=PageRoute)
@@ -24,6 +24,13 @@ async def get_asset(digest: str, name: str) -> Response:
     """Return a script or the style sheet. They are the same for all callers, and a changed file has another address."""
     data, media_type, _ = asset(name)
     return Response(data, 200, {"Cache-Control": "public, max-age=31536000, immutable"}, media_type)
+
+
+@router.get("/nav", operation_id="ui:get_summary")
+async def nav(ops: Ops, request: Request, at: Annotated[str, Query(max_length=2_000)] = "") -> Response:
+    """Show the header's links with their counts, for the page `at`."""
+    counts = await ops.summary()
+    return await render(request, "nav.html", title="", versions={"nav": stamp(counts.version)}, counts=counts, here=at)
 
 
 Of = Annotated[str, Query(max_length=120, pattern=r"^(run:[A-Za-z0-9._-]+|approvals|attention|runs)$")]
