@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from outlast.core.commit import Commit, Put
-from outlast.core.effect_rows import APPROVAL
+from outlast.core.effect_rows import APPROVAL, WAIT, Wait
 from outlast.core.limits import ITEM_BYTES
+from outlast.core.machine import WaitStatus
 from outlast.core.rows import EVENT, REQUEST, RUN, Request
 from outlast.errors import Unavailable
 from outlast.store.dynamodb import plans, reads
@@ -21,9 +22,11 @@ from tests.conformance.subject import (
     T0,
     TENANT,
     HandClock,
+    append_message,
     approval_row,
     event_row,
     held,
+    message_row,
     moved,
     run_row,
     start,
@@ -128,6 +131,68 @@ def test_a_removed_safeguard_is_noticed(
     remove(removed, monkeypatch)
     with pytest.raises(AssertionError):
         read(url)
+
+
+@pytest.mark.parametrize("page", [None, 1, 3])
+def test_all_rows_of_a_long_run_are_read(page: int | None, url: str) -> None:
+    """It has more items and more events since its snapshot than its first requests read."""
+
+    async def live() -> None:
+        async with two(url) as (a, b):
+            run = await held(b)
+            wait = Wait(TENANT, run.run, 1, "bid", 1, WaitStatus.OPEN, "receive", "bid", 0, 0, "", T0)
+            await b.commit(Commit((Put(APPROVAL, approval_row(), 0),)))
+            for _ in range(reads.FEW):
+                await b.commit(append_message(message_row(run.run)))
+            await b.commit(Commit((Put(WAIT, wait, 0),)))
+            for seq in range(2, reads.LATEST + 3):
+                run = moved(run, seq=seq)
+                await b.commit(
+                    Commit((Put(RUN, run, run.version - 1), Put(EVENT, event_row(seq=seq, snapshot=None), 0)))
+                )
+            a._reads.items.page_limit = page
+            (rows,) = await a.run_rows([run[:2]])
+            assert rows is not None
+            assert (len(rows.messages), len(rows.waits), len(rows.approvals)) == (reads.FEW, 1, 1)
+            assert (rows.last.seq, rows.run.seq) == (1, run.seq)
+
+    asyncio.run(live())
+
+
+def test_reads_at_the_same_time_share_requests(url: str) -> None:
+    """A caller that gives up, or a request that fails, takes no other with it."""
+
+    async def live() -> None:
+        async with two(url) as (a, _):
+            names = [f"run-{i}" for i in range(250)]
+            await asyncio.gather(*(a.commit(start(run_row(name))) for name in names[::2]))
+            asked: list[str] = []
+            call, fails = a._reads.items.call, 1
+
+            async def failing(operation: str, **request: Any) -> dict[str, Any]:
+                nonlocal fails
+                asked.append(operation)
+                if fails:
+                    fails -= 1
+                    raise Unavailable("the store cannot be read")
+                return await call(operation, **request)
+
+            a._reads.items.call = failing  # type: ignore[method-assign]
+            with pytest.raises(Unavailable):
+                await a.load(RUN, (TENANT, "run-0"))
+
+            async def of_all() -> list[Any]:
+                given_up = asyncio.ensure_future(a._reads.load(RUN, [(TENANT, "run-0")]))
+                reading = asyncio.gather(*(a._reads.load(RUN, [(TENANT, name)]) for name in names))
+                await asyncio.sleep(0)
+                given_up.cancel()
+                return await reading
+
+            found = await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(of_all(), a._loop))
+            assert [row is not None for (row,) in found] == [i % 2 == 0 for i in range(250)]
+            assert asked == ["GetItem", *["BatchGetItem"] * 3]
+
+    asyncio.run(live())
 
 
 def test_a_run_that_changes_all_the_time_is_refused(url: str, monkeypatch: pytest.MonkeyPatch) -> None:

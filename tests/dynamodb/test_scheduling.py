@@ -12,7 +12,7 @@ import pytest
 
 from outlast.core.commit import Chain, Commit, Mapping, Put
 from outlast.core.durations import HOUR, MINUTE
-from outlast.core.rows import META, RUN, WORKER, Run
+from outlast.core.rows import MESSAGE, META, RUN, WORKER, Run
 from outlast.core.run_columns import TIMERS, Timer
 from outlast.core.run_transition import rearmed
 from outlast.errors import Rejected, Stale, StoreError, Unavailable, Uncertain
@@ -172,13 +172,13 @@ async def test_a_renewal_waits_for_no_read(bench: Bench) -> None:
     """The reads of the runs that a worker took over hold all connections but those of renewals."""
     a = await bench.writer(answer_s=2.0)
     reads = DynamoReads(a.connection, StoreClock(bench.clock))
-    bench.through.rule("GetItem", Fate.HOLD, 1_000)
-    many = [asyncio.ensure_future(reads.load(WORKER, [("*", f"w{i}")])) for i in range(100)]
+    bench.through.rule("Query", Fate.HOLD, 1_000)
+    many = [asyncio.ensure_future(reads.under(MESSAGE, ("acme", f"run-{i}"))) for i in range(100)]
     most = CONNECTIONS - URGENT_CONNECTIONS
-    await bench.through.until(lambda: len(bench.through.seen("GetItem", Fate.HOLD)) >= most)
+    await bench.through.until(lambda: len(bench.through.seen("Query", Fate.HOLD)) >= most)
     for version in (1, 2):
         await renew(a, version)
-    assert len(bench.through.seen("GetItem", Fate.HOLD)) == most
+    assert len(bench.through.seen("Query", Fate.HOLD)) == most
     bench.through.rules.clear()
     await asyncio.to_thread(bench.through.release)
     await asyncio.gather(*many)

@@ -6,6 +6,7 @@ strongly, and judged by what they hold.
 
 import asyncio
 import heapq
+from collections import deque
 from collections.abc import AsyncIterator, Iterable, Sequence
 from functools import cache
 from typing import Any, Final, NamedTuple
@@ -39,7 +40,9 @@ TRIES: Final = 8  # requests of a batch of which no key is answered
 SAME_TRIES: Final = 50  # reads of rows that changed while they were read
 AT_ONCE: Final = 100  # keys in one BatchGetItem
 PAGE: Final = 1_000  # items per page at most, if a page has a limit
+SENDERS: Final = 4  # requests at once that read single items; those asked for meanwhile share the next ones
 LATEST: Final = 10  # events per page when the last snapshot is searched
+FEW: Final = 40  # items of a run without ledger and events, which one request reads
 WALK_MAX: Final = 100_000  # keys that one scan finds for the pages of a walk
 WALKS_MAX: Final = 8
 WALK_KEPT_S: Final = 600.0
@@ -62,6 +65,8 @@ class ItemReader:
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
         self.page_limit: int | None = None
+        self._asked: deque[tuple[ItemPlace, asyncio.Future[Item | None]]] = deque()
+        self._senders: set[asyncio.Task[None] | None] = set()
 
     async def call(self, operation: str, *, within_s: float = READ_S, **request: Any) -> dict[str, Any]:
         """Send a request whose repetition is harmless until it is answered.
@@ -76,12 +81,43 @@ class ItemReader:
             raise Unavailable("the store is busy", str(error)) from error
 
     async def get(self, at: ItemPlace) -> Item | None:
-        """Return the item at a place, or None."""
-        table = self.table(at.table)
-        found: Item | None = (await self.call("GetItem", TableName=table, Key=at.key(), ConsistentRead=True)).get(
-            "Item"
-        )
-        return found
+        """Return the item at a place, or None. Reads of many tasks share requests: each costs a millisecond of CPU."""
+        asked: asyncio.Future[Item | None] = asyncio.get_running_loop().create_future()
+        self._asked.append((at, asked))
+        if len(self._senders) < SENDERS:
+            sender = asyncio.create_task(self._send())
+            self._senders.add(sender)
+        return await asked
+
+    async def _send(self) -> None:
+        """Read all items that are asked for, and answer."""
+        try:
+            while self._asked:
+                await self._send_some()
+        finally:  # in the same step as the look above, so that no later read counts on this task
+            self._senders.discard(asyncio.current_task())
+
+    async def _send_some(self) -> None:
+        part = [self._asked.popleft() for _ in range(min(len(self._asked), self.page_limit or AT_ONCE))]
+        places = list(dict.fromkeys(at for at, _ in part))
+        try:
+            found = await (self._batch(places) if len(places) > 1 else self._one(places[0]))
+        except Exception as error:  # every caller must get an answer
+            for _, asked in part:
+                if not asked.done():
+                    asked.set_exception(error)
+            return
+        except asyncio.CancelledError:
+            for _, asked in part:
+                asked.cancel()
+            raise
+        for at, asked in part:
+            if not asked.done():  # its caller was cancelled
+                asked.set_result(found.get(at))
+
+    async def _one(self, at: ItemPlace) -> dict[ItemPlace, Item]:
+        answer = await self.call("GetItem", TableName=self.table(at.table), Key=at.key(), ConsistentRead=True)
+        return {at: answer["Item"]} if "Item" in answer else {}
 
     async def get_many(self, places: Sequence[ItemPlace]) -> dict[ItemPlace, Item]:
         """Return the items at these places. Missing ones are left out."""
@@ -137,15 +173,23 @@ class ItemReader:
 
     async def range(self, of: KeyRange, *, backwards: bool = False, limit: int = 0) -> AsyncIterator[list[Item]]:
         """Yield the pages of a range of one partition key, read strongly. `limit`: as in `pages`."""
-        request = {
+        async for items in self.pages("Query", self._request(of) | {"ScanIndexForward": not backwards}, limit):
+            yield items
+
+    async def first(self, of: KeyRange, limit: int) -> tuple[list[Item], str]:
+        """Return the first page of a range, read strongly, and the sort key up to which it is whole."""
+        request = self._request(of) | {"Limit": min(limit, self.page_limit or limit)}
+        answer = await self.call("Query", **request)
+        last = answer.get("LastEvaluatedKey")
+        return answer["Items"], of.high if last is None else last["sk"]["S"]
+
+    def _request(self, of: KeyRange) -> dict[str, Any]:
+        return {
             "TableName": self.table(of.table),
             "KeyConditionExpression": "pk = :pk AND sk BETWEEN :low AND :high",
             "ExpressionAttributeValues": {":pk": {"S": of.pk}, ":low": {"S": of.low}, ":high": {"S": of.high}},
             "ConsistentRead": True,
-            "ScanIndexForward": not backwards,
         }
-        async for items in self.pages("Query", request, limit):
-            yield items
 
     async def index(
         self,
@@ -353,15 +397,25 @@ class DynamoReads:
         ledger = within(EFFECT, key)  # with memos, evidence and usage
         assert ledger is not None
         apart = [kind for kind in HOLDER_KINDS if table_of(kind) != ledger.table]
-        begun = asyncio.gather(*(self.under(kind, key) for kind in apart))
-        last, called = await asyncio.gather(self._last_snapshot(key), self._all(ledger))
-        rest: dict[str, Sequence[Any]] = {kind.name: rows for kind, rows in zip(apart, await begun, strict=True)}
+        last, called, rest = await asyncio.gather(
+            self._last_snapshot(key), self._all(ledger), self._rows_beside(key, apart)
+        )
         for kind in (*HOLDER_KINDS, USAGE):
             if kind not in apart:
                 rest[kind.name] = await self.rows(called, kind)
         named = [(key[0], "", 0, each[2]) for each in rest[USAGE.name]]
         shared = [each for each in await self.load(EFFECT, named) if each is not None]
         return gather_rows(run, last, [rest[kind.name] for kind in HOLDER_KINDS], now, shared)
+
+    async def _rows_beside(self, key: Key, kinds: Sequence[AnyKind]) -> dict[str, Sequence[Any]]:
+        """Return rows of these kinds, which lie in one table. One request reads them all if the run has few items."""
+        spans = [span for kind in kinds if (span := within(kind, key)) is not None]
+        low, high = min(span.low for span in spans), max(span.high for span in spans)
+        items, read_to = await self.items.first(spans[0]._replace(low=low, high=high), FEW)
+        found: dict[str, Sequence[Any]] = {}
+        for kind, span in zip(kinds, spans, strict=True):
+            found[kind.name] = await (self.rows(items, kind) if span.high <= read_to else self.under(kind, key))
+        return found
 
     async def _last_snapshot(self, key: Key) -> Event | None:
         events = within(EVENT, key)
