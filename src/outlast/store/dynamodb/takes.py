@@ -85,8 +85,8 @@ class RunFinder:
         seen = 0
         async for entries in self._items.index(RUNS, DUE, name, limit=OLD_MAX):
             seen += len(entries)
-            waiting = [each for each in await self._lander.read_at(entries) if each.mapping < now.mapping]
-            armed = await asyncio.gather(*(self.rearm(each, self._lander.mapping) for each in waiting))
+            waiting, mapping = await self._lander.read_at(entries), self._lander.mapping
+            armed = await asyncio.gather(*(self.rearm(each, mapping) for each in waiting))
             found += [run for run in armed if run is not None and is_due(run, now.real)]
             if seen >= OLD_MAX:
                 break
