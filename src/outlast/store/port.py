@@ -220,7 +220,7 @@ class Expiry(Protocol):
         Runs are taken in the order of their ends, each once. From the end of `ledger_kept` on its ledger is absent, and
         from that of `runs_kept` on the whole run, as after a purge; 0 = no such end. Nothing of an unfinished run ever
         expires, and neither do tokens and effects shared by a tenant. Returns 0 while runs whose ledgers expire after
-        another time are left. What this misses is left to the purges.
+        another time are left. The purges delete rows that this misses.
         """
 
 
