@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outlast.core import deliveries
+from outlast.core.approval_notices import ASKED, REMINDER, Notice
 from outlast.core.commit import Instant
 from outlast.core.deliveries import ANY, Attempt
 from outlast.core.durations import (
@@ -56,6 +57,27 @@ def every_move() -> None:
         asked = deliveries.redeliver("wh_1", EVENT, before, by="ann", now=NOW)
         assert (asked.status, asked.attempts, asked.due_at, asked.by) == (DeliveryStatus.OWED, 0, T0, "ann")
         assert asked.event == deliveries.webhook_id(EVENT)
+    every_move_of_a_message()
+
+
+def every_move_of_a_message() -> None:
+    """Each verb of a message to approvers, which has a row from its first attempt on."""
+    notice = Notice(ASKED, ())
+    new = deliveries.message_delivery("wh_1", EVENT, notice, NOW)
+    told = deliveries.close(new, EVENT, YES, NOW)
+    assert (told.version, told.status, told.type) == (1, DeliveryStatus.DELIVERED, ASKED)
+    later = deliveries.schedule(told, notice, T0 + 5, NOW)
+    assert (later.status, later.type, later.attempts, later.due_at) == ("scheduled", REMINDER, 0, T0 + 5)
+    assert deliveries.event_seq(later) == EVENT.seq and deliveries.delivery_id(later) == "wh_1:r:3r"
+    assert deliveries.delivery_place("wh_1:r:3r") == ("wh_1", "r", later.seq)
+    assert deliveries.postpone(later, T0 + 9).due_at == T0 + 9
+    assert deliveries.send("wh_1", EVENT, later, NO, 0.5, NOW).status is DeliveryStatus.OWED
+    assert deliveries.close(later, EVENT, YES, NOW).status is DeliveryStatus.DELIVERED
+    assert deliveries.dead_letter("wh_1", EVENT, later, NO, NOW).status is DeliveryStatus.DEAD
+    spared = deliveries.spare(later, "decided", NOW)
+    assert (spared.status, spared.due_at, spared.error) == (DeliveryStatus.NOT_NEEDED, 0, "decided")
+    owed = deliveries.redeliver("wh_1", EVENT, spared, by="ann", now=NOW)
+    assert deliveries.spare(owed, "decided", NOW).status is DeliveryStatus.NOT_NEEDED
 
 
 @pytest.mark.req("OUT-2")
@@ -135,6 +157,10 @@ def test_a_cursor_is_due_exactly_while_it_owes() -> None:
         deliveries.let_go(held, NOW, again_at=None)
     woken = deliveries.owe(idle, 3, NOW)
     assert woken is not None and woken.due_at == woken.owed_since == T0
+    later = deliveries.let_go(held._replace(seq=2, again=1), NOW, again_at=T0 + 9, scheduled=True)
+    assert (later.due_at, later.owed_since) == (T0 + 9, T0 + 9), "a reminder is owed from its time on"
+    early = deliveries.owe(later, 3, NOW)
+    assert early is not None and early.due_at == early.owed_since == T0, "an event does not wait for a reminder"
     asked = deliveries.ask_again(idle, NOW)
     assert (asked.due_at, asked.again, asked.version, asked.owed_since) == (T0, 1, idle.version + 1, T0)
     taken = deliveries.ask_again(held._replace(owed_since=T0 - 5), NOW)

@@ -23,7 +23,8 @@ class Receiver(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers["Content-Length"]))
-        self.send_response(204)
+        self.send_response(200)
+        self.send_header("Content-Length", "0")
         self.end_headers()
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name http.server gives it
@@ -38,10 +39,14 @@ def receiver(folder: Path) -> dict[str, str]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), Receiver)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     url = f"http://127.0.0.1:{server.server_port}/hooks"
-    return {"https://example.com/hooks": url, "/run/secrets/gateway": "gateway"}
+    topic = f"ntfy://127.0.0.1:{server.server_port}/approvals"
+    return {
+        "https://example.com/hooks": url, "/run/secrets/gateway": "gateway",
+        "ntfys://ntfy.example.com/approvals": topic,
+    }  # fmt: skip
 
 
-PREPARE: dict[str, Callable[[Path], dict[str, str]]] = {"webhooks.md": receiver}
+PREPARE: dict[str, Callable[[Path], dict[str, str]]] = {"webhooks.md": receiver, "notifications.md": receiver}
 """Preparation of the folders of pages with terminals."""
 
 

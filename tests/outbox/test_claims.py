@@ -148,7 +148,7 @@ class Noting(DeliveryClient):
 
 def noting(store: Store, name: str, sent: list[int]) -> Dispatcher:
     """Run a dispatcher whose deliveries are recorded."""
-    return Dispatcher(store, name, clock=SystemClock(), chance=chance, poster=lambda: Noting(sent))
+    return Dispatcher(store, name, clock=SystemClock(), chance=chance, poster=lambda _: Noting(sent))
 
 
 def short_claims(monkeypatch: pytest.MonkeyPatch, claim_ms: int, margin_ms: int) -> None:

@@ -121,6 +121,8 @@ def _fit(case: Any, operation: str, service: Service, known: dict[str, list[str]
         body.pop("id", None)
     elif operation == "add_webhook" and isinstance(body, dict):
         body |= {"url": "https://93.184.216.34/hook", "types": [], "workflows": [], "headers": {}}
+    elif operation == "add_notification" and isinstance(body, dict):
+        body |= {"address": "ntfys://93.184.216.34/t", "role": "lead", "person": "", "every": False, "workflows": []}
     elif operation == "remove_webhook":
         path["webhook"] = service.post("/v1/webhooks", {"url": "https://93.184.216.34/gone"}).json()["webhook"]
     elif operation == "enable_webhook":

@@ -35,7 +35,8 @@ SECTIONS: Final[dict[str, dict[str, tuple[str, str]]]] = {
     "Operate": {
         "worker": ("outlast.cli.worker:worker", "Serve the workflows of a module until stopped."),
         "serve": ("outlast.cli.serve:serve", "Serve HTTP, run workflows and send webhooks until stopped."),
-        "dispatcher": ("outlast.cli.worker:dispatcher", "Send webhooks until stopped."),
+        "dispatcher": ("outlast.cli.worker:dispatcher", "Send webhooks and messages to approvers until stopped."),
+        "notify": ("outlast.cli.notify:notify", "Tell approvers by mail, Slack, Teams or ntfy."),
         "webhooks": ("outlast.cli.webhooks:webhooks", "List and change webhooks; send failed events again."),
         "pause": ("outlast.cli.pauses:pause", "Pause an activity, a provider, a workflow or the tenant."),
         "resume": ("outlast.cli.pauses:resume", "End a pause or a circuit breaker; waiting runs continue."),
@@ -60,6 +61,8 @@ SECTIONS: Final[dict[str, dict[str, tuple[str, str]]]] = {
 LAZY: Final = {name: where for section in SECTIONS.values() for name, where in section.items()}
 HEADER: Final = re.compile(r"(?s)((?:--header=)?[^=]*=).*")
 """Argument of `webhooks add --header`: its value is a secret whatever its name is (S24)."""
+ADDRESS: Final = re.compile(r"(?s)([a-z]{1,20}://).*")
+"""Address of `notify add`, which contains passwords and tokens."""
 
 
 class Root(Group):
@@ -138,10 +141,11 @@ def _audit(ctx: click.Context, words: list[str], code: int) -> None:
 def _without_secrets(words: list[str]) -> list[str]:
     from outlast.telemetry.redact import GONE
 
-    return [
+    shown = [
         HEADER.sub(rf"\1{GONE}", word) if before == "--header" or word.startswith("--header=") else word
         for before, word in zip(["", *words], words, strict=False)
     ]
+    return [ADDRESS.sub(rf"\1{GONE}", word) for word in shown] if "notify" in words else shown
 
 
 @click.group(

@@ -211,7 +211,7 @@ async def _serve(settings: CliSettings, served: Sequence[Workflow[Any]], live: L
             serving = _worker(bound, state, served, live, form)
             parts.append(serving)
         if form.dispatcher:
-            sender = new_dispatcher(bound.store, reach=state.reach)
+            sender = new_dispatcher(bound.store, reach=state.reach, public_url=said.serve.public_url)
             state.counters.append(sender.counters)
             parts.append(sender)
         process: ServiceProcess | ProcessGroup

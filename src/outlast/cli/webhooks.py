@@ -143,6 +143,7 @@ async def show(client: Client, screen: Screen, webhook: str) -> int:
         return OK
     screen.line(f"{view.webhook}  {view.status}{' · ' * bool(view.why)}{view.why}")
     said = {
+        "audience": view.audience,
         "url": view.url,
         "name": view.name,
         "events": f"{', '.join(view.types) or 'every event'} of {', '.join(view.workflows) or 'every workflow'}",
@@ -164,14 +165,14 @@ async def show(client: Client, screen: Screen, webhook: str) -> int:
 @click.argument("webhook")
 @on_client
 async def test(client: Client, screen: Screen, webhook: str) -> int:
-    """Send a signed test event now and show the response.
+    """Send a signed test event, or a test message, now and show the response.
 
-    Its type is dev.outlast.webhook.test. Exit code 1 if the receiver does not accept it.
+    The event's type is dev.outlast.webhook.test. Exit code 1 if the receiver does not accept it.
     """
     view = await client.webhooks.test(webhook)
     if not screen.data(view):
         if view.accepted:
-            screen.line(f"accepted with {view.code} after {view.took_ms} ms")
+            screen.line(f"accepted{f' with {view.code}' if view.code else ''} after {view.took_ms} ms")
         else:
             screen.line(f"not accepted after {view.took_ms} ms: {view.error}")
     return OK if view.accepted else NOT_ACCEPTED
@@ -184,7 +185,7 @@ async def test(client: Client, screen: Screen, webhook: str) -> int:
 @click.option("--cursor", default="", help="Continue after the previous page.")
 @reads_client
 async def deliveries(client: Client, screen: Screen, webhook: str, status: str | None, limit: int, cursor: str) -> int:
-    """List events not accepted at the first attempt.
+    """List events not accepted at the first attempt, and messages to approvers.
 
     The newest come first. Events accepted at the first attempt leave no row.
     """

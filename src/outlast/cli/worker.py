@@ -220,7 +220,7 @@ def log_to_stderr(*, first: bool = True) -> None:
 @click.command(cls=Command)
 @metrics_option
 def dispatcher(metrics_port: int | None) -> None:
-    """Send webhooks until stopped.
+    """Send webhooks and messages to approvers until stopped.
 
     It serves every tenant. `outlast serve` includes a dispatcher, `outlast worker` does not. Several dispatchers can
     share a store. Ctrl-C ends the attempts in flight and stops; the next dispatcher sends the rest.
@@ -233,7 +233,8 @@ def dispatcher(metrics_port: int | None) -> None:
 async def _dispatch(settings: CliSettings, metrics_port: int | None) -> int:
     load_sender()  # first, because a missing extra must not leave a new store behind
     async with operations(settings, make=True) as bound:
-        process = new_dispatcher(bound.store, reach=reach_of(load()))
+        said = load()
+        process = new_dispatcher(bound.store, reach=reach_of(said), public_url=said.serve.public_url)
         at_ctrl_c(process.drain)
         screen = Screen(settings)
         async with metrics_at(metrics_port, bound.store, [process.counters]) as metrics:

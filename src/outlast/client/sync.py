@@ -172,6 +172,7 @@ class SyncWebhookClient:
     get = Blocking(WebhookClient.get)
     unsent_ms = Blocking(WebhookClient.unsent_ms)
     add = Blocking(WebhookClient.add)
+    notify = Blocking(WebhookClient.notify)
     test = Blocking(WebhookClient.test)
     deliveries = Blocking(WebhookClient.deliveries)
     redeliver = Blocking(WebhookClient.redeliver)

@@ -61,6 +61,29 @@ class ServiceWebhooks(WebhookClient):
         return await self._connection.post(WebhookWithSecret, "/webhooks", body)
 
     @override
+    async def notify(
+        self,
+        address: str,
+        *,
+        role: str = "",
+        person: str = "",
+        every: bool = False,
+        kinds: Sequence[str] = (),
+        workflows: Sequence[str] = (),
+        name: str = "",
+    ) -> WebhookSummary:
+        body = {
+            "address": address,
+            "role": role,
+            "person": person,
+            "every": every,
+            "kinds": [*kinds],
+            "workflows": [*workflows],
+            "name": name,
+        }
+        return await self._connection.post(WebhookSummary, "/notifications", body)
+
+    @override
     async def test(self, webhook: str) -> WebhookAttempt:
         return await self._connection.post(WebhookAttempt, f"/webhooks/{part(webhook)}/test")
 

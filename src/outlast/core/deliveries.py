@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
+from outlast.core.approval_notices import CARRIED_BY, KINDS, REMINDER, REMINDERS, Notice, event_of, is_reminder
 from outlast.core.columns import SECRET, TYPES, WORKFLOWS, WebhookSecret, decoded
 from outlast.core.commit import Instant
 from outlast.core.durations import (
@@ -18,6 +19,7 @@ from outlast.core.limits import ANSWER_CHARS_MAX, TEXT_CHARS_MAX
 from outlast.core.machine import SWEPT, DeliveryStatus, SubscriptionStatus, delivery_target, subscription_target
 from outlast.core.outbox_rows import Cursor, Delivery, Subscription
 from outlast.core.rows import STORE, Event, Meta
+from outlast.errors import NotFound
 
 SUBSCRIBED_TENANTS: Final = (STORE, "subscribed_tenants")
 """Key of the meta row that lists the tenants with subscriptions. Stores mark their events as unpublished."""
@@ -42,12 +44,21 @@ class Attempt(NamedTuple):
 
 # --- filters ------------------------------------------------------------------------
 def wants_type(subscription: Subscription, type_: str) -> bool:
-    """True if the subscription includes events of this type; always True for ANY."""
-    if not subscription.types or type_ == ANY:
+    """True if the subscription includes events of this type, or messages after them; always True for ANY."""
+    if type_ == ANY:
+        return True
+    if subscription.audience:
+        return any(CARRIED_BY[kind] == type_ for kind in kinds_of(subscription))
+    if not subscription.types:
         return True
     return any(
         type_.startswith(wanted[:-1]) if wanted.endswith("*") else type_ == wanted for wanted in subscription.types
     )
+
+
+def kinds_of(subscription: Subscription) -> tuple[str, ...]:
+    """Return the kinds of messages that a subscription of approvers includes."""
+    return subscription.types or KINDS
 
 
 def wants_workflow(subscription: Subscription, workflow: str) -> bool:
@@ -93,8 +104,10 @@ def subscribe(
     since: int,
     by: str,
     now: Instant,
+    audience: str = "",
 ) -> Subscription:
-    """Create a subscription to all existing events, or to events from `since` on.
+    """Create a subscription to all existing events, or to events from `since` on. `audience`: of a subscription to
+    messages for approvers; its address is the secret.
 
     `since` is a business instant after the commit that creates it, so a dispatcher that finds an event of that time
     also finds this row.
@@ -118,6 +131,7 @@ def subscribe(
         created_by=by,
         changed_at=now.business,
         changed_by=by,
+        audience=audience,
     )
 
 
@@ -217,9 +231,11 @@ def owe(cursor: Cursor, upto: int, now: Instant) -> Cursor | None:
 
 def _due(cursor: Cursor, now: Instant) -> Cursor:
     """Due now, unless a dispatcher holds the cursor or a failed delivery waits for its next attempt."""
-    if cursor.due_at is not None:
+    if cursor.due_at is None:
+        return cursor._replace(due_at=now.real, owed_since=now.real)
+    if cursor.owner or cursor.owed_since <= now.real:
         return cursor
-    return cursor._replace(due_at=now.real, owed_since=now.real)
+    return cursor._replace(due_at=now.real, owed_since=now.real)  # only reminders are owed, and later
 
 
 def takeable_at(cursor: Cursor, skew: int) -> int:
@@ -246,15 +262,17 @@ def keep(cursor: Cursor, now: Instant) -> Cursor:
     return cursor._replace(version=cursor.version + 1, due_at=now.real + DELIVERY_CLAIM, at=now.business)
 
 
-def let_go(cursor: Cursor, now: Instant, *, again_at: int | None) -> Cursor:
-    """Release the cursor. `again_at`: real time of the next attempt, None if no event is due."""
+def let_go(cursor: Cursor, now: Instant, *, again_at: int | None, scheduled: bool = False) -> Cursor:
+    """Release the cursor. `again_at`: real time of the next attempt, None if no event is due; `scheduled`: only
+    reminders are left, so nothing is owed before that.
+    """
     assert (again_at is None) == (cursor.seq >= cursor.upto and not cursor.again), "what is owed has its time"
     return cursor._replace(
         version=cursor.version + 1,
         epoch=cursor.epoch + 1,
         owner="",
         due_at=again_at,
-        owed_since=cursor.owed_since if again_at is not None else 0,
+        owed_since=0 if again_at is None else again_at if scheduled else min(cursor.owed_since or now.real, now.real),
         at=now.business,
     )
 
@@ -263,11 +281,32 @@ def ask_again(cursor: Cursor, now: Instant) -> Cursor:
     """Request that an earlier event is sent again at once, together with deliveries that failed."""
     due_at = cursor.due_at if cursor.owner else now.real
     return cursor._replace(
-        version=cursor.version + 1, again=cursor.again + 1, due_at=due_at, owed_since=cursor.owed_since or now.real
+        version=cursor.version + 1,
+        again=cursor.again + 1,
+        due_at=due_at,
+        owed_since=min(cursor.owed_since or now.real, now.real),
     )
 
 
 # --- deliveries ----------------------------------------------------------------------------
+def delivery_id(delivery: Delivery) -> str:
+    """Return the id of a delivery: SUBSCRIPTION:RUN:SEQ, and an r after the number if it is a reminder."""
+    letter = "r" if is_reminder(delivery.seq) else ""
+    return f"{delivery.subscription}:{delivery.run}:{event_of(delivery.seq)}{letter}"
+
+
+def delivery_place(delivery: str) -> tuple[str, str, int]:
+    """Return subscription, run and `seq` of a delivery by its id. Raises NotFound if it is malformed."""
+    subscription, _, rest = delivery.partition(":")
+    run, _, number = rest.rpartition(":")
+    seq = number.removesuffix("r")
+    if not (subscription and run and seq.isascii() and seq.isdigit() and len(seq) <= 12):
+        raise NotFound(
+            f"no delivery {delivery}", "its id is WEBHOOK:RUN:SEQ", "list them with: outlast webhooks deliveries"
+        )
+    return subscription, run, int(seq) + (REMINDERS if number != seq else 0)
+
+
 def webhook_id(event: Event) -> str:
     """Return the webhook-id by which receivers deduplicate.
 
@@ -276,10 +315,9 @@ def webhook_id(event: Event) -> str:
     return f"evt_{event.hash[:40]}"
 
 
-def _attempted(
-    subscription: str, event: Event, before: Delivery | None, attempt: Attempt, status: DeliveryStatus, now: Instant
-) -> Delivery:
-    old = before or Delivery(
+def new_delivery(subscription: str, event: Event, status: DeliveryStatus, now: Instant) -> Delivery:
+    """Return the row of an event of which nothing is recorded yet, at version 0."""
+    return Delivery(
         tenant=event.tenant,
         run=event.run,
         subscription=subscription,
@@ -298,6 +336,18 @@ def _attempted(
         took_ms=0,
         by="",
     )
+
+
+def message_delivery(subscription: str, event: Event, notice: Notice, now: Instant) -> Delivery:
+    """Return the row of a message to approvers of which nothing is recorded yet, at version 0."""
+    row = new_delivery(subscription, event, DeliveryStatus.OWED, now)
+    return row._replace(event=notice.key, type=notice.kind)
+
+
+def _attempted(
+    subscription: str, event: Event, before: Delivery | None, attempt: Attempt, status: DeliveryStatus, now: Instant
+) -> Delivery:
+    old = before or new_delivery(subscription, event, status, now)
     return old._replace(
         version=old.version + 1,
         status=status,
@@ -315,7 +365,7 @@ def send(
     subscription: str, event: Event, before: Delivery | None, attempt: Attempt, chance: float, now: Instant
 ) -> Delivery:
     """Record a failed attempt and the time of the next one."""
-    status = delivery_target("send", before.status if before else None)
+    status = delivery_target("send", _source(before))
     row = _attempted(subscription, event, before, attempt, status, now)
     wait = wait_before(
         row.attempts + 1,
@@ -327,15 +377,19 @@ def send(
     return row._replace(due_at=now.real + max(wait, min(attempt.retry_after_ms, DELIVERY_RETRY_AFTER_MAX)))
 
 
+def _source(before: Delivery | None) -> DeliveryStatus | None:
+    return before.status if before is not None and before.version else None
+
+
 def close(before: Delivery, event: Event, attempt: Attempt, now: Instant) -> Delivery:
-    """Record that a delivery that had failed was accepted."""
-    status = delivery_target("close", before.status)
+    """Record that a delivery that had failed, or a message to approvers, was accepted."""
+    status = delivery_target("close", _source(before))
     return _attempted(before.subscription, event, before, attempt, status, now)
 
 
 def dead_letter(subscription: str, event: Event, before: Delivery | None, attempt: Attempt, now: Instant) -> Delivery:
     """Give up a delivery, until a person requests it again."""
-    status = delivery_target("dead_letter", before.status if before else None)
+    status = delivery_target("dead_letter", _source(before))
     return _attempted(subscription, event, before, attempt, status, now)
 
 
@@ -345,6 +399,45 @@ def redeliver(subscription: str, event: Event, before: Delivery | None, *, by: s
     nothing = Attempt(0, "", "", 0)
     row = _attempted(subscription, event, before, nothing, status, now)
     return row._replace(attempts=0, due_at=now.real, by=by)
+
+
+def schedule(announced: Delivery, notice: Notice, due_at: int, now: Instant) -> Delivery:
+    """Schedule the reminder that follows the announcement of approvals. `due_at`: real."""
+    status = delivery_target("schedule", None)
+    return announced._replace(
+        seq=REMINDERS + announced.seq,
+        version=1,
+        status=status,
+        event=notice._replace(kind=REMINDER).key,
+        type=REMINDER,
+        attempts=0,
+        first_at=now.business,
+        last_at=now.business,
+        due_at=due_at,
+        code=0,
+        answer="",
+        error="",
+        took_ms=0,
+        by="",
+    )
+
+
+def postpone(row: Delivery, due_at: int) -> Delivery:
+    """Schedule a reminder for another time, because the mapping of business time has changed."""
+    return row._replace(version=row.version + 1, status=delivery_target("schedule", row.status), due_at=due_at)
+
+
+def spare(row: Delivery, why: str, now: Instant) -> Delivery:
+    """Record that a message is not needed any more."""
+    status = delivery_target("spare", row.status)
+    return row._replace(
+        version=row.version + 1, status=status, due_at=0, last_at=now.business, error=why[:TEXT_CHARS_MAX]
+    )
+
+
+def event_seq(row: Delivery) -> int:
+    """Return the number of the event that a delivery belongs to."""
+    return event_of(row.seq)
 
 
 def is_over(delivery: Delivery | None, attempt: Attempt) -> bool:

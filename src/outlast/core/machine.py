@@ -99,11 +99,13 @@ class SubscriptionStatus(StrEnum):
 
 
 class DeliveryStatus(StrEnum):
-    """Status of an event that a subscription did not accept at the first attempt."""
+    """Status of an event that a subscription did not accept at the first attempt, or of a message to approvers."""
 
+    SCHEDULED = "scheduled"  # a reminder, due later
     OWED = "owed"  # will be sent again
     DELIVERED = "delivered"
     DEAD = "dead"  # given up; a person decides
+    NOT_NEEDED = "not_needed"  # the approval was decided before the message was sent
 
 
 AnyStatus = TypeVar("AnyStatus", bound="Status")
@@ -217,10 +219,12 @@ TABLE: Final[tuple[Transition, ...]] = (
     *_transitions("enable", S.ACTIVE, S.DISABLED),
     *_transitions("remove", S.REMOVED, S.ACTIVE, S.DISABLED),
     # delivery
-    *_transitions("send", D.OWED, None, D.OWED),  # sent but not accepted; another attempt follows
-    *_transitions("close", D.DELIVERED, D.OWED),
-    *_transitions("dead_letter", D.DEAD, None, D.OWED),  # given up
-    *_transitions("redeliver", D.OWED, None, D.OWED, D.DELIVERED, D.DEAD),  # requested by a person
+    *_transitions("schedule", D.SCHEDULED, None, D.SCHEDULED),  # a reminder of an approval
+    *_transitions("send", D.OWED, None, D.OWED, D.SCHEDULED),  # sent but not accepted; another attempt follows
+    *_transitions("close", D.DELIVERED, None, D.OWED, D.SCHEDULED),  # None: a message to approvers always has a row
+    *_transitions("dead_letter", D.DEAD, None, D.OWED, D.SCHEDULED),  # given up
+    *_transitions("spare", D.NOT_NEEDED, D.OWED, D.SCHEDULED),  # the approval is decided
+    *_transitions("redeliver", D.OWED, None, D.OWED, D.DELIVERED, D.DEAD, D.NOT_NEEDED),  # requested by a person
 )
 _TARGET: Final = {(each.verb, each.source): each.target for each in TABLE}
 assert len(_TARGET) == len(TABLE), "one row for each verb and source"

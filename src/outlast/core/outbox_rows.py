@@ -8,7 +8,7 @@ from outlast.core.row_kind import Kind
 
 
 class Subscription(NamedTuple):
-    """An address that events are sent to, and the secret that they are signed with. Never deleted, only removed."""
+    """An address that events or messages to approvers are sent to, and its secret. Never deleted, only removed."""
 
     tenant: str
     subscription: str
@@ -28,6 +28,7 @@ class Subscription(NamedTuple):
     created_by: str
     changed_at: int
     changed_by: str
+    audience: str = ""  # of messages to approvers (core/approval_notices.py); '' = a webhook
 
     @property
     def types(self) -> tuple[str, ...]:
@@ -41,7 +42,7 @@ class Subscription(NamedTuple):
 
     @property
     def secret(self) -> columns.WebhookSecret:
-        """Return the signing key and the custom headers."""
+        """Return the signing key and the custom headers; of messages to approvers, the whole address as `key`."""
         return SUBSCRIPTION.decode(columns.SECRET, self.secret_text, self)
 
 
@@ -64,7 +65,10 @@ class Cursor(NamedTuple):
 
 
 class Delivery(NamedTuple):
-    """An event that a subscription did not accept at the first attempt."""
+    """An event that a subscription did not accept at the first attempt, or a message to approvers.
+
+    `seq` of a reminder: approval_notices.REMINDERS and the number of the event after which it was scheduled.
+    """
 
     tenant: str
     run: str
@@ -72,8 +76,8 @@ class Delivery(NamedTuple):
     seq: int
     version: int
     status: DeliveryStatus
-    event: str  # the webhook-id: the same at each attempt
-    type: str
+    event: str  # the webhook-id, or the key of a message: the same at each attempt
+    type: str  # of the event, or the kind of the message
     attempts: int
     first_at: int  # business; the first attempt that failed
     last_at: int  # business

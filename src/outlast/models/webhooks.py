@@ -6,7 +6,7 @@ from outlast.models import Count, Instant, Model, PagedList
 
 
 class WebhookSummary(Model):
-    """Webhook: a URL that receives events."""
+    """Webhook: a URL that receives events; or an address that receives messages to approvers."""
 
     webhook: str
     status: str
@@ -22,6 +22,9 @@ class WebhookSummary(Model):
     changed_at: Instant | None
     changed_by: str
     former_until_real: Instant | None = Field(description="Until then the previous secret also signs.")
+    audience: str = Field(
+        description="'' for a webhook. Of messages to approvers: role:NAME, person:NAME, or * for every approval."
+    )
 
 
 class WebhookList(Model):
@@ -62,14 +65,16 @@ class WebhookAttempt(Model):
 
 
 class WebhookDelivery(Model):
-    """Delivery of an event that was not accepted at the first attempt."""
+    """Delivery of an event that was not accepted at the first attempt, or of a message to approvers."""
 
     delivery: str
     webhook: str
     run: str
     sequence: int
     type: str
-    webhook_id: str = Field(description="Id that the receiver sees, the same at each attempt.")
+    webhook_id: str = Field(
+        description="Id that the receiver sees, the same at each attempt. Of a message to approvers: asked:ap_91c2."
+    )
     status: str
     attempts: int
     code: int = Field(description="HTTP status of the last answer. 0 if there was none.")

@@ -2,15 +2,16 @@
 
 The dispatcher claims the cursor: `due_at` is the end of its claim, `epoch` the fence. Accepted events are
 recorded by the next commit, at the latest after SENT_AT_ONCE events. If the dispatcher dies first, they are sent again
-under the same webhook-id.
+under the same webhook-id. A message to approvers is recorded by its own commit, with the reminder that follows it.
 """
 
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from outlast.core import deliveries
+from outlast.core import approval_notices, deliveries
+from outlast.core.approval_notices import ASKED, REMINDER, Notice
 from outlast.core.clock import Clock
-from outlast.core.commit import Commit, Put
+from outlast.core.commit import Commit, Instant, Put
 from outlast.core.crash_points import point
 from outlast.core.deliveries import Attempt, webhook_id
 from outlast.core.durations import DELIVERY_CLAIM, DELIVERY_TIMEOUT
@@ -18,7 +19,8 @@ from outlast.core.machine import DeliveryStatus
 from outlast.core.outbox_rows import CURSOR, DELIVERY, Cursor, Delivery, Subscription
 from outlast.core.rows import EVENT, Event
 from outlast.errors import Conflict, NotFound, Stale
-from outlast.outbox import signing, subscriptions
+from outlast.outbox import notices, signing, subscriptions
+from outlast.outbox.apprise_client import AppriseClient
 from outlast.outbox.client import DeliveryClient
 from outlast.outbox.subscriptions import redacted_attempt
 from outlast.store.port import Store
@@ -35,8 +37,12 @@ class DispatcherServices(NamedTuple):
     chance: Callable[[], float]
     counters: Counters
     stopping: Callable[[], bool]
+    public_url: str = ""
+    """Address of the service for people, for links in messages to approvers."""
 
 
+Poster = DeliveryClient | AppriseClient
+"""Client of one subscription: of a webhook, or of messages to approvers."""
 EVENTS_AT_ONCE: Final = 20  # events per read
 SENT_AT_ONCE: Final = 20  # accepted events that a crash may repeat
 MARGIN_MS: Final = DELIVERY_TIMEOUT + DELIVERY_TIMEOUT // 2  # claim that must be left when an event is sent
@@ -54,7 +60,7 @@ class CursorSender:
     def __init__(
         self,
         tools: DispatcherServices,
-        poster: DeliveryClient,
+        poster: Poster,
         subscription: Callable[[], Subscription],
         held: Cursor,
         until: int,
@@ -69,16 +75,16 @@ class CursorSender:
         self._until = until
         self._key = (held.tenant, held.run, held.subscription)
         self._seq, self._last = held.seq, held.last  # settled, whether committed or not
-        self._repeated = 0  # requested redeliveries settled since the last commit
+        self._repeated = 0  # requested redeliveries settled, less reminders scheduled, since the last commit
+        self._reminders: list[int] = []  # real; when those scheduled here are due
         self._unwritten = 0  # accepted events since the last commit
         self._gone = False
 
     async def run(self) -> None:
         """Send until nothing is owed, an attempt fails or the dispatcher stops. Raises CursorLost, StoreError."""
-        again_at = await self._repeat() if self._stored.again else None
+        retries = await self._repeat() if self._stored.again else []
         own_at, puts = await self._deliver()
-        due = [at for at in (again_at, own_at) if at is not None]
-        await self._write(*puts, again_at=min(due) if due else None)
+        await self._write(*puts, release=_Release(own_at, tuple(retries), tuple(self._reminders)))
 
     # --- new events ------------------------------------------------------------------------
     async def _deliver(self) -> tuple[int | None, tuple[Put, ...]]:
@@ -96,9 +102,11 @@ class CursorSender:
                     continue
                 if self._stopping():
                     return 0, ()
-                attempt = await self._send(event, self._last)
                 mine = before if before is not None and before.seq == event.seq else None
-                at, put = await self._settle(event, mine, attempt)
+                if self._subscription().audience:
+                    at, put = await self._inform(event, mine)
+                else:
+                    at, put = await self._settle(event, mine, await self._send(event, self._last))
                 if at is not None:
                     return at, put
                 self._seq = self._last = event.seq
@@ -152,24 +160,89 @@ class CursorSender:
         """Return True if this dispatcher or this subscription sends nothing more."""
         return self._gone or self._tools.stopping() or not deliveries.is_active(self._subscription())
 
+    # --- messages to approvers -----------------------------------------------------------------
+    async def _inform(self, event: Event, before: Delivery | None) -> tuple[int | None, tuple[Put, ...]]:
+        """Send the message that an event leads to, if any, and schedule its reminder. Return as `_settle`."""
+        store, row = self._tools.store, self._subscription()
+        notice = await notices.after_event(store, row, event, before)
+        if not notice.approvals:
+            return None, await self._spared(before)
+        first = before or deliveries.message_delivery(row.subscription, event, notice, await store.now())
+        if notice.kind not in deliveries.kinds_of(row):  # only its reminder is wanted
+            return None, await self._scheduled(first, notice)
+        at, put = await self._settle(event, first, await self._tell(first, notice))
+        return (at, put) if at is not None else (at, (*put, *await self._scheduled(first, notice)))
+
+    async def _scheduled(self, announced: Delivery, notice: Notice) -> tuple[Put, ...]:
+        """Return the write that schedules the reminder of announced approvals, if there is one."""
+        due = approval_notices.first_reminder(notice.approvals)
+        if notice.kind != ASKED or due is None or REMINDER not in deliveries.kinds_of(self._subscription()):
+            return ()
+        if approval_notices.is_reminder(announced.seq) or self._gone:
+            return ()
+        store = self._tools.store
+        due_at = store.mapping().real(due)
+        row = deliveries.schedule(announced, notice, due_at, await store.now())
+        if await store.load(DELIVERY, (*self._key, row.seq)) is not None:
+            return ()
+        self._repeated -= 1
+        self._reminders.append(due_at)
+        return (Put(DELIVERY, row, 0),)
+
+    async def _spared(self, before: Delivery | None) -> tuple[Put, ...]:
+        """Return the write that records that a message is not needed any more."""
+        if before is None:
+            return ()
+        store = self._tools.store
+        row = deliveries.spare(before, await notices.why_spared(store, before), await store.now())
+        return (Put(DELIVERY, row, before.version),)
+
+    async def _tell(self, before: Delivery, notice: Notice) -> Attempt:
+        """Attempt to send one message; first renew the claim if it could end before the attempt."""
+        await self._extend()
+        row, label = self._subscription(), (f"{before.run} delivery {before.seq}",)
+        now = await self._tools.store.now()
+        text = approval_notices.write(notice, now.business, self._tools.public_url)
+        assert isinstance(self._poster, AppriseClient)
+        point("outbox.delivery:before", label)
+        attempt = await self._poster.post(row.secret.key, text._replace(key=before.event))
+        point("outbox.delivery:after", label)
+        return redacted_attempt(attempt, row)
+
+    async def _inform_again(self, before: Delivery, event: Event) -> tuple[int | None, tuple[Put, ...]]:
+        """Send a message that is scheduled, failed or was requested again, if it is still needed."""
+        store = self._tools.store
+        notice = await notices.once_more(store, self._subscription(), before)
+        if not notice.approvals:
+            return None, await self._spared(before)
+        due = approval_notices.first_reminder(notice.approvals)
+        early = due is not None and (await store.now()).business < due
+        if before.status is DeliveryStatus.SCHEDULED and due is not None and early:
+            row = deliveries.postpone(before, store.mapping().real(due))
+            return row.due_at, (Put(DELIVERY, row, before.version),)
+        return await self._settle(event, before, await self._tell(before, notice))
+
     # --- requested redeliveries --------------------------------------------------------------
-    async def _repeat(self) -> int | None:
-        """Send each requested redelivery once. Return when the next attempt is due, None if none is left."""
+    async def _repeat(self) -> list[int]:
+        """Send each requested redelivery and each reminder that is due once. Return when further attempts are due."""
         asked = [
             row for row in await self._tools.store.rows(DELIVERY, self._key)
-            if row.status is DeliveryStatus.OWED and row.seq <= self._seq
+            if row.status in (DeliveryStatus.OWED, DeliveryStatus.SCHEDULED) and deliveries.event_seq(row) <= self._seq
         ]  # fmt: skip
         later: list[int] = []
         for before in asked:
             now = await self._tools.store.now()
             if before.due_at > now.real or self._stopping():
-                later.append(before.due_at)
+                waiting = self._reminders if before.status is DeliveryStatus.SCHEDULED else later
+                waiting.append(before.due_at)
                 continue
-            event = await self._tools.store.load(EVENT, (*self._key[:2], before.seq))
+            event = await self._tools.store.load(EVENT, (*self._key[:2], deliveries.event_seq(before)))
             if event is None:
                 raise CursorLost  # the run was purged, its cursor too
-            attempt = await self._send(event, await self._previous(event))
-            at, put = await self._settle(event, before, attempt)
+            if self._subscription().audience:
+                at, put = await self._inform_again(before, event)
+            else:
+                at, put = await self._settle(event, before, await self._send(event, await self._previous(event)))
             if at is None:
                 self._repeated += 1
             else:
@@ -177,7 +250,7 @@ class CursorSender:
             await self._write(*put)
         if not asked:
             self._repeated = self._stored.again  # the requests were settled in another way
-        return min(later) if later else None
+        return later
 
     async def _previous(self, event: Event) -> int:
         """Return the number of the previous event that this subscription was sent; 0 if there was none."""
@@ -190,9 +263,9 @@ class CursorSender:
     # --- send and keep the claim -----------------------------------------------------------
     async def _send(self, event: Event, previous: int) -> Attempt:
         """Attempt one delivery; first renew the claim if it could end before the attempt."""
+        await self._extend()
         clock, row = self._tools.clock, self._subscription()
-        if clock.mono() + MARGIN_MS > self._until:
-            await self._write()
+        assert isinstance(self._poster, DeliveryClient)
         label = (f"{event.run} delivery {event.seq}",)
         point("outbox.delivery:before", label)
         wall, body = clock.wall(), event.body
@@ -209,8 +282,13 @@ class CursorSender:
         point("outbox.delivery:after", label)
         return redacted_attempt(attempt, row)
 
-    async def _write(self, *more: Put, again_at: int | None = -1) -> None:
-        """Commit settled events with `more` and keep the claim, or release it with `again_at` (None: nothing is owed).
+    async def _extend(self) -> None:
+        """Renew the claim if it could end before an attempt does."""
+        if self._tools.clock.mono() + MARGIN_MS > self._until:
+            await self._write()
+
+    async def _write(self, *more: Put, release: "_Release | None" = None) -> None:
+        """Commit settled events with `more`, and keep the claim or release it.
 
         If more events are owed by now, the cursor is due at once. Raises CursorLost.
         """
@@ -223,11 +301,7 @@ class CursorSender:
                 upto=max(base.upto, self._seq),
                 again=max(0, base.again - self._repeated),
             )
-            if again_at == -1:
-                after = deliveries.keep(settled, now)
-            else:
-                owes = settled.seq < settled.upto or settled.again > 0
-                after = deliveries.let_go(settled, now, again_at=(again_at or now.real) if owes else None)
+            after = deliveries.keep(settled, now) if release is None else release.applied(settled, now)
             label = f"{base.run} told {self._seq}"
             try:
                 await self._tools.store.commit(Commit((*more, Put(CURSOR, after, base.version)), label=label))
@@ -241,6 +315,24 @@ class CursorSender:
             self._repeated = self._unwritten = 0
             return
         raise CursorLost
+
+
+class _Release(NamedTuple):
+    """When a released cursor is due again (real)."""
+
+    own_at: int | None  # the next new event; None: all that were known are settled
+    retries: tuple[int, ...]  # requested redeliveries and failed reminders
+    reminders: tuple[int, ...]  # scheduled ones
+
+    def applied(self, settled: Cursor, now: Instant) -> Cursor:
+        """Return the cursor as it is released, due at the earliest of these times; None if nothing is owed."""
+        new = self.own_at is None and settled.seq < settled.upto  # events that another process has found meanwhile
+        owed = [now.real] if new else [] if self.own_at is None else [self.own_at or now.real]
+        owed += [at or now.real for at in self.retries]
+        if settled.seq >= settled.upto and not settled.again:
+            return deliveries.let_go(settled, now, again_at=None)
+        due = min([*owed, *self.reminders], default=now.real)
+        return deliveries.let_go(settled, now, again_at=due, scheduled=not owed and bool(self.reminders))
 
 
 def _outcome(before: Delivery | None, attempt: Attempt) -> str:

@@ -11,6 +11,7 @@ from typing import Final
 
 from outlast.core import deliveries
 from outlast.core.addresses import PUBLIC, AddressPolicy
+from outlast.core.approval_notices import NoticeText
 from outlast.core.clock import Clock
 from outlast.core.codec import canonical
 from outlast.core.commit import Commit, Put, When
@@ -23,8 +24,9 @@ from outlast.core.rows import META
 from outlast.errors import Corrupt, Stale, StoreError, StoreReplaced
 from outlast.outbox import signing, subscriptions, unpublished
 from outlast.outbox.address import Resolver, SystemResolver
+from outlast.outbox.apprise_client import AppriseClient
 from outlast.outbox.client import DeliveryClient
-from outlast.outbox.cursor_sender import CursorLost, CursorSender, DispatcherServices
+from outlast.outbox.cursor_sender import CursorLost, CursorSender, DispatcherServices, Poster
 from outlast.outbox.subscriptions import redacted_attempt
 from outlast.store.port import Store, lost
 from outlast.store.queries import Owing
@@ -41,11 +43,11 @@ class SubscriptionSender:
     """Claims due cursors of one subscription and sends them, at most WIDTH runs at once."""
 
     def __init__(
-        self, tools: DispatcherServices, row: Subscription, make: Callable[[], DeliveryClient], width: int = WIDTH
+        self, tools: DispatcherServices, row: Subscription, make: Callable[[Subscription], Poster], width: int = WIDTH
     ) -> None:
         self._tools = tools
         self._row = row
-        self._poster = make()
+        self._poster = make(row)
         self._outage = Outage(f"webhook {row.subscription}", tools.clock)
         self._width = width
         self._streams: dict[str, asyncio.Task[None]] = {}  # key: run
@@ -138,6 +140,7 @@ class SubscriptionSender:
 
 
 TEST_TYPE: Final = "dev.outlast.webhook.test"
+TEST_TEXT: Final = NoticeText("Test", "Messages about approvals arrive here. There is nothing to decide now.", "test")
 FIRST_LOOK: Final = 1_000  # delay until the first subscription of a store is noticed
 SENDERS_LOOK: Final = 1_000  # delay until further subscriptions are noticed
 BREATH: Final = 10  # between two rounds while commits arrive, to batch their events
@@ -153,14 +156,17 @@ class Dispatcher:
         *,
         clock: Clock,
         chance: Callable[[], float],
-        poster: Callable[[], DeliveryClient],
+        poster: Callable[[Subscription], Poster],
         counters: Counters | None = None,
+        public_url: str = "",
     ) -> None:
-        """`name`: new at each start; `poster`: makes the HTTP client of one subscription."""
+        """`name`: new at each start; `poster`: makes the client of one subscription; `public_url`: address of the
+        service for people.
+        """
         self.name = name
         self.counters = counters or Counters()
         self._stopping = False
-        self._tools = DispatcherServices(store, name, clock, chance, self.counters, lambda: self._stopping)
+        self._tools = DispatcherServices(store, name, clock, chance, self.counters, lambda: self._stopping, public_url)
         self._store = store
         self._poster = poster
         self._outage = Outage(f"dispatcher {name}", clock)
@@ -282,24 +288,33 @@ def dispatcher_of(
     reach: AddressPolicy = PUBLIC,
     resolve: Resolver | None = None,
     counters: Counters | None = None,
+    public_url: str = "",
 ) -> Dispatcher:
     """Return a dispatcher that is not started.
 
-    `reach`: addresses the operator allows besides https:// on the internet; `resolve`: replaces the system's resolver.
+    `reach`: addresses the operator allows besides https:// on the internet; `resolve`: replaces the system's resolver;
+    `public_url`: address of the service for people, for links in messages to approvers.
     While the store has no subscription, the dispatcher reads one row a second.
     """
 
-    def poster() -> DeliveryClient:
+    def poster(row: Subscription) -> Poster:
+        if row.audience:
+            return AppriseClient(reach, clock)
         own = SystemResolver()  # one for each receiver, so that a slow name server delays no other receiver
         return DeliveryClient(reach, resolve or own, clock, ended=own.close)
 
-    return Dispatcher(store, name, clock=clock, chance=chance, poster=poster, counters=counters)
+    return Dispatcher(store, name, clock=clock, chance=chance, poster=poster, counters=counters, public_url=public_url)
 
 
 async def send_test(
     row: Subscription, message: str, *, clock: Clock, reach: AddressPolicy, resolve: Resolver | None = None
 ) -> Attempt:
-    """Send a signed event of TEST_TYPE that is in no history, and return the receiver's answer."""
+    """Send a signed event of TEST_TYPE that is in no history, or a message to approvers that is about no approval.
+
+    Return the receiver's answer.
+    """
+    if row.audience:
+        return redacted_attempt(await AppriseClient(reach, clock).post(row.secret.key, TEST_TEXT), row)
     wall = clock.wall()
     body = canonical({
         "specversion": "1.0",

@@ -483,11 +483,13 @@ def event_delivered(
         if wanted and event.seq > upto and event.seq not in unpublished:
             yield violation(EVENT, event, f"{subscription.subscription} will never receive it")
     for row in failed.values():
-        if cursor is None or row.seq > cursor.upto:
+        seq = deliveries.event_seq(row)
+        waits = row.status in (DeliveryStatus.OWED, DeliveryStatus.SCHEDULED)
+        if cursor is None or seq > cursor.upto:
             yield violation(DELIVERY, row, f"it was sent, and its cursor is at {cursor.upto if cursor else 'nothing'}")
-        elif row.status is DeliveryStatus.OWED and row.seq <= cursor.seq and not cursor.again:
+        elif waits and seq <= cursor.seq and not cursor.again:
             yield violation(DELIVERY, row, "it must be sent again, and its cursor does not know it")
-        elif row.status is DeliveryStatus.DEAD and row.seq > cursor.seq:
+        elif row.status is DeliveryStatus.DEAD and seq > cursor.seq:
             yield violation(DELIVERY, row, "it was given up, and its cursor has not passed it")
 
 

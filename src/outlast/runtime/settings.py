@@ -106,6 +106,11 @@ class ServeSettings(Section):
     host: str = Field(default=DEFAULT_HOST, description="Address to bind; any other than loopback requires [auth].")
     port: int = Field(default=DEFAULT_PORT, ge=0, le=65_535, description="Port; 0 chooses a free one.")
     processes: int = Field(default=1, ge=1, le=64, description="Number of processes that serve this port.")
+    public_url: str = Field(
+        default="",
+        pattern=r"^(https?://[A-Za-z0-9._~:/\[\]-]+)?$",
+        description="Address at which people reach the service, e.g. https://outlast.example.com; for links.",
+    )
     proxies: Words = Field(default=(), description="Proxies whose X-Forwarded-For is trusted.")
 
 

@@ -46,6 +46,25 @@ class WebhookClient(ABC):
         """
 
     @abstractmethod
+    async def notify(
+        self,
+        address: str,
+        *,
+        role: str = "",
+        person: str = "",
+        every: bool = False,
+        kinds: Sequence[str] = (),
+        workflows: Sequence[str] = (),
+        name: str = "",
+    ) -> WebhookSummary:
+        """Send messages about approvals to an `address` of mail, Slack, Teams or ntfy, and return the subscription.
+
+        Exactly one of `role`, `person` and `every` says whose approvals: those whose rule names the role or the
+        person, or all of them. `kinds` are `asked`, `reminder` and `escalated` ((): all three). `workflows` selects
+        runs ((): all), `name` is for people. The address is a secret and never shown. Raises InvalidInput.
+        """
+
+    @abstractmethod
     async def test(self, webhook: str) -> WebhookAttempt:
         """Send a signed test event and return the attempt. Raises NotFound."""
 

@@ -12,6 +12,7 @@ from typing_extensions import override
 
 from outlast.core import deliveries
 from outlast.core.addresses import PUBLIC, AddressPolicy, NotAllowed
+from outlast.core.approval_notices import event_of, is_reminder
 from outlast.core.approvals import Actor
 from outlast.core.clock import Clock
 from outlast.core.commit import Commit, Instant, Put
@@ -20,6 +21,8 @@ from outlast.core.deliveries import (
     GONE,
     SUBSCRIBED_TENANTS,
     Attempt,
+    delivery_id,
+    delivery_place,
     headers_of,
     sign_of,
     tenants_of,
@@ -46,6 +49,7 @@ from outlast.outbox.address import Resolver, SystemResolver, checked_addresses, 
 from outlast.outbox.subscriptions import checked_headers
 from outlast.runtime.attention import offered_choice
 from outlast.runtime.clocks import SystemClock, chance, new_id, new_secret, process_id
+from outlast.runtime.notifications import add_notification, check_notification
 from outlast.runtime.webhook_client import WebhookClient
 from outlast.store.port import Store
 from outlast.store.queries import Owing
@@ -60,22 +64,6 @@ KEPT: Final = timedelta(milliseconds=SECRET_KEPT)
 PAGE: Final = 100
 TRIES: Final = 20
 TYPES: Final = frozenset(each.value for each in EventType)
-
-
-def id_of(delivery: Delivery) -> str:
-    """Return the id of a delivery: SUBSCRIPTION:RUN:SEQ."""
-    return f"{delivery.subscription}:{delivery.run}:{delivery.seq}"
-
-
-def parts_of(delivery: str) -> tuple[str, str, int]:
-    """Return subscription, run and sequence number of a delivery id. Raises NotFound if it is malformed."""
-    subscription, _, rest = delivery.partition(":")
-    run, _, seq = rest.rpartition(":")
-    if not (subscription and run and seq.isascii() and seq.isdigit() and len(seq) < 16):
-        raise NotFound(
-            f"no delivery {delivery}", "its id is WEBHOOK:RUN:SEQ", "list them with: outlast webhooks deliveries"
-        )
-    return subscription, run, int(seq)
 
 
 class Webhooks(WebhookClient):
@@ -131,6 +119,24 @@ class Webhooks(WebhookClient):
         row = await subscriptions.add(self._store, make, self._tenant)
         return WebhookWithSecret(**vars(webhook_summary(row)), secret=secret)
 
+    @override
+    async def notify(
+        self,
+        address: str,
+        *,
+        role: str = "",
+        person: str = "",
+        every: bool = False,
+        kinds: Iterable[str] = (),
+        workflows: Iterable[str] = (),
+        name: str = "",
+    ) -> WebhookSummary:
+        row = await add_notification(
+            self._store, self._tenant, self._actor, address, role=role, person=person, every=every, kinds=kinds,
+            workflows=_names(workflows), name=name, reach=self.reach, resolve=self._resolve,
+        )  # fmt: skip
+        return webhook_summary(row)
+
     async def rows(self) -> tuple[Subscription, ...]:
         """Return the row of every webhook that is not removed, without its secret."""
         return tuple(deliveries.shown(row) for row in await subscriptions.of_tenant(self._store, self._tenant))
@@ -162,7 +168,10 @@ class Webhooks(WebhookClient):
                 counts[status] += len(page.rows)
                 if not (cursor := page.cursor):
                     break
-        owing = await self._store.query(Owing(self._tenant, subscription, PAGE))
+        now = (await self._store.now()).real
+        owing = [
+            row for row in await self._store.query(Owing(self._tenant, subscription, PAGE)) if row.owed_since <= now
+        ]
         oldest = min((row.owed_since for row in owing if row.owed_since), default=None)
         return WebhookDetail(
             **vars(webhook_summary(row)),
@@ -253,18 +262,23 @@ class Webhooks(WebhookClient):
 
         Raises NotFound, Conflict (not delivered yet).
         """
-        name, run, seq = parts_of(delivery)
+        name, run, seq = delivery_place(delivery)
         subscription = await subscriptions.get(self._store, self._tenant, name)
-        event = await self._store.load(EVENT, (self._tenant, run, seq))
+        at = event_of(seq)
+        event = await self._store.load(EVENT, (self._tenant, run, at))
         if event is None:
-            raise NotFound(f"no event {seq} of run {run}", "it does not exist or was purged")
+            raise NotFound(f"no event {at} of run {run}", "it does not exist or was purged")
         for _ in range(TRIES):
             cursor = await self._store.load(CURSOR, (self._tenant, run, name))
             before = await self._store.load(DELIVERY, (self._tenant, run, name, seq))
-            if cursor is None or cursor.seq < seq:
+            if before is None and (subscription.audience or is_reminder(seq)):
+                raise NotFound(f"no delivery {delivery}", "no message to approvers was sent after this event")
+            if cursor is None or cursor.seq < at:
                 raise _not_sent(subscription, event)
             if before is not None and before.status is DeliveryStatus.OWED:
                 raise Conflict(f"{delivery} will be retried anyway", "it has not been given up")
+            if before is not None and before.status is DeliveryStatus.SCHEDULED:
+                raise Conflict(f"{delivery} is not due yet", "it is a reminder, sent before the approval's deadline")
             now = await self._store.now()
             row = deliveries.redeliver(subscription.subscription, event, before, by=self._actor.name, now=now)
             after = deliveries.ask_again(cursor, now)
@@ -292,7 +306,7 @@ class Webhooks(WebhookClient):
             )
             for row in dead:
                 try:
-                    await self.redeliver_one(id_of(row))
+                    await self.redeliver_one(delivery_id(row))
                 except (Conflict, NotFound):
                     continue
                 done += 1
@@ -303,6 +317,12 @@ class Webhooks(WebhookClient):
     @override
     async def rotate(self, webhook: str, *, keep: Duration | None = None) -> WebhookWithSecret:
         """Raises NotFound, Conflict (not active), InvalidInput."""
+        if (await self.row(webhook)).audience:
+            raise Conflict(
+                f"{webhook} has no signing secret",
+                "it sends messages to approvers; its secret is its address",
+                f"outlast notify add … with the new address, then outlast notify rm {webhook}",
+            )
         secret = new_secret()
         keep_ms = ms_of("keep", KEPT if keep is None else keep)
         if keep_ms < 0:
@@ -321,7 +341,11 @@ class Webhooks(WebhookClient):
 
     @override
     async def enable(self, webhook: str) -> WebhookSummary:
-        await self._check((await self.row(webhook)).url)
+        row = await subscriptions.get(self._store, self._tenant, webhook)
+        if row.audience:
+            await check_notification(row, self.reach, self._resolve)
+        else:
+            await self._check(row.url)
         return await self._change(
             webhook, "enable", lambda row, now: deliveries.enable(row, by=self._actor.name, now=now)
         )
@@ -371,11 +395,12 @@ def new_dispatcher(
     clock: Clock | None = None,
     resolve: Resolver | None = None,
     counters: Counters | None = None,
+    public_url: str = "",
 ) -> Any:
     """Return a dispatcher of this process, not started: `run()` serves until `drain()`.
 
-    `reach`: addresses the operator allows besides https:// on the internet; `resolve`: replaces the system's resolver.
-    Raises InvalidInput if the extra `service` is not installed.
+    `reach`: addresses the operator allows besides https:// on the internet; `resolve`: replaces the system's resolver;
+    `public_url`: address of the service for people. Raises InvalidInput if the extra `service` is not installed.
     """
     return load_sender().dispatcher_of(
         store,
@@ -385,6 +410,7 @@ def new_dispatcher(
         reach=reach,
         resolve=resolve,
         counters=counters,
+        public_url=public_url,
     )
 
 
@@ -463,6 +489,7 @@ def webhook_summary(row: Subscription) -> WebhookSummary:
         changed_at=instant(row.changed_at),
         changed_by=row.changed_by,
         former_until_real=instant(row.former_until),
+        audience=row.audience,
     )
 
 
@@ -472,10 +499,10 @@ def webhook_delivery(row: Delivery, business: Callable[[int], int]) -> WebhookDe
     `business`: converts a real instant to business time.
     """
     return WebhookDelivery(
-        delivery=id_of(row),
+        delivery=delivery_id(row),
         webhook=row.subscription,
         run=row.run,
-        sequence=row.seq,
+        sequence=event_of(row.seq),
         type=row.type,
         webhook_id=row.event,
         status=row.status.value,

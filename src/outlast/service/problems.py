@@ -156,12 +156,14 @@ def _maybe_executed(error: errors.StoreError, scope: Scope | None) -> errors.Unc
 def _safe_to_repeat(scope: Scope | None) -> bool:
     """Return True if a repetition cannot have a second effect.
 
-    False for a webhook even with a key, because no row would refuse a second one.
+    False for a webhook or notification even with a key, because no row would refuse a second one.
     """
     if scope is None:
         return False
     keyed = any(name == b"idempotency-key" for name, _ in scope["headers"])
-    return scope["method"] in ("GET", "HEAD") or (keyed and not scope["path"].startswith("/v1/webhooks"))
+    return scope["method"] in ("GET", "HEAD") or (
+        keyed and not scope["path"].startswith(("/v1/webhooks", "/v1/notifications"))
+    )
 
 
 def _where_to_look(path: str) -> str:
@@ -171,6 +173,8 @@ def _where_to_look(path: str) -> str:
         kind, rest = "runs", []
     elif kind == "attention":
         kind = "runs"
+    elif kind == "notifications":
+        kind = "webhooks"
     name = rest[0] if kind in ("runs", "approvals", "effects", "webhooks") and rest else ""
     return f"GET /{version}/{kind}" + (f"/{name}" if name else "")
 

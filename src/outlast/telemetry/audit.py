@@ -15,7 +15,7 @@ from typing_extensions import override
 
 from outlast.errors import InvalidInput
 from outlast.telemetry.logs import FIELDS
-from outlast.telemetry.redact import redacted
+from outlast.telemetry.redact import GONE, redacted
 
 EVENT: Final = "audit"
 TEXT_CHARS_MAX: Final = 200
@@ -30,9 +30,12 @@ def audit(operation: str, *, tenant: str, by: str, at: str, outcome: str | int, 
 
 
 def scalars(body: Any) -> dict[str, Any]:
-    """Return the scalar fields of a request body, texts truncated. Nested values belong to users and are left out."""
+    """Return the scalar fields of a request body, texts truncated. Nested values belong to users and are left out.
+
+    The address of messages to approvers is a secret.
+    """
     return {
-        name: value[:TEXT_CHARS_MAX] if isinstance(value, str) else value
+        name: GONE if name == "address" else value[:TEXT_CHARS_MAX] if isinstance(value, str) else value
         for name, value in (body.items() if isinstance(body, dict) else ())
         if isinstance(value, str | int | float)
     }

@@ -1,7 +1,7 @@
 """Routes for webhooks and their deliveries."""
 
 from datetime import timedelta
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Path, Query
 from pydantic import Field
@@ -52,6 +52,28 @@ class AddWebhook(RequestBody):
     from_start: bool = Field(False, description="Also deliver all existing events.")
 
 
+class AddNotification(RequestBody):
+    """Address and audience of messages to approvers."""
+
+    address: Annotated[
+        str,
+        Field(
+            min_length=1,
+            max_length=2_000,
+            description="Address of mail, Slack, Teams or ntfy in apprise's notation. Answers never contain it.",
+            examples=["ntfys://ntfy.sh/topic"],
+        ),
+    ]
+    role: Word = Field("", description="Approvals that this role may decide.")
+    person: Word = Field("", description="Approvals that this person may decide.")
+    every: bool = Field(False, description="Every approval. Exactly one of role, person and every is given.")
+    kinds: list[Literal["asked", "reminder", "escalated"]] = Field(
+        default_factory=list, max_length=3, description="Kinds of messages. []: all."
+    )
+    workflows: list[Word] = Field(default_factory=list, max_length=100)
+    name: Word = ""
+
+
 class RotateSecret(RequestBody):
     """Replacement of the signing secret."""
 
@@ -87,6 +109,34 @@ async def add_webhook(
         workflows=ask.workflows,
         headers=ask.headers,
         from_start=ask.from_start,
+    )
+    response.headers["Location"] = f"{root_of(request)}/v1/webhooks/{made.webhook}"
+    response.headers["Cache-Control"] = NO_STORE
+    return made
+
+
+@router.post(
+    "/notifications",
+    operation_id="add_notification",
+    response_model=WebhookSummary,
+    status_code=201,
+    summary="Tell approvers",
+)
+async def add_notification(
+    ops: Ops, ask: AddNotification, request: Request, response: Response, key: IdempotencyKey = None
+) -> WebhookSummary:
+    """Send messages about approvals to an address: a new approval, a reminder before its deadline, and an escalation.
+
+    The subscription is listed and changed as a webhook. The address is checked now and before each message.
+    """
+    made = await ops.webhooks.notify(
+        ask.address,
+        role=ask.role,
+        person=ask.person,
+        every=ask.every,
+        kinds=ask.kinds,
+        workflows=ask.workflows,
+        name=ask.name,
     )
     response.headers["Location"] = f"{root_of(request)}/v1/webhooks/{made.webhook}"
     response.headers["Cache-Control"] = NO_STORE

@@ -345,6 +345,7 @@ CREATE TABLE subscription (
     created_by TEXT NOT NULL,
     changed_at {integer} NOT NULL,
     changed_by TEXT NOT NULL,
+    audience TEXT NOT NULL,
     PRIMARY KEY (tenant, subscription)
 ){clustered}
 """,

@@ -1,0 +1,40 @@
+"""Messages to approvers, found from the rows of a run after an event or an earlier message."""
+
+from typing import Final
+
+from outlast.core import approval_notices
+from outlast.core.approval_notices import ASKED, Notice
+from outlast.core.effect_rows import APPROVAL
+from outlast.core.outbox_rows import DELIVERY, Delivery, Subscription
+from outlast.core.rows import RUN, Event
+from outlast.store.port import Store
+
+NOTHING: Final = Notice(ASKED, ())
+
+
+async def after_event(store: Store, row: Subscription, event: Event, before: Delivery | None) -> Notice:
+    """Return the message that an event leads to; NOTHING, or one without approvals, if none.
+
+    `before`: the row of an earlier attempt, whose approvals the message keeps as long as they are undecided.
+    """
+    if before is not None:
+        return await once_more(store, row, before)
+    if not (approval_notices.awaits_approval(event) or approval_notices.reports_timeout(event)):
+        return NOTHING
+    place = (event.tenant, event.run)
+    approvals = await store.rows(APPROVAL, place)
+    earlier = [each.event for each in await store.rows(DELIVERY, (*place, row.subscription))]
+    return approval_notices.new_notice(row.audience, event, approvals, await store.load(RUN, place), earlier)
+
+
+async def once_more(store: Store, row: Subscription, delivery: Delivery) -> Notice:
+    """Return the message of a delivery that failed, is scheduled or was requested again, as of now."""
+    place = (delivery.tenant, delivery.run)
+    approvals = await store.rows(APPROVAL, place)
+    run = await store.load(RUN, place)
+    return approval_notices.still_open(delivery.type, delivery.event, row.audience, approvals, run)
+
+
+async def why_spared(store: Store, delivery: Delivery) -> str:
+    """Return why a message is not needed any more."""
+    return approval_notices.why_not(delivery.event, await store.rows(APPROVAL, (delivery.tenant, delivery.run)))

@@ -1,0 +1,121 @@
+"""Subscriptions to messages for approvers: one address for a role, a person or every approval."""
+
+import asyncio
+from collections.abc import Iterable
+from importlib import import_module
+
+from outlast.core import deliveries
+from outlast.core.addresses import AddressPolicy, NotAllowed
+from outlast.core.approval_notices import KINDS, ROLE, accepted_audience, short
+from outlast.core.approvals import Actor
+from outlast.core.approver_rule import Person
+from outlast.core.commit import Instant
+from outlast.core.keys import check_name
+from outlast.core.limits import TEXT_CHARS_MAX
+from outlast.core.outbox_rows import Subscription
+from outlast.errors import InvalidInput
+from outlast.outbox import subscriptions
+from outlast.outbox.address import Resolver, SystemResolver, checked_addresses
+from outlast.runtime.clocks import new_id
+from outlast.store.port import Store
+
+
+async def add_notification(
+    store: Store,
+    tenant: str,
+    actor: Actor,
+    address: str,
+    *,
+    role: str = "",
+    person: str = "",
+    every: bool = False,
+    kinds: Iterable[str] = (),
+    workflows: Iterable[str] = (),
+    name: str = "",
+    reach: AddressPolicy,
+    resolve: Resolver | None = None,
+) -> Subscription:
+    """Store a subscription for approvers. Raises InvalidInput, LimitExceeded."""
+    audience, wanted = _audience(role, person, every), _kinds(kinds)
+    if len(name) > TEXT_CHARS_MAX:
+        raise InvalidInput(f"a subscription's name has at most {TEXT_CHARS_MAX} characters")
+    flows = tuple(workflows)
+    shown = await _checked(address, reach, resolve)
+    subscription = new_id("wh_")
+
+    def make(now: Instant, since: int) -> Subscription:
+        return deliveries.subscribe(
+            tenant,
+            subscription,
+            url=shown,
+            secret=address,
+            name=name,
+            types=wanted,
+            workflows=flows,
+            headers={},
+            from_start=False,
+            since=since,
+            by=actor.name,
+            now=now,
+            audience=audience,
+        )
+
+    return await subscriptions.add(store, make, tenant)
+
+
+async def check_notification(row: Subscription, reach: AddressPolicy, resolve: Resolver | None) -> None:
+    """Check the address of a stored subscription again. Raises InvalidInput."""
+    await _checked(row.secret.key, reach, resolve)
+
+
+async def _checked(address: str, reach: AddressPolicy, resolve: Resolver | None) -> str:
+    """Return an address without its secrets, if it and every address of its hosts are allowed. Raises InvalidInput."""
+    client = import_module("outlast.outbox.apprise_client")
+    target = await asyncio.to_thread(client.checked_target, address, reach)  # apprise takes a second to import
+    own = SystemResolver()
+    try:
+        for host in sorted(target.hosts):
+            await checked_addresses(host, target.port, resolve or own, reach)
+    except NotAllowed as error:
+        raise InvalidInput(
+            "this address is not allowed for messages to approvers",
+            str(error),
+            "an operator may allow networks: OUTLAST_WEBHOOKS__ALLOW_NETWORKS=10.1.0.0/16; for this machine "
+            "OUTLAST_WEBHOOKS__ALLOW_PRIVATE=true",
+        ) from error
+    except (OSError, ValueError) as error:  # TimeoutError among them
+        raise InvalidInput(
+            "the host of this address cannot be found", str(error) or "no answer in time", "check its spelling"
+        ) from error
+    finally:
+        own.close()
+    return str(target.shown)
+
+
+def _audience(role: str, person: str, every: bool) -> str:
+    """Return the one audience that the caller named. Raises InvalidInput."""
+    found = accepted_audience(role, person, every)
+    if len(found) != 1:
+        raise InvalidInput(
+            "messages for approvers go to one audience",
+            f"{len(found)} are named",
+            "name a role, a person, or every approval: --role finance",
+        )
+    if found[0].startswith(ROLE):
+        check_name("role", role)
+    elif person:
+        Person(found[0].partition(":")[2])
+    return found[0]
+
+
+def _kinds(kinds: Iterable[str]) -> tuple[str, ...]:
+    """Return the kinds of messages by their short names. Raises InvalidInput."""
+    by_name = {short(kind): kind for kind in KINDS}
+    wanted = tuple(kinds)
+    if unknown := [each for each in wanted if each not in by_name]:
+        raise InvalidInput(
+            "some kinds of messages do not exist",
+            problems=[("kinds", each) for each in unknown],
+            fix=f"choose from {', '.join(by_name)}",
+        )
+    return tuple(by_name[each] for each in wanted)

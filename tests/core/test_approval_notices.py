@@ -1,0 +1,104 @@
+"""Messages to approvers as values: who is told of what, when a reminder is due, and texts that do nothing."""
+
+import re
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from outlast.core import approval_notices as notices
+from outlast.core.approval_columns import PLANS
+from outlast.core.approval_notices import ASKED, ESCALATED, REMINDER, Notice
+from outlast.core.durations import DAY, HOUR, MINUTE
+from outlast.core.effect_rows import Approval
+from outlast.core.machine import ApprovalStatus
+
+T0 = 1_700_000_000_000
+
+
+def approval(**given: object) -> Approval:
+    """Return a pending approval with these changes."""
+    row = Approval(
+        tenant="t", run="r", id="ap_1", version=1, status=ApprovalStatus.PENDING, visit=1, wait="a",
+        plans_text=PLANS.encode(()), summary="Buy", risk="", again=0, quorum=1, not_requester=0, editable_text="",
+        who="finance", requested_by="bo", asked_at=T0, within_until=T0 + 96 * HOUR, valid_ms=HOUR, decided_at=0,
+        decided_by="", claims_text="", reason="", chosen="", valid_until=0, consumed_by="",
+    )  # fmt: skip
+    return row._replace(**given)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("audience", "who", "told"),
+    [
+        ("role:finance", "finance", True),
+        ("role:finance", "legal | finance & lead", True),
+        ("role:finance", "finances", False),
+        ("role:finance", "person:finance", False),
+        ("person:ana", "person:ana", True),
+        ("person:local:ana", "lead & person:ana", True),
+        ("person:ana", "ana", False),
+        ("*", "anything", True),
+    ],
+)
+def test_the_rule_says_who_is_told(audience: str, who: str, told: bool) -> None:
+    assert notices.concerns(audience, approval(who=who)) is told
+
+
+@pytest.mark.parametrize(
+    ("within", "left"),
+    [(96 * HOUR, DAY), (30 * DAY, DAY), (4 * HOUR, HOUR), (10 * MINUTE, 5 * MINUTE), (5 * MINUTE, None), (1, None)],
+)
+def test_a_reminder_comes_when_a_quarter_of_the_time_is_left(within: int, left: int | None) -> None:
+    assert notices.remind_at(approval(within_until=T0 + within)) == (None if left is None else T0 + within - left)
+
+
+@given(st.integers(1, 400 * DAY))
+def test_a_reminder_lies_between_request_and_deadline(within: int) -> None:
+    at = notices.remind_at(approval(within_until=T0 + within))
+    assert at is None or T0 < at <= T0 + within - 5 * MINUTE
+
+
+def test_the_key_names_kind_and_approvals() -> None:
+    key = Notice(REMINDER, (approval(), approval(id="ap_2"))).key
+    assert key == "reminder:ap_1,ap_2" and notices.told_in(key) == ("reminder", {"ap_1", "ap_2"})
+
+
+def test_of_several_approvals_those_still_open_are_told() -> None:
+    rows = [approval(), approval(id="ap_2", status=ApprovalStatus.APPROVED), approval(id="ap_3", who="legal")]
+    found = notices.still_open(REMINDER, "reminder:ap_1,ap_2,ap_3", "role:finance", rows, None)
+    assert found.approvals == (), "its run was purged"
+    assert notices.why_not("reminder:ap_2", rows) == "not sent: ap_2 is approved"
+
+
+HOSTILE = (
+    "<!channel> @here <@U123> &lt;script&gt;", "[Approve](https://evil.example)", "click evil.example/approve now",
+    "a\r\nBcc: x@y\0\x1b[31m", "\u202eexe.gnp\u2066\ufeff\u200b", "www.evil.example mailto:a@b", "`rm -rf`|x|",
+    "x" * 100_000,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_hostile_text_mentions_nobody_and_links_nowhere(text: str) -> None:
+    for kind in (ASKED, REMINDER, ESCALATED):
+        row = approval(summary=text, who='person:"<!here> @x"', run=text[:50])
+        written = notices.write(Notice(kind, (row,)), T0, "https://outlast.example.com/base/")
+        page = "https://outlast.example.com/base/ui/approvals/ap_1"
+        assert written.body.count(page) == 1 and len(written.title) + len(written.body) < 1_000
+        rest = written.title + " " + written.body.replace(page, "").replace("\n", " ")
+        assert not set("<>@[]`|") & set(rest)
+        assert not [c for c in rest if unicodedata.category(c)[0] == "C"]
+        assert not re.search(r"\w://|\bwww\.\w|mailto:\w|\w\.\w+/", rest)
+
+
+@given(st.text(max_size=2_000))
+def test_any_text_is_one_bounded_line(text: str) -> None:
+    shown = notices.inert_text(text)
+    assert len(shown) <= notices.ASKS_CHARS_MAX and shown.isprintable() and "@" not in shown
+
+
+def test_many_approvals_make_one_message_of_bounded_size() -> None:
+    rows = tuple(approval(id=f"ap_{n}", summary="y" * 500) for n in range(300))
+    written = notices.write(Notice(ASKED, rows), T0, "")
+    assert len(written.body) < 4_000 and written.title.endswith("(and 299 more)")
+    assert "295 more: outlast approvals ls" in written.body

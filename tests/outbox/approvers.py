@@ -1,0 +1,171 @@
+"""A workflow that asks approvers, servers that receive their messages, and time that passes at once."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from email import message_from_bytes, policy
+from email.message import EmailMessage
+from typing import Any
+
+from pydantic import BaseModel
+
+from outlast.core.approvals import Actor
+from outlast.core.effect_rows import APPROVAL, Approval
+from outlast.core.outbox_rows import CURSOR, DELIVERY, Delivery
+from outlast.flow import Context, Workflow, activity, role
+from outlast.runtime.operations import Operations
+from outlast.store.port import Store
+from outlast.testing.app import skip
+from tests.outbox.helpers import DEVELOPMENT, TENANT, Got, Receiver, a_store, until
+
+PAGE = "https://outlast.example.com"
+
+
+class Award(BaseModel):
+    """Text and approvers of a request."""
+
+    summary: str = "Award to Acme GmbH, €184,200"
+    who: str = "finance"
+    hours: int = 96
+
+
+@activity(key="award/{to}", no_undo="it is only told")
+async def award(to: str) -> str:
+    """Award."""
+    return to
+
+
+def asking() -> Workflow[Award]:
+    """Return a workflow that asks once."""
+    flow = Workflow("asking", state=Award, version=1)
+
+    @flow.node(start=True)
+    async def ask(ctx: Context[Award]) -> None:
+        said = ctx.state
+        rule = role(said.who)
+        await ctx.approval(award.plan("acme"), summary=said.summary, by=rule, within=f"{said.hours}h")
+
+    return flow
+
+
+ASKING = asking()
+
+
+@asynccontextmanager
+async def approvers(url: str) -> AsyncIterator[Operations]:
+    """Open a store with operations of an admin who holds every role of these tests."""
+    async with a_store(url) as ops:
+        who = Actor("local:ann", frozenset({"admin", "finance", "ops", "boss"}))
+        bound = Operations(ops.store, tenant=TENANT, actor=who, workflows={"asking": ASKING})
+        bound.webhooks.reach = DEVELOPMENT
+        yield bound
+
+
+def ntfy(receiver: Receiver, topic: str = "secret-topic-4711") -> str:
+    """Return the address of a topic at a receiver in the role of ntfy."""
+    return f"ntfy://user:hidden-password@127.0.0.1:{receiver.port}/{topic}"
+
+
+def message(got: Got) -> dict[str, Any]:
+    """Return the message of a request to ntfy."""
+    found: dict[str, Any] = json.loads(got.body)
+    return found
+
+
+async def pending(store: Store, run: str = "r") -> Approval:
+    """Return the approval that a run waits for, once it waits."""
+
+    async def waits() -> bool:
+        return any(row.status == "pending" for row in await store.rows(APPROVAL, (TENANT, run)))
+
+    await until(waits)
+    return next(row for row in await store.rows(APPROVAL, (TENANT, run)) if row.status == "pending")
+
+
+async def rows_of(store: Store, subscription: str) -> list[Delivery]:
+    """Return the deliveries of a subscription."""
+    return [row for row in await store.rows(DELIVERY, (TENANT,)) if row.subscription == subscription]
+
+
+async def until_told(store: Store, subscription: str, *keys: str) -> None:
+    """Return once deliveries with exactly these statuses and keys exist: `delivered asked:ap_1`."""
+
+    async def told() -> bool:
+        return sorted(f"{row.status} {row.event}" for row in await rows_of(store, subscription)) == sorted(keys)
+
+    try:
+        await until(told)
+    except TimeoutError:
+        raise AssertionError(await rows_of(store, subscription)) from None
+
+
+async def pass_time(store: Store, hours: float) -> None:
+    """Let business time pass at once. Real time does not, so what is scheduled by it becomes due now."""
+    from outlast.core.commit import Commit, Put
+
+    await skip(store, hours=hours)
+    now = await store.now()
+    for row in await store.rows(DELIVERY, (TENANT,)):
+        if row.status == "scheduled":
+            cursor = await store.load(CURSOR, (TENANT, row.run, row.subscription))
+            assert cursor is not None and not cursor.owner
+            due = row._replace(version=row.version + 1, due_at=now.real)
+            put = cursor._replace(version=cursor.version + 1, due_at=now.real)
+            await store.commit(Commit((Put(DELIVERY, due, row.version), Put(CURSOR, put, cursor.version))))
+
+
+@dataclass
+class MailServer:
+    """An SMTP server that records what it accepts. `refuse`: answer to RCPT instead of 250."""
+
+    refuse: str = ""
+    mails: list[EmailMessage] = field(default_factory=list)
+    recipients: list[str] = field(default_factory=list)
+    port: int = 0
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        def say(line: str) -> None:
+            writer.write(f"{line}\r\n".encode())
+
+        say("220 here")
+        try:
+            while line := (await reader.readline()).decode().strip():
+                match line.split()[0].upper():
+                    case "EHLO" | "HELO":
+                        say("250 here")
+                    case "RCPT":
+                        self.recipients.append(line.partition("<")[2].partition(">")[0])
+                        say(self.refuse or "250 ok")
+                    case "DATA":
+                        say("354 go on")
+                        data = await reader.readuntil(b"\r\n.\r\n")
+                        mail = message_from_bytes(data[:-3], policy=policy.default)
+                        assert isinstance(mail, EmailMessage)
+                        self.mails.append(mail)
+                        say("250 ok")
+                    case "QUIT":
+                        say("221 bye")
+                        break
+                    case _:
+                        say("250 ok")
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            writer.close()
+
+    @asynccontextmanager
+    async def listening(self) -> "AsyncIterator[MailServer]":
+        """Listen on a free port while the block runs."""
+        server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self.port = server.sockets[0].getsockname()[1]
+        try:
+            yield self
+        finally:
+            server.close()
+
+    @property
+    def address(self) -> str:
+        """Return the address of messages to two people."""
+        return f"mailto://127.0.0.1:{self.port}?from=outlast@example.com&to=ana@example.com"
