@@ -1,4 +1,4 @@
-"""Who did what in a run: its start, and the acts of people and programs, from its inbox and its approvals."""
+"""Acts of people and programs in a run: its start, their requests and their decisions."""
 
 import json
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""Words and kinds of runs and effects on pages: pure functions from models to what a template prints."""
+"""Words and kinds of runs and effects on pages: pure functions from models to the values of a template."""
 
 import json
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Pages of one run: what it waits for and would unblock it, its ledger, results, events, input and people."""
+"""Pages of one run: its wait and the way to end it, its ledger, results, events, input and people."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -10,12 +10,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from outlast.core.machine import TERMINAL
+from outlast.flow.topology import topology_of
 from outlast.models.runs import RunSummary
 from outlast.runtime.export import export
 from outlast.runtime.operations import Operations
 from outlast.service.requests import RunId
 from outlast.service.routes.history import checkpoints_of
 from outlast.service.service_state import Ops, ServiceState, State
+from outlast.ui.graph import drawn
 from outlast.ui.page_route import PageRoute
 from outlast.ui.people import people_of
 from outlast.ui.rendering import render, stamp
@@ -50,7 +52,7 @@ async def tab(
 
 @router.get("", operation_id="ui:get_run")
 async def show_run(ops: Ops, state: State, request: Request, run: RunId) -> Response:
-    """Show what the run waits for, what would unblock it, where it is, and the forms that end its wait."""
+    """Show the wait of the run, its place in the graph, and the forms that end the wait."""
     return await overview(ops, state, request, run)
 
 
@@ -60,13 +62,24 @@ async def overview(
     """Return the first tab. `form`: the form that was refused, with its input and its errors."""
     found, explained = await ops.run(run), await ops.explain(run)
     items = await ops.attention_of(run) if found.attention else []
-    live = "" if found.status in TERMINAL else f"run:{run}"
+    over = found.status in TERMINAL
+    topology = await topology_for(ops, state, found.workflow, found.lane)
+    graph = drawn(topology, found.visits, current="" if over else found.node) if topology is not None else None
     shown = stamp(found.version, found.shown, found.served, found.due, found.effects, found.results, found.asked)
     return await render(
-        request, "run_overview.html", title=run, live=live, versions={"tab": shown}, status_code=status_code,
-        run=found, tab="overview", kind=kind_of(found), explained=explained, waits=waits_shown(found), items=items,
-        short=short, refused=form,
+        request, "run_overview.html", title=run, live="" if over else f"run:{run}", versions={"tab": shown},
+        status_code=status_code, graph=graph, run=found, tab="overview", kind=kind_of(found), explained=explained,
+        waits=waits_shown(found), items=items, short=short, refused=form,
     )  # fmt: skip
+
+
+async def topology_for(ops: Operations, state: ServiceState, workflow: str, lane: str) -> Mapping[str, Any] | None:
+    """Return the graph of a version: as its workers recorded it, else of the code loaded here, else None."""
+    recorded = await ops.topology(workflow, lane)
+    if recorded is not None:
+        return recorded
+    code = next((each for each in state.workflows if (each.name, each.lane) == (workflow, lane)), None)
+    return topology_of(code) if code is not None else None
 
 
 @router.get("/effects", operation_id="ui:list_effects")
@@ -153,7 +166,7 @@ async def list_checkpoints(ops: Ops, request: Request, run: RunId, after: After 
 
 @router.get("/people", operation_id="ui:list_events")
 async def list_people(ops: Ops, request: Request, run: RunId, after: After = 0) -> Response:
-    """Show who did what: starts, decisions, answers, and requests that no worker has acted on."""
+    """Show the acts of people: starts, decisions, answers, and requests that no worker has acted on."""
     summary = await ops.run_summary(run)
     messages = (await ops.rows.run_facts(run)).messages
     found = people_of(summary, messages, (await ops.approvals(run=run, limit=500)).approvals)

@@ -28,7 +28,7 @@ MORE_TIME: Final = span(RUN_CEILING)
 
 @router.get("/actions", operation_id="ui:get_run")
 async def show_actions(ops: Ops, request: Request, run: RunId) -> Response:
-    """Show what can be done with the run, with the consequence and the command of each action."""
+    """Show the possible actions, with the consequence and the command of each action."""
     return await menu(ops, request, run)
 
 

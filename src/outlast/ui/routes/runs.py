@@ -90,7 +90,7 @@ async def list_runs(
 
 # --- several runs ----------------------------------------------------------------------------------
 class Chosen(NamedTuple):
-    """A chosen run before the action: what the action undoes and leaves, or why it is not possible."""
+    """A chosen run before the action: effects that are undone and that remain, or why it is not possible."""
 
     id: str
     run: RunSummary | None

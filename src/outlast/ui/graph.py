@@ -1,0 +1,280 @@
+"""Layout of a workflow's graph: layers from left to right, few crossings, and edges back below.
+
+Pure functions from nodes and edges to boxes and paths. They end on every graph: with cycles, self-loops, parts that are
+not connected, and nodes that nothing reaches.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from itertools import pairwise
+from typing import Any, Final, NamedTuple
+
+from outlast.models.runs import Visit
+
+NODES_MAX: Final = 60
+"""Larger graphs are shown as a list."""
+CHAR: Final = 8.0
+LABEL_CHARS: Final = 22
+BOX_HEIGHT: Final = 48
+MIN_WIDTH: Final = 96
+GAP_X: Final = 56
+GAP_Y: Final = 20
+MARGIN: Final = 16
+LOOP: Final = 18
+"""Height of the first lane for edges back, and the distance between lanes."""
+SWEEPS: Final = 4
+END: Final = "end"
+
+Edge = tuple[str, str]
+
+
+class Declared(NamedTuple):
+    """Nodes of a workflow in their order, its edges, the start, and the nodes that may end the run."""
+
+    nodes: tuple[str, ...]
+    edges: tuple[Edge, ...]
+    start: str
+    ends: frozenset[str]
+
+
+class Box(NamedTuple):
+    """Node with its place. `label` fits the box; `name` is whole."""
+
+    name: str
+    label: str
+    x: float
+    y: float
+    width: float
+    height: float
+
+
+class Path(NamedTuple):
+    """Edge as the data of an SVG path. `back`: it leads to its own layer or an earlier one."""
+
+    source: str
+    target: str
+    d: str
+    back: bool
+
+
+class Layout(NamedTuple):
+    """Boxes and paths, and the size of the drawing."""
+
+    boxes: tuple[Box, ...]
+    paths: tuple[Path, ...]
+    width: float
+    height: float
+
+
+def declared(topology: Mapping[str, Any]) -> Declared:
+    """Return the graph of a stored topology. Targets that it does not declare are left out."""
+    nodes: Mapping[str, Any] = topology.get("nodes") or {}
+    start = next((name for name, node in nodes.items() if node.get("start")), next(iter(nodes), ""))
+    edges = tuple((name, to) for name, node in nodes.items() for to in dict.fromkeys(node.get("to", ())) if to in nodes)
+    order = _reach(start, nodes, edges)
+    return Declared(order, edges, start, frozenset(name for name, node in nodes.items() if node.get("ends")))
+
+
+def _reach(start: str, nodes: Mapping[str, Any], edges: Sequence[Edge]) -> tuple[str, ...]:
+    """Return all nodes, breadth first from the start, then from each node that is not reached."""
+    following: dict[str, list[str]] = {}
+    for source, target in edges:
+        following.setdefault(source, []).append(target)
+    found: dict[str, None] = {}
+    for root in (start, *nodes):
+        waiting = [root] if root in nodes and root not in found else []
+        for name in waiting:
+            if name not in found:
+                found[name] = None
+                waiting += following.get(name, ())
+    return tuple(found)
+
+
+def laid_out(graph: Declared) -> Layout:
+    """Return the places of boxes and edges."""
+    forward = _without_cycles(graph)
+    layers = _ordered(_layers(graph, forward), forward)
+    boxes, depth = _placed(layers), max((len(layer) for layer in layers), default=0)
+    bottom = MARGIN + depth * (BOX_HEIGHT + GAP_Y)
+    back = [edge for edge in graph.edges if edge not in forward]
+    lanes = {edge: n for n, edge in enumerate(sorted(back, key=lambda e: _length(boxes, e)))}
+    paths = tuple(
+        Path(*edge, _below(boxes, edge, bottom + LOOP * (lanes[edge] % 12)), back=True)
+        if edge in lanes
+        else Path(*edge, _across(boxes, edge), back=False)
+        for edge in graph.edges
+    )
+    width = max((box.x + box.width for box in boxes.values()), default=0) + GAP_X / 2 + MARGIN
+    height = bottom + (LOOP * min(len(back), 12) + MARGIN if back else MARGIN - GAP_Y)
+    return Layout(tuple(boxes[name] for name in graph.nodes), paths, round(width, 1), round(height, 1))
+
+
+def _without_cycles(graph: Declared) -> dict[Edge, None]:
+    """Return the edges that lead forward: all but those to a node that is open in a depth-first walk."""
+    following: dict[str, list[str]] = {name: [] for name in graph.nodes}
+    for source, target in graph.edges:
+        following[source].append(target)
+    kept: dict[Edge, None] = {}
+    opened: set[str] = set()
+    closed: set[str] = set()
+    for root in graph.nodes:
+        stack = [(root, iter(following[root]))] if root not in closed else []
+        opened.update(name for name, _ in stack)
+        while stack:  # no recursion: a chain may be as long as the graph
+            name, targets = stack[-1]
+            for target in targets:
+                if target not in opened:
+                    kept[name, target] = None
+                    if target not in closed:
+                        opened.add(target)
+                        stack.append((target, iter(following[target])))
+                        break
+            else:
+                stack.pop()
+                opened.discard(name)
+                closed.add(name)
+    return kept
+
+
+def _layers(graph: Declared, forward: Mapping[Edge, None]) -> list[list[str]]:
+    """Return the nodes by layer: one behind the last of their predecessors."""
+    before: dict[str, int] = dict.fromkeys(graph.nodes, 0)
+    following: dict[str, list[str]] = {name: [] for name in graph.nodes}
+    for source, target in forward:
+        before[target] += 1
+        following[source].append(target)
+    depth = dict.fromkeys(graph.nodes, 0)
+    free = [name for name in graph.nodes if not before[name]]
+    for name in free:
+        for target in following[name]:
+            depth[target] = max(depth[target], depth[name] + 1)
+            before[target] -= 1
+            if not before[target]:
+                free.append(target)
+    layers: list[list[str]] = [[] for _ in range(max(depth.values(), default=-1) + 1)]
+    for name in graph.nodes:
+        layers[depth[name]].append(name)
+    return layers
+
+
+def _ordered(layers: list[list[str]], forward: Mapping[Edge, None]) -> list[list[str]]:
+    """Return the layers, each ordered by the mean place of its neighbours, there and back, so that few edges cross."""
+    sources: dict[str, list[str]] = {}
+    targets: dict[str, list[str]] = {}
+    for source, target in forward:
+        sources.setdefault(target, []).append(source)
+        targets.setdefault(source, []).append(target)
+    best, least = [list(layer) for layer in layers], crossings(layers, forward)
+    now = [list(layer) for layer in layers]
+    for sweep in range(SWEEPS):
+        neighbours = sources if sweep % 2 == 0 else targets
+        for layer in now if sweep % 2 == 0 else reversed(now):
+            place = {name: i / max(1, len(each)) for each in now for i, name in enumerate(each)}
+            means = {
+                name: sum(place[n] for n in near) / len(near) if (near := neighbours.get(name)) else place[name]
+                for name in layer
+            }
+            layer.sort(key=means.__getitem__)
+        count = crossings(now, forward)
+        if count < least:
+            best, least = [list(layer) for layer in now], count
+    return best
+
+
+def crossings(layers: Sequence[Sequence[str]], forward: Mapping[Edge, None]) -> int:
+    """Count crossings of edges between neighbouring layers."""
+    at = {name: (n, i) for n, layer in enumerate(layers) for i, name in enumerate(layer)}
+    between: dict[int, list[tuple[int, int]]] = {}
+    for source, target in forward:
+        (n, i), (m, j) = at[source], at[target]
+        if m == n + 1:
+            between.setdefault(n, []).append((i, j))
+    return sum(
+        (a - c) * (b - d) < 0 for pairs in between.values() for k, (a, b) in enumerate(pairs) for c, d in pairs[:k]
+    )
+
+
+def label_of(name: str) -> str:
+    """Return a name that fits a box: a long one is cut in the middle, because its ends tell more."""
+    if len(name) <= LABEL_CHARS:
+        return name
+    head = (LABEL_CHARS - 1) // 2
+    return f"{name[:head]}…{name[-(LABEL_CHARS - 1 - head) :]}"
+
+
+def _placed(layers: Sequence[Sequence[str]]) -> dict[str, Box]:
+    tallest = max((len(layer) for layer in layers), default=0)
+    boxes: dict[str, Box] = {}
+    x: float = MARGIN
+    for layer in layers:
+        width = max(MIN_WIDTH, *(len(label_of(name)) * CHAR + 24 for name in layer))
+        top = MARGIN + (tallest - len(layer)) * (BOX_HEIGHT + GAP_Y) / 2
+        for i, name in enumerate(layer):
+            boxes[name] = Box(name, label_of(name), x, top + i * (BOX_HEIGHT + GAP_Y), width, BOX_HEIGHT)
+        x += width + GAP_X
+    return boxes
+
+
+def _length(boxes: Mapping[str, Box], edge: Edge) -> float:
+    return boxes[edge[0]].x - boxes[edge[1]].x
+
+
+def _across(boxes: Mapping[str, Box], edge: Edge) -> str:
+    source, target = boxes[edge[0]], boxes[edge[1]]
+    x, y = source.x + source.width, source.y + source.height / 2
+    to_x, to_y = target.x, target.y + target.height / 2
+    bend = max(GAP_X / 2, (to_x - x) / 3)
+    return f"M{x:g} {y:g}C{x + bend:g} {y:g} {to_x - bend:g} {to_y:g} {to_x:g} {to_y:g}"
+
+
+def _below(boxes: Mapping[str, Box], edge: Edge, y: float) -> str:
+    source, target = boxes[edge[0]], boxes[edge[1]]
+    out, into = source.x + source.width * 0.7, target.x + target.width * 0.3
+    under, under_target = source.y + source.height, target.y + target.height
+    down = f"M{out:g} {under:g}C{out:g} {y:g} {out:g} {y:g} {(out + into) / 2:g} {y:g}"
+    return f"{down}S{into:g} {y:g} {into:g} {under_target:g}"
+
+
+class DrawnNode(NamedTuple):
+    """Node of a run: `state` is `current`, `visited` or `untouched`; `to` are its exits, with `end`."""
+
+    name: str
+    state: str
+    visits: int
+    took_ms: int
+    to: tuple[str, ...]
+
+
+class Drawing(NamedTuple):
+    """Graph of a run. `layout` is None if it is too large to draw; `taken` are the edges that the run has taken."""
+
+    nodes: tuple[DrawnNode, ...]
+    by_name: Mapping[str, DrawnNode]
+    layout: Layout | None
+    taken: frozenset[Edge]
+
+
+def drawn(topology: Mapping[str, Any], visits: Sequence[Visit] = (), *, current: str = "") -> Drawing:
+    """Return the graph of a workflow with the visits of a run. `current`: its node; '' if it has ended."""
+    graph = declared(topology)
+    counts: Counter[str] = Counter()
+    took: Counter[str] = Counter()
+    for visit in visits:
+        counts[visit.node] += 1
+        if visit.entered_at is not None and visit.left_at is not None:
+            took[visit.node] += (visit.left_at - visit.entered_at) // timedelta(milliseconds=1)
+    exits: dict[str, list[str]] = {name: [] for name in graph.nodes}
+    for source, target in graph.edges:
+        exits[source].append(target)
+    nodes = tuple(
+        DrawnNode(
+            name, "current" if name == current else "visited" if counts[name] else "untouched", counts[name],
+            took[name], (*exits[name], *((END,) if name in graph.ends else ())),
+        )
+        for name in graph.nodes
+    )  # fmt: skip
+    taken = frozenset((one.node, other.node) for one, other in pairwise(visits))
+    return Drawing(
+        nodes, {node.name: node for node in nodes}, laid_out(graph) if len(nodes) <= NODES_MAX else None, taken
+    )

@@ -1,0 +1,112 @@
+"""The layout of a graph: every node has a place of its own, edges lead forward or below, on hostile graphs, too."""
+
+import random
+import re
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from outlast.models.runs import Visit
+from outlast.ui.graph import CHAR, Declared, Layout, crossings, declared, drawn, laid_out
+
+
+def graph(edges: dict[str, list[str]], start: str = "") -> Declared:
+    names = dict.fromkeys([*edges, *(to for targets in edges.values() for to in targets)])
+    nodes: dict[str, Any] = {name: {"to": edges.get(name, []), "start": name == start, "ends": False} for name in names}
+    return declared({"nodes": nodes})
+
+
+def random_graph(seed: int, size: int) -> Declared:
+    choose = random.Random(seed)
+    names = [f"node_{n}" for n in range(size)]
+    return graph({name: choose.sample(names, choose.randint(0, 4)) for name in names}, names[0])
+
+
+HOSTILE = {
+    "one": graph({"a": []}, "a"),
+    "self-loop": graph({"a": ["a"]}, "a"),
+    "cycle": graph({"a": ["b"], "b": ["c"], "c": ["a"]}, "a"),
+    "all to all": graph({x: list("abcdef") for x in "abcdef"}, "a"),
+    "not connected": graph({"a": ["b"], "c": ["d"], "d": ["c"], "e": []}, "a"),
+    "nothing starts": graph({"a": ["b"], "b": ["a"]}),
+    "long names": graph({"n" * 100: ["m" * 100], "m" * 100: []}, "n" * 100),
+    "chain of 1,000": graph({f"n{n}": [f"n{n + 1}"] for n in range(1000)}, "n0"),
+    "200 nodes": random_graph(1, 200),
+    "none": declared({"nodes": {}}),
+    "no graph": declared({}),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_every_graph_has_a_layout(name: str) -> None:
+    sound(HOSTILE[name])
+
+
+def test_random_graphs_have_a_layout() -> None:
+    for size in range(5, 60, 3):
+        sound(random_graph(size, size))
+
+
+def sound(of: Declared) -> Layout:
+    found = laid_out(of)
+    assert [box.name for box in found.boxes] == list(of.nodes)
+    assert [(path.source, path.target) for path in found.paths] == list(of.edges)
+    for box in found.boxes:
+        assert box.x >= 0 and box.x + box.width <= found.width, "no box outside"
+        assert box.y >= 0 and box.y + box.height <= found.height
+        assert len(box.label) * CHAR <= box.width, "a label does not overflow its box"
+    places = sorted((box.x, box.y, box.width, box.height) for box in found.boxes)
+    for one, other in pairwise(places):
+        assert one[0] + one[2] <= other[0] or one[1] + one[3] <= other[1], "boxes do not overlap"
+    by_name = {box.name: box for box in found.boxes}
+    for path in found.paths:
+        assert path.back == (by_name[path.target].x <= by_name[path.source].x)
+        numbers = [float(number) for number in re.findall(r"-?\d+(?:\.\d+)?", path.d)]
+        assert max(numbers[1::2]) <= found.height, "no edge outside"
+    return found
+
+
+def test_an_edge_back_runs_below_every_box() -> None:
+    found = sound(graph({"a": ["b"], "b": ["c"], "c": ["a"]}, "a"))
+    (back,) = [path for path in found.paths if path.back]
+    assert (back.source, back.target) == ("c", "a")
+    lowest = max(box.y + box.height for box in found.boxes)
+    assert max(float(n) for n in re.findall(r" (\d+(?:\.\d+)?)", back.d)) > lowest
+
+
+def test_a_target_that_is_not_declared_is_left_out() -> None:
+    assert declared({"nodes": {"a": {"to": ["gone", "a"], "start": True}}}).edges == (("a", "a"),)
+
+
+def test_layers_are_ordered_so_that_edges_do_not_cross() -> None:
+    found = sound(graph({"s": ["a", "b"], "a": ["y"], "b": ["x"], "x": ["t"], "y": ["t"]}, "s"))
+    at = {box.name: box for box in found.boxes}
+    layers = [
+        sorted((b.name for b in found.boxes if b.x == x), key=lambda n: at[n].y)
+        for x in sorted({box.x for box in found.boxes})
+    ]
+    assert crossings(layers, dict.fromkeys((p.source, p.target) for p in found.paths)) == 0
+
+
+def test_a_run_lights_its_node_counts_visits_and_dashes_edges_not_taken() -> None:
+    topology = {"nodes": {
+        "a": {"to": ["b"], "start": True, "ends": False},
+        "b": {"to": ["a", "c"], "ends": False},
+        "c": {"to": [], "ends": True},
+    }}  # fmt: skip
+    visits = [Visit(node=node, visit=n, entered_at=None, left_at=None) for n, node in enumerate("abab", 1)]
+    found = drawn(topology, visits, current="b")
+    assert found.layout is not None
+    assert [(each.name, each.state, each.visits) for each in found.nodes] == [
+        ("a", "visited", 2), ("b", "current", 2), ("c", "untouched", 0),
+    ]  # fmt: skip
+    assert found.taken == {("a", "b"), ("b", "a")}
+    assert drawn(topology, visits, current="").nodes[1].state == "visited"
+
+
+def test_a_large_graph_is_a_list() -> None:
+    nodes = {f"n{n}": {"to": [f"n{n + 1}"] if n < 199 else [], "start": n == 0, "ends": n == 199} for n in range(200)}
+    found = drawn({"nodes": nodes}, [], current="n0")
+    assert found.layout is None
+    assert len(found.nodes) == 200
