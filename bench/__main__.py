@@ -45,6 +45,7 @@ LONG = (
     "sending",
     "service",
     "service_several",
+    "pages",
     "agent",
     "agents",
     "schedulers",

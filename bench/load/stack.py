@@ -49,6 +49,19 @@ def serving(store: str, log: Path, *, processes: int) -> Iterator[Service]:
 
 
 @contextmanager
+def serving_here(store: str, log: Path) -> Iterator[tuple[str, int]]:
+    """Run the service without credentials, for callers on this machine. Yields its URL and process id."""
+    env = {name: value for name, value in os.environ.items() if not name.startswith("OUTLAST_")}
+    words = ("--store", store, "--tenant", TENANT, "-o", "ndjson", "serve", MODULE, "--port", "0")
+    with log.open("a") as file, _command(file, env, *words) as process:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        if not line:
+            sys.exit(f"outlast serve has ended ({process.wait()}): {log.read_text()[-2_000:]}")
+        yield json.loads(line)["url"], process.pid
+
+
+@contextmanager
 def dispatching(store: str, log: Path) -> Iterator[None]:
     """Run `outlast dispatcher` over a store. It may send to this machine."""
     allowed = {"OUTLAST_WEBHOOKS__ALLOW_PRIVATE": "true", "OUTLAST_WEBHOOKS__ALLOW_HTTP": "true"}

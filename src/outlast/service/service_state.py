@@ -12,6 +12,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute
 
 from outlast.core.addresses import PUBLIC, AddressPolicy
+from outlast.core.approvals import Actor
 from outlast.core.clock import Clock
 from outlast.core.limits import KIB, STREAMS_MAX
 from outlast.errors import Busy
@@ -20,6 +21,7 @@ from outlast.models import PagedList
 from outlast.runtime.clocks import SystemClock
 from outlast.runtime.metrics import Metrics
 from outlast.runtime.operations import Operations
+from outlast.runtime.summary import status_summary
 from outlast.service.connections import Connections, connections_max
 from outlast.service.cursors import Cursors
 from outlast.service.event_broadcaster import EventBroadcaster
@@ -97,6 +99,8 @@ class TenantLimits:
 
 SERVING_S: Final = 0.5
 """How long the set of served lanes is cached."""
+SUMMARY_S: Final = 5.0
+"""How long the version of a tenant's summary is cached."""
 
 
 @dataclass
@@ -125,6 +129,7 @@ class ServiceState:
         self.broadcaster = EventBroadcaster(self.store, most=min(STREAMS_MAX, self.connections.most // 2))
         self.cursors = Cursors(self.store)
         self.tenant_limits = TenantLimits(self.connections.most // WAITING_SHARE)
+        self._summaries: dict[str, tuple[float, str]] = {}  # by tenant: until when, and the version
         self._metrics: Metrics | None = None
         self._serving: frozenset[str] = frozenset()
         self._serving_until = 0.0  # event loop time
@@ -146,6 +151,20 @@ class ServiceState:
         if now >= self._serving_until:
             self._serving, self._serving_until = await ops.rows.serving(), now + SERVING_S
         return self._serving
+
+    async def summary_version(self, ops: Operations) -> str:
+        """Return a text that changes with the figures of `Operations.summary`, at most SUMMARY_S old.
+
+        Callers of one tenant share it, so it leaves out what only concerns one of them.
+        """
+        now = asyncio.get_running_loop().time()
+        until, version = self._summaries.get(ops.tenant, (0.0, ""))
+        if now >= until:
+            self._summaries[ops.tenant] = (now + SUMMARY_S, version)  # so that others do not read it, too
+            rows, at = await ops.rows.summary()
+            version = status_summary(rows, Actor(""), at, self.store.mapping()).version
+            self._summaries[ops.tenant] = (now + SUMMARY_S, version)
+        return version
 
     def operations(self, principal: Principal) -> Operations:
         """Return the operations bound to the tenant and the name of this caller."""
