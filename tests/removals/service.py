@@ -119,7 +119,7 @@ def any_origin(patch: Patch) -> None:
 def any_media_type(patch: Patch) -> None:
     from outlast.service import request_limits
 
-    replace(patch, request_limits._check_media_type, lambda value: None)
+    replace(patch, request_limits._check_media_type, lambda value, wanted: None)
 
 
 def any_depth(patch: Patch) -> None:

@@ -20,7 +20,7 @@ from outlast.service.identity import Anonymous, Authenticator
 from outlast.service.multiprocess import ServiceProcess
 from outlast.service.request_limits import Bounds
 from outlast.service.service_state import ServiceState
-from outlast.ui.app import pages
+from outlast.ui.app import error_page, pages
 from tests.service import flows
 
 PATIENCE_S = 60.0
@@ -37,7 +37,8 @@ class Service:
     client: httpx2.Client = field(init=False)
 
     def __post_init__(self) -> None:
-        self.client = httpx2.Client(base_url=self.url, timeout=PATIENCE_S)
+        headers = {"Origin": self.url}  # as a browser sends it with a form
+        self.client = httpx2.Client(base_url=self.url, timeout=PATIENCE_S, headers=headers)
 
     def call(self, work: Any) -> Any:
         return asyncio.run_coroutine_threadsafe(work, self.loop).result(PATIENCE_S)
@@ -115,7 +116,7 @@ class Running:
         url, workflows, bounds, authenticator, worker, heartbeat_s = self._make
         try:
             store = await open_store(url)
-            state = ServiceState(store, authenticator, tuple(workflows), bounds, pages=pages())
+            state = ServiceState(store, authenticator, tuple(workflows), bounds, pages=pages(), error_page=error_page)
             state.broadcaster = EventBroadcaster(store, heartbeat_s=heartbeat_s, most=state.broadcaster.most)
             listening = listen("127.0.0.1", 0)
             parts = [Serving(store, lambda: worker_of(store, workflows))] if worker else []

@@ -192,7 +192,7 @@ async def _serve(settings: CliSettings, served: Sequence[Workflow[Any]], live: L
         from outlast.service.identity import Anonymous, authenticator, check_bind, proxy_options
         from outlast.service.multiprocess import ProcessGroup, ServicePart, ServiceProcess
         from outlast.service.service_state import ServiceState
-        from outlast.ui.app import pages
+        from outlast.ui.app import error_page, pages
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("outlast"):
             raise
@@ -203,8 +203,9 @@ async def _serve(settings: CliSettings, served: Sequence[Workflow[Any]], live: L
     async with operations(settings, make=True, workflows=served) as bound:
         who = authenticator(auth, SystemClock(), shared=form.shared) if auth.any else _local(Anonymous, settings)
         state = ServiceState(
-            bound.store, who, tuple(served), reach=reach_of(said), scheduler=said.scheduler, pages=pages()
-        )
+            bound.store, who, tuple(served), reach=reach_of(said), scheduler=said.scheduler, pages=pages(),
+            error_page=error_page,
+        )  # fmt: skip
         parts: list[ServicePart] = [StoreFileWatch(bound.store)]
         serving: Serving | None = None
         if form.worker:

@@ -2,20 +2,21 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final
 
 from fastapi import FastAPI
-from fastapi.exceptions import RequestValidationError
-from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
 
-from outlast.errors import OutlastError
 from outlast.service import problems
 from outlast.service.identity import Anonymous, SameOriginMiddleware
 from outlast.service.openapi import draw
-from outlast.service.request_limits import RequestLimitsMiddleware
+from outlast.service.problems import Handler
+from outlast.service.request_limits import RequestLimitsMiddleware, Shown
 from outlast.service.routes import approvals, history, operators, runs, service, webhooks
-from outlast.service.service_state import ServiceState
+from outlast.service.service_state import ServiceState, page_instead
 
 UNTRACED: Final = frozenset({"/healthz", "/readyz", "/metrics"})  # polled every few seconds, and part of no run
 ROUTERS: Final = (
@@ -57,14 +58,13 @@ def create(state: ServiceState) -> FastAPI:
     for router in ROUTERS:
         app.router.routes.extend(router.routes)  # because each request would try an included router a second time
     app.router.routes.extend(state.pages)
-    app.add_exception_handler(HTTPException, problems.on_http)
-    app.add_exception_handler(RequestValidationError, problems.on_validation)
-    app.add_exception_handler(problems.ProblemError, problems.on_problem)
-    app.add_exception_handler(OutlastError, problems.on_error)
+    shown = partial(page_instead, state)
+    for kind, answer in problems.HANDLERS.items():
+        app.add_exception_handler(kind, partial(_answered, answer, shown))
     secured = not isinstance(state.authenticator, Anonymous)
     app.add_middleware(SameOriginMiddleware, local_only=not secured)
     # Added last, so that it is the outermost.
-    app.add_middleware(RequestLimitsMiddleware, bounds=state.bounds, stopping=lambda: state.stopping)
+    app.add_middleware(RequestLimitsMiddleware, bounds=state.bounds, stopping=lambda: state.stopping, shown=shown)
     drawn: list[dict[str, Any]] = []
 
     def openapi() -> dict[str, Any]:
@@ -74,6 +74,11 @@ def create(state: ServiceState) -> FastAPI:
 
     app.openapi = openapi  # type: ignore[method-assign]  # FastAPI documents this override
     return app
+
+
+async def _answered(answer: Handler, shown: Shown, request: Request, error: Exception) -> Response:
+    """Return the problem of an error, or its page below /ui."""
+    return await shown(request, problems.of_exception(error), await answer(request, error))
 
 
 def _version() -> str:

@@ -2,7 +2,6 @@
 
 import hmac
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from contextlib import suppress
 from hashlib import sha256
 from typing import Final
 
@@ -10,30 +9,24 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from outlast.core.codec import canonical
-from outlast.core.commit import Commit, Put
-from outlast.core.rows import META, STORE, Meta
-from outlast.errors import InvalidInput, Stale
-from outlast.runtime.clocks import new_credential
-from outlast.store.port import Store
+from outlast.errors import InvalidInput
+from outlast.service.store_secret import StoreSecret
 
 SEAL_BYTES: Final = 16
-KEY: Final = (STORE, "cursor_key")
-"""Key of the meta row with the secret, which the first service creates."""
 UNBOUND: Final = ("cursor", "limit")  # the next page may have another size
 
 
 class Cursors:
-    """Signer of cursors. The secret is in the store, shared by all replicas and absent from exports."""
+    """Signer of cursors, by the secret that all replicas share."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._key = b""
+    def __init__(self, secret: StoreSecret) -> None:
+        self._secret = secret
 
     async def open(self, request: Request, tenant: str, cursor: str) -> str:
         """Return the position in a cursor. Raises InvalidInput if the cursor was not issued for this list."""
         if not cursor:
             return ""
-        await self._ready()
+        await self._secret.ready()
         try:
             raw = urlsafe_b64decode(cursor.encode("ascii"))
         except ValueError:  # includes UnicodeEncodeError and binascii.Error
@@ -47,7 +40,7 @@ class Cursors:
         """Return the cursor of the next page and set the header `Link`. Return '' at the end of the list."""
         if not place:
             return ""
-        await self._ready()
+        await self._secret.ready()
         cursor = urlsafe_b64encode(self._signature(request, tenant, place.encode()) + place.encode()).decode()
         link_to_next(request, response, cursor=cursor)
         return cursor
@@ -55,18 +48,7 @@ class Cursors:
     def _signature(self, request: Request, tenant: str, place: bytes) -> bytes:
         where = sorted((name, value) for name, value in request.query_params.multi_items() if name not in UNBOUND)
         bound = canonical([tenant, request.url.path, [list(pair) for pair in where]])
-        return hmac.digest(self._key, bound + b"\0" + place, sha256)[:SEAL_BYTES]
-
-    async def _ready(self) -> None:
-        if not self._key:
-            row = await self._store.load(META, KEY)
-            while row is None:
-                with suppress(Stale):  # another process created it
-                    await self._store.commit(
-                        Commit((Put(META, Meta(*KEY, 1, new_credential()), 0),), label="cursor key")
-                    )
-                row = await self._store.load(META, KEY)
-            self._key = row.value.encode()
+        return hmac.digest(self._secret.key("cursors"), bound + b"\0" + place, sha256)[:SEAL_BYTES]
 
 
 def link_to_next(request: Request, response: Response, **more: str) -> None:

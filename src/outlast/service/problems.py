@@ -1,8 +1,9 @@
 """HTTP answers to errors: problem+json (RFC 9457) for OutlastError and for errors of the framework."""
 
+import asyncio
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from fastapi.exceptions import RequestValidationError
@@ -99,7 +100,7 @@ def answer(
     if status >= 500:
         known = isinstance(error, errors.Unverifiable | errors.Unavailable)  # an outage needs no traceback
         log.error("request %s: %s", request_id, error, exc_info=None if known else error)
-        error = _for_strangers(error, scope)
+        error = for_callers(error, scope)
     extra = dict(headers or {})
     if status == 401:
         extra.setdefault("WWW-Authenticate", "Bearer")
@@ -111,8 +112,8 @@ def answer(
     return Response(body.encode("utf-8", "replace"), status, extra, MEDIA_TYPE)
 
 
-def _for_strangers(error: errors.OutlastError, scope: Scope | None) -> errors.OutlastError:
-    """Return the error as callers may see it: without file names, statements or tracebacks (S31)."""
+def for_callers(error: errors.OutlastError, scope: Scope | None) -> errors.OutlastError:
+    """Return an error of status 5xx as callers may see it: without file names, statements or tracebacks (S31)."""
     if isinstance(error, errors.Unverifiable):
         return error
     if isinstance(error, errors.StoreError) and error.landed is None:
@@ -251,6 +252,26 @@ async def on_error(request: Request, error: Exception) -> Response:
     """Answer an OutlastError raised by an operation."""
     assert isinstance(error, errors.OutlastError)
     return answer(error, request_id(request), scope=request.scope)
+
+
+Handler = Callable[[Request, Exception], Awaitable[Response]]
+HANDLERS: Final[Mapping[type[Exception], Handler]] = {
+    HTTPException: on_http, RequestValidationError: on_validation, ProblemError: on_problem,
+    errors.OutlastError: on_error,
+}  # fmt: skip
+
+
+def of_exception(error: BaseException) -> errors.OutlastError:
+    """Return the error with which a request that raised this is answered."""
+    if isinstance(error, asyncio.CancelledError):
+        return cut_off()
+    if isinstance(error, ProblemError):
+        return error.error
+    if isinstance(error, HTTPException):
+        return of_http(error)
+    if isinstance(error, RequestValidationError):
+        return of_validation(error)
+    return error if isinstance(error, errors.OutlastError) else fault()
 
 
 def request_id(request: Request) -> str:

@@ -3,12 +3,13 @@
 import asyncio
 import logging
 import re
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from json import JSONDecodeError
 from typing import Any, Final
 
 from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from outlast.core.limits import KIB
@@ -127,17 +128,32 @@ SAFE: Final = (
 )
 
 
+Shown = Callable[[Request, OutlastError, Response], Awaitable[Response]]
+"""Function that returns the answer to a request that failed, given the problem."""
+
+
+async def as_problem(request: Request, error: OutlastError, problem: Response) -> Response:
+    """Return the problem, because no page shows the error."""
+    return problem
+
+
 class RequestLimitsMiddleware:
     """Middleware that sets a request id, checks the head, and answers every error with a problem.
 
     Bodies are read later (`read_body`), when the caller is known.
     """
 
-    def __init__(self, app: ASGIApp, bounds: Bounds, stopping: Callable[[], bool]) -> None:
-        """`stopping` returns True when the service stops. A request cancelled then is answered `cut_off`."""
+    def __init__(
+        self, app: ASGIApp, bounds: Bounds, stopping: Callable[[], bool], shown: Shown = as_problem
+    ) -> None:  # fmt: skip
+        """`stopping` returns True when the service stops. A request cancelled then is answered `cut_off`.
+
+        `shown` returns the answer to send instead of the problem.
+        """
         self._app = app
         self._bounds = bounds
         self._stopping = stopping
+        self._shown = shown
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one HTTP request. Refuse WebSockets and pass other protocols on."""
@@ -169,16 +185,19 @@ class RequestLimitsMiddleware:
             self._check_head(scope)
             await self._app(scope, receive, sending)
         except OutlastError as error:
-            await problems.answer(error, request_id, scope=scope)(scope, receive, sending)
+            await (await self._answer(error, request_id, scope))(scope, receive, sending)
         except asyncio.CancelledError:
             if self._stopping() and not started:  # otherwise the canceller answers
-                await problems.answer(problems.cut_off(), request_id, scope=scope)(scope, receive, sending)
+                await (await self._answer(problems.cut_off(), request_id, scope))(scope, receive, sending)
             raise
         except Exception as error:  # any other error is a fault: the caller gets its id, the log the traceback
             log.error("request %s failed", request_id, exc_info=error)
             if started:
                 raise
-            await problems.answer(problems.fault(), request_id)(scope, receive, sending)
+            await (await self._answer(problems.fault(), request_id, scope))(scope, receive, sending)
+
+    async def _answer(self, error: OutlastError, request_id: str, scope: Scope) -> Response:
+        return await self._shown(Request(scope), error, problems.answer(error, request_id, scope=scope))
 
     def _check_head(self, scope: Scope) -> None:
         bounds = self._bounds

@@ -9,15 +9,13 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final
 
 from fastapi.dependencies.utils import get_flat_params
-from fastapi.exceptions import RequestValidationError
 from fastapi.params import Query
 from fastapi.routing import APIRoute
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from typing_extensions import override
 
-from outlast.errors import InvalidInput, OutlastError
+from outlast.errors import InvalidInput
 from outlast.service import problems
 from outlast.service.connections import PROVED
 from outlast.service.idempotency import once
@@ -43,15 +41,7 @@ async def audited(
 
 def _outcome(error: BaseException) -> tuple[int, str]:
     """Return the status and the refusal with which `problems` answers this error."""
-    if isinstance(error, asyncio.CancelledError):
-        error = problems.cut_off()
-    elif isinstance(error, problems.ProblemError):
-        error = error.error
-    elif isinstance(error, HTTPException):
-        error = problems.of_http(error)
-    elif isinstance(error, RequestValidationError):
-        error = problems.of_validation(error)
-    known = error if isinstance(error, OutlastError) else problems.fault()
+    known = problems.of_exception(error)
     return problems.status_of(known), known.refusal
 
 

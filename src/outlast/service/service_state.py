@@ -15,7 +15,7 @@ from outlast.core.addresses import PUBLIC, AddressPolicy
 from outlast.core.approvals import Actor
 from outlast.core.clock import Clock
 from outlast.core.limits import KIB, STREAMS_MAX
-from outlast.errors import Busy
+from outlast.errors import Busy, OutlastError
 from outlast.flow.workflow import Workflow, workflows_by_name
 from outlast.models import PagedList
 from outlast.runtime.clocks import SystemClock
@@ -28,6 +28,7 @@ from outlast.service.event_broadcaster import EventBroadcaster
 from outlast.service.identity import Authenticator, Principal
 from outlast.service.request_limits import Bounds
 from outlast.service.requests import Cursor, Limit
+from outlast.service.store_secret import StoreSecret
 from outlast.store.port import Store
 from outlast.telemetry import Counters
 
@@ -119,7 +120,9 @@ class ServiceState:
     """Counters of the workers and the dispatcher in this process, for /metrics."""
     clock: Clock = field(default_factory=SystemClock)
     pages: Sequence[BaseRoute] = ()
-    """Routes of the web UI. The package `ui` is above this one, so whoever starts the service gives them."""
+    """Routes of the web UI, below /ui. The package `ui` is above this one, so whoever starts the service gives them."""
+    error_page: "Callable[[Request, OutlastError], Awaitable[Response]] | None" = None
+    """Maker of the page that answers an error below /ui. Without it, errors there are problems as elsewhere."""
     stopping: bool = False
     """True once the process stops. /readyz then answers 503."""
 
@@ -127,7 +130,8 @@ class ServiceState:
         self.by_name: Mapping[str, Workflow[Any]] = workflows_by_name(list(self.workflows))
         self.connections = Connections(connections_max())
         self.broadcaster = EventBroadcaster(self.store, most=min(STREAMS_MAX, self.connections.most // 2))
-        self.cursors = Cursors(self.store)
+        self.secret = StoreSecret(self.store)
+        self.cursors = Cursors(self.secret)
         self.tenant_limits = TenantLimits(self.connections.most // WAITING_SHARE)
         self._summaries: dict[str, tuple[float, str]] = {}  # by tenant: until when, and the version
         self._metrics: Metrics | None = None
@@ -182,6 +186,17 @@ class ServiceState:
 def root_of(request: Request) -> str:
     """Return the path prefix under which the service is mounted, or ''."""
     return str(request.scope.get("root_path", "")).rstrip("/")
+
+
+async def page_instead(state: ServiceState, request: Request, error: OutlastError, problem: Response) -> Response:
+    """Return the page of an error below /ui, with status and headers of its `problem`. Elsewhere return the problem."""
+    if state.error_page is None or not f"{request.scope['path'].removeprefix(root_of(request))}/".startswith("/ui/"):
+        return problem
+    page = await state.error_page(request, error)
+    for name in ("allow", "retry-after", "connection"):
+        if name in problem.headers:
+            page.headers[name] = problem.headers[name]
+    return page
 
 
 async def _state(request: Request) -> ServiceState:

@@ -12,9 +12,13 @@ from outlast.service.identity import Anonymous, Authenticator
 from outlast.service.request_limits import Bounds
 from outlast.service.service_state import ServiceState
 from outlast.store.port import Store
-from outlast.ui.routes import assets, deliveries, run, run_actions, runs, workers
+from outlast.ui.page_route import error_page as error_page
+from outlast.ui.routes import assets, deliveries, run, run_actions, runs, sign_in, workers
 
-ROUTERS = (assets.static, assets.router, runs.router, run.router, run_actions.router, deliveries.router, workers.router)
+ROUTERS = (
+    assets.static, assets.router, runs.router, run.router, run_actions.router, deliveries.router, workers.router,
+    sign_in.router,
+)  # fmt: skip
 
 
 def pages() -> Sequence[BaseRoute]:
@@ -39,4 +43,4 @@ def asgi(
     process.
     """
     who = authenticator or Anonymous("local")
-    return create(ServiceState(store, who, tuple(workflows), bounds or Bounds(), pages=pages()))
+    return create(ServiceState(store, who, tuple(workflows), bounds or Bounds(), pages=pages(), error_page=error_page))

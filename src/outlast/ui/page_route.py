@@ -4,6 +4,9 @@ The operation id of a page is `ui:` and the id of the operation of `/v1` whose p
 one of our pages: its token is checked before anything else is read from it.
 """
 
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 from urllib.parse import parse_qsl
 
@@ -11,16 +14,20 @@ from fastapi.dependencies.utils import get_flat_params
 from fastapi.exceptions import RequestValidationError
 from fastapi.params import Query
 from fastapi.routing import APIRoute
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 from typing_extensions import override
 
-from outlast.errors import BadRequest, OutlastError
-from outlast.service.identity import Principal, permit
-from outlast.service.problems import ProblemError, of_validation, status_of
+from outlast.core.limits import KIB
+from outlast.errors import BadRequest, Busy, OutlastError, TooManyFailures, Unauthenticated
+from outlast.service.connections import PROVED
+from outlast.service.identity import permit
+from outlast.service.problems import ProblemError, for_callers, of_exception, status_of
 from outlast.service.request_limits import read_body
 from outlast.service.secured_route import READS, Handler, audited, check_query
 from outlast.service.service_state import ServiceState
+from outlast.telemetry.redact import redacted
 from outlast.ui import sessions
 from outlast.ui.rendering import render
 
@@ -28,6 +35,20 @@ PREFIX: Final = "ui:"
 REGION: Final = "region"
 """Query parameter that asks for one region of a page."""
 FIELDS_MAX: Final = 2_000
+OPEN_FORM_BYTES: Final = 32 * KIB
+"""Size of a form of a caller who is not known yet."""
+KEPT_MAX: Final = 100
+CREDENTIAL: Final = "credential"
+"""Field of the sign-in with the token. It is neither shown nor written to the audit."""
+HIDDEN: Final = frozenset({sessions.TOKEN_FIELD, CREDENTIAL})
+NOT_LOCAL: Final = "not_local"
+FIXES: Final = {
+    "no_such_path": "the address is misspelt, or the page was removed",
+    "method": "this address does something, and only the form of its page may send to it",
+    "missing": "sign in",
+    "media_type": "send the form of the page",
+}
+"""Advice on a page by refusal, where the advice of `/v1` is for programs."""
 
 
 class PageRoute(APIRoute):
@@ -40,45 +61,117 @@ class PageRoute(APIRoute):
     def get_route_handler(self) -> Handler:
         inner = super().get_route_handler()
         assert self.operation_id, f"{self.path} has no operation id"
-        operation = self.operation_id.removeprefix(PREFIX)
         fields = get_flat_params(self.dependant)
         takes = frozenset(each.alias for each in fields if isinstance(each.field_info, Query)) | {REGION}
 
         async def handle(request: Request) -> Response:
             state: ServiceState = request.app.state.service
             try:
-                principal = await sessions.principal_of(state, request)
-                request.state.principal = principal
-                request.state.operations = state.operations(principal)
-                if request.method in READS:
-                    permit(principal, operation)
-                    check_query(request, takes)
-                    async with state.tenant_limits.of(principal.tenant):
-                        return await inner(request)
-                return await audited(request, principal, operation, lambda: change(state, principal, request))
-            except RequestValidationError as error:
-                return await failed(request, of_validation(error))
-            except ProblemError as error:
-                return await failed(request, error.error)
-            except OutlastError as error:
-                return await failed(request, error)
-
-        async def change(state: ServiceState, principal: Principal, request: Request) -> Response:
-            permit(principal, operation)
-            check_query(request, takes)
-            async with state.tenant_limits.of(principal.tenant, lambda: read_body(request, state.bounds, form=True)):
-                request.state.form = form = Form(parse_form(request))
-                sessions.check_form(request, form.text(sessions.TOKEN_FIELD))
-                return await inner(request)
+                if request.method not in READS:
+                    sessions.check_sender(request)
+                return await self._answer(state, request, takes, inner)
+            except (OutlastError, ProblemError, HTTPException, RequestValidationError) as error:
+                known = of_exception(error)
+                if status_of(known) >= 500:
+                    raise  # the handler of the application writes it to the log
+                return await failed(request, known)
 
         return handle
 
+    async def _answer(
+        self, state: ServiceState, request: Request, takes: frozenset[str], inner: Handler
+    ) -> Response:  # fmt: skip
+        assert self.operation_id
+        operation = self.operation_id.removeprefix(PREFIX)
+        principal = await sessions.principal_of(state, request)
+        if (proved := request.scope.get(PROVED)) is not None:  # because not every ASGI server sets it
+            proved()
+        request.state.principal = principal
+        request.state.operations = state.operations(principal)
+
+        async def act() -> Response:
+            permit(principal, operation)
+            check_query(request, takes)
+            body = None if request.method in READS else partial(read_form, state, request)
+            async with state.tenant_limits.of(principal.tenant, body):
+                if body is not None:
+                    sessions.check_form(request, form_of(request).text(sessions.TOKEN_FIELD))
+                return await inner(request)
+
+        return await act() if request.method in READS else await audited(request, principal, operation, act)
+
+
+class OpenPageRoute(PageRoute):
+    """Route for callers without a credential: the sign-in and the sign-out. Its forms have a token, too."""
+
+    @override
+    async def _answer(
+        self, state: ServiceState, request: Request, takes: frozenset[str], inner: Handler
+    ) -> Response:  # fmt: skip
+        await sessions.load(state, request)
+        check_query(request, takes)
+        if request.method not in READS:
+            await read_form(state, request, most=OPEN_FORM_BYTES)
+            sessions.check_form(request, form_of(request).text(sessions.TOKEN_FIELD))
+        return await inner(request)
+
 
 async def failed(request: Request, error: OutlastError) -> Response:
-    """Return the page of an error: what, why, and what to do. Leads callers without a session to the sign-in."""
-    if (sign_in := sessions.sign_in_instead(request, error)) is not None:
-        return sign_in
-    return await render(request, "error.html", title="Not possible", error=error, status_code=status_of(error))
+    """Return the page of an error with its reason and advice. It keeps the text of the form that was sent.
+
+    A caller without a session is led to the sign-in. A region or a stream is answered 401 instead.
+    """
+    state: ServiceState = request.app.state.service
+    status = status_of(error)
+    unknown = isinstance(error, Unauthenticated) and error.refusal != NOT_LOCAL
+    reads = request.method in READS
+    if unknown and reads and REGION not in request.query_params and wants_page(request):
+        then = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+        answer: Response = RedirectResponse(sessions.sign_in_address(request, sessions.local_path(request, then)), 303)
+    else:
+        back = "" if reads else sessions.came_from(request)
+        if unknown and not reads and getattr(request.state, "session", None) is not None:
+            with suppress(OutlastError, ProblemError):  # the typed text is shown again if it can be read
+                await read_form(state, request)
+        shown = redacted({"what": error.what, "why": error.why, "fix": FIXES.get(error.refusal, error.fix)})
+        if "/openapi.json" in shown["fix"]:
+            shown["fix"] = ""
+        problems = getattr(error, "problems", ())
+        answer = await render(
+            request, "error.html", title=shown["what"], error=shown, problems=problems, status_code=status, back=back,
+            kept=kept_text(request), sign_in=sessions.sign_in_address(request, back) if unknown else "",
+        )  # fmt: skip
+    if isinstance(error, TooManyFailures | Busy):
+        answer.headers["Retry-After"] = str(error.retry_after_s)
+    if unknown:
+        sessions.forget(request, answer)
+    return answer
+
+
+async def error_page(request: Request, error: OutlastError) -> Response:
+    """Return the page of an error that no page route answers: an unknown path, a failing store, a fault."""
+    return await failed(request, for_callers(error, request.scope) if status_of(error) >= 500 else error)
+
+
+def wants_page(request: Request) -> bool:
+    """Return True if a browser opens a page, and no script asks for a part of it or a stream."""
+    return request.headers.get("sec-fetch-dest", "document") == "document" and "hx-request" not in request.headers
+
+
+def kept_text(request: Request) -> list[tuple[str, str]]:
+    """Return the fields of the form that a person may have typed."""
+    form: Form | None = getattr(request.state, "form", None)
+    fields = form.fields if form is not None else []
+    return [(name, value) for name, value in fields if value.strip() and name not in HIDDEN][:KEPT_MAX]
+
+
+async def read_form(state: ServiceState, request: Request, *, most: int = 0) -> int:
+    """Read the form of a request within the limits, and return its size. Raises BadRequest, ProblemError."""
+    bounds = replace(state.bounds, body_bytes=min(most, state.bounds.body_bytes)) if most else state.bounds
+    size = await read_body(request, bounds, form=True)
+    request.state.form = form = Form(parse_form(request))
+    request._json = {name: value for name, value in form.fields if name not in HIDDEN}  # for the audit line
+    return size
 
 
 def parse_form(request: Request) -> list[tuple[str, str]]:

@@ -93,10 +93,12 @@ async def render(
     headers = {"Cache-Control": "no-store", "Referrer-Policy": "same-origin"}
     if region and versions and region in versions:
         # The ETag has the nonce, too: a 304 repeats the policy, with the nonce that the stored region carries.
+        # It has the session: the next person at this browser must not see stored forms of another.
         known = TAG.fullmatch(request.headers.get("if-none-match", ""))
-        if unchanged := known is not None and known[1] == versions[region]:
+        version = stamp(versions[region], sessions.binding_of(request))
+        if unchanged := known is not None and known[1] == version:
             nonce = known[2]
-        headers |= {"ETag": f'"{versions[region]}.{nonce}"', "Cache-Control": "private, no-cache", "Vary": "Cookie"}
+        headers |= {"ETag": f'"{version}.{nonce}"', "Cache-Control": "private, no-cache", "Vary": "Cookie"}
         headers["Content-Security-Policy"] = POLICY.format(nonce=nonce)
         if unchanged:
             return Response(status_code=304, headers=headers)

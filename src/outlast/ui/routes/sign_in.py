@@ -1,0 +1,81 @@
+"""Sign-in with a token or through an issuer, and sign-out."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from outlast.errors import OutlastError, TooManyFailures, Unauthenticated, Unverifiable
+from outlast.service.identity import Anonymous
+from outlast.service.identity.listen import is_own_name
+from outlast.service.problems import status_of
+from outlast.service.secured_route import audited
+from outlast.service.service_state import ServiceState, State
+from outlast.ui import sessions
+from outlast.ui.page_route import CREDENTIAL, OpenPageRoute, form_of
+from outlast.ui.rendering import render
+
+router = APIRouter(prefix="/ui", route_class=OpenPageRoute)
+Next = Annotated[str, Query(alias="next", max_length=4_000)]
+
+
+@router.get("/login", operation_id="ui:sign_in")
+async def show_sign_in(state: State, request: Request, then: Next = "") -> Response:
+    """Show the form for a token. Without authentication there is nothing to sign in to."""
+    if isinstance(state.authenticator, Anonymous):
+        return RedirectResponse(sessions.local_path(request, then), 303)
+    session = request.state.session
+    if session is None:
+        request.state.session = session = sessions.new_session()
+        answer = await _form(request, then)
+        sessions.keep(state, request, answer, session)
+        return answer
+    return await _form(request, then)
+
+
+@router.post("/login", operation_id="ui:sign_in")
+async def sign_in(state: State, request: Request) -> Response:
+    """Make a session of a token. A wrong one counts towards the lock-out of the address."""
+    form = form_of(request)
+    words = form.text(CREDENTIAL).split()
+    token = words[-1] if len(words) == 2 and words[0].lower() == "bearer" else form.text(CREDENTIAL)
+    try:
+        return await begin(state, request, token, form.text("next"))
+    except (Unauthenticated, TooManyFailures, Unverifiable) as error:
+        return await _form(request, form.text("next"), error)
+
+
+@router.post("/logout", operation_id="ui:sign_out")
+async def sign_out(state: State, request: Request) -> Response:
+    """End the session in this browser and remove stored parts of pages."""
+    answer = RedirectResponse(sessions.sign_in_address(request, ""), 303)
+    sessions.forget(request, answer)
+    answer.headers["Clear-Site-Data"] = '"cache"'
+    return answer
+
+
+async def begin(state: ServiceState, request: Request, credential: str, then: str) -> Response:
+    """Return the redirect that begins a session with a credential. Raises as `Authenticator.authenticate`."""
+    principal = await state.authenticator.authenticate(
+        f"Bearer {credential}" if credential else "", sessions.address_of(request)
+    )
+
+    async def signed_in() -> Response:
+        answer = RedirectResponse(sessions.local_path(request, then), 303)
+        sessions.keep(state, request, answer, sessions.new_session(credential), principal.until_ms)
+        return answer
+
+    return await audited(request, principal, "sign_in", signed_in)
+
+
+async def _form(request: Request, then: str, error: OutlastError | None = None) -> Response:
+    """Return the page of the sign-in, with the error of the last try."""
+    plain = request.url.scheme != "https" and not is_own_name(request.headers.get("host", ""))
+    answer = await render(
+        request, "login.html", title="Sign in", error=error, then=sessions.local_path(request, then),
+        plain_http=plain, status_code=status_of(error) if error is not None else 200,
+    )  # fmt: skip
+    if isinstance(error, TooManyFailures):
+        answer.headers["Retry-After"] = str(error.retry_after_s)
+    return answer
