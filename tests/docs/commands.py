@@ -25,7 +25,7 @@ from tests.docs.terminal import WITHIN_S, environment, free_port
 
 PORTS = ("7168", "9464", "9465")
 FOREGROUND = re.compile(r"outlast .*?\b(worker|serve|dispatcher|dev)\b(?! --help)")
-STARTED = re.compile(r"\bserves\b|/v1 |sends webhooks")
+STARTED = re.compile(r"\bserves\b|/ui/ |sends webhooks")
 VARIABLE = re.compile(r"([A-Z_]+)=(\S*) ")
 SEAL = re.compile(r"\b[0-9a-f]{64}\b")
 Words = list[tuple[str, str]]

@@ -279,7 +279,8 @@ def _banner(
             "metrics": metrics or f"{url}/metrics"}  # fmt: skip
     if not screen.data(data) and not screen.quiet:
         who = "credentials are required" if secured else "no credentials: every caller is you (loopback only)"
-        screen.line(f"outlast  {url}/v1   {', '.join(lanes) or 'no workflow is loaded'}")
+        screen.line(f"outlast  {url}/ui/   {', '.join(lanes) or 'no workflow is loaded'}")
+        screen.line(f"  API         {url}/v1")
         screen.line(f"  store       {bound.store.url}")
         screen.line(f"  who         {who}")
         if form.processes > 1:
