@@ -181,7 +181,7 @@ class TroubledWebhook(Model):
 
 
 class StatusSummary(Model):
-    """What needs a person, and what cannot continue, in counts for one caller.
+    """Counts of the items that need a person, and of all that cannot continue, for one caller.
 
     No count exceeds `count_max`; a count that equals it means "so many or more".
     """

@@ -537,7 +537,7 @@ class Client(ABC):
     # --- the store -----------------------------------------------------------------------------
     @abstractmethod
     async def summary(self) -> StatusSummary:
-        """Return what needs a person and what cannot continue, in counts for the caller."""
+        """Count the items that need a person, and all that cannot continue, for the caller."""
 
     @abstractmethod
     async def whoami(self) -> CallerInfo:

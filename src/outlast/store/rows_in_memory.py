@@ -31,6 +31,7 @@ class RowsInMemory:
         self._groups: dict[str, dict[Key, dict[Key, Any]]] = {kind.name: {} for kind in KINDS}
         self._due: dict[str, list[tuple[int, Key]]] = {}  # heap per lane, with entries that newer rows supersede
         self._armed: dict[str, int] = {}  # number of runs with a due_at, by lane
+        self._armed_of: dict[str, Counter[str]] = {}  # the same by tenant
         self._owned: dict[str, set[Key]] = {}
         self._queued: set[Key] = set()
         self._over: list[tuple[int, Key]] = []  # end and key of ended runs, in order
@@ -125,10 +126,7 @@ class RowsInMemory:
 
     def armed(self, tenant: str) -> "Counter[str]":
         """Count the runs of a tenant that have a due_at, by lane."""
-        found: Counter[str] = Counter()
-        for lane, heap in self._due.items():
-            found[lane] = len({e[1] for e in heap if e[1][0] == tenant and self._armed_run(lane, e) is not None})
-        return +found
+        return +self._armed_of.get(tenant, Counter())
 
     def _note_open(self, kind: AnyKind, key: Key, *, is_open: bool) -> None:
         keys = self._open[kind.name].setdefault(key[0], set())
@@ -157,6 +155,7 @@ class RowsInMemory:
             self._queued.discard(key)
             if old.due_at is not None:
                 self._armed[old.lane] -= 1
+                self._armed_of[old.tenant][old.lane] -= 1
             if old.ended_at:
                 del self._over[bisect_left(self._over, (old.ended_at, key))]
         if new is not None:
@@ -171,6 +170,7 @@ class RowsInMemory:
 
     def _arm(self, lane: str, due_at: int, key: Key, run: Run) -> None:
         self._armed[lane] = self._armed.get(lane, 0) + 1
+        self._armed_of.setdefault(run.tenant, Counter())[lane] += 1
         heap = self._due.setdefault(lane, [])
         heappush(heap, (due_at, key))
         if len(heap) > 2 * self._armed[lane] + SLACK:

@@ -164,7 +164,7 @@ async def get_summary(
         str | None, Header(alias="If-None-Match", max_length=200, description="The ETag of the last answer.")
     ] = None,
 ) -> Any:
-    """Count what needs a person and what cannot continue. With `If-None-Match`, 304 if nothing has changed.
+    """Count the items that need a person, and all that cannot continue. With `If-None-Match`, 304 if nothing has changed.
 
     A count that equals `count_max` means: so many or more.
     """
