@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import click
 
@@ -17,7 +17,7 @@ from outlast.cli.text import json_escaped
 from outlast.core.durations import span
 from outlast.core.events import ENDINGS, TAKEN, EventType
 from outlast.core.machine import TERMINAL, ApprovalStatus
-from outlast.models.approvals import ApprovalSummary, OfferedPlan
+from outlast.models.approvals import ApprovalSort, ApprovalSummary, OfferedPlan
 from outlast.runtime.client import Client
 from outlast.runtime.clocks import SystemClock
 from outlast.runtime.labels import ATTENTION
@@ -68,6 +68,13 @@ def approvals() -> None:
 @click.option("--mine", is_flag=True, help="Only approvals that you may decide.")
 @click.option("--person", default="", metavar="NAME", help="Only approvals whose rule names this person.")
 @click.option("--overdue", is_flag=True, help="Only approvals that were not decided in time.")
+@click.option("--decided-by", default="", metavar="NAME", help="Only approvals that this person decided; me: yours.")
+@click.option(
+    "--sort",
+    type=click.Choice(get_args(ApprovalSort)),
+    default="newest",
+    help="Order; deadline: pending [newest].",
+)
 @click.option("--limit", type=click.IntRange(1, 1_000), default=50, help="Maximum number of rows [50].")
 @click.option("--cursor", default="", help="Continue after the previous page.")
 @reads_client
@@ -79,21 +86,27 @@ async def ls(
     mine: bool,
     person: str,
     overdue: bool,
+    decided_by: str,
+    sort: ApprovalSort,
     limit: int,
     cursor: str,
 ) -> int:
-    """List the pending approvals, newest first."""
+    """List the pending approvals, newest first or by deadline."""
     if status and every:
         raise click.UsageError("--status and --all exclude each other")
+    every = every or bool(decided_by)
     wanted = status or ("" if every or overdue else ApprovalStatus.PENDING.value)
-    page = await client.approvals(status=wanted, mine=mine, person=person, overdue=overdue, cursor=cursor, limit=limit)
+    page = await client.approvals(
+        status=wanted, mine=mine, person=person, overdue=overdue, decided_by=decided_by, sort=sort, cursor=cursor,
+        limit=limit,
+    )  # fmt: skip
     views, further = page.approvals, page.next_cursor
     if screen.listing("approvals", views, cursor=further):
         return OK
     if not views:
         nothing = "no approval is pending → outlast approvals ls --all"
         none = "no approval was requested yet" if every else nothing
-        screen.line("no approval matches" if mine or person or overdue or status else none)
+        screen.line("no approval matches" if mine or person or overdue or status or decided_by else none)
         screen.further("approvals", further)
         return OK
     decided = ("STATUS", "BY") if every or overdue or status else ()

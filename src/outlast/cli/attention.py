@@ -10,7 +10,7 @@ from outlast.cli.exit_codes import CONFLICT, OK, shown_traceback
 from outlast.cli.run_page import trigger_text
 from outlast.cli.screen import Screen, json_of_model
 from outlast.cli.session import on_client, reads_client, says, unsure, warn_unserved
-from outlast.cli.settings import Group
+from outlast.cli.settings import Command, Group
 from outlast.cli.text import duration
 from outlast.cli.webhooks import warn_unsent
 from outlast.core.attention import check_for_all
@@ -18,6 +18,7 @@ from outlast.core.durations import span
 from outlast.core.machine import Choice, Reason
 from outlast.errors import InvalidInput
 from outlast.models.attention import AttentionChoice, ProviderAttention, RunAttention, WebhookAttention
+from outlast.models.service import StatusSummary
 from outlast.runtime.attention import choice_commands_for_all
 from outlast.runtime.client import Client
 from outlast.runtime.labels import late_answer_label
@@ -161,6 +162,50 @@ def print_run(screen: Screen, run: str, sentence: str, views: Sequence[RunAttent
         screen.line(f"  ignored: {view.if_ignored}{left}")
         for each in view.choices:
             screen.line(f"  {each.choice:<15}→ {each.command}{not_yet(screen, each)}")
+
+
+def _at_most(count: int, count_max: int) -> str:
+    return f"{count:,}{'+' if count >= count_max else ''}"
+
+
+def print_status(screen: Screen, view: StatusSummary) -> None:
+    """Print the counts that are not zero, each with the command that lists its items."""
+
+    def text(count: int, what: str) -> str:
+        return f"{_at_most(count, view.count_max)} {what}"
+
+    lines: list[tuple[str, list[str]]] = []
+    if view.approvals_pending:
+        mine, late = text(view.approvals_mine, "yours"), text(view.approvals_overdue, "overdue")
+        counts = ", ".join((text(view.approvals_pending, "pending"), mine, late))
+        lines.append(("approvals", [f"{counts}, next deadline {screen.ahead(view.next_deadline) or 'passed'}",
+                                    "→ outlast approvals ls --mine --sort deadline"]))  # fmt: skip
+    for each in view.reasons:
+        until = f", first in {screen.left(each.until)}" if each.until else ""
+        lines.append(("attention", [f"{text(each.count, each.reason)} · ignored: {each.if_ignored}{until}"]))
+    if view.reasons:
+        lines.append(("", ["→ outlast attention ls"]))
+    if view.uncertain:
+        lines.append(("effects", [text(view.uncertain, "uncertain"), "→ outlast effects ls --status uncertain"]))
+    lines += [("workers", [f"no worker serves {n.lane}: {text(n.runs, 'waiting')}"]) for n in view.unserved]
+    lines += [("pauses", [f"{p.paused} ({p.kind}, since {screen.ago(p.since)}): {p.reason}"]) for p in view.pauses]
+    lines += [("webhooks", [f"{h.webhook}: {text(h.events, 'given up')}: {h.detail}"]) for h in view.webhooks]
+    if not lines:
+        screen.line("nothing needs a person → outlast runs ls")
+    screen.pairs(lines)
+
+
+@click.command("status", cls=Command)
+@reads_client
+async def status(client: Client, screen: Screen) -> int:
+    """Count what needs a person and what cannot continue.
+
+    A count of 1,000+ has an upper limit, so that the command takes the same time with any number of runs.
+    """
+    view = await client.summary()
+    if not screen.data(view):
+        print_status(screen, view)
+    return OK
 
 
 REASONS = click.Choice([reason.value for reason in Reason])

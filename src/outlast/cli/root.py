@@ -22,6 +22,7 @@ SECTIONS: Final[dict[str, dict[str, tuple[str, str]]]] = {
         "signal": ("outlast.cli.run:signal", "Send a signal to a run."),
     },
     "Inspect": {
+        "status": ("outlast.cli.attention:status", "Count what needs a person and what cannot continue."),
         "runs": ("outlast.cli.runs:runs", "List, show and follow runs; continue, extend or cancel one."),
         "explain": ("outlast.cli.explain:explain", "Explain the state of a run in one sentence."),
         "effects": ("outlast.cli.effects:effects", "List and show effects; resolve uncertain ones."),

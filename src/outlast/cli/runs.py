@@ -12,7 +12,7 @@ from outlast.cli.exit_codes import OK, RUN_FAILED, WAITING
 from outlast.cli.screen import EFFECT_ID, Screen
 from outlast.cli.session import on_client, reads_client, says, unsure, warn_unserved
 from outlast.cli.settings import Command, Group
-from outlast.cli.text import ago, amount, duration, results_text
+from outlast.cli.text import ago, amount, duration, instant, results_text
 from outlast.core.durations import RUN_CEILING, span
 from outlast.core.lanes import OWN, SCHEDULERS, scheduler_of, worker_command
 from outlast.core.machine import TERMINAL, Choice, RunStatus
@@ -232,6 +232,21 @@ async def steps(client: Client, screen: Screen, run: str, kind: str | None, step
         return OK
     print_steps(screen, page.steps)
     screen.further("steps", page.next_cursor)
+    return OK
+
+
+@runs.command("timeline")
+@click.argument("run")
+@click.option("--from", "begin", type=instant, help="Only what lasts until this instant (RFC 3339) or later.")
+@click.option("--to", "end", type=instant, help="Only what began at this instant or earlier.")
+@reads_client
+async def timeline(client: Client, screen: Screen, run: str, begin: datetime | None, end: datetime | None) -> int:
+    """Show visits, attempts and waits of a run in the order of time, with crashes and takeovers."""
+    view = await client.timeline(run, begin=begin, end=end)
+    if not screen.data(view):
+        from outlast.cli.steps_page import print_timeline
+
+        print_timeline(screen, view)
     return OK
 
 

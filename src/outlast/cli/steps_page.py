@@ -1,10 +1,12 @@
-"""Pages of `outlast runs steps`: the table of steps, and one step as a whole."""
+"""Pages of `outlast runs steps` and `outlast runs timeline`: tables of steps and of bars, and one step as a whole."""
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from outlast.cli.screen import Screen
+from outlast.core.durations import span
 from outlast.models.steps import ProposedCall, Step
+from outlast.models.timeline import Timeline, TimelineBar
 
 INPUT_CHARS = 80
 DETAIL_CHARS = 160
@@ -46,6 +48,27 @@ def print_step(screen: Screen, step: Step) -> None:
             ("output", step.output.text),
         )
     )
+
+
+def print_timeline(screen: Screen, view: Timeline) -> None:
+    """Print the bars and marks of a run as one table in the order of time, and its next deadline."""
+    rows = [(bar.began, _bar_row(screen, bar)) for bar in view.bars]
+    rows += [(m.at, (_when(screen, m.at), "", m.kind, m.node, f"{m.visit}", m.text, "")) for m in view.marks]
+    rows.sort(key=lambda row: row[0])
+    screen.table(("BEGAN", "TOOK", "KIND", "NODE", "VISIT", "WHAT", "OUTCOME"), [row for _, row in rows])
+    if view.grouped:
+        screen.advice(f"{view.total} bars, shown in groups → a part of the time with --from and --to")
+    if view.next_deadline is not None:
+        screen.line(f"next: {screen.ahead(view.next_deadline)}, {view.next_text}")
+
+
+def _bar_row(screen: Screen, bar: TimelineBar) -> tuple[str, ...]:
+    took = span((bar.ended - bar.began) // timedelta(milliseconds=1)) if bar.ended is not None else ""
+    attempts = f" ({bar.attempt} of {bar.attempts})" if bar.attempts > 1 else ""
+    what = " ".join(filter(None, (bar.wait, bar.what, bar.key if bar.key != bar.what else "")))
+    kind = bar.kind if bar.count == 1 else f"{bar.count} {bar.kind}s"
+    outcome = ": ".join(filter(None, (bar.outcome, bar.detail[:DETAIL_CHARS])))
+    return _when(screen, bar.began), took, kind, bar.node, f"{bar.visit}", what + attempts, outcome
 
 
 def _when(screen: Screen, at: datetime | None) -> str:

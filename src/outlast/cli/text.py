@@ -1,7 +1,7 @@
 """Text for a terminal and from the command line: escaped control characters, durations, JSON arguments."""
 
 import re
-from datetime import timedelta
+from datetime import datetime, timedelta
 from decimal import Decimal
 from functools import cache
 
@@ -49,6 +49,14 @@ def duration(text: str) -> int:
         return milliseconds(text)
     except ValueError as error:
         raise click.BadParameter(str(error)) from error
+
+
+def instant(text: str) -> datetime:
+    """Parse an instant of the command line; without a zone it is local. Raises click.BadParameter."""
+    try:
+        return datetime.fromisoformat(text).astimezone()
+    except (ValueError, OverflowError) as error:
+        raise click.BadParameter(f"{text!r} is no instant, e.g. 2026-05-04T09:30:00Z") from error
 
 
 def amount(text: str) -> int:

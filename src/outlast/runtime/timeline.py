@@ -222,7 +222,7 @@ class _Bars:
             return [WaitingFor("attention", f"a person: {reason}", since=event.at) for reason in reasons]
         if event.type == EventType.QUEUED:
             return [WaitingFor("slot", "a free slot", since=run.created_at, then="starts, first come first served")]
-        return [WaitingFor("worker", "a worker", since=event.at)]
+        return [WaitingFor("worker", run.lane, since=event.at)]
 
     def _wait(self, wait: WaitingFor, span: _Span) -> TimelineBar:
         event = span.event

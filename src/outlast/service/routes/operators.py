@@ -164,9 +164,9 @@ async def get_summary(
         str | None, Header(alias="If-None-Match", max_length=200, description="The ETag of the last answer.")
     ] = None,
 ) -> Any:
-    """Count the items that need a person, and all that cannot continue. With `If-None-Match`, 304 if nothing has changed.
+    """Count the items that need a person, and all that cannot continue.
 
-    A count that equals `count_max` means: so many or more.
+    With `If-None-Match`, 304 if nothing has changed. A count that equals `count_max` means: so many or more.
     """
     found = await ops.summary()
     tag = f'"{found.version}"'
