@@ -5,9 +5,26 @@ from typing import Final
 
 from outlast.core.commit import AppendMessage, Commit, Mapping, Put
 from outlast.core.effect_rows import APPROVAL, EFFECT, EVIDENCE, MEMO, WAIT, Effect, Evidence, Memo, Wait
-from outlast.core.machine import RunStatus, WaitStatus
-from outlast.core.rows import EVENT, KINDS, MESSAGE, RESULT, RUN, STATE_CHUNK, STORE, TOKEN, WORKER, Event, Result, Run
+from outlast.core.machine import ApprovalStatus, EffectStatus, Reason, RunStatus, WaitStatus
+from outlast.core.rows import (
+    EVENT,
+    KINDS,
+    MESSAGE,
+    PAUSE,
+    RESULT,
+    RUN,
+    STATE_CHUNK,
+    STORE,
+    TOKEN,
+    WORKER,
+    Event,
+    Pause,
+    Result,
+    Run,
+)
+from outlast.core.run_columns import ATTENTION, Attention
 from outlast.errors import InvalidInput
+from outlast.store.open_rows import OpenRows, Summary
 from outlast.store.port import maintenance
 from outlast.store.queries import ByOrdinal, Census, CountBy, LastOrdinals, Moving, NextDue, Owned, Queued
 from tests.conformance.subject import (
@@ -356,3 +373,80 @@ async def purge_keeps_tokens(s: Subject) -> None:
     await a.commit(append_message(message_row("run-3")))
     assert len(await messages(b, "run-3")) == 2
     assert moved(await the_run(b, "run-3")).version == 3
+
+
+async def rows_that_wait_for_a_person_are_listed_alone(s: Subject) -> None:
+    """`OpenRows` has flagged runs, uncertain effects and pending approvals, and no row that has been answered."""
+    a, b = await two(s)
+    for i in range(5):
+        flag = ATTENTION.encode([Attention(Reason.EXCEPTION, T0, "it broke")]) if i % 2 else ""
+        workflow = "refund" if i == 3 else "auction"
+        await a.commit(start(run_row(f"run-{i}", created_at=T0 + i // 4, attention_text=flag, workflow=workflow)))
+    await a.commit(start(run_row("run-1", "globex", attention_text="[]")))
+    first = await b.query(OpenRows(RUN, "acme", limit=1))
+    assert [row.run for row in first.rows] == ["run-3"]
+    rest = await b.query(OpenRows(RUN, "acme", cursor=first.cursor))
+    assert ([row.run for row in rest.rows], rest.cursor) == (["run-1"], "")
+    assert [r.run for r in (await b.query(OpenRows(RUN, "acme", (("workflow", "refund"),)))).rows] == ["run-3"]
+    answered = first.rows[0]._replace(version=2, attention_text="")
+    await a.commit(Commit((Put(RUN, answered, 1),)))
+    assert [r.run for r in (await b.query(OpenRows(RUN, "acme"))).rows] == ["run-1"]
+    uncertain = effect_row()._replace(status=EffectStatus.UNCERTAIN)
+    await a.commit(Commit((Put(EFFECT, uncertain, 0), Put(EFFECT, effect_row(key="invite/2"), 0))))
+    assert (await b.query(OpenRows(EFFECT, "acme"))).rows == (uncertain,)
+    await a.commit(Commit((Put(EFFECT, done(uncertain), 1),)))
+    assert (await b.query(OpenRows(EFFECT, "acme", (("activity", "invite"),)))).rows == ()
+
+
+async def pending_approvals_come_by_deadline(s: Subject) -> None:
+    """Pages of pending approvals begin with the earliest deadline. Approvals are found by who decided them."""
+    a, b = await two(s)
+    await a.commit(start(run_row()))
+    deadlines = {"ap-1": 9, "ap-2": 3, "ap-3": 7, "ap-4": 3}
+    for n, (name, at) in enumerate(deadlines.items()):
+        await a.commit(Commit(puts(approval_row(name, asked_at=T0 + n)._replace(within_until=T0 + at))))
+    names: list[str] = []
+    cursor = ""
+    while True:
+        page = await b.query(OpenRows(APPROVAL, "acme", cursor=cursor, limit=3))
+        names += [row.id for row in page.rows]
+        if not (cursor := page.cursor):
+            break
+    assert names == ["ap-2", "ap-4", "ap-3", "ap-1"]
+    one = await b.load(APPROVAL, ("acme", "run-1", "ap-4"))
+    assert one is not None
+    decided = one._replace(version=2, status=ApprovalStatus.REJECTED, decided_by="ana", decided_at=T0)
+    await a.commit(Commit((Put(APPROVAL, decided, 1),)))
+    assert [row.id for row in (await b.query(OpenRows(APPROVAL, "acme"))).rows] == ["ap-2", "ap-3", "ap-1"]
+    assert (await b.page(APPROVAL, "acme", {"decided_by": "ana"})).rows == (decided,)
+    assert (await b.page(APPROVAL, "acme", {"decided_by": "bob"})).rows == ()
+    for wrong in (OpenRows(APPROVAL, "acme", cursor="none"), OpenRows(APPROVAL, "acme", (("color", "red"),))):
+        try:
+            await b.query(wrong)
+        except InvalidInput:
+            continue
+        raise AssertionError(f"{wrong} was accepted")
+
+
+async def a_summary_has_the_open_rows_and_the_lanes_without_a_worker(s: Subject) -> None:
+    """`Summary` reads the open rows of one tenant, and counts waiting runs in lanes that no live worker serves."""
+    a, b = await two(s)
+    lanes = {"run-1": "auction@1", "run-2": "auction@2", "run-3": "auction@2", "run-4": "refund@1"}
+    for name, lane in lanes.items():
+        await a.commit(start(run_row(name, lane=lane, attention_text="[]" if name == "run-4" else "")))
+    await a.commit(start(run_row("run-1", "globex", lane="other@1", attention_text="[]")))
+    await a.commit(Commit(puts(approval_row(), approval_row("ap-2", tenant="globex"))))
+    await a.commit(Commit((Put(EFFECT, effect_row()._replace(status=EffectStatus.UNCERTAIN), 0),)))
+    pause = Pause("acme", "activity/pay", 1, 1, "ann", "closed", T0)
+    workers = (worker_row("w-1")._replace(lanes="auction@1"), worker_row("w-2")._replace(lanes="xauction@2 w@1"))
+    await a.commit(Commit((Put(PAUSE, pause, 0), *puts(*workers))))
+    query = Summary("acme", s.clock.time, tuple(sorted({*lanes.values(), "other@1"})))
+    found = await b.query(query)
+    assert found.approvals == (approval_row()._replace(plans_text=""),)
+    assert [row.run for row in found.flagged] == ["run-4"]
+    assert (found.uncertain, found.pauses, found.subscriptions, found.dead) == (1, (pause,), (), ())
+    assert found.unserved == {"auction@2": 2, "refund@1": 1}
+    later = await b.query(Summary("acme", s.clock.time + 10**9, query.lanes))
+    assert later.unserved == {"auction@1": 1, "auction@2": 2, "refund@1": 1}  # the workers' leases have ended
+    empty = await b.query(Summary("initech", s.clock.time, query.lanes))
+    assert (empty.approvals, empty.flagged, empty.unserved) == ((), (), {})
