@@ -15,7 +15,7 @@ from outlast.cli.text import duration
 from outlast.cli.webhooks import warn_unsent
 from outlast.core.attention import check_for_all
 from outlast.core.durations import span
-from outlast.core.machine import Choice, Reason
+from outlast.core.machine import ApprovalStatus, Choice, EffectStatus, Reason
 from outlast.errors import InvalidInput
 from outlast.models.attention import AttentionChoice, ProviderAttention, RunAttention, WebhookAttention
 from outlast.models.service import StatusSummary
@@ -24,6 +24,7 @@ from outlast.runtime.client import Client
 from outlast.runtime.labels import late_answer_label
 
 FAILURES_SHOWN = 50
+UNCERTAIN = EffectStatus.UNCERTAIN.value
 
 
 async def answer_many(
@@ -177,7 +178,7 @@ def print_status(screen: Screen, view: StatusSummary) -> None:
     lines: list[tuple[str, list[str]]] = []
     if view.approvals_pending:
         mine, late = text(view.approvals_mine, "yours"), text(view.approvals_overdue, "overdue")
-        counts = ", ".join((text(view.approvals_pending, "pending"), mine, late))
+        counts = ", ".join((text(view.approvals_pending, ApprovalStatus.PENDING.value), mine, late))
         lines.append(("approvals", [f"{counts}, next deadline {screen.ahead(view.next_deadline) or 'passed'}",
                                     "→ outlast approvals ls --mine --sort deadline"]))  # fmt: skip
     for each in view.reasons:
@@ -186,8 +187,8 @@ def print_status(screen: Screen, view: StatusSummary) -> None:
     if view.reasons:
         lines.append(("", ["→ outlast attention ls"]))
     if view.uncertain:
-        lines.append(("effects", [text(view.uncertain, "uncertain"), "→ outlast effects ls --status uncertain"]))
-    lines += [("workers", [f"no worker serves {n.lane}: {text(n.runs, 'waiting')}"]) for n in view.unserved]
+        lines.append(("effects", [text(view.uncertain, UNCERTAIN), f"→ outlast effects ls --status {UNCERTAIN}"]))
+    lines += [("workers", [f"no worker serves {n.lane}: {text(n.runs, 'runs')}"]) for n in view.unserved]
     lines += [("pauses", [f"{p.paused} ({p.kind}, since {screen.ago(p.since)}): {p.reason}"]) for p in view.pauses]
     lines += [("webhooks", [f"{h.webhook}: {text(h.events, 'given up')}: {h.detail}"]) for h in view.webhooks]
     if not lines:

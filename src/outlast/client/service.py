@@ -13,19 +13,20 @@ from typing_extensions import override
 
 from outlast.client.connection import ServiceConnection, iso, part, tag
 from outlast.client.webhooks import ServiceWebhooks
-from outlast.core.attention import check_for_all
+from outlast.core.attention import check_for_all, check_many
 from outlast.core.compensation import NO_UNDO
 from outlast.core.durations import Duration, Liveness, timedelta_of
 from outlast.core.events import ENDINGS
 from outlast.core.events import iso as iso_instant
 from outlast.core.lanes import check_scheduler
+from outlast.core.limits import ANSWERS_MAX
 from outlast.core.machine import TERMINAL, Choice, EffectStatus, Reason, RunStatus
 from outlast.core.run_columns import What
 from outlast.core.usage import NO_LIMITS, Budget, Money, micros, money_text
 from outlast.core.version_move import UNSERVED
 from outlast.errors import Busy, InvalidInput, NotFound, OutlastError, Unavailable
 from outlast.flow.workflow import Workflow
-from outlast.models import exact_instant
+from outlast.models import checked_instant, exact_instant
 from outlast.models.approvals import ApprovalDetail, ApprovalList, ApprovalSort, ApprovalSummary, DecisionRecorded
 from outlast.models.attention import (
     AnsweredRuns,
@@ -69,10 +70,8 @@ from outlast.models.service import (
 )
 from outlast.models.steps import StepList
 from outlast.models.timeline import Timeline
-from outlast.runtime.attention import ANSWERS_MAX, answered_runs, check_many
 from outlast.runtime.client import Client
 from outlast.runtime.clocks import SystemClock, new_id
-from outlast.runtime.timeline import checked_instant
 
 T = TypeVar("T")
 POLL_S: Final = (0.1, 1.0)
@@ -493,7 +492,7 @@ class ServiceClient(Client):
         outcomes: list[AnswerOutcome] = []
         for i in range(0, len(given), ANSWERS_MAX):
             outcomes += (await self.answer_many(given[i : i + ANSWERS_MAX], reason, choice, text=text, by=by)).answers
-        return answered_runs(outcomes, page.next_cursor)
+        return AnsweredRuns.of(outcomes, page.next_cursor)
 
     @override
     async def answer_many(
@@ -505,7 +504,7 @@ class ServiceClient(Client):
         text: str,
         by: Duration | None = None,
     ) -> AnswerList:
-        check_many(runs, reason, choice)
+        check_many(len(runs), reason, choice)
         body: dict[str, Any] = {
             "attention": reason.value, "choice": choice.value, "reason": text,
             "runs": [given.model_dump() for given in runs],

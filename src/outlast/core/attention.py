@@ -10,6 +10,7 @@ from outlast.core.effect_columns import NO_ERROR
 from outlast.core.effect_rows import Approval, Effect
 from outlast.core.events import EventType
 from outlast.core.keys import check_reason
+from outlast.core.limits import ANSWERS_MAX
 from outlast.core.machine import CHOICES, OVERLAY_ONLY, Choice, EffectStatus, Reason
 from outlast.core.mailbox import EffectAnswer
 from outlast.core.route import ANSWERED_BY_CONTINUE, Answer, meant
@@ -123,6 +124,14 @@ def check_for_all(reason: Reason, choice: Choice) -> None:
             "each effect has its own id at the receiver",
             "record each one: outlast effects resolve RUN KEY --happened ID",
         )
+
+
+def check_many(runs: int, reason: Reason, choice: Choice) -> None:
+    """Raise InvalidInput or Conflict unless one answer with this choice can be given to so many runs."""
+    if not 0 < runs <= ANSWERS_MAX:
+        why, fix = f"it takes 1 to {ANSWERS_MAX}", "divide them, or list the reason again"
+        raise InvalidInput(f"{runs} runs for one answer", why, fix)
+    check_for_all(reason, choice)
 
 
 def raise_command(run: str, names: str) -> str:

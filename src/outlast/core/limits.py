@@ -26,6 +26,8 @@ RESULT_BYTES_MAX = 256 * KIB
 SIGNAL_SCHEMA_BYTES_MAX = 16 * KIB
 """JSON Schema of a signal, stored with the wait for it. A larger one is left out."""
 LOG_ENTRY_BYTES_MAX = 16 * KIB
+ANSWERS_MAX = 100
+"""Runs that get one answer in one request."""
 LOG_ENTRIES_MAX = 30
 """Of `ctx.log` in one visit."""
 ROW_BYTES_MAX = 1024 * KIB

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, StringConstr
 
 from outlast.core.events import iso
 from outlast.core.limits import TEXT_CHARS_MAX
+from outlast.errors import InvalidInput
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -29,6 +30,14 @@ def exact_instant(at: int) -> datetime:
 def milliseconds(at: datetime) -> int:
     """Return a datetime as an instant in ms."""
     return (at - EPOCH) // timedelta(milliseconds=1)
+
+
+def checked_instant(name: str, given: datetime) -> int:
+    """Return an instant in ms. Raises InvalidInput without a time zone, and before 1970."""
+    if given.tzinfo is None or milliseconds(given) < 0:
+        why = "it is an instant since 1970 with a time zone"
+        raise InvalidInput(f"{name} is {given}", why, "e.g. datetime(2026, 5, 4, tzinfo=UTC)")
+    return milliseconds(given)
 
 
 Json = Annotated[Any, Field(description="Any JSON value.")]

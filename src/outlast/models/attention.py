@@ -1,6 +1,7 @@
 """Items that require a person, and the possible answers."""
 
-from typing import Literal, NamedTuple
+from collections.abc import Iterable
+from typing import Literal, NamedTuple, Self
 
 from pydantic import Field
 
@@ -105,6 +106,18 @@ class AnsweredRuns(NamedTuple):
     done: tuple[str, ...]
     failed: tuple[tuple[str, str], ...]
     cursor: str
+
+    @classmethod
+    def of(cls, outcomes: Iterable[AnswerOutcome], cursor: str) -> Self:
+        """Return the outcomes by run: a run with a refused answer has failed."""
+        failed: dict[str, str] = {}
+        done: dict[str, None] = {}
+        for each in outcomes:
+            if each.answered:
+                done[each.run] = None
+            else:
+                failed.setdefault(each.run, each.error)
+        return cls(tuple(run for run in done if run not in failed), tuple(failed.items()), cursor)
 
 
 def verb_of(choice: Choice) -> Verb:

@@ -5,14 +5,14 @@ import json
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from outlast.core.attention import check_for_all, raise_command
+from outlast.core.attention import raise_command
 from outlast.core.commit import Instant
 from outlast.core.durations import HOUR, RUN_CEILING
 from outlast.core.effect_rows import Effect
 from outlast.core.machine import CHOICES, Choice, Reason, if_ignored
 from outlast.core.rows import Pause, Run
 from outlast.core.run_columns import Attention
-from outlast.errors import InvalidInput, OutlastError
+from outlast.errors import OutlastError
 from outlast.flow.workflow import Workflow
 from outlast.models import exact_instant, instant
 from outlast.models.attention import (
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from outlast.runtime.webhooks import Webhooks
 
 PAGE = 500  # runs per read
-ANSWERS_MAX = 100  # runs of one answer to many
 AT_ONCE = 50  # concurrent answers, because they share the store's batches
 WHY = "--reason …"
 AWAY = "provider_away"
@@ -183,26 +182,7 @@ async def answer_page(
         if entry.reason is reason
     ]
     given = list({(each.run, each.key): each for each in asked}.values())
-    return answered_runs((await answer_each(given, one)).answers, further)
-
-
-def answered_runs(outcomes: Sequence[AnswerOutcome], cursor: str) -> AnsweredRuns:
-    """Return the outcomes by run: a run with a refused answer has failed."""
-    failed: dict[str, str] = {}
-    for each in outcomes:
-        if not each.answered:
-            failed.setdefault(each.run, each.error)
-    done = dict.fromkeys(each.run for each in outcomes if each.run not in failed)
-    return AnsweredRuns(tuple(done), tuple(failed.items()), cursor)
-
-
-def check_many(runs: Sequence[AnswerFor], reason: Reason, choice: Choice) -> None:
-    """Raise InvalidInput or Conflict unless one answer with this choice can be given to these runs."""
-    if not 0 < len(runs) <= ANSWERS_MAX:
-        raise InvalidInput(
-            f"{len(runs)} runs for one answer", f"it takes 1 to {ANSWERS_MAX}", "divide them, or list the reason again"
-        )
-    check_for_all(reason, choice)
+    return AnsweredRuns.of((await answer_each(given, one)).answers, further)
 
 
 async def answer_each(runs: Sequence[AnswerFor], one: Callable[[AnswerFor], Awaitable[None]]) -> AnswerList:

@@ -10,7 +10,7 @@ from typing_extensions import override
 from outlast.core import compensation
 from outlast.core.approvals import Actor, PersonDecision
 from outlast.core.approver_rule import Rule
-from outlast.core.attention import AttentionAnswer, check_for_all
+from outlast.core.attention import AttentionAnswer, check_for_all, check_many
 from outlast.core.commit import Expect
 from outlast.core.durations import RUN_CEILING, Duration, Liveness, ms_of, timedelta_of
 from outlast.core.lanes import lane_of, version_in
@@ -54,7 +54,6 @@ from outlast.runtime.approvals import approval_detail, approval_page, approval_s
 from outlast.runtime.attention import (
     answer_each,
     answer_page,
-    check_many,
     encoded_response,
     general_attention,
     run_attention,
@@ -377,7 +376,7 @@ class Operations(Client):
     ) -> AnswerList:
         self.actor.check_person()
         longer = None if by is None else timedelta_of("by", by)
-        check_many(runs, reason, choice)
+        check_many(len(runs), reason, choice)
 
         async def one(given: AnswerFor) -> None:
             await self._answer(

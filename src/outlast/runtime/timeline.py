@@ -22,7 +22,7 @@ from outlast.core.machine import ApprovalStatus, EffectStatus, Reason, WaitStatu
 from outlast.core.rows import Event, Run, Worker, is_over
 from outlast.core.run_columns import WaitingFor
 from outlast.errors import InvalidInput
-from outlast.models import exact_instant, instant, milliseconds
+from outlast.models import checked_instant, exact_instant, instant, milliseconds
 from outlast.models.effects import effect_id
 from outlast.models.runs import Visit
 from outlast.models.timeline import BarKind, MarkKind, Timeline, TimelineBar, TimelineLane, TimelineMark
@@ -77,15 +77,6 @@ def timeline_of(rows: TimelineRows, *, begin: datetime | None = None, end: datet
     if last < first:
         raise InvalidInput("the end of the timeline is before its beginning", fix="exchange the two")
     return _timeline(rows, first, last)
-
-
-def checked_instant(name: str, given: datetime) -> int:
-    """Return an instant in ms. Raises InvalidInput without a time zone, and before 1970."""
-    if given.tzinfo is None or milliseconds(given) < 0:
-        raise InvalidInput(
-            f"{name} is {given}", "it is an instant since 1970 with a time zone", "datetime(…, tzinfo=UTC)"
-        )
-    return milliseconds(given)
 
 
 def _timeline(rows: TimelineRows, begin: int, end: int) -> Timeline:

@@ -10,6 +10,7 @@ from fastapi import Header, Path, Query
 from pydantic import AwareDatetime, ConfigDict, Field, StringConstraints
 
 from outlast.core.limits import (
+    ANSWERS_MAX,
     IDEMPOTENCY_KEY_CHARS_MAX,
     KEY_BYTES_MAX,
     NAME,
@@ -23,7 +24,6 @@ from outlast.core.usage import AMOUNT_MAX
 from outlast.errors import NotFound
 from outlast.models import RequestBody, Text
 from outlast.models.attention import AnswerFor
-from outlast.runtime.attention import ANSWERS_MAX
 
 _NAME = rf"^({NAME_PATTERN})$"
 Name = Annotated[str, StringConstraints(pattern=_NAME)]
