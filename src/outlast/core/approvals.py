@@ -78,6 +78,16 @@ def waits_for(approval: Approval, actor: Actor) -> bool:
     return not any(_same(actor.name, name) for name in (*excluded, *(vote.by for vote in votes_of(approval))))
 
 
+def why_not(approval: Approval, actor: Actor) -> str:
+    """Return why the actor may not decide the approval or vote on it, or '' if only its status can forbid it."""
+    try:
+        check_may_decide(actor, approval)
+        _check_voter(approval, actor.name)
+    except (Forbidden, Conflict) as error:
+        return error.why
+    return ""
+
+
 # --- what an approval covers ------------------------------------------------------------------
 def covers(approval: Approval, plan: str, now: int) -> bool:
     """True if the approval approved the call of digest `plan`, is unused, and is valid at `now` (business)."""

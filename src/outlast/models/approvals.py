@@ -99,6 +99,7 @@ class ApprovalDetail(ApprovalSummary):
     evidence: list[PriorEffect]
     changed_since_asked: list[ApprovalChange]
     run_shown: str
+    you_may_not: str = Field(description="Why the caller may not decide it, or ''.")
 
 
 class DecideApproval(RequestBody):

@@ -3,7 +3,7 @@
 from functools import cache
 from typing import Any, Final, get_args
 
-from outlast.core.approvals import Actor, may_decide, votes_of, waits_for
+from outlast.core.approvals import Actor, may_decide, votes_of, waits_for, why_not
 from outlast.core.approver_rule import Rule, identity
 from outlast.core.effect_rows import APPROVAL, Approval
 from outlast.core.machine import ApprovalStatus, EffectStatus
@@ -159,6 +159,7 @@ async def approval_detail(
         evidence=await prior_effects(rows, run),
         changed_since_asked=await changed_since(rows, row, run),
         run_shown=shown_status(run, (await rows.oldest_calls([run])).get(run.run, 0)),
+        you_may_not=why_not(row, actor),
     )
 
 

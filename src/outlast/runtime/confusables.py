@@ -45,6 +45,27 @@ def confusable_texts(value: Any, path: str = "") -> list[str]:
     return found
 
 
+def marked(text: str) -> list[tuple[str, str]]:
+    """Return a text in pieces, each with a warning or ''. Joined, the pieces are the text.
+
+    Marked are invisible characters, words of mixed or look-alike letters, and white space at the ends.
+    """
+    odd = {c: f"{_name(c)} is invisible" for c in _invisible(text)}
+    foreign = not _LATIN.search(text) and not _twin(text).isascii()
+    for word in dict.fromkeys(_WORD.findall(text)):
+        if len(_scripts(word)) > 1:
+            odd[word] = f"mixes {' and '.join(sorted(_scripts(word)))} letters"
+        elif len(word) >= _WORD_MIN and not foreign and (twin := _twin(word)) != word:
+            odd[word] = f"is not «{twin}»: its letters are from another script"
+    body = text.strip()
+    start = text.index(body) if body else len(text)
+    ends = (text[:start], text[start + len(body) :])
+    pieces = re.split(f"({'|'.join(map(re.escape, sorted(odd, key=len, reverse=True)))})", body) if odd else [body]
+    found = [(piece, odd.get(piece, "")) for piece in pieces if piece]
+    before, after = ([(end, f"{len(end)} characters of white space")] if end else [] for end in ends)
+    return [*before, *found, *after]
+
+
 def _invisible(text: str) -> list[str]:
     odd = ("Cf", "Cc", "Co", "Cn", "Zs", "Zl", "Zp")
     return [m[0] for m in INVISIBLE.finditer(text)] + [

@@ -1,7 +1,7 @@
 """Routes for approvals: list, show, decide, claim, reassign."""
 
-from collections.abc import Awaitable, Callable
-from typing import Annotated, TypeVar
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Query
 from starlette.responses import Response
@@ -96,15 +96,13 @@ async def decide_approval(
     410: the run has ended. 412: it has changed since it was shown. 428: `If-Match` is missing.
     """
     version = required_version(if_match, what=f"approval {approval}")
-
-    async def decide() -> ApprovalSummary:
-        if ask.decision == "approve":
-            return await ops.approve(
-                approval, reason=ask.reason, alternative=ask.alternative, changes=ask.changes, version=version
-            )
-        return await ops.reject(approval, reason=ask.reason, again=ask.decision == "again", version=version)
-
-    decided = _tagged(response, await _with_current(ops, approval, decide))
+    decided = _tagged(
+        response,
+        await decide(
+            ops, approval, ask.decision, reason=ask.reason, alternative=ask.alternative, changes=ask.changes,
+            version=version,
+        ),
+    )  # fmt: skip
     run, serving = await ops.rows.run(decided.run), await state.serving(ops)
     (summary,) = await summaries_of(ops.rows, [run], serving)
     return DecisionRecorded(approval=decided, run=summary, served=run.lane in serving)
@@ -125,7 +123,7 @@ async def claim_approval(
 ) -> ApprovalSummary:
     """Tell other approvers that the caller is reviewing it. They may still decide."""
     version = expected_version(if_match, what=f"approval {approval}")
-    return _tagged(response, await _with_current(ops, approval, lambda: ops.claim_approval(approval, version=version)))
+    return _tagged(response, await with_current(ops, approval, lambda: ops.claim_approval(approval, version=version)))
 
 
 @router.post(
@@ -139,7 +137,24 @@ async def reassign_approval(
     """Let other roles or persons decide. Requires the right to decide, or the role admin."""
     version = expected_version(if_match, what=f"approval {approval}")
     act = lambda: ops.reassign(approval, ask.to, reason=ask.reason, version=version)  # noqa: E731
-    return _tagged(response, await _with_current(ops, approval, act))
+    return _tagged(response, await with_current(ops, approval, act))
+
+
+async def decide(
+    ops: Operations, approval: str, decision: str, *, reason: str, alternative: int = 0,
+    changes: Mapping[str, Any] | None = None, version: int,
+) -> ApprovalSummary:  # fmt: skip
+    """Approve, reject, or reject for another round (`again`).
+
+    Raises ProblemError with the current approval if another decision or change was earlier.
+    """
+
+    async def act() -> ApprovalSummary:
+        if decision == "approve":
+            return await ops.approve(approval, reason=reason, alternative=alternative, changes=changes, version=version)
+        return await ops.reject(approval, reason=reason, again=decision == "again", version=version)
+
+    return await with_current(ops, approval, act)
 
 
 A = TypeVar("A", bound=ApprovalSummary)
@@ -150,7 +165,7 @@ def _tagged(response: Response, found: A) -> A:
     return found
 
 
-async def _with_current(
+async def with_current(
     ops: Operations, approval: str, act: Callable[[], Awaitable[ApprovalSummary]]
 ) -> ApprovalSummary:
     """Return the result of `act`. Add the current approval to a conflict, which shows the other decision."""

@@ -1,0 +1,253 @@
+"""Pages of approvals: those that wait, and one with everything that its decision needs."""
+
+import json
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from typing import Annotated, Any, Final, Literal
+
+from fastapi import APIRouter, Query
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from outlast.core.machine import ApprovalStatus
+from outlast.errors import InvalidInput, OutlastError
+from outlast.models.approvals import ApprovalDetail, ApprovalSummary
+from outlast.runtime.confusables import marked
+from outlast.runtime.operations import Operations
+from outlast.service.problems import ProblemError, status_of
+from outlast.service.requests import ApprovalId
+from outlast.service.routes.approvals import decide, with_current
+from outlast.service.service_state import Ops, Pages, root_of
+from outlast.ui.forms import MISSING, SchemaForm, sent_form, shown_form
+from outlast.ui.page_route import Form, PageRoute, form_of
+from outlast.ui.rendering import render, stamp
+
+router = APIRouter(prefix="/ui", route_class=PageRoute)
+CHANGES: Final = "changes"
+"""Name of the form of editable arguments."""
+NEIGHBOURS: Final = 100
+"""Approvals among which the previous and the next one are found."""
+DECISIONS: Final = ("approve", "reject", "again")
+
+Which = Literal["mine", "pending", "overdue", "decided", "all"]
+
+
+@router.get("/approvals", operation_id="ui:list_approvals")
+async def list_approvals(
+    ops: Ops, pages: Pages, request: Request, show: Which = "mine", role: Annotated[str, Query(max_length=100)] = "",
+    run: Annotated[str, Query(max_length=100)] = "",
+) -> Response:  # fmt: skip
+    """Show the approvals, those of the caller first, nearest deadline first."""
+    found = await pages.sealed(
+        await ops.approvals(
+            status=ApprovalStatus.PENDING.value if show in ("mine", "pending") else "", mine=show == "mine",
+            overdue=show == "overdue", role=role, run=run, cursor=pages.after, limit=pages.limit,
+        )
+    )  # fmt: skip
+    version = stamp([(each.approval, each.version) for each in found.approvals])
+    return await render(
+        request, "approvals.html", title="Approvals", live="approvals", versions={"approvals": version}, found=found,
+        show=show, role=role, run=run, marked=marked,
+    )  # fmt: skip
+
+
+@router.get("/approvals/{approval}", operation_id="ui:get_approval")
+async def get_approval(
+    ops: Ops, request: Request, approval: ApprovalId, seen: Annotated[int, Query(ge=0)] = 0
+) -> Response:
+    """Show what will happen, the exact arguments, and the decision. `seen`: version that the page has."""
+    found = await ops.approval(approval)
+    return await _page(ops, request, found, Draft.new(found), seen=seen)
+
+
+@dataclass(frozen=True)
+class Argument:
+    """One value of a call: where it is, its text in pieces with warnings, and its kind."""
+
+    path: str
+    pieces: list[tuple[str, str]]
+    kind: str
+    before: list[tuple[str, str]] | None = None
+    """The value before a change."""
+
+
+@dataclass(frozen=True)
+class Draft:
+    """Decision as it was typed."""
+
+    changes: SchemaForm | None
+    changed: Mapping[str, Any]
+    """Arguments that differ from those shown."""
+    reason: str = ""
+    alternative: int = 0
+    difference: str = ""
+    """Digest of the changes whose difference was shown."""
+    problems: tuple[tuple[str, str, str], ...] = ()
+
+    @classmethod
+    def new(cls, found: ApprovalDetail) -> "Draft":
+        """Return the decision before anything is typed."""
+        schema, values = _editable(found)
+        return cls(shown_form(schema, values, name=CHANGES) if schema else None, {})
+
+    @classmethod
+    def sent(cls, found: ApprovalDetail, form: Form) -> "Draft":
+        """Return the decision that was sent."""
+        schema, values = _editable(found)
+        changes = sent_form(schema, form, values, name=CHANGES) if schema and form.text("edits") else None
+        changed: dict[str, Any] = {}
+        if changes is not None:
+            before, after = shown_form(schema, values, name=CHANGES).value, changes.value
+            changed = {name: after[name] for name in after if before.get(name, MISSING) != after[name]}
+        number = form.text("alternative", "0")
+        return cls(
+            changes or (shown_form(schema, values, name=CHANGES) if schema else None), changed, form.text("reason"),
+            int(number) if number.isdecimal() and len(number) < 5 else 0, form.text("difference"),
+            changes.problems if changes else (),
+        )  # fmt: skip
+
+    @property
+    def digest(self) -> str:
+        """Return the digest of the changes and the alternative they are made to, or '' without changes."""
+        text = json.dumps([self.alternative, self.changed], sort_keys=True)
+        return sha256(text.encode()).hexdigest()[:16] if self.changed else ""
+
+
+@router.post("/approvals/{approval}/decision", operation_id="ui:decide_approval")
+async def decide_approval(ops: Ops, request: Request, approval: ApprovalId) -> Response:
+    """Decide the version that was shown. A decision that is late or wrong shows the page again, with what was typed."""
+    form = form_of(request)
+    found = await ops.approval(approval)
+    draft = Draft.sent(found, form)
+    decision, version = form.text("decision"), form.text("version")
+    if draft.changes is not None and draft.changes.rows_changed:
+        return await _page(ops, request, found, draft)
+    if decision not in DECISIONS or not version.isdecimal():
+        error = InvalidInput("no decision was sent", "", "press one of the buttons")
+        return await _page(ops, request, found, draft, error=error)
+    if decision != "approve":
+        draft = replace(draft, changed={}, problems=() if draft.reason else (("reason", "Reason", "is required"),))
+    if draft.problems or (draft.changed and draft.difference != draft.digest):
+        return await _page(ops, request, found, draft, status_code=422 if draft.problems else 200)
+    try:
+        await decide(
+            ops, approval, decision, reason=draft.reason, alternative=draft.alternative,
+            changes=draft.changed or None, version=int(version[:15]),
+        )  # fmt: skip
+    except (OutlastError, ProblemError) as error:
+        return await _refused(ops, request, approval, draft, error)
+    return _back(request, approval)
+
+
+@router.post("/approvals/{approval}/claim", operation_id="ui:claim_approval")
+async def claim_approval(ops: Ops, request: Request, approval: ApprovalId) -> Response:
+    """Tell the other approvers that the caller reviews it."""
+    return await _act(ops, request, approval, lambda version: ops.claim_approval(approval, version=version))
+
+
+@router.post("/approvals/{approval}/reassign", operation_id="ui:reassign_approval")
+async def reassign_approval(ops: Ops, request: Request, approval: ApprovalId) -> Response:
+    """Let other roles or persons decide."""
+    form = form_of(request)
+    to, reason = form.text("to"), form.text("why")
+    return await _act(
+        ops, request, approval, lambda version: ops.reassign(approval, to, reason=reason, version=version)
+    )
+
+
+async def _act(
+    ops: Operations, request: Request, approval: str, act: Callable[[int], Awaitable[ApprovalSummary]]
+) -> Response:
+    version = form_of(request).text("version", "0")
+    try:
+        await with_current(ops, approval, lambda: act(int(version[:15]) if version.isdecimal() else 0))
+    except (OutlastError, ProblemError) as error:
+        return await _refused(ops, request, approval, None, error)
+    return _back(request, approval)
+
+
+async def _refused(
+    ops: Operations, request: Request, approval: str, draft: Draft | None, error: OutlastError | ProblemError
+) -> Response:
+    """Show the approval as it is now, why nothing was done, and what was typed."""
+    refused = error.error if isinstance(error, ProblemError) else error
+    if status_of(refused) >= 500:
+        raise refused
+    found = await ops.approval(approval)
+    if draft is not None and isinstance(refused, InvalidInput) and draft.changes is not None and refused.problems:
+        changes = draft.changes.with_problems(refused.problems)
+        draft = replace(draft, changes=changes, problems=changes.problems)
+    return await _page(ops, request, found, draft or Draft.new(found), error=refused)
+
+
+def _back(request: Request, approval: str) -> Response:
+    return RedirectResponse(f"{root_of(request)}/ui/approvals/{approval}", 303)
+
+
+async def _page(
+    ops: Operations, request: Request, found: ApprovalDetail, draft: Draft, *, seen: int = 0,
+    error: OutlastError | None = None, status_code: int = 200,
+) -> Response:  # fmt: skip
+    run = await ops.run_summary(found.run)
+    waits = [wait for wait in run.waiting_for if wait.kind == "approval"]
+    before, after = await _neighbours(ops, found.approval)
+    version = stamp(found.version, found.you_may_not, run.version, run.shown, len(found.changed_since_asked), seen)
+    return await render(
+        request, "approval.html", title=found.asks or found.approval, live=f"run:{found.run}",
+        versions={"now": version}, found=found, draft=draft, seen=seen or found.version, error=error, run=run,
+        then=waits[0].then if waits else "", marked=marked, arguments=arguments, previous=before, following=after,
+        pending=found.status == ApprovalStatus.PENDING, difference=_difference(found, draft),
+        status_code=status_of(error) if error is not None else status_code,
+    )  # fmt: skip
+
+
+async def _neighbours(ops: Operations, approval: str) -> tuple[str, str]:
+    """Return the approvals before and after this one among those that the caller may decide, or ''."""
+    page = await ops.approvals(status=ApprovalStatus.PENDING.value, mine=True, limit=NEIGHBOURS)
+    ids = [each.approval for each in page.approvals]
+    if approval not in ids:
+        return "", ids[0] if ids else ""
+    at = ids.index(approval)
+    return ids[at - 1] if at else "", ids[at + 1] if at + 1 < len(ids) else ""
+
+
+def _editable(found: ApprovalDetail) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """Return the schema of the editable arguments, {} if there are none, and their values in the requested call."""
+    schema = found.schema_["properties"].get("changes", {}) if found.editable else {}
+    given = found.plans[0].arguments
+    values = {name: given[name] for name in found.editable if isinstance(given, dict) and name in given}
+    return {**schema, "required": list(values)} if schema else {}, values
+
+
+def _difference(found: ApprovalDetail, draft: Draft) -> list[Argument]:
+    """Return the values that a draft changes, each with the value before."""
+    if not 0 <= draft.alternative < len(found.plans):
+        return []
+    given = found.plans[draft.alternative].arguments
+    before = {each.path: each for name in draft.changed for each in _values(given.get(name), name)}
+    after = {each.path: each for name, value in draft.changed.items() for each in _values(value, name)}
+    nothing = [("nothing", "")]
+    return [
+        replace(after.get(path, Argument(path, nothing, "")), before=before[path].pieces if path in before else nothing)
+        for path in dict.fromkeys([*before, *after])
+        if path not in before or path not in after or before[path].pieces != after[path].pieces
+    ]
+
+
+def arguments(value: Any) -> list[Argument]:
+    """Return every value of the arguments of a call, in their order."""
+    return list(_values(value, ""))
+
+
+def _values(value: Any, path: str) -> Iterator[Argument]:
+    inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    if inside and value:
+        for key, each in inside:
+            name = str(key) if isinstance(value, list) or str(key).isidentifier() else json.dumps(key)
+            yield from _values(each, f"{path}.{name}" if path else name)
+    elif isinstance(value, str):
+        yield Argument(path, marked(value) if value else [("empty text", "no character")], "text")
+    else:
+        kind = {bool: "yes or no", int: "number", float: "number"}.get(type(value), "")
+        yield Argument(path, [(json.dumps(value), "")], kind)
