@@ -1,12 +1,22 @@
 """Pages of approvals without scripts: forms that post and redirect, for the version shown, once."""
 
+from collections.abc import Iterator
+
 import pytest
 
 from outlast.core.machine import ApprovalStatus
-from tests.service.conftest import Service
+from tests.service.conftest import ALL, Running, Service
+from tests.ui import flows
 from tests.ui.html_page import HtmlPage
 
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """Service with a workflow whose approvals have alternatives and a quorum, too."""
+    with Running(f"sqlite:{tmp_path_factory.mktemp('ui') / 'outlast.db'}", (*ALL, flows.awards)) as running:
+        yield running
 
 
 def shown(service: Service, approval: str) -> HtmlPage:
@@ -115,7 +125,7 @@ HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>\u202e\u200b
 
 @pytest.mark.req("GATE-2")
 def test_no_argument_is_cut_folded_or_after_the_button(service: Service) -> None:
-    plain, hostile = service.start(), service.start(order_id=HOSTILE, cents=4200)
+    plain, hostile = service.start("award", text="plain"), service.start("award", text=HOSTILE)
     first = shown(service, service.asked(plain)[0])
     approval, _ = service.asked(hostile)
     answer = service.get(f"/ui/approvals/{approval}")
@@ -125,5 +135,20 @@ def test_no_argument_is_cut_folded_or_after_the_button(service: Service) -> None
     table, button = answer.text.index('id="arguments"'), answer.text.index('id="approve"')
     assert table < answer.text.index("x" * 9000) < button
     assert "<details" not in answer.text[: answer.text.index("</table>")]
-    tags = {each for each in page.ids if not each.startswith(("count", "live"))}
-    assert tags == set(first.ids) - {each for each in first.ids if each.startswith(("count", "live"))}
+    rows = answer.text[table : answer.text.index("</table>")]
+    at = [rows.index(f">{path}</th>") for path in ("deep.0.a", "deep.1.b.c", "text", "zero")]
+    assert at == sorted(at), "in the order of the call"
+    same = lambda ids: [each.replace(approval, "") for each in ids if "first" not in each]  # noqa: E731
+    assert len(same(page.ids)) == len(first.ids), "a text adds no element with an id"
+
+
+def test_several_people_choose_among_alternatives(service: Service) -> None:
+    approval, _ = service.asked(service.start("award", text="x"))
+    page = shown(service, approval)
+    assert "after 2 different people approved it" in page.text and {"arguments", "arguments-1"} <= set(page.ids)
+    form = page.form("decide").put({"alternative": "1", "reason": "cheaper"})
+    status, page = press(service, form, ("decision", "approve"))
+    assert status == 303 and "Votes 1 of 2" in page.text and "may not decide" in page.text
+    assert not [each for each in page.forms if each.id == "decide"]
+    status, page = press(service, form, ("decision", "approve"))
+    assert status in (409, 412) and "cheaper" in page.text

@@ -42,7 +42,8 @@ async def list_approvals(
     found = await pages.sealed(
         await ops.approvals(
             status=ApprovalStatus.PENDING.value if show in ("mine", "pending") else "", mine=show == "mine",
-            overdue=show == "overdue", role=role, run=run, cursor=pages.after, limit=pages.limit,
+            overdue=show == "overdue", decided_by="me" if show == "decided" else "", role=role, run=run,
+            sort="deadline" if show in ("mine", "pending") else "newest", cursor=pages.after, limit=pages.limit,
         )
     )  # fmt: skip
     version = stamp([(each.approval, each.version) for each in found.approvals])
@@ -204,7 +205,7 @@ async def _page(
 
 async def _neighbours(ops: Operations, approval: str) -> tuple[str, str]:
     """Return the approvals before and after this one among those that the caller may decide, or ''."""
-    page = await ops.approvals(status=ApprovalStatus.PENDING.value, mine=True, limit=NEIGHBOURS)
+    page = await ops.approvals(status=ApprovalStatus.PENDING.value, mine=True, sort="deadline", limit=NEIGHBOURS)
     ids = [each.approval for each in page.approvals]
     if approval not in ids:
         return "", ids[0] if ids else ""
