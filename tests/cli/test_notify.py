@@ -1,96 +1,62 @@
-"""`outlast worker --notify`: a request follows the flagged row, and a dead endpoint changes nothing."""
-
-import json
-import queue
-import signal
-import socket
-import threading
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
-from typing import Any
+"""`outlast notify`: an address is read from a file, and neither output nor audit shows it."""
 
 import pytest
 
-from tests.cli.conftest import MODULE, PATIENCE_S, Terminal, eventually
+from outlast.cli.exit_codes import CONFLICT, USAGE
+from outlast.cli.root import _without_secrets
+from tests.cli.conftest import Terminal
 
-NO_PROXY = dict.fromkeys(("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"), "")
-
-
-class Receiver:
-    """A real HTTP server on the loopback that keeps what it is sent."""
-
-    def __init__(self, status: int) -> None:
-        self.got: queue.Queue[dict[str, Any]] = queue.Queue()
-        got = self.got
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                got.put(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-                self.send_response(status)
-                self.end_headers()
-
-            def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base's name
-                pass
-
-        self.server = HTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server.server_port}/attention"
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+pytestmark = pytest.mark.req("OUT-1")
+ADDRESS = "ntfys://93.184.216.34/canary-topic-4711"
 
 
-@pytest.fixture(params=[204])
-def receiver(request: pytest.FixtureRequest) -> Iterator[Receiver]:
-    one = Receiver(request.param)
-    yield one
-    one.server.shutdown()
-    one.server.server_close()
-
-
-def nobody() -> str:
-    """Return an address without a listener."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return f"http://127.0.0.1:{taken.getsockname()[1]}/"
-
-
-def raise_one(outlast: Terminal, url: str) -> str:
-    """Run a worker that notifies `url` with a run that raises, and return the worker's output."""
-    worker = outlast.worker("--notify", url, REFUND_FAULT="1", **NO_PROXY)
+def test_a_subscription_is_added_listed_and_removed_without_its_address(outlast: Terminal) -> None:
     outlast.start()
-    (asked,) = eventually(lambda: outlast("approvals", "ls", "-o", "json").json["approvals"])
-    outlast("approvals", "approve", asked["approval"], "--reason", "fine")
-    eventually(lambda: outlast.see()["attention"])
-    worker.send_signal(signal.SIGTERM)
-    _, err = worker.communicate(timeout=PATIENCE_S)
-    assert worker.returncode == 0
-    return err
+    assert "approvers are not told yet" in outlast("notify", "ls").out
+    (outlast.folder / "address").write_text(f"{ADDRESS}\n", encoding="utf-8")
+    answers = [
+        outlast(
+            "notify",
+            "add",
+            f"@{outlast.folder / 'address'}",
+            "--for",
+            "finance",
+            "--on",
+            "asked",
+            "--name",
+            "phones",
+        ),
+        outlast("-o", "json", "notify", "add", ADDRESS, "--for", "person:ana"),
+        outlast("notify", "add", ADDRESS, "--every"),
+    ]
+    assert [answer.code for answer in answers] == [0, 0, 0], answers
+    assert "tells role finance by ntfys://…" in answers[0].out
+    assert (answers[1].json["audience"], answers[1].json["types"]) == ("person:ana", [])
+    shown = outlast("notify", "ls")
+    assert "role finance" in shown.out and "about every approval" in shown.out and "phones" in shown.out
+    name = answers[1].json["webhook"]
+    assert outlast("webhooks", "rotate", name).code == CONFLICT
+    detail = outlast("webhooks", "show", name)
+    assert "person:ana" in detail.out
+    assert outlast("notify", "rm", name).code == 0
+    for text in (shown.out, shown.err, detail.out, *(answer.out + answer.err for answer in answers)):
+        assert "canary" not in text
 
 
-@pytest.mark.req("GATE-5")
-def test_a_flagged_run_sends_one_notification(outlast: Terminal, receiver: Receiver) -> None:
-    err = raise_one(outlast, receiver.url)
-    told = receiver.got.get(timeout=PATIENCE_S)
-    assert (told["run"], told["workflow"], told["tenant"], told["node"]) == ("r1", "refund", "default", "pay")
-    (reason,) = told["reasons"]
-    assert reason["reason"] == "exception" and reason["detail"] == "RuntimeError: the printer is on fire"
-    assert reason["choices"] == ["continue", "fail", "cancel"] and reason["if_ignored"] == "stays as it is"
-    assert reason["since"] == outlast.see()["attention"][0]["since"] and reason["trigger"] == ""
-    assert "dlq_publish_failed" not in err and receiver.got.empty()
+def test_the_audit_line_of_a_command_has_no_address() -> None:
+    words = ["notify", "add", ADDRESS, "--for", "finance", "--store=sqlite:x"]
+    assert _without_secrets(words) == ["notify", "add", "ntfys://[redacted]", *words[3:]]
+    assert _without_secrets(["run", ADDRESS]) == ["run", ADDRESS]
 
 
-@pytest.mark.req("GATE-5", "FAIL-9")
-def test_a_dead_endpoint_does_not_change_the_attention(outlast: Terminal) -> None:
-    err = raise_one(outlast, nobody())
-    assert "run r1 needs attention, and the alert failed" in err
-    assert "counted: dlq_publish_failed 1" in err and "Traceback (most recent call last)\nhttp" not in err
-    assert outlast.see()["shown"] == "REQUIRES_ATTENTION"
-    assert "RuntimeError" in outlast("attention", "ls").out
+MISTAKES = (
+    (ADDRESS,), (ADDRESS, "--for", "a", "--every"), ("smtp://canary", "--every"), ("@missing", "--every"),
+    (ADDRESS, "--for", "person:"), (ADDRESS, "--every", "--on", "decided"),
+)  # fmt: skip
 
 
-@pytest.mark.req("FAIL-9")
-@pytest.mark.parametrize("receiver", [500, 302], indirect=True)
-def test_an_endpoint_that_does_not_take_it_is_a_failure_too(outlast: Terminal, receiver: Receiver) -> None:
-    assert "counted: dlq_publish_failed 1" in raise_one(outlast, receiver.url)
-
-
-def test_a_url_without_http_is_refused(outlast: Terminal) -> None:
-    assert outlast("worker", MODULE, "--notify", "ftp://x").code == 2
+def test_a_mistake_is_named_without_the_address(outlast: Terminal) -> None:
+    outlast.start()
+    for words in MISTAKES:
+        answer = outlast("notify", "add", *words)
+        assert answer.code == USAGE and "canary" not in answer.out + answer.err, answer

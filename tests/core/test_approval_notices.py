@@ -1,4 +1,4 @@
-"""Messages to approvers as values: who is told of what, when a reminder is due, and texts that do nothing."""
+"""Messages to approvers as values: whom a rule concerns, when a reminder is due, and texts that do nothing."""
 
 import re
 import unicodedata
@@ -79,7 +79,7 @@ HOSTILE = (
 
 
 @pytest.mark.parametrize("text", HOSTILE)
-def test_hostile_text_mentions_nobody_and_links_nowhere(text: str) -> None:
+def test_hostile_text_is_inert_in_a_message(text: str) -> None:
     for kind in (ASKED, REMINDER, ESCALATED):
         row = approval(summary=text, who='person:"<!here> @x"', run=text[:50])
         written = notices.write(Notice(kind, (row,)), T0, "https://outlast.example.com/base/")

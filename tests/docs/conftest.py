@@ -42,7 +42,7 @@ def receiver(folder: Path) -> dict[str, str]:
     topic = f"ntfy://127.0.0.1:{server.server_port}/approvals"
     return {
         "https://example.com/hooks": url, "/run/secrets/gateway": "gateway",
-        "ntfys://ntfy.example.com/approvals": topic,
+        "ntfys://ntfy.example.com/approvals": topic, "ntfys://…": "ntfy://…",
     }  # fmt: skip
 
 

@@ -31,7 +31,7 @@ class Award(BaseModel):
     hours: int = 96
 
 
-@activity(key="award/{to}", no_undo="it is only told")
+@activity(key="award/{to}", no_undo="a mail cannot be unsent")
 async def award(to: str) -> str:
     """Award."""
     return to

@@ -112,6 +112,11 @@ def test_changes_of_webhooks_and_pauses_are_audited(service: Service, lines: Lin
         )
     assert lines.last("disable_webhook")["asked"] == {"reason": "noisy"}
     assert made["webhook"] in lines.last("rotate_webhook")["path"]
+    with service.client("admin") as client:
+        wish = {"address": "ntfys://93.184.216.34/canary-topic", "role": "finance"}
+        told = client.post("/v1/notifications", json=wish)
+    assert told.status_code == 201 and told.json()["audience"] == "role:finance" and "canary" not in told.text
+    assert lines.last("add_notification")["asked"]["role"] == "finance"
     assert "canary" not in json.dumps(lines.all) and made["secret"] not in json.dumps(lines.all)
 
 

@@ -10,6 +10,7 @@ from outlast.cli.screen import Screen
 from outlast.cli.session import on_client, reads_client
 from outlast.cli.settings import Group
 from outlast.core.approval_notices import EVERY, KINDS, short
+from outlast.core.approver_rule import PERSON
 from outlast.runtime.client import Client
 
 
@@ -24,8 +25,7 @@ def notify() -> None:
 
 @notify.command("add")
 @click.argument("address")
-@click.option("--role", default="", help="Approvals that this role may decide.")
-@click.option("--person", default="", help="Approvals that this person may decide.")
+@click.option("--for", "audience", default="", metavar="ROLE|person:NAME", help="Approvals of this role or person.")
 @click.option("--every", is_flag=True, help="Every approval.")
 @click.option(
     "--on",
@@ -41,8 +41,7 @@ async def add(
     client: Client,
     screen: Screen,
     address: str,
-    role: str,
-    person: str,
+    audience: str,
     every: bool,
     kinds: tuple[str, ...],
     workflows: tuple[str, ...],
@@ -54,6 +53,8 @@ async def add(
     slack://A/B/C, ntfys://HOST/TOPIC, or the URL of a webhook as Slack and Teams show it.
     """
     given = _read(address) if address.startswith("@") else address
+    person = audience.removeprefix(PERSON) if audience.startswith(PERSON) else ""
+    role = "" if person else audience
     view = await client.webhooks.notify(
         given, role=role, person=person, every=every, kinds=kinds, workflows=workflows, name=name
     )
@@ -84,7 +85,7 @@ async def ls(client: Client, screen: Screen) -> int:
     if screen.listing("notifications", views):
         return OK
     if not views:
-        screen.line("approvers are not told yet → outlast notify add ADDRESS --role NAME")
+        screen.line("approvers are not told yet → outlast notify add ADDRESS --for ROLE")
         return OK
     table = [
         (

@@ -99,7 +99,7 @@ def _audience(role: str, person: str, every: bool) -> str:
         raise InvalidInput(
             "messages for approvers go to one audience",
             f"{len(found)} are named",
-            "name a role, a person, or every approval: --role finance",
+            "name a role, a person, or every approval: --for finance, --for person:ana, --every",
         )
     if found[0].startswith(ROLE):
         check_name("role", role)
