@@ -204,7 +204,7 @@ async def _serve(settings: CliSettings, served: Sequence[Workflow[Any]], live: L
         who = authenticator(auth, SystemClock(), shared=form.shared) if auth.any else _local(Anonymous, settings)
         state = ServiceState(
             bound.store, who, tuple(served), reach=reach_of(said), scheduler=said.scheduler, pages=pages(),
-            error_page=error_page,
+            error_page=error_page, public_url=said.serve.public_url,
         )  # fmt: skip
         parts: list[ServicePart] = [StoreFileWatch(bound.store)]
         serving: Serving | None = None

@@ -125,6 +125,11 @@ class AuthSettings(Section):
     audience: str = Field(default="", description="`aud` of the tokens.")
     jwks_url: str = Field(default="", description="URL of the issuer's public keys.")
     algorithms: Words = Field(default=("RS256", "ES256"), description="Accepted signature algorithms.")
+    client_id: str = Field(
+        default="", description="Client of the issuer by which people sign in to the web UI; unset: by a token only."
+    )
+    client_secret: SecretStr = Field(default=SecretStr(""), description="Secret of that client; unset: it has none.")
+    scopes: Words = Field(default=("openid",), description="Scopes that the sign-in asks for.")
     leeway_s: int = Field(default=30, description="Tolerated clock difference to the issuer in seconds; at most 60.")
     tenant: str = Field(default="", description="Tenant of every token if the issuer names none.")
     tenant_claim: str = Field(default="tenant", description="Claim that names the tenant.")

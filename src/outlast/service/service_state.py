@@ -123,6 +123,8 @@ class ServiceState:
     """Routes of the web UI, below /ui. The package `ui` is above this one, so whoever starts the service gives them."""
     error_page: "Callable[[Request, OutlastError], Awaitable[Response]] | None" = None
     """Maker of the page that answers an error below /ui. Without it, errors there are problems as elsewhere."""
+    public_url: str = ""
+    """Address of the service for browsers, if it is not the one that their requests name."""
     stopping: bool = False
     """True once the process stops. /readyz then answers 503."""
 

@@ -108,8 +108,7 @@ class OpenPageRoute(PageRoute):
     async def _answer(
         self, state: ServiceState, request: Request, takes: frozenset[str], inner: Handler
     ) -> Response:  # fmt: skip
-        await sessions.load(state, request)
-        check_query(request, takes)
+        await sessions.load(state, request)  # the query is not checked, because issuers add parameters
         if request.method not in READS:
             await read_form(state, request, most=OPEN_FORM_BYTES)
             sessions.check_form(request, form_of(request).text(sessions.TOKEN_FIELD))

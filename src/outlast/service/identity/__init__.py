@@ -1,7 +1,7 @@
 """Authentication and authorization: credentials, roles, and the table of permissions."""
 
 from outlast.runtime.settings import AuthSettings
-from outlast.service.identity.credentials import authenticator
+from outlast.service.identity.credentials import Credentials, authenticator
 from outlast.service.identity.listen import SameOriginMiddleware, check_bind, proxy_options
 from outlast.service.identity.lockout import shared_file
 from outlast.service.identity.permissions import (
@@ -19,6 +19,7 @@ __all__ = [
     "Anonymous",
     "AuthSettings",
     "Authenticator",
+    "Credentials",
     "Permissions",
     "Principal",
     "SameOriginMiddleware",

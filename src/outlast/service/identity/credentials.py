@@ -3,16 +3,22 @@
 import hashlib
 import math
 from typing import Final
-from urllib.parse import urlsplit
 
 from outlast.core.clock import Clock
 from outlast.core.limits import NAME
 from outlast.errors import InvalidInput, TooManyFailures, Unauthenticated
 from outlast.runtime.settings import AuthSettings
-from outlast.service.identity.listen import is_loopback
+from outlast.service.identity.issuer_sign_in import IssuerSignIn
 from outlast.service.identity.lockout import GOOD_EVERY_MS, GOOD_MS, MOST, WITHIN_MS, FailedCredentials, SlotTables
 from outlast.service.identity.permissions import Principal
-from outlast.service.identity.signed_tokens import TOKEN_BYTES_MAX, BadCredential, IssuerKeys, SignedTokens, refused
+from outlast.service.identity.signed_tokens import (
+    TOKEN_BYTES_MAX,
+    BadCredential,
+    IssuerKeys,
+    SignedTokens,
+    is_safe,
+    refused,
+)
 from outlast.service.identity.static_tokens import PREFIX, StaticTokens, read_lines
 
 ALGORITHMS: Final = frozenset(
@@ -25,7 +31,11 @@ LEEWAY_MAX_S: Final = 60
 class Credentials:
     """Authenticator that reads the header Authorization. Create it with `authenticator`."""
 
-    def __init__(self, static: StaticTokens, signed: SignedTokens | None, failures: FailedCredentials) -> None:
+    def __init__(
+        self, static: StaticTokens, signed: SignedTokens | None, failures: FailedCredentials,
+        sign_in: IssuerSignIn | None = None,
+    ) -> None:  # fmt: skip
+        self.sign_in = sign_in
         self._static = static
         self._signed = signed
         self._failures = failures
@@ -89,11 +99,12 @@ def authenticator(settings: AuthSettings, clock: Clock, *, shared: int | None = 
     lists all problems of the settings.
     """
     check_auth_settings(settings)
-    signed = None
+    signed = sign_in = None
     if settings.signed:
         signed = SignedTokens(settings, IssuerKeys(settings.jwks_url, settings.algorithms, clock))
+        sign_in = IssuerSignIn(settings, signed, clock) if settings.client_id else None
     static = StaticTokens(read_lines(settings.tokens.get_secret_value()), clock)
-    return Credentials(static, signed, FailedCredentials(clock, SlotTables(shared)))
+    return Credentials(static, signed, FailedCredentials(clock, SlotTables(shared)), sign_in)
 
 
 def check_auth_settings(settings: AuthSettings) -> None:
@@ -112,21 +123,18 @@ def check_auth_settings(settings: AuthSettings) -> None:
             for name in settings.algorithms
             if name not in ALGORITHMS
         ]
-        if settings.jwks_url and not _is_safe(settings.jwks_url):
+        if settings.jwks_url and not is_safe(settings.jwks_url):
             problems.append(
                 (
                     "auth.jwks_url",
                     "must be https, or an attacker could replace the keys",
                 )
             )
+        if settings.client_id and not is_safe(settings.issuer):
+            problems.append(("auth.issuer", "must be https for the sign-in by auth.client_id"))
+        if settings.client_id and "openid" not in settings.scopes:
+            problems.append(("auth.scopes", "must contain openid"))
         if not 0 <= settings.leeway_s <= LEEWAY_MAX_S:
             problems.append(("auth.leeway_s", f"from 0 to {LEEWAY_MAX_S} seconds"))
     if problems:
         raise InvalidInput("the settings of authentication are invalid", problems=problems, fix="see security.md")
-
-
-def _is_safe(url: str) -> bool:
-    parts = urlsplit(url)
-    if parts.username or parts.password or not parts.hostname:
-        return False
-    return parts.scheme == "https" or (parts.scheme == "http" and is_loopback(parts.hostname))

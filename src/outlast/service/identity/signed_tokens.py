@@ -7,6 +7,7 @@ import json
 import logging
 from collections.abc import Collection, Mapping
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import httpx2
 import jwt
@@ -18,6 +19,7 @@ from outlast.core.keys import check_name
 from outlast.core.limits import NAME
 from outlast.errors import InvalidInput, Unauthenticated, Unverifiable
 from outlast.runtime.settings import AuthSettings
+from outlast.service.identity.listen import is_loopback
 from outlast.service.identity.permissions import Principal, permissions
 from outlast.service.strict_json import read_json
 
@@ -168,6 +170,15 @@ class SignedTokens:
 
     async def read(self, token: str) -> Principal:
         """Return the caller that the token proves. Raises Unauthenticated, Unverifiable."""
+        return self._principal(await self.verified(token))
+
+    async def verified(self, token: str, audience: str = "") -> dict[str, Any]:
+        """Return the claims of a token made for `audience`, by default this service.
+
+        Raises Unauthenticated, Unverifiable.
+        """
+        if len(token) > TOKEN_BYTES_MAX:
+            raise refused("too_large", guess=False)
         header = _header(token)
         kid, algorithm = header.get("kid"), header.get("alg")
         if not isinstance(kid, str) or not 0 < len(kid) <= KID_CHARS_MAX or algorithm not in self._settings.algorithms:
@@ -175,9 +186,9 @@ class SignedTokens:
         key = await self._keys.find(kid)
         if key is None:
             raise refused("invalid", guess=False)  # not a guess, because the issuer may have just changed its keys
-        return self._principal(self._verified(token, key))
+        return self._decoded(token, key, audience or self._settings.audience)
 
-    def _verified(self, token: str, key: jwt.PyJWK) -> dict[str, Any]:
+    def _decoded(self, token: str, key: jwt.PyJWK, audience: str) -> dict[str, Any]:
         settings = self._settings
         try:
             return _STRICT.decode(
@@ -185,7 +196,7 @@ class SignedTokens:
                 key,
                 algorithms=settings.algorithms,
                 issuer=settings.issuer,
-                audience=settings.audience,
+                audience=audience,
                 leeway=settings.leeway_s,
                 options={"require": ["exp", "iss", "aud", "sub"], "enforce_minimum_key_length": True},
             )
@@ -235,6 +246,14 @@ class SignedTokens:
             log.warning("a token is refused: %s is neither true nor false (auth.person_claim)", path)
             raise _mismatch(f"{path} is neither true nor false, so it is unclear whether this is a person")
         return value is True and "act" not in claims and not roles & PROGRAMS
+
+
+def is_safe(url: str) -> bool:
+    """Return True if a URL of the issuer is https, or http on this machine, and has no password."""
+    parts = urlsplit(url)
+    if parts.username or parts.password or not parts.hostname:
+        return False
+    return parts.scheme == "https" or (parts.scheme == "http" and is_loopback(parts.hostname))
 
 
 class BadCredential(Unauthenticated):

@@ -1,23 +1,29 @@
 """Sign-in with a token or through an issuer, and sign-out."""
 
-from typing import Annotated
+from typing import Annotated, Final
 
 from fastapi import APIRouter, Query
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from outlast.errors import OutlastError, TooManyFailures, Unauthenticated, Unverifiable
-from outlast.service.identity import Anonymous
+from outlast.errors import NotFound, OutlastError, TooManyFailures, Unauthenticated, Unverifiable
+from outlast.service.identity import Anonymous, Credentials
+from outlast.service.identity.issuer_sign_in import IssuerSignIn, SignInRequest, refused_sign_in
 from outlast.service.identity.listen import is_own_name
 from outlast.service.problems import status_of
 from outlast.service.secured_route import audited
-from outlast.service.service_state import ServiceState, State
+from outlast.service.service_state import ServiceState, State, root_of
 from outlast.ui import sessions
 from outlast.ui.page_route import CREDENTIAL, OpenPageRoute, form_of
 from outlast.ui.rendering import render
 
 router = APIRouter(prefix="/ui", route_class=OpenPageRoute)
 Next = Annotated[str, Query(alias="next", max_length=4_000)]
+Given = Annotated[str, Query(max_length=4_000)]
+StateOf = Annotated[str, Query(alias="state", max_length=4_000)]
+FLOW: Final = "__Host-outlast-sign-in"
+"""Cookie of a sign-in through the issuer, and the purpose of its key."""
+FLOW_S: Final = 600
 
 
 @router.get("/login", operation_id="ui:sign_in")
@@ -55,6 +61,53 @@ async def sign_out(state: State, request: Request) -> Response:
     return answer
 
 
+@router.get("/login/issuer", operation_id="ui:sign_in")
+async def ask_issuer(state: State, request: Request, then: Next = "") -> Response:
+    """Send the browser to the issuer, and keep in it what the issuer's answer must fit."""
+    address, begun = await _issuer(state).begin(_callback(state, request), sessions.local_path(request, then))
+    answer = RedirectResponse(address, 303)
+    sessions.set_cookie(answer, FLOW, sessions.sealed(state, FLOW, begun.text()), FLOW_S)
+    return answer
+
+
+@router.get("/login/callback", operation_id="ui:sign_in")
+async def finish_sign_in(
+    state: State, request: Request, code: Given = "", given: StateOf = "", iss: Given = "", error: Given = "",
+    error_description: Given = "",
+) -> Response:  # fmt: skip
+    """Make a session of the issuer's answer. The page of the sign-in says if it cannot be used."""
+    text = sessions.opened(state, FLOW, request.cookies.get(FLOW, ""), FLOW_S)
+    then = ""
+    try:
+        if text is None:
+            raise refused_sign_in("this browser began none, or it took more than 10 minutes")
+        begun = SignInRequest.parse(text)
+        then = begun.then
+        said = {"code": code, "state": given, "iss": iss, "error": error, "error_description": error_description}
+        credential = await _issuer(state).finish(begun, {name: value for name, value in said.items() if value})
+        answer = await begin(state, request, credential, then)
+    except (Unauthenticated, TooManyFailures, Unverifiable) as refused:
+        answer = await _form(request, then, refused)
+    sessions.set_cookie(answer, FLOW, "", 0)
+    return answer
+
+
+def _issuer(state: ServiceState) -> IssuerSignIn:
+    """Return the sign-in of the issuer. Raises NotFound if there is none."""
+    found = state.authenticator.sign_in if isinstance(state.authenticator, Credentials) else None
+    if found is None:
+        raise NotFound(
+            "this service has no sign-in through an issuer", "", "sign in with a token", refusal="no_such_path"
+        )
+    return found
+
+
+def _callback(state: ServiceState, request: Request) -> str:
+    """Return the address to which the issuer sends the browser back. The issuer knows it beforehand."""
+    base = state.public_url or f"{request.url.scheme}://{request.headers.get('host', '')}{root_of(request)}"
+    return f"{base.rstrip('/')}/ui/login/callback"
+
+
 async def begin(state: ServiceState, request: Request, credential: str, then: str) -> Response:
     """Return the redirect that begins a session with a credential. Raises as `Authenticator.authenticate`."""
     principal = await state.authenticator.authenticate(
@@ -71,10 +124,13 @@ async def begin(state: ServiceState, request: Request, credential: str, then: st
 
 async def _form(request: Request, then: str, error: OutlastError | None = None) -> Response:
     """Return the page of the sign-in, with the error of the last try."""
+    state: ServiceState = request.app.state.service
+    issuer = state.authenticator.sign_in if isinstance(state.authenticator, Credentials) else None
     plain = request.url.scheme != "https" and not is_own_name(request.headers.get("host", ""))
     answer = await render(
         request, "login.html", title="Sign in", error=error, then=sessions.local_path(request, then),
-        plain_http=plain, status_code=status_of(error) if error is not None else 200,
+        plain_http=plain, issuer=issuer.host if issuer is not None else "",
+        status_code=status_of(error) if error is not None else 200,
     )  # fmt: skip
     if isinstance(error, TooManyFailures):
         answer.headers["Retry-After"] = str(error.retry_after_s)
