@@ -93,7 +93,7 @@ async def finish_sign_in(
 
 
 def _issuer(state: ServiceState) -> IssuerSignIn:
-    """Return the sign-in of the issuer. Raises NotFound if there is none."""
+    """Return the sign-in of the issuer. Raises NotFound if the settings name no client."""
     found = state.authenticator.sign_in if isinstance(state.authenticator, Credentials) else None
     if found is None:
         raise NotFound(
