@@ -85,7 +85,7 @@ async def restart(service: str) -> str:
 
 
 def model(*calls: tuple[str, dict[str, Any]]) -> ScriptedModel:
-    """Return a model that makes each call in a step of its own, and then answers."""
+    """Return a model that makes each call in a separate step, and then answers."""
     answers = [ModelAnswer(calls=(ToolCall(id="c", tool=tool, arguments=given),)) for tool, given in calls]
 
     class Watched(ScriptedModel):

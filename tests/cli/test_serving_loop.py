@@ -24,7 +24,7 @@ print(*serving.run(main()))
 
 @pytest.mark.parametrize(("hide", "module"), [(False, "uvloop"), (True, "asyncio.unix_events")])
 def test_a_serving_process_has_the_fastest_loop_and_a_collector_for_many_runs(hide: bool, module: str) -> None:
-    """In a process of its own, because the collector belongs to the process. uvloop is not required."""
+    """In another process, because the collector belongs to the process. uvloop is not required."""
     if module == "uvloop":
         pytest.importorskip("uvloop")
     done = subprocess.run([sys.executable, "-c", LINES.format(hide=hide)], capture_output=True, text=True, check=True)
