@@ -14,7 +14,7 @@ from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import Response
 
-from outlast.core.durations import span
+from outlast.core.durations import SECOND, span
 from outlast.core.events import iso
 from outlast.errors import NotFound
 from outlast.models import exact_instant, milliseconds
@@ -167,8 +167,10 @@ def _when(at: datetime | None, now: datetime | None) -> Markup:
 
 
 def relative(at: datetime, now: datetime | None) -> str:
-    """Return an instant relative to now: `3m20s ago`, `in 4d6h`."""
+    """Return an instant relative to now: `3m20s ago`, `in 4d6h`, `just now`."""
     if now is None:
         return iso(milliseconds(at))
     ms = (now - at) // timedelta(milliseconds=1)
+    if abs(ms) < SECOND:
+        return "just now"
     return f"{span(ms)} ago" if ms >= 0 else f"in {span(-ms)}"

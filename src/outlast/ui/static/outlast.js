@@ -15,7 +15,7 @@
     for (const each of document.querySelectorAll("time[datetime]")) {
       if (each.dataset.fixed !== undefined) continue;
       const ms = Date.now() + ahead - Date.parse(each.dateTime);
-      const text = ms >= 0 ? span(ms) + " ago" : "in " + span(-ms);
+      const text = Math.abs(ms) < 1000 ? "just now" : ms >= 0 ? span(ms) + " ago" : "in " + span(-ms);
       if (each.textContent !== text) each.textContent = text;
     }
   };
