@@ -1,0 +1,56 @@
+"""House rules of the templates: nothing that the content security policy forbids or that would weaken it."""
+
+import re
+from importlib.resources import files
+
+import pytest
+
+TEMPLATES = {
+    each.name: each.read_text(encoding="utf-8")
+    for each in files("outlast.ui").joinpath("templates").iterdir()
+    if each.name.endswith(".html")
+}
+NEVER = {
+    "inline style": r"\sstyle\s*=|<style",
+    "inline handler": r"\son[a-z]+\s*=",
+    "inline script": r"<script(?![^>]*\bsrc=)",
+    "script of htmx": r"hx-on|hx-vals\s*=\s*['\"]?js:|\bjs:|javascript:",
+    "unescaped text": r"\|\s*safe\b|Markup\(|autoescape\s+false",
+    "other host": r"(href|src|action|hx-get|hx-post)\s*=\s*[\"']?(https?:)?//",
+    "attribute without quotes": r"\s[a-z-]+=\{\{",
+    "form to another place": r"formaction\s*=\s*\"(?!\{\{ root \}\}/ui/)|<(iframe|object|embed|base)\b",
+    "htmx that evaluates": r"hx-(boost|ext|history|inherit|vars|request|headers|disable)\b",
+}
+TAG = re.compile(r"<[a-z][^<>]*(?:\{\{.*?\}\}[^<>]*|\{%.*?%\}[^<>]*)*>", re.DOTALL)
+
+
+def broken(text: str) -> list[str]:
+    """Return the rules that a template breaks."""
+    text = re.sub(r"\{#.*?#\}", "", text, flags=re.DOTALL)
+    found = [rule for rule, pattern in NEVER.items() if re.search(pattern, text, re.IGNORECASE)]
+    tags = [each for each in TAG.findall(text) if re.search(r"\shx-(?!nonce)[\w:-]+=", each)]
+    found += ["htmx without the nonce" for tag in tags if 'hx-nonce="{{ nonce }}"' not in tag]
+    forms = re.findall(r"<form\b.*?</form>", text, re.DOTALL | re.IGNORECASE)
+    posts = [form for form in forms if 'method="post"' in form.lower()]
+    found += ["form without its token" for form in posts if "parts.token()" not in form]
+    return found
+
+
+@pytest.mark.parametrize("name", sorted(TEMPLATES))
+def test_a_template_keeps_the_rules(name: str) -> None:
+    assert broken(TEMPLATES[name]) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "rule"),
+    [
+        ('<p style="color:red">', "inline style"), ("<p onclick='x()'>", "inline handler"),
+        ("<script nonce=\"{{ nonce }}\">x</script>", "inline script"), ('<p hx-on:click="x">', "script of htmx"),
+        ("{{ text|safe }}", "unescaped text"), ('<a href="https://cdn.example/x">', "other host"),
+        ("<p title={{ text }}>", "attribute without quotes"), ('<p hx-get="/x">', "htmx without the nonce"),
+        ('<form method="post"><button>Go</button></form>', "form without its token"),
+        ('<button formaction="/v1/x">', "form to another place"), ('<a href="javascript:x">', "script of htmx"),
+    ],
+)  # fmt: skip
+def test_a_planted_break_is_found(text: str, rule: str) -> None:
+    assert rule in broken(text)
