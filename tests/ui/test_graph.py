@@ -64,6 +64,7 @@ def sound(of: Declared) -> Layout:
         assert path.back == (by_name[path.target].x <= by_name[path.source].x)
         numbers = [float(number) for number in re.findall(r"-?\d+(?:\.\d+)?", path.d)]
         assert max(numbers[1::2]) <= found.height, "no edge outside"
+        assert min(numbers[::2]) >= 0
     return found
 
 
@@ -73,6 +74,18 @@ def test_an_edge_back_runs_below_every_box() -> None:
     assert (back.source, back.target) == ("c", "a")
     lowest = max(box.y + box.height for box in found.boxes)
     assert max(float(n) for n in re.findall(r" (\d+(?:\.\d+)?)", back.d)) > lowest
+
+
+def test_a_long_edge_passes_no_box_that_it_does_not_lead_to() -> None:
+    found = sound(graph({"a": ["b", "c"], "b": ["c"], "c": []}, "a"))
+    (long,) = [path for path in found.paths if (path.source, path.target) == ("a", "c")]
+    (between,) = [box for box in found.boxes if box.name == "b"]
+    numbers = [float(number) for number in re.findall(r"-?\d+(?:\.\d+)?", long.d)]
+    inside = [
+        y for x, y in zip(numbers[::2], numbers[1::2], strict=True) if between.x <= x <= between.x + between.width
+    ]
+    assert inside
+    assert all(not between.y <= y <= between.y + between.height for y in inside)
 
 
 def test_a_target_that_is_not_declared_is_left_out() -> None:

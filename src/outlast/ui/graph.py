@@ -20,7 +20,11 @@ BOX_HEIGHT: Final = 48
 MIN_WIDTH: Final = 96
 GAP_X: Final = 56
 GAP_Y: Final = 20
-MARGIN: Final = 16
+MARGIN: Final = 24
+HOP: Final = "\0"
+"""Part of the name of a place that an edge runs through; no node has it in its name."""
+HOP_HEIGHT: Final = 8
+LANES: Final = 12
 LOOP: Final = 18
 """Height of the first lane for edges back, and the distance between lanes."""
 SWEEPS: Final = 4
@@ -92,22 +96,41 @@ def _reach(start: str, nodes: Mapping[str, Any], edges: Sequence[Edge]) -> tuple
 
 
 def laid_out(graph: Declared) -> Layout:
-    """Return the places of boxes and edges."""
+    """Return the places of boxes and edges. An edge over several layers has a place of its own in each of them."""
     forward = _without_cycles(graph)
-    layers = _ordered(_layers(graph, forward), forward)
-    boxes, depth = _placed(layers), max((len(layer) for layer in layers), default=0)
-    bottom = MARGIN + depth * (BOX_HEIGHT + GAP_Y)
-    back = [edge for edge in graph.edges if edge not in forward]
-    lanes = {edge: n for n, edge in enumerate(sorted(back, key=lambda e: _length(boxes, e)))}
-    paths = tuple(
-        Path(*edge, _below(boxes, edge, bottom + LOOP * (lanes[edge] % 12)), back=True)
-        if edge in lanes
-        else Path(*edge, _across(boxes, edge), back=False)
-        for edge in graph.edges
-    )
-    width = max((box.x + box.width for box in boxes.values()), default=0) + GAP_X / 2 + MARGIN
-    height = bottom + (LOOP * min(len(back), 12) + MARGIN if back else MARGIN - GAP_Y)
+    layers = _layers(graph, forward)
+    ways = _ways(layers, forward)
+    pieces = {piece: None for way in ways.values() for piece in pairwise(way)}
+    layers = _ordered(layers, pieces)
+    boxes, bottom = _placed(layers)
+    back = [edge for edge in graph.edges if edge not in forward and edge[0] != edge[1]]
+    back.sort(key=lambda edge: boxes[edge[0]].x - boxes[edge[1]].x)
+    lanes = {edge: bottom + LOOP * (n % LANES + 1) for n, edge in enumerate(back)}
+    paths = tuple(_path(edge, boxes, ways, lanes) for edge in graph.edges)
+    width = max((box.x + box.width for box in boxes.values()), default=0) + MARGIN
+    height = bottom + LOOP * min(len(back), LANES) + MARGIN
     return Layout(tuple(boxes[name] for name in graph.nodes), paths, round(width, 1), round(height, 1))
+
+
+def _path(
+    edge: Edge, boxes: Mapping[str, Box], ways: Mapping[Edge, Sequence[str]], lanes: Mapping[Edge, float]
+) -> Path:
+    if edge in ways:
+        return Path(*edge, _across([boxes[name] for name in ways[edge]]), back=False)
+    source, target = boxes[edge[0]], boxes[edge[1]]
+    return Path(*edge, _below(source, target, lanes[edge]) if edge in lanes else _round(source), back=True)
+
+
+def _ways(layers: list[list[str]], forward: Mapping[Edge, None]) -> dict[Edge, list[str]]:
+    """Return the names that each edge runs through, and add a place to each layer between source and target."""
+    depth = {name: n for n, layer in enumerate(layers) for name in layer}
+    ways = {}
+    for source, target in forward:
+        between = [f"{source}{HOP}{target}{HOP}{n}" for n in range(depth[source] + 1, depth[target])]
+        for n, name in enumerate(between, depth[source] + 1):
+            layers[n].append(name)
+        ways[source, target] = [source, *between, target]
+    return ways
 
 
 def _without_cycles(graph: Declared) -> dict[Edge, None]:
@@ -123,17 +146,16 @@ def _without_cycles(graph: Declared) -> dict[Edge, None]:
         opened.update(name for name, _ in stack)
         while stack:  # no recursion: a chain may be as long as the graph
             name, targets = stack[-1]
-            for target in targets:
-                if target not in opened:
-                    kept[name, target] = None
-                    if target not in closed:
-                        opened.add(target)
-                        stack.append((target, iter(following[target])))
-                        break
-            else:
+            following_one = next((each for each in targets if each not in opened), None)
+            if following_one is None:
                 stack.pop()
                 opened.discard(name)
                 closed.add(name)
+                continue
+            kept[name, following_one] = None
+            if following_one not in closed:
+                opened.add(following_one)
+                stack.append((following_one, iter(following[following_one])))
     return kept
 
 
@@ -203,37 +225,52 @@ def label_of(name: str) -> str:
     return f"{name[:head]}…{name[-(LABEL_CHARS - 1 - head) :]}"
 
 
-def _placed(layers: Sequence[Sequence[str]]) -> dict[str, Box]:
-    tallest = max((len(layer) for layer in layers), default=0)
+def _placed(layers: Sequence[Sequence[str]]) -> tuple[dict[str, Box], float]:
+    """Return the boxes and the y below all of them."""
+    heights = [sum(_height(name) + GAP_Y for name in layer) for layer in layers]
+    tallest = max(heights, default=0)
     boxes: dict[str, Box] = {}
     x: float = MARGIN
-    for layer in layers:
-        width = max(MIN_WIDTH, *(len(label_of(name)) * CHAR + 24 for name in layer))
-        top = MARGIN + (tallest - len(layer)) * (BOX_HEIGHT + GAP_Y) / 2
-        for i, name in enumerate(layer):
-            boxes[name] = Box(name, label_of(name), x, top + i * (BOX_HEIGHT + GAP_Y), width, BOX_HEIGHT)
+    for layer, height in zip(layers, heights, strict=True):
+        width = max(MIN_WIDTH, *(len(label_of(name)) * CHAR + 24 for name in layer if HOP not in name))
+        y = MARGIN + (tallest - height) / 2
+        for name in layer:
+            boxes[name] = Box(name, label_of(name), x, y, width, _height(name))
+            y += _height(name) + GAP_Y
         x += width + GAP_X
-    return boxes
+    return boxes, MARGIN + tallest
 
 
-def _length(boxes: Mapping[str, Box], edge: Edge) -> float:
-    return boxes[edge[0]].x - boxes[edge[1]].x
+def _height(name: str) -> int:
+    return HOP_HEIGHT if HOP in name else BOX_HEIGHT
 
 
-def _across(boxes: Mapping[str, Box], edge: Edge) -> str:
-    source, target = boxes[edge[0]], boxes[edge[1]]
-    x, y = source.x + source.width, source.y + source.height / 2
-    to_x, to_y = target.x, target.y + target.height / 2
-    bend = max(GAP_X / 2, (to_x - x) / 3)
-    return f"M{x:g} {y:g}C{x + bend:g} {y:g} {to_x - bend:g} {to_y:g} {to_x:g} {to_y:g}"
+def _across(boxes: Sequence[Box]) -> str:
+    """Return an edge to the right, through the places of the layers between."""
+    d = ""
+    for one, other in pairwise(boxes):
+        x, y = one.x + one.width, one.y + one.height / 2
+        to_x, to_y = other.x, other.y + other.height / 2
+        bend = (to_x - x) / 2
+        d += f"{'L' if d else 'M'}{x:g} {y:g}C{x + bend:g} {y:g} {to_x - bend:g} {to_y:g} {to_x:g} {to_y:g}"
+    return d
 
 
-def _below(boxes: Mapping[str, Box], edge: Edge, y: float) -> str:
-    source, target = boxes[edge[0]], boxes[edge[1]]
-    out, into = source.x + source.width * 0.7, target.x + target.width * 0.3
-    under, under_target = source.y + source.height, target.y + target.height
-    down = f"M{out:g} {under:g}C{out:g} {y:g} {out:g} {y:g} {(out + into) / 2:g} {y:g}"
-    return f"{down}S{into:g} {y:g} {into:g} {under_target:g}"
+def _below(source: Box, target: Box, y: float) -> str:
+    """Return an edge back: down beside the source, along a lane below all boxes, and up beside the target."""
+    out, into = source.x + source.width, target.x
+    right, left = out + GAP_X / 3, into - MARGIN / 2
+    middle, to_middle = source.y + source.height * 0.75, target.y + target.height * 0.75
+    down = f"M{out:g} {middle:g}Q{right:g} {middle:g} {right:g} {middle + 8:g}L{right:g} {y - 8:g}"
+    along = f"Q{right:g} {y:g} {right - 8:g} {y:g}L{left + 8:g} {y:g}Q{left:g} {y:g} {left:g} {y - 8:g}"
+    return f"{down}{along}L{left:g} {to_middle + 8:g}Q{left:g} {to_middle:g} {into:g} {to_middle:g}"
+
+
+def _round(box: Box) -> str:
+    """Return an edge from a node to itself, in the gap below its box."""
+    out, into, y = box.x + box.width * 0.65, box.x + box.width * 0.35, box.y + box.height
+    low = y + GAP_Y * 0.9
+    return f"M{out:g} {y:g}C{out:g} {low:g} {into:g} {low:g} {into:g} {y:g}"
 
 
 class DrawnNode(NamedTuple):
