@@ -38,7 +38,7 @@ def test_new_runs_are_announced_and_the_rows_stay(service: Service) -> None:
     service.start("wish", text="first")
     page = service.get("/ui/runs").text
     before = rows(page)
-    address = re.search(r'hx-get="([^"]+)"', page)
+    address = re.search(r'id="region-runs"[^>]* hx-get="([^"]+)"', page)
     assert address is not None
     service.start("wish", text="second")
     service.start("wish", text="third")

@@ -21,6 +21,7 @@ from outlast.models.runs import (
     SignalRecorded,
 )
 from outlast.models.service import WorkflowDetail, WorkflowList, WorkflowSummary
+from outlast.runtime.operations import Operations
 from outlast.service.conditional import OnRun, etag
 from outlast.service.requests import (
     CancelRun,
@@ -210,6 +211,11 @@ async def list_workflows(state: State, ops: Ops) -> WorkflowList:
 )
 async def get_workflow(state: State, ops: Ops, name: PathName) -> WorkflowDetail:
     """Return its graph, its versions, and the JSON Schema of its input."""
+    return await workflow_detail(state, ops, name)
+
+
+async def workflow_detail(state: ServiceState, ops: Operations, name: str) -> WorkflowDetail:
+    """Return the newest loaded version of a workflow. Raises NotFound."""
     found = state.by_name.get(name)
     if found is None:
         known = ", ".join(sorted(state.by_name)) or "none"

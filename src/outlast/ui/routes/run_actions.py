@@ -1,6 +1,6 @@
 """Actions on one run: answers to its attention, and a menu with the consequence and the command of each action."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from fastapi import APIRouter
@@ -10,12 +10,15 @@ from starlette.responses import RedirectResponse, Response
 from outlast.core.durations import RUN_CEILING, span
 from outlast.core.lanes import SCHEDULERS, version_in
 from outlast.core.machine import TERMINAL, Choice, Reason
-from outlast.errors import Conflict, InvalidInput
+from outlast.errors import Conflict, InvalidInput, NotStorable, OutlastError
 from outlast.models.attention import verb_of
+from outlast.models.runs import RunDetail
+from outlast.runtime.clocks import new_id
 from outlast.runtime.operations import Operations
 from outlast.service.problems import status_of
-from outlast.service.requests import RunId
+from outlast.service.requests import PathName, RunId
 from outlast.service.service_state import Ops, State, root_of
+from outlast.ui.forms import SchemaForm, sent_form, shown_form
 from outlast.ui.page_route import Form, PageRoute, form_of
 from outlast.ui.rendering import render, stamp
 from outlast.ui.routes.run import overview
@@ -23,6 +26,7 @@ from outlast.ui.run_words import kind_of, short
 
 router = APIRouter(prefix="/ui/runs/{run}", route_class=PageRoute)
 SETTLED: Final = frozenset({Choice.HAPPENED, Choice.DID_NOT_HAPPEN, Choice.GIVE_UP})
+PAYLOAD: Final = "payload"
 MORE_TIME: Final = span(RUN_CEILING)
 
 
@@ -179,3 +183,43 @@ def member(of: Any, name: str, text: str) -> Any:
         return of(text)
     except ValueError:
         raise InvalidInput(f"{name} is {text[:100]!r}", f"it is one of {', '.join(of)}", "reload the page") from None
+
+
+@router.get("/signals/{name}", operation_id="ui:signal_run")
+async def show_signal(ops: Ops, request: Request, run: RunId, name: PathName) -> Response:
+    """Show the form of a signal, from the schema of the wait if the run awaits it."""
+    found = await ops.run(run)
+    return await _signal_page(request, found, name, shown_form(schema_of(found, name), name=PAYLOAD), new_id("ui_"))
+
+
+@router.post("/signals/{name}", operation_id="ui:signal_run")
+async def send_signal(ops: Ops, request: Request, run: RunId, name: PathName) -> Response:
+    """Send a signal with the payload of the form, once for its id."""
+    found, sent = await ops.run(run), form_of(request)
+    form, signal_id = sent_form(schema_of(found, name), sent, name=PAYLOAD), sent.text("signal_id")
+    if form.rows_changed or form.problems:
+        return await _signal_page(request, found, name, form, signal_id, 200 if form.rows_changed else 422)
+    try:
+        if not isinstance(form.value, dict):
+            raise InvalidInput("the payload is not a JSON object", "", 'write {"name": value}')
+        await ops.signal(run, name, form.value, signal_id=signal_id)
+    except (Conflict, InvalidInput, NotStorable) as error:
+        return await _signal_page(request, found, name, form, signal_id, status_of(error), error)
+    return to_run(request, run)
+
+
+def schema_of(run: RunDetail, signal: str) -> Mapping[str, Any]:
+    """Return the JSON Schema of a signal that the run awaits; empty if it is unknown."""
+    waits = (wait for wait in run.waiting_for if (wait.kind, wait.what) == ("signal", signal))
+    return next((wait.schema_ for wait in waits if wait.schema_), {})
+
+
+async def _signal_page(
+    request: Request, run: RunDetail, name: str, form: SchemaForm, signal_id: str, status_code: int = 200,
+    error: OutlastError | None = None,
+) -> Response:  # fmt: skip
+    awaited = any((wait.kind, wait.what) == ("signal", name) for wait in run.waiting_for)
+    return await render(
+        request, "run_signal.html", title=f"Signal {name}", status_code=status_code, run=run, tab="", name=name,
+        form=form, signal_id=signal_id, error=error, awaited=awaited,
+    )  # fmt: skip

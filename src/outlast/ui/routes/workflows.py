@@ -1,0 +1,79 @@
+"""Pages of workflows: graph, versions with their runs and workers, and the form that starts a run."""
+
+from collections.abc import Mapping
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from outlast.errors import Conflict, InvalidInput, OutlastError
+from outlast.runtime.clocks import new_id
+from outlast.runtime.operations import Operations
+from outlast.service.problems import status_of
+from outlast.service.requests import PathName
+from outlast.service.routes.runs import list_workflows, workflow_detail
+from outlast.service.service_state import Ops, ServiceState, State, root_of
+from outlast.ui.forms import SchemaForm, sent_form, shown_form
+from outlast.ui.graph import drawn
+from outlast.ui.page_route import PageRoute, form_of
+from outlast.ui.rendering import render, stamp
+from outlast.ui.run_words import folded
+
+router = APIRouter(prefix="/ui/workflows", route_class=PageRoute)
+FIELDS = "input"
+
+
+@router.get("", operation_id="ui:list_workflows")
+async def show_workflows(ops: Ops, state: State, request: Request) -> Response:
+    """Show the workflows that can be started here, and every version with unfinished runs."""
+    found, versions = (await list_workflows(state, ops)).workflows, await ops.versions()
+    known = {each.workflow for each in found}
+    others = sorted({each.workflow for each in versions} - known)
+    shown = stamp(found, [(each.lane, each.runs, each.flagged, each.served_by) for each in versions])
+    return await render(
+        request, "workflows.html", title="Workflows", live="runs", versions={"workflows": shown}, found=found,
+        others=others, runs_of=lambda name: sum(each.runs for each in versions if each.workflow == name),
+    )  # fmt: skip
+
+
+@router.get("/{name}", operation_id="ui:get_workflow")
+async def show_workflow(ops: Ops, state: State, request: Request, name: PathName) -> Response:
+    """Show one workflow with its graph, its versions, the schema of its input and the form to start a run."""
+    found = await workflow_detail(state, ops, name)
+    form = shown_form(found.input_schema, name=FIELDS)
+    return await _page(ops, state, request, name, form, {"key": new_id("start_"), "run_id": "", "correlation_id": ""})
+
+
+@router.post("/{name}", operation_id="ui:start_run")
+async def start_run(ops: Ops, state: State, request: Request, name: PathName) -> Response:
+    """Start a run with the input of the form, once for its idempotency key, and lead to it."""
+    found, sent = await workflow_detail(state, ops, name), form_of(request)
+    form, given = sent_form(found.input_schema, sent, name=FIELDS), sent.text("key")
+    kept = {"key": given, "run_id": sent.text("run_id"), "correlation_id": sent.text("correlation_id")}
+    if form.rows_changed:
+        return await _page(ops, state, request, name, form, kept)
+    if form.problems:
+        return await _page(ops, state, request, name, form, kept, status_code=422)
+    try:
+        started = await ops.start_run(
+            name, form.value, key=given, run_id=kept["run_id"], correlation_id=kept["correlation_id"]
+        )
+    except InvalidInput as error:
+        form = form.with_problems(error.problems, under=FIELDS)
+        return await _page(ops, state, request, name, form, kept, status_code=status_of(error), error=error)
+    except Conflict as error:
+        return await _page(ops, state, request, name, form, kept, status_code=status_of(error), error=error)
+    return RedirectResponse(f"{root_of(request)}/ui/runs/{started.run}", 303)
+
+
+async def _page(
+    ops: Operations, state: ServiceState, request: Request, name: str, form: SchemaForm, kept: Mapping[str, str],
+    *, status_code: int = 200, error: OutlastError | None = None,
+) -> Response:  # fmt: skip
+    found = await workflow_detail(state, ops, name)
+    versions = [each for each in await ops.versions() if each.workflow == name]
+    shown = stamp([(each.lane, each.runs, each.flagged, each.served_by) for each in versions])
+    return await render(
+        request, "workflow.html", title=name, live="runs", versions={"versions": shown}, status_code=status_code,
+        found=found, workflow_versions=versions, form=form, error=error, graph=drawn(found.topology), schema=folded(found.input_schema), **kept,
+    )  # fmt: skip
