@@ -12,7 +12,7 @@ from outlast.core.rows import KINDS, RUN
 from outlast.errors import StoreUnusable
 from outlast.runtime.stores import open_store
 from outlast.store import sql
-from outlast.store.migrations import MIGRATIONS, SCHEMA
+from outlast.store.migrations import MIGRATIONS, NEWEST, SCHEMA
 from outlast.store.postgres import maintenance, reads, statements
 from outlast.store.postgres.connection import Address, connect
 from outlast.store.postgres.statements import WriteForm, numbered
@@ -119,7 +119,7 @@ def test_a_store_of_before_the_first_release_is_refused(url: str) -> None:
     async def live() -> None:
         await (await open_postgres(url, writer="w")).close()
         async with administrator() as db:
-            await db.execute(f"ALTER TABLE {url.rpartition('=')[2]}.event RENAME COLUMN details TO body")
+            await db.execute(f"ALTER TABLE {url.rpartition('=')[2]}.{NEWEST[0]} RENAME COLUMN {NEWEST[1]} TO old")
         with pytest.raises(StoreUnusable, match="before the first release"):
             await open_postgres(url, writer="w2")
 

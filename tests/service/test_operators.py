@@ -98,3 +98,21 @@ def test_the_input_of_a_run_is_shown(service: Service) -> None:
 def test_the_caller_is_shown(service: Service) -> None:
     me = service.get("/v1/me").json()
     assert (me["name"], me["tenant"], me["every_role"], me["person"]) == ("local:ana", "default", True, True)
+
+
+def test_the_summary_answers_304_until_a_count_changes(service: Service) -> None:
+    first = service.get("/v1/summary")
+    tag = first.headers["etag"]
+    again = service.client.get("/v1/summary", headers={"If-None-Match": f'"other", W/{tag}'})
+    assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", tag)
+    run = flagged(service, "broken")
+    later = service.client.get("/v1/summary", headers={"If-None-Match": tag})
+    assert later.status_code == 200 and later.headers["etag"] != tag
+    assert later.json()["attention_runs"] == first.json()["attention_runs"] + 1
+    many = {"attention": "exception", "choice": "fail", "reason": "no use", "runs": [{"run": run}, {"run": "r9"}]}
+    refused = service.post("/v1/attention/resolve", {**many, "by": "PT1H"})
+    assert refused.status_code == 422
+    answers = service.post("/v1/attention/resolve", many).json()["answers"]
+    assert [(each["run"], each["answered"]) for each in answers] == [(run, True), ("r9", False)]
+    assert service.ended(run)["status"] == RunStatus.FAILED
+    assert service.post("/v1/attention/resolve", {**many, "runs": []}).status_code == 422

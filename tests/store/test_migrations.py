@@ -15,7 +15,7 @@ from outlast.errors import StoreUnusable
 from outlast.flow import Context, Workflow, role
 from outlast.store import database
 from outlast.store.database import OFF, Database
-from outlast.store.migrations import MIGRATIONS, SCHEMA
+from outlast.store.migrations import MIGRATIONS, NEWEST, SCHEMA
 from outlast.store.queries import NextDue
 from outlast.store.sqlite import open_without_sync
 from tests.engine.world import Go, Receiver, State, World, one_node, write
@@ -165,7 +165,7 @@ def test_a_store_of_before_the_first_release_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "s.db"
     Database(path, synchronous=OFF).migrate()
     db = sqlite3.connect(path)
-    db.execute("ALTER TABLE event RENAME COLUMN details TO body")
+    db.execute(f"ALTER TABLE {NEWEST[0]} RENAME COLUMN {NEWEST[1]} TO old")
     db.commit()
     db.close()
     with pytest.raises(StoreUnusable, match="before the first release"):

@@ -76,7 +76,7 @@ def queries() -> dict[str, Query[Any]]:
         "uncertain": OpenRows(EFFECT, "acme"),
         "given up": OpenRows(DELIVERY, "acme"),
         "decided by": Newest(APPROVAL, "acme", (("decided_by", "ana"),)),
-        "summary": Summary("acme", 1),
+        "summary": Summary("acme", 1, ("a@1", "b@1")),
         "owned": Owned("w"),
         "queued": Queued("acme", 9),
         "queued of all": Queued(STORE, 9),
