@@ -155,6 +155,7 @@ def _hear(ask: Recorder, hook: str) -> None:
     ask("post", "/v1/webhooks/{webhook}/redeliver", webhook=hook)
     ask("post", "/v1/webhooks/{webhook}/rotate", {"keep": "PT2H"}, webhook=hook)
     ask("post", "/v1/webhooks/{webhook}/disable", {"reason": "noisy"}, webhook=hook)
+    ask("post", "/v1/notifications", {"address": "ntfys://93.184.216.34/approvals", "role": "lead"})
 
 
 def _short(body: Any) -> Any:
@@ -228,6 +229,7 @@ def recorded() -> dict[str, Any]:
                 telling.result(30)
         text = json.dumps(found, ensure_ascii=False, sort_keys=True)
         for ours, shown in (
+            ("ntfys://93.184.216.34/approvals", "ntfys://ntfy.example.com/approvals"),
             (receiver, "https://shop.example.com/outlast"), ("local:ana", "ana@corp.example"),
             (platform.node(), "worker-1"),
         ):  # fmt: skip
