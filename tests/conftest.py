@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
+from tests import slices
+
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell makes background jobs ignore Ctrl-C, and processes of tests would inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -16,6 +18,14 @@ REQUIREMENTS = Path(__file__).parents[1] / "docs" / "requirements.md"
 REQUIREMENT_IDS = frozenset(
     re.findall(r"^\| ([A-Z]+-[0-9]+) \|", REQUIREMENTS.read_text(encoding="utf-8"), re.MULTILINE)
 )
+
+
+slices.seed()  # drawn before xdist starts its processes, so that all of them draw the same cases
+
+
+def pytest_report_header() -> str:
+    """Print the seed of the cases that this session plays of long campaigns."""
+    return f"{slices.SEED}={slices.seed()} draws the cases of long campaigns; {slices.SEED}={slices.ALL} plays each"
 
 
 def unknown_requirements(ids: tuple[object, ...]) -> list[str]:
@@ -36,6 +46,7 @@ TOGETHER = (
 APART = ("tests/models/test_models.py", "tests/testing/test_every_crash.py")  # long, and its tests share nothing
 LONG = (
     *(
+        "tests/ui/",
         "tests/docs/",
         "tests/chaos/",
         "tests/temporal/",

@@ -10,6 +10,7 @@ from bench import plots, postgres, table
 from bench.__main__ import NAMES, STORES, Job
 from bench.engines import Setup, engine_of
 from bench.figures import Goal, Size, percentile
+from tests import slices
 from tests.postgres import server
 
 ON = {
@@ -28,6 +29,7 @@ MEASURED = [
     for store in getattr(import_module(f"bench.measures.{name}"), "STORES", STORES)
     if name not in APART and name in ON.get(store, NAMES)
 ]
+DRAWN = 9
 MUST = {"failed": 0, "refused": 0, "sse_missed": 0, "sse_wrong": 0, "sse_streams": 20}
 
 
@@ -38,7 +40,7 @@ def one_server(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) 
         monkeypatch.setenv(postgres.GIVEN, server.url())
 
 
-@pytest.mark.parametrize(("name", "store"), MEASURED)
+@pytest.mark.parametrize(("name", "store"), slices.params(MEASURED, DRAWN, "bench"))
 def test_the_smallest_measurement_prints_every_declared_figure(name: str, store: str) -> None:
     job = Job(name, store, 1)
     figures = job.module.measure(Size.TINY, Setup(engine_of(store)))

@@ -15,6 +15,7 @@ from outlast.runtime.fsck import Fsck
 from outlast.store.bounds import SHAPES
 from outlast.store.dynamodb.items import Stamp, encode, place
 from outlast.store.dynamodb.store import DynamoStore, open_dynamodb
+from tests import slices
 from tests.runtime.test_fsck import CANARIES, played, spoil
 
 __all__ = ["played"]
@@ -64,7 +65,7 @@ def test_each_canary_is_found(played: Path, tmp_path: Path, url: str) -> None:
         try:
             await asyncio.wrap_future(on_loop(change(store, {}, clean), store._loop))
             assert await findings(store) == []
-            for check, canary in CANARIES.items():
+            for check, canary in slices.drawn(list(CANARIES.items()), 8, "canaries"):
                 copy = Path(shutil.copy(played, tmp_path / "spoilt.db"))
                 spoil(copy, canary.spoil)
                 spoilt = rows_of(copy)

@@ -19,6 +19,7 @@ from outlast.store.postgres.connection import Address
 from outlast.store.postgres.session import PostgresSession
 from outlast.store.postgres.store import PostgresStore, open_postgres
 from outlast.store.tickets import Ticket
+from tests import slices
 from tests.conformance.subject import HandClock
 from tests.lockstep.test_lockstep import Move, described, play
 from tests.postgres.conftest import schema, url
@@ -83,7 +84,7 @@ async def rows_of(store: PostgresStore) -> dict[str, list[Row]]:
 
 @pytest.mark.parametrize("writers", [1, 2])
 @pytest.mark.parametrize("land", [together, read_first, one_by_one])
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", slices.params(range(4), 2, "lockstep of PostgreSQL"))
 def test_random_commits_leave_both_stores_equal(seed: int, land: Landing, writers: int, url: str) -> None:
     core = MemoryCore(HandClock())
     moves = asyncio.run(play(seed, core, core.store_clock._clock))  # type: ignore[arg-type]

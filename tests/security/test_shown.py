@@ -52,7 +52,7 @@ def test_harmless_text_stays() -> None:
 
 
 def test_making_a_long_line_inert_takes_linear_time() -> None:
-    text = "\x1b\u202ea" * (10 * 1024 * 1024 // 5)
+    text = "\x1b\u202ea" * (2 * 1024 * 1024 // 5)
     assert "\x1b" not in inert(text) and "\u202e" not in json_escaped(text)
 
 
