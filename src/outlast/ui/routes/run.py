@@ -2,19 +2,22 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Path, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
+from outlast.core.events import iso
 from outlast.core.machine import TERMINAL
 from outlast.flow.topology import topology_of
+from outlast.models import milliseconds
 from outlast.models.runs import RunSummary
+from outlast.models.timeline import Timeline
 from outlast.runtime.export import export
 from outlast.runtime.operations import Operations
-from outlast.service.requests import RunId
+from outlast.service.requests import At, RunId
 from outlast.service.routes.history import checkpoints_of
 from outlast.service.service_state import Ops, ServiceState, State
 from outlast.ui.graph import drawn
@@ -22,11 +25,14 @@ from outlast.ui.page_route import PageRoute
 from outlast.ui.people import people_of
 from outlast.ui.rendering import render, stamp
 from outlast.ui.run_words import effect_kind, event_data, folded, kind_of, short, waits_shown
+from outlast.ui.timeline import LEFT, drawn_timeline
 
 router = APIRouter(prefix="/ui/runs/{run}", route_class=PageRoute)
 ROWS: Final = 50
 """Rows of a tab's page."""
 After = Annotated[int, Query(ge=0, le=2**31)]
+Begin = Annotated[At, Query(alias="from")]
+Finish = Annotated[At, Query(alias="to")]
 Number = Annotated[int, Path(ge=1, le=2**31)]
 
 
@@ -80,6 +86,33 @@ async def topology_for(ops: Operations, state: ServiceState, workflow: str, lane
         return recorded
     code = next((each for each in state.workflows if (each.name, each.lane) == (workflow, lane)), None)
     return topology_of(code) if code is not None else None
+
+
+@router.get("/timeline", operation_id="ui:get_timeline")
+async def show_timeline(
+    ops: Ops, request: Request, run: RunId, begin: Begin = None, end: Finish = None, after: After = 0
+) -> Response:
+    """Show visits, attempts and waits over time, with idle time cut out."""
+    line = await ops.timeline(run, begin=begin, end=end)
+    return await tab(
+        request, ops, run, "timeline", versions=[(bar.id, bar.outcome) for bar in line.bars], line=line,
+        drawing=drawn_timeline(line), zooms=zooms_of(line), left=LEFT, rows=line.bars[after : after + ROWS],
+        count=len(line.bars), after=after, size=ROWS,
+        took=lambda bar: (bar.ended - bar.began) // timedelta(milliseconds=1),
+    )  # fmt: skip
+
+
+def zooms_of(line: Timeline) -> list[tuple[str, dict[str, str]]]:
+    """Return the spans that a timeline offers, as texts with the query of their address."""
+    middle, latest = line.from_ + (line.to - line.from_) / 2, line.to - (line.to - line.from_) / 10
+    spans = (
+        ("Whole run", None, None), ("First half", line.from_, middle), ("Second half", middle, line.to),
+        ("Last tenth", latest, line.to),
+    )  # fmt: skip
+    return [
+        (text, {"from": iso(milliseconds(a)) if a else "", "to": iso(milliseconds(b)) if b else "", "after": ""})
+        for text, a, b in spans
+    ]
 
 
 @router.get("/effects", operation_id="ui:list_effects")

@@ -75,5 +75,6 @@ async def _page(
     shown = stamp([(each.lane, each.runs, each.flagged, each.served_by) for each in versions])
     return await render(
         request, "workflow.html", title=name, live="runs", versions={"versions": shown}, status_code=status_code,
-        found=found, workflow_versions=versions, form=form, error=error, graph=drawn(found.topology), schema=folded(found.input_schema), **kept,
+        found=found, workflow_versions=versions, form=form, error=error,
+        graph=drawn(found.topology), schema=folded(found.input_schema), **kept,
     )  # fmt: skip

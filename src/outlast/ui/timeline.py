@@ -1,0 +1,213 @@
+"""Drawing of a timeline: a scale whose idle spans are cut out, and the places of bars and marks.
+
+Pure functions from the model to boxes. Time in which no attempt runs and nothing begins or ends is idle: a long idle
+span is drawn as a gap with its duration written in it.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+from outlast.models.timeline import Timeline, TimelineBar, TimelineMark
+
+WIDTH: Final = 960.0
+LEFT: Final = 176.0
+"""Width of the names of lanes."""
+GAP: Final = 56.0
+"""Width of a span that was cut."""
+GAPS_MAX: Final = 8
+CUT_SHARE: Final = 0.25
+"""An idle span is cut if it is more than this part of the time that is drawn."""
+CUT_MIN: Final = timedelta(seconds=1)
+ROW: Final = 14.0
+ROWS_MAX: Final = 6
+LANE_PAD: Final = 12.0
+TOP: Final = 28.0
+BAR_MIN: Final = 3.0
+BARS_MAX: Final = 150
+"""Bars of a page, because a page has at most 60 KB."""
+
+
+class Cut(NamedTuple):
+    """Idle span that is not drawn to scale."""
+
+    begin: datetime
+    end: datetime
+    x: float
+    width: float
+
+    @property
+    def ms(self) -> int:
+        """Length of the span."""
+        return (self.end - self.begin) // timedelta(milliseconds=1)
+
+
+class Scale(NamedTuple):
+    """Places of instants: straight between neighbouring `instants`, which are at `places`."""
+
+    instants: tuple[datetime, ...]
+    places: tuple[float, ...]
+    cuts: tuple[Cut, ...]
+
+    def at(self, instant: datetime) -> float:
+        """Return the place of an instant; those outside are at the ends."""
+        n = bisect_right(self.instants, instant) - 1
+        if n < 0:
+            return self.places[0]
+        if n >= len(self.instants) - 1:
+            return self.places[-1]
+        begin, end = self.instants[n], self.instants[n + 1]
+        part = (instant - begin) / (end - begin) if end > begin else 0.0
+        return self.places[n] + part * (self.places[n + 1] - self.places[n])
+
+
+def scale_of(instants: Iterable[datetime], busy: Sequence[tuple[datetime, datetime]], width: float = WIDTH) -> Scale:
+    """Return the scale over these instants. `busy`: spans that are never cut."""
+    points = tuple(sorted(set(instants)))
+    if len(points) < 2:
+        return Scale(points, (0.0,) * len(points), ())
+    spans = [end - begin for begin, end in pairwise(points)]
+    idle = _idle(points, busy)
+    cut: set[int] = set()
+    drawn = sum(spans, timedelta())
+    for n in sorted(range(len(spans)), key=lambda i: spans[i], reverse=True):
+        if n not in idle:
+            continue
+        if len(cut) == GAPS_MAX or spans[n] < CUT_MIN or spans[n] <= drawn * CUT_SHARE:
+            break
+        cut.add(n)
+        drawn -= spans[n]
+    gap = GAP if len(cut) < len(spans) else width / len(spans)
+    rest = width - gap * len(cut)
+    places = [0.0]
+    for n, span in enumerate(spans):
+        places.append(places[-1] + (gap if n in cut else rest * (span / drawn)))
+    cuts = tuple(Cut(points[n], points[n + 1], places[n], gap) for n in sorted(cut))
+    return Scale(points, tuple(places), cuts)
+
+
+def _idle(points: Sequence[datetime], busy: Sequence[tuple[datetime, datetime]]) -> set[int]:
+    """Return the numbers of the spans between points that no busy span overlaps."""
+    found: set[int] = set()
+    waiting = sorted(busy)
+    latest, n = datetime.min.replace(tzinfo=points[0].tzinfo), 0
+    for i, (begin, _) in enumerate(pairwise(points)):
+        while n < len(waiting) and waiting[n][0] <= begin:
+            latest = max(latest, waiting[n][1])
+            n += 1
+        if latest <= begin:
+            found.add(i)
+    return found
+
+
+class DrawnBar(NamedTuple):
+    """Bar with its place. `bars`: how many it stands for."""
+
+    bar: TimelineBar
+    x: float
+    y: float
+    width: float
+    bars: int
+
+
+class DrawnLane(NamedTuple):
+    """Lane of a node with its place."""
+
+    node: str
+    visits: int
+    y: float
+    height: float
+
+
+class DrawnMark(NamedTuple):
+    """Mark with its place."""
+
+    mark: TimelineMark
+    x: float
+
+
+class DrawnTimeline(NamedTuple):
+    """Timeline ready to be drawn. `now` and `deadline` are places; None if they are outside."""
+
+    lanes: tuple[DrawnLane, ...]
+    bars: tuple[DrawnBar, ...]
+    marks: tuple[DrawnMark, ...]
+    cuts: tuple[Cut, ...]
+    now: float | None
+    deadline: float | None
+    width: float
+    height: float
+    grouped: bool
+
+
+def drawn_timeline(found: Timeline) -> DrawnTimeline:
+    """Return the places of lanes, bars and marks."""
+    begin, end = found.from_, found.to
+    now = found.now if found.ended is None and found.now >= begin else None
+    deadline = found.next_deadline if found.ended is None and found.next_deadline else None
+    last = max(end, deadline) if deadline is not None else end
+    spans = {bar.id: (max(bar.began, begin), min(bar.ended or last, last)) for bar in found.bars}
+    points = [begin, end, *(point for span in spans.values() for point in span), *(mark.at for mark in found.marks)]
+    points += [point for point in (now, deadline) if point is not None]
+    busy = [spans[bar.id] for bar in found.bars if bar.kind == "attempt"]
+    scale = scale_of((point for point in points if begin <= point <= last), busy)
+    bars: list[DrawnBar] = []
+    lanes: list[DrawnLane] = []
+    y, grouped = TOP, found.grouped
+    share = max(4, BARS_MAX // max(1, len(found.lanes)))
+    for lane in found.lanes:
+        placed = [_place(bar, scale, spans[bar.id]) for bar in found.bars if bar.node == lane.node]
+        kept = _merged(placed, share)
+        grouped = grouped or len(kept) < len(placed)
+        rows = _rows(kept)
+        bars += [bar._replace(y=y + LANE_PAD / 2 + row * ROW) for bar, row in zip(kept, rows, strict=True)]
+        height = (max(rows, default=0) + 1) * ROW + LANE_PAD
+        lanes.append(DrawnLane(lane.node, lane.visits, y, height))
+        y += height
+    marks = tuple(DrawnMark(mark, LEFT + scale.at(mark.at)) for mark in found.marks[-BARS_MAX:])
+    return DrawnTimeline(
+        tuple(lanes), tuple(bars), marks, tuple(cut._replace(x=LEFT + cut.x) for cut in scale.cuts),
+        LEFT + scale.at(now) if now is not None and now <= last else None,
+        LEFT + scale.at(deadline) if deadline is not None else None, LEFT + WIDTH + 16, y + 20, grouped,
+    )  # fmt: skip
+
+
+def _place(bar: TimelineBar, scale: Scale, span: tuple[datetime, datetime]) -> DrawnBar:
+    x = scale.at(span[0])
+    return DrawnBar(bar, LEFT + x, 0.0, max(BAR_MIN, scale.at(span[1]) - x), bar.count)
+
+
+def _merged(bars: Sequence[DrawnBar], most: int) -> list[DrawnBar]:
+    """Return at most about `most` bars: neighbours of one kind and outcome become one, the closest first."""
+    found, near = list(bars), 1.0
+    while len(found) > most and near < WIDTH * 2:
+        kept: dict[tuple[str, str], DrawnBar] = {}
+        done: list[DrawnBar] = []
+        for bar in sorted(found, key=lambda each: each.x):
+            key = (bar.bar.kind, bar.bar.outcome)
+            last = kept.get(key)
+            if last is not None and bar.x - (last.x + last.width) <= near:
+                right = max(last.x + last.width, bar.x + bar.width)
+                kept[key] = last._replace(width=right - last.x, bars=last.bars + bar.bars)
+                continue
+            if last is not None:
+                done.append(last)
+            kept[key] = bar
+        found, near = [*done, *kept.values()], near * 2
+    return sorted(found, key=lambda each: (each.bar.kind != "visit", each.x))
+
+
+def _rows(bars: Sequence[DrawnBar]) -> list[int]:
+    """Return a row for each bar, so that bars do not overlap while there are rows. Visits have the first one."""
+    ends: list[float] = []
+    rows = []
+    for bar in bars:
+        first = 0 if bar.bar.kind == "visit" else 1
+        row = next((n for n, right in enumerate(ends) if n >= first and right <= bar.x), max(first, len(ends)))
+        row = min(row, ROWS_MAX - 1)
+        ends += [0.0] * (row + 1 - len(ends))
+        ends[row] = max(ends[row], bar.x + bar.width)
+        rows.append(row)
+    return rows

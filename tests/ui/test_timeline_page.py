@@ -1,0 +1,103 @@
+"""The drawing of a timeline: idle time is cut out, every bar has a place, and pages stay small."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from outlast.models.timeline import Timeline, TimelineBar, TimelineLane, TimelineMark
+from outlast.ui.timeline import BARS_MAX, GAP, LEFT, WIDTH, drawn_timeline, scale_of
+from tests.ui.conftest import Service
+from tests.ui.test_run_pages import PAGE_MAX
+
+BEGIN = datetime(2026, 3, 1, tzinfo=UTC)
+
+
+def at(seconds: float) -> datetime:
+    return BEGIN + timedelta(seconds=seconds)
+
+
+def bar(n: int, began: float, ended: float | None, kind: Any = "attempt", node: str = "a") -> TimelineBar:
+    return TimelineBar(
+        id=f"{kind}/{n}", kind=kind, node=node, visit=1, what="w", began=at(began),
+        ended=None if ended is None else at(ended), outcome="done" if ended is not None else "open", detail="", key="",
+        effect="", attempt=1, attempts=1, wait="", who="", until=None, then="", approval="", event=n,
+    )  # fmt: skip
+
+
+def timeline(bars: list[TimelineBar], *, marks: tuple[float, ...] = (), to: float, deadline: float = 0) -> Timeline:
+    nodes = dict.fromkeys(each.node for each in bars)
+    return Timeline(
+        run="r", visits=[], takeovers=[], bars=bars, began=BEGIN, ended=None, now=at(to), from_=BEGIN, to=at(to),
+        lanes=[TimelineLane(node=node, visits=1, bars=1) for node in nodes],
+        marks=[TimelineMark(kind="crash", at=at(m), node="a", visit=1, text="x", event=1) for m in marks],
+        next_deadline=at(deadline) if deadline else None, next_text="", total=len(bars), grouped=False,
+    )  # fmt: skip
+
+
+def test_idle_time_is_cut_out_and_keeps_its_length_as_words() -> None:
+    days = 4 * 86_400
+    found = drawn_timeline(timeline([bar(1, 0, 10), bar(2, 10, days, "wait"), bar(3, days, days + 10)], to=days + 10))
+    (cut,) = found.cuts
+    assert (cut.ms, cut.width) == ((days - 10) * 1000, GAP)
+    first, _, last = sorted(found.bars, key=lambda each: each.x)
+    assert first.width > WIDTH / 3, "ten seconds of work fill the page although a wait of days follows"
+    assert last.x > cut.x
+
+
+def test_time_in_which_an_attempt_runs_is_never_cut() -> None:
+    found = drawn_timeline(timeline([bar(1, 0, 1), bar(2, 1, 9_000), bar(3, 9_000, 9_001)], to=9_001))
+    assert found.cuts == ()
+
+
+@pytest.mark.parametrize("seconds", [[], [0], [0, 0], [0, 1], [5, 5, 5], [0, 1e-3, 1e6, 1e6 + 1e-3, 1e9]])
+def test_a_scale_rises_and_stays_in_the_page(seconds: list[float]) -> None:
+    scale = scale_of([at(each) for each in seconds], [])
+    places = [scale.at(at(each)) for each in sorted(seconds)]
+    assert places == sorted(places)
+    assert all(0 <= place <= WIDTH + 0.001 for place in places)
+
+
+def test_now_deadline_and_crashes_have_places_in_their_order() -> None:
+    found = drawn_timeline(timeline([bar(1, 0, 5), bar(2, 5, None, "wait")], marks=(3,), to=60, deadline=90_000))
+    assert found.now is not None
+    assert found.deadline is not None
+    assert LEFT < found.marks[0].x < found.now < found.deadline <= LEFT + WIDTH + 0.001
+
+
+def test_hundreds_of_bars_are_drawn_as_few() -> None:
+    bars = [bar(n, n, n + 0.9, node=f"n{n % 3}") for n in range(400)]
+    found = drawn_timeline(timeline(bars, to=400))
+    assert found.grouped
+    assert len(found.bars) <= BARS_MAX + 10
+    assert sum(each.bars for each in found.bars) == 400
+
+
+def test_bars_of_a_lane_do_not_overlap() -> None:
+    found = drawn_timeline(timeline([bar(n, n / 2, n / 2 + 1) for n in range(4)], to=3))
+    for one in found.bars:
+        for other in found.bars:
+            if one is not other and one.y == other.y:
+                assert one.x + one.width <= other.x + 0.001 or other.x + other.width <= one.x + 0.001
+
+
+def test_the_page_links_bars_to_events_and_zooms(service: Service) -> None:
+    approval, _ = service.asked()
+    run = service.get(f"/v1/approvals/{approval}").json()["run"]
+    page = service.get(f"/ui/runs/{run}/timeline")
+    assert page.status_code == 200, page.text
+    assert 'data-node="review"' in page.text
+    assert f"/ui/runs/{run}/events?after=" in page.text
+    assert "Next deadline" in page.text
+    began = service.get(f"/v1/runs/{run}").json()["created_at"]
+    assert service.get(f"/ui/runs/{run}/timeline?from={began}").status_code == 200
+    assert service.get(f"/ui/runs/{run}/timeline?from=x").status_code == 422
+
+
+def test_a_run_of_hundreds_of_visits_has_small_pages(service: Service) -> None:
+    run = service.start("job", rounds=600)
+    service.ended(run)
+    for path in ("", "/timeline", "/events", "/checkpoints"):
+        page = service.get(f"/ui/runs/{run}{path}")
+        assert page.status_code == 200
+        assert len(page.content) < PAGE_MAX, (path, len(page.content))
