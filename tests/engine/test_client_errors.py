@@ -15,13 +15,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import aiohttp
-import anthropic
 import botocore.config
 import botocore.session
 import grpc
 import httpx
 import httpx2
-import openai
 import pytest
 import requests
 import urllib3
@@ -198,11 +196,15 @@ SESSION.set_credentials("id", "key")
 
 
 def _openai(url: str, retries: int = 0) -> None:
+    import openai  # takes 2 s, which only the process of these tests spends
+
     with openai.OpenAI(api_key="k", base_url=url, max_retries=retries, timeout=WAIT_S) as client:
         client.chat.completions.create(model="m", messages=[])
 
 
 def _anthropic(url: str, retries: int = 0) -> None:
+    import anthropic  # as above
+
     with anthropic.Anthropic(api_key="k", base_url=url, max_retries=retries, timeout=WAIT_S) as client:
         client.messages.create(model="m", max_tokens=1, messages=[])
 
