@@ -23,7 +23,7 @@ class Receiver(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers["Content-Length"]))
-        self.send_response(200)
+        self.send_response(204 if self.path == "/hooks" else 200)  # as a webhook's page shows, and as ntfy answers
         self.send_header("Content-Length", "0")
         self.end_headers()
 

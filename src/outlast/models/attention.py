@@ -109,7 +109,7 @@ class AnsweredRuns(NamedTuple):
 
     @classmethod
     def of(cls, outcomes: Iterable[AnswerOutcome], cursor: str) -> Self:
-        """Return the outcomes by run: a run with a refused answer has failed."""
+        """Return the `outcomes` by run, with the next `cursor`: a run with a refused answer has failed."""
         failed: dict[str, str] = {}
         done: dict[str, None] = {}
         for each in outcomes:
