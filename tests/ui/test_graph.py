@@ -1,4 +1,4 @@
-"""The layout of a graph: every node has a place of its own, edges lead forward or below, on hostile graphs, too."""
+"""The layout of a graph: every node has a place, edges lead forward or below, on hostile graphs, too."""
 
 import random
 import re
@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 
 from outlast.models.runs import Visit
-from outlast.ui.graph import CHAR, Declared, Layout, crossings, declared, drawn, laid_out
+from outlast.ui.graph import CHAR, DeclaredGraph, Layout, crossings, declared, drawn, laid_out
 
 
-def graph(edges: dict[str, list[str]], start: str = "") -> Declared:
+def graph(edges: dict[str, list[str]], start: str = "") -> DeclaredGraph:
     names = dict.fromkeys([*edges, *(to for targets in edges.values() for to in targets)])
     nodes: dict[str, Any] = {name: {"to": edges.get(name, []), "start": name == start, "ends": False} for name in names}
     return declared({"nodes": nodes})
 
 
-def random_graph(seed: int, size: int) -> Declared:
+def random_graph(seed: int, size: int) -> DeclaredGraph:
     choose = random.Random(seed)
     names = [f"node_{n}" for n in range(size)]
     return graph({name: choose.sample(names, choose.randint(0, 4)) for name in names}, names[0])
@@ -48,7 +48,7 @@ def test_random_graphs_have_a_layout() -> None:
         sound(random_graph(size, size))
 
 
-def sound(of: Declared) -> Layout:
+def sound(of: DeclaredGraph) -> Layout:
     found = laid_out(of)
     assert [box.name for box in found.boxes] == list(of.nodes)
     assert [(path.source, path.target) for path in found.paths] == list(of.edges)

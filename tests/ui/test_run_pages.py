@@ -34,6 +34,7 @@ def flagged(service: Service) -> str:
     return run
 
 
+@pytest.mark.req("RUN-9")
 def test_the_first_tab_says_what_explain_says(service: Service) -> None:
     _, run = waiting(service)
     said = service.get(f"/v1/runs/{run}/explain").json()

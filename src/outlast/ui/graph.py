@@ -33,7 +33,7 @@ END: Final = "end"
 Edge = tuple[str, str]
 
 
-class Declared(NamedTuple):
+class DeclaredGraph(NamedTuple):
     """Nodes of a workflow in their order, its edges, the start, and the nodes that may end the run."""
 
     nodes: tuple[str, ...]
@@ -71,13 +71,13 @@ class Layout(NamedTuple):
     height: float
 
 
-def declared(topology: Mapping[str, Any]) -> Declared:
+def declared(topology: Mapping[str, Any]) -> DeclaredGraph:
     """Return the graph of a stored topology. Targets that it does not declare are left out."""
     nodes: Mapping[str, Any] = topology.get("nodes") or {}
     start = next((name for name, node in nodes.items() if node.get("start")), next(iter(nodes), ""))
     edges = tuple((name, to) for name, node in nodes.items() for to in dict.fromkeys(node.get("to", ())) if to in nodes)
     order = _reach(start, nodes, edges)
-    return Declared(order, edges, start, frozenset(name for name, node in nodes.items() if node.get("ends")))
+    return DeclaredGraph(order, edges, start, frozenset(name for name, node in nodes.items() if node.get("ends")))
 
 
 def _reach(start: str, nodes: Mapping[str, Any], edges: Sequence[Edge]) -> tuple[str, ...]:
@@ -95,8 +95,8 @@ def _reach(start: str, nodes: Mapping[str, Any], edges: Sequence[Edge]) -> tuple
     return tuple(found)
 
 
-def laid_out(graph: Declared) -> Layout:
-    """Return the places of boxes and edges. An edge over several layers has a place of its own in each of them."""
+def laid_out(graph: DeclaredGraph) -> Layout:
+    """Return the places of boxes and edges. An edge over several layers has a place in each of them."""
     forward = _without_cycles(graph)
     layers = _layers(graph, forward)
     ways = _ways(layers, forward)
@@ -133,7 +133,7 @@ def _ways(layers: list[list[str]], forward: Mapping[Edge, None]) -> dict[Edge, l
     return ways
 
 
-def _without_cycles(graph: Declared) -> dict[Edge, None]:
+def _without_cycles(graph: DeclaredGraph) -> dict[Edge, None]:
     """Return the edges that lead forward: all but those to a node that is open in a depth-first walk."""
     following: dict[str, list[str]] = {name: [] for name in graph.nodes}
     for source, target in graph.edges:
@@ -159,7 +159,7 @@ def _without_cycles(graph: Declared) -> dict[Edge, None]:
     return kept
 
 
-def _layers(graph: Declared, forward: Mapping[Edge, None]) -> list[list[str]]:
+def _layers(graph: DeclaredGraph, forward: Mapping[Edge, None]) -> list[list[str]]:
     """Return the nodes by layer: one behind the last of their predecessors."""
     before: dict[str, int] = dict.fromkeys(graph.nodes, 0)
     following: dict[str, list[str]] = {name: [] for name in graph.nodes}

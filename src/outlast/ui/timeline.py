@@ -40,7 +40,7 @@ class Cut(NamedTuple):
 
     @property
     def ms(self) -> int:
-        """Length of the span."""
+        """Length of the span in milliseconds."""
         return (self.end - self.begin) // timedelta(milliseconds=1)
 
 
@@ -170,7 +170,8 @@ def drawn_timeline(found: Timeline) -> DrawnTimeline:
     return DrawnTimeline(
         tuple(lanes), tuple(bars), marks, tuple(cut._replace(x=LEFT + cut.x) for cut in scale.cuts),
         LEFT + scale.at(now) if now is not None and now <= last else None,
-        LEFT + scale.at(deadline) if deadline is not None else None, LEFT + WIDTH + 16, y + 20, grouped,
+        LEFT + scale.at(deadline) if deadline is not None else None,
+        LEFT + WIDTH + 40, y + 20, grouped,
     )  # fmt: skip
 
 
