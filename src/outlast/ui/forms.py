@@ -1,7 +1,7 @@
 """Forms from JSON Schema: the fields of a form, and the value that a submitted one gives.
 
 A form is read by the same walk that shows it: each field has texts, either those of a value or those that were sent,
-and a value made of the texts. What cannot be edited as a field without loss is a field of JSON text.
+and a value made of the texts. A value that a field would alter is edited as JSON text.
 """
 
 import json
@@ -76,7 +76,7 @@ class FormField:
 
 @dataclass(frozen=True)
 class SchemaForm:
-    """Form of a JSON Schema: its field, and the value of what was sent."""
+    """Form of a JSON Schema: its field, and the value that was sent."""
 
     root: FormField
     value: Any

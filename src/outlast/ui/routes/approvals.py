@@ -57,7 +57,7 @@ async def list_approvals(
 async def get_approval(
     ops: Ops, request: Request, approval: ApprovalId, seen: Annotated[int, Query(ge=0)] = 0
 ) -> Response:
-    """Show what will happen, the exact arguments, and the decision. `seen`: version that the page has."""
+    """Show the consequence, the exact arguments, and the decision. `seen`: version that the page has."""
     found = await ops.approval(approval)
     return await _page(ops, request, found, Draft.new(found), seen=seen)
 
@@ -117,7 +117,7 @@ class Draft:
 
 @router.post("/approvals/{approval}/decision", operation_id="ui:decide_approval")
 async def decide_approval(ops: Ops, request: Request, approval: ApprovalId) -> Response:
-    """Decide the version that was shown. A decision that is late or wrong shows the page again, with what was typed."""
+    """Decide the version that was shown. A late or wrong decision shows the page again, with the typed text."""
     form = form_of(request)
     found = await ops.approval(approval)
     draft = Draft.sent(found, form)
@@ -171,7 +171,7 @@ async def _act(
 async def _refused(
     ops: Operations, request: Request, approval: str, draft: Draft | None, error: OutlastError | ProblemError
 ) -> Response:
-    """Show the approval as it is now, why nothing was done, and what was typed."""
+    """Show the approval as it is now, why nothing was done, and the typed text."""
     refused = error.error if isinstance(error, ProblemError) else error
     if status_of(refused) >= 500:
         raise refused
