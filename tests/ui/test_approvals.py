@@ -116,7 +116,7 @@ def test_the_list_leads_to_each_approval(service: Service) -> None:
     assert any("rel" in each for each in detail.links)
     empty = service.get("/ui/approvals?role=nobody")
     assert "outlast approvals ls --all" in empty.text
-    for show in ("pending", "overdue", "decided", "all"):
+    for show in ("undecided", "overdue", "decided", "all"):
         assert service.get(f"/ui/approvals?show={show}").status_code == 200
 
 

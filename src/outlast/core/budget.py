@@ -79,7 +79,7 @@ class Spent(NamedTuple):
 
 
 class Spending(NamedTuple):
-    """What the decision depends on besides the run and its messages."""
+    """Rows on which the decision depends, besides the run and its messages."""
 
     limits: Limits
     """Of the run's workflow."""

@@ -206,7 +206,7 @@ class HeldRows(NamedTuple):
 
 
 class Then(Enum):
-    """What the holder does once the commit, if there is one, has landed."""
+    """Action of the holder after its commit, if there is one, has landed."""
 
     KEEP = "keep"
     RELEASE = "release"

@@ -1,4 +1,4 @@
-"""Route class of the pages: who asks, what they may do, and errors as pages.
+"""Route class of the pages: the caller, the permission, and errors as pages.
 
 The operation id of a page is `ui:` and the id of the operation of `/v1` whose permission it needs. A POST is a form of
 one of our pages: its token is checked before anything else is read from it.

@@ -30,7 +30,7 @@ NEIGHBOURS: Final = 100
 """Approvals among which the previous and the next one are found."""
 DECISIONS: Final = ("approve", "reject", "again")
 
-Which = Literal["mine", "pending", "overdue", "decided", "all"]
+Which = Literal["mine", "undecided", "overdue", "decided", "all"]
 
 
 @router.get("/approvals", operation_id="ui:list_approvals")
@@ -41,9 +41,9 @@ async def list_approvals(
     """Show the approvals, those of the caller first, nearest deadline first."""
     found = await pages.sealed(
         await ops.approvals(
-            status=ApprovalStatus.PENDING.value if show in ("mine", "pending") else "", mine=show == "mine",
+            status=ApprovalStatus.PENDING.value if show in ("mine", "undecided") else "", mine=show == "mine",
             overdue=show == "overdue", decided_by="me" if show == "decided" else "", role=role, run=run,
-            sort="deadline" if show in ("mine", "pending") else "newest", cursor=pages.after, limit=pages.limit,
+            sort="deadline" if show in ("mine", "undecided") else "newest", cursor=pages.after, limit=pages.limit,
         )
     )  # fmt: skip
     version = stamp([(each.approval, each.version) for each in found.approvals])
