@@ -13,11 +13,23 @@ from outlast.service.request_limits import Bounds
 from outlast.service.service_state import ServiceState
 from outlast.store.port import Store
 from outlast.ui.page_route import error_page as error_page
-from outlast.ui.routes import approvals, assets, deliveries, run, run_actions, runs, sign_in, workers, workflows
+from outlast.ui.routes import (
+    approvals,
+    assets,
+    board,
+    deliveries,
+    effects,
+    run,
+    run_actions,
+    runs,
+    sign_in,
+    workers,
+    workflows,
+)
 
 ROUTERS = (
-    assets.static, assets.router, approvals.router, runs.router, run.router, run_actions.router, deliveries.router,
-    workers.router, workflows.router, sign_in.router,
+    assets.static, assets.router, approvals.router, board.router, effects.router, runs.router, run.router,
+    run_actions.router, deliveries.router, workers.router, workflows.router, sign_in.router,
 )  # fmt: skip
 
 

@@ -22,6 +22,7 @@ from outlast.models.service import (
     VersionList,
     WorkerList,
 )
+from outlast.runtime.operations import Operations
 from outlast.runtime.tenant_rows import RUNS_PER_READ, after_commit
 from outlast.service.conditional import IfMatch, OnRun, etag, expected_version, stale
 from outlast.service.requests import (
@@ -126,9 +127,18 @@ async def resolve_effect(
     key: IdempotencyKey = None,
 ) -> EffectRecord:
     """Record that it happened (with its id at the receiver), that it did not, or give it up. Possible once."""
+    after = await settle(ops, effect, ask, expected_version(if_match, what="the effect"))
+    response.headers["ETag"] = etag(after.version)
+    return after
+
+
+async def settle(ops: Operations, effect: str, ask: ResolveEffect, version: int) -> EffectRecord:
+    """Settle an uncertain effect at this version (0: any), and return it.
+
+    Raises ProblemError with the current effect if the version is older, Conflict, InvalidInput, NotFound.
+    """
     run, visit, name = parse_effect_id(effect)
     before = await ops.effect(run, name, visit=visit)
-    version = expected_version(if_match, what=f"effect {name}")
     if version not in (0, before.version):
         raise stale(f"effect {name}", before)
     latest = await ops.effect(run, name)
@@ -151,9 +161,7 @@ async def resolve_effect(
         if error.refusal != "moved":
             raise
         raise stale(f"effect {name}", await ops.effect(run, name, visit=visit)) from None
-    after = await after_commit(ops.effect(run, name, visit=visit))
-    response.headers["ETag"] = etag(after.version)
-    return after
+    return await after_commit(ops.effect(run, name, visit=visit))
 
 
 @router.get("/summary", operation_id="get_summary", response_model=StatusSummary, summary="Counts for a header")

@@ -1,0 +1,139 @@
+"""The board: everything that needs a person, and the answers to it, in place."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from outlast.core.machine import Choice, Reason
+from outlast.errors import Conflict, InvalidInput
+from outlast.models.attention import AnswerFor, AnswerList, RunAttention
+from outlast.models.service import StatusSummary
+from outlast.runtime.attention import choice_commands_for_all
+from outlast.runtime.operations import Operations
+from outlast.service.problems import status_of
+from outlast.service.requests import RunId
+from outlast.service.service_state import Ops, root_of
+from outlast.ui.page_route import PageRoute, form_of
+from outlast.ui.rendering import render, stamp
+from outlast.ui.routes.run_actions import MORE_TIME, answer_one, member
+
+router = APIRouter(prefix="/ui", route_class=PageRoute)
+OF_ONE_REASON: Final = 10
+"""Items of a reason that the board shows; the others are behind a link."""
+AT_MOST: Final = 100
+"""Runs that one answer is for."""
+
+
+class ReasonGroup(NamedTuple):
+    """One reason with its nearest consequence and its first items. `for_all`: one answer for all is offered."""
+
+    reason: str
+    total: int
+    if_ignored: str
+    until: Any
+    items: list[Any]
+    for_all: bool
+
+
+@router.get("/", operation_id="ui:list_attention")
+async def show_board(ops: Ops, request: Request) -> Response:
+    """Show the items that need a person, nearest consequence first."""
+    return await _board(ops, request)
+
+
+async def _board(ops: Operations, request: Request, *, status_code: int = 200, **refused: Any) -> Response:
+    summary = await ops.summary()
+    overdue, due, *pages = await asyncio.gather(
+        ops.approvals(overdue=True, limit=OF_ONE_REASON), ops.approvals(sort="deadline", limit=OF_ONE_REASON),
+        *(_items(ops, each.reason) for each in summary.reasons),
+    )  # fmt: skip
+    groups = [
+        ReasonGroup(each.reason, each.count, each.if_ignored, each.until, items, each.count > 1)
+        for each, items in zip(summary.reasons, pages, strict=True)
+    ]  # fmt: skip
+    today = [each for each in due.approvals if each.within_until and (each.within_until - summary.now).days < 1]
+    seen = [(item.run, item.reason, getattr(item, "version", 0)) for group in groups for item in group.items]
+    return await render(
+        request, "board.html", title="Needs a person", live="attention",
+        versions={"board": stamp(summary.version, seen, [each.approval for each in today])}, groups=groups,
+        summary=summary, overdue=overdue.approvals, today=today, refused=refused, status_code=status_code,
+        nothing=_nothing(summary),
+    )  # fmt: skip
+
+
+def _nothing(summary: StatusSummary) -> bool:
+    return not (
+        summary.attention or summary.approvals_pending or summary.uncertain or summary.unserved or summary.pauses
+    )
+
+
+async def _items(ops: Operations, reason: str) -> list[Any]:
+    """Return the first items of a reason; breakers and webhooks have their own part of the board."""
+    if reason not in set(Reason) or reason == Reason.WEBHOOK_DEAD:
+        return []
+    found = await ops.attention(reason=Reason(reason), limit=OF_ONE_REASON)
+    return [each for each in found.attention if isinstance(each, RunAttention)][:OF_ONE_REASON]
+
+
+@router.post("/attention/{run}/answer", operation_id="ui:resolve_attention")
+async def answer_on_board(ops: Ops, request: Request, run: RunId) -> Response:
+    """Answer one reason of one run, and lead back to the board."""
+    form = form_of(request)
+    try:
+        await answer_one(ops, run, form)
+    except (Conflict, InvalidInput) as error:
+        kept = {name: form.text(name) for name in ("reason", "key", "text", "external_id", "by")}
+        return await _board(ops, request, status_code=status_of(error), form="answer", run=run, error=error, **kept)
+    return RedirectResponse(f"{root_of(request)}/ui/", 303)
+
+
+@router.get("/attention/{reason}", operation_id="ui:list_attention")
+async def show_reason(ops: Ops, request: Request, reason: Reason) -> Response:
+    """List the runs of one reason, to choose those that one answer is for."""
+    return await _reason(ops, request, reason)
+
+
+@router.post("/attention/{reason}", operation_id="ui:resolve_attention")
+async def answer_many(ops: Ops, request: Request, reason: Reason) -> Response:
+    """Answer the chosen runs alike, and show the outcome of each."""
+    form = form_of(request)
+    try:
+        choice = member(Choice, "choice", form.text("choice"))
+        chosen = [_chosen(each) for each in form.all("item")]
+        by = (form.text("by") or MORE_TIME) if choice is Choice.EXTEND else None
+        if not chosen:
+            raise InvalidInput("no run is chosen", "", "choose at least one")
+        if not form.text("text"):
+            raise InvalidInput("a reason is required", "it is shown in the history of each run", "write why")
+        outcome = await ops.answer_many(chosen, reason, choice, text=form.text("text"), by=by)
+    except (Conflict, InvalidInput) as error:
+        kept = {"text": form.text("text"), "items": set(form.all("item"))}
+        return await _reason(ops, request, reason, error=error, kept=kept)
+    return await _reason(ops, request, reason, outcome=outcome)
+
+
+def _chosen(text: str) -> AnswerFor:
+    """Return the run, version and key that a box of the list names. Raises InvalidInput."""
+    run, _, rest = text.partition(" ")
+    version, _, key = rest.partition(" ")
+    if not run or not version.isdecimal() or len(version) > 15:
+        raise InvalidInput("a chosen run is not readable", "", "reload the page")
+    return AnswerFor(run=run, key=key, version=int(version))
+
+
+async def _reason(
+    ops: Operations, request: Request, reason: Reason, *, error: Conflict | InvalidInput | None = None,
+    outcome: AnswerList | None = None, kept: Mapping[str, Any] | None = None,
+) -> Response:  # fmt: skip
+    found = await ops.attention(reason=reason, limit=AT_MOST)
+    items = [each for each in found.attention if isinstance(each, RunAttention)][:AT_MOST]
+    return await render(
+        request, "attention.html", title=reason.value.replace("_", " ").capitalize(), live="", reason=reason.value,
+        items=items, more=bool(found.next_cursor), commands=choice_commands_for_all(reason), error=error,
+        outcome=outcome, kept=kept or {}, at_most=AT_MOST, more_time=MORE_TIME,
+        status_code=200 if error is None else status_of(error),
+    )  # fmt: skip

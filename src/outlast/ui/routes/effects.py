@@ -1,0 +1,99 @@
+"""Pages of effects over all runs, and the answer of a person to an uncertain one."""
+
+import json
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Query
+from pydantic import ValidationError
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from outlast.core.codec import problems_of
+from outlast.core.machine import Choice, EffectStatus
+from outlast.errors import InvalidInput, OutlastError
+from outlast.models.effects import EffectRecord
+from outlast.runtime.confusables import marked
+from outlast.runtime.operations import Operations
+from outlast.service.problems import ProblemError, status_of
+from outlast.service.requests import EffectId, ResolveEffect, parse_effect_id
+from outlast.service.routes.operators import settle
+from outlast.service.service_state import Ops, Pages, root_of
+from outlast.ui.page_route import PageRoute, form_of
+from outlast.ui.rendering import render, stamp
+from outlast.ui.routes.approvals import arguments
+from outlast.ui.run_words import effect_kind, folded
+
+router = APIRouter(prefix="/ui", route_class=PageRoute)
+KEPT: Final = ("outcome", "external_id", "reason", "response")
+OUTCOMES: Final = tuple(choice.value for choice in (Choice.HAPPENED, Choice.DID_NOT_HAPPEN, Choice.GIVE_UP))
+
+
+@router.get("/effects", operation_id="ui:list_ledger")
+async def list_effects(
+    ops: Ops, pages: Pages, request: Request, status: EffectStatus | None = None, every: bool = False,
+    activity: Annotated[str, Query(max_length=100)] = "", run: Annotated[str, Query(max_length=100)] = "",
+) -> Response:  # fmt: skip
+    """Show the effects of all runs, newest first; uncertain ones unless another status or `every` is asked for."""
+    wanted = status if status is not None or every else EffectStatus.UNCERTAIN
+    found = await pages.sealed(
+        await ops.ledger(status=wanted, activity=activity, run=run, cursor=pages.after, limit=pages.limit)
+    )
+    version = stamp([(each.id, each.version) for each in found.effects])
+    return await render(
+        request, "effects.html", title="Effects", live="attention", versions={"effects": version}, found=found,
+        wanted=wanted, every=every, activity=activity, run=run, statuses=list(EffectStatus), effect_kind=effect_kind,
+    )  # fmt: skip
+
+
+@router.get("/effects/{effect}", operation_id="ui:list_effects")
+async def get_effect(ops: Ops, request: Request, effect: EffectId) -> Response:
+    """Show one effect: the call, its outcome, late answers, and the answer that it needs."""
+    return await _page(ops, request, effect)
+
+
+@router.post("/effects/{effect}/resolve", operation_id="ui:resolve_effect")
+async def resolve_effect(ops: Ops, request: Request, effect: EffectId) -> Response:
+    """Record the answer of a person. A refused answer shows the page again, with the typed text."""
+    form = form_of(request)
+    typed = {name: form.text(name) for name in KEPT}
+    version = form.text("version")
+    try:
+        if not version.isdecimal():
+            raise InvalidInput("the form names no version", "", "reload the page")
+        ask = ResolveEffect.model_validate({**typed, "response": _response(typed["response"])})
+        await settle(ops, effect, ask, int(version[:15]))
+    except ValidationError as error:
+        wrong = InvalidInput("the answer is not complete", problems=problems_of(error))
+        return await _page(ops, request, effect, typed=typed, error=wrong)
+    except (OutlastError, ProblemError) as error:
+        refused = error.error if isinstance(error, ProblemError) else error
+        if status_of(refused) >= 500:
+            raise
+        return await _page(ops, request, effect, typed=typed, error=refused)
+    return RedirectResponse(f"{root_of(request)}/ui/effects/{effect}", 303)
+
+
+def _response(text: str) -> Any:
+    """Return the answer of the receiver as JSON; a text needs no quotes, and nothing is no answer."""
+    try:
+        return json.loads(text) if text else None
+    except (ValueError, RecursionError):
+        return text
+
+
+async def _page(
+    ops: Operations, request: Request, effect: str, *, typed: dict[str, str] | None = None,
+    error: OutlastError | None = None,
+) -> Response:  # fmt: skip
+    run, visit, key = parse_effect_id(effect)
+    found: EffectRecord = await ops.effect(run, key, visit=visit)
+    attention = [each for each in await ops.attention_of(run) if each.key == key] if found.run == run else []
+    choices = {choice.choice: choice for each in attention for choice in each.choices if choice.choice in OUTCOMES}
+    uncertain = found.status == EffectStatus.UNCERTAIN
+    return await render(
+        request, "effect.html", title=f"{found.effect} {found.key}", live=f"run:{run}",
+        versions={"effect": stamp(found.version, len(found.evidence))}, found=found, choices=choices,
+        uncertain=uncertain, typed=typed or dict.fromkeys(KEPT, ""), error=error, effect_kind=effect_kind,
+        arguments=arguments, marked=marked, folded=folded, response=folded(found.response),
+        status_code=200 if error is None else status_of(error),
+    )  # fmt: skip

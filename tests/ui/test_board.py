@@ -1,0 +1,96 @@
+"""The board and the effects without scripts: each reason is answered in place, and an uncertain effect is settled."""
+
+from tests.service.conftest import Service
+from tests.ui.html_page import HtmlForm, HtmlPage
+
+FORM = {"Content-Type": "application/x-www-form-urlencoded"}
+
+
+def press(service: Service, form: HtmlForm, button: tuple[str, str]) -> tuple[int, HtmlPage]:
+    """Submit a form and follow its redirect."""
+    answer = service.client.post(form.action, content=form.body(button), headers=FORM)
+    status = answer.status_code
+    if status == 303:
+        answer = service.get(answer.headers["location"])
+    assert answer.status_code < 500, answer.text
+    return status, HtmlPage(answer.text)
+
+
+def stopped(service: Service, order: str) -> str:
+    """Start a run whose call is uncertain, or whose node raises, and wait until it needs a person."""
+    run = service.start("call", order=order)
+    service.until(f"/v1/runs/{run}", lambda body: body["attention"])
+    return run
+
+
+def board(service: Service) -> HtmlPage:
+    answer = service.get("/ui/")
+    assert answer.status_code == 200, answer.text
+    return HtmlPage(answer.text)
+
+
+def test_an_uncertain_effect_is_settled_on_its_page(service: Service) -> None:
+    run = stopped(service, "o1")
+    page = HtmlPage(service.get("/ui/effects").text)
+    (link,) = [each["href"] for each in page.links if "o1" in str(each.get("href")) or _of(each, run, service)]
+    detail = HtmlPage(service.get(link).text)
+    assert "service-ring/o1" in detail.text and "Settle it" in detail.text
+    form = detail.form("settle").set(reason="looked it up")
+    status, again = press(service, form, ("outcome", "happened"))
+    assert status == 422 and ("reason", "looked it up") in again.form("settle").fields
+    status, done = press(
+        service, again.form("settle").set(external_id="ext-1", response="it rang"), ("outcome", "happened")
+    )
+    assert status == 303 and "ext-1" in done.text and "by local:ana" in done.text
+    assert press(service, form.set(external_id="ext-2"), ("outcome", "happened"))[0] in (409, 412)
+
+
+def _of(link: dict[str, str], run: str, service: Service) -> bool:
+    effects = service.get(f"/v1/effects?run={run}").json()["effects"]
+    return any(link.get("href", "").endswith(f"/ui/effects/{each['id']}") for each in effects)
+
+
+def test_a_reason_is_answered_on_the_board(service: Service) -> None:
+    run = stopped(service, "broken")
+    form = next(each for each in board(service).forms if f"/{run}/" in each.action)
+    status, page = press(service, form.set(text="stop it"), ("choice", "fail"))
+    assert status == 303 and not [each for each in page.forms if f"/{run}/" in each.action]
+    assert service.ended(run)["status"]
+
+
+def test_a_refused_answer_keeps_the_typed_text(service: Service) -> None:
+    run = stopped(service, "broken")
+    form = next(each for each in board(service).forms if f"/{run}/" in each.action)
+    wrong = HtmlForm(form.id, form.action, form.method, form.set(text="my words").fields, [("choice", "retry")])
+    status, page = press(service, wrong, ("choice", "retry"))
+    again = next(each for each in page.forms if f"/{run}/" in each.action)
+    assert status == 409 and ("text", "my words") in again.fields
+    press(service, again, ("choice", "fail"))
+
+
+def test_one_answer_for_all_of_a_reason_has_an_outcome_for_each(service: Service) -> None:
+    runs = [stopped(service, "broken") for _ in range(3)]
+    listed = HtmlPage(service.get("/ui/attention/exception").text).form("many")
+    assert {value.split(" ")[0] for name, value in listed.fields if name == "item"} >= set(runs)
+    service.post(f"/v1/runs/{runs[0]}/cancel", {"reason": "meanwhile"})
+    service.ended(runs[0])
+    status, page = press(service, listed.set(text="no line today"), ("choice", "fail"))
+    assert status == 200 and "2 of 3 answered" in page.text and "refused" in page.text
+    for run in runs[1:]:
+        service.ended(run)
+    empty = listed.put({"text": "x"})
+    none = HtmlForm("", empty.action, "post", [f for f in empty.fields if f[0] != "item"], [("choice", "fail")])
+    assert press(service, none, ("choice", "fail"))[0] == 422
+
+
+def test_approvals_due_are_on_the_board(service: Service) -> None:
+    service.asked()
+    page = board(service)
+    assert "pending approvals" in page.text and len(page.ids) == len(set(page.ids))
+
+
+def test_effects_are_filtered_by_links(service: Service) -> None:
+    for query in ("", "?every=true", "?status=done", "?status=refused", "?activity=nothing&every=true"):
+        assert service.get(f"/ui/effects{query}").status_code == 200
+    assert service.get("/ui/effects/bm9uc2Vuc2U").status_code == 404
+    assert service.get("/ui/attention/nothing").status_code == 422
