@@ -54,8 +54,9 @@ def test_a_reason_is_answered_on_the_board(service: Service) -> None:
     run = stopped(service, "broken")
     form = next(each for each in board(service).forms if f"/{run}/" in each.action)
     status, page = press(service, form.set(text="stop it"), ("choice", "fail"))
-    assert status == 303 and not [each for each in page.forms if f"/{run}/" in each.action]
-    assert service.ended(run)["status"]
+    assert status == 303 and "Needs a person" in page.text
+    service.ended(run)
+    assert not [each for each in board(service).forms if f"/{run}/" in each.action]
 
 
 def test_a_refused_answer_keeps_the_typed_text(service: Service) -> None:
