@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from outlast.core.outbox_rows import SUBSCRIPTION
+from outlast.core.events import EventType
+from outlast.core.outbox_rows import CURSOR, SUBSCRIPTION
 from outlast.errors import Conflict, InvalidInput
 from outlast.runtime import webhooks
 from outlast.runtime.fsck import Fsck
@@ -22,7 +23,7 @@ from tests.outbox.approvers import (
     rows_of,
     until_told,
 )
-from tests.outbox.helpers import Receiver, answer, dispatching, settled, until, working
+from tests.outbox.helpers import TENANT, Receiver, answer, dispatching, history, settled, until, working
 
 pytestmark = pytest.mark.req("OUT-2")
 
@@ -155,6 +156,30 @@ def test_after_a_reassignment_the_new_approvers_are_told_and_the_former_ones_not
                     )
                     await until_told(ops.store, boss.webhook, f"delivered asked:{asked}", f"delivered reminder:{asked}")
             assert (len(first.got), len(second.got)) == (1, 2), "the run parked twice, and sent no message twice"
+
+    asyncio.run(live())
+
+
+def test_a_run_that_parks_again_for_the_same_approval_repeats_no_message(url: str) -> None:
+    async def live() -> None:
+        async with approvers(url) as ops, Receiver(answer(200)).listening() as receiver:
+            made = await ops.webhooks.notify(ntfy(receiver), role="finance")
+            async with working(ops.store, ASKING), dispatching(ops.store):
+                await ops.start_run("asking", {}, run_id="r")
+                asked = (await pending(ops.store)).id
+                told = (f"delivered asked:{asked}", f"scheduled reminder:{asked}")
+                await until_told(ops.store, made.webhook, *told)
+                await ops.reassign(asked, "finance | boss", reason="either may")
+
+                async def parked_again() -> bool:
+                    events = await history(ops.store, "r")
+                    cursor = await ops.store.load(CURSOR, (TENANT, "r", made.webhook))
+                    twice = sum(event.type == EventType.PARKED for event in events) == 2
+                    return twice and cursor is not None and cursor.seq >= events[-1].seq and not cursor.owner
+
+                await until(parked_again)
+                await until_told(ops.store, made.webhook, *told)
+            assert len(receiver.got) == 1
 
     asyncio.run(live())
 

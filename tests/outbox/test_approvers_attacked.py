@@ -149,6 +149,8 @@ def test_neither_a_redirect_nor_a_proxy_is_followed(monkeypatch: pytest.MonkeyPa
                 client = AppriseClient(DEVELOPMENT, SystemClock())
                 assert (await client.post(ntfy(receiver), TEXT)).error
                 assert len(receiver.got) == 1
+                receiver.script = [answer(307, location="/elsewhere")]
+                assert (await client.post(ntfy(receiver), TEXT)).error and len(receiver.got) == 2, "nor to itself"
                 for name in ("http_proxy", "HTTP_PROXY", "ALL_PROXY"):
                     monkeypatch.setenv(name, f"http://127.0.0.1:{other.port}")
                 sent = await client.post(ntfy(receiver), TEXT)
