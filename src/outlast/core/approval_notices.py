@@ -1,4 +1,4 @@
-"""Messages to approvers: who is told of which approval, when a reminder is due, and the text.
+"""Messages to approvers: who receives one about which approval, when a reminder is due, and the text.
 
 A message is decided from approval rows at the moment of sending. If they are decided by then, there is no message.
 """
@@ -81,9 +81,9 @@ def is_reminder(seq: int) -> bool:
     return seq >= REMINDERS
 
 
-# --- who is told ------------------------------------------------------------------------------
+# --- audiences -------------------------------------------------------------------------------
 def concerns(audience: str, approval: Approval) -> bool:
-    """Return True if the audience may decide the approval by its rule, or is told of every approval."""
+    """Return True if the audience may decide the approval by its rule, or hears of every approval."""
     if audience == EVERY:
         return True
     rule = Rule.parse(approval.who)

@@ -326,7 +326,7 @@ class _Release(NamedTuple):
 
     def applied(self, settled: Cursor, now: Instant) -> Cursor:
         """Return the cursor as it is released, due at the earliest of these times; None if nothing is owed."""
-        new = self.own_at is None and settled.seq < settled.upto  # events that another process has found meanwhile
+        new = self.own_at is None and settled.seq < settled.upto  # events found by another process
         owed = [now.real] if new else [] if self.own_at is None else [self.own_at or now.real]
         owed += [at or now.real for at in self.retries]
         if settled.seq >= settled.upto and not settled.again:
