@@ -1,0 +1,57 @@
+"""Pages of runs in a browser: accessible in both themes, and a typed reason survives the refreshes of its page."""
+
+from collections.abc import Callable
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Page, expect
+
+from tests.ui.conftest import Service
+from tests.ui.test_run_pages import flagged
+
+HOSTILE = "\"><script>alert(1)</script><img src=x onerror=alert(2)>{{7*7}}'`‮"
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_pages_of_runs_are_accessible(service: Service, open_page: Callable[..., Page], scheme: str) -> None:
+    run = flagged(service)
+    waits = service.start("wish", text="x")
+    service.until(f"/v1/runs/{waits}", lambda body: [w for w in body["waiting_for"] if w["kind"] == "signal"])
+    page = open_page(scheme=scheme)
+    pages = ["/ui/runs", "/ui/workflows", "/ui/workflows/refund", f"/ui/runs/{waits}/signals/said"]
+    tabs = ("", "/timeline", "/effects", "/events", "/people", "/data", "/actions")
+    pages += [f"/ui/runs/{run}{tab}" for tab in tabs]
+    violations = []
+    for path in pages:
+        page.goto(service.url + path)
+        found = Axe().run(page)
+        violations += [(path, found.generate_report())] if found.violations_count else []
+    assert violations == []
+
+
+def test_a_typed_reason_survives_refreshes(service: Service, open_page: Callable[..., Page]) -> None:
+    run = flagged(service)
+    page = open_page(width=360)
+    page.goto(f"{service.url}/ui/runs/{run}")
+    expect(page.locator("#live-state")).to_have_text("live")
+    page.locator("#answer-1-text").fill("the line is up again")
+    page.locator("#answer-1-text").focus()
+    for n in range(3):
+        service.post(f"/v1/runs/{run}/signals/note", {"payload": {"n": n}})
+    service.post(f"/v1/runs/{run}/continue", {"reason": "try"})
+    service.until(f"/v1/runs/{run}/events", lambda body: len(body["events"]) > 4)
+    expect(page.locator("#facts")).to_be_visible()
+    expect(page.locator("#answer-1-text")).to_have_value("the line is up again")
+
+
+def test_hostile_texts_stay_texts(service: Service, open_page: Callable[..., Page]) -> None:
+    run = service.start("wish", text=HOSTILE)
+    service.until(f"/v1/runs/{run}", lambda body: [w for w in body["waiting_for"] if w["kind"] == "signal"])
+    service.post(f"/v1/runs/{run}/signals/other", {"payload": {HOSTILE: HOSTILE}})
+    service.post(f"/v1/runs/{run}/cancel", {"reason": HOSTILE})
+    service.ended(run)
+    page = open_page()
+    for path in ("", "/events", "/data", "/people", "/timeline"):
+        page.goto(f"{service.url}/ui/runs/{run}{path}")
+        assert page.locator("img, script:not([src])").count() == 0
+    expect(page.get_by_text("7*7").first).to_be_attached()
