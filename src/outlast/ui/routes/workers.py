@@ -20,16 +20,16 @@ router = APIRouter(prefix="/ui", route_class=PageRoute)
 async def list_workers(state: State, ops: Ops, request: Request) -> Response:
     """Show the workers with their leases, the budget of an execution, and runs that no worker serves."""
     workers = await ops.workers()
-    versions = await ops.versions()
-    version = stamp(
-        [(each.worker, each.state, each.holds, each.serves) for each in workers],
-        [(each.lane, each.runs, each.served_by) for each in versions],
-    )
+    counts = await ops.summary()
+    served: dict[str, list[str]] = {}
+    for each in workers:
+        for lane in each.serves if each.serving else ():
+            served.setdefault(lane, []).append(each.name or each.worker)
+    version = stamp([(each.worker, each.state, each.holds, each.serves) for each in workers], counts.unserved)
     lease = lease_view(state.workflows, Liveness(), ops.store.skew)
     return await render(
         request, "workers.html", title="Workers", live="runs", versions={"workers": version}, workers=workers,
-        alive=[each for each in workers if each.serving], versions_=versions,
-        stranded=[each for each in versions if each.runs and not each.served_by], lease=lease,
+        alive=[each for each in workers if each.serving], served=sorted(served.items()), counts=counts, lease=lease,
     )  # fmt: skip
 
 
