@@ -144,7 +144,7 @@ def no_security_headers(patch: Patch) -> None:
 def errors_in_full(patch: Patch) -> None:
     from outlast.service import problems
 
-    replace(patch, problems._for_strangers, lambda error, scope: error)
+    replace(patch, problems.for_callers, lambda error, scope: error)
 
 
 def unbounded_stream(patch: Patch) -> None:
