@@ -22,7 +22,7 @@ RATES: dict[str, tuple[Callable[[], prose.Prose], float, float]] = {
 }
 MODULES = {
     "(top)": 4, "cli": 35, "client": 6, "core": 44, "engine": 32, "flow": 20, "models": 10, "outbox": 10, "runtime": 35,
-    "service": 33, "store": 53, "telemetry": 7, "testing": 19, "ui": 22,
+    "service": 34, "store": 53, "telemetry": 7, "testing": 19, "ui": 24,
     "agent": 9, "langgraph": 3, "pydantic_ai": 6, "temporal": 5,
 }  # fmt: skip
 
