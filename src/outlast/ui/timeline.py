@@ -103,7 +103,7 @@ def _idle(points: Sequence[datetime], busy: Sequence[tuple[datetime, datetime]])
 
 
 class DrawnBar(NamedTuple):
-    """Bar with its place. `bars`: how many it stands for."""
+    """Bar with its place. `bars`: number of bars that it shows."""
 
     bar: TimelineBar
     x: float

@@ -44,7 +44,7 @@ class SignInRequest:
     then: str
 
     def text(self) -> str:
-        """Return it as text."""
+        """Return the request as JSON, for `parse`."""
         return json.dumps(asdict(self))
 
     @classmethod

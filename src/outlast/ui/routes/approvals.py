@@ -214,7 +214,7 @@ async def _neighbours(ops: Operations, approval: str) -> tuple[str, str]:
 
 
 def _editable(found: ApprovalDetail) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    """Return the schema of the editable arguments, {} if there are none, and their values in the requested call."""
+    """Return the schema of the editable arguments, {} without any, and their values in the requested call."""
     schema = found.schema_["properties"].get("changes", {}) if found.editable else {}
     given = found.plans[0].arguments
     values = {name: given[name] for name in found.editable if isinstance(given, dict) and name in given}
