@@ -17,8 +17,8 @@ from tests.security.server import ROLES, Service
 from tests.security.test_matrix import TABLE, UNKNOWN_IDS, address
 
 OF_V1 = {row["operation"]: row for row in TABLE}
-READS_OF_WRITES = {"/ui/runs/{run}/export"}
-"""Pages that only read, with the right of an operation that changes something."""
+READS_OF_WRITES = {"/ui/runs/{run}/export", "/ui/runs/{run}/signals/{name}"}
+"""Pages that only read, or show a form, with the right of an operation that changes something."""
 PAGES = [route for router in ROUTERS for route in router.routes if isinstance(route, PageRoute)]
 CLOSED = [route for route in PAGES if not isinstance(route, OpenPageRoute)]
 FIELDS = {"reason": "x", "by": "1h", "decision": "approve", "choice": "continue", "text": "x", "outcome": "give_up",
