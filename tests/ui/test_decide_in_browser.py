@@ -3,7 +3,6 @@
 from collections.abc import Callable
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
 
 from outlast.core.machine import ApprovalStatus
@@ -61,28 +60,3 @@ def test_the_keyboard_alone_approves_and_settles(service: Service, page: Page) -
     expect(page.locator("#happened")).to_be_focused()
     page.keyboard.press("Enter")
     expect(page.locator("#region-effect")).to_contain_text("ext-7")
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_pages_of_decisions_are_accessible(service: Service, open_page: Callable[..., Page], scheme: str) -> None:
-    approval, _ = service.asked()
-    run = service.start("call", order=scheme)
-    service.until(f"/v1/runs/{run}", lambda body: body["attention"])
-    (effect,) = service.get(f"/v1/effects?run={run}").json()["effects"]
-    page = open_page(scheme=scheme)
-    paths = (
-        "approvals",
-        f"approvals/{approval}",
-        "",
-        "effects",
-        f"effects/{effect['id']}",
-        "attention/effect_uncertain",
-    )
-    wrong: list[str] = []
-    for path in paths:
-        page.goto(f"{service.url}/ui/{path}")
-        page.evaluate("document.querySelectorAll('details').forEach(each => { each.open = true; })")
-        found = Axe().run(page)
-        if found.violations_count:
-            wrong.append(f"{path}: {found.generate_report()}")
-    assert not wrong, "\n".join(wrong)

@@ -1,0 +1,124 @@
+"""axe-core finds no violation on any page, in both themes, and no page scrolls sideways."""
+
+import asyncio
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Page, expect
+from pydantic import SecretStr
+
+from outlast.core.addresses import AddressPolicy
+from outlast.runtime.clocks import SystemClock
+from outlast.runtime.webhooks import new_dispatcher
+from outlast.service.identity import AuthSettings, authenticator, new_token
+from outlast.ui.app import pages
+from tests.ui.conftest import Running, Service
+from tests.ui.test_installation import Receiver
+
+NO_PAGES = re.compile(
+    r"/ui/(static/.*|nav|live|login.*|runs/\{run\}/(events/.*|results/.*|input|outcome|export|.*\.json))"
+)
+"""Routes that answer with a part of a page, a document or a redirect, and the sign-in, which has its own test."""
+NARROW = (360, 640)  # a phone, and a window of 1,280 pixels at a zoom of 200 %
+RULES = ("wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice")
+
+
+@pytest.fixture(scope="module")
+def samples(service: Service) -> Iterator[dict[str, list[str]]]:
+    """Objects that fill every page, by the name of their parameter in the path of a route."""
+    service.state.reach = reach = AddressPolicy.of(private=True, plain=True)
+    sender = new_dispatcher(service.state.store, reach=reach)
+    sending = asyncio.run_coroutine_threadsafe(sender.run(), service.loop)
+    with Receiver(400) as receiver:
+        url = f"http://127.0.0.1:{receiver.server_port}/hook"
+        hook = service.post("/v1/webhooks", {"url": url, "name": "ledger"}).json()["webhook"]
+        ended = service.start("job", rounds=3)
+        service.ended(ended)
+        approval, _ = service.asked()
+        waiting = service.get(f"/v1/approvals/{approval}").json()["run"]
+        wish = service.start("wish", text="?")
+        flagged = [service.start("call", order=order) for order in ("A-1", "broken")]
+        for run in flagged:
+            service.until(f"/v1/runs/{run}", lambda body: body["attention"])
+        decided, tag = service.asked(service.start(order_id="A-18", cents=9900))
+        service.decide(decided, tag)
+        (effect,) = service.get(f"/v1/runs/{flagged[0]}/effects").json()["effects"]
+        service.until(f"/v1/webhooks/{hook}/deliveries?status=dead", lambda body: body["deliveries"])
+        service.loop.call_soon_threadsafe(sender.drain)
+        sending.result(30)
+        yield {
+            "": [""],
+            "/ui/runs/{run}/signals/{name}": [f"/ui/runs/{wish}/signals/said"],
+            "run": [flagged[0], flagged[1], waiting, wish, ended],
+            "approval": [approval, decided],
+            "effect": [effect["id"]],
+            "webhook": [hook],
+            "name": ["refund"],
+            "reason": ["effect_uncertain", "exception"],
+        }
+        receiver.shutdown()
+
+
+def addresses(samples: dict[str, list[str]]) -> Iterator[str]:
+    """Yield an address of every page, and several of those whose content depends on the state of their object."""
+    for route in pages():
+        path, methods = getattr(route, "path", ""), getattr(route, "methods", ())
+        if "GET" not in methods or NO_PAGES.fullmatch(path):
+            continue
+        (name, *others) = [*re.findall(r"\{(\w+)\}", path), ""]
+        if len(others) < 2:
+            whole = path.endswith(("}", "/actions", "/timeline"))
+            yield from (path.format(**{name: each}) for each in samples[name][: None if whole else 1])
+        else:
+            yield from samples[path]
+
+
+def complaints(page: Page, where: str) -> Iterator[str]:
+    """Yield violations on the open page in both themes, and the width of the page if it scrolls sideways."""
+    page.evaluate("document.querySelectorAll('details').forEach(each => { each.open = true; })")
+    for scheme, only in (
+        ("light", {"type": "tag", "values": RULES}),
+        ("dark", {"type": "rule", "values": ["color-contrast"]}),
+    ):
+        page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+        found: Any = Axe().run(page, options={"resultTypes": ["violations"], "runOnly": only})
+        for each in found.response["violations"]:
+            nodes = [(node["target"], node["any"][0]["message"] if node["any"] else "") for node in each["nodes"]]
+            yield f"{where} {scheme}: {each['id']}: {each['help']} {nodes[:3]}"
+    for width in NARROW:
+        page.set_viewport_size({"width": width, "height": 900})
+        if (wide := page.evaluate("document.documentElement.scrollWidth")) > width:
+            yield f"{where} is {wide} pixels wide at {width}: {page.evaluate(WIDEST)}"
+    page.set_viewport_size({"width": 900, "height": 900})
+
+
+WIDEST = """[...document.querySelectorAll("main *, header *")].filter(
+    each => each.getBoundingClientRect().right > innerWidth + 1 && !each.closest(".wide, .top nav, .chips, .graph"))
+    .slice(0, 3).map(each => each.outerHTML.slice(0, 120))"""
+
+
+def test_no_page_violates_a_rule(
+    service: Service, samples: dict[str, list[str]], open_page: Callable[..., Page]
+) -> None:
+    page, found = open_page(reduced_motion="reduce"), []
+    for address in dict.fromkeys([*addresses(samples), "/ui/nothing"]):
+        page.goto(service.url + address)
+        if page.locator("#live-state[data-state=connecting]").count():
+            expect(page.locator("#live-state")).to_have_text("live")
+        found += complaints(page, address)
+        assert page.evaluate("document.getAnimations().length") == 0, address
+    assert not found, "\n".join(found)
+
+
+def test_the_sign_in_violates_no_rule(tmp_path: Path, open_page: Callable[..., Page]) -> None:
+    _, line = new_token("ana", tenant="default", roles=["viewer"], person=True)
+    who = authenticator(AuthSettings(tokens=SecretStr(line)), SystemClock())
+    with Running(f"sqlite:{tmp_path / 'outlast.db'}", authenticator=who, worker=False) as running:
+        page = open_page()
+        page.goto(f"{running.url}/ui/runs")
+        expect(page.locator("#credential")).to_be_focused()
+        assert list(complaints(page, "/ui/login")) == []
