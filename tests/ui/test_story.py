@@ -1,0 +1,99 @@
+"""The demo in a browser to its award, the history of the browser, and many tabs."""
+
+import re
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from examples.negotiation.samples import sample
+from tests.e2e.over_http import Stage, stage
+from tests.ui.conftest import Service
+
+WITHIN_MS = 60_000
+REFUND = Path(__file__).parents[2] / "examples" / "refund.py"
+TABS = 8
+
+
+@pytest.fixture(scope="module")
+def auction(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Stage, str]]:
+    """Every process of the demo, and the address of its market."""
+    with stage(tmp_path_factory.mktemp("story")) as made:
+        yield made, made.open_all()
+
+
+def signed_in(open_page: Callable[..., Page], made: Stage, name: str, path: str, **more: int) -> Page:
+    """Return a page of a caller who has signed in with their token on the way to a path."""
+    page = open_page(**more)
+    page.goto(made.url + path)
+    page.fill("#credential", made.tokens[name])
+    page.keyboard.press("Enter")
+    page.wait_for_url(made.url + path)
+    return page
+
+
+def test_a_purchase_is_approved_and_awarded_by_buttons(
+    auction: tuple[Stage, str], open_page: Callable[..., Page]
+) -> None:
+    made, market = auction
+    board = signed_in(open_page, made, "ana", "/ui/approvals")
+    expect(board.locator("#live-state")).to_have_text("live")
+    with made.client("buyer") as buyer:
+        given = {"input": sample("leverage", market=market, today=datetime.now(UTC).date())}
+        run = buyer.post("/v1/workflows/negotiation/runs", json=given).json()["run"]
+    row = board.locator("main a[href*='/ui/approvals/']").first
+    expect(row).to_be_visible(timeout=WITHIN_MS)  # without reload
+    row.click()
+    board.fill("#reason", "under budget")
+    board.locator("#approve").click()
+    expect(board.locator("main")).to_contain_text("approved")
+    board.goto(f"{made.url}/ui/runs/{run}")
+    expect(board.locator("main")).to_contain_text(re.compile("awarded", re.IGNORECASE), timeout=WITHIN_MS)
+
+
+def test_back_forward_and_reload_keep_place_and_filters(service: Service, page: Page) -> None:
+    for number in range(60):
+        service.start("order", number=f"b{number}")
+    page.goto(f"{service.url}/ui/runs?workflow=order")
+    page.locator("a[rel=next]").click()
+    page.wait_for_url(re.compile("cursor="))
+    address, row = page.url, page.locator("tbody tr").last
+    name = row.get_attribute("id")
+    row.scroll_into_view_if_needed()
+    row.locator("a[href*='/ui/runs/']").first.click()
+    page.wait_for_url(re.compile(r"/ui/runs/\w+"))
+    page.go_back()
+    assert page.url == address
+    expect(page.locator(f"#{name}")).to_be_in_viewport()
+    page.go_forward()
+    expect(page.locator("h1")).to_contain_text(str(name).removeprefix("run-"))
+    page.go_back()
+    page.reload()
+    assert page.url == address and "workflow=order" in address
+    expect(page.locator(f"#{name}")).to_be_in_viewport()
+
+
+HIDDEN = """(() => {
+    let hidden = false;
+    Object.defineProperty(document, "hidden", {get: () => hidden});
+    Object.defineProperty(document, "visibilityState", {get: () => hidden ? "hidden" : "visible"});
+    window.hide = value => { hidden = value; document.dispatchEvent(new Event("visibilitychange")); };
+})()"""
+"""What a browser tells a tab behind another, because a browser without a window shows every tab."""
+
+
+def test_eight_tabs_of_one_browser_stay_live(service: Service, open_page: Callable[..., Page]) -> None:
+    first = open_page()
+    first.context.add_init_script(HIDDEN)
+    tabs = [first, *(first.context.new_page() for _ in range(TABS - 1))]
+    for tab in tabs:  # a browser opens six connections to a host
+        tab.goto(f"{service.url}/ui/runs")
+        expect(tab.locator("#live-state")).to_have_text("live")
+        tab.evaluate("hide(true)")
+    run = service.start("wish", text="seen by all")
+    for tab in tabs:
+        tab.evaluate("hide(false)")
+        expect(tab.locator(f"#run-{run}, #news").first).to_be_visible()
+        tab.evaluate("hide(true)")
