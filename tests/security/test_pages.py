@@ -1,7 +1,7 @@
 """Every page × role × own and other tenant, by the permissions of /v1 (S1 to S3, S9), for each route below /ui."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any
 
@@ -52,12 +52,17 @@ class Browser:
 
 
 @pytest.fixture(scope="module")
-def browser(service: Service) -> Callable[..., Browser]:
+def browser(service: Service) -> Iterator[Callable[..., Browser]]:
+    made: list[Browser] = []
+
     @cache
     def opened(name: str, tenant: str = "acme") -> Browser:
-        return Browser(service, name, tenant)
+        made.append(Browser(service, name, tenant))
+        return made[-1]
 
-    return opened
+    yield opened
+    for each in made:
+        each.client.close()
 
 
 @pytest.mark.req("GATE-2")

@@ -156,16 +156,22 @@ class IssuerSignIn:
         try:
             async with asyncio.timeout(FETCH_S), httpx2.AsyncClient(follow_redirects=False, timeout=FETCH_S) as client:
                 async with client.stream(method, url, **more) as answer:
-                    body = b""
-                    async for chunk in answer.aiter_bytes():
-                        body += chunk
-                        if len(body) > BYTES_MAX:
-                            raise ValueError(f"more than {BYTES_MAX} bytes")
+                    body = await _body(answer)
             found = json.loads(body) if body else {}
         except (httpx2.HTTPError, httpx2.InvalidURL, TimeoutError, ValueError, RecursionError) as error:
             log.warning("%s does not answer a sign-in: %s", self._settings.issuer, str(error) or type(error).__name__)
             raise _unavailable() from None
         return answer.status_code, found if isinstance(found, dict) else {}
+
+
+async def _body(answer: httpx2.Response) -> bytes:
+    """Read the body of an answer. Raises ValueError if it has more than BYTES_MAX."""
+    body = b""
+    async for chunk in answer.aiter_bytes():
+        body += chunk
+        if len(body) > BYTES_MAX:
+            raise ValueError(f"more than {BYTES_MAX} bytes")
+    return body
 
 
 def refused_sign_in(why: str) -> Unauthenticated:
