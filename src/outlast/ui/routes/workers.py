@@ -25,7 +25,9 @@ async def list_workers(state: State, ops: Ops, request: Request) -> Response:
     for each in workers:
         for lane in each.serves if each.serving else ():
             served.setdefault(lane, []).append(each.name or each.worker)
-    version = stamp([(each.worker, each.state, each.holds, each.serves) for each in workers], counts.unserved)
+    version = stamp(
+        [(each.worker, each.state, each.holds, each.serves, each.renewed_at_real) for each in workers], counts.unserved
+    )
     lease = lease_view(state.workflows, Liveness(), ops.store.skew)
     return await render(
         request, "workers.html", title="Workers", live="runs", versions={"workers": version}, workers=workers,

@@ -39,7 +39,10 @@
   };
   const clock = () => new Date().toTimeString().slice(0, 8);
   document.addEventListener("htmx:sse:after:connection", () => show("live", "live"));
-  document.addEventListener("htmx:sse:error", () => show("behind", "behind since " + clock()));
+  document.addEventListener("htmx:sse:error", event => {
+    if (event.detail.status === 401) show("unavailable", "signed out: reload the page");
+    else show("behind", "behind since " + clock());
+  });
   document.addEventListener("htmx:sse:close", event => {
     if (event.detail.reason === "message") show("ended", "ended");
   });
