@@ -481,6 +481,8 @@ def test_webhooks_are_kept(place: Place) -> None:
             await hooks.get(made.webhook)
         with pytest.raises(InvalidInput):
             await hooks.add("ftp://example.com")
+        with pytest.raises(InvalidInput):
+            await hooks.notify("ftp://example.com", role="finance")
 
     place.play(test)
 

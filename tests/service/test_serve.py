@@ -127,7 +127,7 @@ def test_dev_restarts_when_the_code_changes_and_the_run_continues(folder: Path) 
             while True:
                 line = process.stdout.readline()  # type: ignore[union-attr]
                 assert line, process.communicate()
-                if match := re.match(r"outlast  (http://[^/]+)/v1", line):
+                if match := re.match(r"outlast  (http://[^/]+)/ui/", line):
                     return match.group(1)
 
         first = url()

@@ -317,16 +317,16 @@ class Webhooks(WebhookClient):
     @override
     async def rotate(self, webhook: str, *, keep: Duration | None = None) -> WebhookWithSecret:
         """Raises NotFound, Conflict (not active), InvalidInput."""
+        secret = new_secret()
+        keep_ms = ms_of("keep", KEPT if keep is None else keep)
+        if keep_ms < 0:
+            raise InvalidInput("the old secret cannot be kept for a negative time")
         if (await self.row(webhook)).audience:
             raise Conflict(
                 f"{webhook} has no signing secret",
                 "it sends messages to approvers; its secret is its address",
                 f"outlast notify add … with the new address, then outlast notify rm {webhook}",
             )
-        secret = new_secret()
-        keep_ms = ms_of("keep", KEPT if keep is None else keep)
-        if keep_ms < 0:
-            raise InvalidInput("the old secret cannot be kept for a negative time")
         by = self._actor.name
         row = await self._change(
             webhook, "rotate", lambda row, now: deliveries.rotate(row, secret, keep_ms, by=by, now=now)
