@@ -11,6 +11,7 @@ from outlast.errors import Conflict, InvalidInput
 from outlast.runtime import webhooks
 from outlast.runtime.fsck import Fsck
 from outlast.runtime.maintenance import examine
+from outlast.runtime.operations import Operations
 from tests.outbox.approvers import (
     ASKING,
     PAGE,
@@ -94,6 +95,10 @@ def test_a_reminder_survives_restarts_and_an_escalation_follows(url: str) -> Non
     asyncio.run(live())
 
 
+async def has_ended(ops: Operations) -> bool:
+    return bool((await ops.rows.run("r")).ended_at)
+
+
 def test_no_reminder_follows_a_decision(url: str) -> None:
     async def live() -> None:
         async with approvers(url) as ops, Receiver(answer(200)).listening() as receiver:
@@ -103,12 +108,14 @@ def test_no_reminder_follows_a_decision(url: str) -> None:
                 asked = (await pending(ops.store)).id
                 await until_told(ops.store, made.webhook, f"delivered asked:{asked}", f"scheduled reminder:{asked}")
                 await ops.approve(asked, reason="under budget")
+                await until(lambda: has_ended(ops))
             await pass_time(ops.store, 95)
             async with dispatching(ops.store):
                 await until_told(ops.store, made.webhook, f"delivered asked:{asked}", f"not_needed reminder:{asked}")
             assert len(receiver.got) == 1
             (row,) = [row for row in await rows_of(ops.store, made.webhook) if row.status == "not_needed"]
-            assert row.error == f"not sent: {asked} is approved"
+            # The run has ended without the approved call, so its approval was withdrawn.
+            assert row.error == f"not sent: {asked} is withdrawn"
 
     asyncio.run(live())
 
@@ -120,13 +127,10 @@ def test_nothing_is_said_of_what_was_decided_while_the_dispatcher_was_away(url: 
             async with working(ops.store, ASKING):
                 await ops.start_run("asking", {}, run_id="r")
                 await ops.approve((await pending(ops.store)).id, reason="seen on the page")
-                await until(lambda: _ended(ops))
+                await until(lambda: has_ended(ops))
             async with dispatching(ops.store):
                 await until(lambda: settled(ops, made.webhook))
             assert receiver.got == [] and await rows_of(ops.store, made.webhook) == []
-
-    async def _ended(ops: object) -> bool:
-        return bool((await ops.rows.run("r")).ended_at)  # type: ignore[attr-defined]
 
     asyncio.run(live())
 
