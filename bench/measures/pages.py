@@ -41,7 +41,7 @@ GOALS = (
 
 
 def measure(size: Size, setup: Setup) -> Figures:
-    """Measure a service whose runs wait for approvals. All runs but a few are copies that nobody executes."""
+    """Measure a service whose runs wait for approvals. All runs but a few are copies that no worker executes."""
     count, pages = size.of(100_000, 10_000, 30), size.of(300, 100, 3)
     with setup.engine.place() as place:
         asyncio.run(prepare(place.url, 10))

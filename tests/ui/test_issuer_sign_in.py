@@ -177,7 +177,7 @@ def test_a_person_signs_in_through_the_issuer(visitor: Visitor, provider: Issuer
 
 @pytest.mark.req("GATE-2")
 @pytest.mark.parametrize(("wrong", "said"), [
-    ("state", "not begun in this browser"), ("iss", "another issuer"), ("denied", "&lt;b&gt;no&lt;/b&gt;"),
+    ("state", "did not start it"), ("iss", "another issuer"), ("denied", "&lt;b&gt;no&lt;/b&gt;"),
     ("expired", "may have expired"), ("nonce", "another sign-in"), ("audience", "credential is invalid"),
     ("azp", "another client"), ("key", "credential is invalid"), ("no identity", "must contain openid"),
     ("old", "has expired"), ("access audience", "credential is invalid"), ("person", ""),

@@ -120,7 +120,7 @@ class ServiceState:
     """Counters of the workers and the dispatcher in this process, for /metrics."""
     clock: Clock = field(default_factory=SystemClock)
     pages: Sequence[BaseRoute] = ()
-    """Routes of the web UI, below /ui. The package `ui` is above this one, so whoever starts the service gives them."""
+    """Routes of the web UI, below /ui. The caller provides them, because the package `ui` is above this one."""
     error_page: "Callable[[Request, OutlastError], Awaitable[Response]] | None" = None
     """Maker of the page that answers an error below /ui. Without it, errors there are problems as elsewhere."""
     public_url: str = ""

@@ -22,7 +22,7 @@ from outlast.core.clock import Clock
 from outlast.errors import Unauthenticated, Unverifiable
 from outlast.runtime.clocks import new_credential
 from outlast.runtime.settings import AuthSettings
-from outlast.service.identity.signed_tokens import BYTES_MAX, FETCH_S, SignedTokens, is_safe
+from outlast.service.identity.signed_tokens import FETCH_S, SignedTokens, is_safe, read_answer
 
 DISCOVERY: Final = "/.well-known/openid-configuration"
 DISCOVERED_MS: Final = 3_600_000
@@ -71,34 +71,34 @@ class IssuerSignIn:
     async def begin(self, redirect_uri: str, then: str) -> tuple[str, SignInRequest]:
         """Return the address of the issuer to which the browser goes. Raises Unverifiable."""
         found = await self._discover()
-        begun = SignInRequest(new_credential(), new_credential(), new_credential(), redirect_uri, then)
+        pending = SignInRequest(new_credential(), new_credential(), new_credential(), redirect_uri, then)
         client = OAuth2Client(
             None, self._settings.client_id, scope=" ".join(self._settings.scopes), redirect_uri=redirect_uri,
             code_challenge_method="S256",
         )  # fmt: skip
         address, _ = client.create_authorization_url(
-            found["authorization_endpoint"], state=begun.state, code_verifier=begun.verifier, nonce=begun.nonce
+            found["authorization_endpoint"], state=pending.state, code_verifier=pending.verifier, nonce=pending.nonce
         )
-        return address, begun
+        return address, pending
 
-    async def finish(self, begun: SignInRequest, given: Mapping[str, str]) -> str:
+    async def finish(self, pending: SignInRequest, given: Mapping[str, str]) -> str:
         """Return the credential for the session. `given` has the parameters with which the issuer sent the browser.
 
         Raises Unauthenticated (`sign_in`) if the issuer refuses, or its answer is not for this sign-in. Raises
         Unverifiable.
         """
-        if not hmac.compare_digest(given.get("state", "").encode(), begun.state.encode()):
-            raise refused_sign_in("it was not begun in this browser, or another one was begun since")
+        if not hmac.compare_digest(given.get("state", "").encode(), pending.state.encode()):
+            raise refused_sign_in("this browser did not start it, or has started another one since")
         if given.get("iss", self._settings.issuer) != self._settings.issuer:
             raise refused_sign_in("another issuer answered")
         if error := given.get("error", ""):
             raise refused_sign_in(f"the issuer refuses: {given.get('error_description', '') or error}"[:300])
-        tokens = await self._exchange(begun, given.get("code", ""))
+        tokens = await self._exchange(pending, given.get("code", ""))
         identity, access = tokens.get("id_token"), tokens.get("access_token")
         if not isinstance(identity, str):
             raise refused_sign_in("the issuer sent no identity token; auth.scopes must contain openid")
         claims = await self._signed.verified(identity, self._settings.client_id)
-        if not hmac.compare_digest(str(claims.get("nonce", "")).encode(), begun.nonce.encode()):
+        if not hmac.compare_digest(str(claims.get("nonce", "")).encode(), pending.nonce.encode()):
             raise refused_sign_in("the identity token belongs to another sign-in")
         if claims.get("azp", self._settings.client_id) != self._settings.client_id:
             raise refused_sign_in("the identity token was made for another client")
@@ -117,14 +117,14 @@ class IssuerSignIn:
                     why = why or error
         raise why or refused_sign_in("the access token belongs to another person")
 
-    async def _exchange(self, begun: SignInRequest, code: str) -> Mapping[str, Any]:
+    async def _exchange(self, pending: SignInRequest, code: str) -> Mapping[str, Any]:
         """Return the tokens for a code. Raises Unauthenticated if the issuer does not accept it."""
         found, settings = await self._discover(), self._settings
         secret = settings.client_secret.get_secret_value()
         methods = found.get("token_endpoint_auth_methods_supported") or ["client_secret_basic"]
         method = "client_secret_basic" if "client_secret_basic" in methods else "client_secret_post"
         body = prepare_token_request(
-            "authorization_code", code=code, redirect_uri=begun.redirect_uri, code_verifier=begun.verifier
+            "authorization_code", code=code, redirect_uri=pending.redirect_uri, code_verifier=pending.verifier
         )
         auth = ClientAuth(settings.client_id, secret, method if secret else "none")
         url, headers, body = auth.prepare("POST", found["token_endpoint"], dict(FORM), body)
@@ -156,22 +156,12 @@ class IssuerSignIn:
         try:
             async with asyncio.timeout(FETCH_S), httpx2.AsyncClient(follow_redirects=False, timeout=FETCH_S) as client:
                 async with client.stream(method, url, **more) as answer:
-                    body = await _body(answer)
+                    body = await read_answer(answer)
             found = json.loads(body) if body else {}
         except (httpx2.HTTPError, httpx2.InvalidURL, TimeoutError, ValueError, RecursionError) as error:
             log.warning("%s does not answer a sign-in: %s", self._settings.issuer, str(error) or type(error).__name__)
             raise _unavailable() from None
         return answer.status_code, found if isinstance(found, dict) else {}
-
-
-async def _body(answer: httpx2.Response) -> bytes:
-    """Read the body of an answer. Raises ValueError if it has more than BYTES_MAX."""
-    body = b""
-    async for chunk in answer.aiter_bytes():
-        body += chunk
-        if len(body) > BYTES_MAX:
-            raise ValueError(f"more than {BYTES_MAX} bytes")
-    return body
 
 
 def refused_sign_in(why: str) -> Unauthenticated:

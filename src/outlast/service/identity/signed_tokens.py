@@ -35,6 +35,16 @@ KEYS_MAX: Final = 100
 KINDS: Final = frozenset({"RSA", "EC", "OKP"})  # not "oct", because a shared secret is not a public key
 
 
+async def read_answer(answer: httpx2.Response) -> bytes:
+    """Read the body of an issuer's answer. Raises ValueError if it has more than BYTES_MAX."""
+    body = b""
+    async for chunk in answer.aiter_bytes():
+        body += chunk
+        if len(body) > BYTES_MAX:
+            raise ValueError(f"more than {BYTES_MAX} bytes")
+    return body
+
+
 class IssuerKeys:
     """The public keys of one issuer by key id (kid), kept fresh by fetches in the background."""
 
@@ -106,12 +116,7 @@ class IssuerKeys:
             async with client.stream("GET", self._url, headers={"Accept": "application/json"}) as answer:
                 if answer.status_code != httpx2.codes.OK:
                     raise ValueError(f"status {answer.status_code}")
-                body = b""
-                async for chunk in answer.aiter_bytes():
-                    body += chunk
-                    if len(body) > BYTES_MAX:
-                        raise ValueError(f"more than {BYTES_MAX} bytes")
-                return body
+                return await read_answer(answer)
 
     def _read(self, body: bytes) -> dict[str, PyJWK]:
         """Return the usable keys of a key set. Raises ValueError if it is invalid or has none."""

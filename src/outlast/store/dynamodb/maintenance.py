@@ -160,7 +160,7 @@ class Housekeeper:
         return {"Put": put}
 
     async def _rearm_all(self, mapping: Mapping, rearm: Callable[[Run, Mapping], int | None]) -> None:
-        """Arm all runs that wait by an older mapping. One that changes meanwhile is armed by the present one then."""
+        """Arm all runs that wait by an older mapping. A commit that changes a run arms it by the present one."""
         async for entries in self._items.scan(RUNS, DUE[0]):
             for i in range(0, len(entries), AT_ONCE):
                 found, real = await self._lander.read_at(entries[i : i + AT_ONCE]), self._clock.real()

@@ -100,8 +100,8 @@ class RunFinder:
         """Arm a run by a later clock mapping if no worker owns it, and return its row.
 
         One that was due when its due_at was set stays so, and one of which the caller says that it was due when the
-        mapping changed. Any other may be due by its mapping, but early by this one. Return None if the row has changed
-        meanwhile: then a later look finds it. Raises Unavailable.
+        mapping changed. Any other may be due by its mapping, but early by this one. Return None if another
+        writer has changed the row: a later look finds it. Raises Unavailable.
         """
         run = found.run
         if found.mapping >= mapping.version or run.owner:

@@ -64,9 +64,9 @@ async def sign_out(state: State, request: Request) -> Response:
 @router.get("/login/issuer", operation_id="ui:sign_in")
 async def ask_issuer(state: State, request: Request, then: Next = "") -> Response:
     """Send the browser to the issuer, and keep in it what the issuer's answer must fit."""
-    address, begun = await _issuer(state).begin(_callback(state, request), sessions.local_path(request, then))
+    address, pending = await _issuer(state).begin(_callback(state, request), sessions.local_path(request, then))
     answer = RedirectResponse(address, 303)
-    sessions.set_cookie(answer, FLOW, sessions.sealed(state, FLOW, begun.text()), FLOW_S)
+    sessions.set_cookie(answer, FLOW, sessions.sealed(state, FLOW, pending.text()), FLOW_S)
     return answer
 
 
@@ -80,11 +80,11 @@ async def finish_sign_in(
     then = ""
     try:
         if text is None:
-            raise refused_sign_in("this browser began none, or it took more than 10 minutes")
-        begun = SignInRequest.parse(text)
-        then = begun.then
+            raise refused_sign_in("this browser started none, or it took more than 10 minutes")
+        pending = SignInRequest.parse(text)
+        then = pending.then
         said = {"code": code, "state": given, "iss": iss, "error": error, "error_description": error_description}
-        credential = await _issuer(state).finish(begun, {name: value for name, value in said.items() if value})
+        credential = await _issuer(state).finish(pending, {name: value for name, value in said.items() if value})
         answer = await begin(state, request, credential, then)
     except (Unauthenticated, TooManyFailures, Unverifiable) as refused:
         answer = await _form(request, then, refused)
