@@ -65,6 +65,14 @@ def test_a_decision_about_an_older_version_is_shown_again(service: Service) -> N
     assert press(service, again.form("decide"), ("decision", "approve"))[0] == 303
 
 
+@pytest.mark.req("GATE-2")
+def test_a_decision_names_the_version_that_was_shown(service: Service) -> None:
+    approval, _ = service.asked()
+    form = shown(service, approval).form("decide").set(reason="any version will do", version="0")
+    assert press(service, form, ("decision", "approve"))[0] == 422
+    assert service.get(f"/v1/approvals/{approval}").json()["status"] == ApprovalStatus.PENDING
+
+
 def _form_to(page: HtmlPage, verb: str) -> object:
     return next(each for each in page.forms if each.action.endswith(verb))
 

@@ -1,5 +1,7 @@
 """The board and the effects without scripts: each reason is answered in place, and an uncertain effect is settled."""
 
+import pytest
+
 from tests.service.conftest import Service
 from tests.ui.html_page import HtmlForm, HtmlPage
 
@@ -59,6 +61,20 @@ def test_a_reason_is_answered_on_the_board(service: Service) -> None:
     assert not [each for each in board(service).forms if f"/{run}/" in each.action]
 
 
+@pytest.mark.req("EFF-2")
+def test_an_answer_about_an_effect_is_for_the_run_that_was_shown(service: Service) -> None:
+    run = stopped(service, "shown")
+    shown = next(each for each in board(service).forms if f"/{run}/" in each.action)
+    older = shown.set(text="looked it up", external_id="ext-7", response='"it rang"', version="1")
+    status, page = press(service, older, ("choice", "happened"))
+    assert status == 409 and "has changed" in page.text
+    assert service.get(f"/v1/runs/{run}/effects").json()["effects"][0]["status"] == "uncertain"
+    status, _ = press(service, older.set(version=dict(shown.fields)["version"]), ("choice", "happened"))
+    assert status == 303
+    (settled,) = service.get(f"/v1/runs/{run}/effects").json()["effects"]
+    assert (settled["external_id"], settled["response"]) == ("ext-7", "it rang")
+
+
 def test_a_refused_answer_keeps_the_typed_text(service: Service) -> None:
     run = stopped(service, "broken")
     form = next(each for each in board(service).forms if f"/{run}/" in each.action)
@@ -87,7 +103,7 @@ def test_one_answer_for_all_of_a_reason_has_an_outcome_for_each(service: Service
 def test_approvals_due_are_on_the_board(service: Service) -> None:
     service.asked()
     page = board(service)
-    assert "pending approvals" in page.text and len(page.ids) == len(set(page.ids))
+    assert "pending approval" in page.text and len(page.ids) == len(set(page.ids))
 
 
 def test_effects_are_filtered_by_links(service: Service) -> None:

@@ -1,13 +1,16 @@
 """Pages refresh themselves by signals, and say so if they cannot."""
 
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 from playwright.sync_api import Page, expect
 
-from tests.ui.conftest import Service, Site
+from tests.ui.conftest import Running, Service, Site
 
+FLOWS = Path(__file__).parents[1] / "service" / "flows.py"
 REFUND = Path(__file__).parents[2] / "examples" / "refund.py"
 
 
@@ -40,3 +43,20 @@ def test_a_page_says_that_the_service_is_gone_and_is_back(tmp_path: Path, open_p
         expect(state).to_have_text(re.compile("behind since"))
         site.start()
         expect(state).to_have_text("live", timeout=60_000)
+
+
+def test_a_killed_worker_is_seen_without_reload(tmp_path: Path, open_page: Callable[..., Page]) -> None:
+    url = f"sqlite:{tmp_path / 'outlast.db'}"
+    command = [sys.executable, "-m", "outlast", "--store", url, "worker", str(FLOWS), "--heartbeat-window", "2s"]
+    with Running(url, worker=False, heartbeat_s=0.2) as service:
+        worker = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            service.asked()
+            page = open_page()
+            page.goto(f"{service.url}/ui/")
+            expect(page.locator("main")).to_contain_text("1 pending approval")
+            expect(page.locator("#unserved")).to_have_count(0)
+        finally:
+            worker.kill()
+            worker.wait()
+        expect(page.locator("#unserved")).to_contain_text("refund", timeout=30_000)

@@ -20,13 +20,13 @@ from starlette.responses import RedirectResponse, Response
 from typing_extensions import override
 
 from outlast.core.limits import KIB
-from outlast.errors import BadRequest, Busy, OutlastError, TooManyFailures, Unauthenticated
+from outlast.errors import BadRequest, Busy, InvalidInput, OutlastError, TooManyFailures, Unauthenticated
 from outlast.service.connections import PROVED
 from outlast.service.identity import permit
 from outlast.service.problems import ProblemError, for_callers, of_exception, status_of
 from outlast.service.request_limits import read_body
 from outlast.service.secured_route import READS, Handler, audited, check_query
-from outlast.service.service_state import ServiceState
+from outlast.service.service_state import ServiceState, root_of
 from outlast.telemetry.redact import redacted
 from outlast.ui import sessions
 from outlast.ui.rendering import render
@@ -38,6 +38,7 @@ FIELDS_MAX: Final = 2_000
 OPEN_FORM_BYTES: Final = 32 * KIB
 """Size of a form of a caller who is not known yet."""
 KEPT_MAX: Final = 100
+DIGITS_MAX: Final = 15
 CREDENTIAL: Final = "credential"
 """Field of the sign-in with the token. It is neither shown nor written to the audit."""
 HIDDEN: Final = frozenset({sessions.TOKEN_FIELD, CREDENTIAL})
@@ -147,6 +148,11 @@ async def failed(request: Request, error: OutlastError) -> Response:
     return answer
 
 
+def see_other(request: Request, path: str) -> Response:
+    """Return the redirect to a page after an action. `path` begins with /ui."""
+    return RedirectResponse(root_of(request) + path, 303)
+
+
 async def error_page(request: Request, error: OutlastError) -> Response:
     """Return the page of an error that no page route answers: an unknown path, a failing store, a fault."""
     return await failed(request, for_callers(error, request.scope) if status_of(error) >= 500 else error)
@@ -197,6 +203,25 @@ class Form:
     def all(self, name: str) -> list[str]:
         """Return every value of a field."""
         return [value for key, value in self.fields if key == name]
+
+    def number(self, name: str) -> int:
+        """Return a whole number, 0 for an empty or missing field. Raises InvalidInput."""
+        return whole_number(name, self.text(name))
+
+    def version(self) -> int:
+        """Return the version of the row that the form was made for. Raises InvalidInput if the form names none."""
+        if not (found := self.number("version")):
+            raise InvalidInput(
+                "the form names no version", "an action is for the state that was shown", "reload the page"
+            )
+        return found
+
+
+def whole_number(name: str, text: str) -> int:
+    """Return a text of digits as a number, 0 for ''. Raises InvalidInput."""
+    if text and not (text.isascii() and text.isdigit() and len(text) <= DIGITS_MAX):
+        raise InvalidInput(f"{name} is not a whole number", "", "write digits", problems=[(name, "is not a number")])
+    return int(text or 0)
 
 
 def form_of(request: Request) -> Form:

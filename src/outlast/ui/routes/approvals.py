@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final, Literal
 
 from fastapi import APIRouter, Query
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 
 from outlast.core.machine import ApprovalStatus
 from outlast.errors import InvalidInput, OutlastError
@@ -18,9 +18,9 @@ from outlast.runtime.operations import Operations
 from outlast.service.problems import ProblemError, status_of
 from outlast.service.requests import ApprovalId
 from outlast.service.routes.approvals import decide, with_current
-from outlast.service.service_state import Ops, Pages, root_of
+from outlast.service.service_state import Ops, Pages
 from outlast.ui.forms import MISSING, SchemaForm, sent_form, shown_form
-from outlast.ui.page_route import Form, PageRoute, form_of
+from outlast.ui.page_route import Form, PageRoute, form_of, see_other
 from outlast.ui.rendering import render, stamp
 
 router = APIRouter(prefix="/ui", route_class=PageRoute)
@@ -101,10 +101,9 @@ class Draft:
         if changes is not None:
             before, after = shown_form(schema, values, name=CHANGES).value, changes.value
             changed = {name: after[name] for name in after if before.get(name, MISSING) != after[name]}
-        number = form.text("alternative", "0")
         return cls(
             changes or (shown_form(schema, values, name=CHANGES) if schema else None), changed, form.text("reason"),
-            int(number) if number.isdecimal() and len(number) < 5 else 0, form.text("difference"),
+            form.number("alternative"), form.text("difference"),
             changes.problems if changes else (),
         )  # fmt: skip
 
@@ -121,10 +120,10 @@ async def decide_approval(ops: Ops, request: Request, approval: ApprovalId) -> R
     form = form_of(request)
     found = await ops.approval(approval)
     draft = Draft.sent(found, form)
-    decision, version = form.text("decision"), form.text("version")
+    decision, version = form.text("decision"), form.version()
     if draft.changes is not None and draft.changes.rows_changed:
         return await _page(ops, request, found, draft)
-    if decision not in DECISIONS or not version.isdecimal():
+    if decision not in DECISIONS:
         error = InvalidInput("no decision was sent", "", "press one of the buttons")
         return await _page(ops, request, found, draft, error=error)
     if decision != "approve":
@@ -134,11 +133,11 @@ async def decide_approval(ops: Ops, request: Request, approval: ApprovalId) -> R
     try:
         await decide(
             ops, approval, decision, reason=draft.reason, alternative=draft.alternative,
-            changes=draft.changed or None, version=int(version[:15]),
+            changes=draft.changed or None, version=version,
         )  # fmt: skip
     except (OutlastError, ProblemError) as error:
         return await _refused(ops, request, approval, draft, error)
-    return _back(request, approval)
+    return see_other(request, f"/ui/approvals/{approval}")
 
 
 @router.post("/approvals/{approval}/claim", operation_id="ui:claim_approval")
@@ -160,12 +159,12 @@ async def reassign_approval(ops: Ops, request: Request, approval: ApprovalId) ->
 async def _act(
     ops: Operations, request: Request, approval: str, act: Callable[[int], Awaitable[ApprovalSummary]]
 ) -> Response:
-    version = form_of(request).text("version", "0")
+    version = form_of(request).version()
     try:
-        await with_current(ops, approval, lambda: act(int(version[:15]) if version.isdecimal() else 0))
+        await with_current(ops, approval, lambda: act(version))
     except (OutlastError, ProblemError) as error:
         return await _refused(ops, request, approval, None, error)
-    return _back(request, approval)
+    return see_other(request, f"/ui/approvals/{approval}")
 
 
 async def _refused(
@@ -180,10 +179,6 @@ async def _refused(
         changes = draft.changes.with_problems(refused.problems)
         draft = replace(draft, changes=changes, problems=changes.problems)
     return await _page(ops, request, found, draft or Draft.new(found), error=refused)
-
-
-def _back(request: Request, approval: str) -> Response:
-    return RedirectResponse(f"{root_of(request)}/ui/approvals/{approval}", 303)
 
 
 async def _page(

@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple
 
 from fastapi import APIRouter
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 
 from outlast.core.machine import Choice, Reason
 from outlast.errors import Conflict, InvalidInput
@@ -16,10 +16,10 @@ from outlast.runtime.attention import choice_commands_for_all
 from outlast.runtime.operations import Operations
 from outlast.service.problems import status_of
 from outlast.service.requests import RunId
-from outlast.service.service_state import Ops, root_of
-from outlast.ui.page_route import PageRoute, form_of
+from outlast.service.service_state import Ops
+from outlast.ui.page_route import PageRoute, form_of, see_other, whole_number
 from outlast.ui.rendering import render, stamp
-from outlast.ui.routes.run_actions import MORE_TIME, answer_one, member
+from outlast.ui.routes.run_actions import MORE_TIME, answer_one, member, typed_answer
 
 router = APIRouter(prefix="/ui", route_class=PageRoute)
 OF_ONE_REASON: Final = 10
@@ -86,9 +86,9 @@ async def answer_on_board(ops: Ops, request: Request, run: RunId) -> Response:
     try:
         await answer_one(ops, run, form)
     except (Conflict, InvalidInput) as error:
-        kept = {name: form.text(name) for name in ("reason", "key", "text", "external_id", "by")}
+        kept = typed_answer(form)
         return await _board(ops, request, status_code=status_of(error), form="answer", run=run, error=error, **kept)
-    return RedirectResponse(f"{root_of(request)}/ui/", 303)
+    return see_other(request, "/ui/")
 
 
 @router.get("/attention/{reason}", operation_id="ui:list_attention")
@@ -117,12 +117,10 @@ async def answer_many(ops: Ops, request: Request, reason: Reason) -> Response:
 
 
 def _chosen(text: str) -> AnswerFor:
-    """Return the run, version and key that a box of the list names. Raises InvalidInput."""
+    """Return the run, version and key that a check box of the list names. Raises InvalidInput."""
     run, _, rest = text.partition(" ")
     version, _, key = rest.partition(" ")
-    if not run or not version.isdecimal() or len(version) > 15:
-        raise InvalidInput("a chosen run is not readable", "", "reload the page")
-    return AnswerFor(run=run, key=key, version=int(version))
+    return AnswerFor(run=run, key=key, version=whole_number("item", version))
 
 
 async def _reason(

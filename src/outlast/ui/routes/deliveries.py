@@ -4,7 +4,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 
 from outlast.core.machine import DeliveryStatus
 from outlast.errors import OutlastError
@@ -12,8 +12,8 @@ from outlast.models.webhooks import WebhookAttempt, WebhookWithSecret
 from outlast.service.problems import status_of
 from outlast.service.requests import WebhookId, Word
 from outlast.service.routes.webhooks import AT_ONCE, DeliveryId
-from outlast.service.service_state import Ops, Pages, root_of
-from outlast.ui.page_route import PageRoute, form_of
+from outlast.service.service_state import Ops, Pages
+from outlast.ui.page_route import PageRoute, form_of, see_other
 from outlast.ui.rendering import render, stamp
 
 router = APIRouter(prefix="/ui", route_class=PageRoute)
@@ -40,7 +40,7 @@ async def list_deliveries(
 async def redeliver(ops: Ops, request: Request, delivery: DeliveryId) -> Response:
     """Send the event again and return to the list."""
     await ops.webhooks.redeliver_one(delivery)
-    return _back(request, "/ui/deliveries")
+    return see_other(request, "/ui/deliveries")
 
 
 @router.get("/webhooks", operation_id="ui:list_webhooks")
@@ -93,22 +93,18 @@ async def disable_webhook(ops: Ops, request: Request, webhook: WebhookId) -> Res
         await ops.webhooks.disable(webhook, reason=form_of(request).text("reason"))
     except OutlastError as error:
         return await _webhook(ops, request, webhook, error=error)
-    return _back(request, f"/ui/webhooks/{webhook}")
+    return see_other(request, f"/ui/webhooks/{webhook}")
 
 
 @router.post("/webhooks/{webhook}/enable", operation_id="ui:enable_webhook")
 async def enable_webhook(ops: Ops, request: Request, webhook: WebhookId) -> Response:
     """Resume deliveries after the last delivered event."""
     await ops.webhooks.enable(webhook)
-    return _back(request, f"/ui/webhooks/{webhook}")
+    return see_other(request, f"/ui/webhooks/{webhook}")
 
 
 @router.post("/webhooks/{webhook}/redeliver", operation_id="ui:redeliver_dead")
 async def redeliver_dead(ops: Ops, request: Request, webhook: WebhookId) -> Response:
     """Send the undeliverable events of this receiver again, at most 1,000 at once."""
     await ops.webhooks.redeliver_dead(webhook, limit=AT_ONCE)
-    return _back(request, f"/ui/webhooks/{webhook}")
-
-
-def _back(request: Request, path: str) -> Response:
-    return RedirectResponse(root_of(request) + path, 303)
+    return see_other(request, f"/ui/webhooks/{webhook}")

@@ -1,12 +1,13 @@
 """Pages of effects over all runs, and the answer of a person to an uncertain one."""
 
 import json
+from collections.abc import Mapping
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query
 from pydantic import ValidationError
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 
 from outlast.core.codec import problems_of
 from outlast.core.machine import Choice, EffectStatus
@@ -17,8 +18,8 @@ from outlast.runtime.operations import Operations
 from outlast.service.problems import ProblemError, status_of
 from outlast.service.requests import EffectId, ResolveEffect, parse_effect_id
 from outlast.service.routes.operators import settle
-from outlast.service.service_state import Ops, Pages, root_of
-from outlast.ui.page_route import PageRoute, form_of
+from outlast.service.service_state import Ops, Pages
+from outlast.ui.page_route import PageRoute, form_of, see_other
 from outlast.ui.rendering import render, stamp
 from outlast.ui.routes.approvals import arguments
 from outlast.ui.run_words import effect_kind, folded
@@ -56,21 +57,23 @@ async def resolve_effect(ops: Ops, request: Request, effect: EffectId) -> Respon
     """Record the answer of a person. A refused answer shows the page again, with the typed text."""
     form = form_of(request)
     typed = {name: form.text(name) for name in KEPT}
-    version = form.text("version")
     try:
-        if not version.isdecimal():
-            raise InvalidInput("the form names no version", "", "reload the page")
-        ask = ResolveEffect.model_validate({**typed, "response": _response(typed["response"])})
-        await settle(ops, effect, ask, int(version[:15]))
-    except ValidationError as error:
-        wrong = InvalidInput("the answer is not complete", problems=problems_of(error))
-        return await _page(ops, request, effect, typed=typed, error=wrong)
+        await settle_typed(ops, effect, typed, form.version())
     except (OutlastError, ProblemError) as error:
         refused = error.error if isinstance(error, ProblemError) else error
         if status_of(refused) >= 500:
             raise
         return await _page(ops, request, effect, typed=typed, error=refused)
-    return RedirectResponse(f"{root_of(request)}/ui/effects/{effect}", 303)
+    return see_other(request, f"/ui/effects/{effect}")
+
+
+async def settle_typed(ops: Operations, effect: str, typed: Mapping[str, str], version: int) -> None:
+    """Settle an effect by the fields KEPT as they were typed. Raises InvalidInput, and as `settle`."""
+    try:
+        ask = ResolveEffect.model_validate({**typed, "response": _response(typed["response"])})
+    except ValidationError as error:
+        raise InvalidInput("the answer is not complete", problems=problems_of(error)) from None
+    await settle(ops, effect, ask, version)
 
 
 def _response(text: str) -> Any:

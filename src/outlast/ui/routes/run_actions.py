@@ -5,11 +5,12 @@ from typing import Any, Final
 
 from fastapi import APIRouter
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 
 from outlast.core.durations import RUN_CEILING, span
 from outlast.core.lanes import SCHEDULERS, version_in
 from outlast.core.machine import TERMINAL, Choice, Reason
+from outlast.engine.commands import check_seen
 from outlast.errors import Conflict, InvalidInput, NotStorable, OutlastError
 from outlast.models.attention import verb_of
 from outlast.models.runs import RunDetail
@@ -17,10 +18,11 @@ from outlast.runtime.clocks import new_id
 from outlast.runtime.operations import Operations
 from outlast.service.problems import status_of
 from outlast.service.requests import PathName, RunId
-from outlast.service.service_state import Ops, State, root_of
+from outlast.service.service_state import Ops, State
 from outlast.ui.forms import SchemaForm, sent_form, shown_form
-from outlast.ui.page_route import Form, PageRoute, form_of
+from outlast.ui.page_route import Form, PageRoute, form_of, see_other
 from outlast.ui.rendering import render, stamp
+from outlast.ui.routes.effects import settle_typed
 from outlast.ui.routes.run import overview
 from outlast.ui.run_words import kind_of, short
 
@@ -59,25 +61,7 @@ async def act(
         await do(form)
     except (Conflict, InvalidInput) as error:
         return await menu(ops, request, run, status_code=status_of(error), form=name, error=error, given=form)
-    return to_run(request, run)
-
-
-def to_run(request: Request, run: str) -> Response:
-    """Lead to the run after an action."""
-    return RedirectResponse(f"{root_of(request)}/ui/runs/{run}", 303)
-
-
-def version_of(form: Form) -> int:
-    """Return the version of the row that the form was made for; 0 if it names none."""
-    return number_of(form, "version")
-
-
-def number_of(form: Form, name: str) -> int:
-    """Return a whole number of the form; 0 for an empty field. Raises InvalidInput."""
-    text = form.text(name)
-    if text and not (text.isascii() and text.isdigit() and len(text) <= 15):
-        raise InvalidInput(f"{name} is not a whole number", "", "write digits", problems=[(name, "is not a number")])
-    return int(text or 0)
+    return see_other(request, f"/ui/runs/{run}")
 
 
 # A cancel has no version: a run that works changes all the time, and a second request changes nothing.
@@ -92,7 +76,7 @@ async def continue_run(ops: Ops, request: Request, run: RunId) -> Response:
     """Answer the run's attention with `continue`."""
     return await act(
         ops, request, run, Choice.CONTINUE,
-        lambda form: ops.continue_run(run, reason=form.text("reason"), version=version_of(form)),
+        lambda form: ops.continue_run(run, reason=form.text("reason"), version=form.version()),
     )  # fmt: skip
 
 
@@ -103,7 +87,7 @@ async def extend_run(ops: Ops, request: Request, run: RunId) -> Response:
         ops, request, run, Choice.EXTEND,
         lambda form: ops.extend(
             run, by=form.text("by") or MORE_TIME, reason=form.text("reason"),
-            version=version_of(form),
+            version=form.version(),
         ),
     )  # fmt: skip
 
@@ -114,8 +98,8 @@ async def raise_budget(ops: Ops, request: Request, run: RunId) -> Response:
     return await act(
         ops, request, run, Choice.RAISE,
         lambda form: ops.raise_budget(
-            run, tokens=number_of(form, "tokens"), money=form.text("money") or "0", calls=number_of(form, "calls"),
-            minutes=number_of(form, "minutes"), reason=form.text("reason"), version=version_of(form),
+            run, tokens=form.number("tokens"), money=form.text("money") or "0", calls=form.number("calls"),
+            minutes=form.number("minutes"), reason=form.text("reason"), version=form.version(),
         ),
     )  # fmt: skip
 
@@ -127,8 +111,8 @@ async def move_run(ops: Ops, request: Request, run: RunId) -> Response:
     async def move(form: Form) -> None:
         found = await ops.run_summary(run)
         await ops.move_run(
-            run, found.workflow, number_of(form, "to"), node=form.text("node"), reason=form.text("reason"),
-            version=version_of(form),
+            run, found.workflow, form.number("to"), node=form.text("node"), reason=form.text("reason"),
+            version=form.version(),
         )  # fmt: skip
 
     return await act(ops, request, run, Choice.MOVE, move)
@@ -141,7 +125,7 @@ async def move_run_to_scheduler(ops: Ops, request: Request, run: RunId) -> Respo
         ops, request, run, "scheduler",
         lambda form: ops.move_to(
             run, form.text("scheduler"), reason=form.text("reason"), force=bool(form.text("force")),
-            version=version_of(form),
+            version=form.version(),
         ),
     )  # fmt: skip
 
@@ -153,28 +137,33 @@ async def answer(ops: Ops, state: State, request: Request, run: RunId) -> Respon
     try:
         await answer_one(ops, run, form)
     except (Conflict, InvalidInput) as error:
-        kept = {name: form.text(name) for name in ("reason", "key", "text", "external_id", "by")}
         return await overview(
-            ops, state, request, run, status_code=status_of(error), form="answer", error=error, **kept
+            ops, state, request, run, status_code=status_of(error), form="answer", error=error, **typed_answer(form)
         )
-    return to_run(request, run)
+    return see_other(request, f"/ui/runs/{run}")
+
+
+def typed_answer(form: Form) -> dict[str, str]:
+    """Return the fields of an answer as they were typed."""
+    return {name: form.text(name) for name in ("reason", "key", "text", "external_id", "response", "by")}
 
 
 async def answer_one(ops: Operations, run: str, form: Form) -> None:
-    """Answer one reason of a run as a form says. Raises InvalidInput, Conflict, Forbidden."""
+    """Answer one reason of a run as a form says. Raises InvalidInput, Conflict, Forbidden, ProblemError."""
     choice = member(Choice, "choice", form.text("choice"))
     reason = member(Reason, "reason", form.text("reason"))
-    text, key = form.text("text"), form.text("key")
+    typed, version = typed_answer(form), form.version()
     if reason is Reason.EFFECT_UNCERTAIN and choice in SETTLED:
-        external_id = form.text("external_id")
-        if choice is Choice.HAPPENED and not external_id:
-            why = "the id at the receiver is recorded"
-            raise InvalidInput("“happened” requires the id at the receiver", why, "look it up there, and write it")
-        given = external_id if choice is Choice.HAPPENED else ""
-        await ops.resolve_effect(run, key, verb_of(choice), reason=text, external_id=given)
+        effect = await ops.effect(run, typed["key"])  # before the run: a later visit's effect needs a later run
+        check_seen(ops.shown(run, version), await ops.rows.run(run))
+        happened = choice is Choice.HAPPENED
+        given = {name: typed[name] if happened else "" for name in ("external_id", "response")}
+        await settle_typed(
+            ops, effect.id, {"outcome": verb_of(choice), "reason": typed["text"], **given}, effect.version
+        )
         return
-    by = (form.text("by") or MORE_TIME) if choice is Choice.EXTEND else None
-    await ops.answer(run, choice, reason=reason, key=key, text=text, by=by, version=version_of(form))
+    by = (typed["by"] or MORE_TIME) if choice is Choice.EXTEND else None
+    await ops.answer(run, choice, reason=reason, key=typed["key"], text=typed["text"], by=by, version=version)
 
 
 def member(of: Any, name: str, text: str) -> Any:
@@ -205,7 +194,7 @@ async def send_signal(ops: Ops, request: Request, run: RunId, name: PathName) ->
         await ops.signal(run, name, form.value, signal_id=signal_id)
     except (Conflict, InvalidInput, NotStorable) as error:
         return await _signal_page(request, found, name, form, signal_id, status_of(error), error)
-    return to_run(request, run)
+    return see_other(request, f"/ui/runs/{run}")
 
 
 def schema_of(run: RunDetail, signal: str) -> Mapping[str, Any]:

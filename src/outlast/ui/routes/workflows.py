@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from fastapi import APIRouter
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 
 from outlast.errors import Conflict, InvalidInput, OutlastError
 from outlast.runtime.clocks import new_id
@@ -12,10 +12,10 @@ from outlast.runtime.operations import Operations
 from outlast.service.problems import status_of
 from outlast.service.requests import PathName
 from outlast.service.routes.runs import list_workflows, workflow_detail
-from outlast.service.service_state import Ops, ServiceState, State, root_of
+from outlast.service.service_state import Ops, ServiceState, State
 from outlast.ui.forms import SchemaForm, sent_form, shown_form
 from outlast.ui.graph import drawn
-from outlast.ui.page_route import PageRoute, form_of
+from outlast.ui.page_route import PageRoute, form_of, see_other
 from outlast.ui.rendering import render, stamp
 from outlast.ui.run_words import folded
 
@@ -63,7 +63,7 @@ async def start_run(ops: Ops, state: State, request: Request, name: PathName) ->
         return await _page(ops, state, request, name, form, kept, status_code=status_of(error), error=error)
     except Conflict as error:
         return await _page(ops, state, request, name, form, kept, status_code=status_of(error), error=error)
-    return RedirectResponse(f"{root_of(request)}/ui/runs/{started.run}", 303)
+    return see_other(request, f"/ui/runs/{started.run}")
 
 
 async def _page(
