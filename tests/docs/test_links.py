@@ -17,7 +17,7 @@ from outlast.core.run_columns import WaitingKind
 from outlast.runtime.stores import is_there
 from tests.docs.pages import ROOT, anchors, blocks, pages, prose
 
-LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+LINK = re.compile(r"""(?:\[[^\]]*\]\(|\bsrc(?:set)?=")([^)\s"]+)[)"]""")
 ERRORS = ROOT / "docs/errors.md"
 OPERATING = ROOT / "docs/operating.md"
 ATTENTION = ROOT / "docs/attention.md"
