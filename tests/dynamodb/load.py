@@ -82,12 +82,14 @@ class Driver:
         self._open: set[asyncio.Future[Done]] = set()
 
     async def drive(self, runs: Sequence[str], enough: Callable[[], bool] = lambda: False) -> None:
-        """Move all runs at once until stopped, or until there is enough."""
+        """Move all runs at once until stopped, or until there is enough and other writers may claim them all."""
 
         async def one(run: str) -> None:
-            while not (self.stopped or enough()):
+            while not self.stopped:
                 try:
                     row = await self.store.load(RUN, (TENANT, run))
+                    if enough() and (row is None or row.owner != self.name):
+                        return
                     if row is None:
                         await self._start(run)
                     elif row.owner == "":
