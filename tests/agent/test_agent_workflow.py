@@ -49,7 +49,7 @@ def test_a_model_works_with_tools_until_it_answers() -> None:
 
 
 def executions() -> list[object]:
-    return [each for each in gc.get_objects() if isinstance(each, PendingCall | NodeExecution)]
+    return [each for each in gc.get_objects() if type(each) in (PendingCall, NodeExecution)]
 
 
 def test_a_step_leaves_nothing_to_the_garbage_collector() -> None:

@@ -148,7 +148,7 @@ async def test_a_proof_that_a_call_was_not_made_makes_it_impossible(world: World
     gate = process.wire.hold("intend order/a")
     await world.start(flow)
     (holder,) = process.worker._executors._tasks
-    (ledger,) = [each for each in gc.get_objects() if isinstance(each, RunSession) and each.store is process.wire]
+    (ledger,) = [each for each in gc.get_objects() if type(each) is RunSession and each.store is process.wire]
     assert ledger.unsent and not holder.done()
     ledger.unsent = {}
     gate.set()

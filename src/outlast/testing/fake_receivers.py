@@ -371,7 +371,7 @@ class FakeReceivers:
         if not key:
             return None
         since = self._clock() - spec.remembers / timedelta(milliseconds=1) if spec.remembers is not None else 0
-        done = [e for e in self.record.of("executed") if e.key == key and e.route == route and e.at >= since]
+        done = [e for e in self.record.of("executed") if e.key == key and e.route == route and e.at > since]
         return done[0] if done else None
 
     def _ask(self, request: HttpRequest) -> Reply:
