@@ -8,6 +8,7 @@ from pathlib import Path
 
 from playwright.sync_api import Page, expect
 
+from tests.postgres.server import Server
 from tests.ui.conftest import Running, Service, Site
 
 FLOWS = Path(__file__).parents[1] / "service" / "flows.py"
@@ -60,3 +61,32 @@ def test_a_killed_worker_is_seen_without_reload(tmp_path: Path, open_page: Calla
             worker.kill()
             worker.wait()
         expect(page.locator("#unserved")).to_contain_text("refund", timeout=30_000)
+
+
+def test_a_stopped_postgresql_is_shown_and_its_return_too(open_page: Callable[..., Page]) -> None:
+    server = Server()
+    try:
+        with Running(f"{server.url}?schema=pages", heartbeat_s=0.2) as service:
+            approval, _ = service.asked()
+            runs, page = open_page(), open_page()
+            runs.goto(f"{service.url}/ui/runs")
+            page.goto(f"{service.url}/ui/approvals/{approval}")
+            states = [each.locator("#live-state") for each in (runs, page)]
+            for state in states:
+                expect(state).to_have_text("live")
+            page.fill("#reason", "agreed with finance")
+            server.stop()
+            for state in states:
+                expect(state).to_have_text(re.compile("store unavailable since"))
+            page.click("#approve")
+            expect(page.locator("main")).to_contain_text("agreed with finance")  # kept on the page of the error
+            server.start()
+            expect(states[0]).to_have_text("live")
+            service.start()
+            expect(runs.locator("#news")).to_be_visible()  # without reload
+            page.go_back()
+            expect(page.locator("#reason")).to_have_value("agreed with finance")
+            page.click("#approve")
+            expect(page.locator("#decided")).to_contain_text("agreed with finance")
+    finally:
+        server.close()

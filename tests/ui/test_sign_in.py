@@ -279,3 +279,24 @@ def test_chromium_keeps_a_session_on_localhost(guarded: Service, open_page: Call
         assert page.evaluate("document.cookie") == ""
         page.get_by_role("button", name="Sign out").click()
         expect(page.locator("#credential")).to_be_visible()
+
+
+def test_a_page_of_an_ended_session_says_so_and_asks_no_more(guarded: Service, open_page: Callable[..., Page]) -> None:
+    page = open_page()
+    page.goto(f"{guarded.url}/ui/runs")
+    page.fill("#credential", ANA)
+    page.keyboard.press("Enter")
+    state = page.locator("#live-state")
+    expect(state).to_have_text("live")
+    page.context.clear_cookies()  # as when it signs out in another tab
+    page.evaluate("htmx.trigger('#live', 'changed')")
+    expect(state).to_contain_text("signed out")
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.evaluate("""async () => {
+        htmx.trigger("#nav", "changed");
+        await htmx.ajax("GET", "/ui/nav", "#nav");
+        await fetch("/ui/static/end");
+    }""")
+    assert asked == [f"{guarded.url}/ui/static/end"]
+    expect(page.locator("#live")).to_have_count(0)

@@ -15,7 +15,7 @@ from outlast.core.addresses import PUBLIC, AddressPolicy
 from outlast.core.approvals import Actor
 from outlast.core.clock import Clock
 from outlast.core.limits import KIB, STREAMS_MAX
-from outlast.errors import Busy, OutlastError
+from outlast.errors import Busy, OutlastError, StoreError
 from outlast.flow.workflow import Workflow, workflows_by_name
 from outlast.models import PagedList
 from outlast.runtime.clocks import SystemClock
@@ -167,7 +167,11 @@ class ServiceState:
         until, version = self._summaries.get(ops.tenant, (0.0, ""))
         if now >= until:
             self._summaries[ops.tenant] = (now + SUMMARY_S, version)  # so that others do not read it, too
-            rows, at = await ops.rows.summary()
+            try:
+                rows, at = await ops.rows.summary()
+            except StoreError:
+                self._summaries[ops.tenant] = (0.0, version)
+                raise
             version = status_summary(rows, Actor(""), at, self.store.mapping()).version
             self._summaries[ops.tenant] = (now + SUMMARY_S, version)
         return version

@@ -39,6 +39,7 @@ Of = Annotated[str, Query(max_length=120, pattern=r"^(run:[A-Za-z0-9._-]+|approv
 @router.get("/live", operation_id="ui:stream_events")
 async def live(state: State, ops: Ops, request: Request, of: Of = "runs") -> Response:
     """Stream refresh signals of a page: `changed`, and `ended` once nothing can change any more."""
+    await state.store.now()  # a page that connects says "live", so the store must answer
     kind, _, run = of.partition(":")
     if kind == "run":
         listener = await state.broadcaster.listen(ops.tenant, run, *caller_of(request))

@@ -38,18 +38,31 @@
     if (state !== "connecting") say(text);
   };
   const clock = () => new Date().toTimeString().slice(0, 8);
-  document.addEventListener("htmx:sse:after:connection", () => show("live", "live"));
+  let connected = false; // the stream, because a refreshed region alone does not make a page live
+  const unavailable = () => show("unavailable", "store unavailable since " + clock());
+  const signedOut = () => {
+    show("signed-out", "signed out: reload the page");
+    document.getElementById("live")?.remove(); // else the stream would ask again for ever, and so would regions
+  };
+  document.addEventListener("htmx:before:request", event => {
+    if (dot?.dataset.state === "signed-out") event.preventDefault();
+  });
+  document.addEventListener("htmx:sse:before:connection", () => { connected = false; });
+  document.addEventListener("htmx:sse:after:connection", () => { connected = true; show("live", "live"); });
   document.addEventListener("htmx:sse:error", event => {
-    if (event.detail.status === 401) show("unavailable", "signed out: reload the page");
-    else show("behind", "behind since " + clock());
+    connected = false;
+    if (event.detail.status === 401) signedOut();
+    else if (event.detail.status === 503) unavailable();
+    else if (dot?.dataset.state !== "unavailable") show("behind", "behind since " + clock());
   });
   document.addEventListener("htmx:sse:close", event => {
     if (event.detail.reason === "message") show("ended", "ended");
   });
   document.addEventListener("htmx:after:request", event => {
     const status = event.detail.ctx?.response?.status;
-    if (status === 503) show("unavailable", "store unavailable since " + clock());
-    else if (status < 400 && dot?.dataset.state === "unavailable") show("live", "live");
+    if (status === 401) signedOut();
+    else if (status === 503) unavailable();
+    else if (status < 400 && connected && dot?.dataset.state === "unavailable") show("live", "live");
   });
   document.addEventListener("htmx:after:swap", tick);
 
