@@ -1,9 +1,10 @@
 """The demo in a browser to its award, the history of the browser, and many tabs."""
 
+import json
 import re
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from pathlib import Path
+from typing import Any
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -13,7 +14,6 @@ from tests.e2e.over_http import Stage, stage
 from tests.ui.conftest import Service
 
 WITHIN_MS = 60_000
-REFUND = Path(__file__).parents[2] / "examples" / "refund.py"
 TABS = 8
 
 
@@ -34,15 +34,38 @@ def signed_in(open_page: Callable[..., Page], made: Stage, name: str, path: str,
     return page
 
 
+def fill(page: Page, name: str, value: Any) -> None:
+    """Type a value into the fields of a form, and add the rows that it needs."""
+    if page.locator(f"[name='{name}/=']").count():
+        page.fill(f"[name='{name}']", json.dumps(value))
+    elif isinstance(value, dict):
+        for each in value:
+            fill(page, f"{name}/{each}", value[each])
+    elif isinstance(value, list):
+        for n, each in enumerate(value):
+            if not page.locator(f"[name^='{name}/{n}']").count():
+                page.locator(f"button[value='add:{name}']").click()
+                page.locator(f"[name^='{name}/{n}']").first.wait_for()
+            fill(page, f"{name}/{n}", each)
+    elif page.locator(f"select[name='{name}']").count():
+        page.select_option(f"[name='{name}']", str(value))
+    elif page.locator(f"[type=radio][name='{name}']").count():
+        page.locator(f"[type=radio][name='{name}'][value='{value}']").check()
+    else:
+        page.fill(f"[name='{name}']", str(value))
+
+
 def test_a_purchase_is_approved_and_awarded_by_buttons(
     auction: tuple[Stage, str], open_page: Callable[..., Page]
 ) -> None:
     made, market = auction
     board = signed_in(open_page, made, "ana", "/ui/approvals")
     expect(board.locator("#live-state")).to_have_text("live")
-    with made.client("buyer") as buyer:
-        given = {"input": sample("leverage", market=market, today=datetime.now(UTC).date())}
-        run = buyer.post("/v1/workflows/negotiation/runs", json=given).json()["run"]
+    buyer = signed_in(open_page, made, "buyer", "/ui/workflows/negotiation")
+    fill(buyer, "input/purchase", sample("leverage", market=market, today=datetime.now(UTC).date()))
+    buyer.get_by_role("button", name="Start", exact=True).click()
+    buyer.wait_for_url(re.compile(r"/ui/runs/\w+"))
+    run = buyer.url.rpartition("/")[2]
     row = board.locator("main a[href*='/ui/approvals/']").first
     expect(row).to_be_visible(timeout=WITHIN_MS)  # without reload
     row.click()
