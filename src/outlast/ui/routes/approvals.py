@@ -193,6 +193,7 @@ async def _page(
         request, "approval.html", title=found.asks or found.approval, live=f"run:{found.run}",
         versions={"now": version}, found=found, draft=draft, seen=seen or found.version, error=error, run=run,
         then=waits[0].then if waits else "", marked=marked, arguments=arguments, previous=before, following=after,
+        as_json=lambda value: marked(json.dumps(value, ensure_ascii=False)),
         pending=found.status == ApprovalStatus.PENDING, difference=_difference(found, draft),
         status_code=status_of(error) if error is not None else status_code,
     )  # fmt: skip
