@@ -74,6 +74,23 @@ def test_many_runs_are_changed_after_a_preview(service: Service) -> None:
         assert service.ended(run)["status"] == "cancelled"
 
 
+def test_a_run_that_moved_after_the_preview_is_not_continued(service: Service) -> None:
+    run = flagged(service)
+    origin = {"Origin": service.url, "Sec-Fetch-Site": "same-origin"}
+    listed = fields(service.get("/ui/runs").text, "many")
+    given = {
+        **fields(
+            service.client.post("/ui/many/continue", data={**listed, "run": [run]}, headers=origin).text, "confirm"
+        ),
+        "reason": "mended",
+    }
+    older = {**given, f"version {run}": str(int(given[f"version {run}"]) - 1)}
+    assert "0 of 1" in service.client.post("/ui/many/continue", data=older, headers=origin).text
+    unnamed = {name: value for name, value in given.items() if name != f"version {run}"}
+    assert "the form names no version" in service.client.post("/ui/many/continue", data=unnamed, headers=origin).text
+    assert "1 of 1" in service.client.post("/ui/many/continue", data=given, headers=origin).text
+
+
 def test_more_than_a_hundred_runs_are_refused(service: Service) -> None:
     listed = service.get("/ui/runs").text
     given = {**fields(listed, "many"), "run": [f"run_{n}" for n in range(101)]}

@@ -208,9 +208,9 @@ class Form:
         """Return a whole number, 0 for an empty or missing field. Raises InvalidInput."""
         return whole_number(name, self.text(name))
 
-    def version(self) -> int:
+    def version(self, name: str = "version") -> int:
         """Return the version of the row that the form was made for. Raises InvalidInput if the form names none."""
-        if not (found := self.number("version")):
+        if not (found := self.number(name)):
             raise InvalidInput(
                 "the form names no version", "an action is for the state that was shown", "reload the page"
             )

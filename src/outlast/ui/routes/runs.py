@@ -20,6 +20,7 @@ from outlast.service.requests import Name
 from outlast.service.service_state import Ops, Pages, State
 from outlast.ui.page_route import Form, PageRoute, form_of
 from outlast.ui.rendering import render, stamp
+from outlast.ui.routes.run_actions import MORE_TIME
 from outlast.ui.run_words import kind_of
 
 T = TypeVar("T")
@@ -107,6 +108,12 @@ class Outcome(NamedTuple):
     refused: str
 
 
+def version_of(run: str) -> str:
+    """Return the name of the field with the version of a run that the preview showed."""
+    return f"version {run}"
+
+
+# A cancel has no version, like that of one run.
 @router.post("/many/cancel", operation_id="ui:cancel_run")
 async def cancel_many(ops: Ops, request: Request) -> Response:
     """Cancel the chosen runs, after a page that lists them."""
@@ -117,8 +124,9 @@ async def cancel_many(ops: Ops, request: Request) -> Response:
 async def continue_many(ops: Ops, request: Request) -> Response:
     """Continue the chosen runs, after a page that lists them."""
     return await many(
-        ops, request, Choice.CONTINUE, lambda run, form: ops.continue_run(run, reason=form.text("reason"))
-    )
+        ops, request, Choice.CONTINUE,
+        lambda run, form: ops.continue_run(run, reason=form.text("reason"), version=form.version(version_of(run))),
+    )  # fmt: skip
 
 
 @router.post("/many/extend", operation_id="ui:extend_run")
@@ -126,7 +134,9 @@ async def extend_many(ops: Ops, request: Request) -> Response:
     """Extend the ceiling of the chosen runs, after a page that lists them."""
     return await many(
         ops, request, Choice.EXTEND,
-        lambda run, form: ops.extend(run, by=form.text("by") or "7d", reason=form.text("reason")),
+        lambda run, form: ops.extend(
+            run, by=form.text("by") or MORE_TIME, reason=form.text("reason"), version=form.version(version_of(run))
+        ),
     )  # fmt: skip
 
 
@@ -142,7 +152,7 @@ async def many(
     error = None
     if form.text("confirmed"):
         if form.text("reason"):
-            outcomes = await _each(runs, lambda run: _outcome(run, one(run, form)))
+            outcomes = await _each(runs, lambda run: _outcome(run, form, one))
             return await _many_page(request, do, form, outcomes=outcomes)
         error = InvalidInput("a reason is required", "it is part of the history of each run", "write it below")
     chosen = await _each(runs, lambda run: _chosen(ops, run, do))
@@ -156,7 +166,7 @@ async def _many_page(
     title = f"{do.value.capitalize()} several runs"
     return await render(
         request, "runs_many.html", title=title, do=do.value, chosen=chosen, outcomes=outcomes, given=form, error=error,
-        status_code=status_of(error) if error is not None else 200,
+        more_time=MORE_TIME, version_of=version_of, status_code=status_of(error) if error is not None else 200,
     )  # fmt: skip
 
 
@@ -167,9 +177,9 @@ async def _each(runs: Sequence[str], do: Callable[[str], Awaitable[T]]) -> list[
     return found
 
 
-async def _outcome(run: str, acted: Awaitable[object]) -> Outcome:
+async def _outcome(run: str, form: Form, one: Callable[[str, Form], Awaitable[object]]) -> Outcome:
     try:
-        await acted
+        await one(run, form)
     except OutlastError as error:
         return Outcome(run, why_not(error))
     return Outcome(run, "")
