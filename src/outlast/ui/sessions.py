@@ -130,8 +130,11 @@ def local_path(request: Request, given: str) -> str:
 
 
 def came_from(request: Request) -> str:
-    """Return the page of this UI that sent the form, by its Referer."""
-    parts = urlsplit(request.headers.get("referer", ""))
+    """Return the page of this UI that sent the form, by its Referer; the start page if it is not readable."""
+    try:
+        parts = urlsplit(request.headers.get("referer", ""))
+    except ValueError:
+        return local_path(request, "")
     return local_path(request, parts.path + (f"?{parts.query}" if parts.query else ""))
 
 
