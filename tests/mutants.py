@@ -9,7 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from tests.removals import Patch, Permanent, agent, dynamodb, engine, postgres, schedulers, service, store
+from tests.removals import Patch, Permanent, agent, dynamodb, engine, pages, postgres, schedulers, service, store
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 
@@ -37,6 +37,7 @@ GROWING: Final = _tests("tests/engine/test_growing_states.py", "states that grow
 AGENTS: Final = _tests("tests/agent/test_safeguards.py", "agents")
 CLIENTS: Final = _tests("tests/engine/test_public_only.py", "HTTP clients of tools")
 SERVICE: Final = _tests("tests/service/test_safeguards.py", "the HTTP service")
+PAGES: Final = _tests("tests/ui/test_safeguards.py", "the web UI")
 STREAMS: Final = _tests("tests/service/test_event_poller.py", "event streams")
 STORES: Final = _tests("tests/store/test_safeguards.py", "the stores")
 DISK: Final = _tests("tests/store/test_failing_disk.py", "a failing disk")
@@ -58,7 +59,7 @@ CHAOS: Final = Suite("tests/chaos", "a real database under faults", "scripts/cha
 FAILURES: Final = _tests("tests/failures/test_fail.py", "the twelve failures")
 MODELS: Final = Suite("tests/models", "exhaustive search over the rules", "scripts/models")
 SUITES: Final = (
-    *(SIMULATION, CRASH, ENGINE, UNDO, BUDGETS, STATE, GROWING, SLICES, AGENTS, CLIENTS, SERVICE, STREAMS),
+    *(SIMULATION, CRASH, ENGINE, UNDO, BUDGETS, STATE, GROWING, SLICES, AGENTS, CLIENTS, SERVICE, PAGES, STREAMS),
     *(STORES, DISK, COMMITS, MAPPING, FAST_PATH, ITEMS, REQUESTS, LANDING, SCHEDULING, CLOCKS, LOCKS),
     *(READS, RESCALED, FAULTS, RETENTION, CRASHES, CHAOS, FAILURES, MODELS),
 )
@@ -269,7 +270,7 @@ OF_THE_SERVICE: Final = (
     _row(service.tenants_share_keys, "An idempotency key belongs to one tenant.", SERVICE),
     _row(service.no_mark_in_flight, "A request in progress is not carried out a second time.", SERVICE),
     _row(service.uncertain_frees_the_key, "A request with an unknown outcome keeps its key.", SERVICE),
-    _row(service.one_tenant_for_all, "A caller sees its own tenant only.", SERVICE),
+    _row(service.one_tenant_for_all, "A caller sees its own tenant only.", SERVICE, PAGES),
     _row(service.unsealed_cursors, "A cursor is valid for the list and tenant that it was made for.", SERVICE),
     _row(service.any_origin, "Requests of other web sites are refused (S15).", SERVICE),
     _row(service.any_media_type, "Bodies that an HTML form can send are refused (S15).", SERVICE),
@@ -280,6 +281,18 @@ OF_THE_SERVICE: Final = (
     _row(service.unbounded_stream, "A slow listener is disconnected at a limit.", SERVICE),
     _row(service.no_first_poll, "A stream of all runs begins with new events.", SERVICE),
     _row(service.moves_not_indexed, "A stream finds old runs that another process moved.", STREAMS),
+)
+OF_THE_PAGES: Final = (
+    _row(pages.no_form_token, "A form carries the token of its page (S9, S15).", PAGES),
+    _row(pages.forms_of_any_session, "Forms and stored regions belong to one session.", PAGES),
+    _row(pages.forms_of_any_site, "A form names its sender, a page of the service (S15).", PAGES),
+    _row(pages.any_next_page, "The sign-in leads to pages of the service only.", PAGES),
+    _row(pages.endless_sessions, "A session ends after 7 days.", PAGES),
+    _row(pages.unsealed_sessions, "Only the service makes sessions.", PAGES),
+    _row(pages.pages_for_every_role, "A page needs the permission of its operation.", PAGES),
+    _row(pages.forms_of_any_version, "A form acts on the version that it was shown for (S9).", PAGES),
+    _row(pages.unescaped_text, "Text of strangers is escaped in pages (S13).", PAGES),
+    _row(pages.no_page_policy, "Every page has a policy that stops injected scripts (S13).", PAGES),
 )
 
 
@@ -295,7 +308,8 @@ def _of_the_models() -> tuple[Mutant, ...]:
 
 
 BY_ID: Final = {
-    mutant.id: mutant for mutant in (*OF_THE_ENGINE, *OF_SCHEDULERS, *OF_AGENTS, *OF_THE_STORES, *OF_THE_SERVICE)
+    mutant.id: mutant
+    for mutant in (*OF_THE_ENGINE, *OF_SCHEDULERS, *OF_AGENTS, *OF_THE_STORES, *OF_THE_SERVICE, *OF_THE_PAGES)
 }
 
 
