@@ -15,14 +15,35 @@ def test_a_typed_reason_survives_refreshes(service: Service, open_page: Callable
     page = open_page(width=360)
     page.goto(f"{service.url}/ui/runs/{run}")
     expect(page.locator("#live-state")).to_have_text("live")
-    page.locator("#answer-1-text").fill("the line is up again")
-    page.locator("#answer-1-text").focus()
+    typed = page.get_by_label("Reason, for the history")
+    typed.fill("the line is up again")
+    typed.focus()
     for n in range(3):
         service.post(f"/v1/runs/{run}/signals/note", {"payload": {"n": n}})
     service.post(f"/v1/runs/{run}/continue", {"reason": "try"})
     service.until(f"/v1/runs/{run}/events", lambda body: len(body["events"]) > 4)
     expect(page.locator("#facts")).to_be_visible()
-    expect(page.locator("#answer-1-text")).to_have_value("the line is up again")
+    expect(typed).to_have_value("the line is up again")
+
+
+def test_a_refused_answer_stays_through_refreshes(service: Service, open_page: Callable[..., Page]) -> None:
+    run = flagged(service)
+    page = open_page()
+    for path, label in ((f"/ui/runs/{run}", "Reason, for the history"), ("/ui/", "Reason")):
+        page.goto(service.url + path)
+        card = page.locator(f"form[action$='/{run}/answer']")
+        card.locator("input[name=version]").evaluate("each => { each.value = '1' }")
+        card.get_by_label(label, exact=True).fill("the line is up again")
+        with page.expect_navigation():
+            card.get_by_role("button", name="Continue").or_(card.get_by_role("button", name="Fail")).first.click()
+        expect(card.get_by_role("alert")).to_be_visible()
+        expect(page.locator("#live-state")).to_have_text("live")
+        page.locator("h1").click()  # the text has no focus
+        with page.expect_response(lambda answer: "region=" in answer.url and answer.status == 200) as refreshed:
+            service.start("call", order="broken")
+            service.post(f"/v1/runs/{run}/signals/note", {"payload": {"path": path}})
+        assert refreshed.value.request.method == "GET"
+        expect(card.get_by_label(label, exact=True)).to_have_value("the line is up again")
 
 
 def test_hostile_texts_stay_texts(service: Service, open_page: Callable[..., Page]) -> None:

@@ -34,6 +34,12 @@ def flagged(service: Service) -> str:
     return run
 
 
+def answer_of(service: Service, run: str) -> str:
+    """Return the id of the form that answers the run's only item."""
+    (item,) = service.get(f"/v1/runs/{run}").json()["attention"]
+    return f"answer-{item['reason']}-{item['key']}"
+
+
 @pytest.mark.req("RUN-9")
 def test_the_first_tab_says_what_explain_says(service: Service) -> None:
     _, run = waiting(service)
@@ -74,14 +80,16 @@ def test_an_unknown_run_is_a_page_that_says_so(service: Service) -> None:
 def test_the_reason_of_an_answer_is_kept_if_the_run_has_changed(service: Service) -> None:
     run = flagged(service)
     path = f"/ui/runs/{run}/answer"
-    refused = send(service, f"/ui/runs/{run}", "answer-1", path, choice="continue", text="the line is up", version="1")
+    typed = {"choice": "continue", "text": "the line is up", "version": "1"}
+    refused = send(service, f"/ui/runs/{run}", answer_of(service, run), path, **typed)
     assert refused.status_code == 409
     assert "the line is up" in refused.text
 
 
 def test_an_answer_ends_attention(service: Service) -> None:
     run = flagged(service)
-    answer = send(service, f"/ui/runs/{run}", "answer-1", f"/ui/runs/{run}/answer", choice="fail", text="no such order")
+    form, path = answer_of(service, run), f"/ui/runs/{run}/answer"
+    answer = send(service, f"/ui/runs/{run}", form, path, choice="fail", text="no such order")
     assert (answer.status_code, answer.headers["location"]) == (303, f"/ui/runs/{run}")
     assert service.ended(run)["status"] == "failed"
     assert "no such order" in service.get(f"/ui/runs/{run}/people").text

@@ -48,18 +48,22 @@ async def show_board(ops: Ops, request: Request) -> Response:
 async def _board(ops: Operations, request: Request, *, status_code: int = 200, **refused: Any) -> Response:
     summary = await ops.summary()
     overdue, due, *pages = await asyncio.gather(
-        ops.approvals(overdue=True, limit=OF_ONE_REASON), ops.approvals(sort="deadline", limit=OF_ONE_REASON),
+        ops.approvals(overdue=True, limit=OF_ONE_REASON), ops.approvals(sort="deadline", limit=2 * OF_ONE_REASON),
         *(_items(ops, each.reason) for each in summary.reasons),
     )  # fmt: skip
     groups = [
         ReasonGroup(each.reason, each.count, each.if_ignored, each.until, items, each.count > 1)
         for each, items in zip(summary.reasons, pages, strict=True)
     ]  # fmt: skip
-    today = [each for each in due.approvals if each.within_until and (each.within_until - summary.now).days < 1]
+    late = {each.approval for each in overdue.approvals}
+    today = [
+        each for each in due.approvals
+        if each.within_until and (each.within_until - summary.now).days == 0 and each.approval not in late
+    ][:OF_ONE_REASON]  # fmt: skip
     seen = [(item.run, item.reason, getattr(item, "version", 0)) for group in groups for item in group.items]
+    version = stamp(summary.version, seen, sorted(late), [each.approval for each in today])
     return await render(
-        request, "board.html", title="Needs a person", live="attention",
-        versions={"board": stamp(summary.version, seen, [each.approval for each in today])}, groups=groups,
+        request, "board.html", title="Needs a person", live="attention", versions={"board": version}, groups=groups,
         summary=summary, overdue=overdue.approvals, today=today, refused=refused, status_code=status_code,
         nothing=_nothing(summary),
     )  # fmt: skip
