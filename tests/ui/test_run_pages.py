@@ -54,7 +54,9 @@ def test_the_first_tab_says_what_explain_says(service: Service) -> None:
 
 def waiting(service: Service) -> tuple[str, str]:
     approval, _ = service.asked()
-    return approval, str(service.get(f"/v1/approvals/{approval}").json()["run"])
+    run = str(service.get(f"/v1/approvals/{approval}").json()["run"])
+    service.until(f"/v1/runs/{run}", lambda body: body["status"] == "waiting" and not body["owner"])
+    return approval, run
 
 
 def test_an_approval_of_the_run_is_one_link_away(service: Service) -> None:
