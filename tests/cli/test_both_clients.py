@@ -152,6 +152,8 @@ ACTS: list[tuple[str, int]] = [
     ("webhooks redeliver wh_9:r1:x", 3),
     ("webhooks rm {x}-hook", 0),
     ("webhooks rm {x}-hook", 3),
+    ("workers drain w-1 --reason gone", 3),
+    ("workers drain w-1", 2),
     ("versions move refund 9 {x}-hand", 3),
     ("versions move refund 1 {x}-hand none --reason try", 4),
     ("versions move refund 1", 2),

@@ -8,7 +8,7 @@ import pytest
 import outlast
 from outlast import Client
 from outlast.core.durations import Liveness
-from outlast.errors import NotFound, WaitTimeout
+from outlast.errors import Conflict, NotFound, WaitTimeout
 from tests.client import flows
 from tests.client.conftest import PATIENCE
 
@@ -59,5 +59,29 @@ def test_an_error_or_a_cancellation_of_the_block_drains_it(tmp_path: Path) -> No
                 async with asyncio.timeout(0.2), client.worker([flows.greet], live=LIVE):
                     await asyncio.Event().wait()
             assert await serving(client) == []
+
+    asyncio.run(go())
+
+
+@pytest.mark.req("RT-2")
+def test_a_worker_is_drained_from_elsewhere(tmp_path: Path) -> None:
+    """It is shown as draining at once, stops at its next heartbeat, and the block goes on without it."""
+
+    async def go() -> None:
+        async with outlast.connect(f"sqlite:{tmp_path / 'app.db'}") as client:
+            with pytest.raises(NotFound, match="no worker w-1"):
+                await client.drain_worker("w-1", reason="a new machine")
+            async with client.worker([flows.greet], live=LIVE):
+                (worker,) = await client.workers()
+                asked = await client.drain_worker(worker.worker, reason="a new machine")
+                assert (asked.state, asked.drain_reason) == ("draining", "a new machine") and asked.drain_asked_at
+                async with asyncio.timeout(20):
+                    while await serving(client):  # noqa: ASYNC110 - another process has no event for it
+                        await asyncio.sleep(0.05)
+                run = await client.start("greet", {"name": "ana"})
+            with pytest.raises(Conflict, match="it has stopped"):
+                await client.drain_worker(worker.worker, reason="twice")
+            async with client.worker([flows.greet], live=LIVE):
+                assert (await run.result(PATIENCE))["letters"] == 10
 
     asyncio.run(go())

@@ -5,8 +5,9 @@ import asyncio
 from outlast.core.commit import Chain, Commit, Put
 from outlast.core.deltas import Delta, DeltaOrigin
 from outlast.core.durations import MINUTE, WORKERS_KEPT
+from outlast.core.generation import DRAINS, DrainRequest, drains_of, request_drain
 from outlast.core.machine import LeaseStatus
-from outlast.core.rows import EVENT, RUN, STORE, WORKER, WRITER, Run, Writer
+from outlast.core.rows import EVENT, META, RUN, STORE, WORKER, WRITER, Run, Writer
 from outlast.errors import Stale, StoreUnusable, Unavailable
 from outlast.store.port import CommitNotifier, DeltaChannel, Store
 from tests.conformance.subject import (
@@ -120,6 +121,28 @@ async def a_closed_worker_never_renews(s: Subject) -> None:
         closing = Commit((Put(WORKER, row._replace(version=2, status=LeaseStatus.CLOSED), 1),))
         answers = await asyncio.gather(outcome(asyncio.to_thread(a.urgent_sync, renewal)), outcome(b.submit(closing)))
         assert [isinstance(answer, Stale) for answer in answers].count(True) == 1
+
+
+async def of_two_requests_to_drain_none_is_lost(s: Subject) -> None:
+    """The requests are in one row: the second writer is refused, reads the row again, and adds its request."""
+    a, b = await two(s)
+    rows = (worker_row("worker-1"), worker_row("worker-2"))
+    await a.commit(Commit(puts(*rows)))
+
+    async def asked(store: Store, worker: str) -> None:
+        before, ask = await store.load(META, DRAINS), DrainRequest(store.writer, T0, "a new machine")
+        _, commit = request_drain(before, await store.rows(WORKER, (STORE,)), worker, ask, T0, store.skew)
+        while commit is not None:
+            try:
+                await store.commit(commit)
+            except Stale:
+                _, commit = request_drain(await store.load(META, DRAINS), rows, worker, ask, T0, store.skew)
+            else:
+                return
+
+    await asyncio.gather(asked(a, "worker-1"), asked(b, "worker-2"), asked(b, "worker-1"))
+    found = drains_of(await b.load(META, DRAINS))
+    assert set(found) == {"worker-1", "worker-2"} and found["worker-2"].by == b.writer
 
 
 async def subscribers_are_woken(s: Subject) -> None:

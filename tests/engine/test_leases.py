@@ -9,7 +9,9 @@ import pytest
 
 from outlast.core.durations import Liveness
 from outlast.core.machine import LeaseStatus
+from outlast.engine import commands
 from outlast.engine.admission import LostClaim
+from outlast.errors import Conflict
 from outlast.flow import Context, Workflow, activity, lookup, resend
 from tests.engine.world import (
     HOUR,
@@ -475,3 +477,32 @@ async def test_a_claim_may_be_lost_while_lost_claims_are_checked(world: World, m
     monkeypatch.setattr(type(worker._store), "load", load_later)
     await worker._claims.return_lost()
     assert list(lost) == [("t", "z")]
+
+
+@pytest.mark.req("REC-3")
+@pytest.mark.every_store
+async def test_a_worker_that_is_asked_to_drain_gives_its_runs_back_and_stops(world: World) -> None:
+    """It reads the request at its next heartbeat, takes no further run, and ends as on request, not as a dead one."""
+    slow = Slow()
+    shop = Receiver(slow)
+    flow = ordering(write(shop, mode="reconcile"), "a")
+    first = world.worker(flow)
+    await world.start(flow)
+    assert slow.begun.is_set() and world.run().owner == first.name
+    for reason in ("a new machine", "twice"):
+        row, ask = await commands.drain_worker(world.store, first.name, actor="ana", reason=reason)
+        assert (row.id, ask.by, ask.reason) == (first.name, "ana", "a new machine")
+    await world.pass_(6 * SECOND)
+    assert world.run().owner == first.name and not first.task.done(), "its call may end"
+    await world.start(flow, "r2")
+    assert world.run("r2").owner == ""
+    slow.go.set()
+    await world.pass_(SECOND)
+    assert world.worker_row(first.name).status is LeaseStatus.CLOSED and not world.worker_row(first.name).died_holding
+    assert first.task.done() and (world.status(), world.run("r2").owner) == ("completed", "")
+    with pytest.raises(Conflict, match="it has stopped"):
+        await commands.drain_worker(world.store, first.name, actor="ana", reason="late")
+    world.worker(flow)
+    await world.pass_(SECOND)
+    assert [world.status(run) for run in ("r1", "r2")] == ["completed", "completed"]
+    assert world.run().crash_count == 0 and len(shop.attempts) == 2

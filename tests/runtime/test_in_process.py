@@ -366,6 +366,29 @@ def test_it_serves_once_entered_and_reports_a_worker_of_an_earlier_command(opene
 
 
 @pytest.mark.req("RT-2")
+@pytest.mark.parametrize("stays", [False, True])
+def test_a_drained_worker_ends_its_process_but_not_its_service(opened: Opened, stays: bool) -> None:
+    async def go() -> None:
+        async with opened() as store:
+            process = Serving(store, lambda: worker_of(store, [claims], live=LIVE), stays=stays)
+            await process.open()
+            serving = asyncio.create_task(process.run())
+            ops = Operations(store, tenant="default", actor=Actor("ana"), workflows={})
+            await ops.drain_worker(process.worker.id, reason="a new machine")
+            async with asyncio.timeout(PATIENCE_S):
+                while await ops.rows.serving():  # noqa: ASYNC110 - its row says it
+                    await asyncio.sleep(0.05)
+            assert not process.worker.replaced
+            if stays:
+                _, pending = await asyncio.wait([serving], timeout=0.5)
+                assert pending, "it ended, and would have stopped the service"
+                process.drain()
+            await asyncio.wait_for(serving, PATIENCE_S)
+
+    asyncio.run(go())
+
+
+@pytest.mark.req("RT-2")
 def test_leaving_gives_back_what_was_held(opened: Opened) -> None:
     async def go() -> None:
         async with opened() as store:

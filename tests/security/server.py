@@ -21,10 +21,11 @@ from outlast.ui.app import asgi
 from tests.security.flows import listeners, payments
 
 T = TypeVar("T")
-ROLES = ("viewer", "starter", "worker", "agent", "approver", "operator", "admin", "monitor")
+ROLES = ("viewer", "starter", "worker", "agent", "approver", "operator", "admin", "monitor", "maintainer")
 TENANTS = ("acme", "globex")
 PEOPLE = {"ana": ["approver", "finance"], "ben": ["approver", "finance"], "eve": ["approver", "sales"],
-          "req": ["approver", "finance", "starter"], "root": ["admin", "approver", "finance"]}  # fmt: skip
+          "req": ["approver", "finance", "starter"],
+          "root": ["admin", "approver", "finance", "maintainer"]}  # fmt: skip
 PROGRAMS = {"bot": ["agent", "approver", "finance", "admin"], "w1": ["worker", "approver", "finance", "admin"]}
 
 
@@ -85,7 +86,7 @@ def lines() -> tuple[dict[tuple[str, str], str], str]:
     for tenant in TENANTS:
         callers = {role: [role] for role in ROLES} | PEOPLE | PROGRAMS
         for name, roles in callers.items():
-            person = name not in PROGRAMS and name not in ("worker", "agent", "monitor")
+            person = name not in PROGRAMS and name not in ("worker", "agent", "monitor", "maintainer")
             tokens[tenant, name], line = new_token(name, tenant=tenant, roles=roles, person=person)
             found.append(line)
     return tokens, "\n".join(found)

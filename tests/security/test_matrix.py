@@ -20,7 +20,7 @@ CALLERS = ("none", *ROLES)
 OURS = {"role", "not_listed", "not_a_person"}
 """Refusals of the table. Other 403 come from the rule of an approval."""
 UNKNOWN_IDS = {"run": "run_000000000000", "approval": "ap_0000000000", "name": "nothing", "effect": "cnVuAHYAaw",
-           "webhook": "wh_000000000000", "delivery": "dl_0"}  # fmt: skip
+           "webhook": "wh_000000000000", "delivery": "dl_0", "worker": "w-0"}  # fmt: skip
 
 
 def routes(given: Iterable[Any]) -> Iterator[Any]:

@@ -119,7 +119,7 @@ class Running:
             state = ServiceState(store, authenticator, tuple(workflows), bounds, pages=pages(), error_page=error_page)
             state.broadcaster = EventBroadcaster(store, heartbeat_s=heartbeat_s, most=state.broadcaster.most)
             listening = listen("127.0.0.1", 0)
-            parts = [Serving(store, lambda: worker_of(store, workflows))] if worker else []
+            parts = [Serving(store, lambda: worker_of(store, workflows), stays=True)] if worker else []
             self._process = ServiceProcess(state, listening, list(parts), {})
             service = Service(url_of(listening), state, asyncio.get_running_loop())
             await self._process.run(lambda: self._ready.set_result(service))

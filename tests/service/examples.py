@@ -120,6 +120,8 @@ def record(service: Service, receiver: str) -> dict[str, Any]:
     ask("post", "/v1/runs/{run}/cancel", {"reason": "ordered twice"}, run=service.start("wish", text="?"))
     _operate(ask)
     _hear(ask, hook)
+    worker = service.get("/v1/workers").json()["workers"][0]["worker"]
+    ask("post", "/v1/workers/{worker}/drain", {"reason": "the machine is replaced"}, worker=worker)
     return ask.kept
 
 

@@ -83,3 +83,24 @@ def test_a_webhook_is_tested_rotated_disabled_and_enabled(
     page.locator("#enable").click()
     expect(page.locator("#enable")).to_have_count(0)
     assert service.get(f"/v1/webhooks/{hook}").json()["status"] == "active"
+
+
+def test_a_worker_is_drained_by_a_button(service: Service, open_page: Callable[..., Page]) -> None:
+    """The last test of this module, because the service has no worker afterwards."""
+    (worker,) = (each["worker"] for each in service.get("/v1/workers").json()["workers"])
+    page = open_page()
+    page.goto(f"{service.url}/ui/workers")
+    page.locator(f"#drain-{worker} summary").click()
+    expect(page.locator(f"#drain-{worker}")).to_contain_text(f"outlast workers drain {worker}")
+    page.fill(f"#reason-{worker}", "a new machine")
+    page.locator(f"#drain-send-{worker}").click()
+    expect(page.locator(f"#worker-{worker}")).to_contain_text("draining")
+    expect(page.locator(f"#worker-{worker}")).to_contain_text("a new machine")
+    expect(page.locator(f"#drain-{worker}")).to_have_count(0)
+    again = service.post(f"/v1/workers/{worker}/drain", {"reason": "twice"}).json()
+    assert (again["state"], again["drain_reason"], again["drain_asked_by"]) == (
+        "draining",
+        "a new machine",
+        "local:ana",
+    )
+    assert service.post("/v1/workers/w-9/drain", {"reason": "unknown"}).status_code == 404

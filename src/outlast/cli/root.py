@@ -26,7 +26,7 @@ SECTIONS: Final[dict[str, dict[str, tuple[str, str]]]] = {
         "runs": ("outlast.cli.runs:runs", "List, show and follow runs; continue, extend or cancel one."),
         "explain": ("outlast.cli.explain:explain", "Explain the state of a run in one sentence."),
         "effects": ("outlast.cli.effects:effects", "List and show effects; resolve uncertain ones."),
-        "workers": ("outlast.cli.workers:workers", "List the workers and the workflows they serve."),
+        "workers": ("outlast.cli.workers:workers", "List workers and what they serve; drain one."),
     },
     "Decide": {
         "approvals": ("outlast.cli.approvals:approvals", "List, show and decide approvals."),

@@ -264,7 +264,7 @@ def _worker(
             bound.store, served, live=live, concurrency=form.concurrency, name=form.name, notifier=notifier, watch=watch
         )
 
-    return Serving(bound.store, make)
+    return Serving(bound.store, make, stays=True)
 
 
 def _banner(

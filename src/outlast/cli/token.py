@@ -38,9 +38,9 @@ def new(
 ) -> None:
     """Create a token for NAME with ROLES.
 
-    Its tenant is that of --tenant. Roles are viewer, starter, operator, admin, approver, agent, worker, monitor, and
-    those of your approval rules. The token is shown once and not stored. Its line holds only a hash; it belongs in
-    OUTLAST_AUTH__TOKENS, or in the file that OUTLAST_AUTH__TOKENS_FILE names.
+    Its tenant is that of --tenant. Roles are viewer, starter, operator, admin, approver, agent, worker, monitor,
+    maintainer, and those of your approval rules. The token is shown once and not stored. Its line holds only a hash; it
+    belongs in OUTLAST_AUTH__TOKENS, or in the file that OUTLAST_AUTH__TOKENS_FILE names.
     """
     settings = settings_now()
     today = datetime.fromtimestamp(SystemClock().wall() / SECOND, UTC)

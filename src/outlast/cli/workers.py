@@ -1,10 +1,10 @@
-"""`outlast workers`: list the workers of the store and the runs they hold."""
+"""`outlast workers`: list the workers of the store and the runs they hold, and drain one."""
 
 import click
 
 from outlast.cli.exit_codes import OK
 from outlast.cli.screen import Screen
-from outlast.cli.session import reads_client
+from outlast.cli.session import on_client, reads_client
 from outlast.cli.settings import Group
 from outlast.core.durations import SECOND, span
 from outlast.core.lanes import OWN
@@ -17,7 +17,7 @@ LATE = SECOND // 10
 
 @click.group(cls=Group)
 def workers() -> None:
-    """List the workers and the workflows they serve."""
+    """List the workers and the workflows they serve, and drain one."""
 
 
 @workers.command("ls")
@@ -48,6 +48,23 @@ async def ls(client: Client, screen: Screen, every: bool) -> int:
         columns += ("SCHEDULER",)
         rows = [(*row, view.scheduler) for row, view in zip(rows, views, strict=True)]
     screen.table(columns, rows)
+    return OK
+
+
+@workers.command("drain")
+@click.argument("worker")
+@click.option("--reason", required=True, help="Reason, shown in the list of workers.")
+@on_client
+async def drain(client: Client, screen: Screen, worker: str, reason: str) -> int:
+    """Let a worker take no more runs, give back those that it holds, and stop.
+
+    WORKER is its id, as `outlast workers ls` shows it. The worker reads the request at its next heartbeat. Its process
+    ends as at Ctrl-C; `outlast serve` goes on without a worker.
+    """
+    view = await client.drain_worker(worker, reason=reason)
+    if not screen.data(view):
+        screen.line(f"{view.worker} drains, says {view.drain_asked_by}: {view.drain_reason}")
+        screen.advice("→ outlast workers ls")
     return OK
 
 

@@ -496,13 +496,7 @@ class ServiceClient(Client):
 
     @override
     async def answer_many(
-        self,
-        runs: Sequence[AnswerFor],
-        reason: Reason,
-        choice: Choice,
-        *,
-        text: str,
-        by: Duration | None = None,
+        self, runs: Sequence[AnswerFor], reason: Reason, choice: Choice, *, text: str, by: Duration | None = None
     ) -> AnswerList:
         check_many(len(runs), reason, choice)
         body: dict[str, Any] = {
@@ -525,6 +519,10 @@ class ServiceClient(Client):
     @override
     async def workers(self) -> Sequence[WorkerStatus]:
         return (await self.connection.get(WorkerList, "/workers", all=True)).workers
+
+    @override
+    async def drain_worker(self, worker: str, *, reason: str) -> WorkerStatus:
+        return await self.connection.post(WorkerStatus, f"/workers/{part(worker)}/drain", {"reason": reason})
 
     @override
     async def input_schema(self, workflow: str) -> Mapping[str, Any]:

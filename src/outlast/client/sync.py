@@ -351,6 +351,7 @@ class SyncClient:
     summary = Blocking(Client.summary)
     whoami = Blocking(Client.whoami)
     workers = Blocking(Client.workers)
+    drain_worker = Blocking(Client.drain_worker)
     input_schema = Blocking(Client.input_schema)
     topology = Blocking(Client.topology)
     versions = Blocking(Client.versions)

@@ -27,13 +27,14 @@ from outlast.core.codec import canonical
 from outlast.core.commit import Commit, Expect, Instant, Put, in_portions
 from outlast.core.durations import SECOND
 from outlast.core.effect_rows import APPROVAL, EFFECT, Approval, Effect
+from outlast.core.generation import DRAINS, DrainRequest, drains_of, request_drain
 from outlast.core.keys import check_name, check_reason
 from outlast.core.lanes import check_scheduler
 from outlast.core.limits import MESSAGE_BYTES_MAX
 from outlast.core.machine import EffectStatus, Reason
 from outlast.core.mailbox import EffectAnswer, check_unfinished, over
 from outlast.core.row_kind import AnyKind, Key, key_of, version_of
-from outlast.core.rows import RUN, TENANT_BUDGET, TOKEN, Row, Run, Token
+from outlast.core.rows import META, RUN, STORE, TENANT_BUDGET, TOKEN, WORKER, Row, Run, Token, Worker
 from outlast.core.usage import EACH_DAY, Amounts, Limits, TenantBudget
 from outlast.core.verbs import start as start_verb
 from outlast.engine.admission import limits_of
@@ -503,3 +504,22 @@ async def _let_check_again(store: Store, tenant: str, actor: str) -> None:
         cursor = page.cursor
         if not cursor:
             return
+
+
+async def drain_worker(store: Store, worker: str, *, actor: str, reason: str) -> tuple[Worker, DrainRequest]:
+    """Ask a worker to drain. Return its row and the request that is in force, which may be an earlier one.
+
+    The worker reads it at its next heartbeat. Raises NotFound, Conflict if the worker is dead.
+    """
+    check_reason(reason)
+    for _ in range(RACES_MAX):
+        now, before, rows = await store.now(), await store.load(META, DRAINS), await store.rows(WORKER, (STORE,))
+        ask = DrainRequest(actor, now.business, reason)
+        row, commit = request_drain(before, rows, worker, ask, now.real, store.skew)
+        try:
+            if commit is not None:
+                await store.commit(commit)
+        except Stale:
+            continue
+        return row, ask if commit is not None else drains_of(before)[worker]
+    raise busy("the list of workers that drain")

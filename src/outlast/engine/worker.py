@@ -21,7 +21,7 @@ from outlast.core.durations import (
     Liveness,
     execution_budget,
 )
-from outlast.core.generation import GENERATION
+from outlast.core.generation import DRAINS, GENERATION, drains_of
 from outlast.core.lanes import OWN
 from outlast.core.machine import EffectStatus, Reason
 from outlast.core.rows import META, Row
@@ -288,7 +288,7 @@ class WorkerProcess:
         clock_step = ClockStep(store)
         self._chores = (
             self._refresh_limits, self._claims.return_lost, self._executors.look, self._unserved.refresh,
-            self._repair_slots, retention.look, clock_step.look,
+            self._repair_slots, retention.look, clock_step.look, self._drain_if_asked,
         )  # fmt: skip
 
     @property
@@ -474,6 +474,13 @@ class WorkerProcess:
 
     async def _repair_slots(self) -> None:
         await admission.repair(self._store, await admission.limits_wanted(self._store))
+
+    async def _drain_if_asked(self) -> None:
+        """Drain if an operator has asked for it. Raises StoreError."""
+        asked = drains_of(await self._store.load(META, DRAINS)).get(self.id)
+        if asked is not None and not self._services.lease.draining:
+            log.warning("worker %s drains, as %s asked: %s", self.id, asked.by, asked.reason)
+            self.drain()
 
     async def _watch_file(self) -> None:
         """Stop within a second if the file of the store is deleted or replaced."""

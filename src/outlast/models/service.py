@@ -58,6 +58,9 @@ class WorkerStatus(Model):
     started_at: Instant | None
     renewed_at_real: Instant | None
     lease_until_real: Instant | None
+    drain_asked_by: str = Field(description="Who asked it to drain. Empty: it was not asked.")
+    drain_asked_at: Instant | None
+    drain_reason: str
 
 
 class WorkerList(Model):

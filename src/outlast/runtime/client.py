@@ -144,13 +144,7 @@ class Client(ABC):
         trace_id: str = "",
         scheduler: str = "",
     ) -> RunHandle[Any]: ...
-    async def start(
-        self,
-        workflow: Workflow[Any, Any, Any] | str,
-        /,
-        *args: Any,
-        **kwargs: Any,
-    ) -> RunHandle[Any]:
+    async def start(self, workflow: Workflow[Any, Any, Any] | str, /, *args: Any, **kwargs: Any) -> RunHandle[Any]:
         """Start a run and return its handle once the run is durable. A worker executes it.
 
         `workflow` is the workflow object or its name; with the object, input and outcome are typed. `input` is its
@@ -519,13 +513,7 @@ class Client(ABC):
 
     @abstractmethod
     async def answer_many(
-        self,
-        runs: Sequence[AnswerFor],
-        reason: Reason,
-        choice: Choice,
-        *,
-        text: str,
-        by: Duration | None = None,
+        self, runs: Sequence[AnswerFor], reason: Reason, choice: Choice, *, text: str, by: Duration | None = None
     ) -> AnswerList:
         """Give up to 100 `runs` with this `reason` the same answer, each with its own outcome.
 
@@ -546,6 +534,14 @@ class Client(ABC):
     @abstractmethod
     async def workers(self) -> Sequence[WorkerStatus]:
         """Return the workers, those that have stopped included."""
+
+    @abstractmethod
+    async def drain_worker(self, worker: str, *, reason: str) -> WorkerStatus:
+        """Ask a worker to take no more runs, give back those it holds, and stop.
+
+        It reads the request at its next heartbeat. A second request changes nothing. Raises NotFound, Conflict if the
+        worker is dead.
+        """
 
     @abstractmethod
     async def input_schema(self, workflow: str) -> Mapping[str, Any]:

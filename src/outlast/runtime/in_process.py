@@ -92,9 +92,16 @@ class Serving:
     Without that, an outage longer than the heartbeat window would end every worker.
     """
 
-    def __init__(self, store: Store, make: Callable[[], WorkerProcess], clock: Clock | None = None) -> None:
-        """`make` returns a worker that is not started."""
+    def __init__(
+        self, store: Store, make: Callable[[], WorkerProcess], clock: Clock | None = None, *, stays: bool = False
+    ) -> None:
+        """`make` returns a worker that is not started.
+
+        `stays`: when an operator has drained the worker, `run` waits for `drain`: a service goes on without it.
+        """
         self.worker = make()
+        self._stays = stays
+        self._stopped = asyncio.Event()
         self._store = store
         self._make = make
         self._clock = clock or SystemClock()
@@ -103,6 +110,7 @@ class Serving:
     def drain(self) -> None:
         """Take no new runs, give back the held ones, and return from `run`."""
         self._stopping = True
+        self._stopped.set()
         self.worker.drain()
 
     async def open(self) -> None:
@@ -138,6 +146,8 @@ class Serving:
                     await self._clock.sleep(STORE_RETRY)
         if self.worker.store_replaced is not None:
             raise self.worker.store_replaced
+        if self._stays:
+            await self._stopped.wait()
 
     def _is_stopping(self) -> bool:
         return (

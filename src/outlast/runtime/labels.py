@@ -120,13 +120,13 @@ def engine_label(worker: Worker, now: Instant) -> str:
     return ""
 
 
-def worker_label(worker: Worker, now: Instant) -> str:
-    """Return the worker's state: serving, draining, silent (lease expired) or stopped."""
+def worker_label(worker: Worker, now: Instant, *, asked: bool = False) -> str:
+    """Return the worker's state: serving, draining (or `asked` to drain), silent (lease expired) or stopped."""
     if worker.status is LeaseStatus.CLOSED:
         return "gone"
     if not is_alive(worker, now):
         return "silent: its runs are taken over"
-    return "draining" if worker.health.draining else engine_label(worker, now) or "serving"
+    return "draining" if worker.health.draining or asked else engine_label(worker, now) or "serving"
 
 
 def blocked_ms(worker: Worker, now: Instant) -> int:

@@ -51,13 +51,7 @@ from outlast.models.steps import StepList
 from outlast.models.timeline import Timeline
 from outlast.runtime import versions
 from outlast.runtime.approvals import approval_detail, approval_page, approval_summary
-from outlast.runtime.attention import (
-    answer_each,
-    answer_page,
-    encoded_response,
-    general_attention,
-    run_attention,
-)
+from outlast.runtime.attention import answer_each, answer_page, encoded_response, general_attention, run_attention
 from outlast.runtime.client import Client
 from outlast.runtime.clocks import new_id
 from outlast.runtime.explain import explain
@@ -366,13 +360,7 @@ class Operations(Client):
 
     @override
     async def answer_many(
-        self,
-        runs: Sequence[AnswerFor],
-        reason: Reason,
-        choice: Choice,
-        *,
-        text: str,
-        by: Duration | None = None,
+        self, runs: Sequence[AnswerFor], reason: Reason, choice: Choice, *, text: str, by: Duration | None = None
     ) -> AnswerList:
         self.actor.check_person()
         longer = None if by is None else timedelta_of("by", by)
@@ -443,8 +431,14 @@ class Operations(Client):
 
     @override
     async def workers(self) -> Sequence[WorkerStatus]:
-        now = await self.store.now()
-        return [worker_status(row, now, await self.rows.held(row.id)) for row in await self.rows.workers()]
+        now, asked = await self.store.now(), await self.rows.drains()
+        rows = await self.rows.workers()
+        return [worker_status(row, now, await self.rows.held(row.id), asked.get(row.id)) for row in rows]
+
+    @override
+    async def drain_worker(self, worker: str, *, reason: str) -> WorkerStatus:
+        row, ask = await commands.drain_worker(self.store, worker, actor=self.me, reason=reason)
+        return worker_status(row, await self.store.now(), await self.rows.held(worker), ask)
 
     @override
     async def input_schema(self, workflow: str) -> Mapping[str, Any]:

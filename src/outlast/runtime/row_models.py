@@ -14,6 +14,7 @@ from outlast.core.durations import MINUTE
 from outlast.core.effect_columns import NO_ERROR
 from outlast.core.effect_rows import Effect, Evidence, Wait
 from outlast.core.events import EventType, trace_of
+from outlast.core.generation import DrainRequest
 from outlast.core.keys import OncePer
 from outlast.core.lanes import OWN
 from outlast.core.machine import EffectStatus, LeaseStatus, if_ignored
@@ -333,8 +334,8 @@ def late_evidence(evidence: Evidence) -> LateEvidence:
 
 
 # --- the store -------------------------------------------------------------------------------------
-def worker_status(worker: Worker, now: Instant, held: int) -> WorkerStatus:
-    """Return a worker: its lanes, lease, and health at its last heartbeat."""
+def worker_status(worker: Worker, now: Instant, held: int, drain: DrainRequest | None = None) -> WorkerStatus:
+    """Return a worker: its lanes, lease, health at its last heartbeat, and the request that it drains."""
     health = worker.health
     concurrency = health.of
     return WorkerStatus(
@@ -342,7 +343,7 @@ def worker_status(worker: Worker, now: Instant, held: int) -> WorkerStatus:
         name=worker.name,
         status=worker.status.value,
         serving=is_alive(worker, now),
-        state=worker_label(worker, now),
+        state=worker_label(worker, now, asked=drain is not None),
         serves=worker.lanes.split(),
         scheduler=health.scheduler or OWN,
         away_ms=None if health.away_since is None else max(0, now.real - health.away_since),
@@ -361,6 +362,9 @@ def worker_status(worker: Worker, now: Instant, held: int) -> WorkerStatus:
         started_at=instant(worker.started_at),
         renewed_at_real=instant(worker.renewed_at),
         lease_until_real=instant(worker.lease_until),
+        drain_asked_by=drain.by if drain is not None else "",
+        drain_asked_at=instant(drain.at) if drain is not None else None,
+        drain_reason=drain.reason if drain is not None else "",
     )
 
 

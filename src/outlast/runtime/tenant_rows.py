@@ -8,10 +8,12 @@ from typing import Any, NamedTuple, TypeVar, get_args
 from outlast.core.commit import Instant
 from outlast.core.durations import Duration, ms_of
 from outlast.core.effect_rows import APPROVAL, EFFECT, EVIDENCE, USAGE, Approval, Effect, Evidence
+from outlast.core.generation import DRAINS, DrainRequest, drains_of
 from outlast.core.machine import ApprovalStatus, EffectStatus, Reason, RunStatus
 from outlast.core.rows import (
     CALL_USAGE,
     EVENT,
+    META,
     PAUSE,
     RESULT,
     RUN,
@@ -424,6 +426,10 @@ class TenantRows:
     async def workers(self) -> tuple[Worker, ...]:
         """Return the workers of this store, closed ones included."""
         return await self.store.rows(WORKER, (STORE,))
+
+    async def drains(self) -> dict[str, DrainRequest]:
+        """Return the requests to drain, by worker."""
+        return drains_of(await self.store.load(META, DRAINS))
 
     async def held(self, worker: str) -> int:
         """Count the runs that a worker holds, of all tenants."""

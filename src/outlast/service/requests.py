@@ -37,6 +37,7 @@ RunId = Annotated[str, Path(pattern=_NAME, description="Id of the run.", example
 ApprovalId = Annotated[str, Path(pattern=_NAME, description="Id of the approval.", examples=["ap_91c2f03b7d"])]
 PathName = Annotated[str, Path(pattern=_NAME, description="Name in the workflow code.", examples=["refund"])]
 WebhookId = Annotated[str, Path(pattern=_NAME, description="Id of the webhook.", examples=["wh_catfh4b9q1da"])]
+WorkerId = Annotated[str, Path(pattern=_NAME, description="Id of the worker.", examples=["w-1204-6f1c3a"])]
 EffectId = Annotated[
     str, Path(pattern=r"^[A-Za-z0-9_=-]{1,2000}$", description="Id of the effect, as GET …/effects shows it.")
 ]
@@ -83,6 +84,10 @@ class ReasonBody(RequestBody):
     """Reason of an operator, shown in the history."""
 
     reason: Text = Field(examples=["the customer called"])
+
+
+class DrainWorker(ReasonBody):
+    """Let a worker take no more runs, give back those that it holds, and stop."""
 
 
 class CancelRun(ReasonBody):

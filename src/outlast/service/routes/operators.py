@@ -21,6 +21,7 @@ from outlast.models.service import (
     StatusSummary,
     VersionList,
     WorkerList,
+    WorkerStatus,
 )
 from outlast.runtime.operations import Operations
 from outlast.runtime.tenant_rows import RUNS_PER_READ, after_commit
@@ -28,6 +29,7 @@ from outlast.service.conditional import IfMatch, OnRun, etag, expected_version, 
 from outlast.service.requests import (
     CreatePause,
     Cursor,
+    DrainWorker,
     EffectId,
     EndPause,
     IdempotencyKey,
@@ -36,6 +38,7 @@ from outlast.service.requests import (
     ResolveMany,
     SetBudget,
     Since,
+    WorkerId,
     parse_effect_id,
 )
 from outlast.service.secured_route import SecuredRoute
@@ -190,6 +193,17 @@ async def list_workers(
 ) -> WorkerList:
     """List the workers, which serve all tenants: lanes, lease, event loop delay, free capacity."""
     return WorkerList(workers=[each for each in await ops.workers() if everybody or each.lease_left_ms])
+
+
+@router.post(
+    "/workers/{worker}/drain", operation_id="drain_worker", response_model=WorkerStatus, summary="Drain a worker"
+)
+async def drain_worker(ops: Ops, worker: WorkerId, ask: DrainWorker, key: IdempotencyKey = None) -> WorkerStatus:
+    """Ask a worker to take no more runs and to stop. It reads the request at its next heartbeat.
+
+    Its runs reach a boundary or are given back, as if its process were asked to end. Asking twice changes nothing.
+    """
+    return await ops.drain_worker(worker, reason=ask.reason)
 
 
 @router.get(

@@ -5,12 +5,16 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from outlast.core.durations import Liveness
+from outlast.errors import Conflict, InvalidInput, OutlastError
 from outlast.runtime.in_process import lease_view
 from outlast.runtime.maintenance import examine
+from outlast.runtime.operations import Operations
 from outlast.runtime.settings import effective_settings
-from outlast.service.service_state import Ops, State
+from outlast.service.problems import status_of
+from outlast.service.requests import WorkerId
+from outlast.service.service_state import Ops, ServiceState, State
 from outlast.telemetry.redact import redacted
-from outlast.ui.page_route import PageRoute
+from outlast.ui.page_route import PageRoute, form_of, see_other
 from outlast.ui.rendering import render, stamp
 
 router = APIRouter(prefix="/ui", route_class=PageRoute)
@@ -19,6 +23,12 @@ router = APIRouter(prefix="/ui", route_class=PageRoute)
 @router.get("/workers", operation_id="ui:list_workers")
 async def list_workers(state: State, ops: Ops, request: Request) -> Response:
     """Show the workers with their leases, the budget of an execution, and runs that no worker serves."""
+    return await _workers(state, ops, request)
+
+
+async def _workers(
+    state: ServiceState, ops: Operations, request: Request, *, error: OutlastError | None = None
+) -> Response:
     workers = await ops.workers()
     counts = await ops.summary()
     served: dict[str, list[str]] = {}
@@ -32,7 +42,22 @@ async def list_workers(state: State, ops: Ops, request: Request) -> Response:
     return await render(
         request, "workers.html", title="Workers", live="runs", versions={"workers": version}, workers=workers,
         alive=[each for each in workers if each.serving], served=sorted(served.items()), counts=counts, lease=lease,
+        error=error, status_code=200 if error is None else status_of(error),
     )  # fmt: skip
+
+
+# A request has no version: a second one changes nothing.
+@router.post("/workers/{worker}/drain", operation_id="ui:drain_worker")
+async def drain_worker(state: State, ops: Ops, request: Request, worker: WorkerId) -> Response:
+    """Ask the worker to take no more runs and to stop."""
+    try:
+        reason = form_of(request).text("reason")
+        if not reason:
+            raise InvalidInput("a reason is required", "it is shown until the worker has stopped", "write one")
+        await ops.drain_worker(worker, reason=reason)
+    except (Conflict, InvalidInput) as error:
+        return await _workers(state, ops, request, error=error)
+    return see_other(request, "/ui/workers")
 
 
 @router.get("/doctor", operation_id="ui:list_workers")
