@@ -10,6 +10,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from outlast.core.addresses import AddressPolicy
+from outlast.core.outbox_rows import SUBSCRIPTION
 from tests.ui.conftest import Service
 
 
@@ -74,8 +75,13 @@ def test_a_webhook_is_tested_rotated_disabled_and_enabled(
     page.locator("#rotating summary").click()
     page.locator("#rotate").click()
     expect(page.locator("#secret")).to_have_text(re.compile("^whsec_"))
+    first = page.locator("#secret").inner_text()
+    page.reload()  # sends the form again
+    expect(page.get_by_role("alert")).to_contain_text("has changed since you saw it")
     page.goto(f"{service.url}/ui/webhooks/{hook}")
     assert "whsec_" not in page.content()
+    (row,) = service.call(service.state.store.page(SUBSCRIPTION, "default", {})).rows
+    assert row.secret.key == first, "the receiver has this one"
     page.locator("#disabling summary").click()
     page.fill("#reason", "moved to another host")
     page.locator("#disable").click()

@@ -106,9 +106,9 @@ class ServiceWebhooks(WebhookClient):
         return count
 
     @override
-    async def rotate(self, webhook: str, *, keep: Duration | None = None) -> WebhookWithSecret:
+    async def rotate(self, webhook: str, *, keep: Duration | None = None, version: int = 0) -> WebhookWithSecret:
         path = f"/webhooks/{part(webhook)}/rotate"
-        return await self._connection.post(WebhookWithSecret, path, {"keep": iso(keep)})
+        return await self._connection.post(WebhookWithSecret, path, {"keep": iso(keep), "version": version})
 
     @override
     async def disable(self, webhook: str, *, reason: str) -> WebhookSummary:

@@ -19,7 +19,7 @@ from outlast.core.limits import ANSWER_CHARS_MAX, TEXT_CHARS_MAX
 from outlast.core.machine import SWEPT, DeliveryStatus, SubscriptionStatus, delivery_target, subscription_target
 from outlast.core.outbox_rows import Cursor, Delivery, Subscription
 from outlast.core.rows import STORE, Event, Meta
-from outlast.errors import NotFound
+from outlast.errors import Conflict, NotFound
 
 SUBSCRIBED_TENANTS: Final = (STORE, "subscribed_tenants")
 """Key of the meta row that lists the tenants with subscriptions. Stores mark their events as unpublished."""
@@ -139,8 +139,18 @@ def _changed(row: Subscription, by: str, now: Instant) -> Subscription:
     return row._replace(version=row.version + 1, changed_at=now.business, changed_by=by)
 
 
-def rotate(row: Subscription, secret: str, keep_ms: int, *, by: str, now: Instant) -> Subscription:
-    """Replace the secret. The old one also signs for `keep_ms`; headers are unchanged."""
+def rotate(row: Subscription, secret: str, keep_ms: int, *, by: str, now: Instant, seen: int = 0) -> Subscription:
+    """Replace the secret. The old one also signs for `keep_ms`; headers are unchanged.
+
+    `seen`: version that the caller saw, 0 = any. A request that is sent twice is so refused the second time, because a
+    second secret would end the one that the receiver was just given. Raises Conflict (`moved`).
+    """
+    if seen not in (0, row.version):
+        raise Conflict(
+            f"webhook {row.subscription} has changed since you saw it",
+            f"{row.changed_by} changed it, so its secret may be new already", "look again before you rotate it",
+            refusal="moved",
+        )  # fmt: skip
     status = subscription_target("rotate", row.status)
     until = now.real + keep_ms if keep_ms else 0
     changed = _changed(row, by, now)

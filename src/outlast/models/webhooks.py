@@ -9,6 +9,7 @@ class WebhookSummary(Model):
     """Webhook: a URL that receives events; or an address that receives messages to approvers."""
 
     webhook: str
+    version: int
     status: str
     url: str
     name: str

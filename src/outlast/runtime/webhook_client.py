@@ -86,8 +86,11 @@ class WebhookClient(ABC):
         """
 
     @abstractmethod
-    async def rotate(self, webhook: str, *, keep: Duration | None = None) -> WebhookWithSecret:
-        """Replace the secret and return the new one. `keep`: how long the old secret signs too [24h]."""
+    async def rotate(self, webhook: str, *, keep: Duration | None = None, version: int = 0) -> WebhookWithSecret:
+        """Replace the secret and return the new one. `keep`: how long the old secret signs too [24h].
+
+        `version`: the one that you saw, 0 for any. Raises NotFound, Conflict.
+        """
 
     @abstractmethod
     async def disable(self, webhook: str, *, reason: str) -> WebhookSummary:

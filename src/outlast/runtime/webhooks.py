@@ -315,8 +315,8 @@ class Webhooks(WebhookClient):
         return done
 
     @override
-    async def rotate(self, webhook: str, *, keep: Duration | None = None) -> WebhookWithSecret:
-        """Raises NotFound, Conflict (not active), InvalidInput."""
+    async def rotate(self, webhook: str, *, keep: Duration | None = None, version: int = 0) -> WebhookWithSecret:
+        """Raises NotFound, Conflict (not active, changed), InvalidInput."""
         secret = new_secret()
         keep_ms = ms_of("keep", KEPT if keep is None else keep)
         if keep_ms < 0:
@@ -329,7 +329,7 @@ class Webhooks(WebhookClient):
             )
         by = self._actor.name
         row = await self._change(
-            webhook, "rotate", lambda row, now: deliveries.rotate(row, secret, keep_ms, by=by, now=now)
+            webhook, "rotate", lambda row, now: deliveries.rotate(row, secret, keep_ms, by=by, now=now, seen=version)
         )
         return WebhookWithSecret(**vars(row), secret=secret)
 
@@ -476,6 +476,7 @@ def webhook_summary(row: Subscription) -> WebhookSummary:
     row = deliveries.shown(row)
     return WebhookSummary(
         webhook=row.subscription,
+        version=row.version,
         status=row.status.value,
         url=redact(row.url),
         name=row.name,

@@ -80,6 +80,7 @@ class RotateSecret(RequestBody):
     keep: timedelta | None = Field(
         None, ge=timedelta(0), le=KEEP_MAX, description="How long the old secret also signs.", examples=["PT24H"]
     )
+    version: int = Field(0, ge=0, le=2**53, description="Version of the webhook that you have seen. 0: any.")
 
 
 @router.get("/webhooks", operation_id="list_webhooks", response_model=WebhookList, summary="List webhooks")
@@ -176,7 +177,7 @@ async def rotate_webhook(
 ) -> WebhookWithSecret:
     """Replace the secret. For a while both secrets sign, so that the receiver can switch."""
     response.headers["Cache-Control"] = NO_STORE
-    return await ops.webhooks.rotate(webhook, keep=ask.keep)
+    return await ops.webhooks.rotate(webhook, keep=ask.keep, version=ask.version)
 
 
 @router.post(

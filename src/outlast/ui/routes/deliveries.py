@@ -7,7 +7,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from outlast.core.machine import DeliveryStatus
-from outlast.errors import OutlastError
+from outlast.errors import Conflict, InvalidInput, OutlastError
 from outlast.models.webhooks import WebhookAttempt, WebhookWithSecret
 from outlast.service.problems import status_of
 from outlast.service.requests import WebhookId, Word
@@ -82,8 +82,12 @@ async def send_test(ops: Ops, request: Request, webhook: WebhookId) -> Response:
 
 @router.post("/webhooks/{webhook}/rotate", operation_id="ui:rotate_webhook")
 async def rotate_webhook(ops: Ops, request: Request, webhook: WebhookId) -> Response:
-    """Replace the secret and show the new one, once."""
-    return await _webhook(ops, request, webhook, secret=await ops.webhooks.rotate(webhook))
+    """Replace the secret and show the new one, once. A form that is sent twice is refused the second time."""
+    try:
+        secret = await ops.webhooks.rotate(webhook, version=form_of(request).version())
+    except (Conflict, InvalidInput) as error:
+        return await _webhook(ops, request, webhook, error=error)
+    return await _webhook(ops, request, webhook, secret=secret)
 
 
 @router.post("/webhooks/{webhook}/disable", operation_id="ui:disable_webhook")
