@@ -6,8 +6,14 @@ from collections.abc import Callable
 import pytest
 from playwright.sync_api import Page, expect
 
+from outlast import Workflow
+from outlast.core.approvals import Actor
+from outlast.runtime.operations import Operations
+from tests.service.flows import Wish, hear
 from tests.ui.conftest import Service
+from tests.ui.html_page import HtmlPage
 from tests.ui.test_run_pages import PAGE_MAX, fields, flagged
+from tests.ui.test_workflow_pages import submit
 
 
 def rows(text: str) -> list[str]:
@@ -89,6 +95,33 @@ def test_a_run_that_moved_after_the_preview_is_not_continued(service: Service) -
     unnamed = {name: value for name, value in given.items() if name != f"version {run}"}
     assert "the form names no version" in service.client.post("/ui/many/continue", data=unnamed, headers=origin).text
     assert "1 of 1" in service.client.post("/ui/many/continue", data=given, headers=origin).text
+
+
+def test_stranded_runs_are_moved_from_the_page_of_workers_after_a_preview(service: Service) -> None:
+    newer = Workflow("wish", version=2, state=Wish)
+    newer.node(start=True)(hear)
+    ops = Operations(service.state.store, tenant="default", actor=Actor("ana"), workflows={"wish": newer})
+    runs = [service.call(ops.start_run("wish", {"text": text})).run for text in "ab"]
+    page = service.get("/ui/workers")
+    assert "2 runs" in page.text and "of wish version 2" in page.text
+    preview = submit(service, page, "move-1", "/ui/many/move")
+    assert sorted(rows(preview.text)) == sorted(runs) and "wish@2, node hear" in preview.text
+    assert ("to", "1") in HtmlPage(preview.text).form("confirm").fields, "the served version"
+    for given, why in (({"to": ""}, "a version is required"), ({}, "a reason is required")):
+        assert why in submit(service, preview, "confirm", "/ui/many/move", **given).text
+    assert not service.call(ops.rows.run(runs[0])).inbox_seq, "a preview asks for nothing"
+    nowhere = submit(service, preview, "confirm", "/ui/many/move", to="7", reason="a typo")
+    assert "0 of 2" in nowhere.text and "no live worker serves wish@7" in nowhere.text
+    older = submit(service, preview, "confirm", "/ui/many/move", reason="x", **{f"version {runs[0]}": "99"})
+    assert "1 of 2" in older.text and "has changed since you saw it" in older.text
+    assert "0 of 2" not in submit(service, preview, "confirm", "/ui/many/move", reason="version 2 is withdrawn").text
+    for found in service.call(ops.store.run_rows([("default", run) for run in runs])):
+        assert found is not None and {each.answer.to for each in found.messages} == {(1, "")}
+    again = service.client.post(
+        "/ui/many/move", data={**fields(service.get("/ui/runs").text, "many"), "run": [*runs, flagged(service)]},
+        headers={"Origin": service.url},
+    )  # fmt: skip
+    assert again.status_code == 422 and "choose runs of one workflow" in again.text
 
 
 def test_more_than_a_hundred_runs_are_refused(service: Service) -> None:

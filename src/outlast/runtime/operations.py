@@ -219,6 +219,10 @@ class Operations(Client):
         shown = self.shown(run, version)
         await versions.request_version(self.rows, self.me, run, workflow, to, node=node, reason=reason, shown=shown)
 
+    async def unmovable(self, run: str) -> str:
+        """Return why a run cannot move to another version now; '' if it can. Raises NotFound."""
+        return await versions.unmovable(self.rows, run)
+
     @override
     async def move_to(
         self, run: str, scheduler: str, *, reason: str = "", force: bool = False, version: int = 0

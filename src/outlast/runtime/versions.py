@@ -145,6 +145,17 @@ async def request_version(
     await land(of.store, f"run {run}", decide, seen=shown)
 
 
+async def unmovable(of: TenantRows, run: str) -> str:
+    """Return why a run cannot be asked to continue in another version now; '' if it can. Raises NotFound."""
+    row, serving = await of.run(run), await of.serving()
+    try:
+        check_unfinished(row)
+        _reason(row, row.workflow, 0, "", serving)
+    except OutlastError as error:
+        return why_not(error)
+    return ""
+
+
 def _reason(run: Run, workflow: str, version: int, node: str, serving: frozenset[str]) -> Reason:
     """Return the attention reason that the move answers. Raises Conflict if the run can continue where it is."""
     if run.workflow != workflow:

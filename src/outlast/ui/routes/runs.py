@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
-from typing import Annotated, Final, Literal, NamedTuple, TypeVar, get_args
+from typing import Annotated, Any, Final, Literal, NamedTuple, TypeVar, get_args
 
 from fastapi import APIRouter, Query
 from starlette.requests import Request
@@ -140,33 +140,73 @@ async def extend_many(ops: Ops, request: Request) -> Response:
     )  # fmt: skip
 
 
-async def many(
-    ops: Operations, request: Request, do: Choice, one: Callable[[str, Form], Awaitable[object]]
-) -> Response:
-    """Show the chosen runs and the consequences; once that page is confirmed, act on each and show each outcome."""
+@router.post("/many/move", operation_id="ui:move_run")
+async def move_many(ops: Ops, request: Request) -> Response:
+    """Move the chosen runs of one workflow to another version, after a page that lists them.
+
+    The page of workers names a lane instead of runs: the first hundred unfinished runs on it are chosen.
+    """
     form = form_of(request)
-    runs = list(dict.fromkeys(form.all("run")))
+    workflow, lane = form.text("workflow"), form.text("lane")
+    runs = list(await ops.unfinished(workflow, lane))[:MANY] if lane else None
+    return await many(
+        ops, request, Choice.MOVE,
+        lambda run, form: ops.move_run(
+            run, workflow, form.number("to"), node=form.text("node"), reason=form.text("reason"),
+            version=form.version(version_of(run)),
+        ),
+        runs,
+    )  # fmt: skip
+
+
+async def many(
+    ops: Operations, request: Request, do: Choice, one: Callable[[str, Form], Awaitable[object]],
+    found: Sequence[str] | None = None,
+) -> Response:  # fmt: skip
+    """Show the chosen runs and the consequences; once that page is confirmed, act on each and show each outcome.
+
+    `found`: the runs, if the form does not name them.
+    """
+    form = form_of(request)
+    runs = list(dict.fromkeys(form.all("run") if found is None else found))
     if not 0 < len(runs) <= MANY:
         why = f"{len(runs)} are chosen, at most {MANY} are changed at once" if runs else "none is chosen"
         raise InvalidInput(f"choose 1 to {MANY} runs", why, "go back to the list and mark the runs")
     error = None
     if form.text("confirmed"):
-        if form.text("reason"):
+        if do is Choice.MOVE and not form.number("to"):
+            error = InvalidInput("a version is required", "the runs continue in it", "choose a version below")
+        elif form.text("reason"):
             outcomes = await _each(runs, lambda run: _outcome(run, form, one))
             return await _many_page(request, do, form, outcomes=outcomes)
-        error = InvalidInput("a reason is required", "it is part of the history of each run", "write it below")
+        else:
+            error = InvalidInput("a reason is required", "it is part of the history of each run", "write it below")
     chosen = await _each(runs, lambda run: _chosen(ops, run, do))
-    return await _many_page(request, do, form, chosen=chosen, error=error)
+    more: dict[str, Any] = await _move_facts(ops, chosen) if do is Choice.MOVE else {}
+    return await _many_page(request, do, form, chosen=chosen, error=error, **more)
+
+
+async def _move_facts(ops: Operations, chosen: Sequence[Chosen]) -> dict[str, Any]:
+    """Return the workflow of the chosen runs and its served versions. Raises InvalidInput if they are of several."""
+    names = sorted({each.run.workflow for each in chosen if each.run is not None})
+    if len(names) > 1:
+        raise InvalidInput(
+            "choose runs of one workflow", f"these are of {', '.join(names)}, each with its versions",
+            "filter the list by a workflow",
+        )  # fmt: skip
+    served = {each.version for each in await ops.versions() if each.workflow in names and each.served_by}
+    return {"workflow": "".join(names), "served": sorted(served, reverse=True)}
 
 
 async def _many_page(
     request: Request, do: Choice, form: Form, *, chosen: Sequence[Chosen] = (), outcomes: Sequence[Outcome] = (),
-    error: OutlastError | None = None,
+    error: OutlastError | None = None, **more: Any,
 ) -> Response:  # fmt: skip
     title = f"{do.value.capitalize()} several runs"
     return await render(
         request, "runs_many.html", title=title, do=do.value, chosen=chosen, outcomes=outcomes, given=form, error=error,
         more_time=MORE_TIME, version_of=version_of, status_code=status_of(error) if error is not None else 200,
+        **more,
     )  # fmt: skip
 
 
@@ -192,6 +232,8 @@ async def _chosen(ops: Operations, run: str, do: Choice) -> Chosen:
         return Chosen(run, None, "", (), (), why_not(error))
     if found.status in TERMINAL:
         return Chosen(run, found, kind_of(found), (), (), "it has ended")
+    if do is Choice.MOVE:
+        return Chosen(run, found, kind_of(found), (), (), await ops.unmovable(run))
     if do is not Choice.CANCEL:
         refused = "" if found.attention else "it needs no person"
         return Chosen(run, found, kind_of(found), (), (), refused)
