@@ -8,7 +8,7 @@ from tests.ui.html_page import HtmlForm, HtmlPage
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 
 
-def press(service: Service, form: HtmlForm, button: tuple[str, str]) -> tuple[int, HtmlPage]:
+def press(service: Service, form: HtmlForm, button: tuple[str, str] | None) -> tuple[int, HtmlPage]:
     """Submit a form and follow its redirect."""
     answer = service.client.post(form.action, content=form.body(button), headers=FORM)
     status = answer.status_code
@@ -111,3 +111,21 @@ def test_effects_are_filtered_by_links(service: Service) -> None:
         assert service.get(f"/ui/effects{query}").status_code == 200
     assert service.get("/ui/effects/bm9uc2Vuc2U").status_code == 404
     assert service.get("/ui/attention/nothing").status_code == 422
+
+
+def test_a_pause_is_ended_where_it_is_shown(service: Service) -> None:
+    for what, name in (("activity", "ring"), ("workflow", "wish")):
+        paused = {"what": what, "name": name, "reason": "the exchange is down"}
+        assert service.post("/v1/pauses", paused).status_code == 201
+    page = board(service)
+    assert "outlast resume activity ring" in page.text and "outlast resume workflow wish" in page.text
+    (form,) = [each for each in page.forms if ("paused", "activity ring") in each.fields]
+    status, after = press(service, form, None)
+    assert status == 303 and "activity ring" not in after.text and "workflow wish" in after.text
+    assert press(service, form, None)[0] == 404, "it was ended already"
+    shown = HtmlPage(service.get("/ui/workflows/wish").text)
+    assert "the exchange is down" in shown.text
+    assert "the exchange is down" not in service.get("/ui/workflows/order").text
+    status, after = press(service, shown.form("resume-1"), None)
+    assert status == 303 and "Start a run" in after.text and "the exchange is down" not in after.text
+    assert service.get("/v1/pauses").json()["pauses"] == []

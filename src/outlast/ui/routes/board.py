@@ -2,13 +2,15 @@
 
 import asyncio
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast, get_args
 
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from outlast.core.limits import NAME
 from outlast.core.machine import Choice, Reason
+from outlast.core.run_columns import What
 from outlast.errors import Conflict, InvalidInput
 from outlast.models.attention import AnswerFor, AnswerList, RunAttention
 from outlast.models.service import StatusSummary
@@ -93,6 +95,19 @@ async def answer_on_board(ops: Ops, request: Request, run: RunId) -> Response:
         kept = typed_answer(form)
         return await _board(ops, request, status_code=status_of(error), form="answer", run=run, error=error, **kept)
     return see_other(request, "/ui/")
+
+
+# No version: a pause that was ended already is not found.
+@router.post("/resume", operation_id="ui:resume")
+async def resume(ops: Ops, request: Request) -> Response:
+    """End a pause or close a circuit breaker, and lead back to the page that showed it."""
+    form = form_of(request)
+    what, _, name = form.text("paused").partition(" ")
+    if what not in get_args(What):
+        raise InvalidInput("the form names no pause", f"it names {what[:100]!r}", "reload the page")
+    await ops.resume(cast(What, what), name)
+    page = form.text("page")
+    return see_other(request, f"/ui/workflows/{page}" if NAME.fullmatch(page) else "/ui/")
 
 
 @router.get("/attention/{reason}", operation_id="ui:list_attention")

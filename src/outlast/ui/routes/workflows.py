@@ -72,9 +72,10 @@ async def _page(
 ) -> Response:  # fmt: skip
     found = await workflow_detail(state, ops, name)
     versions = [each for each in await ops.versions() if each.workflow == name]
-    shown = stamp([(each.lane, each.runs, each.flagged, each.served_by) for each in versions])
+    stops = [each for each in (await ops.summary()).pauses if each.paused in (f"workflow {name}", "tenant")]
+    shown = stamp([(each.lane, each.runs, each.flagged, each.served_by) for each in versions], stops)
     return await render(
         request, "workflow.html", title=name, live="runs", versions={"versions": shown}, status_code=status_code,
-        found=found, workflow_versions=versions, form=form, error=error,
+        found=found, workflow_versions=versions, stops=stops, form=form, error=error,
         graph=drawn(found.topology), schema=folded(found.input_schema), **kept,
     )  # fmt: skip
