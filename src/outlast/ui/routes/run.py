@@ -209,8 +209,7 @@ async def list_people(ops: Ops, request: Request, run: RunId, after: After = 0) 
     )  # fmt: skip
 
 
-# An export has every row of the run, so it needs the right to act on it.
-@router.get("/export", operation_id="ui:cancel_run")
+@router.get("/export", operation_id="ui:export_run")
 async def export_run(ops: Ops, run: RunId) -> Response:
     """Return all data of the run as one file, as `outlast export` writes it. Values like secrets are redacted."""
     found = document(await export(ops, run))
