@@ -143,3 +143,27 @@ def test_an_unchanged_tab_is_not_sent_again(service: Service) -> None:
     again = service.get(f"/ui/runs/{run}?region=tab", headers={"If-None-Match": first.headers["etag"]})
     assert (first.status_code, again.status_code) == (200, 304)
     assert "<html" not in first.text
+
+
+def test_events_are_filtered_by_type(service: Service) -> None:
+    run = service.start("order", number="filter")
+    service.ended(run)
+    kinds = [each["type"] for each in service.get(f"/v1/runs/{run}/events").json()["events"]]
+    for type_, wanted in (
+        ("dev.outlast.workflow.started", [kinds[0]]),
+        ("dev.outlast.run.*", [each for each in kinds if each.startswith("dev.outlast.run.")]),
+        ("dev.outlast.run.moved", []),
+    ):
+        found = service.get(f"/v1/runs/{run}/events?type={type_}").json()
+        assert [each["type"] for each in found["events"]] == wanted and found["ended"] and not found["next_cursor"]
+        page = service.get(f"/ui/runs/{run}/events?type={type_}").text
+        assert page.count('<tr id="event-') == len(wanted) and f"--type {type_}" in page
+    first = service.get(f"/v1/runs/{run}/events?type=dev.outlast.*&limit=2").json()
+    rest = service.get(f"/v1/runs/{run}/events?type=dev.outlast.*&after={first['next_cursor']}").json()
+    assert [each["type"] for each in (*first["events"], *rest["events"])] == kinds
+    for refused in (f"/v1/runs/{run}/events?type=started", f"/ui/runs/{run}/events?type=started"):
+        assert service.get(refused).status_code == 422
+    stream = {"Accept": "text/event-stream"}
+    assert service.get(f"/v1/runs/{run}/events?type=dev.outlast.*", headers=stream).status_code == 422
+    for address in re.findall(r'href="([^"]*type=[^"]+)"', service.get(f"/ui/runs/{run}/events").text):
+        assert service.get(html.unescape(address)).status_code == 200, address

@@ -76,11 +76,11 @@ def hidden_fields(view: RunDetail) -> frozenset[str]:
     return frozenset({"explained"}) | (frozenset() if view.status in TERMINAL else ENDED_ONLY)
 
 
-async def all_events(client: Client, run: str, *, after: int = 0) -> list[CloudEvent]:
-    """Return the events of a run after a number. Raises NotFound."""
+async def all_events(client: Client, run: str, *, after: int = 0, of_type: str = "") -> list[CloudEvent]:
+    """Return the events of a run after a number, of a type or all. Raises NotFound, InvalidInput."""
     found: list[CloudEvent] = []
     while True:
-        page = await client.events(run, after=after, limit=EVENTS_PER_READ)
+        page = await client.events(run, after=after, limit=EVENTS_PER_READ, of_type=of_type)
         found += page.events
         if not page.next_cursor:
             return found

@@ -253,13 +253,16 @@ async def timeline(client: Client, screen: Screen, run: str, begin: datetime | N
 @runs.command("events")
 @click.argument("run")
 @click.option("--after", type=int, default=0, metavar="N", help="Only events after this number [0].")
+@click.option("--type", "of_type", default="", help="Only events of this type; a star at the end selects more.")
 @click.option("--all", "everything", is_flag=True, help="Include effects and decisions, in order of time.")
 @reads_client
-async def events(client: Client, screen: Screen, run: str, after: int, everything: bool) -> int:
+async def events(client: Client, screen: Screen, run: str, after: int, of_type: str, everything: bool) -> int:
     """Show the events of a run; with --all its whole history."""
+    if of_type and everything:
+        raise click.UsageError("--all shows events of every type: leave out --type")
     from outlast.cli.run_page import all_approvals, all_events, event_text, history
 
-    views = await all_events(client, run, after=after)
+    views = await all_events(client, run, after=after, of_type=of_type)
     effects = await client.effects(run) if everything else []
     approvals = await all_approvals(client, run) if everything else []
     entries = history(views, effects, approvals, from_start=not after)

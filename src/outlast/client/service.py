@@ -210,8 +210,9 @@ class ServiceClient(Client):
         return await self.connection.get(Timeline, f"/runs/{part(run)}/timeline", **span)
 
     @override
-    async def events(self, run: str, *, after: int = 0, limit: int = 200) -> EventList:
-        return await self.connection.get(EventList, f"/runs/{part(run)}/events", after=after, limit=limit)
+    async def events(self, run: str, *, after: int = 0, limit: int = 200, of_type: str = "") -> EventList:
+        asked = {"after": after, "limit": limit, "type": of_type or None}
+        return await self.connection.get(EventList, f"/runs/{part(run)}/events", **asked)
 
     @override
     async def ended(self, run: str, *, within_s: float | None = None) -> bool:

@@ -15,6 +15,7 @@ from outlast.core.durations import (
     DELIVERY_RETRY_AFTER_MAX,
     wait_before,
 )
+from outlast.core.events import selects
 from outlast.core.limits import ANSWER_CHARS_MAX, TEXT_CHARS_MAX
 from outlast.core.machine import SWEPT, DeliveryStatus, SubscriptionStatus, delivery_target, subscription_target
 from outlast.core.outbox_rows import Cursor, Delivery, Subscription
@@ -49,11 +50,7 @@ def wants_type(subscription: Subscription, type_: str) -> bool:
         return True
     if subscription.audience:
         return any(CARRIED_BY[kind] == type_ for kind in kinds_of(subscription))
-    if not subscription.types:
-        return True
-    return any(
-        type_.startswith(wanted[:-1]) if wanted.endswith("*") else type_ == wanted for wanted in subscription.types
-    )
+    return not subscription.types or selects(subscription.types, type_)
 
 
 def kinds_of(subscription: Subscription) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ again for each delivery (OUT-3).
 """
 
 import hashlib
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import lru_cache
@@ -44,6 +45,11 @@ class EventType(StrEnum):
 
 ENDINGS: Final = frozenset({EventType.FINISHED_WELL, EventType.FAILED, EventType.CANCELLED})
 TAKEN: Final = frozenset({EventType.CLAIMED, EventType.TAKEN_OVER})
+
+
+def selects(wanted: Iterable[str], type_: str) -> bool:
+    """Return True if one of the wanted types is this type, or begins it and ends with a star."""
+    return any(type_.startswith(each[:-1]) if each.endswith("*") else type_ == each for each in wanted)
 
 
 @lru_cache(maxsize=4_096)

@@ -306,8 +306,11 @@ class Client(ABC):
         """
 
     @abstractmethod
-    async def events(self, run: str, *, after: int = 0, limit: int = 200) -> EventList:
-        """Return one page of events, oldest first, `after` a sequence number."""
+    async def events(self, run: str, *, after: int = 0, limit: int = 200, of_type: str = "") -> EventList:
+        """Return one page of events, oldest first, `after` a sequence number.
+
+        `of_type`: only this type, or with a star at its end, all that begin so. Raises NotFound, InvalidInput.
+        """
 
     @abstractmethod
     def follow(self, run: str, *, after: int = 0) -> AsyncIterator[str]:

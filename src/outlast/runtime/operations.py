@@ -71,7 +71,7 @@ from outlast.runtime.steps import step_page
 from outlast.runtime.summary import status_summary
 from outlast.runtime.tenant_rows import RESULTS_PER_READ, RUNS_PER_READ, TenantRows, after_commit
 from outlast.runtime.timeline import timeline_of
-from outlast.runtime.webhooks import Webhooks
+from outlast.runtime.webhooks import Webhooks, event_types
 from outlast.store.port import Store
 
 EXTENSION = timedelta(milliseconds=RUN_CEILING)  # default of "extend"
@@ -560,10 +560,10 @@ class Operations(Client):
         return timeline_of(await self.rows.timeline_rows(run), begin=begin, end=end)
 
     @override
-    async def events(self, run: str, *, after: int = 0, limit: int = 200) -> EventList:
+    async def events(self, run: str, *, after: int = 0, limit: int = 200, of_type: str = "") -> EventList:
+        types = event_types((of_type,)) if of_type else ()
         row = await self.rows.run(run)  # read before the events, which then include the end
-        rows = await self.rows.history(run, after=after, limit=limit)
-        return event_list(row, rows, after, full=len(rows) == limit)
+        return event_list(row, *await self.rows.history_of(run, types, after=after, limit=limit))
 
     @override
     def follow(self, run: str, *, after: int = 0) -> AsyncIterator[str]:

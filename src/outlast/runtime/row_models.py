@@ -247,9 +247,8 @@ def run_delta(delta: Delta) -> RunDelta:
     )
 
 
-def event_list(run: Run, rows: Sequence[Event], after: int, *, full: bool) -> EventList:
-    """Return a page of a run's events after a number. `full`: the page holds as many rows as were asked for."""
-    last = rows[-1].seq if rows else after
+def event_list(run: Run, rows: Sequence[Event], last: int, full: bool) -> EventList:
+    """Return a page of a run's events. `last`: number of the last event that was read; `full`: more may follow."""
     return EventList(
         events=[cloud_event(event) for event in rows],
         last=last,

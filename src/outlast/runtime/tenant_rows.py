@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, TypeVar, get_args
 from outlast.core.commit import Instant
 from outlast.core.durations import Duration, ms_of
 from outlast.core.effect_rows import APPROVAL, EFFECT, EVIDENCE, USAGE, Approval, Effect, Evidence
+from outlast.core.events import selects
 from outlast.core.generation import DRAINS, DrainRequest, drains_of
 from outlast.core.machine import ApprovalStatus, EffectStatus, Reason, RunStatus
 from outlast.core.rows import (
@@ -203,6 +204,25 @@ class TenantRows:
         """Return events of a run after a sequence number."""
         await self.run(run)
         return await self.store.rows(EVENT, (self.tenant, run), after=(self.tenant, run, after), limit=limit)
+
+    async def history_of(
+        self, run: str, types: Sequence[str], *, after: int, limit: int
+    ) -> tuple[list[Event], int, bool]:
+        """Return at most `limit` events of these types after a number, all for ().
+
+        Also return the number of the last event that was read, and whether more may follow.
+        """
+        found: list[Event] = []
+        while True:
+            page = await self.history(run, after=after, limit=EVENTS_PER_READ if types else limit)
+            for event in page:
+                after = event.seq
+                if not types or selects(types, event.type):
+                    found.append(event)
+                    if len(found) == limit:
+                        return found, after, True
+            if not types or len(page) < EVENTS_PER_READ:
+                return found, after, False
 
     async def full_history(self, run: str) -> tuple[Event, ...]:
         """Return every event of a run."""

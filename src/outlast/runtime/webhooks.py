@@ -93,7 +93,7 @@ class Webhooks(WebhookClient):
         """`dev.outlast.workflow.*` selects types by prefix. The form of the URL and every address of its host are
         checked. For the headers, see `checked_headers`; their values are secrets.
         """
-        wanted, flows, further = _types(types), _names(workflows), checked_headers(headers or {})
+        wanted, flows, further = event_types(types), _names(workflows), checked_headers(headers or {})
         if len(name) > TEXT_CHARS_MAX:
             raise InvalidInput(f"a webhook's name has at most {TEXT_CHARS_MAX} characters")
         await self._check(url)
@@ -431,7 +431,7 @@ def load_sender() -> Any:
         ) from None
 
 
-def _types(types: Iterable[str]) -> tuple[str, ...]:
+def event_types(types: Iterable[str]) -> tuple[str, ...]:
     """Return the event types if each exists or is a prefix of one with a star. Raises InvalidInput."""
     wanted = tuple(types)
     unknown = [

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from outlast.core.durations import SECOND
 from outlast.core.events import EventType
 from outlast.core.rows import Event, Run, is_over
-from outlast.errors import BadRequest, Forbidden, TooManyFailures, Unauthenticated, Unverifiable
+from outlast.errors import BadRequest, Forbidden, InvalidInput, TooManyFailures, Unauthenticated, Unverifiable
 from outlast.models import instant
 from outlast.models.effects import EffectList
 from outlast.models.runs import Checkpoint, CheckpointList, EventList, ResultList
@@ -89,6 +89,15 @@ async def list_events(
     response: Response,
     after: After = 0,
     limit: Limit = 200,
+    of_type: Annotated[
+        str,
+        Query(
+            alias="type",
+            max_length=100,
+            description="Only this type; with `*` at its end, all that begin so.",
+            examples=["dev.outlast.run.attention"],
+        ),
+    ] = "",
     accept: Accept = None,
     last: LastEventId = None,
 ) -> Any:
@@ -98,8 +107,10 @@ async def list_events(
     15 s. When the credential expires, the stream ends with an event `credential`.
     """
     if wants_stream(accept):
+        if of_type:
+            raise InvalidInput("a stream has events of every type", "type selects those of a page", "leave type out")
         return await _stream(state, ops, request, await ops.rows.run(run), _number(last, after))
-    return _linked(request, response, await ops.events(run, after=after, limit=limit))
+    return _linked(request, response, await ops.events(run, after=after, limit=limit, of_type=of_type))
 
 
 def _linked(request: Request, response: Response, found: ListModel) -> ListModel:

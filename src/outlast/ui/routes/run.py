@@ -9,7 +9,7 @@ from fastapi import APIRouter, Path, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from outlast.core.events import iso
+from outlast.core.events import EventType, iso
 from outlast.core.machine import TERMINAL
 from outlast.flow.topology import topology_of
 from outlast.models import milliseconds
@@ -17,7 +17,7 @@ from outlast.models.runs import RunSummary
 from outlast.models.timeline import Timeline
 from outlast.runtime.export import export
 from outlast.runtime.operations import Operations
-from outlast.service.requests import At, RunId
+from outlast.service.requests import At, RunId, Word
 from outlast.service.routes.history import checkpoints_of
 from outlast.service.service_state import Ops, ServiceState, State
 from outlast.ui.graph import drawn
@@ -145,11 +145,14 @@ async def get_result(ops: Ops, run: RunId, number: Number) -> Response:
 
 
 @router.get("/events", operation_id="ui:list_events")
-async def list_events(ops: Ops, request: Request, run: RunId, after: After = 0) -> Response:
-    """Show the events of the run, oldest first."""
-    found = await ops.events(run, after=after, limit=ROWS)
+async def list_events(
+    ops: Ops, request: Request, run: RunId, after: After = 0, of_type: Annotated[Word, Query(alias="type")] = ""
+) -> Response:
+    """Show the events of the run, oldest first, of one type or all."""
+    found = await ops.events(run, after=after, limit=ROWS, of_type=of_type)
     return await tab(
         request, ops, run, "events", versions=[found.last], rows=found.events, after=after, size=ROWS,
+        types=list(EventType), of_type=of_type,
         more=bool(found.next_cursor), last=found.last, event_data=event_data,
         instant_of=lambda event: datetime.fromisoformat(event.time),
     )  # fmt: skip
