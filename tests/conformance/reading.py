@@ -24,7 +24,7 @@ from outlast.core.rows import (
 )
 from outlast.core.run_columns import ATTENTION, Attention
 from outlast.errors import InvalidInput
-from outlast.store.open_rows import OpenRows, Summary
+from outlast.store.open_rows import LaneCounts, OpenRows, Summary
 from outlast.store.port import maintenance
 from outlast.store.queries import ByOrdinal, Census, CountBy, LastOrdinals, Moving, NextDue, Owned, Queued
 from tests.conformance.subject import (
@@ -433,7 +433,10 @@ async def a_summary_has_the_open_rows_and_the_lanes_without_a_worker(s: Subject)
     a, b = await two(s)
     lanes = {"run-1": "auction@1", "run-2": "auction@2", "run-3": "auction@2", "run-4": "refund@1"}
     for name, lane in lanes.items():
-        await a.commit(start(run_row(name, lane=lane, attention_text="[]" if name == "run-4" else "")))
+        row = run_row(name, lane=lane, attention_text="[]" if name == "run-4" else "")
+        if name == "run-2":
+            row = row._replace(status=RunStatus.WAITING, due_at=None, waiting_for_text='["bid"]')
+        await a.commit(start(row))
     await a.commit(start(run_row("run-1", "globex", lane="other@1", attention_text="[]")))
     await a.commit(Commit(puts(approval_row(), approval_row("ap-2", tenant="globex"))))
     await a.commit(Commit((Put(EFFECT, effect_row()._replace(status=EffectStatus.UNCERTAIN), 0),)))
@@ -448,5 +451,12 @@ async def a_summary_has_the_open_rows_and_the_lanes_without_a_worker(s: Subject)
     assert found.unserved == {"auction@2": 2, "refund@1": 1}
     later = await b.query(Summary("acme", s.clock.time + 10**9, query.lanes))
     assert later.unserved == {"auction@1": 1, "auction@2": 2, "refund@1": 1}  # the workers' leases have ended
+    counted = await b.query(LaneCounts("acme", query.lanes))
+    assert counted == {"auction@1": 1, "auction@2": 2, "refund@1": 1}  # no instant wakes run-2, and it counts
+    first = await b.load(RUN, ("acme", "run-1"))
+    assert first is not None
+    await a.commit(Commit((Put(RUN, ended(first), first.version),)))
+    assert await b.query(LaneCounts("acme", query.lanes)) == {"auction@2": 2, "refund@1": 1}
+    assert await b.query(LaneCounts("initech", query.lanes)) == {}
     empty = await b.query(Summary("initech", s.clock.time, query.lanes))
     assert (empty.approvals, empty.flagged, empty.unserved) == ((), (), {})

@@ -4,13 +4,14 @@ from outlast.core.approvals import Actor
 from outlast.core.commit import Instant, Mapping
 from outlast.core.deliveries import GONE
 from outlast.core.durations import HOUR
+from outlast.core.limits import COUNT_MAX
 from outlast.core.machine import DeliveryStatus, Reason, SubscriptionStatus
 from outlast.core.outbox_rows import Delivery, Subscription
 from outlast.core.rows import Pause, Run
 from outlast.core.run_columns import ATTENTION, Attention
 from outlast.models.service import StatusSummary
 from outlast.runtime.summary import status_summary
-from outlast.store.open_rows import COUNT_MAX, SummaryRows
+from outlast.store.open_rows import SummaryRows
 from tests.conformance.subject import T0, approval_row, run_row
 
 ANA = Actor("ana", frozenset({"finance"}), ("finance",))

@@ -14,7 +14,7 @@ from outlast.core.rows import KINDS, RESULT, RUN, STORE
 from outlast.store.database import OFF, Database
 from outlast.store.due_runs import DueRuns
 from outlast.store.open_calls import OpenCalls
-from outlast.store.open_rows import OpenRows, Summary
+from outlast.store.open_rows import LaneCounts, OpenRows, Summary
 from outlast.store.postgres.connection import Address, connect
 from outlast.store.postgres.reads import ONE_TRIP
 from outlast.store.postgres.statements import numbered
@@ -77,6 +77,7 @@ def queries() -> dict[str, Query[Any]]:
         "given up": OpenRows(DELIVERY, "acme"),
         "decided by": Newest(APPROVAL, "acme", (("decided_by", "ana"),)),
         "summary": Summary("acme", 1, ("a@1", "b@1")),
+        "lanes": LaneCounts("acme"),
         "owned": Owned("w"),
         "queued": Queued("acme", 9),
         "queued of all": Queued(STORE, 9),

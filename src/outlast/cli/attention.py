@@ -21,7 +21,7 @@ from outlast.models.attention import AttentionChoice, ProviderAttention, RunAtte
 from outlast.models.service import StatusSummary
 from outlast.runtime.attention import choice_commands_for_all
 from outlast.runtime.client import Client
-from outlast.runtime.labels import late_answer_label
+from outlast.runtime.labels import counted, late_answer_label
 
 FAILURES_SHOWN = 50
 UNCERTAIN = EffectStatus.UNCERTAIN.value
@@ -165,15 +165,11 @@ def print_run(screen: Screen, run: str, sentence: str, views: Sequence[RunAttent
             screen.line(f"  {each.choice:<15}→ {each.command}{not_yet(screen, each)}")
 
 
-def _at_most(count: int, count_max: int) -> str:
-    return f"{count:,}{'+' if count >= count_max else ''}"
-
-
 def print_status(screen: Screen, view: StatusSummary) -> None:
     """Print the counts that are not zero, each with the command that lists its items."""
 
     def text(count: int, what: str) -> str:
-        return f"{_at_most(count, view.count_max)} {what}"
+        return f"{counted(count, view.count_max)} {what}"
 
     lines: list[tuple[str, list[str]]] = []
     if view.approvals_pending:

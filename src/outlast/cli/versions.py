@@ -17,6 +17,7 @@ from outlast.errors import WillNotContinue
 from outlast.flow.workflow import Workflow
 from outlast.runtime.client import Client
 from outlast.runtime.deploy_check import DeployReport, StrandedRun, check
+from outlast.runtime.labels import counted
 
 
 @click.group(cls=Group)
@@ -39,7 +40,7 @@ async def ls(client: Client, screen: Screen) -> int:
         needs = f" ({each.flagged} need a person)" if each.flagged else ""
         by = " ".join(each.served_by) or (f"no worker serves {each.lane}" if each.runs else "no worker")
         since = screen.since(each.since)
-        rows.append((each.workflow, str(each.version), f"{each.runs}{needs}", by, each.topology, since))
+        rows.append((each.workflow, str(each.version), f"{counted(each.runs)}{needs}", by, each.topology, since))
     columns: tuple[str, ...] = ("WORKFLOW", "VERSION", "RUNS", "SERVED BY", "TOPOLOGY", "SEEN FIRST")
     if any(each.scheduler != OWN for each in views):
         columns = (*columns, "SCHEDULER")

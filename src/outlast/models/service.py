@@ -76,8 +76,8 @@ class VersionStatus(Model):
     version: int
     lane: str
     scheduler: str = Field(description="Engine that schedules the runs of this lane.")
-    runs: Count
-    flagged: Count
+    runs: Count = Field(description="Number of unfinished runs. 1,000 means: so many or more.")
+    flagged: Count = Field(description="Number of runs that need a move to another version. 1,000: as for `runs`.")
     served_by: list[str]
     topology: str
     since: Instant | None

@@ -8,6 +8,7 @@ from outlast.core.compensation import BY_HAND
 from outlast.core.durations import APPROVAL_STALE_AFTER, HEARTBEAT_EVERY, MINUTE, span
 from outlast.core.effect_rows import Effect
 from outlast.core.effect_verbs import NOT_SENT
+from outlast.core.limits import COUNT_MAX
 from outlast.core.machine import HELD, EffectStatus, LeaseStatus, Reason, RunStatus
 from outlast.core.mailbox import REOPENED
 from outlast.core.rows import Run, Worker, is_over
@@ -118,6 +119,11 @@ def engine_label(worker: Worker, now: Instant) -> str:
     if searched is not None and searched > BRIDGE_SILENT:
         return f"its bridge to {health.scheduler} has been silent for {span(searched)}"
     return ""
+
+
+def counted(count: int, count_max: int = COUNT_MAX) -> str:
+    """Return a count as text, with "+" if rows were counted only so far."""
+    return f"{count:,}{'+' if count >= count_max else ''}"
 
 
 def worker_label(worker: Worker, now: Instant, *, asked: bool = False) -> str:

@@ -9,6 +9,7 @@ from outlast.core.commit import Instant, Mapping
 from outlast.core.deliveries import GONE, is_active
 from outlast.core.durations import DAY
 from outlast.core.lanes import version_in, workflow_in
+from outlast.core.limits import COUNT_MAX
 from outlast.core.machine import Reason, if_ignored
 from outlast.core.outbox_rows import Delivery, Subscription
 from outlast.core.rows import Pause, Run
@@ -18,7 +19,7 @@ from outlast.models import exact_instant, instant, milliseconds
 from outlast.models.service import ActiveStop, ReasonCount, StatusSummary, TroubledWebhook, UnservedLane
 from outlast.runtime.attention import AWAY, BREAKER_IGNORED
 from outlast.runtime.labels import until_of
-from outlast.store.open_rows import COUNT_MAX, SummaryRows
+from outlast.store.open_rows import SummaryRows
 from outlast.telemetry.redact import redact
 
 VERSION_CHARS: Final = 16

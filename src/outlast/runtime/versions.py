@@ -14,6 +14,7 @@ from outlast.core.lanes import (
     worker_command,
     workflow_in,
 )
+from outlast.core.limits import COUNT_MAX
 from outlast.core.machine import OVERLAY_ONLY, TERMINAL, Reason, RunStatus
 from outlast.core.mailbox import check_unfinished
 from outlast.core.rows import RUN, STORE, TOPOLOGY, Run
@@ -27,6 +28,7 @@ from outlast.models.service import VersionStatus
 from outlast.runtime.labels import is_alive
 from outlast.runtime.run_facts import first_line
 from outlast.runtime.tenant_rows import TenantRows
+from outlast.store.open_rows import LaneCounts, OpenRows
 from outlast.store.port import Store
 
 PAGE = 200
@@ -34,16 +36,18 @@ ANSWERED_BY_MOVE = (Reason.NODE_GONE, Reason.STRANDED_VERSION)
 
 
 async def versions(of: TenantRows) -> list[VersionStatus]:
-    """Return every version that has been served or that has unfinished runs of this tenant."""
-    runs: Counter[str] = Counter()
-    flagged: Counter[str] = Counter()
-    for run in await unfinished(of.store, of.tenant):
-        runs[run.lane] += 1
-        flagged[run.lane] += any(a.reason in ANSWERED_BY_MOVE for a in run.attention)
+    """Return every version that has been served or that has unfinished runs of this tenant.
+
+    Counts end at COUNT_MAX, so the cost does not grow with the number of runs.
+    """
+    stopped = (await of.store.query(OpenRows(RUN, of.tenant, limit=COUNT_MAX))).rows
+    flagged = Counter(run.lane for run in stopped if any(a.reason in ANSWERED_BY_MOVE for a in run.attention))
     now = await of.store.now()
     alive = [worker for worker in await of.workers() if is_alive(worker, now)]
     rows = {r.lane: r for r in await of.store.rows(TOPOLOGY, (STORE,))}
-    lanes = {*rows, *runs, *(lane for worker in alive for lane in worker.lanes.split())}
+    known = {*rows, *flagged, *(lane for worker in alive for lane in worker.lanes.split())}
+    runs = await of.store.query(LaneCounts(of.tenant, tuple(sorted(known))))
+    lanes = known | runs.keys()
     found = []
     for lane in sorted(lanes, key=lambda each: (workflow_in(each), version_in(each), each)):
         row = rows.get(lane)
@@ -53,7 +57,7 @@ async def versions(of: TenantRows) -> list[VersionStatus]:
                 version=version_in(lane),
                 lane=lane,
                 scheduler=scheduler_of(lane),
-                runs=runs[lane],
+                runs=runs.get(lane, 0),
                 flagged=flagged[lane],
                 served_by=[w.id for w in alive if lane in w.lanes.split()],
                 topology=row.digest[:12] if row else "",

@@ -11,6 +11,7 @@ from typing import ClassVar, Final, NamedTuple
 from typing_extensions import override
 
 from outlast.core.effect_rows import APPROVAL, EFFECT, Approval
+from outlast.core.limits import COUNT_MAX
 from outlast.core.machine import ApprovalStatus, DeliveryStatus, EffectStatus, LeaseStatus, SubscriptionStatus
 from outlast.core.outbox_rows import DELIVERY, SUBSCRIPTION, Delivery, Subscription
 from outlast.core.row_kind import AnyKind, Key, Kind, key_of
@@ -18,9 +19,6 @@ from outlast.core.rows import PAUSE, RUN, STORE, WORKER, Pause, R, Row, Run, Wor
 from outlast.store.queries import PAGE_MAX, Page, Query, Select, check_columns, cursor_at, place_after
 from outlast.store.rows_in_memory import RowsInMemory
 from outlast.store.sql import MARK, SQL, Values, equal, rows_of
-
-COUNT_MAX: Final = 1_000
-"""Rows of one kind that a summary counts. A count of so many means: so many or more."""
 
 
 class _Open(NamedTuple):
@@ -149,18 +147,47 @@ _UNCERTAIN: Final = (
     f"SELECT count(*) FROM (SELECT 1 FROM effect WHERE tenant = {MARK} AND {_OPEN[EFFECT.name].condition} "
     f"LIMIT {MARK}) counted"
 )
-# Each step finds the next lane by the index `run_due`. Parameters: real time, limit, tenant.
+# Each step finds the next lane by the index `run_lane`. Parameters: tenant, thrice, and limit.
+_LANES: Final = (
+    f"WITH RECURSIVE lanes(lane) AS (SELECT min(lane) FROM run WHERE tenant = {MARK} AND ended_at = 0 UNION ALL "
+    f"SELECT (SELECT min(r.lane) FROM run r WHERE r.tenant = {MARK} AND r.ended_at = 0 AND r.lane > lanes.lane) "
+    "FROM lanes WHERE lanes.lane IS NOT NULL) "
+    f"SELECT lane, (SELECT count(*) FROM (SELECT 1 FROM run r WHERE r.tenant = {MARK} AND r.lane = lanes.lane "
+    f"AND r.ended_at = 0 LIMIT {MARK}) counted) FROM lanes WHERE lane IS NOT NULL"
+)
+# The same without lanes that a live worker serves. Further parameter: real time.
 _UNSERVED: Final = (
-    "WITH RECURSIVE lanes(lane) AS (SELECT min(lane) FROM run WHERE due_at IS NOT NULL UNION ALL "
-    "SELECT (SELECT min(r.lane) FROM run r WHERE r.due_at IS NOT NULL AND r.lane > lanes.lane) FROM lanes "
-    "WHERE lanes.lane IS NOT NULL) "
-    "SELECT lane, (SELECT count(*) FROM (SELECT 1 FROM run r WHERE r.lane = lanes.lane AND r.due_at IS NOT NULL "
-    f"AND r.tenant = {MARK} LIMIT {MARK}) counted) FROM lanes WHERE lane IS NOT NULL AND NOT EXISTS "
+    f"{_LANES} AND NOT EXISTS "
     f"(SELECT 1 FROM worker w WHERE w.tenant = '{STORE}' AND w.status = '{LeaseStatus.ALIVE}' "
     f"AND w.lease_until > {MARK} "
     "AND replace(' ' || w.lanes || ' ', ' ' || lanes.lane || ' ', '') <> ' ' || w.lanes || ' ')"
 )
 _REMOVED: Final = SubscriptionStatus.REMOVED
+
+
+@dataclass(frozen=True, slots=True)
+class LaneCounts(Query[dict[str, int]]):
+    """The number of a tenant's unfinished runs in each lane that has some, at most COUNT_MAX of a lane.
+
+    `lanes`: further lanes that may have runs, for a store that cannot list those of all runs (DynamoDB).
+    """
+
+    polls: ClassVar[bool] = True
+
+    tenant: str
+    lanes: tuple[str, ...] = ()
+
+    @override
+    def statements(self) -> Sequence[Select]:
+        return (Select(_LANES, (self.tenant, self.tenant, self.tenant, COUNT_MAX)),)
+
+    @override
+    def answer(self, found: Sequence[Sequence[Values]]) -> dict[str, int]:
+        return {str(lane): int(runs) for lane, runs in found[0]}
+
+    @override
+    def find(self, rows: RowsInMemory) -> dict[str, int]:
+        return {lane: min(COUNT_MAX, n) for lane, n in rows.unfinished(self.tenant).items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +211,7 @@ class Summary(Query[SummaryRows]):
             Select(_PENDING, (tenant, most)),
             *OpenRows(RUN, tenant, limit=most).statements(),
             Select(_UNCERTAIN, (tenant, most)),
-            Select(_UNSERVED, (tenant, most, self.real)),
+            Select(_UNSERVED, (tenant, tenant, tenant, most, self.real)),
             Select(f"SELECT {SQL[PAUSE.name].columns} FROM pause WHERE tenant = {MARK} ORDER BY key", (tenant,)),
             Select(
                 f"SELECT {SQL[SUBSCRIPTION.name].columns} FROM subscription WHERE tenant = {MARK} "
@@ -201,7 +228,7 @@ class Summary(Query[SummaryRows]):
             rows_of(APPROVAL, approvals),
             rows_of(RUN, flagged[:COUNT_MAX]),
             int(uncertain),
-            {str(lane): int(runs) for lane, runs in lanes if runs},
+            {str(lane): int(runs) for lane, runs in lanes},
             rows_of(PAUSE, stops),
             tuple([row for row in rows_of(SUBSCRIPTION, subscriptions) if row.status is not _REMOVED]),
             rows_of(DELIVERY, dead[:COUNT_MAX]),
@@ -211,7 +238,7 @@ class Summary(Query[SummaryRows]):
     def find(self, rows: RowsInMemory) -> SummaryRows:
         tenant, most = self.tenant, COUNT_MAX
         served = lanes_served(rows.under(WORKER, (STORE,)), self.real)
-        lanes = {lane: min(most, n) for lane, n in rows.armed(tenant).items() if lane not in served}
+        lanes = {lane: n for lane, n in LaneCounts(tenant).find(rows).items() if lane not in served}
         return SummaryRows(
             tuple([a._replace(plans_text="") for a in OpenRows(APPROVAL, tenant, limit=most).find(rows).rows]),
             OpenRows(RUN, tenant, limit=most).find(rows).rows,

@@ -31,7 +31,7 @@ class RowsInMemory:
         self._groups: dict[str, dict[Key, dict[Key, Any]]] = {kind.name: {} for kind in KINDS}
         self._due: dict[str, list[tuple[int, Key]]] = {}  # heap per lane, with entries that newer rows supersede
         self._armed: dict[str, int] = {}  # number of runs with a due_at, by lane
-        self._armed_of: dict[str, Counter[str]] = {}  # the same by tenant
+        self._unfinished: dict[str, Counter[str]] = {}  # number of unfinished runs, by tenant and lane
         self._owned: dict[str, set[Key]] = {}
         self._queued: set[Key] = set()
         self._over: list[tuple[int, Key]] = []  # end and key of ended runs, in order
@@ -124,9 +124,9 @@ class RowsInMemory:
         rows = [self.get(kind, key) for key in self._open[kind.name].get(tenant, ())]
         return [row for row in rows if row is not None]
 
-    def armed(self, tenant: str) -> "Counter[str]":
-        """Count the runs of a tenant that have a due_at, by lane."""
-        return +self._armed_of.get(tenant, Counter())
+    def unfinished(self, tenant: str) -> "Counter[str]":
+        """Count the unfinished runs of a tenant, by lane."""
+        return +self._unfinished.get(tenant, Counter())
 
     def _note_open(self, kind: AnyKind, key: Key, *, is_open: bool) -> None:
         keys = self._open[kind.name].setdefault(key[0], set())
@@ -155,9 +155,10 @@ class RowsInMemory:
             self._queued.discard(key)
             if old.due_at is not None:
                 self._armed[old.lane] -= 1
-                self._armed_of[old.tenant][old.lane] -= 1
             if old.ended_at:
                 del self._over[bisect_left(self._over, (old.ended_at, key))]
+            else:
+                self._unfinished[old.tenant][old.lane] -= 1
         if new is not None:
             if new.owner not in ("", ENDED):
                 self._owned.setdefault(new.owner, set()).add(key)
@@ -165,16 +166,17 @@ class RowsInMemory:
                 self._queued.add(key)
             if new.ended_at:
                 insort(self._over, (new.ended_at, key))
+            else:
+                self._unfinished.setdefault(new.tenant, Counter())[new.lane] += 1
             if new.due_at is not None:
-                self._arm(new.lane, new.due_at, key, new)
+                self._arm(new.lane, new.due_at, key)
 
-    def _arm(self, lane: str, due_at: int, key: Key, run: Run) -> None:
+    def _arm(self, lane: str, due_at: int, key: Key) -> None:
         self._armed[lane] = self._armed.get(lane, 0) + 1
-        self._armed_of.setdefault(run.tenant, Counter())[lane] += 1
         heap = self._due.setdefault(lane, [])
         heappush(heap, (due_at, key))
         if len(heap) > 2 * self._armed[lane] + SLACK:
-            heap[:] = {e for e in heap if self._armed_run(lane, e) is not None} | {(due_at, run[:2])}
+            heap[:] = {e for e in heap if self._armed_run(lane, e) is not None} | {(due_at, key)}
             heapify(heap)
 
 

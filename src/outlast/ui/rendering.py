@@ -20,6 +20,7 @@ from outlast.errors import NotFound
 from outlast.models import exact_instant, milliseconds
 from outlast.models.service import StatusSummary
 from outlast.runtime.clocks import new_nonce
+from outlast.runtime.labels import counted
 from outlast.runtime.operations import Operations
 from outlast.service.identity import Anonymous, Principal, is_permitted
 from outlast.service.service_state import ServiceState, root_of
@@ -63,7 +64,7 @@ def environment() -> Environment:
         loader=PackageLoader("outlast.ui"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
         lstrip_blocks=True,
     )  # fmt: skip
-    made.filters.update(span=lambda ms: span(max(0, int(ms))), instant=_instant)
+    made.filters.update(span=lambda ms: span(max(0, int(ms))), instant=_instant, counted=counted)
     return made
 
 

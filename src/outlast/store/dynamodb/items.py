@@ -66,6 +66,7 @@ INDEXES: Final[dict[str, dict[str, tuple[tuple[str, str], tuple[str, str]]]]] = 
         "ended": (("ended_of", "S"), ("ended_at", "N")),
         "spent": (("spent_of", "S"), ("at", "N")),
         "asking": (("asking_of", "S"), ("asking_at", "N")),
+        "lane": (("lane_of", "S"), (PK, "S")),
     },
     IDEMPOTENCY: {
         "listed": (("list", "S"), ("list_at", "N")),
@@ -323,8 +324,8 @@ def _columns(kind: AnyKind) -> _Columns:
 _COLUMNS: Final = {kind.name: _columns(kind) for kind in KINDS}
 ADDED: Final = frozenset({
     PK, SK, RECEIPT, "bodies", "ttl", "kept_until", "mapping", "at_once", "writer", "due_lane", "held_by", "list",
-    "list_at", "queue_of", "ended_of", "spent_of", "asking_of", "asking_at", "shards", "settings", "step_name",
-    "step_status", "completed_at",
+    "list_at", "queue_of", "ended_of", "spent_of", "asking_of", "asking_at", "lane_of", "shards", "settings",
+    "step_name", "step_status", "completed_at",
 })  # fmt: skip
 """Attributes that are no columns."""
 assert not ADDED & {name for columns in _COLUMNS.values() for name in columns.names}
@@ -345,6 +346,11 @@ def open_list_of(kind: AnyKind, tenant: str) -> str:
 def decided_list_of(tenant: str, person: str) -> str:
     """Return the name of the list, in the index `asking`, of the approvals that a person has decided."""
     return f"decided#{_part(tenant)}#{_part(person)}"
+
+
+def lane_list_of(tenant: str, lane: str) -> str:
+    """Return the name of the list, in the index `lane`, of a tenant's unfinished runs in a lane."""
+    return f"{_part(tenant)}#{lane}"
 
 
 def lane_of(lane: str, mapping: int) -> str:
@@ -378,6 +384,8 @@ def _of_run(run: Run, mapping: int, stamp: Stamp) -> Item:
         found["queue_of"] = text(run.queue)
     if run.ended_at:
         found["ended_of"] = text(run.tenant)
+    else:
+        found["lane_of"] = text(lane_list_of(run.tenant, run.lane))
     if run.attention_text:
         found |= _open(open_list_of(RUN, run.tenant), run.created_at)
     return found

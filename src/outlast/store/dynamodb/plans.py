@@ -7,10 +7,11 @@ missing until the next poll. All other queries are strongly consistent.
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 from outlast.core.effect_rows import APPROVAL, EFFECT, USAGE
+from outlast.core.limits import COUNT_MAX
 from outlast.core.outbox_rows import CURSOR, DELIVERY, SUBSCRIPTION
 from outlast.core.row_kind import AnyKind, Key, key_of
 from outlast.core.rows import CALL_USAGE, PAUSE, REQUEST, RUN, STORE, TOPOLOGY, WORKER, Row, Run
@@ -21,6 +22,7 @@ from outlast.store.dynamodb.items import (
     Item,
     ItemPlace,
     decided_list_of,
+    lane_list_of,
     lane_of,
     list_of,
     open_list_of,
@@ -32,7 +34,7 @@ from outlast.store.dynamodb.items import (
 from outlast.store.dynamodb.reads import AT_ONCE, PAGE, DynamoReads, place_of
 from outlast.store.open_calls import OpenCalls
 from outlast.store.open_rows import (
-    COUNT_MAX,
+    LaneCounts,
     OpenRows,
     Summary,
     SummaryRows,
@@ -76,6 +78,7 @@ QUEUED: Final = ("queue", "queue_of", "created_at")
 ENDED_INDEX: Final = ("ended", "ended_of", "ended_at")
 SPENT: Final = ("spent", "spent_of", "at")
 OPEN: Final = ("asking", "asking_of", "asking_at")
+LANE: Final = ("lane", "lane_of", "pk")
 LOOKS: Final = 3  # at the index for an approval that a caller names, because it may be a moment old
 LOOK_AGAIN_S: Final = 0.5
 
@@ -282,9 +285,8 @@ async def _summary(reads: DynamoReads, query: Summary) -> SummaryRows:
     of_tenant = [Under(kind, (query.tenant,)) for kind in (PAUSE, SUBSCRIPTION)]
     of_store = [Under(kind, (STORE,)) for kind in (WORKER, TOPOLOGY)]
     effects = Listing(IDEMPOTENCY, OPEN, open_list_of(EFFECT, query.tenant)).pages(reads, limit=PAGE)
-    uncertain, mapping, _ = await asyncio.gather(
-        _keys(effects, ""),
-        reads.mapping(),
+    uncertain, _ = await asyncio.gather(
+        _keys(effects),
         asyncio.gather(
             *(_open_rows(reads, each, rows) for each in wanted),
             *(_under(reads, each, rows) for each in (*of_tenant, *of_store)),
@@ -292,25 +294,32 @@ async def _summary(reads: DynamoReads, query: Summary) -> SummaryRows:
     )
     found = query.find(rows)
     served = lanes_served(rows.under(WORKER, (STORE,)), query.real)
-    lanes = sorted({*query.lanes, *(row.lane for row in rows.under(TOPOLOGY, (STORE,)))} - served)
-    counts = await asyncio.gather(*(_armed(reads, lane, query.tenant, mapping.version) for lane in lanes))
-    unserved = {lane: n for lane, n in zip(lanes, counts, strict=True) if n}
+    unserved = await _of_lanes(reads, query.tenant, _lanes(rows, query.lanes) - served)
     return found._replace(uncertain=uncertain, unserved=unserved)
 
 
-async def _armed(reads: DynamoReads, lane: str, tenant: str, mapping: int) -> int:
-    """Count the runs of a tenant in a lane that have a due_at."""
-    begins, n = partition(tenant), 0
-    for version in range(mapping + 1):
-        n += await _keys(Listing(RUNS, DUE, lane_of(lane, version)).pages(reads, limit=PAGE), begins)
-    return min(n, COUNT_MAX)
+async def _lane_counts(reads: DynamoReads, query: LaneCounts) -> dict[str, int]:
+    rows = RowsInMemory()
+    await _under(reads, Under(TOPOLOGY, (STORE,)), rows)
+    return await _of_lanes(reads, query.tenant, _lanes(rows, query.lanes))
 
 
-async def _keys(pages: Pages, begins: str) -> int:
-    """Count entries of an index whose partition key begins so, up to COUNT_MAX."""
+def _lanes(rows: RowsInMemory, further: Iterable[str]) -> set[str]:
+    return {*further, *(row.lane for row in rows.under(TOPOLOGY, (STORE,)))}
+
+
+async def _of_lanes(reads: DynamoReads, tenant: str, lanes: Collection[str]) -> dict[str, int]:
+    """Count the unfinished runs of a tenant in lanes. A lane without such runs is left out."""
+    lists = [Listing(RUNS, LANE, lane_list_of(tenant, lane)) for lane in lanes]
+    counts = await asyncio.gather(*(_keys(each.pages(reads, limit=PAGE)) for each in lists))
+    return {lane: n for lane, n in zip(lanes, counts, strict=True) if n}
+
+
+async def _keys(pages: Pages) -> int:
+    """Count entries of an index, up to COUNT_MAX."""
     n = 0
     async for items in pages:
-        n += sum(item["pk"]["S"].startswith(begins) for item in items)
+        n += len(items)
         if n >= COUNT_MAX:
             break
     return min(n, COUNT_MAX)
@@ -451,6 +460,7 @@ PLANS: Final[dict[type[Query[Any]], Plan]] = {
     Newest: _filled(_newest),
     OpenRows: _filled(_open_rows),
     Summary: _summary,
+    LaneCounts: _lane_counts,
     CountBy: _count_by,
     Census: _census,
     Owned: _filled(_owned),
@@ -492,7 +502,10 @@ PRICES: Final[dict[type[Query[Any]], ReadPrice]] = {
     Summary: ReadPrice(
         "the counts in the header of a page",
         "1 per 4 KB of each flagged run, pending approval and failed delivery, up to 1,000 each; 5; per worker and "
-        "version 1 per 4 KB; per version without a worker 0.5 per 30 of its runs",
+        "version 1 per 4 KB; per version without a worker 0.5 per 30 of its runs, up to 1,000",
+    ),
+    LaneCounts: ReadPrice(
+        "unfinished runs by version", "per version 1 per 4 KB, and 0.5 per 30 of its runs, up to 1,000"
     ),
     CountBy: ReadPrice("runs or approvals of a tenant by status", "1 per row of the tenant, and 0.5 per 30"),
     Census: ReadPrice("metrics: runs or approvals of all tenants", "1 per row, and 0.5 per 30 entries of the index"),

@@ -442,6 +442,8 @@ CREATE TABLE meta (
     # runs that wait for a slot: of one tenant, and of all
     "CREATE INDEX run_queue ON run (queue, created_at, tenant, run) WHERE queue <> ''",
     "CREATE INDEX run_queue_all ON run (created_at, tenant, run) WHERE queue <> ''",
+    # unfinished runs by lane; written when a run starts, changes its lane or ends
+    "CREATE INDEX run_lane ON run (tenant, lane, run) WHERE ended_at = 0",
     # pages of lists
     "CREATE INDEX run_page ON run (tenant, created_at, run)",
     "CREATE INDEX approval_page ON approval (tenant, asked_at, run, id)",

@@ -7,12 +7,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from outlast.errors import Conflict, InvalidInput, OutlastError
+from outlast.models.service import WorkflowDetail
 from outlast.runtime.clocks import new_id
 from outlast.runtime.operations import Operations
 from outlast.service.problems import status_of
 from outlast.service.requests import PathName
 from outlast.service.routes.runs import list_workflows, workflow_detail
-from outlast.service.service_state import Ops, ServiceState, State
+from outlast.service.service_state import Ops, State
 from outlast.ui.forms import SchemaForm, sent_form, shown_form
 from outlast.ui.graph import drawn
 from outlast.ui.page_route import PageRoute, form_of, see_other
@@ -41,7 +42,7 @@ async def show_workflow(ops: Ops, state: State, request: Request, name: PathName
     """Show one workflow with its graph, its versions, the schema of its input and the form to start a run."""
     found = await workflow_detail(state, ops, name)
     form = shown_form(found.input_schema, name=FIELDS)
-    return await _page(ops, state, request, name, form, {"key": new_id("start_"), "run_id": "", "correlation_id": ""})
+    return await _page(ops, request, found, form, {"key": new_id("start_"), "run_id": "", "correlation_id": ""})
 
 
 @router.post("/{name}", operation_id="ui:start_run")
@@ -51,26 +52,26 @@ async def start_run(ops: Ops, state: State, request: Request, name: PathName) ->
     form, given = sent_form(found.input_schema, sent, name=FIELDS), sent.text("key")
     kept = {"key": given, "run_id": sent.text("run_id"), "correlation_id": sent.text("correlation_id")}
     if form.rows_changed:
-        return await _page(ops, state, request, name, form, kept)
+        return await _page(ops, request, found, form, kept)
     if form.problems:
-        return await _page(ops, state, request, name, form, kept, status_code=422)
+        return await _page(ops, request, found, form, kept, status_code=422)
     try:
         started = await ops.start_run(
             name, form.value, key=given, run_id=kept["run_id"], correlation_id=kept["correlation_id"]
         )
     except InvalidInput as error:
         form = form.with_problems(error.problems, under=FIELDS)
-        return await _page(ops, state, request, name, form, kept, status_code=status_of(error), error=error)
+        return await _page(ops, request, found, form, kept, status_code=status_of(error), error=error)
     except Conflict as error:
-        return await _page(ops, state, request, name, form, kept, status_code=status_of(error), error=error)
+        return await _page(ops, request, found, form, kept, status_code=status_of(error), error=error)
     return see_other(request, f"/ui/runs/{started.run}")
 
 
 async def _page(
-    ops: Operations, state: ServiceState, request: Request, name: str, form: SchemaForm, kept: Mapping[str, str],
-    *, status_code: int = 200, error: OutlastError | None = None,
+    ops: Operations, request: Request, found: WorkflowDetail, form: SchemaForm, kept: Mapping[str, str], *,
+    status_code: int = 200, error: OutlastError | None = None,
 ) -> Response:  # fmt: skip
-    found = await workflow_detail(state, ops, name)
+    name = found.workflow
     versions = [each for each in await ops.versions() if each.workflow == name]
     stops = [each for each in (await ops.summary()).pauses if each.paused in (f"workflow {name}", "tenant")]
     shown = stamp([(each.lane, each.runs, each.flagged, each.served_by) for each in versions], stops)
