@@ -77,7 +77,7 @@ def queries() -> dict[str, Query[Any]]:
         "given up": OpenRows(DELIVERY, "acme"),
         "decided by": Newest(APPROVAL, "acme", (("decided_by", "ana"),)),
         "summary": Summary("acme", 1, ("a@1", "b@1")),
-        "lanes": LaneCounts("acme"),
+        "lanes": LaneCounts("acme", ("a@1", "b@1")),
         "owned": Owned("w"),
         "queued": Queued("acme", 9),
         "queued of all": Queued(STORE, 9),

@@ -110,7 +110,6 @@ PERSON_CHARS_MAX = 200
 """Characters of the name of a caller."""
 ATTEMPTS_MAX = 100
 VISITS_MAX = 10_000
-
 COUNT_MAX = 1_000  # rows of one kind that a page counts: a count of so many means so many or more
 
 assert INPUT_BYTES_MAX <= STATE_BYTES_MAX, "an input becomes the first state"
