@@ -1,5 +1,6 @@
 """A service with its pages, in this process or in one that can be killed, and a real Chromium."""
 
+import re
 import signal
 import socket
 import subprocess
@@ -17,11 +18,8 @@ from tests.service.conftest import Running, Service, folder_url
 
 __all__ = ["Running", "Service", "folder_url"]
 PATIENCE_S = 60.0
-OUTAGES = (
-    "Failed to load resource",
-    "htmx: htmx:sse:error",
-    "htmx: htmx:error: Failed to fetch",
-)  # the page shows them, and tests of outages expect them
+OUTAGE = r"Failed to load resource.*(503|net::ERR)|htmx: htmx:(sse:error|error: Failed to fetch)"
+"""Errors that a browser reports while a service or its store is gone."""
 
 
 @pytest.fixture(scope="module")
@@ -42,16 +40,18 @@ def chromium() -> Iterator[Browser]:
 def open_page(chromium: Browser) -> Iterator[Callable[..., Page]]:
     """Return a function that opens a page of another person, without the cookies of the others.
 
-    The test fails if a page reports an error, a violation of its policy, or opens a dialog.
+    The test fails if a page reports an error that `expects` does not match, a violation of its policy, or opens a
+    dialog. A refused form is reported as `status of 409`.
     """
     complaints: list[str] = []
     opened: list[Any] = []
 
-    def console(message: ConsoleMessage) -> None:
-        if message.type == "error" and not message.text.startswith(OUTAGES):
-            complaints.append(message.text)
+    def open_(*, width: int = 900, scheme: str = "light", expects: str = "(?!)", **more: Any) -> Page:
+        def console(message: ConsoleMessage) -> None:
+            text = f"{message.text} ({message.location['url']})"
+            if message.type == "error" and not re.search(expects, text):
+                complaints.append(text)
 
-    def open_(*, width: int = 900, scheme: str = "light", **more: Any) -> Page:
         context = chromium.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme, **more)  # type: ignore[arg-type]
         opened.append(context)
         page = context.new_page()
@@ -64,7 +64,7 @@ def open_page(chromium: Browser) -> Iterator[Callable[..., Page]]:
     yield open_
     for context in opened:
         context.close()
-    assert complaints == []
+    assert not complaints, "\n".join(complaints)
 
 
 @pytest.fixture

@@ -106,7 +106,7 @@ WIDEST = """[...document.querySelectorAll("main *, header *")].filter(
 def test_no_page_violates_a_rule(
     service: Service, samples: dict[str, list[str]], open_page: Callable[..., Page]
 ) -> None:
-    page, found = open_page(reduced_motion="reduce"), []
+    page, found = open_page(reduced_motion="reduce", expects="404.*/ui/nothing"), []
     for address in dict.fromkeys([*addresses(samples), "/ui/nothing"]):
         page.goto(service.url + address)
         if page.locator("#live-state[data-state=connecting]").count():

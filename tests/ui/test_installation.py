@@ -61,17 +61,25 @@ def test_doctor_says_what_the_command_says(service: Service) -> None:
     assert "schema" in text and "clock" in text and "outlast doctor" in text
 
 
+def refresh(page: Page, region: str) -> None:
+    """Let a region of a page ask for itself, as a signal does, and wait until it has."""
+    with page.expect_response(lambda answer: f"region={region}" in answer.url) as asked:
+        page.evaluate("htmx.trigger('#live', 'changed')")
+    assert asked.value.status in (200, 304), asked.value.url
+
+
 def test_a_webhook_is_tested_rotated_disabled_and_enabled(
     service: Service, receiver: Receiver, open_page: Callable[..., Page]
 ) -> None:
     url = f"http://127.0.0.1:{receiver.server_port}/hook"
     hook = service.post("/v1/webhooks", {"url": url, "name": "ledger"}).json()["webhook"]
-    page = open_page()
+    page = open_page(expects="409.*/rotate")
     page.goto(f"{service.url}/ui/webhooks")
     page.get_by_role("link", name="ledger").click()
     page.get_by_role("button", name="Send a test event").click()
     expect(page.locator("main")).to_contain_text("HTTP 500")
     expect(page.locator("pre")).to_have_text("<script>alert(1)</script>")
+    refresh(page, "webhook")  # on the page of a POST, too
     page.locator("#rotating summary").click()
     page.locator("#rotate").click()
     expect(page.locator("#secret")).to_have_text(re.compile("^whsec_"))
@@ -98,6 +106,7 @@ def test_a_worker_is_drained_by_a_button(service: Service, open_page: Callable[.
     page.goto(f"{service.url}/ui/workers")
     page.locator(f"#drain-{worker} summary").click()
     expect(page.locator(f"#drain-{worker}")).to_contain_text(f"outlast workers drain {worker}")
+    refresh(page, "workers")  # keeps the disclosure open
     page.fill(f"#reason-{worker}", "a new machine")
     page.locator(f"#drain-send-{worker}").click()
     expect(page.locator(f"#worker-{worker}")).to_contain_text("draining")

@@ -9,7 +9,7 @@ from pathlib import Path
 from playwright.sync_api import Page, expect
 
 from tests.postgres.server import Server
-from tests.ui.conftest import Running, Service, Site
+from tests.ui.conftest import OUTAGE, Running, Service, Site
 
 FLOWS = Path(__file__).parents[1] / "service" / "flows.py"
 REFUND = Path(__file__).parents[2] / "examples" / "refund.py"
@@ -36,7 +36,7 @@ def test_an_unchanged_region_is_answered_304(service: Service) -> None:
 
 def test_a_page_says_that_the_service_is_gone_and_is_back(tmp_path: Path, open_page: Callable[..., Page]) -> None:
     with Site(tmp_path, REFUND) as site:
-        page = open_page()
+        page = open_page(expects=OUTAGE)
         page.goto(f"{site.url}/ui/runs")
         state = page.locator("#live-state")
         expect(state).to_have_text("live")
@@ -61,6 +61,7 @@ def test_a_killed_worker_is_seen_without_reload(tmp_path: Path, open_page: Calla
             worker.kill()
             worker.wait()
         expect(page.locator("#unserved")).to_contain_text("refund", timeout=30_000)
+        page.close()  # before its service ends
 
 
 def test_a_stopped_postgresql_is_shown_and_its_return_too(open_page: Callable[..., Page]) -> None:
@@ -68,7 +69,7 @@ def test_a_stopped_postgresql_is_shown_and_its_return_too(open_page: Callable[..
     try:
         with Running(f"{server.url}?schema=pages", heartbeat_s=0.2) as service:
             approval, _ = service.asked()
-            runs, page = open_page(), open_page()
+            runs, page = open_page(expects=OUTAGE), open_page(expects=OUTAGE)
             runs.goto(f"{service.url}/ui/runs")
             page.goto(f"{service.url}/ui/approvals/{approval}")
             states = [each.locator("#live-state") for each in (runs, page)]

@@ -282,7 +282,7 @@ def test_chromium_keeps_a_session_on_localhost(guarded: Service, open_page: Call
 
 
 def test_a_page_of_an_ended_session_says_so_and_asks_no_more(guarded: Service, open_page: Callable[..., Page]) -> None:
-    page = open_page()
+    page = open_page(expects="status of 401|404.*/ui/static/end|htmx:sse:error")
     page.goto(f"{guarded.url}/ui/runs")
     page.fill("#credential", ANA)
     page.keyboard.press("Enter")
