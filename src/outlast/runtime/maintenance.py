@@ -11,18 +11,18 @@ from outlast.core.commit import Instant
 from outlast.core.deliveries import is_active
 from outlast.core.durations import DAY, LEDGER_KEPT, RUNS_KEPT, SECOND, span
 from outlast.core.generation import Generation
-from outlast.core.lanes import GUESTS, scheduler_of, worker_command
-from outlast.core.machine import RunStatus
+from outlast.core.lanes import GUESTS, worker_command
 from outlast.core.row_kind import Key
-from outlast.core.rows import META, RUN, Run, Worker, is_over
+from outlast.core.rows import META, RUN, Worker, is_over
 from outlast.engine import store_maintenance
 from outlast.engine.store_maintenance import AT_ONCE, PURGED, PURGED_AT_ONCE, Recovered, present_generation, purge_of
 from outlast.errors import Conflict, StoreUnusable, to_install
+from outlast.models.service import VersionStatus
 from outlast.runtime.clocks import SystemClock, new_id
 from outlast.runtime.fsck import Fsck
 from outlast.runtime.fsck_checks import Finding
 from outlast.runtime.interpreter import build
-from outlast.runtime.labels import engine_label, is_alive
+from outlast.runtime.labels import counted, engine_label, is_alive
 from outlast.runtime.operations import Operations
 from outlast.runtime.run_facts import clock_step_text
 from outlast.runtime.settings import unknown_variables
@@ -164,8 +164,9 @@ class Diagnosis(NamedTuple):
 async def examine(ops: Operations) -> list[Diagnosis]:
     """Return every diagnosis for the store of these operations; a `fix` asks for action. Raises StoreError."""
     facts = maintenance(ops.store).facts()
-    return [*_store(facts), await _clock(ops, facts), *await _workers(ops), *await _webhooks(ops),
-            *await _purge(ops), await _people(ops), *_here()]  # fmt: skip
+    lanes = await ops.versions()
+    return [*_store(facts), await _clock(ops, facts), *await _workers(ops, lanes), *await _webhooks(ops),
+            *await _purge(ops), await _people(ops, lanes), *_here()]  # fmt: skip
 
 
 def _store(facts: dict[str, str | int]) -> list[Diagnosis]:
@@ -203,32 +204,31 @@ async def _clock(ops: Operations, facts: dict[str, str | int]) -> Diagnosis:
     return Diagnosis("clock", f"{span(skew)} from the store's", fix)
 
 
-async def _workers(ops: Operations) -> list[Diagnosis]:
+async def _workers(ops: Operations, lanes: Sequence[VersionStatus]) -> list[Diagnosis]:
     now = await ops.store.now()
     alive = [row for row in await ops.rows.workers() if is_alive(row, now)]
-    queued, _ = await ops.rows.runs(status=RunStatus.QUEUED, limit=1_000)
-    lanes = sorted({run.lane for run in queued} - await ops.rows.serving())
     findings = [Diagnosis("workers", str(len(alive)), "" if alive else "start one: outlast worker MODULE")]
     findings += [
-        Diagnosis("unserved", lane, f"no worker serves {lane}: {worker_command(scheduler_of(lane))}") for lane in lanes
+        Diagnosis("unserved", each.lane, f"no worker serves {each.lane}: {worker_command(each.scheduler)}")
+        for each in lanes
+        if each.runs and not each.served_by
     ]
-    waiting, _ = await ops.rows.runs(status=RunStatus.WAITING, limit=1_000)
-    return [*findings, *_engines([*queued, *waiting], alive, now)]
+    return [*findings, *_engines(lanes, alive, now)]
 
 
-def _engines(unfinished: Sequence[Run], alive: Sequence[Worker], now: Instant) -> list[Diagnosis]:
+def _engines(lanes: Sequence[VersionStatus], alive: Sequence[Worker], now: Instant) -> list[Diagnosis]:
     """Return the state of each other scheduler that has runs or workers."""
     found: list[Diagnosis] = []
     for scheduler in GUESTS:
         mine = [row for row in alive if row.health.scheduler == scheduler]
-        runs = sum(run.scheduler == scheduler for run in unfinished)
+        runs = sum(each.runs for each in lanes if each.scheduler == scheduler)
         trouble = [f"{row.id}: {label}" for row in mine if (label := engine_label(row, now))]
         fix = "; ".join(trouble) if len(trouble) == len(mine) else ""
         if runs and not mine:
             fix = f"no worker executes its runs: {worker_command(scheduler)}"
         if runs or mine:
             note = "" if fix else "; ".join(trouble)
-            found.append(Diagnosis(scheduler, f"{len(mine)} workers, {runs} runs wait", fix, note=note))
+            found.append(Diagnosis(scheduler, f"{len(mine)} workers, {counted(runs)} unfinished runs", fix, note=note))
     return found
 
 
@@ -253,11 +253,11 @@ async def _purge(ops: Operations) -> list[Diagnosis]:
     return [Diagnosis("purge", f"{span(ago)} ago by {last.by}: {deleted}", note=fix)]
 
 
-async def _people(ops: Operations) -> Diagnosis:
-    flagged, _ = await ops.rows.runs(attention=True, limit=1_000)
-    total = sum((await ops.rows.counts())[RUN.name].values())
+async def _people(ops: Operations, lanes: Sequence[VersionStatus]) -> Diagnosis:
+    flagged = (await ops.summary()).attention_runs
+    unfinished = counted(sum(each.runs for each in lanes))
     fix = "outlast attention ls" if flagged else ""
-    return Diagnosis("runs", f"{total}, {len(flagged)} of them need a person", fix)
+    return Diagnosis("runs", f"{unfinished} unfinished, {counted(flagged)} of them need a person", fix)
 
 
 def _event_loop() -> Diagnosis:
