@@ -86,7 +86,7 @@ async def approve(ctx: Context[Negotiation]) -> Literal["award"] | Route:
         by=role(rules.approver_role),
         within=rules.approval_within,
         alternatives=[plan for bid_id, plan in plans.items() if bid_id != s.winner],
-        again=s.cycle < CYCLES_AT_MOST,
+        again=max(0, CYCLES_AT_MOST - s.cycle),
     )
     if decision.outcome == "again":
         s.go_round_again(decision.by, decision.reason)

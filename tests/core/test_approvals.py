@@ -7,6 +7,7 @@ import pytest
 
 from outlast.core.approval_columns import PLANS, OfferedCall
 from outlast.core.approvals import (
+    NOT_COUNTED,
     Actor,
     ChangedCall,
     Demand,
@@ -15,6 +16,7 @@ from outlast.core.approvals import (
     person_acknowledges,
     person_decides,
     person_reassigns,
+    rounds_of,
 )
 from outlast.core.approver_rule import Rule
 from outlast.core.codec import digest
@@ -175,3 +177,13 @@ def test_an_acknowledgement_and_a_reassignment_check_the_right_and_the_version()
     ]:
         with pytest.raises(error):
             act()
+
+
+def test_rounds_are_those_left_and_those_used() -> None:
+    used = ASKED._replace(id="ap_0", status=ApprovalStatus.AGAIN, asked_at=ASKED.asked_at - 1)
+    asked = ASKED._replace(again=1)
+    assert rounds_of(asked, [asked]) == (1, 1)
+    assert rounds_of(asked, [used, asked]) == (1, 2)
+    assert rounds_of(ASKED._replace(again=3), [used, used._replace(status=ApprovalStatus.REJECTED)]) == (3, 4)
+    for offered in (NOT_COUNTED, 0):
+        assert rounds_of(ASKED._replace(again=offered), [used]) is None

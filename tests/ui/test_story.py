@@ -70,6 +70,7 @@ def test_a_purchase_is_approved_and_awarded_by_buttons(
     expect(row).to_be_visible(timeout=WITHIN_MS)  # without reload
     row.click()
     board.fill("#reason", "under budget")
+    expect(board.locator("#again")).to_contain_text("(1 of 1 left)")
     board.locator("#approve").click()
     expect(board.locator("main")).to_contain_text("approved")
     board.goto(f"{made.url}/ui/runs/{run}")

@@ -17,7 +17,7 @@ from outlast.cli.text import json_escaped
 from outlast.core.durations import span
 from outlast.core.events import ENDINGS, TAKEN, EventType
 from outlast.core.machine import TERMINAL, ApprovalStatus
-from outlast.models.approvals import ApprovalSort, ApprovalSummary, OfferedPlan
+from outlast.models.approvals import ApprovalDetail, ApprovalSort, ApprovalSummary, OfferedPlan
 from outlast.runtime.client import Client
 from outlast.runtime.clocks import SystemClock
 from outlast.runtime.labels import ATTENTION
@@ -160,8 +160,13 @@ async def show(client: Client, screen: Screen, approval: str) -> int:
         if view.editable:
             screen.advice(f"  outlast approvals approve {name} --set {view.editable[0]}=… --reason …")
         if view.another_round:
-            screen.advice(f"  outlast approvals reject {name} --again --reason … (another round)")
+            screen.advice(f"  outlast approvals reject {name} --again --reason … ({_round(view)})")
     return OK
+
+
+def _round(view: ApprovalDetail) -> str:
+    """Return the number of rounds left, if the workflow counts them."""
+    return "another round" if view.rounds_left is None else f"{view.rounds_left} of {view.rounds_max} rounds left"
 
 
 def _takes(view: ApprovalSummary) -> list[str]:

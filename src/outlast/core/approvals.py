@@ -530,3 +530,26 @@ def _decided(approval: Approval) -> Conflict:
         f"outlast runs show {approval.run}",
         refusal=approval.status.value if withdrawn else "decided",
     )
+
+
+# --- rounds ------------------------------------------------------------------------------------------
+NOT_COUNTED: Final = -1
+"""`Approval.again` of an approval that offers another round, if its author counts none."""
+
+
+class Rounds(NamedTuple):
+    """Further rounds that a person may ask for: how many are left, of how many in all."""
+
+    left: int
+    most: int
+
+
+def rounds_of(row: Approval, of_run: Iterable[Approval]) -> Rounds | None:
+    """Return the rounds that an approval has left; None if it offers none or its author does not count them.
+
+    `of_run`: all approvals of its run. Each that was answered with `again` has used a round.
+    """
+    if row.again <= 0:
+        return None
+    used = sum(each.status is ApprovalStatus.AGAIN and each.asked_at <= row.asked_at for each in of_run)
+    return Rounds(row.again, row.again + used)

@@ -155,7 +155,7 @@ class Approval(NamedTuple):
     chosen: str  # digest of the approved plan
     valid_until: int
     consumed_by: str  # 'visit:key' of the effect that used it
-    again: int  # 1: the person may reject and request another round
+    again: int  # rounds left that a person may request, -1 = not counted, 0 = none
     quorum: int = 1  # number of different people who must approve
     votes_text: str = ""
     not_requester: int = 0  # 1: the person who started the run may not decide

@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 
 from outlast.core import approvals
 from outlast.core.approval_columns import EDITABLE, PLANS, OfferedCall
-from outlast.core.approvals import ChangedCall, Remake, altered_plan
+from outlast.core.approvals import NOT_COUNTED, ChangedCall, Remake, altered_plan
 from outlast.core.codec import canonical, digest
 from outlast.core.commit import Commit, Fence, Instant
 from outlast.core.conclude import Parked
 from outlast.core.effect_rows import Approval
-from outlast.core.limits import PLANS_PER_APPROVAL_MAX, QUORUM_MAX, TEXT_CHARS_MAX
+from outlast.core.limits import PLANS_PER_APPROVAL_MAX, QUORUM_MAX, TEXT_CHARS_MAX, VISITS_MAX
 from outlast.core.machine import ApprovalStatus, Choice, Reason
 from outlast.core.mailbox import REOPENED
 from outlast.core.rows import Run
@@ -38,7 +38,7 @@ class Question(NamedTuple):
     within_ms: int
     valid_ms: int
     risk: str
-    again: bool = False
+    again: bool | int = False
     quorum: int = 1
     not_requester: bool = False
     editable: tuple[str, ...] = ()
@@ -53,6 +53,12 @@ def check_question(question: Question) -> None:
             f"approval {question.name} has quorum {question.quorum}",
             f"it takes from 1 to {QUORUM_MAX} different people",
             "quorum=2",
+        )
+    if type(question.again) is not bool and not 0 <= question.again <= VISITS_MAX:
+        raise InvalidInput(
+            f"approval {question.name} has again={question.again}",
+            f"from 0 to {VISITS_MAX:,} rounds are left",
+            "again=1",
         )
     if len(question.plans) > PLANS_PER_APPROVAL_MAX:
         raise LimitExceeded(
@@ -152,7 +158,7 @@ async def _ask(execution: NodeExecution, question: Question, before: int) -> App
         plans_text=PLANS.encode(plans),
         summary=question.summary,
         risk=question.risk,
-        again=int(question.again),
+        again=NOT_COUNTED if question.again is True else question.again,
         quorum=question.quorum,
         not_requester=int(question.not_requester),
         editable_text=EDITABLE.encode(question.editable),

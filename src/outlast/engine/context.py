@@ -391,7 +391,7 @@ class NodeContext(Context[Any]):
         valid_for: Duration = "24h",
         name: str = "",
         alternatives: Sequence[Plan[Any]] = (),
-        again: bool = False,
+        again: bool | int = False,
         risk: str = "",
         not_requester: bool = False,
         quorum: int = 1,

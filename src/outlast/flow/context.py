@@ -100,7 +100,7 @@ class Context(Generic[S]):
         valid_for: Duration = "24h",
         name: str = "",
         alternatives: Sequence[Plan[R]] = (),
-        again: bool = False,
+        again: bool | int = False,
         risk: Literal["", "low", "medium", "high"] = "",
         not_requester: bool = False,
         quorum: int = 1,
@@ -116,7 +116,7 @@ class Context(Generic[S]):
         - `within`: the time for the decision; `valid_for`: the time from the decision to the call.
         - `name`: tells several approvals of one visit apart (default: the activity's name).
         - `alternatives`: other plans that may be approved instead.
-        - `again`: offers "reject and try once more".
+        - `again`: offers "reject and try once more"; a number says how many such rounds are left.
         - `not_requester`: the person who requested the run may not decide.
         - `quorum`: number of different people who must approve the same plan; one rejection rejects.
         - `editable`: arguments that an approver may change; the changed plan is `chosen`, the original cannot run.

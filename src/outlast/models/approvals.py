@@ -99,6 +99,10 @@ class ApprovalDetail(ApprovalSummary):
     evidence: list[PriorEffect]
     changed_since_asked: list[ApprovalChange]
     run_shown: str
+    rounds_left: int | None = Field(
+        description="How many more rounds may be asked for. Null: the workflow offers none, or does not count them."
+    )
+    rounds_max: int | None = Field(description="Of how many rounds those are left.")
     you_may_not: str = Field(description="Why the caller may not decide it, or ''.")
 
 

@@ -3,7 +3,7 @@
 from functools import cache
 from typing import Any, Final, get_args
 
-from outlast.core.approvals import Actor, may_decide, votes_of, waits_for, why_not
+from outlast.core.approvals import Actor, may_decide, rounds_of, votes_of, waits_for, why_not
 from outlast.core.approver_rule import Rule, identity
 from outlast.core.effect_rows import APPROVAL, Approval
 from outlast.core.machine import ApprovalStatus, EffectStatus
@@ -153,8 +153,11 @@ async def approval_detail(
     rows: TenantRows, row: Approval, run: Run, actor: Actor, workflow: Workflow[Any] | None
 ) -> ApprovalDetail:
     """Return an approval with everything its approver needs. `workflow`: the code of the run, None if not loaded."""
+    rounds = rounds_of(row, await rows.approvals_of(run.run)) if row.again > 0 else None
     return ApprovalDetail(
         **vars(approval_summary(row, actor)),
+        rounds_left=rounds.left if rounds is not None else None,
+        rounds_max=rounds.most if rounds is not None else None,
         schema_=decision_schema(workflow, row),
         evidence=await prior_effects(rows, run),
         changed_since_asked=await changed_since(rows, row, run),

@@ -540,7 +540,7 @@ class Client(ABC):
 
     @abstractmethod
     async def drain_worker(self, worker: str, *, reason: str) -> WorkerStatus:
-        """Ask a worker to take no more runs, give back those it holds, and stop.
+        """Ask `worker` to take no more runs, give back those it holds, and stop.
 
         It reads the request at its next heartbeat. A second request changes nothing. Raises NotFound, Conflict if the
         worker is dead.
