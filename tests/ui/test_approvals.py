@@ -1,6 +1,8 @@
 """Pages of approvals without scripts: forms that post and redirect, for the version shown, once."""
 
+import re
 from collections.abc import Iterator
+from html import unescape
 
 import pytest
 
@@ -132,6 +134,18 @@ HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>\u202e\u200b
 
 
 @pytest.mark.req("GATE-2")
+def test_each_page_of_a_list_refreshes_and_leads_on(service: Service) -> None:
+    for _ in "123":
+        service.asked()
+    address = "/ui/approvals?limit=1"
+    for _ in "12":
+        region = service.get(f"{address}&region=approvals")
+        assert region.status_code == 200, address
+        (more,) = re.findall('rel="next" href="([^"]*)"', region.text)
+        address = unescape(more)
+    assert service.get(address).status_code == 200
+
+
 def test_no_argument_is_cut_folded_or_after_the_button(service: Service) -> None:
     plain, hostile = service.start("award", text="plain"), service.start("award", text=HOSTILE)
     first = shown(service, service.asked(plain)[0])

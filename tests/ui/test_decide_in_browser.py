@@ -8,6 +8,8 @@ from playwright.sync_api import Page, expect
 from outlast.core.machine import ApprovalStatus
 from tests.service.conftest import Service
 
+TABS_MAX = 60
+
 
 def test_a_phone_decides_by_two_taps(service: Service, open_page: Callable[..., Page]) -> None:
     approval, _ = service.asked()
@@ -39,24 +41,75 @@ def test_a_typed_reason_survives_fifty_events(service: Service, page: Page) -> N
     expect(page.locator("#reason")).to_have_value("half a sentence")
 
 
+def test_a_reason_typed_on_the_board_keeps_its_caret(service: Service, page: Page) -> None:
+    run, other = (service.start("call", order="broken") for _ in "12")
+    for each in (run, other):
+        service.until(f"/v1/runs/{each}", lambda body: body["attention"] and not body["owner"])
+    page.goto(f"{service.url}/ui/")
+    expect(page.locator("#live-state")).to_have_text("live")
+    field = page.locator(f"form[action$='/{run}/answer']").get_by_label("Reason", exact=True)
+    field.click()
+    page.keyboard.type("Line.")
+    page.keyboard.press("ArrowLeft")
+    text = " is up again, asked by telephone just now, twice"
+    for n in range(50):
+        service.post(f"/v1/runs/{run if n % 2 else other}/signals/said", {"payload": {"n": n}})
+        if n % 10 == 0:
+            service.start("call", order="broken")
+        page.keyboard.type(text[n : n + 1])
+    expect(page.locator("form[action$='/answer']")).to_have_count(7)  # without reload
+    expect(field).to_be_focused()
+    page.keyboard.type("!")
+    expect(field).to_have_value(f"Line{text}!.")
+
+
+def test_edited_arguments_are_approved_after_their_difference(service: Service, page: Page) -> None:
+    approval, _ = service.asked()
+    page.goto(f"{service.url}/ui/approvals/{approval}")
+    page.locator("#edit summary").click()
+    page.fill("[name='changes/cents']", "4100")
+    page.fill("#reason", "agreed on less")
+    page.click("#approve")
+    expect(page.locator("#difference del")).to_have_text("4200")
+    expect(page.locator("#difference ins")).to_have_text("4100")
+    expect(page.locator("#decided")).to_have_count(0)
+    page.get_by_role("button", name="Approve with your changes").click()
+    expect(page.locator("#decided")).to_contain_text("agreed on less")
+    run = service.get(f"/v1/approvals/{approval}").json()["run"]
+    assert service.ended(run)["outcome"].endswith("-4100")
+
+
+def tab_to(page: Page, selector: str) -> None:
+    """Press Tab until the element has the focus."""
+    for _ in range(TABS_MAX):
+        page.keyboard.press("Tab")
+        if page.evaluate("selector => document.activeElement.matches(selector)", selector):
+            return
+    raise AssertionError(f"{selector} was not reached by {TABS_MAX} Tabs")
+
+
 @pytest.mark.req("EFF-2")
 def test_the_keyboard_alone_approves_and_settles(service: Service, page: Page) -> None:
     approval, _ = service.asked()
-    page.goto(f"{service.url}/ui/approvals/{approval}")
-    page.locator("#reason").focus()
+    page.goto(f"{service.url}/ui/approvals")
+    tab_to(page, f"#approval-{approval} a")
+    page.keyboard.press("Enter")
+    page.wait_for_url(f"**/ui/approvals/{approval}")
+    tab_to(page, "#reason")
     page.keyboard.type("as agreed")
-    page.keyboard.press("Tab")
-    expect(page.locator("#approve")).to_be_focused()
+    tab_to(page, "#approve")
     page.keyboard.press("Enter")
     expect(page.locator("#decided")).to_contain_text("as agreed")
     run = service.start("call", order="keys")
     service.until(f"/v1/runs/{run}", lambda body: body["attention"])
     (effect,) = service.get(f"/v1/effects?run={run}").json()["effects"]
-    page.goto(f"{service.url}/ui/effects/{effect['id']}")
-    page.locator("#external_id").focus()
-    for text in ("ext-7", "it rang", "asked them"):
+    page.goto(f"{service.url}/ui/effects")
+    tab_to(page, f"a[href$='/ui/effects/{effect['id']}']")
+    page.keyboard.press("Enter")
+    page.wait_for_url(f"**/ui/effects/{effect['id']}")
+    for field, text in (("#external_id", "ext-7"), ("#response", "it rang"), ("#reason", "asked them")):
+        tab_to(page, field)
         page.keyboard.type(text)
-        page.keyboard.press("Tab")
-    expect(page.locator("#happened")).to_be_focused()
+    tab_to(page, "#happened")
     page.keyboard.press("Enter")
     expect(page.locator("#region-effect")).to_contain_text("ext-7")

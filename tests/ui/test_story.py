@@ -1,4 +1,4 @@
-"""The demo in a browser to its award, the history of the browser, and many tabs."""
+"""The demo in browsers to its award, with and without JavaScript; the history of a browser, and many tabs."""
 
 import json
 import re
@@ -7,9 +7,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Locator, Page, expect
 
 from examples.negotiation.samples import sample
+from tests.e2e.helpers import when
 from tests.e2e.over_http import Stage, stage
 from tests.ui.conftest import Service
 
@@ -24,7 +25,7 @@ def auction(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Stage, s
         yield made, made.open_all()
 
 
-def signed_in(open_page: Callable[..., Page], made: Stage, name: str, path: str, **more: int) -> Page:
+def signed_in(open_page: Callable[..., Page], made: Stage, name: str, path: str, **more: Any) -> Page:
     """Return a page of a caller who has signed in with their token on the way to a path."""
     page = open_page(**more)
     page.goto(made.url + path)
@@ -36,9 +37,7 @@ def signed_in(open_page: Callable[..., Page], made: Stage, name: str, path: str,
 
 def fill(page: Page, name: str, value: Any) -> None:
     """Type a value into the fields of a form, and add the rows that it needs."""
-    if page.locator(f"[name='{name}/=']").count():
-        page.fill(f"[name='{name}']", json.dumps(value))
-    elif isinstance(value, dict):
+    if isinstance(value, dict) and not page.locator(f"[name='{name}/=']").count():
         for each in value:
             fill(page, f"{name}/{each}", value[each])
     elif isinstance(value, list):
@@ -47,34 +46,72 @@ def fill(page: Page, name: str, value: Any) -> None:
                 page.locator(f"button[value='add:{name}']").click()
                 page.locator(f"[name^='{name}/{n}']").first.wait_for()
             fill(page, f"{name}/{n}", each)
-    elif page.locator(f"select[name='{name}']").count():
-        page.select_option(f"[name='{name}']", str(value))
-    elif page.locator(f"[type=radio][name='{name}']").count():
-        page.locator(f"[type=radio][name='{name}'][value='{value}']").check()
+    elif isinstance(value, dict):
+        page.fill(f"[name='{name}']", json.dumps(value))
     else:
-        page.fill(f"[name='{name}']", str(value))
+        field = page.locator(f"[name='{name}']")
+        kind = field.first.evaluate("each => each.type")
+        if kind == "select-one":
+            field.select_option(str(value))
+        elif kind == "radio":
+            page.check(f"[name='{name}'][value='{value}']")
+        else:
+            field.fill(str(value))
 
 
-def test_a_purchase_is_approved_and_awarded_by_buttons(
+def start(page: Page, made: Stage, market: str, reference: str) -> str:
+    """Start a purchase by the form of its workflow and return the run."""
+    page.goto(f"{made.url}/ui/workflows/negotiation")
+    wanted = {**sample("leverage", market=market, today=datetime.now(UTC).date()), "reference": reference}
+    fill(page, "input/purchase", wanted)
+    page.get_by_role("button", name="Start", exact=True).click()
+    page.wait_for_url(re.compile(r"/ui/runs/\w+"))
+    return page.url.rpartition("/")[2]
+
+
+def test_two_people_award_purchases_with_and_without_javascript(
     auction: tuple[Stage, str], open_page: Callable[..., Page]
 ) -> None:
+    """Both purchases run at once. Ben decides the first one too late, and the second one without JavaScript."""
     made, market = auction
-    board = signed_in(open_page, made, "ana", "/ui/approvals")
-    expect(board.locator("#live-state")).to_have_text("live")
+    ana = signed_in(open_page, made, "ana", "/ui/approvals")
+    expect(ana.locator("#live-state")).to_have_text("live")
     buyer = signed_in(open_page, made, "buyer", "/ui/workflows/negotiation")
-    fill(buyer, "input/purchase", sample("leverage", market=market, today=datetime.now(UTC).date()))
-    buyer.get_by_role("button", name="Start", exact=True).click()
-    buyer.wait_for_url(re.compile(r"/ui/runs/\w+"))
-    run = buyer.url.rpartition("/")[2]
-    row = board.locator("main a[href*='/ui/approvals/']").first
+    run = start(buyer, made, market, "RFQ-1")
+    plain = start(signed_in(open_page, made, "buyer", "/ui/runs", java_script_enabled=False), made, market, "RFQ-2")
+
+    row = ana.locator("tr", has_text=run).locator("a[href*='/ui/approvals/']")
     expect(row).to_be_visible(timeout=WITHIN_MS)  # without reload
+    address = f"{made.url}{row.get_attribute('href')}"
+    ben = signed_in(open_page, made, "ben", "/ui/approvals", expects="status of 409")
+    ben.goto(address)
+    ben.fill("#reason", "too dear")
     row.click()
-    board.fill("#reason", "under budget")
-    expect(board.locator("#again")).to_contain_text("(1 of 1 left)")
-    board.locator("#approve").click()
-    expect(board.locator("main")).to_contain_text("approved")
-    board.goto(f"{made.url}/ui/runs/{run}")
-    expect(board.locator("main")).to_contain_text(re.compile("awarded", re.IGNORECASE), timeout=WITHIN_MS)
+    ana.fill("#reason", "under budget")
+    expect(ana.locator("#again")).to_contain_text("(1 of 1 left)")
+    ana.locator("#approve").click()
+    expect(ana.locator("#decided")).to_contain_text("under budget")
+    expect(ben.locator("#moved")).to_contain_text(re.compile("Approved by ana (.* ago|just now)"))  # without reload
+    ben.locator("#reject").click()
+    expect(ben.locator("#refused")).to_contain_text(re.compile("Approved by ana (.* ago|just now)"))
+    expect(ben.locator("#kept")).to_have_value("too dear")
+    ana.goto(f"{made.url}/ui/runs/{run}")
+    expect(ana.locator("main")).to_contain_text(re.compile("awarded", re.IGNORECASE), timeout=WITHIN_MS)
+
+    still = signed_in(open_page, made, "ben", f"/ui/runs/{plain}", java_script_enabled=False)
+
+    def seen(found: Locator) -> bool:
+        still.reload()
+        return found.count() > 0
+
+    opens = still.get_by_role("link", name="Open the approval")
+    when(lambda: seen(opens), made.said)
+    opens.click()
+    still.fill("#reason", "within the limit")
+    still.locator("#approve").click()
+    expect(still.locator("#decided")).to_contain_text("within the limit")
+    still.goto(f"{made.url}/ui/runs/{plain}")
+    when(lambda: seen(still.locator("main", has_text=re.compile("awarded", re.IGNORECASE))), made.said)
 
 
 def test_back_forward_and_reload_keep_place_and_filters(service: Service, page: Page) -> None:

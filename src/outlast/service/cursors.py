@@ -13,7 +13,8 @@ from outlast.errors import InvalidInput
 from outlast.service.store_secret import StoreSecret
 
 SEAL_BYTES: Final = 16
-UNBOUND: Final = ("cursor", "limit")  # the next page may have another size
+# The next page may have another size. A page of the UI adds `region` and `top` when it refreshes itself.
+UNBOUND: Final = ("cursor", "limit", "region", "top")
 
 
 class Cursors:
