@@ -56,6 +56,7 @@ def worker(name: str, *, left: int = 12 * SECOND, renewed: int = 3 * SECOND, lan
 
 
 W1, W2 = worker("w-1"), worker("w-2")
+DRAINING = W1._replace(health_text='{"draining": true}')
 BLOCKED = W1._replace(health_text='{"loop_late_ms": 1, "loop_ticked_ms": 14000}')
 
 
@@ -124,6 +125,7 @@ SITUATIONS: dict[str, RunFacts] = {
     "the owner's event loop is blocked": (RunFacts(HELD, NOW, events=CLAIMED, workers=(BLOCKED, W2))),
     "queued, the one worker is blocked": (RunFacts(QUEUED, NOW, workers=(BLOCKED,))),
     "queued, one of two workers is blocked": (RunFacts(QUEUED, NOW, workers=(BLOCKED, W2))),
+    "the owner drains": (RunFacts(HELD, NOW, events=CLAIMED, workers=(DRAINING,))),
     "the owner is silent": (
         RunFacts(HELD, NOW, events=CLAIMED, workers=(worker("w-1", left=6 * SECOND, renewed=9 * SECOND), W2))
     ),

@@ -23,6 +23,7 @@ SENTENCES = {
         "r1 has been queued for 60m; w-1 takes it when its event loop runs again: a call has blocked it for 17s."
     ),
     "queued, one of two workers is blocked": "r1 has been queued for 60m; w-2 takes it.",
+    "the owner drains": "r1 is held by w-1, which drains: it ends its call and gives the run back.",
     "the owner is silent": (
         "r1 is held by w-1, which has been silent for 9s: takeover in 6s unless it renews its lease."
     ),
@@ -162,6 +163,7 @@ def of(situation: str) -> RunExplanation:
         ("every worker of a guest is dead", ["outlast worker MODULE --runtime temporal"]),
         ("the owner's lease has expired, no other worker", ["outlast worker MODULE"]),
         ("walked", []),
+        ("the owner drains", ["outlast worker MODULE"]),
         ("a signal, without an end", ["outlast signal r1 paid --data '{…}'"]),
         (
             "an approval with another round",

@@ -472,6 +472,9 @@ def _executing(rows: RunFacts) -> ExplanationPart:
         clause += f": takeover in {rows.left_real(worker.lease_until)} unless it renews its lease"
         return ExplanationPart(clause, dies, start_one(rows), since=since, facts=facts)
     ago = f", for {rows.ago(since)}" if since else ""
+    if worker.health.draining:
+        clause = f"is held by {run.owner}, which drains: it ends its call and gives the run back"
+        return ExplanationPart(clause, "another worker continues it", start_one(rows), since=since, facts=facts)
     if run.status is RunStatus.RECOVERING:
         clause = f"is held by {run.owner}, which settles the calls its predecessor left open in node {run.node}{ago}"
     elif run.status is RunStatus.COMPENSATING:
