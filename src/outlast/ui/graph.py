@@ -18,7 +18,7 @@ CHAR: Final = 8.0
 LABEL_CHARS: Final = 22
 BOX_HEIGHT: Final = 48
 MIN_WIDTH: Final = 96
-GAP_X: Final = 56
+GAP_X: Final = 48
 GAP_Y: Final = 20
 MARGIN: Final = 24
 HOP: Final = "\0"
@@ -107,7 +107,7 @@ def laid_out(graph: DeclaredGraph) -> Layout:
     back.sort(key=lambda edge: boxes[edge[0]].x - boxes[edge[1]].x)
     lanes = {edge: bottom + LOOP * (n % LANES + 1) for n, edge in enumerate(back)}
     paths = tuple(_path(edge, boxes, ways, lanes) for edge in graph.edges)
-    width = max((box.x + box.width for box in boxes.values()), default=0) + MARGIN
+    width = max((box.x + box.width for box in boxes.values()), default=0) + MARGIN + (GAP_X / 3 if back else 0)
     height = bottom + LOOP * min(len(back), LANES) + MARGIN
     return Layout(tuple(boxes[name] for name in graph.nodes), paths, round(width, 1), round(height, 1))
 

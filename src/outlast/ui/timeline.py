@@ -12,7 +12,8 @@ from typing import Final, NamedTuple
 
 from outlast.models.timeline import Timeline, TimelineBar, TimelineMark
 
-WIDTH: Final = 960.0
+WIDTH: Final = 832.0
+"""Width of the time, so that a window of 1,100 pixels shows the whole."""
 LEFT: Final = 176.0
 """Width of the names of lanes."""
 GAP: Final = 56.0
