@@ -16,10 +16,15 @@ from bench.serving import TENANT, opened
 from outlast.core.effect_rows import APPROVAL, EFFECT, MEMO, WAIT
 from outlast.core.row_kind import AnyKind
 from outlast.core.rows import EVENT, MESSAGE, RUN, Row, Run
+from outlast.store.dynamodb.connection import Connection, DynamoAddress
+from outlast.store.dynamodb.items import Stamp, encode
+from outlast.store.dynamodb.items import place as item_place
 from outlast.store.sql import SQL
 
 OF_A_RUN: Final = (RUN, EVENT, EFFECT, MEMO, WAIT, APPROVAL, MESSAGE)
 AT_ONCE: Final = 5_000
+PUTS_MAX: Final = 25  # of one BatchWriteItem
+COPIED: Final = Stamp("copied", 0, 0)
 APART_MS: Final = 7  # so that their times differ
 
 
@@ -60,6 +65,8 @@ def insert(place: Place, rows: dict[AnyKind, Iterator[Row]]) -> None:
     """Insert all rows without the store's own transactions, then tidy the database as time would."""
     if place.url.startswith("sqlite:"):
         _into_sqlite(place.url.removeprefix("sqlite:"), rows)
+    elif place.url.startswith("dynamodb:"):
+        asyncio.run(_into_dynamodb(place.url, rows))
     else:
         asyncio.run(_into_postgres(place.url, rows))
 
@@ -85,6 +92,20 @@ async def _into_postgres(url: str, rows: dict[AnyKind, Iterator[Row]]) -> None:
         await db.execute(f"VACUUM (ANALYZE) outlast.{kind.name}")
     await db.execute("CHECKPOINT")
     await db.close()
+
+
+async def _into_dynamodb(url: str, rows: dict[AnyKind, Iterator[Row]]) -> None:
+    address = DynamoAddress.parse(url)
+    client = Connection(address)
+    await client.open()
+    for kind, each in rows.items():
+        while some := list(islice(each, AT_ONCE)):
+            table = address.table(item_place(kind, some[0][: kind.key]).table)
+            puts = [{"PutRequest": {"Item": item}} for row in some for item in encode(kind, row, COPIED)]
+            parts = [puts[i : i + PUTS_MAX] for i in range(0, len(puts), PUTS_MAX)]
+            sent = (client.call("BatchWriteItem", RequestItems={table: part}) for part in parts)
+            assert not any(answer.get("UnprocessedItems") for answer in await asyncio.gather(*sent))
+    await client.close()
 
 
 def names(prefix: str, first: int, n: int) -> list[str]:

@@ -158,7 +158,7 @@ async def _ask(execution: NodeExecution, question: Question, before: int) -> App
         plans_text=PLANS.encode(plans),
         summary=question.summary,
         risk=question.risk,
-        again=NOT_COUNTED if question.again is True else question.again,
+        again=NOT_COUNTED if question.again is True else int(question.again),
         quorum=question.quorum,
         not_requester=int(question.not_requester),
         editable_text=EDITABLE.encode(question.editable),
