@@ -116,6 +116,38 @@ def test_no_page_violates_a_rule(
     assert not found, "\n".join(found)
 
 
+SEND_STALE = """button => {
+    const form = button.form, version = form.elements.version;
+    form.noValidate = true;
+    if (version) version.value = "999";
+    for (const box of document.querySelectorAll("input[name=run]")) box.checked = true;
+    button.click();
+}"""
+
+
+def test_no_page_of_a_sent_form_violates_a_rule(
+    service: Service, samples: dict[str, list[str]], open_page: Callable[..., Page]
+) -> None:
+    """Forms that are refused, because they are empty or about a former version, and the preview of an action."""
+    page, found = open_page(reduced_motion="reduce", expects="status of 4(09|22)"), []
+    for address, button in (
+        (f"/ui/approvals/{samples['approval'][0]}", "#reject"),
+        (f"/ui/effects/{samples['effect'][0]}", "#give-up"),
+        (f"/ui/webhooks/{samples['webhook'][0]}", "#rotate"),
+        (f"/ui/runs/{samples['run'][1]}", "button[name=choice]"),
+        ("/ui/", "button[name=choice]"),
+        ("/ui/workflows/refund", "#start-send"),
+        ("/ui/runs", "#many-cancel"),
+    ):
+        page.goto(service.url + address)
+        with page.expect_navigation():
+            page.locator(button).first.evaluate(SEND_STALE)
+        if button != "#many-cancel":
+            expect(page.locator("main [role=alert]").first, address).to_be_visible()
+        found += complaints(page, f"form of {address}")
+    assert not found, "\n".join(found)
+
+
 def test_the_sign_in_violates_no_rule(tmp_path: Path, open_page: Callable[..., Page]) -> None:
     _, line = new_token("ana", tenant="default", roles=["viewer"], person=True)
     who = authenticator(AuthSettings(tokens=SecretStr(line)), SystemClock())
