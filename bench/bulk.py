@@ -13,7 +13,7 @@ import asyncpg
 
 from bench.engines import Place
 from bench.serving import TENANT, opened
-from outlast.core.effect_rows import APPROVAL, EFFECT, MEMO, WAIT
+from outlast.core.effect_rows import APPROVAL, EFFECT, MEMO, WAIT, Approval
 from outlast.core.row_kind import AnyKind
 from outlast.core.rows import EVENT, MESSAGE, RUN, Row, Run
 from outlast.store.dynamodb.connection import Connection, DynamoAddress
@@ -44,6 +44,10 @@ def copies(
             for row in rows[kind]:
                 values = [_renamed(value, run, name) for value in row]
                 copy = kind.row._make(values)
+                if isinstance(copy, Approval):
+                    copy = copy._replace(
+                        within_until=copy.within_until + n * APART_MS, asked_at=copy.asked_at - n * APART_MS
+                    )
                 yield _spread(copy, n, fields) if isinstance(copy, Run) else copy
 
     return {kind: of(kind) for kind in rows if rows[kind]}
