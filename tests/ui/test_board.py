@@ -1,7 +1,11 @@
 """The board and the effects without scripts: each reason is answered in place, and an uncertain effect is settled."""
 
+from datetime import UTC, datetime, timedelta
+
 import pytest
 
+from outlast.models.approvals import ApprovalSummary
+from outlast.ui.routes.board import NEXT, OF_ONE_REASON, by_deadline
 from tests.service.conftest import Service
 from tests.ui.html_page import HtmlForm, HtmlPage
 
@@ -129,3 +133,23 @@ def test_a_pause_is_ended_where_it_is_shown(service: Service) -> None:
     status, after = press(service, shown.form("resume-1"), None)
     assert status == 303 and "Start a run" in after.text and "the exchange is down" not in after.text
     assert service.get("/v1/pauses").json()["pauses"] == []
+
+
+def test_overdue_approvals_do_not_hide_those_due_today() -> None:
+    now = datetime(2026, 11, 24, 12, tzinfo=UTC)
+    offsets = [timedelta(hours=n) for n in range(-30, 50)]
+    rows = [ApprovalSummary.model_construct(approval=f"ap_{at}", within_until=now + at) for at in offsets]
+    found = by_deadline(rows, now)
+    assert [each.within_until for each in found.overdue] == [now + at for at in offsets[:OF_ONE_REASON]]
+    assert found.today[0].within_until == now + timedelta(hours=1) and len(found.today) == OF_ONE_REASON
+    assert found.later == []
+    distant = rows[-20:]
+    assert by_deadline(distant, now).later == distant[:NEXT]
+    assert by_deadline([rows[0]], now) == ([rows[0]], [], [])
+
+
+def test_the_board_shows_the_next_approvals_if_none_is_due_today(service: Service) -> None:
+    approval, _ = service.asked()
+    page = service.get("/ui/").text
+    assert "Next approvals" in page
+    assert f'href="/ui/approvals/{approval}"' in page.partition('<ul id="next">')[2].partition("</ul>")[0]

@@ -1,7 +1,8 @@
 """The board: everything that needs a person, and the answers to it, in place."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple, cast, get_args
 
 from fastapi import APIRouter
@@ -12,6 +13,7 @@ from outlast.core.limits import NAME
 from outlast.core.machine import Choice, Reason
 from outlast.core.run_columns import What
 from outlast.errors import Conflict, InvalidInput
+from outlast.models.approvals import ApprovalSummary
 from outlast.models.attention import AnswerFor, AnswerList, RunAttention
 from outlast.models.service import StatusSummary
 from outlast.runtime.attention import choice_commands_for_all
@@ -24,10 +26,23 @@ from outlast.ui.rendering import render, stamp
 from outlast.ui.routes.run_actions import MORE_TIME, answer_one, member, typed_answer
 
 router = APIRouter(prefix="/ui", route_class=PageRoute)
+DAY: Final = timedelta(days=1)
 OF_ONE_REASON: Final = 10
 """Items of a reason that the board shows; the others are behind a link."""
+DEADLINES_MAX: Final = 100
+"""Pending approvals that the board reads, the earliest deadline first."""
+NEXT: Final = 3
+"""Approvals that the board shows if none is due within a day."""
 AT_MOST: Final = 100
 """Runs that one answer is for."""
+
+
+class Deadlines(NamedTuple):
+    """Pending approvals by their deadline. `later`: the next ones, if no other is due within a day."""
+
+    overdue: list[ApprovalSummary]
+    today: list[ApprovalSummary]
+    later: list[ApprovalSummary]
 
 
 class ReasonGroup(NamedTuple):
@@ -49,26 +64,31 @@ async def show_board(ops: Ops, request: Request) -> Response:
 
 async def _board(ops: Operations, request: Request, *, status_code: int = 200, **refused: Any) -> Response:
     summary = await ops.summary()
-    overdue, due, *pages = await asyncio.gather(
-        ops.approvals(overdue=True, limit=OF_ONE_REASON), ops.approvals(sort="deadline", limit=2 * OF_ONE_REASON),
+    pending, *pages = await asyncio.gather(
+        ops.approvals(sort="deadline", limit=DEADLINES_MAX),
         *(_items(ops, each.reason) for each in summary.reasons),
     )  # fmt: skip
     groups = [
         ReasonGroup(each.reason, each.count, each.if_ignored, each.until, items, each.count > 1)
         for each, items in zip(summary.reasons, pages, strict=True)
     ]  # fmt: skip
-    late = {each.approval for each in overdue.approvals}
-    today = [
-        each for each in due.approvals
-        if each.within_until and (each.within_until - summary.now).days == 0 and each.approval not in late
-    ][:OF_ONE_REASON]  # fmt: skip
+    due = by_deadline(pending.approvals, summary.now)
     seen = [(item.run, item.reason, getattr(item, "version", 0)) for group in groups for item in group.items]
-    version = stamp(summary.version, seen, sorted(late), [each.approval for each in today])
+    version = stamp(summary.version, seen, [[each.approval for each in some] for some in due])
     return await render(
         request, "board.html", title="Needs a person", live="attention", versions={"board": version}, groups=groups,
-        summary=summary, overdue=overdue.approvals, today=today, refused=refused, status_code=status_code,
+        summary=summary, due=due, refused=refused, status_code=status_code,
         nothing=_nothing(summary),
     )  # fmt: skip
+
+
+def by_deadline(pending: Sequence[ApprovalSummary], now: datetime) -> Deadlines:
+    """Split pending approvals, of which the earliest deadline is first, into those that the board shows."""
+    dated = [(each.within_until, each) for each in pending if each.within_until is not None]
+    overdue = [each for at, each in dated if at <= now]
+    today = [each for at, each in dated if now < at <= now + DAY]
+    later = [] if overdue or today else [each for _, each in dated]
+    return Deadlines(overdue[:OF_ONE_REASON], today[:OF_ONE_REASON], later[:NEXT])
 
 
 def _nothing(summary: StatusSummary) -> bool:
