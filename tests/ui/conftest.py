@@ -11,7 +11,7 @@ from typing import Any, Self
 
 import httpx2
 import pytest
-from playwright.sync_api import Browser, ConsoleMessage, Page
+from playwright.sync_api import Browser, ConsoleMessage, Page, expect
 
 from tests.browsers import browser
 from tests.service.conftest import Running, Service, folder_url
@@ -32,6 +32,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
     """Browser for the tests of one module."""
+    expect.set_options(timeout=PATIENCE_S * 1000 / 2)  # 5 s is too short while other tests use both cores
     with browser() as started:
         yield started
 
