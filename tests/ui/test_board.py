@@ -1,10 +1,12 @@
 """The board and the effects without scripts: each reason is answered in place, and an uncertain effect is settled."""
 
+import re
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from outlast.models.approvals import ApprovalSummary
+from outlast.ui.rendering import environment
 from outlast.ui.routes.board import NEXT, OF_ONE_REASON, by_deadline
 from tests.service.conftest import Service
 from tests.ui.html_page import HtmlForm, HtmlPage
@@ -153,3 +155,18 @@ def test_the_board_shows_the_next_approvals_if_none_is_due_today(service: Servic
     page = service.get("/ui/").text
     assert "Next approvals" in page
     assert f'href="/ui/approvals/{approval}"' in page.partition('<ul id="next">')[2].partition("</ul>")[0]
+
+
+def test_a_key_of_any_text_is_one_part_of_an_id() -> None:
+    as_id = environment().filters["as_id"]
+    made = [as_id(key) for key in ("call/o1", 'a "b', 'a "c', "a b")]
+    assert made[0] == "call/o1" and len(set(made)) == 4
+    assert all(re.fullmatch(r"[A-Za-z0-9_.:/-]+", each) for each in made)
+
+
+def test_a_cut_text_says_so_and_leads_to_the_whole() -> None:
+    cut = environment().from_string('{% import "parts.html" as parts with context %}{{ parts.cut(text, 5, "/w") }}')
+    names = {"root": "", "here": "", "form_token": "", "nonce": ""}
+    assert cut.render(text="12345", **names) == "12345"
+    assert cut.render(text="1234567", **names) == '12345<a href="/w"> … 2 more characters</a>'
+    assert 'class="odd"' in cut.render(text="a\u202eb", **names)

@@ -2,7 +2,7 @@
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from functools import cache
 from importlib.resources import files
@@ -20,6 +20,7 @@ from outlast.errors import NotFound
 from outlast.models import exact_instant, milliseconds
 from outlast.models.service import StatusSummary
 from outlast.runtime.clocks import new_nonce
+from outlast.runtime.confusables import marked
 from outlast.runtime.labels import counted
 from outlast.runtime.operations import Operations
 from outlast.service.identity import Anonymous, Principal, is_permitted
@@ -31,6 +32,7 @@ POLICY: Final = (
     "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'; "
     "require-trusted-types-for 'script'; trusted-types htmx"
 )
+PLAIN_ID: Final = re.compile(r"[A-Za-z0-9_.:/-]*")
 TAG: Final = re.compile(r'(?:W/)?"([0-9a-f]{20})\.([A-Za-z0-9_-]{22})"')
 
 
@@ -64,8 +66,22 @@ def environment() -> Environment:
         loader=PackageLoader("outlast.ui"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
         lstrip_blocks=True,
     )  # fmt: skip
-    made.filters.update(span=lambda ms: span(max(0, int(ms))), instant=_instant, counted=counted)
+    made.filters.update(
+        span=lambda ms: span(max(0, int(ms))), instant=_instant, counted=counted, as_id=_as_id, pieces=_pieces,
+        marked=lambda text: _pieces(marked(text)),
+    )  # fmt: skip
     return made
+
+
+def _pieces(pieces: Iterable[tuple[str, str]]) -> Markup:
+    """Return a text in pieces as HTML: each piece with a warning is marked, the warning behind it."""
+    odd = Markup('<mark class="odd" title="{1}">{0}<span class="note"> {1}</span></mark>')
+    return Markup("").join(odd.format(piece, warning) if warning else piece for piece, warning in pieces)
+
+
+def _as_id(key: str) -> str:
+    """Return a key as a part of an id, which `aria-describedby` can name: a digest unless it is plain."""
+    return key if PLAIN_ID.fullmatch(key) else stamp(key)
 
 
 def stamp(*parts: object) -> str:
@@ -128,7 +144,9 @@ async def render(
     else:
         text = found.render(context)
     headers["Content-Security-Policy"] = POLICY.format(nonce=nonce)
-    return Response(text, status_code, headers, "text/html; charset=utf-8")
+    # Half of a surrogate pair, which JSON can spell, has no UTF-8: it is shown as its escape.
+    data = text.encode("utf-8", "backslashreplace")
+    return Response(data, status_code, headers, "text/html; charset=utf-8")
 
 
 async def _counts(request: Request, principal: Principal | None) -> StatusSummary | None:

@@ -49,7 +49,7 @@ async def list_approvals(
     version = stamp([(each.approval, each.version) for each in found.approvals])
     return await render(
         request, "approvals.html", title="Approvals", live="approvals", versions={"approvals": version}, found=found,
-        show=show, role=role, run=run, marked=marked,
+        show=show, role=role, run=run,
     )  # fmt: skip
 
 
@@ -192,7 +192,7 @@ async def _page(
     return await render(
         request, "approval.html", title=found.asks or found.approval, live=f"run:{found.run}",
         versions={"now": version}, found=found, draft=draft, seen=seen or found.version, error=error, run=run,
-        then=waits[0].then if waits else "", marked=marked, arguments=arguments, previous=before, following=after,
+        then=waits[0].then if waits else "", arguments=arguments, previous=before, following=after,
         as_json=lambda value: marked(json.dumps(value, ensure_ascii=False)),
         pending=found.status == ApprovalStatus.PENDING, difference=_difference(found, draft),
         status_code=status_of(error) if error is not None else status_code,

@@ -13,7 +13,6 @@ from outlast.core.codec import problems_of
 from outlast.core.machine import Choice, EffectStatus
 from outlast.errors import InvalidInput, OutlastError
 from outlast.models.effects import EffectRecord
-from outlast.runtime.confusables import marked
 from outlast.runtime.operations import Operations
 from outlast.service.problems import ProblemError, status_of
 from outlast.service.requests import EffectId, ResolveEffect, parse_effect_id
@@ -97,6 +96,6 @@ async def _page(
         request, "effect.html", title=f"{found.effect} {found.key}", live=f"run:{run}",
         versions={"effect": stamp(found.version, len(found.evidence))}, found=found, choices=choices,
         uncertain=uncertain, typed=typed or dict.fromkeys(KEPT, ""), error=error, effect_kind=effect_kind,
-        arguments=arguments, marked=marked, folded=folded, response=folded(found.response),
+        arguments=arguments, folded=folded, response=folded(found.response),
         status_code=200 if error is None else status_of(error),
     )  # fmt: skip
