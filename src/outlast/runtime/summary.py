@@ -9,7 +9,6 @@ from outlast.core.commit import Instant, Mapping
 from outlast.core.deliveries import GONE, is_active
 from outlast.core.durations import DAY
 from outlast.core.lanes import version_in, workflow_in
-from outlast.core.limits import COUNT_MAX
 from outlast.core.machine import Reason, if_ignored
 from outlast.core.outbox_rows import Delivery, Subscription
 from outlast.core.rows import Pause, Run
@@ -44,13 +43,13 @@ def status_summary(rows: SummaryRows, actor: Actor, now: Instant, mapping: Mappi
     found = StatusSummary(
         version="",
         now=exact_instant(0),
-        count_max=COUNT_MAX,
+        count_max=rows.most,
         approvals_pending=len(rows.approvals),
         approvals_mine=sum(waits_for(row, actor) for row in rows.approvals),
-        approvals_overdue=min(COUNT_MAX, late + expired),
+        approvals_overdue=min(rows.most, late + expired),
         approvals_due=sum(row.within_until <= now.business + DAY for row in pending),
         next_deadline=instant(min((row.within_until for row in pending), default=0)),
-        attention=min(COUNT_MAX, len(rows.flagged) + len(breakers) + len(webhooks)),
+        attention=min(rows.most, len(rows.flagged) + len(breakers) + len(webhooks)),
         attention_runs=len(rows.flagged),
         reasons=_reasons([*_items(rows.flagged), *map(_of_breaker, breakers), *map(_of_webhook, webhooks)]),
         uncertain=rows.uncertain,

@@ -390,7 +390,7 @@ class TenantRows:
     async def summary(self, lanes: Iterable[str] = ()) -> tuple[SummaryRows, Instant]:
         """Return the rows of a summary and the time. `lanes`: those of the loaded workflows."""
         now = await self.store.now()
-        return await self.store.query(Summary(self.tenant, now.real, tuple(lanes))), now
+        return await self.store.query(Summary(self.tenant, now.real, tuple(lanes), self.store.count_max)), now
 
     async def approvals_of(self, run: str) -> tuple[Approval, ...]:
         """Return every approval of one run."""

@@ -136,6 +136,8 @@ class SummaryRows(NamedTuple):
     pauses: tuple[Pause, ...]
     subscriptions: tuple[Subscription, ...]
     dead: tuple[Delivery, ...]
+    most: int = COUNT_MAX
+    """Rows of a kind that were counted at most."""
 
 
 _APPROVALS: Final = f"SELECT {SQL[APPROVAL.name].columns} FROM approval".replace(" plans,", " '',")
@@ -192,7 +194,7 @@ class LaneCounts(Query[dict[str, int]]):
 
 @dataclass(frozen=True, slots=True)
 class Summary(Query[SummaryRows]):
-    """The rows that a summary of a tenant is made from, at most COUNT_MAX of a kind.
+    """The rows that a summary of a tenant is made from, at most `most` of a kind.
 
     `real`: the present real time. `lanes`: further lanes that may have runs, for a store that cannot list those of all
     runs (DynamoDB).
@@ -203,10 +205,11 @@ class Summary(Query[SummaryRows]):
     tenant: str
     real: int
     lanes: tuple[str, ...] = ()
+    most: int = COUNT_MAX
 
     @override
     def statements(self) -> Sequence[Select]:
-        tenant, most = self.tenant, COUNT_MAX
+        tenant, most = self.tenant, self.most
         return (
             Select(_PENDING, (tenant, most)),
             *OpenRows(RUN, tenant, limit=most).statements(),
@@ -226,19 +229,20 @@ class Summary(Query[SummaryRows]):
         approvals, flagged, ((uncertain,),), lanes, stops, subscriptions, dead = found
         return SummaryRows(
             rows_of(APPROVAL, approvals),
-            rows_of(RUN, flagged[:COUNT_MAX]),
+            rows_of(RUN, flagged[: self.most]),
             int(uncertain),
             {str(lane): int(runs) for lane, runs in lanes},
             rows_of(PAUSE, stops),
             tuple([row for row in rows_of(SUBSCRIPTION, subscriptions) if row.status is not _REMOVED]),
-            rows_of(DELIVERY, dead[:COUNT_MAX]),
+            rows_of(DELIVERY, dead[: self.most]),
+            self.most,
         )
 
     @override
     def find(self, rows: RowsInMemory) -> SummaryRows:
-        tenant, most = self.tenant, COUNT_MAX
+        tenant, most = self.tenant, self.most
         served = lanes_served(rows.under(WORKER, (STORE,)), self.real)
-        lanes = {lane: n for lane, n in LaneCounts(tenant).find(rows).items() if lane not in served}
+        lanes = {lane: min(most, n) for lane, n in rows.unfinished(tenant).items() if lane not in served}
         return SummaryRows(
             tuple([a._replace(plans_text="") for a in OpenRows(APPROVAL, tenant, limit=most).find(rows).rows]),
             OpenRows(RUN, tenant, limit=most).find(rows).rows,
@@ -247,4 +251,5 @@ class Summary(Query[SummaryRows]):
             tuple(rows.under(PAUSE, (tenant,))),
             tuple([row for row in rows.under(SUBSCRIPTION, (tenant,)) if row.status is not _REMOVED]),
             OpenRows(DELIVERY, tenant, limit=most).find(rows).rows,
+            most,
         )

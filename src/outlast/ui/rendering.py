@@ -134,7 +134,7 @@ async def render(
         "when": lambda at: _when(at, now),
         "asset": lambda name: f"{root_of(request)}/ui/static/{asset(name)[2]}/{name}",
         "here_with": lambda **query: _address(request, query),
-        "counts": None if region or status_code >= 500 else await _counts(request, principal),
+        "counts": None if region or "counts" in values or status_code >= 500 else await _counts(request, principal),
         "may": lambda operation: principal is not None and is_permitted(principal, operation),
         **values,
     }

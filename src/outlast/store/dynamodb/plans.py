@@ -281,12 +281,12 @@ async def _summary(reads: DynamoReads, query: Summary) -> SummaryRows:
     """Read the rows of each kind, and the number of the effects and of the runs of each lane from the keys alone."""
     rows = RowsInMemory()
     kinds: tuple[AnyKind, ...] = (APPROVAL, RUN, DELIVERY)
-    wanted = [OpenRows(kind, query.tenant, limit=COUNT_MAX) for kind in kinds]
+    wanted = [OpenRows(kind, query.tenant, limit=query.most) for kind in kinds]
     of_tenant = [Under(kind, (query.tenant,)) for kind in (PAUSE, SUBSCRIPTION)]
     of_store = [Under(kind, (STORE,)) for kind in (WORKER, TOPOLOGY)]
-    effects = Listing(IDEMPOTENCY, OPEN, open_list_of(EFFECT, query.tenant)).pages(reads, limit=PAGE)
+    effects = Listing(IDEMPOTENCY, OPEN, open_list_of(EFFECT, query.tenant)).pages(reads, limit=query.most)
     uncertain, _ = await asyncio.gather(
-        _keys(effects),
+        _keys(effects, query.most),
         asyncio.gather(
             *(_open_rows(reads, each, rows) for each in wanted),
             *(_under(reads, each, rows) for each in (*of_tenant, *of_store)),
@@ -294,35 +294,35 @@ async def _summary(reads: DynamoReads, query: Summary) -> SummaryRows:
     )
     found = query.find(rows)
     served = lanes_served(rows.under(WORKER, (STORE,)), query.real)
-    unserved = await _of_lanes(reads, query.tenant, _lanes(rows, query.lanes) - served)
+    unserved = await _of_lanes(reads, query.tenant, _lanes(rows, query.lanes) - served, query.most)
     return found._replace(uncertain=uncertain, unserved=unserved)
 
 
 async def _lane_counts(reads: DynamoReads, query: LaneCounts) -> dict[str, int]:
     rows = RowsInMemory()
     await _under(reads, Under(TOPOLOGY, (STORE,)), rows)
-    return await _of_lanes(reads, query.tenant, _lanes(rows, query.lanes))
+    return await _of_lanes(reads, query.tenant, _lanes(rows, query.lanes), COUNT_MAX)
 
 
 def _lanes(rows: RowsInMemory, further: Iterable[str]) -> set[str]:
     return {*further, *(row.lane for row in rows.under(TOPOLOGY, (STORE,)))}
 
 
-async def _of_lanes(reads: DynamoReads, tenant: str, lanes: Collection[str]) -> dict[str, int]:
+async def _of_lanes(reads: DynamoReads, tenant: str, lanes: Collection[str], most: int) -> dict[str, int]:
     """Count the unfinished runs of a tenant in lanes. A lane without such runs is left out."""
     lists = [Listing(RUNS, LANE, lane_list_of(tenant, lane)) for lane in lanes]
-    counts = await asyncio.gather(*(_keys(each.pages(reads, limit=PAGE)) for each in lists))
+    counts = await asyncio.gather(*(_keys(each.pages(reads, limit=most), most) for each in lists))
     return {lane: n for lane, n in zip(lanes, counts, strict=True) if n}
 
 
-async def _keys(pages: Pages) -> int:
-    """Count entries of an index, up to COUNT_MAX."""
+async def _keys(pages: Pages, most: int) -> int:
+    """Count entries of an index, up to `most`."""
     n = 0
     async for items in pages:
         n += len(items)
-        if n >= COUNT_MAX:
+        if n >= most:
             break
-    return min(n, COUNT_MAX)
+    return min(n, most)
 
 
 # --- counts ------------------------------------------------------------------------------
@@ -501,8 +501,8 @@ PRICES: Final[dict[type[Query[Any]], ReadPrice]] = {
     ),
     Summary: ReadPrice(
         "the counts in the header of a page",
-        "1 per 4 KB of each flagged run, pending approval and failed delivery, up to 1,000 each; 5; per worker and "
-        "version 1 per 4 KB; per version without a worker 0.5 per 30 of its runs, up to 1,000",
+        "1 per 4 KB of each flagged run, pending approval and failed delivery, up to 100 each; 5; per worker and "
+        "version 1 per 4 KB; per version without a worker 0.5 per 30 of its runs, up to 100",
     ),
     LaneCounts: ReadPrice(
         "unfinished runs by version", "per version 1 per 4 KB, and 0.5 per 30 of its runs, up to 1,000"

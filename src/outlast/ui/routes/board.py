@@ -77,7 +77,7 @@ async def _board(ops: Operations, request: Request, *, status_code: int = 200, *
     version = stamp(summary.version, seen, [[each.approval for each in some] for some in due])
     return await render(
         request, "board.html", title="Needs a person", live="attention", versions={"board": version}, groups=groups,
-        summary=summary, due=due, refused=refused, status_code=status_code,
+        counts=summary, summary=summary, due=due, refused=refused, status_code=status_code,
         nothing=_nothing(summary),
     )  # fmt: skip
 
