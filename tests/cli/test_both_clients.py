@@ -281,7 +281,8 @@ def test_both_clients_act_the_same(outlast: Terminal, monkeypatch: pytest.Monkey
             words = [_word(word, x, ids[x], line.split()[0]) for word in line.split()]
             answer = ask("-o", "json", *words)
             roles = {value: role for role, value in ids[x].items()} | {f"{x}-": "X-", f"/{x}": "/X", f"{x}.": "X."}
-            found.append(answered(answer, MOVES | MADE | {"name", "asked"}, roles))
+            moving = {"version"} if line.startswith("webhooks") else set()  # the dispatcher writes the row, too
+            found.append(answered(answer, MOVES | MADE | {"name", "asked"} | moving, roles))
             if answer.code != code:
                 wrong.append(f"{line} ({x}) exit code {answer.code}: {answer.err}")
         wrong += [f"{line} {each}" for each in differing(*found)]
