@@ -4,8 +4,8 @@ import asyncio
 
 from outlast.core.commit import Chain, Commit, Put
 from outlast.core.deltas import Delta, DeltaOrigin
+from outlast.core.drain import DRAINS, DrainRequest, drains_of, request_drain
 from outlast.core.durations import MINUTE, WORKERS_KEPT
-from outlast.core.generation import DRAINS, DrainRequest, drains_of, request_drain
 from outlast.core.machine import LeaseStatus
 from outlast.core.rows import EVENT, META, RUN, STORE, WORKER, WRITER, Run, Writer
 from outlast.errors import Stale, StoreUnusable, Unavailable

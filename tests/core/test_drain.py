@@ -5,7 +5,7 @@ import json
 import pytest
 
 from outlast.core.commit import Put
-from outlast.core.generation import DRAINS, DrainRequest, drains_of, request_drain
+from outlast.core.drain import DRAINS, DrainRequest, drains_of, request_drain
 from outlast.core.machine import LeaseStatus
 from outlast.core.rows import META, STORE, Meta, Worker
 from outlast.errors import Conflict, Corrupt, NotFound

@@ -441,11 +441,11 @@ def test_a_changing_store_has_no_finding(tmp_path: Path) -> None:
             async def drive() -> None:
                 for n in range(30):
                     await runtime.operations.start_run("orders", {"what": str(n)}, run_id=f"r{n}")
-                while (counts := await runtime.operations.rows.counts())["run"].get("cancelled", 0) < 30:
-                    for approval in (await runtime.operations.rows.approvals(status="pending"))[0]:
+                rows = runtime.operations.rows
+                while len((await rows.runs(status="cancelled"))[0]) < 30:
+                    for approval in (await rows.approvals(status="pending"))[0]:
                         await runtime.operations.reject(approval.id, reason="no")
                     await asyncio.sleep(0.01)
-                assert counts["run"]["cancelled"] == 30
 
             driven = asyncio.create_task(drive())
             looks = 0

@@ -1,13 +1,11 @@
-"""Facts about a store in meta rows: its generation, its file, the purge of ledgers, and workers that shall drain."""
+"""Facts about a store in meta rows: its generation, the identity of its file, and the purge of ledgers."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, Literal, NamedTuple
 
-from outlast.core.commit import Commit, Put
-from outlast.core.machine import LeaseStatus
-from outlast.core.rows import META, STORE, Meta, Run, Worker, has_expired
-from outlast.errors import Conflict, Corrupt, NotFound
+from outlast.core.rows import STORE, Meta, Run
+from outlast.errors import Corrupt
 
 GENERATION: Final = (STORE, "generation")
 """Key of the meta row of the generation."""
@@ -15,8 +13,6 @@ FILE: Final = (STORE, "file")
 """Key of the meta row that names the file."""
 LEDGERS: Final = (STORE, "ledgers")
 """Key of the meta row of the purge of ledgers."""
-DRAINS: Final = (STORE, "drains")
-"""Key of the meta row of the requests to drain. A worker reads it at each heartbeat."""
 
 
 class Generation(NamedTuple):
@@ -151,54 +147,3 @@ def ledgers_after(purged: LedgersPurged, found: Sequence[tuple[int, str, str]], 
     `found`: at most `n` runs after the last one that ended before an instant.
     """
     return purged._replace(last=max(purged.last, last_of(found, before, n)))
-
-
-class DrainRequest(NamedTuple):
-    """Request of an operator that a worker takes no more runs, gives back those that it holds, and stops."""
-
-    by: str
-    at: int  # business
-    reason: str
-
-
-def drains_of(row: Meta | None) -> dict[str, DrainRequest]:
-    """Return the requests in the meta row, by worker. Raises Corrupt."""
-    if row is None:
-        return {}
-    try:
-        return {str(worker): DrainRequest(str(by), int(at), str(why)) for worker, (by, at, why) in _items(row)}
-    except (ValueError, TypeError) as error:
-        raise Corrupt(f"meta row {row.key}: {error!r}") from error
-
-
-def _items(row: Meta) -> Iterable[tuple[Any, Any]]:
-    found = json.loads(row.value)
-    if not isinstance(found, dict):
-        raise ValueError(f"{type(found).__name__} instead of an object")
-    return found.items()
-
-
-def request_drain(
-    before: Meta | None, workers: Iterable[Worker], worker: str, ask: DrainRequest, real: int, skew: int
-) -> tuple[Worker, Commit | None]:
-    """Return the worker, and the commit that records a request to drain it; None if one is recorded.
-
-    `workers`: all of the store. `skew`: as in `is_overdue`. Requests for dead workers are dropped, so the row stays
-    small. Raises NotFound, Conflict if the worker is dead.
-    """
-    rows = {row.id: row for row in workers}
-    if worker not in rows:
-        raise NotFound(f"no worker {worker}", "this store has none of this id", "list them with: outlast workers ls")
-    alive = {row.id for row in rows.values() if row.status is LeaseStatus.ALIVE and not has_expired(row, real, skew)}
-    if worker not in alive:
-        stopped = rows[worker].status is not LeaseStatus.ALIVE
-        raise Conflict(
-            f"worker {worker} cannot drain", "it has stopped" if stopped else "its lease has ended, so it is dead",
-            "nothing is to be done: other workers take over its runs", refusal="no_lease",
-        )  # fmt: skip
-    found = drains_of(before)
-    if worker in found:
-        return rows[worker], None
-    kept = {name: each for name, each in found.items() if name in alive}
-    row = Meta(*DRAINS, before.version + 1 if before else 1, json.dumps({**kept, worker: ask}))
-    return rows[worker], Commit((Put(META, row, row.version - 1),), label=f"drain worker {worker}")

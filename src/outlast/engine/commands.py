@@ -25,9 +25,9 @@ from outlast.core.attention import (
 )
 from outlast.core.codec import canonical
 from outlast.core.commit import Commit, Expect, Instant, Put, in_portions
+from outlast.core.drain import DRAINS, DrainRequest, drains_of, request_drain
 from outlast.core.durations import SECOND
 from outlast.core.effect_rows import APPROVAL, EFFECT, Approval, Effect
-from outlast.core.generation import DRAINS, DrainRequest, drains_of, request_drain
 from outlast.core.keys import check_name, check_reason
 from outlast.core.lanes import check_scheduler
 from outlast.core.limits import MESSAGE_BYTES_MAX

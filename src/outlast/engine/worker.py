@@ -9,6 +9,7 @@ from typing import Any, Final
 from outlast.core import effect_verbs
 from outlast.core.clock import Clock
 from outlast.core.columns import WorkerHealth
+from outlast.core.drain import DRAINS, drains_of
 from outlast.core.durations import (
     CHANGE_POLL,
     FILE_CHECK,
@@ -21,7 +22,7 @@ from outlast.core.durations import (
     Liveness,
     execution_budget,
 )
-from outlast.core.generation import DRAINS, GENERATION, drains_of
+from outlast.core.generation import GENERATION
 from outlast.core.lanes import OWN
 from outlast.core.machine import EffectStatus, Reason
 from outlast.core.rows import META, Row

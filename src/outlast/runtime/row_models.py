@@ -10,11 +10,11 @@ from outlast.core.approvals import EVERY_ROLE, Actor
 from outlast.core.columns import decoded
 from outlast.core.commit import Instant
 from outlast.core.deltas import Delta
+from outlast.core.drain import DrainRequest
 from outlast.core.durations import MINUTE
 from outlast.core.effect_columns import NO_ERROR
 from outlast.core.effect_rows import Effect, Evidence, Wait
 from outlast.core.events import EventType, trace_of
-from outlast.core.generation import DrainRequest
 from outlast.core.keys import OncePer
 from outlast.core.lanes import OWN
 from outlast.core.machine import EffectStatus, LeaseStatus, if_ignored

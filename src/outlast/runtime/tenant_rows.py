@@ -6,10 +6,10 @@ from collections.abc import Awaitable, Iterable, Sequence
 from typing import Any, NamedTuple, TypeVar, get_args
 
 from outlast.core.commit import Instant
+from outlast.core.drain import DRAINS, DrainRequest, drains_of
 from outlast.core.durations import Duration, ms_of
 from outlast.core.effect_rows import APPROVAL, EFFECT, EVIDENCE, USAGE, Approval, Effect, Evidence
 from outlast.core.events import selects
-from outlast.core.generation import DRAINS, DrainRequest, drains_of
 from outlast.core.machine import ApprovalStatus, EffectStatus, Reason, RunStatus
 from outlast.core.rows import (
     CALL_USAGE,
@@ -44,7 +44,7 @@ from outlast.runtime.timeline import TimelineRows
 from outlast.store.open_calls import OpenCalls
 from outlast.store.open_rows import OpenRows, Summary, SummaryRows
 from outlast.store.port import Store, clock_step
-from outlast.store.queries import ByOrdinal, CountBy, LastOrdinals, Newest, Owned, cursor_of
+from outlast.store.queries import ByOrdinal, LastOrdinals, Newest, Owned, cursor_of
 from outlast.store.usage_sums import RunUsage, TenantDayUsage
 
 PAGE_ROWS_MAX = 1_000
@@ -151,10 +151,6 @@ class TenantRows:
         page = await self.store.query(OpenRows(RUN, self.tenant, where, cursor, limit))
         of_reason = (r for r in page.rows if reason is None or any(a.reason is reason for a in r.attention))
         return tuple(of_reason), page.cursor
-
-    async def counts(self) -> dict[str, dict[str, int]]:
-        """Count runs and approvals by status."""
-        return {kind.name: await self.store.query(CountBy(kind, self.tenant, "status")) for kind in (RUN, APPROVAL)}
 
     async def input(self, run: str) -> Any:
         """Return the run's input as its workflow parsed it."""
