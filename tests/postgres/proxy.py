@@ -58,7 +58,10 @@ class Wire:
         self._writers |= {writer, back}
         self.connections += 1
         try:
-            await asyncio.gather(self._up(reader, back, writer), self._down(there, writer))
+            lost, answered = asyncio.Event(), asyncio.Event()
+            await asyncio.gather(
+                self._up(reader, back, writer, lost, answered), self._down(there, writer, lost, answered)
+            )
         except (ConnectionError, OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
             pass  # that is what it is for; cancelled: the wire is closed
         finally:
@@ -66,7 +69,11 @@ class Wire:
             writer.transport.abort()
             back.transport.abort()
 
-    async def _up(self, reader: asyncio.StreamReader, out: asyncio.StreamWriter, client: asyncio.StreamWriter) -> None:
+    async def _up(
+        self, reader: asyncio.StreamReader, out: asyncio.StreamWriter, client: asyncio.StreamWriter,
+        lost: asyncio.Event, answered: asyncio.Event,
+    ) -> None:  # fmt: skip
+        """Pass on what the client sends. A cut `after` loses the answer, which shows that the server has committed."""
         while data := await reader.read(65_536):
             cut = self.cut_next if self.only in data else ""
             if cut:
@@ -76,18 +83,26 @@ class Wire:
                 self.hush_next, self.silent = False, True
             if cut == "before":
                 raise ConnectionResetError
+            if cut == "after":
+                lost.set()
             out.write(data)
             await out.drain()
             if cut == "after":
-                client.transport.abort()  # the server has it, and its answer is lost
+                await answered.wait()  # a reset may discard a COMMIT that the server has not read yet
+                client.transport.abort()
                 return
         out.transport.abort()
 
-    async def _down(self, reader: asyncio.StreamReader, out: asyncio.StreamWriter) -> None:
+    async def _down(
+        self, reader: asyncio.StreamReader, out: asyncio.StreamWriter, lost: asyncio.Event, answered: asyncio.Event
+    ) -> None:
         while data := await reader.read(65_536):
-            if not self.silent:
+            if lost.is_set():
+                answered.set()
+            elif not self.silent:
                 out.write(data)
                 await out.drain()
+        answered.set()
         out.transport.abort()
 
     def close(self) -> None:
