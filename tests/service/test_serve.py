@@ -4,6 +4,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -165,14 +166,17 @@ def test_dev_exits_if_a_change_of_the_code_would_not_help(folder: Path) -> None:
 def test_dev_passes_options_on_and_keeps_its_port(folder: Path) -> None:
     with outlast(folder, "dev", "flows.py", "--port", "0", "-o", "ndjson", "--tenant", "acme") as process:
         first = banner(process)["url"]
-        assert httpx2.get(f"{first}/v1/me").json()["tenant"] == "acme"
         with (folder / "flows.py").open("a", encoding="utf-8") as code:
             print("def broken(:", file=code)
         assert process.stderr is not None
         until = iter(process.stderr.readline, "")
         assert any("SyntaxError" in line for line in until) and any("save a file" in line for line in until)
+        # No request came, because a connection in TIME_WAIT would keep the port as well.
+        with socket.socket() as other, pytest.raises(OSError, match="in use"):
+            other.bind(("127.0.0.1", int(first.rpartition(":")[2])))
         (folder / "flows.py").write_text(FLOWS.read_text(encoding="utf-8"), encoding="utf-8")
         assert banner(process)["url"] == first
+        assert httpx2.get(f"{first}/v1/me").json()["tenant"] == "acme"
 
 
 SLOW = """

@@ -2,7 +2,6 @@
 
 import logging
 import signal
-import socket
 import subprocess
 import sys
 from contextlib import suppress
@@ -52,14 +51,19 @@ def _watch(settings: CliSettings, module: str, port: int) -> int:
     """Restart the serving process at each change of a Python file beside the module. Return the exit code."""
     try:
         from watchfiles import PythonFilter, watch
-    except ModuleNotFoundError:
-        raise extra("watchfiles") from None
+
+        from outlast.service.connections import reserve
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("outlast"):
+            raise
+        raise extra(error.name or "") from None
     logging.getLogger("watchfiles").setLevel(logging.ERROR)  # it warns of Ctrl-C
     path = Path(split(module)[0])
     folder = path.resolve().parent if path.suffix == ".py" else Path.cwd()
     signal.signal(signal.SIGTERM, _as_ctrl_c)
     first = True
-    serving = _Serving(settings, module, port or _free_port())
+    reserved = reserve("127.0.0.1", port)  # while no process serves, the system gives the port to nobody else
+    serving = _Serving(settings, module, reserved.getsockname()[1])
     try:
         for changes in watch(
             folder, watch_filter=PythonFilter(), debounce=LOOK_MS, rust_timeout=LOOK_MS, yield_on_timeout=True,
@@ -81,13 +85,6 @@ def _watch(settings: CliSettings, module: str, port: int) -> int:
 
 def _as_ctrl_c(*_: Any) -> None:
     raise KeyboardInterrupt
-
-
-def _free_port() -> int:
-    """Return a free port, to be kept across restarts."""
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        port: int = found.getsockname()[1]
-        return port
 
 
 class _Serving:

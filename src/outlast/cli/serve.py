@@ -220,7 +220,7 @@ async def _serve(settings: CliSettings, served: Sequence[Workflow[Any]], live: L
             words = [form.module] if form.module else []
             url, process = several_of(settings, form.host, form.port, form.processes, words, parts)
         else:
-            listening = listen(form.host, form.port, shared=form.one_of_several)
+            listening = listen(form.host, form.port, shared=form.one_of_several or form.watched)
             url, process = url_of(listening), ServiceProcess(state, listening, parts, proxy_options(said.serve.proxies))
         at_ctrl_c(process.stop, watched=form.watched)
         if form.one_of_several:
