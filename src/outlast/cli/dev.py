@@ -62,7 +62,7 @@ def _watch(settings: CliSettings, module: str, port: int) -> int:
     folder = path.resolve().parent if path.suffix == ".py" else Path.cwd()
     signal.signal(signal.SIGTERM, _as_ctrl_c)
     first = True
-    reserved = reserve("127.0.0.1", port)  # while no process serves, the system gives the port to nobody else
+    reserved = reserve("127.0.0.1", port)  # while no process serves, the system gives the port to no other process
     serving = _Serving(settings, module, reserved.getsockname()[1])
     try:
         for changes in watch(
