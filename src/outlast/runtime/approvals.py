@@ -1,7 +1,7 @@
 """Approvals for an approver: filtered lists, details, changes since the request, and the schema of a decision."""
 
 from functools import cache
-from typing import Any, Final, get_args
+from typing import Any, Final, NamedTuple, get_args
 
 from outlast.core.approvals import Actor, may_decide, rounds_of, votes_of, waits_for, why_not
 from outlast.core.approver_rule import Rule, identity
@@ -32,6 +32,8 @@ EVIDENCE_MAX: Final = 100
 SORTS: Final[tuple[ApprovalSort, ...]] = get_args(ApprovalSort)
 ME: Final = "me"
 """Filter `decided_by`: the caller."""
+EXPIRED: Final = "expired."
+"""Prefix of a cursor that continues a list of overdue approvals with those that expired."""
 DECISION_KIND: Final = "decision"
 """Kind of message that is no news to the approver: the decision itself."""
 
@@ -57,21 +59,53 @@ async def approval_page(
     """
     if sort not in SORTS:
         raise InvalidInput(f"sort is {sort!r}", f"it is one of {', '.join(SORTS)}", "choose one of these")
-    by_deadline = sort == "deadline"
-    if by_deadline and status not in ("", ApprovalStatus.PENDING):
+    if sort == "deadline" and status not in ("", ApprovalStatus.PENDING):
         raise InvalidInput("sort=deadline lists pending approvals", f"status is {status!r}", "leave status out")
-    decided_by = actor.name if decided_by == ME else decided_by
+    wanted = _Wanted(
+        actor, mine, role, person, overdue, run, actor.name if decided_by == ME else decided_by
+    )  # fmt: skip
+    if not overdue or status or sort == "deadline":
+        return await _page(rows, wanted, status, cursor, limit, by_deadline=sort == "deadline")
+    pending: tuple[Approval, ...] = ()
+    if not cursor.startswith(EXPIRED):  # by deadline, because any number of the newest may not be overdue
+        pending, further = await _page(rows, wanted, ApprovalStatus.PENDING, cursor, limit, by_deadline=True)
+        if further or len(pending) == limit:
+            return pending, further or EXPIRED
+    after, most = cursor.removeprefix(EXPIRED), limit - len(pending)
+    expired, further = await _page(rows, wanted, ApprovalStatus.EXPIRED, after, most, by_deadline=False)
+    return pending + expired, f"{EXPIRED}{further}" if further else ""
+
+
+class _Wanted(NamedTuple):
+    """Filters of a list of approvals."""
+
+    actor: Actor
+    mine: bool
+    role: str
+    person: str
+    overdue: bool
+    run: str
+    decided_by: str
+
+
+async def _page(
+    rows: TenantRows, wanted: _Wanted, status: str, cursor: str, limit: int, *, by_deadline: bool
+) -> tuple[tuple[Approval, ...], str]:
+    """Return a page of the approvals of one status, or of all, and the cursor of the next page."""
     cursor_at = open_cursor if by_deadline else cursor_of
     now = (await rows.store.now()).business
     found: list[Approval] = []
     for _ in range(PAGES_PER_CALL):
         page, further = await rows.approvals(
-            status=status, run=run, decided_by=decided_by, by_deadline=by_deadline, cursor=cursor, limit=limit
-        )
+            status=status, run=wanted.run, decided_by=wanted.decided_by, by_deadline=by_deadline, cursor=cursor,
+            limit=limit,
+        )  # fmt: skip
         for row in page:
-            if mine and not waits_for(row, actor):
+            if wanted.overdue and not _is_overdue(row, now):
+                if by_deadline:
+                    return tuple(found), ""  # the deadlines of the rest are later
                 continue
-            if not _names(row, role, person) or (overdue and not _is_overdue(row, now)):
+            if (wanted.mine and not waits_for(row, wanted.actor)) or not _names(row, wanted.role, wanted.person):
                 continue
             found.append(row)
             if len(found) == limit:

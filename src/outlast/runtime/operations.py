@@ -459,8 +459,8 @@ class Operations(Client):
         return await versions.versions(self.rows)
 
     @override
-    async def unfinished(self, workflow: str, lane: str) -> Sequence[str]:
-        return [row.run for row in await versions.unfinished(self.store, self.tenant, workflow) if row.lane == lane]
+    async def unfinished(self, workflow: str, lane: str, *, limit: int = 0) -> Sequence[str]:
+        return [row.run for row in await versions.unfinished(self.rows, workflow, lane, limit)]
 
     @override
     async def pauses(self) -> Sequence[ActivePause]:

@@ -29,7 +29,6 @@ from outlast.runtime.labels import is_alive
 from outlast.runtime.run_facts import first_line
 from outlast.runtime.tenant_rows import TenantRows
 from outlast.store.open_rows import LaneCounts, OpenRows
-from outlast.store.port import Store
 
 PAGE = 200
 ANSWERED_BY_MOVE = (Reason.NODE_GONE, Reason.STRANDED_VERSION)
@@ -67,23 +66,19 @@ async def versions(of: TenantRows) -> list[VersionStatus]:
     return found
 
 
-async def unfinished(store: Store, tenant: str, workflow: str = "") -> list[Run]:
-    """Return the unfinished runs of a tenant, of one workflow or all."""
-    found: list[Run] = []
+async def unfinished(of: TenantRows, workflow: str, lane: str, limit: int = 0) -> list[Run]:
+    """Return the unfinished runs of one version, at most `limit` of them; 0: all."""
+    found: dict[str, Run] = {}
     for status in RunStatus:
-        if status in TERMINAL:
-            continue
-        cursor = ""
-        while True:
-            where: dict[str, str | int] = {"status": status.value}
-            if workflow:
-                where["workflow"] = workflow
-            page = await store.page(RUN, tenant, where, cursor=cursor, limit=PAGE)
-            found += page.rows
-            cursor = page.cursor
-            if not cursor:
-                break
-    return list({run.run: run for run in found}.values())
+        cursor, more = "", status not in TERMINAL
+        while more:
+            where: dict[str, str | int] = {"status": status.value, "workflow": workflow, "lane": lane}
+            page = await of.store.page(RUN, of.tenant, where, cursor=cursor, limit=min(limit or PAGE, PAGE))
+            found |= {run.run: run for run in page.rows}
+            if limit and len(found) >= limit:
+                return list(found.values())[:limit]
+            more = bool(cursor := page.cursor)
+    return list(found.values())
 
 
 async def move_runs(

@@ -148,7 +148,7 @@ async def move_many(ops: Ops, request: Request) -> Response:
     """
     form = form_of(request)
     workflow, lane = form.text("workflow"), form.text("lane")
-    runs = list(await ops.unfinished(workflow, lane))[:MANY] if lane else None
+    runs = await ops.unfinished(workflow, lane, limit=MANY) if lane else None
     return await many(
         ops, request, Choice.MOVE,
         lambda run, form: ops.move_run(
