@@ -55,3 +55,11 @@ def percentile(values: list[float], share: float) -> float:
     assert values and 0 <= share <= 1
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+
+def slope(points: list[tuple[float, float]]) -> float:
+    """Return the slope of values over seconds, per hour, by least squares."""
+    at = sum(second for second, _ in points) / len(points)
+    mean = sum(value for _, value in points) / len(points)
+    over = sum((second - at) ** 2 for second, _ in points)
+    return 3_600 * sum((second - at) * (value - mean) for second, value in points) / over

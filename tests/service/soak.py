@@ -14,6 +14,7 @@ from pathlib import Path
 
 import httpx2
 
+from bench.figures import slope
 from tests.service.test_serve import banner
 
 EVERY_S = 30
@@ -44,14 +45,6 @@ def resident_kb(pid: int) -> int:
     return int(status.partition("VmRSS:")[2].split()[0])
 
 
-def slope(found: list[Sample], column: int) -> float:
-    """Return the slope of a column in KB per hour, by least squares."""
-    at = sum(each[0] for each in found) / len(found)
-    mean = sum(each[column] for each in found) / len(found)
-    over = sum((each[0] - at) ** 2 for each in found)
-    return 3600 * sum((each[0] - at) * (each[column] - mean) for each in found) / over
-
-
 async def soak(worker: int, service: int, seconds: float, rate: float) -> list[Sample]:
     """Start runs at this rate, and record the memory of both processes."""
     found: list[Sample] = []
@@ -77,7 +70,8 @@ def main(seconds: float = 10_800, rate: float = 6) -> None:
         with serve as service, process(store, "worker", FLOWS) as worker:
             found = asyncio.run(soak(worker, service, seconds, rate))
     half = found[len(found) // 2 :]
-    sys.stdout.write(f"last half: worker {slope(half, 1):+.0f} KB/h, service {slope(half, 2):+.0f} KB/h\n")
+    of_worker, of_service = slope([(at, kb) for at, kb, _ in half]), slope([(at, kb) for at, _, kb in half])
+    sys.stdout.write(f"last half: worker {of_worker:+.0f} KB/h, service {of_service:+.0f} KB/h\n")
 
 
 if __name__ == "__main__":
