@@ -210,7 +210,7 @@ def test_the_facts_name_holder_start_and_end() -> None:
     asked = of("an approval")
     assert dict(asked.facts)["until"] == "in 95h, 2026-01-04T23:00:00.000Z"
     assert asked.next == "in 95h an operator is called (REQUIRES_ATTENTION); nothing is approved by waiting"
-    assert of("approval timed out").next == "ignored: cancelled after 7 days"
+    assert of("approval timed out").next == "if ignored: cancelled after 7 days"
     assert dict(of("cancelled, with effects not undone").facts)["not undone"] == "issue_refund refund/A-17"
 
 

@@ -62,7 +62,9 @@ def marked(text: str) -> list[tuple[str, str]]:
     ends = (text[:start], text[start + len(body) :])
     pieces = re.split(f"({'|'.join(map(re.escape, sorted(odd, key=len, reverse=True)))})", body) if odd else [body]
     found = [(piece, odd.get(piece, "")) for piece in pieces if piece]
-    before, after = ([(end, f"{len(end)} characters of white space")] if end else [] for end in ends)
+    before, after = (
+        [(end, f"{len(end)} character{'' if len(end) == 1 else 's'} of white space")] if end else [] for end in ends
+    )
     return [*before, *found, *after]
 
 

@@ -389,7 +389,7 @@ def _needs_person(rows: RunFacts, entries: tuple[Attention, ...]) -> Explanation
     ignored = " · ".join(dict.fromkeys(if_ignored(entry.reason) for entry in entries))
     return ExplanationPart(
         f"needs a person: {'; and '.join(said)}",
-        f"ignored: {ignored}",
+        f"if ignored: {ignored}",
         commands,
         since=min(entry.since for entry in entries),
         until=min(untils, default=0),

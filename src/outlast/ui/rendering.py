@@ -1,6 +1,7 @@
 """Rendering of pages: templates, regions that refresh themselves, and the headers of every page."""
 
 import hashlib
+import json
 import re
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
@@ -14,6 +15,7 @@ from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import Response
 
+from outlast.core.approver_rule import identity
 from outlast.core.durations import SECOND, span
 from outlast.core.events import iso
 from outlast.errors import NotFound
@@ -26,6 +28,7 @@ from outlast.runtime.operations import Operations
 from outlast.service.identity import Anonymous, Principal, is_permitted
 from outlast.service.service_state import ServiceState, root_of
 from outlast.ui import sessions
+from outlast.ui.run_words import arguments
 
 POLICY: Final = (
     "default-src 'none'; script-src 'nonce-{nonce}' 'strict-dynamic'; style-src 'self'; img-src 'self'; "
@@ -67,10 +70,16 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )  # fmt: skip
     made.filters.update(
-        span=lambda ms: span(max(0, int(ms))), instant=_instant, counted=counted, as_id=_as_id, pieces=_pieces,
-        marked=lambda text: _pieces(marked(text)),
+        span=lambda ms: span(max(0, int(ms))), took=_took, instant=_instant, counted=counted, as_id=_as_id,
+        pieces=_pieces, marked=lambda text: _pieces(marked(text)), arguments=arguments,
+        as_json=lambda value: _pieces(marked(json.dumps(value, ensure_ascii=False))),
     )  # fmt: skip
     return made
+
+
+def _took(ms: int) -> str:
+    """Return a measured duration, below a second in milliseconds."""
+    return f"{max(0, ms)} ms" if ms < SECOND else span(ms)
 
 
 def _pieces(pieces: Iterable[tuple[str, str]]) -> Markup:
@@ -129,6 +138,7 @@ async def render(
         "here": _here(request),
         "now": now,
         "principal": principal,
+        "me": identity(principal.name) if principal is not None else "",
         "local": isinstance(state.authenticator, Anonymous),
         "form_token": sessions.form_token(request),
         "when": lambda at: _when(at, now),
@@ -147,6 +157,15 @@ async def render(
     # Half of a surrogate pair, which JSON can spell, has no UTF-8: it is shown as its escape.
     data = text.encode("utf-8", "backslashreplace")
     return Response(data, status_code, headers, "text/html; charset=utf-8")
+
+
+def document(value: Mapping[str, Any] | Any) -> Response:
+    """Return a value as JSON that a browser shows and never executes."""
+    headers = {
+        "Cache-Control": "no-store", "X-Content-Type-Options": "nosniff",
+        "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'; sandbox",
+    }  # fmt: skip
+    return Response(json.dumps(value, ensure_ascii=False, indent=1), 200, headers, "application/json")
 
 
 async def _counts(request: Request, principal: Principal | None) -> StatusSummary | None:

@@ -1,12 +1,14 @@
-"""Words and kinds of runs and effects on pages: pure functions from models to the values of a template."""
+"""Words and kinds of runs, effects and calls on pages: pure functions from models to the values of a template."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from outlast.core.machine import EffectStatus, RunStatus
 from outlast.models.effects import EffectRecord
 from outlast.models.runs import CloudEvent, RunSummary, Waiting
+from outlast.runtime.confusables import marked
 
 FOLDED: Final = 8_192
 """Characters of a value that a page shows without being asked."""
@@ -30,6 +32,31 @@ def kind_of(run: RunSummary) -> str:
 def effect_kind(effect: EffectRecord) -> str:
     """Return the kind of an effect's state."""
     return _EFFECTS.get(EffectStatus(effect.status), "plain")
+
+
+@dataclass(frozen=True)
+class Argument:
+    """One value of a call: where it is, its text in pieces with warnings, and its kind."""
+
+    path: str
+    pieces: list[tuple[str, str]]
+    kind: str
+    before: list[tuple[str, str]] | None = None
+    """The value before a change."""
+
+
+def arguments(value: Any, path: str = "") -> Iterator[Argument]:
+    """Yield every value of the arguments of a call, in their order. `path`: where `value` is."""
+    inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    if inside and value:
+        for key, each in inside:
+            name = str(key) if isinstance(value, list) or str(key).isidentifier() else json.dumps(key)
+            yield from arguments(each, f"{path}.{name}" if path else name)
+    elif isinstance(value, str):
+        yield Argument(path, marked(value) if value else [("empty text", "no character")], "text")
+    else:
+        kind = {bool: "yes or no", int: "number", float: "number"}.get(type(value), "")
+        yield Argument(path, [(json.dumps(value), "")], kind)
 
 
 class FoldedValue(NamedTuple):

@@ -1,7 +1,7 @@
 """Pages of approvals: those that wait, and one with everything that its decision needs."""
 
 import json
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Annotated, Any, Final, Literal
@@ -13,7 +13,6 @@ from starlette.responses import Response
 from outlast.core.machine import ApprovalStatus
 from outlast.errors import InvalidInput, OutlastError
 from outlast.models.approvals import ApprovalDetail, ApprovalSummary
-from outlast.runtime.confusables import marked
 from outlast.runtime.operations import Operations
 from outlast.service.problems import ProblemError, status_of
 from outlast.service.requests import ApprovalId
@@ -22,6 +21,7 @@ from outlast.service.service_state import Ops, Pages
 from outlast.ui.forms import MISSING, SchemaForm, sent_form, shown_form
 from outlast.ui.page_route import Form, PageRoute, form_of, see_other
 from outlast.ui.rendering import render, stamp
+from outlast.ui.run_words import Argument, arguments
 
 router = APIRouter(prefix="/ui", route_class=PageRoute)
 CHANGES: Final = "changes"
@@ -60,17 +60,6 @@ async def get_approval(
     """Show the consequence, the exact arguments, and the decision. `seen`: version that the page has."""
     found = await ops.approval(approval)
     return await _page(ops, request, found, Draft.new(found), seen=seen)
-
-
-@dataclass(frozen=True)
-class Argument:
-    """One value of a call: where it is, its text in pieces with warnings, and its kind."""
-
-    path: str
-    pieces: list[tuple[str, str]]
-    kind: str
-    before: list[tuple[str, str]] | None = None
-    """The value before a change."""
 
 
 @dataclass(frozen=True)
@@ -137,7 +126,7 @@ async def decide_approval(ops: Ops, request: Request, approval: ApprovalId) -> R
         )  # fmt: skip
     except (OutlastError, ProblemError) as error:
         return await _refused(ops, request, approval, draft, error)
-    return see_other(request, f"/ui/approvals/{approval}")
+    return see_other(request, f"/ui/runs/{found.run}" if form.text("page") == "run" else f"/ui/approvals/{approval}")
 
 
 @router.post("/approvals/{approval}/claim", operation_id="ui:claim_approval")
@@ -192,8 +181,7 @@ async def _page(
     return await render(
         request, "approval.html", title=found.asks or found.approval, live=f"run:{found.run}",
         versions={"now": version}, found=found, draft=draft, seen=seen or found.version, error=error, run=run,
-        then=waits[0].then if waits else "", arguments=arguments, previous=before, following=after,
-        as_json=lambda value: marked(json.dumps(value, ensure_ascii=False)),
+        then=waits[0].then if waits else "", previous=before, following=after,
         pending=found.status == ApprovalStatus.PENDING, difference=_difference(found, draft),
         status_code=status_of(error) if error is not None else status_code,
     )  # fmt: skip
@@ -222,29 +210,11 @@ def _difference(found: ApprovalDetail, draft: Draft) -> list[Argument]:
     if not 0 <= draft.alternative < len(found.plans):
         return []
     given = found.plans[draft.alternative].arguments
-    before = {each.path: each for name in draft.changed for each in _values(given.get(name), name)}
-    after = {each.path: each for name, value in draft.changed.items() for each in _values(value, name)}
+    before = {each.path: each for name in draft.changed for each in arguments(given.get(name), name)}
+    after = {each.path: each for name, value in draft.changed.items() for each in arguments(value, name)}
     nothing = [("nothing", "")]
     return [
         replace(after.get(path, Argument(path, nothing, "")), before=before[path].pieces if path in before else nothing)
         for path in dict.fromkeys([*before, *after])
         if path not in before or path not in after or before[path].pieces != after[path].pieces
     ]
-
-
-def arguments(value: Any) -> list[Argument]:
-    """Return every value of the arguments of a call, in their order."""
-    return list(_values(value, ""))
-
-
-def _values(value: Any, path: str) -> Iterator[Argument]:
-    inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    if inside and value:
-        for key, each in inside:
-            name = str(key) if isinstance(value, list) or str(key).isidentifier() else json.dumps(key)
-            yield from _values(each, f"{path}.{name}" if path else name)
-    elif isinstance(value, str):
-        yield Argument(path, marked(value) if value else [("empty text", "no character")], "text")
-    else:
-        kind = {bool: "yes or no", int: "number", float: "number"}.get(type(value), "")
-        yield Argument(path, [(json.dumps(value), "")], kind)

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 from fastapi import APIRouter, Query
 from pydantic import ValidationError
@@ -19,8 +19,7 @@ from outlast.service.requests import EffectId, ResolveEffect, parse_effect_id
 from outlast.service.routes.operators import settle
 from outlast.service.service_state import Ops, Pages
 from outlast.ui.page_route import PageRoute, form_of, see_other
-from outlast.ui.rendering import render, stamp
-from outlast.ui.routes.approvals import arguments
+from outlast.ui.rendering import document, render, stamp
 from outlast.ui.run_words import effect_kind, folded
 
 router = APIRouter(prefix="/ui", route_class=PageRoute)
@@ -49,6 +48,14 @@ async def list_effects(
 async def get_effect(ops: Ops, request: Request, effect: EffectId) -> Response:
     """Show one effect: the call, its outcome, late answers, and the answer that it needs."""
     return await _page(ops, request, effect)
+
+
+@router.get("/effects/{effect}/{part}", operation_id="ui:list_effects")
+async def get_part(ops: Ops, effect: EffectId, part: Literal["request", "answer"]) -> Response:
+    """Return the arguments of the call, or its answer, whole as JSON."""
+    run, visit, key = parse_effect_id(effect)
+    found = await ops.effect(run, key, visit=visit)
+    return document(found.arguments if part == "request" else found.response)
 
 
 @router.post("/effects/{effect}/resolve", operation_id="ui:resolve_effect")
@@ -96,6 +103,6 @@ async def _page(
         request, "effect.html", title=f"{found.effect} {found.key}", live=f"run:{run}",
         versions={"effect": stamp(found.version, len(found.evidence))}, found=found, choices=choices,
         uncertain=uncertain, typed=typed or dict.fromkeys(KEPT, ""), error=error, effect_kind=effect_kind,
-        arguments=arguments, folded=folded, response=folded(found.response),
+        folded=folded, given=folded(found.arguments), response=folded(found.response),
         status_code=200 if error is None else status_of(error),
     )  # fmt: skip

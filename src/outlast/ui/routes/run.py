@@ -1,6 +1,5 @@
 """Pages of one run: its wait and the way to end it, its ledger, results, events, input and people."""
 
-import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Annotated, Any, Final
@@ -13,21 +12,25 @@ from outlast.core.events import EventType, iso
 from outlast.core.machine import TERMINAL
 from outlast.flow.topology import topology_of
 from outlast.models import milliseconds
+from outlast.models.approvals import ApprovalDetail
 from outlast.models.runs import RunSummary
 from outlast.models.timeline import Timeline
 from outlast.runtime.export import export
 from outlast.runtime.operations import Operations
+from outlast.service.identity import is_permitted
 from outlast.service.requests import At, RunId, Word
 from outlast.service.routes.history import checkpoints_of
 from outlast.service.service_state import Ops, ServiceState, State
 from outlast.ui.graph import drawn
 from outlast.ui.page_route import PageRoute
 from outlast.ui.people import people_of
-from outlast.ui.rendering import render, stamp
-from outlast.ui.run_words import effect_kind, event_data, folded, kind_of, short, waits_shown
+from outlast.ui.rendering import document, render, stamp
+from outlast.ui.run_words import ShownWait, effect_kind, event_data, folded, kind_of, short, waits_shown
 from outlast.ui.timeline import LEFT, drawn_timeline
 
 router = APIRouter(prefix="/ui/runs/{run}", route_class=PageRoute)
+DECIDABLE_MAX: Final = 3
+"""Approvals that the page of a run shows whole."""
 ROWS: Final = 50
 """Rows of a tab's page."""
 After = Annotated[int, Query(ge=0, le=2**31)]
@@ -71,12 +74,31 @@ async def overview(
     over = found.status in TERMINAL
     topology = await topology_for(ops, state, found.workflow, found.lane)
     graph = drawn(topology, found.visits, current="" if over else found.node) if topology is not None else None
-    shown = stamp(found.version, found.shown, found.served, found.due, found.effects, found.results, found.asked)
+    waits = waits_shown(found)
+    decidable = await _decidable(ops, request, waits)
+    shown = stamp(
+        found.version, found.shown, found.served, found.due, found.effects, found.results, found.asked,
+        [each.version for each in decidable.values()],
+        [(each.assigned_to, each.assigned_at, each.assigned_note) for each in items],
+    )  # fmt: skip
     return await render(
         request, "run_overview.html", title=run, live="" if over else f"run:{run}", versions={"tab": shown},
         status_code=status_code, graph=graph, run=found, tab="overview", kind=kind_of(found), explained=explained,
-        waits=waits_shown(found), items=items, short=short, refused=form,
+        waits=waits, decidable=decidable, items=items, short=short, refused=form,
     )  # fmt: skip
+
+
+async def _decidable(ops: Operations, request: Request, waits: Sequence[ShownWait]) -> dict[str, ApprovalDetail]:
+    """Return the approvals that the caller may decide on the page of the run: those of one call that fits it, by id."""
+    ids = [each.approval for each in waits if each.approval][:DECIDABLE_MAX]
+    if not is_permitted(request.state.principal, "decide_approval"):
+        return {}
+    found = [await ops.approval(each) for each in ids]
+    return {
+        each.approval: each
+        for each in found
+        if not each.you_may_not and len(each.plans) == 1 and folded(each.plans[0].arguments).text
+    }
 
 
 async def topology_for(ops: Operations, state: ServiceState, workflow: str, lane: str) -> Mapping[str, Any] | None:
@@ -218,12 +240,3 @@ async def export_run(ops: Ops, run: RunId) -> Response:
     found = document(await export(ops, run))
     found.headers["Content-Disposition"] = f'attachment; filename="{run}.json"'
     return found
-
-
-def document(value: Mapping[str, Any] | Any) -> Response:
-    """Return a value as text that a browser shows and never executes."""
-    headers = {
-        "Cache-Control": "no-store", "X-Content-Type-Options": "nosniff",
-        "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'; sandbox",
-    }  # fmt: skip
-    return Response(json.dumps(value, ensure_ascii=False, indent=1), 200, headers, "application/json")
