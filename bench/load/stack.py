@@ -15,6 +15,7 @@ from outlast.service.identity.static_tokens import new_token
 
 ROOT = Path(__file__).resolve().parents[2]
 MODULE = "bench/load/works.py"
+PAGES = "bench/load/page_works.py"
 PATIENCE_S = 30
 
 
@@ -49,10 +50,13 @@ def serving(store: str, log: Path, *, processes: int) -> Iterator[Service]:
 
 
 @contextmanager
-def serving_here(store: str, log: Path) -> Iterator[tuple[str, int]]:
-    """Run the service without credentials, for callers on this machine. Yields its URL and process id."""
+def serving_here(store: str, log: Path, module: str) -> Iterator[tuple[str, int]]:
+    """Run the service with a module of workflows, without credentials, for callers on this machine.
+
+    Yields its URL and process id.
+    """
     env = {name: value for name, value in os.environ.items() if not name.startswith("OUTLAST_")}
-    words = ("--store", store, "--tenant", TENANT, "-o", "ndjson", "serve", MODULE, "--port", "0")
+    words = ("--store", store, "--tenant", TENANT, "-o", "ndjson", "serve", module, "--port", "0")
     with log.open("a") as file, _command(file, env, *words) as process:
         assert process.stdout is not None
         line = process.stdout.readline()

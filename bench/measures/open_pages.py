@@ -16,7 +16,7 @@ import httpx2
 from bench.engines import Setup
 from bench.figures import Figures, Goal, Size, slope
 from bench.load import stack
-from bench.load.many_runs import EXECUTED, fill
+from bench.load.many_runs import EXECUTED, Counts, fill
 from bench.usage import resident_tree, tree
 
 REPEATS = 1
@@ -100,8 +100,8 @@ def measure(size: Size, setup: Setup) -> Figures:
     """Measure pages that are open for this long: a third of the time idle, then beside new runs."""
     runs, pages, seconds = size.of(100_000, 10_000, 30), size.of(300, 100, 4), size.of(3_600, 60)
     with setup.engine.place() as place:
-        fill(place, runs)
-        with stack.serving_here(place.url, place.folder / "log.txt") as (url, pid):
+        fill(place, Counts.of(runs)._replace(deliveries=0))
+        with stack.serving_here(place.url, place.folder / "log.txt", stack.PAGES) as (url, pid):
             return asyncio.run(_open(url, pid, pages, seconds))
 
 
