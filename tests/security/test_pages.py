@@ -123,7 +123,7 @@ def test_an_action_is_a_post_of_its_own_form(browser: Callable[..., Browser], ro
         assert caller.client.post(path, data=token).status_code == 403, token
 
 
-UNKNOWN = {**UNKNOWN_IDS, "number": "1"}
+UNKNOWN = {**UNKNOWN_IDS, "number": "1", "part": "request"}
 
 
 def plain(text: str, *ids: str) -> str:
@@ -142,6 +142,28 @@ def theirs(service: Service) -> dict[str, str]:
         added = client.post("/v1/webhooks", json={"url": "https://93.184.216.34/hook"})
     webhook = added.headers["Location"].rpartition("/")[2]
     return {**UNKNOWN, "run": run, "approval": approval, "effect": effect_id(run, 1, "pay"), "webhook": webhook}
+
+
+ACTION = re.compile(r'<form[^>]* method="post"[^>]* action="([^"]+)"| formaction="([^"]+)"')
+TARGETS = [(re.compile(re.sub(r"{\w+}", r"[^/]+", each.path)), each) for each in PAGES if "POST" in each.methods]
+
+
+@pytest.mark.req("GATE-2")
+@pytest.mark.parametrize("role", ROLES)
+def test_a_page_offers_only_forms_that_its_caller_may_send(
+    browser: Callable[..., Browser], theirs: dict[str, str], role: str
+) -> None:
+    caller, offered = browser(role), set()
+    for route in (each for each in CLOSED if "GET" in each.methods and each.path != "/ui/live"):
+        answer = caller.ask(route, address(route.path, theirs), {})
+        if answer.status_code != 200:
+            continue
+        for action in ("".join(found) for found in ACTION.findall(answer.text)):
+            (target,) = (each for path, each in TARGETS if path.fullmatch(action))
+            if not isinstance(target, OpenPageRoute):
+                assert OF_V1[operation_of(target)][role] == "ok", f"{route.path} offers {action}"
+                offered.add(target.path)
+    assert offered or OF_V1["cancel_run"][role] != "ok"
 
 
 IDS = re.compile("{(run|approval|effect|webhook)}")

@@ -168,6 +168,9 @@ def test_several_people_choose_among_alternatives(service: Service) -> None:
     approval, _ = service.asked(service.start("award", text="x"))
     page = shown(service, approval)
     assert "after 2 different people approved it" in page.text and {"arguments", "arguments-1"} <= set(page.ids)
+    (run,) = {each["href"] for each in page.links if each["href"].startswith("/ui/runs/")}
+    ids = HtmlPage(service.get(run).text).ids
+    assert f"decide-{approval}" not in ids, "the page of the run leaves the choice among calls to the approval's page"
     form = page.form("decide").put({"alternative": "1", "reason": "cheaper"})
     status, page = press(service, form, ("decision", "approve"))
     assert status == 303 and "Votes 1 of 2" in page.text and "may not decide" in page.text

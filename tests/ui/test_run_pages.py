@@ -8,9 +8,11 @@ import httpx2
 import pytest
 
 from tests.ui.conftest import Service
+from tests.ui.html_page import HtmlPage
 
 TABS = ("", "/effects", "/results", "/events", "/data", "/checkpoints", "/people", "/actions")
 PAGE_MAX = 60_000
+FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 
 
 def fields(text: str, form: str) -> dict[str, str]:
@@ -59,9 +61,33 @@ def waiting(service: Service) -> tuple[str, str]:
     return approval, run
 
 
-def test_an_approval_of_the_run_is_one_link_away(service: Service) -> None:
+@pytest.mark.req("GATE-2")
+def test_an_approval_is_decided_on_the_page_of_its_run(service: Service) -> None:
     approval, run = waiting(service)
-    assert f'href="/ui/approvals/{approval}"' in service.get(f"/ui/runs/{run}").text
+    text = service.get(f"/ui/runs/{run}").text
+    assert text.index(f'id="arguments-of-{approval}"') < text.index(f'id="approve-{approval}"')
+    assert f'href="/ui/approvals/{approval}"' in text
+    form, path = HtmlPage(text).form(f"decide-{approval}"), f"/ui/approvals/{approval}/decision"
+    press = lambda verb, reason: service.client.post(  # noqa: E731
+        path, content=form.set(reason=reason).body(("decision", verb)), headers=FORM
+    )
+    assert form.action == path
+    refused = press("reject", "")
+    assert refused.status_code == 422 and "Reason is required" in HtmlPage(refused.text).text
+    decided = press("approve", "in budget")
+    assert (decided.status_code, decided.headers["location"]) == (303, f"/ui/runs/{run}")
+    assert service.ended(run)["status"] == "completed"
+    late = press("reject", "my text")
+    assert late.status_code == 409 and "my text" in late.text, "a later decision keeps the typed text"
+
+
+def test_only_a_caller_who_may_decide_sees_the_decision_on_the_page_of_a_run(service: Service) -> None:
+    approval, run = waiting(service)
+    tag = service.get(f"/v1/approvals/{approval}").headers["ETag"]
+    given = {"to": "person:bo", "reason": "hers"}
+    service.post(f"/v1/approvals/{approval}/reassign", given, If_Match=tag).raise_for_status()
+    text = service.get(f"/ui/runs/{run}").text
+    assert f'id="decide-{approval}"' not in text and f'href="/ui/approvals/{approval}"' in text
 
 
 @pytest.mark.parametrize("tab", TABS)
