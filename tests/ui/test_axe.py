@@ -1,16 +1,21 @@
-"""axe-core finds no violation on any page, in both themes, and no page scrolls sideways."""
+"""On every page: axe-core finds no violation in both themes, nothing scrolls sideways, each command exists."""
 
 import asyncio
+import html
+import os
 import re
+import shlex
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
 from pydantic import SecretStr
 
+from outlast.cli.root import cli
 from outlast.core.addresses import AddressPolicy
 from outlast.runtime.clocks import SystemClock
 from outlast.runtime.webhooks import new_dispatcher
@@ -157,3 +162,33 @@ def test_the_sign_in_violates_no_rule(tmp_path: Path, open_page: Callable[..., P
         page.goto(f"{running.url}/ui/runs")
         expect(page.locator("#credential")).to_be_focused()
         assert list(complaints(page, "/ui/login")) == []
+
+
+PLACEHOLDER = re.compile(r"…|\b[A-Z]{2,}\b")
+
+
+def test_each_command_on_a_page_is_one_of_the_command_line(service: Service, samples: dict[str, list[str]]) -> None:
+    shown = {
+        " ".join(html.unescape(each).split()): address
+        for address in dict.fromkeys(addresses(samples))
+        for each in re.findall(r'<p class="command"><code>(.*?)</code>', service.get(address).text)
+    }
+    assert len({each.split()[1] for each in shown}) >= 12, shown
+    wrong = []
+    for command, address in shown.items():
+        name, *words = [PLACEHOLDER.sub("1", each.replace("FILE", os.devnull)) for each in shlex.split(command)]
+        assert name == "outlast", (address, command)
+        try:
+            parse(cli, words)
+        except click.UsageError as error:
+            wrong.append(f"{address} shows {command!r}: {error.format_message()}")
+    assert not wrong, "\n".join(wrong)
+
+
+def parse(command: click.Command, words: list[str], parent: click.Context | None = None) -> None:
+    """Parse the words of a command and execute nothing. Raises UsageError."""
+    with command.make_context(command.name, words, parent) as context:  # it closes the files that it opened
+        if isinstance(command, click.Group):
+            _, found, rest = command.resolve_command(context, [*context._protected_args, *context.args])
+            assert found is not None
+            parse(found, rest, context)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from functools import cache
 from importlib.resources import files
+from shlex import quote
 from typing import Any, Final
 from urllib.parse import urlencode
 
@@ -71,7 +72,7 @@ def environment() -> Environment:
     )  # fmt: skip
     made.filters.update(
         span=lambda ms: span(max(0, int(ms))), took=_took, instant=_instant, counted=counted, as_id=_as_id,
-        pieces=_pieces, marked=lambda text: _pieces(marked(text)), arguments=arguments,
+        quoted=quote, pieces=_pieces, marked=lambda text: _pieces(marked(text)), arguments=arguments,
         as_json=lambda value: _pieces(marked(json.dumps(value, ensure_ascii=False))),
     )  # fmt: skip
     return made
