@@ -47,6 +47,7 @@ LONG = (
     "service_several",
     "pages",
     "open_pages",
+    "in_browser",
     "agent",
     "agents",
     "schedulers",

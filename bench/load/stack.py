@@ -62,7 +62,11 @@ def serving_here(store: str, log: Path, module: str) -> Iterator[tuple[str, int]
         line = process.stdout.readline()
         if not line:
             sys.exit(f"outlast serve has ended ({process.wait()}): {log.read_text()[-2_000:]}")
-        yield json.loads(line)["url"], process.pid
+        try:
+            yield json.loads(line)["url"], process.pid
+        except Exception:  # the cause of a failed request is in the log, which is removed with its folder
+            sys.stderr.write(log.read_text()[-4_000:])
+            raise
 
 
 @contextmanager
