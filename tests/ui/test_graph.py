@@ -76,6 +76,16 @@ def test_an_edge_back_runs_below_every_box() -> None:
     assert max(float(n) for n in re.findall(r" (\d+(?:\.\d+)?)", back.d)) > lowest
 
 
+def test_the_edge_of_a_cycle_that_comes_nearer_to_the_start_leads_back() -> None:
+    """A chain of strategies, one of which is declared first: a loop back to each of them."""
+    ways = ["spot", "auction", "strategic"]
+    edges = {"route": ways, **{way: ["evaluate"] for way in ways}, "evaluate": ["approve"], "approve": [*ways, "award"]}
+    found = sound(graph({**edges, "award": []}, "route"))
+    assert {(path.source, path.target) for path in found.paths if path.back} == {("approve", way) for way in ways}
+    at = {box.name: box.x for box in found.boxes}
+    assert len({at[way] for way in ways}) == 1 and at["award"] == max(at.values())
+
+
 def test_a_long_edge_passes_no_box_that_it_does_not_lead_to() -> None:
     found = sound(graph({"a": ["b", "c"], "b": ["c"], "c": []}, "a"))
     (long,) = [path for path in found.paths if (path.source, path.target) == ("a", "c")]

@@ -7,6 +7,7 @@ not connected, and nodes that nothing reaches.
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
@@ -28,6 +29,8 @@ LANES: Final = 12
 LOOP: Final = 18
 """Height of the first lane for edges back, and the distance between lanes."""
 SWEEPS: Final = 4
+ORDERED_MAX: Final = 400
+"""Edges between layers that are drawn with few crossings: 0.1 s for as many. More are drawn as they come."""
 END: Final = "end"
 
 Edge = tuple[str, str]
@@ -95,13 +98,18 @@ def _reach(start: str, nodes: Mapping[str, Any], edges: Sequence[Edge]) -> tuple
     return tuple(found)
 
 
+@lru_cache(maxsize=64)
 def laid_out(graph: DeclaredGraph) -> Layout:
-    """Return the places of boxes and edges. An edge over several layers has a place in each of them."""
+    """Return the places of boxes and edges. An edge over several layers has a place in each of them.
+
+    The layouts of the latest graphs are kept, because each refresh of a run draws its graph.
+    """
     forward = _without_cycles(graph)
     layers = _layers(graph, forward)
     ways = _ways(layers, forward)
     pieces = {piece: None for way in ways.values() for piece in pairwise(way)}
-    layers = _ordered(layers, pieces)
+    if len(pieces) <= ORDERED_MAX:
+        layers = _ordered(layers, pieces)
     boxes, bottom = _placed(layers)
     back = [edge for edge in graph.edges if edge not in forward and edge[0] != edge[1]]
     back.sort(key=lambda edge: boxes[edge[0]].x - boxes[edge[1]].x)
@@ -134,29 +142,37 @@ def _ways(layers: list[list[str]], forward: Mapping[Edge, None]) -> dict[Edge, l
 
 
 def _without_cycles(graph: DeclaredGraph) -> dict[Edge, None]:
-    """Return the edges that lead forward: all but those to a node that is open in a depth-first walk."""
+    """Return the edges that lead forward: each unless it closes a cycle, those away from the start first.
+
+    So the edge that leads back in a cycle is the one that comes nearer to the start.
+    """
+    steps = _steps(graph)
+    reached = {name: 1 << n for n, name in enumerate(graph.nodes)}  # as bits: the node and all that it leads to
+    bit = dict(reached)
+    kept: dict[Edge, None] = {}
+    for source, target in sorted(graph.edges, key=lambda edge: steps[edge[1]] <= steps[edge[0]]):
+        if not reached[target] & bit[source]:
+            kept[source, target] = None
+            more = reached[target]
+            reached = {name: bits | more if bits & bit[source] else bits for name, bits in reached.items()}
+    return kept
+
+
+def _steps(graph: DeclaredGraph) -> dict[str, int]:
+    """Return the least number of edges from the start to each node; a node that nothing reaches is a start, too."""
     following: dict[str, list[str]] = {name: [] for name in graph.nodes}
     for source, target in graph.edges:
         following[source].append(target)
-    kept: dict[Edge, None] = {}
-    opened: set[str] = set()
-    closed: set[str] = set()
+    found: dict[str, int] = {}
     for root in graph.nodes:
-        stack = [(root, iter(following[root]))] if root not in closed else []
-        opened.update(name for name, _ in stack)
-        while stack:  # no recursion: a chain may be as long as the graph
-            name, targets = stack[-1]
-            following_one = next((each for each in targets if each not in opened), None)
-            if following_one is None:
-                stack.pop()
-                opened.discard(name)
-                closed.add(name)
-                continue
-            kept[name, following_one] = None
-            if following_one not in closed:
-                opened.add(following_one)
-                stack.append((following_one, iter(following[following_one])))
-    return kept
+        waiting = [root] if root not in found else []
+        found.setdefault(root, 0)
+        for name in waiting:
+            for target in following[name]:
+                if target not in found:
+                    found[target] = found[name] + 1
+                    waiting.append(target)
+    return found
 
 
 def _layers(graph: DeclaredGraph, forward: Mapping[Edge, None]) -> list[list[str]]:
