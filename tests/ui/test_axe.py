@@ -25,7 +25,7 @@ from tests.ui.conftest import Running, Service
 from tests.ui.test_installation import Receiver
 
 NO_PAGES = re.compile(
-    r"/ui/(static/.*|nav|live|login.*|effects/\{effect\}/\{part\}"
+    r"/ui/(static/.*|nav|live|login.*|effects/\{effect\}/\{part\}|workflows/\{name\}/schema"
     r"|runs/\{run\}/(events/.*|results/.*|input|outcome|export|.*\.json))"
 )
 """Routes that answer with a part of a page, a document or a redirect, and the sign-in, which has its own test."""

@@ -2,11 +2,13 @@
 
 import html
 import re
+from shlex import quote
 from typing import Any
 
 import httpx2
 import pytest
 
+from outlast.ui import run_words
 from tests.ui.conftest import Service
 from tests.ui.html_page import HtmlPage
 
@@ -154,6 +156,21 @@ def test_events_and_results_have_pages_and_their_whole_values(service: Service) 
     assert whole.headers["content-security-policy"].startswith("default-src 'none'")
 
 
+def test_a_large_request_of_an_effect_is_fetched_on_demand(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = service.start("call", order="A-1234")
+    service.until(f"/v1/runs/{run}", lambda body: body["attention"])
+    (effect,) = service.get(f"/v1/runs/{run}/effects").json()["effects"]
+    address = f"/ui/effects/{effect['id']}"
+    for most, folded in ((run_words.FOLDED, False), (10, True)):
+        monkeypatch.setattr(run_words, "FOLDED", most)
+        page = service.get(address).text
+        assert ("<td" in page.partition('id="arguments"')[2].partition("Digest")[0]) is not folded
+        assert (f'href="{address}/request"' in page) is folded
+    whole = service.get(f"{address}/request")
+    assert whole.json() == {"order": "A-1234"} and whole.headers["x-content-type-options"] == "nosniff"
+    assert service.get(f"{address}/answer").json() is None
+
+
 def test_an_export_is_the_document_of_the_command(service: Service) -> None:
     run = service.start("order", number="7")
     service.ended(run)
@@ -183,7 +200,7 @@ def test_events_are_filtered_by_type(service: Service) -> None:
         found = service.get(f"/v1/runs/{run}/events?type={type_}").json()
         assert [each["type"] for each in found["events"]] == wanted and found["ended"] and not found["next_cursor"]
         page = service.get(f"/ui/runs/{run}/events?type={type_}").text
-        assert page.count('<tr id="event-') == len(wanted) and f"--type {type_}" in page
+        assert page.count('<tr id="event-') == len(wanted) and f"--type {quote(type_)}" in html.unescape(page)
     first = service.get(f"/v1/runs/{run}/events?type=dev.outlast.*&limit=2").json()
     rest = service.get(f"/v1/runs/{run}/events?type=dev.outlast.*&after={first['next_cursor']}").json()
     assert [each["type"] for each in (*first["events"], *rest["events"])] == kinds

@@ -24,6 +24,7 @@ def test_each_workflow_has_a_page_with_its_graph_and_schema(service: Service) ->
         assert len(page.content) < PAGE_MAX
         for node in service.get(f"/v1/workflows/{each['workflow']}").json()["topology"]["nodes"]:
             assert f'data-node="{node}"' in page.text
+        assert service.get(f"{address}/schema").json() == service.get(f"/v1{address[3:]}").json()["input_schema"]
     assert service.get("/ui/workflows/none").status_code == 404
 
 

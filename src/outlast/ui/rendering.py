@@ -71,8 +71,8 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )  # fmt: skip
     made.filters.update(
-        span=lambda ms: span(max(0, int(ms))), took=_took, instant=_instant, counted=counted, as_id=_as_id,
-        quoted=quote, pieces=_pieces, marked=lambda text: _pieces(marked(text)), arguments=arguments,
+        span=lambda ms: span(max(0, int(ms))), took=_took, instant=_instant, counted=counted, grouped="{:,}".format,
+        as_id=_as_id, quoted=quote, pieces=_pieces, marked=lambda text: _pieces(marked(text)), arguments=arguments,
         as_json=lambda value: _pieces(marked(json.dumps(value, ensure_ascii=False))),
     )  # fmt: skip
     return made

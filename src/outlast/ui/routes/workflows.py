@@ -17,7 +17,7 @@ from outlast.service.service_state import Ops, State
 from outlast.ui.forms import SchemaForm, sent_form, shown_form
 from outlast.ui.graph import drawn
 from outlast.ui.page_route import PageRoute, form_of, see_other
-from outlast.ui.rendering import render, stamp
+from outlast.ui.rendering import document, render, stamp
 from outlast.ui.run_words import folded
 
 router = APIRouter(prefix="/ui/workflows", route_class=PageRoute)
@@ -43,6 +43,12 @@ async def show_workflow(ops: Ops, state: State, request: Request, name: PathName
     found = await workflow_detail(state, ops, name)
     form = shown_form(found.input_schema, name=FIELDS)
     return await _page(ops, request, found, form, {"key": new_id("start_"), "run_id": "", "correlation_id": ""})
+
+
+@router.get("/{name}/schema", operation_id="ui:get_workflow")
+async def get_schema(ops: Ops, state: State, name: PathName) -> Response:
+    """Return the JSON Schema of the input whole."""
+    return document((await workflow_detail(state, ops, name)).input_schema)
 
 
 @router.post("/{name}", operation_id="ui:start_run")
