@@ -29,6 +29,7 @@ REQUIREMENTS = {
     "runs_are_taken_by_owner": "REC-1",
     "a_closed_worker_never_renews": "REC-3",
     "of_two_requests_to_drain_none_is_lost": "REC-3",
+    "of_two_assignments_none_is_lost": "GATE-8",
     "a_commit_lands_whole": "RT-2",
     "one_start_key_starts_one_run": "RUN-4",
     "a_decision_lands_with_its_message": "GATE-9",

@@ -2,12 +2,14 @@
 
 import asyncio
 
+from outlast.core.assignments import AssignmentRequest, assign, assignments_of, assignments_row
 from outlast.core.commit import Chain, Commit, Put
 from outlast.core.deltas import Delta, DeltaOrigin
 from outlast.core.drain import DRAINS, DrainRequest, drains_of, request_drain
 from outlast.core.durations import MINUTE, WORKERS_KEPT
-from outlast.core.machine import LeaseStatus
+from outlast.core.machine import LeaseStatus, Reason
 from outlast.core.rows import EVENT, META, RUN, STORE, WORKER, WRITER, Run, Writer
+from outlast.core.run_columns import ATTENTION, Attention
 from outlast.errors import Stale, StoreUnusable, Unavailable
 from outlast.store.port import CommitNotifier, DeltaChannel, Store
 from tests.conformance.subject import (
@@ -143,6 +145,38 @@ async def of_two_requests_to_drain_none_is_lost(s: Subject) -> None:
     await asyncio.gather(asked(a, "worker-1"), asked(b, "worker-2"), asked(b, "worker-1"))
     found = drains_of(await b.load(META, DRAINS))
     assert set(found) == {"worker-1", "worker-2"} and found["worker-2"].by == b.writer
+
+
+async def of_two_assignments_none_is_lost(s: Subject) -> None:
+    """The assignments of a tenant are in one row: the second writer reads it again. Other tenants have others."""
+    a, b = await two(s)
+    runs = {}
+    for tenant, name in ((TENANT, "run-1"), (TENANT, "run-2"), ("other", "run-1")):
+        entry = Attention(Reason.EXCEPTION, T0, key=name)
+        runs[tenant, name] = run_row(name, tenant, attention_text=ATTENTION.encode([entry]))
+        await a.commit(start(runs[tenant, name]))
+
+    async def assigned(store: Store, tenant: str, name: str) -> None:
+        while True:
+            before = await store.load(META, assignments_row(tenant))
+            run, ask = runs[tenant, name], AssignmentRequest(store.writer, "ana", T0)
+            item = assign(before, run, [each for (of, _), each in runs.items() if of == tenant], ask)
+            try:
+                if item.commit is not None:
+                    await store.commit(item.commit)
+                return
+            except Stale:
+                continue
+
+    await asyncio.gather(
+        assigned(a, TENANT, "run-1"), assigned(b, TENANT, "run-2"), assigned(a, "other", "run-1"),
+        assigned(b, TENANT, "run-2"),
+    )  # fmt: skip
+    found = assignments_of(await b.load(META, assignments_row(TENANT)))
+    assert {run: [each.to for each in listed] for run, listed in found.items()} == {
+        "run-1": [a.writer], "run-2": [b.writer],
+    }  # fmt: skip
+    assert set(assignments_of(await b.load(META, assignments_row("other")))) == {"run-1"}
 
 
 async def subscribers_are_woken(s: Subject) -> None:

@@ -1,6 +1,7 @@
 """Attention: requests to people in a run row, their answers, and the ceiling (GATE-3, GATE-4, GATE-5, S-21)."""
 
 from collections.abc import Iterable, Sequence
+from shlex import quote
 from typing import Final, NamedTuple, cast
 
 from outlast.core import compensation, mailbox
@@ -249,14 +250,7 @@ def entries_of(run: Run, answer: AttentionAnswer) -> list[Attention]:
 
     Raises Conflict if none matches or the choice is not offered, InvalidInput if they have several reasons.
     """
-    show = f"outlast attention show {run.run}"
-    if not run.attention and answer.reason is None:
-        raise Conflict(f"run {run.run} needs no attention", "no answer is pending", f"outlast explain {run.run}")
-    found = [a for a in run.attention if answer.reason in (None, a.reason) and answer.key in ("", a.key)]
-    if not found:
-        now = ", ".join(f"{a.reason.value} {a.key}".strip() for a in run.attention) or "none"
-        what = f"{answer.reason.value if answer.reason else ''} {answer.key}".strip()
-        raise Conflict(f"run {run.run} is not flagged {what}", f"its attention: {now}", show)
+    show, found = f"outlast attention show {run.run}", entries_named(run, answer.reason, answer.key)
     reason = found[0].reason
     if any(a.reason is not reason for a in found):
         names = ", ".join(dict.fromkeys(a.reason.value for a in found))
@@ -271,6 +265,20 @@ def entries_of(run: Run, answer: AttentionAnswer) -> list[Attention]:
     return found
 
 
+def entries_named(run: Run, reason: Reason | None, key: str) -> list[Attention]:
+    """Return the entries of a reason (None: any) and a key ('': any). Raises Conflict if there is none."""
+    if not run.attention and reason is None:
+        raise Conflict(f"run {run.run} needs no attention", "no answer is pending", f"outlast explain {run.run}")
+    found = [a for a in run.attention if reason in (None, a.reason) and key in ("", a.key)]
+    if not found:
+        now = ", ".join(f"{a.reason.value} {a.key}".strip() for a in run.attention) or "none"
+        what = f"{reason.value if reason else ''} {key}".strip()
+        raise Conflict(
+            f"run {run.run} is not flagged {what}", f"its attention: {now}", f"outlast attention show {run.run}"
+        )
+    return found
+
+
 def _resolve(
     rows: AttentionRows, entries: list[Attention], choice: Choice, *, actor: str, text: str, now: Instant
 ) -> DecidedAnswer:
@@ -280,7 +288,7 @@ def _resolve(
         keys, show = ", ".join(a.key for a in entries), f"outlast attention show {run.run}"
         raise InvalidInput(f"run {run.run} has several uncertain effects", keys, f"choose one with --key; {show}")
     if choice is Choice.HAPPENED:
-        command = f"outlast effects resolve {run.run} {entry.key} --happened ID"
+        command = f"outlast effects resolve {run.run} {quote(entry.key)} --happened ID"
         raise Conflict(f"{entry.key} needs the receiver's id", "a call that happened has one", f"run: {command}")
     effect = _effect_of(rows, entry)
     verb = cast("EffectAnswer", choice.value)

@@ -28,6 +28,8 @@ SIGNAL_SCHEMA_BYTES_MAX = 16 * KIB
 LOG_ENTRY_BYTES_MAX = 16 * KIB
 ANSWERS_MAX = 100
 """Runs that get one answer in one request."""
+ASSIGNMENTS_MAX = 500
+"""Attention items of a tenant that are assigned to people. They are in one row."""
 LOG_ENTRIES_MAX = 30
 """Of `ctx.log` in one visit."""
 ROW_BYTES_MAX = 1024 * KIB
@@ -51,6 +53,8 @@ TRANSACTION_BYTES = 4_000_000
 """Bytes of all items that a transaction writes or checks."""
 ITEM_BYTES = 350 * KIB
 """Text and bytes of a row in one item; a larger row continues in further items. An item has at most 400 KB."""
+ASSIGNMENT_BYTES_MAX = ITEM_BYTES
+"""All assignments of a tenant; long notes fill it before ASSIGNMENTS_MAX."""
 LARGE_ITEMS_MAX = 2 * COMMIT_BYTES_MAX // ITEM_BYTES
 """Further items for the large rows of one commit. A row that needs n has more than n * ITEM_BYTES / 2."""
 ITEM_OVERHEAD = 3 * KIB

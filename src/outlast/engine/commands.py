@@ -13,6 +13,7 @@ from outlast.core.approvals import (
     person_reassigns,
 )
 from outlast.core.approver_rule import Rule
+from outlast.core.assignments import AssignedItem, AssignmentRequest, assign, assignments_of, assignments_row
 from outlast.core.attention import (
     ENDS,
     AttentionAnswer,
@@ -396,6 +397,36 @@ async def resolve_attention(
     if decided.resolved is not None and decided.resolved.by_run:
         await notify_waiting(store, decided.resolved)
     return decided.reason
+
+
+async def assign_attention(
+    store: Store,
+    *,
+    tenant: str,
+    run: str,
+    to: str,
+    actor: str,
+    reason: Reason | None = None,
+    key: str = "",
+    note: str = "",
+) -> AssignedItem:
+    """Assign an attention item of a run to a person, or take it back (`to` is ''). The run is not changed.
+
+    Raises NotFound, InvalidInput, Conflict (ended, no such item), LimitExceeded.
+    """
+    for _ in range(RACES_MAX):
+        now, before = await store.now(), await store.load(META, assignments_row(tenant))
+        row = await find_run(store, tenant, run)
+        names = [(tenant, each) for each in assignments_of(before) if each != run]
+        others = [each for each in await store.load_many(RUN, names) if each is not None] if names else []
+        item = assign(before, row, others, AssignmentRequest(to, actor, now.business, note, reason, key))
+        try:
+            if item.commit is not None:
+                await store.commit(item.commit)
+        except Stale:
+            continue
+        return item
+    raise busy("the list of assignments")
 
 
 async def find_effect(store: Store, tenant: str, run: str, key: str, *, visit: int | None = None) -> Effect:
