@@ -18,9 +18,9 @@ from tests.cli.test_remote import Far, serve
 # Fields that change with time, and fields that only one client counts.
 MOVES = {"accepted_in_ms", "free", "heartbeat_ago_ms", "holds", "lease_left_ms", "lease_until_real", "loop_late_ms",
          "loop_ticked_ms", "renewed_at_real", "resumed_ms", "settles_in_ms", "took_ms"}  # fmt: skip
-MADE = {"asked_at", "at", "changed_at", "chosen", "claimed_at", "created_at", "decided_at", "digest", "ended_at",
-        "entered_at", "evidence", "former_until_real", "hash", "run_shown", "secret", "since", "then", "time",
-        "trace_id", "until", "valid_until", "webhook", "within_until"}  # fmt: skip
+MADE = {"asked_at", "assigned_at", "at", "changed_at", "chosen", "claimed_at", "created_at", "decided_at", "digest",
+        "ended_at", "entered_at", "evidence", "former_until_real", "hash", "run_shown", "secret", "since", "then",
+        "time", "trace_id", "until", "valid_until", "webhook", "within_until"}  # fmt: skip
 
 READS: list[tuple[str, int]] = [
     ("runs ls", 0),
@@ -78,6 +78,8 @@ READS: list[tuple[str, int]] = [
     ("attention ls", 0),
     ("attention ls --reason-name exception", 0),
     ("attention ls --reason-name boredom", 2),
+    ("attention ls --assigned-to none", 0),
+    ("attention ls --assigned-to ben", 0),
     ("attention show r4", 0),
     ("attention show r3", 0),
     ("attention show r9", 3),
@@ -131,6 +133,16 @@ ACTS: list[tuple[str, int]] = [
     ("attention resolve {x}-stay continue --reason-name poisoned --reason more", 4),
     ("attention resolve none continue --reason x", 3),
     ("attention resolve none cancel --reason x", 3),
+    ("attention assign {x}-stay ben --note theirs", 0),
+    ("attention assign {x}-stay ben", 0),
+    ("attention assign {x}-stay me --reason-name exception", 0),
+    ("attention assign {x}-stay --nobody", 0),
+    ("attention assign {x}-stay none", 2),
+    ("attention assign {x}-stay", 2),
+    ("attention assign {x}-stay ben --nobody", 2),
+    ("attention assign {x}-stay ben --reason-name poisoned", 4),
+    ("attention assign r1 ben", 4),
+    ("attention assign none ben", 3),
     ("attention resolve {x}-stay continue --reason mended", 0),
     ("effects resolve {x}-happened refund/o-{x}-happened --happened R-1 --response {answer} --reason seen", 0),
     ("effects resolve {x}-happened refund/o-{x}-happened --give-up --reason again", 4),
@@ -281,7 +293,7 @@ def test_both_clients_act_the_same(outlast: Terminal, monkeypatch: pytest.Monkey
             words = [_word(word, x, ids[x], line.split()[0]) for word in line.split()]
             answer = ask("-o", "json", *words)
             roles = {value: role for role, value in ids[x].items()} | {f"{x}-": "X-", f"/{x}": "/X", f"{x}.": "X."}
-            moving = {"version"} if line.startswith("webhooks") else set()  # the dispatcher writes the row, too
+            moving = {"version"} if line.startswith("webhooks") else {"detail"}  # the dispatcher writes the row, too
             found.append(answered(answer, MOVES | MADE | {"name", "asked"} | moving, roles))
             if answer.code != code:
                 wrong.append(f"{line} ({x}) exit code {answer.code}: {answer.err}")

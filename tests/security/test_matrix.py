@@ -134,6 +134,16 @@ def test_resources_of_another_tenant_do_not_exist(
 
 
 @pytest.mark.req("RUN-5")
+def test_an_item_of_another_tenant_is_not_assigned(service: Service, theirs: dict[str, str]) -> None:
+    found = []
+    for run in (theirs["run"], UNKNOWN_IDS["run"]):
+        with service.client("admin", "globex") as client:
+            answer = client.post("/v1/attention/assign", json={"run": run, "to": "me"})
+        found.append((answer.status_code, without_ids(answer.text, run)))
+    assert found[0] == found[1] and found[0][0] == 404
+
+
+@pytest.mark.req("RUN-5")
 def test_no_list_filter_cursor_or_tag_shows_another_tenant(service: Service, theirs: dict[str, str]) -> None:
     run, _, _ = service.approval("second")
     with service.client("admin") as own, service.client("admin", "globex") as other:

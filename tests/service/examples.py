@@ -130,6 +130,7 @@ def _operate(ask: Recorder) -> None:
     flagged = [service.start("call", order=order) for order in ("A-1", "broken", "broken")]
     for each in flagged:
         service.until(f"/v1/runs/{each}", lambda body: body["attention"])
+    ask("post", "/v1/attention/assign", {"run": flagged[1], "to": "ben", "note": "he calls the exchange"})
     ask("get", "/v1/attention?reason=exception")
     (effect,) = ask("get", "/v1/runs/{run}/effects", run=flagged[0])["effects"]
     said = {"outcome": "happened", "external_id": "R-1", "response": "it rang", "reason": "it is in the call log"}

@@ -1,4 +1,4 @@
-"""`outlast attention`: list the runs that need a person, and answer one or many of them (S-21, S-23)."""
+"""`outlast attention`: list the runs that need a person, assign them, and answer one or many (S-21, S-23)."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -7,7 +7,7 @@ from itertools import groupby
 import click
 
 from outlast.cli.exit_codes import CONFLICT, OK, shown_traceback
-from outlast.cli.run_page import trigger_text
+from outlast.cli.run_page import assignment_text, trigger_text
 from outlast.cli.screen import Screen, json_of_model
 from outlast.cli.session import on_client, reads_client, says, unsure, warn_unserved
 from outlast.cli.settings import Command, Group
@@ -120,7 +120,9 @@ def print_board(screen: Screen, views: Sequence[RunAttention], runs: int, cursor
 
 def _group(screen: Screen, reason: Reason, items: Sequence[RunAttention]) -> None:
     screen.line(f"{reason.value} ({len(items)}) · ignored: {items[0].if_ignored}")
-    screen.table(("RUN", "WORKFLOW", "SINCE", "LEFT", "WHAT"), [_row(screen, view) for view in items])
+    owned = any(view.assigned_to for view in items)
+    head = ("RUN", "WORKFLOW", "SINCE", "LEFT", *(("ASSIGNED",) if owned else ()), "WHAT")
+    screen.table(head, [_row(screen, view, owned) for view in items])
     first = items[0]
     for each in first.choices:
         screen.line(f"  → {each.command}{not_yet(screen, each)}")
@@ -131,12 +133,13 @@ def _group(screen: Screen, reason: Reason, items: Sequence[RunAttention]) -> Non
     screen.line()
 
 
-def _row(screen: Screen, view: RunAttention) -> tuple[str, ...]:
+def _row(screen: Screen, view: RunAttention, owned: bool) -> tuple[str, ...]:
     detail = (view.detail.splitlines() or [""])[0]
     left = screen.left(view.until)
     own = view.trigger if view.trigger != view.reason else ""
     what = " ".join(filter(None, (view.key, f"({own})" if own else "", detail)))
-    return view.run, view.workflow, screen.ago(view.since), left, what
+    owner = (view.assigned_to,) if owned else ()
+    return view.run, view.workflow, screen.ago(view.since), left, *owner, what
 
 
 def not_yet(screen: Screen, choice: AttentionChoice) -> str:
@@ -160,6 +163,8 @@ def print_run(screen: Screen, run: str, sentence: str, views: Sequence[RunAttent
             screen.line(f"  {line}")
         for late in view.evidence:
             screen.line(f"  {late_answer_label(late)}")
+        if assigned := assignment_text(screen, view):
+            screen.line(f"  {assigned}")
         screen.line(f"  ignored: {view.if_ignored}{left}")
         for each in view.choices:
             screen.line(f"  {each.choice:<15}→ {each.command}{not_yet(screen, each)}")
@@ -211,22 +216,25 @@ ENDS_IT = frozenset({Choice.CANCEL, Choice.FAIL})  # need a confirmation
 
 @click.group(cls=Group)
 def attention() -> None:
-    """List and answer runs that need a person."""
+    """List, assign and answer runs that need a person."""
 
 
 @attention.command("ls")
 @click.option("--reason-name", type=REASONS, metavar="REASON", help="Only this reason.")
 @click.option("--workflow", default="", metavar="NAME", help="Only runs of this workflow.")
+@click.option("--assigned-to", default="", metavar="NAME", help="Only items of this person: a name, me or none.")
 @click.option("--limit", type=click.IntRange(1, 10_000), default=200, help="Approximate maximum number of runs [200].")
 @click.option("--cursor", default="", help="Continue after the previous page.")
 @reads_client
-async def ls(client: Client, screen: Screen, reason_name: str | None, workflow: str, limit: int, cursor: str) -> int:
+async def ls(
+    client: Client, screen: Screen, reason_name: str | None, workflow: str, assigned_to: str, limit: int, cursor: str
+) -> int:
     """List runs that need a person, by reason, with the choices."""
     reason = Reason(reason_name) if reason_name else None
     away: list[ProviderAttention | WebhookAttention] = []
     views: list[RunAttention] = []
     while True:
-        page = await client.attention(reason=reason, workflow=workflow, cursor=cursor)
+        page = await client.attention(reason=reason, workflow=workflow, assigned_to=assigned_to, cursor=cursor)
         for item in page.attention:
             if isinstance(item, RunAttention):
                 views.append(item)
@@ -239,7 +247,9 @@ async def ls(client: Client, screen: Screen, reason_name: str | None, workflow: 
     views.sort(key=lambda view: (view.reason, view.since))
     if not screen.listing("attention", [*away, *views], cursor=cursor):
         print_away(screen, away)
-        print_board(screen, views, runs, cursor, also=bool(away))
+        if assigned_to and not views:
+            screen.line(f"no item has --assigned-to {assigned_to}")
+        print_board(screen, views, runs, cursor, also=bool(away or assigned_to))
         await warn_unsent(client, screen)
     return OK
 
@@ -259,6 +269,30 @@ async def show(client: Client, screen: Screen, run: str) -> int:
         }
     ):
         print_run(screen, run, explained.sentence, views)
+    return OK
+
+
+@attention.command("assign")
+@click.argument("run")
+@click.argument("person", required=False, default="")
+@click.option("--nobody", is_flag=True, help="Take the assignment back; without PERSON.")
+@click.option("--reason-name", type=REASONS, metavar="REASON", help="Reason to assign; required if RUN has several.")
+@click.option("--key", default="", metavar="KEY", help="Key of the effect, if several have this reason.")
+@click.option("--note", default="", metavar="TEXT", help="Text beside the name.")
+@on_client
+async def assign(
+    client: Client, screen: Screen, run: str, person: str, nobody: bool, reason_name: str | None, key: str, note: str
+) -> int:
+    """Assign an attention reason of RUN to PERSON; me is the caller.
+
+    It informs other operators. It gives no right to answer and takes none, and ends when the reason is answered.
+    """
+    if bool(person.strip()) == nobody:
+        raise click.UsageError("expected RUN PERSON, or RUN --nobody")
+    reason = Reason(reason_name) if reason_name else None
+    view = await client.assign(run, person, reason=reason, key=key, note=note)
+    if not screen.data(view):
+        screen.line(f"{run} {trigger_text(view)}: {assignment_text(screen, view) or 'not assigned'}")
     return OK
 
 

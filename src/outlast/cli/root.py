@@ -30,7 +30,7 @@ SECTIONS: Final[dict[str, dict[str, tuple[str, str]]]] = {
     },
     "Decide": {
         "approvals": ("outlast.cli.approvals:approvals", "List, show and decide approvals."),
-        "attention": ("outlast.cli.attention:attention", "List and answer runs that need a person."),
+        "attention": ("outlast.cli.attention:attention", "List, assign and answer runs that need a person."),
         "policy": ("outlast.cli.policy:policy", "Test a policy on recorded effects."),
     },
     "Operate": {

@@ -1,6 +1,7 @@
 """The page of one run: visits, waits, choices, effects, crashes, outcome and history."""
 
 import json
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final, NamedTuple
@@ -60,6 +61,14 @@ def trigger_text(entry: AttentionReason | RunAttention) -> str:
     """Return an attention reason with its key, and with its trigger if that has another name."""
     trigger = entry.trigger if entry.trigger != entry.reason else ""
     return " ".join(filter(None, (entry.reason, entry.key, f"({trigger})" if trigger else "")))
+
+
+def assignment_text(screen: Screen, view: RunAttention) -> str:
+    """Return who takes care of an attention item, with the note; '' if it is not assigned."""
+    if not view.assigned_to:
+        return ""
+    note = f": {view.assigned_note}" if view.assigned_note else ""
+    return f"assigned to {view.assigned_to} by {view.assigned_by} {screen.since(view.assigned_at)}{note}"
 
 
 FOLDED_FROM = 3  # rounds of the same nodes
@@ -331,7 +340,7 @@ def short_json(value: Any) -> str:
 
 def uncertain_lines(screen: Screen, view: EffectRecord) -> list[str]:
     """Return the possible answers for an uncertain effect, and late answers that a replaced worker received."""
-    resolve = f"outlast effects resolve {view.run} {view.key}"
+    resolve = f"outlast effects resolve {view.run} {shlex.quote(view.key)}"
     late = [f"  {late_answer_label(each)}" for each in view.evidence]
     if not view.settles_in_ms:
         return [

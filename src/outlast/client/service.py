@@ -439,8 +439,21 @@ class ServiceClient(Client):
 
     # --- attention -----------------------------------------------------------------------------
     @override
-    async def attention(self, *, reason: Reason | None = None, workflow: str = "", cursor: str = "") -> AttentionList:
-        return await self.connection.get(AttentionList, "/attention", reason=reason, workflow=workflow, cursor=cursor)
+    async def attention(
+        self, *, reason: Reason | None = None, workflow: str = "", assigned_to: str = "", cursor: str = ""
+    ) -> AttentionList:
+        return await self.connection.get(
+            AttentionList, "/attention", reason=reason, workflow=workflow, assigned_to=assigned_to, cursor=cursor
+        )
+
+    @override
+    async def assign(
+        self, run: str, to: str, *, reason: Reason | None = None, key: str = "", note: str = ""
+    ) -> RunAttention:
+        body: dict[str, Any] = {"run": run, "to": to, "key": key, "note": note}
+        if reason is not None:
+            body["attention"] = reason.value
+        return await self.connection.post(RunAttention, "/attention/assign", body)
 
     @override
     async def attention_of(self, run: str) -> Sequence[RunAttention]:
@@ -455,15 +468,9 @@ class ServiceClient(Client):
 
     @override
     async def answer(
-        self,
-        run: str,
-        choice: Choice,
-        *,
-        reason: Reason | None = None,
-        key: str = "",
-        text: str,
+        self, run: str, choice: Choice, *, reason: Reason | None = None, key: str = "", text: str,
         by: Duration | None = None,
-    ) -> Reason:
+    ) -> Reason:  # fmt: skip
         entries = (await self.run_summary(run)).attention
         body: dict[str, Any] = {"choice": choice.value, "reason": text, "key": key}
         if reason is not None:
@@ -476,15 +483,9 @@ class ServiceClient(Client):
 
     @override
     async def answer_all(
-        self,
-        reason: Reason,
-        choice: Choice,
-        *,
-        text: str,
-        workflow: str = "",
-        by: Duration | None = None,
+        self, reason: Reason, choice: Choice, *, text: str, workflow: str = "", by: Duration | None = None,
         cursor: str = "",
-    ) -> AnsweredRuns:
+    ) -> AnsweredRuns:  # fmt: skip
         check_for_all(reason, choice)
         page = await self.attention(reason=reason, workflow=workflow, cursor=cursor)
         keyed, items = reason is Reason.EFFECT_UNCERTAIN, [i for i in page.attention if isinstance(i, RunAttention)]

@@ -348,6 +348,7 @@ class SyncClient:
     answer = Blocking(Client.answer)
     answer_all = Blocking(Client.answer_all)
     answer_many = Blocking(Client.answer_many)
+    assign = Blocking(Client.assign)
     summary = Blocking(Client.summary)
     whoami = Blocking(Client.whoami)
     workers = Blocking(Client.workers)

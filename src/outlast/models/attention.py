@@ -43,6 +43,10 @@ class RunAttention(AttentionItem):
     trigger: str
     key: str
     evidence: list[LateEvidence]
+    assigned_to: str = Field(description="Person who takes care of it. Empty: not assigned.")
+    assigned_by: str
+    assigned_at: Instant | None
+    assigned_note: str
 
 
 class ProviderAttention(AttentionItem):

@@ -5,6 +5,7 @@ import json
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from outlast.core.assignments import Assignment, Assignments, assignment_of
 from outlast.core.attention import raise_command
 from outlast.core.commit import Instant
 from outlast.core.durations import HOUR, RUN_CEILING
@@ -112,17 +113,26 @@ async def general_attention(of: TenantRows, webhooks: "Webhooks", reason: Reason
     return items
 
 
-async def run_attention(of: TenantRows, runs: Sequence[Run]) -> list[RunAttention]:
-    """Return the reasons of these runs' attention, with the choices as commands."""
+async def run_attention(of: TenantRows, runs: Sequence[Run], assigned: Assignments | None = None) -> list[RunAttention]:
+    """Return the reasons of these runs' attention, with the choices as commands.
+
+    `assigned`: the assignments of the tenant, if the caller has read them.
+    """
     uncertain, now = await of.uncertain_evidence(runs), await of.store.now()
+    if assigned is None:
+        assigned = await of.assignments() if any(run.attention_text for run in runs) else {}
     return [
-        attention_item(run, entry, uncertain.get((run.run, entry.visit, entry.key)), now)
+        attention_item(
+            run, entry, uncertain.get((run.run, entry.visit, entry.key)), now, assignment_of(assigned, run, entry)
+        )
         for run in runs
         for entry in run.attention
     ]
 
 
-def attention_item(run: Run, entry: Attention, evidence: EffectEvidence | None, now: Instant) -> RunAttention:
+def attention_item(
+    run: Run, entry: Attention, evidence: EffectEvidence | None, now: Instant, assigned: Assignment | None = None
+) -> RunAttention:
     """Return one reason of a run's attention, with its choices as commands.
 
     `evidence`: the uncertain effect. `accepted_in_ms` of a choice: time for which it is still refused, because a call
@@ -144,6 +154,10 @@ def attention_item(run: Run, entry: Attention, evidence: EffectEvidence | None, 
         trigger=entry.trigger,
         key=entry.key,
         evidence=[late_evidence(each) for each in evidence.evidence] if evidence else [],
+        assigned_to=assigned.to if assigned is not None else "",
+        assigned_by=assigned.by if assigned is not None else "",
+        assigned_at=instant(assigned.at) if assigned is not None else None,
+        assigned_note=assigned.note if assigned is not None else "",
     )
 
 

@@ -473,24 +473,34 @@ class Client(ABC):
 
     # --- attention -----------------------------------------------------------------------------
     @abstractmethod
-    async def attention(self, *, reason: Reason | None = None, workflow: str = "", cursor: str = "") -> AttentionList:
-        """Return the items of one page of runs that need a person. The first page has items without a run, too."""
+    async def attention(
+        self, *, reason: Reason | None = None, workflow: str = "", assigned_to: str = "", cursor: str = ""
+    ) -> AttentionList:
+        """Return the items of one page of runs that need a person. The first page has items without a run, too.
+
+        `assigned_to`: only items of runs that this person takes care of; "me" is the caller, "none" selects the others.
+        """
 
     @abstractmethod
     async def attention_of(self, run: str) -> Sequence[RunAttention]:
         """Return the attention items of one run."""
 
     @abstractmethod
+    async def assign(
+        self, run: str, to: str, *, reason: Reason | None = None, key: str = "", note: str = ""
+    ) -> RunAttention:
+        """Assign an attention item of a run to a person, and return the item as it is then.
+
+        `to`: the name of a person, "me" for the caller, "" to take it back. `reason` and `key` name the item if the run
+        has several. `note`: shown beside the name. The assignment gives no right to answer and takes none, and it ends
+        with the item. Raises NotFound, InvalidInput, Conflict if the run has no such item, LimitExceeded.
+        """
+
+    @abstractmethod
     async def answer(
-        self,
-        run: str,
-        choice: Choice,
-        *,
-        reason: Reason | None = None,
-        key: str = "",
-        text: str,
+        self, run: str, choice: Choice, *, reason: Reason | None = None, key: str = "", text: str,
         by: Duration | None = None,
-    ) -> Reason:
+    ) -> Reason:  # fmt: skip
         """Answer one attention `reason` of a run with a `choice`, and return the reason.
 
         `key` names the effect if several are uncertain. `text`: for the history; `by`: belongs to "extend".
@@ -500,15 +510,9 @@ class Client(ABC):
 
     @abstractmethod
     async def answer_all(
-        self,
-        reason: Reason,
-        choice: Choice,
-        *,
-        text: str,
-        workflow: str = "",
-        by: Duration | None = None,
+        self, reason: Reason, choice: Choice, *, text: str, workflow: str = "", by: Duration | None = None,
         cursor: str = "",
-    ) -> AnsweredRuns:
+    ) -> AnsweredRuns:  # fmt: skip
         """Answer every run with this `reason` on one page of runs with a `choice`, each once.
 
         `text` and `by` are those of `answer`. Failures are listed, not raised.

@@ -10,6 +10,7 @@ from typing_extensions import override
 from outlast.core import compensation
 from outlast.core.approvals import Actor, PersonDecision
 from outlast.core.approver_rule import Rule
+from outlast.core.assignments import Assignments, is_assigned_to
 from outlast.core.attention import AttentionAnswer, check_for_all, check_many
 from outlast.core.commit import Expect
 from outlast.core.durations import RUN_CEILING, Duration, Liveness, ms_of, timedelta_of
@@ -299,16 +300,33 @@ class Operations(Client):
     # --- attention ---------------------------------------------------------------------------------
     @override
     async def attention(
-        self, *, reason: Reason | None = None, workflow: str = "", cursor: str = "", limit: int = RUNS_PER_READ
-    ) -> AttentionList:
+        self, *, reason: Reason | None = None, workflow: str = "", assigned_to: str = "", cursor: str = "",
+        limit: int = RUNS_PER_READ, assigned: Assignments | None = None,
+    ) -> AttentionList:  # fmt: skip
         rows, further = await self.rows.flagged(reason=reason, workflow=workflow, cursor=cursor, limit=limit)
-        items = await general_attention(self.rows, self.webhooks, reason) if not cursor else []
-        items += [item for item in await run_attention(self.rows, rows) if reason in (None, item.reason)]
+        items = await general_attention(self.rows, self.webhooks, reason) if not (cursor or assigned_to) else []
+        items += [
+            item
+            for item in await run_attention(self.rows, rows, assigned)
+            if reason in (None, item.reason)
+            and (not assigned_to or is_assigned_to(item.assigned_to, assigned_to, self.me))
+        ]
         return AttentionList(attention=items, next_cursor=further)
 
     @override
     async def attention_of(self, run: str) -> Sequence[RunAttention]:
         return await run_attention(self.rows, [await self.rows.run(run)])
+
+    @override
+    async def assign(
+        self, run: str, to: str, *, reason: Reason | None = None, key: str = "", note: str = ""
+    ) -> RunAttention:
+        item = await commands.assign_attention(
+            self.store, tenant=self.tenant, run=run, to=to, actor=self.me, reason=reason, key=key, note=note
+        )
+        named = {run: [item.assignment] if item.assignment is not None else []}
+        shown = await run_attention(self.rows, [item.run], named)
+        return next(each for each in shown if (each.reason, each.key) == (item.entry.reason.value, item.entry.key))
 
     @override
     async def answer(
@@ -325,16 +343,9 @@ class Operations(Client):
         return await self._answer(run, choice, reason=reason, key=key, text=text, by=by, version=version)
 
     async def _answer(
-        self,
-        run: str,
-        choice: Choice,
-        *,
-        text: str,
-        reason: Reason | None = None,
-        key: str = "",
-        by: Duration | None = None,
-        version: int = 0,
-    ) -> Reason:
+        self, run: str, choice: Choice, *, text: str, reason: Reason | None = None, key: str = "",
+        by: Duration | None = None, version: int = 0,
+    ) -> Reason:  # fmt: skip
         self.actor.check_person()
         by_ms = ms_of("by", EXTENSION if by is None else by)
         answer = AttentionAnswer(choice, text, reason, key, by_ms if choice is Choice.EXTEND else 0)

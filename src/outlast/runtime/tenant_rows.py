@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Awaitable, Iterable, Sequence
 from typing import Any, NamedTuple, TypeVar, get_args
 
+from outlast.core.assignments import Assignment, assignments_of, assignments_row
 from outlast.core.commit import Instant
 from outlast.core.drain import DRAINS, DrainRequest, drains_of
 from outlast.core.durations import Duration, ms_of
@@ -446,6 +447,10 @@ class TenantRows:
     async def drains(self) -> dict[str, DrainRequest]:
         """Return the requests to drain, by worker."""
         return drains_of(await self.store.load(META, DRAINS))
+
+    async def assignments(self) -> dict[str, list[Assignment]]:
+        """Return the assignments of attention items, by run."""
+        return assignments_of(await self.store.load(META, assignments_row(self.tenant)))
 
     async def held(self, worker: str) -> int:
         """Count the runs that a worker holds, of all tenants."""

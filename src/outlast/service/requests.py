@@ -16,6 +16,7 @@ from outlast.core.limits import (
     NAME,
     NAME_CHARS_MAX,
     NAME_PATTERN,
+    PERSON_CHARS_MAX,
     TEXT_CHARS_MAX,
 )
 from outlast.core.machine import Choice, Reason
@@ -189,6 +190,25 @@ class ResolveAttention(ReasonBody):
     attention: Reason | None = Field(None, description="The reason, if the run has several.")
     key: Key = Field("", description="Key of the effect, if the reason applies to several.")
     by: timedelta | None = Field(None, gt=timedelta(0), le=EXTENSION_MAX, description="Additional time for `extend`.")
+
+
+class AssignAttention(RequestBody):
+    """Assign one reason why a run requires attention to a person."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={"examples": [{"run": "refu_0c9k2m4x7q1z", "to": "ana", "note": "calls them"}]},
+    )
+
+    run: Name = Field(description="Id of the run.")
+    to: Annotated[str, StringConstraints(max_length=PERSON_CHARS_MAX)] = Field(
+        description="Name of the person. `me`: the caller. Empty: take it back."
+    )
+    attention: Reason | None = Field(None, description="The reason, if the run has several.")
+    key: Key = Field("", description="Key of the effect, if the reason applies to several.")
+    note: Annotated[str, StringConstraints(max_length=TEXT_CHARS_MAX)] = Field(
+        "", description="Text beside the name of the person."
+    )
 
 
 class ResolveMany(ReasonBody):

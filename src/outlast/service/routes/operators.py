@@ -7,10 +7,11 @@ from fastapi import APIRouter, Header, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
+from outlast.core.limits import PERSON_CHARS_MAX
 from outlast.core.machine import Choice, EffectStatus, Reason
 from outlast.core.usage import Budget
 from outlast.errors import Conflict, InvalidInput
-from outlast.models.attention import AnswerList, AttentionList
+from outlast.models.attention import AnswerList, AttentionList, RunAttention
 from outlast.models.effects import EffectList, EffectRecord
 from outlast.models.runs import RequestRecorded
 from outlast.models.service import (
@@ -27,6 +28,7 @@ from outlast.runtime.operations import Operations
 from outlast.runtime.tenant_rows import RUNS_PER_READ, after_commit
 from outlast.service.conditional import IfMatch, OnRun, etag, expected_version, stale
 from outlast.service.requests import (
+    AssignAttention,
     CreatePause,
     Cursor,
     DrainWorker,
@@ -55,12 +57,19 @@ async def list_attention(
     response: Response,
     reason: Annotated[Reason | None, Query(description="Only this reason.")] = None,
     workflow: Annotated[str, Query(max_length=100, description="Only runs of this workflow.")] = "",
+    assigned_to: Annotated[
+        str,
+        Query(
+            max_length=PERSON_CHARS_MAX,
+            description="Only reasons of runs that this person takes care of. `me`: the caller. `none`: not assigned.",
+        ),
+    ] = "",
     cursor: Cursor = "",
     limit: Annotated[int, Query(ge=1, le=1_000, description="Maximum number of runs on a page.")] = RUNS_PER_READ,
 ) -> AttentionList:
     """List the reasons why runs require attention, with the choices and the consequence of ignoring them."""
     place = await state.cursors.open(request, ops.tenant, cursor)
-    found = await ops.attention(reason=reason, workflow=workflow, cursor=place, limit=limit)
+    found = await ops.attention(reason=reason, workflow=workflow, assigned_to=assigned_to, cursor=place, limit=limit)
     sealed = await state.cursors.seal(request, response, ops.tenant, found.next_cursor)
     return found.model_copy(update={"next_cursor": sealed})
 
@@ -91,6 +100,17 @@ async def resolve_attention_of_many(ops: Ops, ask: ResolveMany, key: Idempotency
     """Give up to 100 runs the same answer to one reason. Each has its own outcome; a refused one stops no other."""
     _check_extension(ask.choice, ask.by)
     return await ops.answer_many(ask.runs, ask.attention, ask.choice, text=ask.reason, by=ask.by)
+
+
+@router.post(
+    "/attention/assign", operation_id="assign_attention", response_model=RunAttention, summary="Assign attention"
+)
+async def assign_attention(ops: Ops, ask: AssignAttention, key: IdempotencyKey = None) -> RunAttention:
+    """Assign one reason why a run requires attention to a person, or take it back.
+
+    It gives no right to answer and takes none. It ends when the reason does. The same person twice changes nothing.
+    """
+    return await ops.assign(ask.run, ask.to, reason=ask.attention, key=ask.key, note=ask.note)
 
 
 def _check_extension(choice: Choice, by: timedelta | None) -> None:
