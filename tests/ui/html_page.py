@@ -70,6 +70,8 @@ class HtmlPage(HTMLParser):
         if not self.forms:
             return
         form, name = self.forms[-1], given.get("name", "")
+        if "form" in given:
+            form = self.form(given["form"])
         if tag == "input" and name:
             ticked = given.get("type") not in ("radio", "checkbox") or "checked" in given
             if ticked:

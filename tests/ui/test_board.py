@@ -67,6 +67,64 @@ def test_a_reason_is_answered_on_the_board(service: Service) -> None:
     assert not [each for each in board(service).forms if f"/{run}/" in each.action]
 
 
+def assigning(page: HtmlPage, run: str) -> HtmlForm:
+    """Return the form that assigns the item of a run."""
+    return next(each for each in page.forms if f" {run} " in dict(each.fields).get("item", ""))
+
+
+@pytest.mark.req("GATE-8")
+def test_an_item_is_assigned_where_it_is_shown_and_until_it_is_answered(service: Service) -> None:
+    run = stopped(service, "broken")
+    status, page = press(service, assigning(board(service), run), ("who", "me"))
+    assert status == 303 and "Needs a person" in page.text and "yours assigned to ana by local:ana" in page.text
+    assert ("who", "me") not in assigning(page, run).buttons
+    listed = HtmlPage(service.get("/ui/attention/exception").text)
+    status, listed = press(service, assigning(listed, run).set(to="ben", note="he called"), None)
+    assert status == 303 and "assigned to ben by local:ana" in listed.text and ": he called" in listed.text
+    shown = HtmlPage(service.get(f"/ui/runs/{run}").text)
+    assert "assigned to ben by local:ana" in shown.text and f"attention assign {run} NAME" in shown.text
+    status, shown = press(service, assigning(shown, run), ("who", "nobody"))
+    assert status == 303 and "assigned to" not in shown.text
+    press(service, assigning(shown, run).set(to="cleo"), None)
+    (item,) = service.get("/v1/attention?assigned_to=cleo").json()["attention"]
+    assert (item["run"], item["assigned_by"], item["assigned_note"]) == (run, "local:ana", "")
+    assert service.get("/v1/attention?assigned_to=me").json()["attention"] == []
+    form = next(each for each in board(service).forms if f"/{run}/" in each.action)
+    stale = assigning(board(service), run)
+    assert press(service, form.set(text="not needed"), ("choice", "fail"))[0] == 303, "another person answers"
+    service.ended(run)
+    assert "cleo" not in board(service).text
+    status, page = press(service, stale.set(to="dan"), None)
+    assert status == 410 and "has ended" in page.text
+
+
+def test_a_refused_assignment_keeps_the_typed_text(service: Service) -> None:
+    run = stopped(service, "broken")
+    try:
+        for where in ("/ui/", "/ui/attention/exception", f"/ui/runs/{run}"):
+            form = assigning(HtmlPage(service.get(where).text), run)
+            for name, why in (("", "a person is required"), ("none", "cannot name a person")):
+                status, page = press(service, form.set(to=name, note="my words"), None)
+                again = dict(assigning(page, run).fields)
+                assert status == 422 and (again["to"], again["note"]) == (name, "my words") and why in page.text, where
+    finally:
+        service.post(f"/v1/runs/{run}/cancel", {"reason": "seen"})
+        service.ended(run)
+
+
+def test_the_board_has_those_of_the_caller_first_and_stays_small(service: Service) -> None:
+    runs = [stopped(service, "broken") for _ in range(12)]
+    listed = service.get("/v1/attention?reason=exception&limit=8").json()["attention"]
+    first, last = listed[0]["run"], listed[-1]["run"]
+    assert service.post("/v1/attention/assign", {"run": last, "to": "me"}).status_code == 200
+    text = service.get("/ui/").text
+    assert text.index(f'id="answer-{last}-exception-"') < text.index(f'id="answer-{first}-exception-"')
+    assert len(text.encode()) <= 60 * 1024
+    for run in runs:
+        service.post(f"/v1/runs/{run}/cancel", {"reason": "seen"})
+        service.ended(run)
+
+
 @pytest.mark.req("EFF-2")
 def test_an_answer_about_an_effect_is_for_the_run_that_was_shown(service: Service) -> None:
     run = stopped(service, "shown")

@@ -9,10 +9,12 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from outlast.core.approver_rule import identity
+from outlast.core.assignments import ME, Assignments
 from outlast.core.limits import NAME
 from outlast.core.machine import Choice, Reason
 from outlast.core.run_columns import What
-from outlast.errors import Conflict, InvalidInput
+from outlast.errors import Conflict, InvalidInput, LimitExceeded
 from outlast.models.approvals import ApprovalSummary
 from outlast.models.attention import AnswerFor, AnswerList, RunAttention
 from outlast.models.service import StatusSummary
@@ -20,21 +22,27 @@ from outlast.runtime.attention import choice_commands_for_all
 from outlast.runtime.operations import Operations
 from outlast.service.problems import status_of
 from outlast.service.requests import RunId
-from outlast.service.service_state import Ops
+from outlast.service.service_state import Ops, State
 from outlast.ui.page_route import PageRoute, form_of, see_other, whole_number
 from outlast.ui.rendering import render, stamp
+from outlast.ui.routes.run import overview
 from outlast.ui.routes.run_actions import MORE_TIME, answer_one, member, typed_answer
 
 router = APIRouter(prefix="/ui", route_class=PageRoute)
 DAY: Final = timedelta(days=1)
 OF_ONE_REASON: Final = 10
-"""Items of a reason that the board shows; the others are behind a link."""
+"""Items of a reason that the board shows at most; the others are behind a link."""
+ITEMS: Final = 16
+"""Items of all reasons that the board shows, because of its size, but LEAST of each."""
+LEAST: Final = 3
 DEADLINES_MAX: Final = 100
 """Pending approvals that the board reads, the earliest deadline first."""
 NEXT: Final = 3
 """Approvals that the board shows if none is due within a day."""
 AT_MOST: Final = 100
 """Runs that one answer is for."""
+FEW: Final = 20
+"""Items of a list that have a form to assign them; in a longer one the page of the run has it, because of its size."""
 
 
 class Deadlines(NamedTuple):
@@ -64,16 +72,21 @@ async def show_board(ops: Ops, request: Request) -> Response:
 
 async def _board(ops: Operations, request: Request, *, status_code: int = 200, **refused: Any) -> Response:
     summary = await ops.summary()
-    pending, *pages = await asyncio.gather(
+    most = max(LEAST, min(OF_ONE_REASON, ITEMS // max(1, len(summary.reasons))))
+    assigned = await ops.rows.assignments()  # once, and not for each reason
+    pending, pages = await asyncio.gather(
         ops.approvals(sort="deadline", limit=DEADLINES_MAX),
-        *(_items(ops, each.reason) for each in summary.reasons),
+        asyncio.gather(*(_items(ops, each.reason, assigned, most) for each in summary.reasons)),
     )  # fmt: skip
     groups = [
         ReasonGroup(each.reason, each.count, each.if_ignored, each.until, items, each.count > 1)
         for each, items in zip(summary.reasons, pages, strict=True)
     ]  # fmt: skip
     due = by_deadline(pending.approvals, summary.now)
-    seen = [(item.run, item.reason, getattr(item, "version", 0)) for group in groups for item in group.items]
+    seen = [
+        (each.run, each.reason, each.version, each.assigned_to, each.assigned_at, each.assigned_note)
+        for group in groups for each in group.items
+    ]  # fmt: skip
     version = stamp(summary.version, seen, [[each.approval for each in some] for some in due])
     return await render(
         request, "board.html", title="Needs a person", live="attention", versions={"board": version}, groups=groups,
@@ -97,12 +110,44 @@ def _nothing(summary: StatusSummary) -> bool:
     )
 
 
-async def _items(ops: Operations, reason: str) -> list[Any]:
-    """Return the first items of a reason; breakers and webhooks have their own part of the board."""
+async def _items(ops: Operations, reason: str, assigned: Assignments, most: int) -> list[RunAttention]:
+    """Return the first items of a reason, at most `most`; breakers and webhooks have their own part of the board."""
     if reason not in set(Reason) or reason == Reason.WEBHOOK_DEAD:
         return []
-    found = await ops.attention(reason=Reason(reason), limit=OF_ONE_REASON)
-    return [each for each in found.attention if isinstance(each, RunAttention)][:OF_ONE_REASON]
+    found = await ops.attention(reason=Reason(reason), limit=most, assigned=assigned)
+    return _mine_first(ops, [each for each in found.attention if isinstance(each, RunAttention)][:most])
+
+
+def _mine_first(ops: Operations, items: Sequence[RunAttention]) -> list[RunAttention]:
+    """Return the items with those of the caller first, else in their order."""
+    return sorted(items, key=lambda each: each.assigned_to != identity(ops.me))
+
+
+# Before the routes with a reason in their path. No version: it informs people, and a later one replaces it.
+@router.post("/attention/assign", operation_id="ui:assign_attention")
+async def assign(ops: Ops, state: State, request: Request) -> Response:
+    """Assign one item, or take the assignment back, and lead to the page that sent the form."""
+    form = form_of(request)
+    page, name, run, key = [*form.text("item").split(" ", 3), *[""] * 4][:4]
+    reason = member(Reason, "reason", name)
+    if not NAME.fullmatch(run):
+        raise InvalidInput("the form names no run", f"it names {run[:100]!r}", "reload the page")
+    kept = {"key": key, **{name: form.text(name) for name in ("to", "note")}}
+    try:
+        who = form.text("who")
+        if not who and not kept["to"]:
+            raise InvalidInput("the name of a person is required", "", "write one, or press “Assign to me”")
+        to = {"": kept["to"], ME: ME}.get(who, "")
+        await ops.assign(run, to, reason=reason, key=key, note=kept["note"] if to else "")
+    except (Conflict, InvalidInput, LimitExceeded) as error:
+        refused = {"form": "assign", "error": error, "reason": reason.value, **kept}
+        if page == "run":
+            return await overview(ops, state, request, run, status_code=status_of(error), **refused)
+        if page == "reason":
+            return await _reason(ops, request, reason, error=error, refused={"run": run, **refused})
+        return await _board(ops, request, status_code=status_of(error), run=run, **refused)
+    there = {"run": f"/ui/runs/{run}", "reason": f"/ui/attention/{reason.value}"}
+    return see_other(request, there.get(page, "/ui/"))
 
 
 @router.post("/attention/{run}/answer", operation_id="ui:resolve_attention")
@@ -163,14 +208,15 @@ def _chosen(text: str) -> AnswerFor:
 
 
 async def _reason(
-    ops: Operations, request: Request, reason: Reason, *, error: Conflict | InvalidInput | None = None,
+    ops: Operations, request: Request, reason: Reason, *, error: Conflict | InvalidInput | LimitExceeded | None = None,
     outcome: AnswerList | None = None, kept: Mapping[str, Any] | None = None,
+    refused: Mapping[str, Any] | None = None,
 ) -> Response:  # fmt: skip
     found = await ops.attention(reason=reason, limit=AT_MOST)
-    items = [each for each in found.attention if isinstance(each, RunAttention)][:AT_MOST]
+    items = _mine_first(ops, [each for each in found.attention if isinstance(each, RunAttention)][:AT_MOST])
     return await render(
         request, "attention.html", title=reason.value.replace("_", " ").capitalize(), live="", reason=reason.value,
         items=items, more=bool(found.next_cursor), commands=choice_commands_for_all(reason), error=error,
-        outcome=outcome, kept=kept or {}, at_most=AT_MOST, more_time=MORE_TIME,
-        status_code=200 if error is None else status_of(error),
+        outcome=outcome, kept=kept or {}, refused=refused or {}, at_most=AT_MOST, few=len(items) <= FEW,
+        more_time=MORE_TIME, status_code=200 if error is None else status_of(error),
     )  # fmt: skip

@@ -69,7 +69,7 @@
   // --- copying ---
   document.addEventListener("click", event => {
     const button = event.target.closest("[data-copy]");
-    if (button) navigator.clipboard?.writeText(button.dataset.copy).then(() => say("copied"));
+    if (button) navigator.clipboard?.writeText(button.previousElementSibling.textContent).then(() => say("copied"));
   });
 
   // --- keys; none decides anything ---
