@@ -64,6 +64,27 @@ def test_a_killed_worker_is_seen_without_reload(tmp_path: Path, open_page: Calla
         page.close()  # before its service ends
 
 
+def test_an_assignment_is_seen_on_other_open_pages(tmp_path: Path, open_page: Callable[..., Page]) -> None:
+    """It has no event. A page learns of it at a heartbeat, also if it opened before the first one."""
+    with Running(f"sqlite:{tmp_path / 'outlast.db'}", heartbeat_s=0.5) as service:
+        run = service.start("call", order="broken")
+        service.until(f"/v1/runs/{run}", lambda body: body["attention"])
+        pages = [open_page(), open_page()]
+        for page, where in zip(pages, ("", f"runs/{run}"), strict=True):
+            page.goto(f"{service.url}/ui/{where}")
+            expect(page.locator("#live-state")).to_have_text("live")
+        for name in ("ben", "cleo"):
+            assert service.post("/v1/attention/assign", {"run": run, "to": name}).status_code == 200
+            for page in pages:
+                expect(page.locator("main")).to_contain_text(f"assigned to {name}", timeout=30_000)
+        pages[0].locator("summary", has_text="Assign to …").click()
+        pages[0].get_by_label("Name").fill("dan")
+        pages[0].keyboard.press("Enter")
+        expect(pages[0].locator("main")).to_contain_text("assigned to dan")
+        for page in pages:
+            page.close()  # before its service ends
+
+
 def test_a_stopped_postgresql_is_shown_and_its_return_too(open_page: Callable[..., Page]) -> None:
     server = Server()
     try:

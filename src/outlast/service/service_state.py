@@ -13,8 +13,10 @@ from starlette.routing import BaseRoute
 
 from outlast.core.addresses import PUBLIC, AddressPolicy
 from outlast.core.approvals import Actor
+from outlast.core.assignments import assignments_row
 from outlast.core.clock import Clock
 from outlast.core.limits import KIB, STREAMS_MAX
+from outlast.core.rows import META
 from outlast.errors import Busy, OutlastError, StoreError
 from outlast.flow.workflow import Workflow, workflows_by_name
 from outlast.models import PagedList
@@ -159,7 +161,7 @@ class ServiceState:
         return self._serving
 
     async def summary_version(self, ops: Operations) -> str:
-        """Return a text that changes with the figures of `Operations.summary`, at most SUMMARY_S old.
+        """Return a text that changes with the figures of `Operations.summary` and assignments, at most SUMMARY_S old.
 
         Callers of one tenant share it, so it leaves out what only concerns one of them.
         """
@@ -169,10 +171,12 @@ class ServiceState:
             self._summaries[ops.tenant] = (now + SUMMARY_S, version)  # so that others do not read it, too
             try:
                 rows, at = await ops.rows.summary()
+                assigned = await self.store.load(META, assignments_row(ops.tenant))
             except StoreError:
                 self._summaries[ops.tenant] = (0.0, version)
                 raise
             version = status_summary(rows, Actor(""), at, self.store.mapping()).version
+            version += f".{assigned.version}" if assigned is not None else ""
             self._summaries[ops.tenant] = (now + SUMMARY_S, version)
         return version
 

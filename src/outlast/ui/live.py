@@ -27,19 +27,20 @@ async def signals(
 ) -> AsyncIterator[bytes]:
     """Yield `changed` at once, because a page that was hidden missed some, and after each event that concerns `of`.
 
-    At a heartbeat, `news` returns the version of what has no events: votes, lost workers, webhooks. `streams` returns
+    At a heartbeat, `news` returns the version of what has no events: votes, assignments, lost workers, webhooks. It is
+    read before the first signal, after which the page reads its regions, so that no change is missed. `streams` returns
     the number of open pages; the more there are, the longer is the least time between two signals. The last event is
     `ended`: a stream that only closes would be opened again twice a second.
     """
     unrelated = UNRELATED[of]
-    n, seen = 0, ""
+    n, seen = 0, await news()
     yield _changed(n)
     while items := await listener.received():
         types = {_type(data) for _, data in items}
         changed = any(each not in unrelated for each in types - {""})
         if "" in types:
             before, seen = seen, await news()
-            changed = changed or before not in ("", seen)
+            changed = changed or before != seen
         if changed:
             n += 1
             yield _changed(n)
