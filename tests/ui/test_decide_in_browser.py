@@ -47,7 +47,7 @@ def test_a_reason_typed_on_the_board_keeps_its_caret(service: Service, page: Pag
         service.until(f"/v1/runs/{each}", lambda body: body["attention"] and not body["owner"])
     page.goto(f"{service.url}/ui/")
     expect(page.locator("#live-state")).to_have_text("live")
-    field = page.locator(f"form[action$='/{run}/answer']").get_by_label("Reason", exact=True)
+    field = page.locator(f"form[action$='/{run}/answer']").get_by_label("Reason, for the history")
     field.click()
     page.keyboard.type("Line.")
     page.keyboard.press("ArrowLeft")

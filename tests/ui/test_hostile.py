@@ -110,7 +110,7 @@ def filled(service: Service, text: str) -> dict[str, list[str]]:
     effects = [each["effect"] for each in rows if "effect" in each] or [effect_id(runs[0], 1, "tell")]
     return {
         "run": runs, "approval": [approval], "effect": [effects[0], effects[-1]], "webhook": webhook, "name": ["deal"],
-        "number": ["1", "2"], "reason": ["effect_uncertain"], "signal": ["said"],
+        "number": ["1", "2"], "reason": ["effect_uncertain"], "signal": ["said"], "part": ["request", "answer"],
     }  # fmt: skip
 
 

@@ -29,10 +29,10 @@ def test_a_typed_reason_survives_refreshes(service: Service, open_page: Callable
 def test_a_refused_answer_stays_through_refreshes(service: Service, open_page: Callable[..., Page]) -> None:
     run = flagged(service)
     page = open_page(expects="status of 409")
-    for path, label in ((f"/ui/runs/{run}", "Reason, for the history"), ("/ui/", "Reason")):
+    for path in (f"/ui/runs/{run}", "/ui/"):
         page.goto(service.url + path)
         card = page.locator(f"form[action$='/{run}/answer']")
-        card.get_by_label(label, exact=True).fill("the line is up again")
+        card.get_by_label("Reason, for the history").fill("the line is up again")
         with page.expect_navigation():
             # In one step, because a refresh would bring back the right version.
             card.locator("button[name=choice]").first.evaluate(
@@ -45,7 +45,7 @@ def test_a_refused_answer_stays_through_refreshes(service: Service, open_page: C
             service.start("call", order="broken")
             service.post(f"/v1/runs/{run}/signals/note", {"payload": {"path": path}})
         assert refreshed.value.request.method == "GET"
-        expect(card.get_by_label(label, exact=True)).to_have_value("the line is up again")
+        expect(card.get_by_label("Reason, for the history")).to_have_value("the line is up again")
 
 
 def test_hostile_texts_stay_texts(service: Service, open_page: Callable[..., Page]) -> None:
