@@ -37,6 +37,8 @@ class Got:
     headers: dict[str, str]
     body: bytes
     at: float
+    line: str = ""
+    """Request line: `POST /hooks HTTP/1.1`."""
 
     @property
     def event(self) -> dict[str, Any]:
@@ -101,7 +103,7 @@ class Receiver:
                 parts = [line.partition(":") for line in head[1:] if line]
                 headers = {name.strip().lower(): value.strip() for name, _, value in parts}
                 body = await reader.readexactly(int(headers.get("content-length", "0")))
-                got = Got(headers, body, asyncio.get_running_loop().time())
+                got = Got(headers, body, asyncio.get_running_loop().time(), head[0])
                 self.got.append(got)
                 behave = self.script.pop(0) if self.script else self.behaviour
                 await behave(got, writer)

@@ -1,19 +1,13 @@
 """One attempt at an untrusted receiver: its address, its deadline and the bounds of its answer (S22, S25)."""
 
 import asyncio
-import datetime
 import gzip
-import ipaddress
 import ssl
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
 from outlast.core.addresses import PUBLIC, AddressPolicy
 from outlast.core.deliveries import Attempt
@@ -22,6 +16,7 @@ from outlast.core.limits import ANSWER_BYTES_MAX, ANSWER_CHARS_MAX
 from outlast.outbox import client
 from outlast.outbox.client import DeliveryClient
 from outlast.runtime.clocks import SystemClock
+from tests.outbox.authority import Authority
 from tests.outbox.helpers import DEVELOPMENT, Behaviour, Got, Receiver, answer
 
 pytestmark = pytest.mark.req("OUT-6")
@@ -209,52 +204,6 @@ def test_which_answers_are_definite(code: int) -> None:
 
 
 # --- TLS -----------------------------------------------------------------------------------
-class Authority:
-    """A certificate authority that signs a certificate for a name."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.key = ec.generate_private_key(ec.SECP256R1())
-        self.name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "tests")])
-        self.certificate = self._sign(self.name, self.key, x509.BasicConstraints(ca=True, path_length=None))
-
-    def _sign(self, subject: x509.Name, key: ec.EllipticCurvePrivateKey, more: x509.ExtensionType) -> x509.Certificate:
-        now = datetime.datetime.now(datetime.UTC)
-        day = datetime.timedelta(days=1)
-        return (
-            x509.CertificateBuilder()
-            .subject_name(subject)
-            .issuer_name(self.name)
-            .public_key(key.public_key())
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(now - day)
-            .not_valid_after(now + day)
-            .add_extension(more, critical=isinstance(more, x509.BasicConstraints))
-            .sign(self.key, hashes.SHA256())
-        )
-
-    def serving(self, name: str) -> ssl.SSLContext:
-        """Return the TLS context of a server with this name."""
-        key = ec.generate_private_key(ec.SECP256R1())
-        names: list[x509.GeneralName] = [x509.DNSName(name), x509.IPAddress(ipaddress.ip_address("192.0.2.1"))]
-        certificate = self._sign(x509.Name([]), key, x509.SubjectAlternativeName(names))
-        path = self.folder / f"{name}.pem"
-        path.write_bytes(
-            key.private_bytes(
-                serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-            )
-            + certificate.public_bytes(serialization.Encoding.PEM)
-        )
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(path)
-        return context
-
-    def trusted(self) -> ssl.SSLContext:
-        """Return the TLS context of a client that trusts only this authority."""
-        text = self.certificate.public_bytes(serialization.Encoding.PEM).decode()
-        return ssl.create_default_context(cadata=text)
-
-
 @pytest.mark.parametrize(
     ("presented", "known", "accepted"),
     [("hooks.example", True, True), ("other.example", True, False), ("hooks.example", False, False)],
