@@ -24,6 +24,7 @@ from outlast.store.sql import SQL
 OF_A_RUN: Final = (RUN, EVENT, EFFECT, MEMO, WAIT, APPROVAL, MESSAGE)
 AT_ONCE: Final = 5_000
 PUTS_MAX: Final = 25  # of one BatchWriteItem
+REQUESTS_MAX: Final = 8  # at the same time: with more, an emulator on a busy machine answers too late
 COPIED: Final = Stamp("copied", 0, 0)
 APART_MS: Final = 7  # so that their times differ
 
@@ -100,15 +101,20 @@ async def _into_postgres(url: str, rows: dict[AnyKind, Iterator[Row]]) -> None:
 
 async def _into_dynamodb(url: str, rows: dict[AnyKind, Iterator[Row]]) -> None:
     address = DynamoAddress.parse(url)
-    client = Connection(address)
+    client, turn = Connection(address), asyncio.Semaphore(REQUESTS_MAX)
     await client.open()
+
+    async def put(table: str, part: list[Any]) -> None:
+        async with turn:
+            answer = await client.call("BatchWriteItem", RequestItems={table: part})
+        assert not answer.get("UnprocessedItems"), answer
+
     for kind, each in rows.items():
         while some := list(islice(each, AT_ONCE)):
             table = address.table(item_place(kind, some[0][: kind.key]).table)
             puts = [{"PutRequest": {"Item": item}} for row in some for item in encode(kind, row, COPIED)]
             parts = [puts[i : i + PUTS_MAX] for i in range(0, len(puts), PUTS_MAX)]
-            sent = (client.call("BatchWriteItem", RequestItems={table: part}) for part in parts)
-            assert not any(answer.get("UnprocessedItems") for answer in await asyncio.gather(*sent))
+            await asyncio.gather(*(put(table, part) for part in parts))
     await client.close()
 
 

@@ -7,6 +7,7 @@ which pages and this process share.
 
 import asyncio
 import random
+import sys
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -44,6 +45,7 @@ PHONE: Any = {"width": 360, "height": 740}
 GOALS = (
     Goal("runs", ""),
     Goal("samples", ""),
+    Goal("never_usable", "loads", gate=0),
     *(goal for name in PATHS for goal in (
         Goal(f"usable_{name}_near_p50_ms", "ms"), Goal(f"usable_{name}_near_p95_ms", "ms", gate=USABLE_MS),
         Goal(f"usable_{name}_far_p50_ms", "ms"), Goal(f"usable_{name}_far_p95_ms", "ms"),
@@ -56,7 +58,10 @@ GOALS = (
     Goal("approve_to_shown_p50_ms", "ms"),
     Goal("approve_to_shown_p95_ms", "ms", gate=CONTINUES_MS),
 )  # fmt: skip
-USABLE: Final = """() => new Promise(resolve => {
+USABLE: Final = """patience => new Promise((resolve, reject) => {
+  setTimeout(() => reject(new Error(JSON.stringify([
+    document.visibilityState, document.readyState, performance.getEntriesByType("navigation"),
+    performance.getEntriesByType("paint"), performance.getEntriesByType("resource")]))), patience);
   const look = () => {
     const [page] = performance.getEntriesByType("navigation");
     const [paint] = performance.getEntriesByName("first-contentful-paint");
@@ -132,20 +137,24 @@ def measure(size: Size, setup: Setup) -> Figures:
 
 
 def _usable(chromium: "Browser", url: str, api: Api, samples: int, *, slow: bool) -> Figures:
-    found: Figures = {}
+    found: Figures = {"never_usable": 0}
     for name, path in PATHS.items():
         address = url + path.format(approval=api.approval_of(WAITING))
         for place, latency in LATENCIES_MS.items():
             took = [_load(chromium, address, latency, slow=slow) for _ in range(samples if slow else 1)]
-            found |= _shares(f"usable_{name}_{place}", took)
+            usable = [each for each in took if each is not None]
+            found |= _shares(f"usable_{name}_{place}", usable)
+            found["never_usable"] += len(took) - len(usable)
     return found
 
 
-def _load(chromium: "Browser", address: str, latency: int, *, slow: bool) -> float:
+def _load(chromium: "Browser", address: str, latency: int, *, slow: bool) -> float | None:
     """Load a page in a new context, whose cache is empty, and return the time until it can be used.
 
-    Without `slow`, the CPU and the network are those of this machine.
+    Return None if that takes longer than 30 s. Without `slow`, the CPU and the network are those of this machine.
     """
+    from playwright.sync_api import Error
+
     context = chromium.new_context(viewport=PHONE)
     page = context.new_page()
     if slow:
@@ -155,7 +164,11 @@ def _load(chromium: "Browser", address: str, latency: int, *, slow: bool) -> flo
         wire.send("Network.emulateNetworkConditions", {**speed, "offline": False})
         wire.send("Emulation.setCPUThrottlingRate", {"rate": CPU_SLOWDOWN})
     page.goto(address, wait_until="commit")
-    took: float = page.evaluate(USABLE)
+    took: float | None = None
+    try:
+        took = page.evaluate(USABLE, PATIENCE_MS)
+    except Error as error:
+        print(f"{address} is never usable: {error}", file=sys.stderr, flush=True)
     context.close()
     return took
 
