@@ -97,6 +97,22 @@ def test_the_command_of_the_board_is_the_answer(raised: Terminal) -> None:
     assert answered[0]["data"]["answers"][0]["text"] == "mended"
 
 
+def test_an_item_is_assigned_and_listed_by_person(raised: Terminal) -> None:
+    said = raised("attention", "assign", "r1", "ana", "--note", "she knows it").out
+    assert said.startswith("r1 exception: assigned to ana by local:") and said.endswith(" ago: she knows it\n")
+    listed = raised("attention", "ls").out
+    assert "ASSIGNED" in listed and "ana" in listed
+    assert "she knows it" in raised("attention", "show", "r1").out
+    found = raised("-o", "json", "attention", "ls", "--assigned-to", "ana").json["attention"]
+    assert [(each["run"], each["assigned_note"]) for each in found] == [("r1", "she knows it")]
+    assert "r1" not in raised("attention", "ls", "--assigned-to", "none").out
+    assert raised("attention", "ls", "--assigned-to", "me").out == "no item has --assigned-to me\n"
+    assert raised("attention", "assign", "r1", "me").code == 0
+    assert "r1" in raised("attention", "ls", "--assigned-to", "me").out
+    assert raised("attention", "assign", "r1", "--nobody").out == "r1 exception: not assigned\n"
+    assert "ASSIGNED" not in raised("attention", "ls").out
+
+
 def test_fail_ends_it_as_failed_and_asks_first(raised: Terminal) -> None:
     command = ("attention", "resolve", "r1", "fail", "--reason", "no use")
     nobody = raised(*command, stdin="")

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from outlast import Budget, Client, RunHandle
+from outlast.core.approver_rule import identity
 from outlast.core.machine import Choice, EffectStatus, Reason, RunStatus
 from outlast.errors import (
     Conflict,
@@ -344,6 +345,37 @@ def test_attention_is_listed_and_answered(place: Place) -> None:
         answered = await client.answer_all(Reason.EXCEPTION, Choice.CONTINUE, text="mended", workflow="trouble")
         assert {more.id, last.id} <= set(answered.done) and not answered.failed
         assert (await more.result(PATIENCE)).kind == "error"
+
+    place.play(test)
+
+
+@pytest.mark.req("GATE-8")
+def test_items_are_assigned_at_the_same_time_and_until_they_are_answered(place: Place) -> None:
+    async def test(client: Client) -> None:
+        flows.broken["on"] = True
+        runs = [await flagged(client, "error", Reason.EXCEPTION) for _ in range(4)]
+        items = await asyncio.gather(*(client.assign(run.id, "cleo", note="hers") for run in runs))
+        assert {(item.run, item.reason, item.assigned_to) for item in items} == {
+            (run.id, "exception", "cleo") for run in runs
+        }
+        page = await client.attention(assigned_to="cleo")
+        assert [item.run for item in page.attention if isinstance(item, RunAttention) and item.assigned_note == "hers"]
+        assert {item.run for item in page.attention} == {run.id for run in runs}, "one is lost"
+        mine = await client.assign(runs[0].id, "me", reason=Reason.EXCEPTION)
+        assert mine.assigned_to == identity(mine.assigned_by) and mine.assigned_at is not None
+        assert [item.run for item in (await client.attention(assigned_to="me")).attention] == [runs[0].id]
+        assert not (await client.assign(runs[1].id, "")).assigned_to
+        free = {item.run for item in (await client.attention(assigned_to="none")).attention}
+        assert runs[1].id in free and runs[2].id not in free
+        with pytest.raises(Conflict, match="not flagged poisoned"):
+            await client.assign(runs[0].id, "cleo", reason=Reason.POISONED)
+        with pytest.raises(NotFound):
+            await client.assign("none-such", "cleo")
+        flows.broken["on"] = False
+        for run in runs:
+            await client.continue_run(run.id, reason="mended")
+            await run.result(PATIENCE)
+        assert (await client.attention(assigned_to="cleo")).attention == []
 
     place.play(test)
 

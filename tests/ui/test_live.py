@@ -1,13 +1,17 @@
 """Pages refresh themselves by signals, and say so if they cannot."""
 
+import asyncio
 import re
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 
 from playwright.sync_api import Page, expect
 
+from outlast.service.event_stream import EventListener
+from outlast.ui.live import HEARTBEAT, signals
 from tests.postgres.server import Server
 from tests.ui.conftest import OUTAGE, Running, Service, Site
 
@@ -62,6 +66,26 @@ def test_a_killed_worker_is_seen_without_reload(tmp_path: Path, open_page: Calla
             worker.wait()
         expect(page.locator("#unserved")).to_contain_text("refund", timeout=30_000)
         page.close()  # before its service ends
+
+
+def test_a_change_without_an_event_is_signalled_at_the_first_heartbeat() -> None:
+    """A version that is first read at that heartbeat would be compared with nothing."""
+
+    beats, versions = [[(0, HEARTBEAT)], [(0, HEARTBEAT)], []], ["before", "after", "after"]
+
+    class Listener:
+        async def received(self) -> list[tuple[int, bytes]]:
+            return beats.pop(0)
+
+    async def go() -> list[bytes]:
+
+        async def news() -> str:
+            return versions.pop(0)
+
+        return [each async for each in signals(cast("EventListener", Listener()), "attention", news, lambda: 1)]
+
+    start, first, second, *_ = asyncio.run(go())
+    assert b"changed" in start and b"changed" in first and second == HEARTBEAT
 
 
 def test_an_assignment_is_seen_on_other_open_pages(tmp_path: Path, open_page: Callable[..., Page]) -> None:
