@@ -1,4 +1,4 @@
-"""Stores for the tests of the outbox: files, and schemas of a PostgreSQL server if a test requests both."""
+"""Stores for the tests of the outbox: files, and those of servers if a test requests them."""
 
 import asyncio
 from collections.abc import Iterator
@@ -9,6 +9,7 @@ import pytest
 
 from outlast.core import deliveries
 from outlast.outbox import client
+from tests.dynamodb import server as dynamodb
 from tests.outbox.helpers import url_of
 from tests.postgres import server
 
@@ -22,12 +23,17 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 @pytest.fixture
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """Return the URL of an empty store."""
-    if getattr(request, "param", "sqlite") == "sqlite":
-        yield url_of(tmp_path)
-        return
-    schema = f"test_{token_hex(6)}"
-    yield f"{server.url()}?schema={schema}"
-    asyncio.run(server.drop(schema))
+    match getattr(request, "param", "sqlite"):
+        case "postgres":
+            schema = f"test_{token_hex(6)}"
+            yield f"{server.url()}?schema={schema}"
+            asyncio.run(server.drop(schema))
+        case "dynamodb":
+            env = f"test-{token_hex(6)}"
+            yield dynamodb.url(env)
+            asyncio.run(dynamodb.discard(env))
+        case _:
+            yield url_of(tmp_path)
 
 
 @pytest.fixture
