@@ -90,8 +90,8 @@ class Pages:
                 if line == "event: changed":
                     for region in tags:
                         answer = await self._client.get(region, headers={"If-None-Match": tags[region]})
-                        assert answer.status_code in (200, 304), answer.text
-                        tags[region] = answer.headers.get("etag", "")
+                        assert answer.status_code in (200, 204, 304), f"{region}: {answer.status_code} {answer.text}"
+                        tags[region] = answer.headers.get("etag", tags[region])  # 204: the region stays as it is
                         self.refreshes += 1
                     self._open.add(n)
 
