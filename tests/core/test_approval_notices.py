@@ -6,6 +6,7 @@ import unicodedata
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from markdown_it import MarkdownIt
 
 from outlast.core import approval_notices as notices
 from outlast.core.approval_columns import PLANS
@@ -74,7 +75,8 @@ def test_of_several_approvals_those_still_open_are_told() -> None:
 HOSTILE = (
     "<!channel> @here <@U123> &lt;script&gt;", "[Approve](https://evil.example)", "click evil.example/approve now",
     "a\r\nBcc: x@y\0\x1b[31m", "\u202eexe.gnp\u2066\ufeff\u200b", "www.evil.example mailto:a@b", "`rm -rf`|x|",
-    "x" * 100_000,
+    "x" * 100_000, "*bold* **strong** _it_ ~gone~ ~~gone~~ \\*a\\*", "- item", "1. item", "# heading",
+    "{{DATE(x, SHORT)}} &#8238;exe.gnp &lt;at&gt;",
 )  # fmt: skip
 
 
@@ -86,15 +88,30 @@ def test_hostile_text_is_inert_in_a_message(text: str) -> None:
         page = "https://outlast.example.com/base/ui/approvals/ap_1"
         assert written.body.count(page) == 1 and len(written.title) + len(written.body) < 1_000
         rest = written.title + " " + written.body.replace(page, "").replace("\n", " ")
-        assert not set("<>@[]`|") & set(rest)
+        assert not set("<>@[]`|*~\\") & set(rest)
+        assert plain(notices.inert_text(text)) and plain(rest)
         assert not [c for c in rest if unicodedata.category(c)[0] == "C"]
         assert not re.search(r"\w://|\bwww\.\w|mailto:\w|\w\.\w+/", rest)
 
 
-@given(st.text(max_size=2_000))
-def test_any_text_is_one_bounded_line(text: str) -> None:
+def plain(text: str) -> bool:
+    """Return True if a text has no markup of Markdown, which the cards of Teams use, and no function of cards."""
+    blocks = MarkdownIt("commonmark").parse(text)
+    kinds = [token.type for block in blocks for token in block.children or [block]]
+    same = "".join(token.content for block in blocks for token in block.children or ()) == text
+    return same and set(kinds) <= {"paragraph_open", "text", "paragraph_close"} and "{{" not in text
+
+
+@given(st.text(max_size=2_000) | st.text("*_~-+#1.)&{}; a\\:/", max_size=40))
+def test_any_text_is_one_bounded_line_without_markup(text: str) -> None:
     shown = notices.inert_text(text)
     assert len(shown) <= notices.ASKS_CHARS_MAX and shown.isprintable() and "@" not in shown
+    assert plain(shown)
+
+
+def test_ordinary_signs_stay() -> None:
+    text = "Pay order_4711 to A & B (net 30) for 2 - 1 = 1, 50.5% of #7 {a: b}; see invoice.pdf"
+    assert notices.inert_text(text) == text
 
 
 def test_many_approvals_make_one_message_of_bounded_size() -> None:

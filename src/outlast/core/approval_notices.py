@@ -159,7 +159,18 @@ def first_reminder(approvals: Iterable[Approval]) -> int | None:
 ASKS_CHARS_MAX: Final = 300
 TITLE_CHARS_MAX: Final = 100
 LISTED_MAX: Final = 5
-_STOPS: Final = str.maketrans({"@": "\uff20", "<": "\u2039", ">": "\u203a", "[": "(", "]": ")", "`": "'", "|": "/"})
+_STOPS: Final = str.maketrans({
+    "@": "\uff20", "<": "\u2039", ">": "\u203a", "[": "(", "]": ")", "`": "'", "|": "/", "*": "\u2217", "~": "\u223c",
+    "\\": "\u29f5",
+})  # fmt: skip
+_MARKS: Final = re.compile(
+    r"_(?![^\W_])|(?<![^\W_])_"  # emphasis, unless within a word
+    r"|&(?=#?\w+;)"  # a character reference
+    r"|\{(?=\{)"  # a function of Adaptive Cards: {{DATE(...)}}
+    r"|\A(?:[-+#]+|\d+[.)])(?!\S)"  # an item of a list, a heading
+)
+"""Signs that format a text of Slack, or of Teams as Markdown, only in these places; `_STOPS` has the others."""
+_DOUBLES: Final = str.maketrans("_&{-+#.)", "\uff3f\uff06\uff5b\u2010\uff0b\uff03\u2024\uff09")
 _LINKS: Final = re.compile(r"(?i)://|\bwww\.|\bmailto:|(?<=[\w-])\.(?=[a-z]{2,24}[/:?#])")
 _TITLES: Final = {ASKED: "Approval", REMINDER: "Reminder", ESCALATED: "Not decided in time"}
 
@@ -167,12 +178,13 @@ _TITLES: Final = {ASKED: "Approval", REMINDER: "Reminder", ESCALATED: "Not decid
 def inert_text(text: str, chars_max: int = ASKS_CHARS_MAX) -> str:
     """Return a text of a workflow or model as one line that mentions no one, links nowhere and formats nothing.
 
-    Control, invisible and direction characters become spaces; @ < > [ ] ` | get harmless doubles; addresses of the web
-    are broken by brackets.
+    Control, invisible and direction characters become spaces. Signs that mention, link or format get harmless doubles.
+    Addresses of the web are broken by brackets.
     """
     cut = text[: 4 * chars_max]
     shown = "".join(" " if unicodedata.category(c)[0] in "CZ" else c for c in cut).translate(_STOPS)
-    shown = _LINKS.sub(lambda found: f"({found[0]})", " ".join(shown.split()))
+    shown = _MARKS.sub(lambda found: found[0].translate(_DOUBLES), " ".join(shown.split()))
+    shown = _LINKS.sub(lambda found: f"({found[0]})", shown)
     return shown if len(shown) <= chars_max and cut == text else shown[: chars_max - 1].rstrip() + "\u2026"
 
 
