@@ -9,7 +9,19 @@ from importlib import import_module
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from tests.removals import Patch, Permanent, agent, dynamodb, engine, pages, postgres, schedulers, service, store
+from tests.removals import (
+    Patch,
+    Permanent,
+    agent,
+    dynamodb,
+    engine,
+    outbox,
+    pages,
+    postgres,
+    schedulers,
+    service,
+    store,
+)
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 
@@ -38,6 +50,7 @@ AGENTS: Final = _tests("tests/agent/test_safeguards.py", "agents")
 CLIENTS: Final = _tests("tests/engine/test_public_only.py", "HTTP clients of tools")
 SERVICE: Final = _tests("tests/service/test_safeguards.py", "the HTTP service")
 PAGES: Final = _tests("tests/ui/test_safeguards.py", "the web UI")
+MESSAGES: Final = _tests("tests/outbox/test_slack_and_teams.py", "messages to Slack and Teams")
 STREAMS: Final = _tests("tests/service/test_event_poller.py", "event streams")
 STORES: Final = _tests("tests/store/test_safeguards.py", "the stores")
 DISK: Final = _tests("tests/store/test_failing_disk.py", "a failing disk")
@@ -60,6 +73,7 @@ FAILURES: Final = _tests("tests/failures/test_fail.py", "the twelve failures")
 MODELS: Final = Suite("tests/models", "exhaustive search over the rules", "scripts/models")
 SUITES: Final = (
     *(SIMULATION, CRASH, ENGINE, UNDO, BUDGETS, STATE, GROWING, SLICES, AGENTS, CLIENTS, SERVICE, PAGES, STREAMS),
+    MESSAGES,
     *(STORES, DISK, COMMITS, MAPPING, FAST_PATH, ITEMS, REQUESTS, LANDING, SCHEDULING, CLOCKS, LOCKS),
     *(READS, RESCALED, FAULTS, RETENTION, CRASHES, CHAOS, FAILURES, MODELS),
 )
@@ -281,6 +295,9 @@ OF_THE_SERVICE: Final = (
     _row(service.unbounded_stream, "A slow listener is disconnected at a limit.", SERVICE),
     _row(service.no_first_poll, "A stream of all runs begins with new events.", SERVICE),
     _row(service.moves_not_indexed, "A stream finds old runs that another process moved.", STREAMS),
+    _row(outbox.markup_kept, "Texts of workflows mention no one and format nothing in a message.", MESSAGES),
+    _row(outbox.messages_to_any_address, "A message goes to allowed addresses only (S21).", MESSAGES),
+    _row(outbox.no_wait_that_was_asked_for, "A message is not sent again before the receiver's Retry-After.", MESSAGES),
 )
 OF_THE_PAGES: Final = (
     _row(pages.no_form_token, "A form carries the token of its page (S9, S15).", PAGES),

@@ -2,7 +2,8 @@
 
 apprise is synchronous and connects by itself. Each message is sent in a daemon thread. In such a thread, `socket`
 resolves no host but the one of the address, and every resolved address is checked before apprise connects to it.
-Redirects and proxies of the environment are therefore not followed (S20 to S22).
+Redirects and proxies of the environment are therefore not followed (S20 to S22). `requests` keeps the answers of the
+thread, because apprise reports neither Retry-After nor the reason of a refusal.
 """
 
 import asyncio
@@ -23,15 +24,16 @@ from outlast.core.approval_notices import NoticeText
 from outlast.core.clock import Clock
 from outlast.core.deliveries import Attempt
 from outlast.core.durations import DELIVERY_TIMEOUT, SECOND
-from outlast.core.limits import ANSWER_CHARS_MAX, URL_CHARS_MAX
+from outlast.core.limits import ANSWER_BYTES_MAX, ANSWER_CHARS_MAX, URL_CHARS_MAX
 from outlast.errors import InvalidInput, to_install
 from outlast.outbox.address import PLAIN_PORTS, PORTS
-from outlast.outbox.client import MAY_PASS
+from outlast.outbox.client import judged, start_of
 
 THREADS: Final = 4  # attempts of one subscription at once; a receiver that hangs holds no thread of another one
 SOCKET_S: Final = 4.0  # to connect, and for each read
 MAIL_PORTS: Final = frozenset({25, 465, 587, 2525})
 EXAMPLES: Final = "e.g. mailtos://USER:PASSWORD@smtp.example.com?to=finance@example.com or slack://A/B/C"
+SLACK_HOSTS: Final = {"bot": "slack.com", "gov-hook": "hooks.slack-gov.com"}  # by apprise's mode; others: webhooks
 _MAIL: Final = frozenset({"to", "from", "name", "smtp", "mode", "cc", "bcc", "reply", "user", "pass"})
 _SLACK: Final = frozenset({"to", "token", "mode", "footer", "blocks", "timestamp"})
 _NTFY: Final = frozenset({"to", "token", "auth", "priority", "tags", "xtags", "mode"})
@@ -40,9 +42,12 @@ _TEAMS: Final = frozenset(
 )
 PARAMETERS: Final = {
     "mailto": _MAIL, "mailtos": _MAIL, "slack": _SLACK, "ntfy": _NTFY, "ntfys": _NTFY, "workflow": _TEAMS,
-    "workflows": _TEAMS, "https": _TEAMS,
+    "workflows": _TEAMS, "https": _TEAMS | {"mode"},
 }  # fmt: skip
-"""Parameters of addresses by scheme. Others would read local files, fetch other URLs or weaken TLS."""
+"""Parameters of addresses by scheme. Others would read local files, fetch other URLs or weaken TLS.
+
+apprise itself adds `mode` to the URL of a workflow of Slack.
+"""
 NATIVE: Final = ("slack", "workflows")  # whose own https:// URLs are addresses, too
 
 
@@ -128,7 +133,7 @@ def _within(plugin: Any, scheme: str, reach: AddressPolicy) -> Target:
     if scheme.startswith("mailto"):
         plain, hosts, port = plugin.secure_mode == "insecure", {plugin.smtp_host}, int(plugin.port)
     elif scheme == "slack":
-        hosts, port = {"hooks.slack.com", "slack.com"}, 443
+        hosts, port = {SLACK_HOSTS.get(plugin.mode, "hooks.slack.com")}, 443
     elif scheme.startswith("ntfy"):
         private = plugin.mode == "private"
         plain = private and not plugin.secure
@@ -170,7 +175,7 @@ class AppriseClient:
         try:
             async with asyncio.timeout(self._timeout_ms / SECOND):
                 await self._free.acquire()
-                attempt = await self._in_thread(lambda: _send(address, text, self._reach))
+                attempt = await self._in_thread(lambda: _send(address, text, self._reach, self._clock))
         except TimeoutError:
             attempt = Attempt(0, "", f"not accepted within {self._timeout_ms / SECOND:g} s", 0)
         return attempt._replace(took_ms=self._clock.mono() - started)
@@ -200,33 +205,36 @@ class _Sending(threading.local):
     target: Target | None = None
     reach: AddressPolicy | None = None
     refusal: str = ""
+    answer: Any = None  # of requests: the first one that is no 2xx, else the last one
     said: list[str] | None = None
 
 
 _SENDING: Final = _Sending()
-_STATUS: Final = re.compile(r"error=(\d{3})\b")
+_REASON_CHARS: Final = 100  # of an answer, in the error
 _MAIL_REFUSED: Final = re.compile(r"\(5\d\d, b")
+_LINK: Final = re.compile(r"https?://\S+")
 
 
-def _send(address: str, text: NoticeText, reach: AddressPolicy) -> Attempt:
+def _send(address: str, text: NoticeText, reach: AddressPolicy, clock: Clock) -> Attempt:
     """Send a message in this thread."""
     _guard_names()
-    _SENDING.refusal, _SENDING.said = "", []
+    _keep_answers()
+    _SENDING.refusal, _SENDING.answer, _SENDING.said = "", None, []
     try:
         target = checked_target(address, reach)
         plugin, lines = _prepared(target, text), list[str]()
         plugin.logger = _collecting(lines)
         _SENDING.target, _SENDING.reach = target, reach
-        sent = plugin.notify(body=text.body, title=text.title, body_format="text")
+        sent = plugin.notify(body=_written(target, text), title=text.title, body_format="text")
         if sent:
-            return Attempt(0, "", "", 0)
-        return _failed([*lines, *(_SENDING.said or ())])
+            return Attempt(0 if _SENDING.answer is None else _SENDING.answer.status_code, "", "", 0)
+        return _failed([*lines, *(_SENDING.said or ())], clock)
     except InvalidInput as error:
         return Attempt(0, "", f"not sent: {error.what}: {error.why}", 0)
     except Exception as error:  # a plugin's bug or a strange answer must not end the dispatcher
         return Attempt(0, "", f"{type(error).__name__}: {error}"[:ANSWER_CHARS_MAX], 0)
     finally:
-        _SENDING.target = _SENDING.reach = _SENDING.said = None
+        _SENDING.target = _SENDING.reach = _SENDING.said = _SENDING.answer = None
 
 
 def _prepared(target: Target, text: NoticeText) -> Any:
@@ -239,14 +247,27 @@ def _prepared(target: Target, text: NoticeText) -> Any:
     return plugin
 
 
-def _failed(lines: list[str]) -> Attempt:
+def _written(target: Target, text: NoticeText) -> str:
+    """Return the body of a message. A card of Teams is Markdown, where a bare URL is no link.
+
+    Every URL in a body leads to a page of Outlast, because `inert_text` breaks others.
+    """
+    if target.scheme not in ("workflow", "workflows"):
+        return text.body
+    return _LINK.sub(lambda found: f"[{found[0]}]({found[0].replace('(', '%28').replace(')', '%29')})", text.body)
+
+
+def _failed(lines: list[str], clock: Clock) -> Attempt:
     if _SENDING.refusal:
         return Attempt(0, "", f"not sent: {_SENDING.refusal}", 0)
     error = "; ".join(dict.fromkeys(lines)) or "it was not accepted"
-    found = _STATUS.search(error)
-    code = int(found[1]) if found else 0
-    definite = (400 <= code < 500 and code not in MAY_PASS) or bool(_MAIL_REFUSED.search(error))
-    return Attempt(code, "", error[:ANSWER_CHARS_MAX], 0, definite=definite)
+    answer = _SENDING.answer
+    if answer is None:
+        return Attempt(0, "", error[:ANSWER_CHARS_MAX], 0, definite=bool(_MAIL_REFUSED.search(error)))
+    attempt = judged(answer.status_code, answer.headers, start_of(answer.content), clock.wall())
+    reason = " ".join(attempt.answer.split())[:_REASON_CHARS]
+    error = (attempt.error or error) + (f": {reason}" if reason else "")
+    return attempt._replace(error=error[:ANSWER_CHARS_MAX], gone=False)
 
 
 def _collecting(lines: list[str]) -> logging.Logger:
@@ -316,6 +337,31 @@ def _guard_names() -> None:
 
     checked.outlast = True  # type: ignore[attr-defined]
     socket.getaddrinfo = checked
+
+
+def _keep_answers() -> None:
+    """Make `requests` keep the answers of threads that send messages, and read no more of them than is kept."""
+    requests = import_module("requests")
+    session, original = requests.Session, requests.Session.send
+    if getattr(original, "outlast", False):
+        return
+
+    @wraps(original)
+    def send(self: Any, request: Any, **given: Any) -> Any:
+        if _SENDING.target is None:
+            return original(self, request, **given)
+        answer = original(self, request, **{**given, "stream": True})
+        with contextlib.closing(answer):
+            try:
+                answer._content = next(answer.iter_content(ANSWER_BYTES_MAX), b"")
+            except requests.RequestException:
+                answer._content = b""  # the status has arrived and decides
+        if _SENDING.answer is None or 200 <= _SENDING.answer.status_code < 300:
+            _SENDING.answer = answer
+        return answer
+
+    send.outlast = True  # type: ignore[attr-defined]
+    session.send = send
 
 
 def _check(target: Target, host: object, port: object, found: list[str]) -> None:

@@ -66,7 +66,8 @@ class DeliveryClient:
         try:
             async with asyncio.timeout(self._timeout_ms / SECOND):
                 response = await self._answer(url, headers, body)
-            attempt = self._judged(response, await _beginning(response))
+            beginning = await _beginning(response)
+            attempt = judged(response.status_code, response.headers, beginning, self._clock.wall())
         except TimeoutError:
             attempt = Attempt(0, "", f"no answer within {self._timeout_ms / SECOND:g} s", 0)
         except NotAllowed as error:
@@ -112,24 +113,30 @@ class DeliveryClient:
         )
         return await self._transport.handle_async_request(request)
 
-    def _judged(self, response: httpx2.Response, beginning: str) -> Attempt:
-        code = response.status_code
-        if 200 <= code < 300:
-            return Attempt(code, beginning, "", 0)
-        said = response.headers
-        wait = 0
-        if code in HONOURS_RETRY_AFTER:
-            retry_after, date = said.get("retry-after", ""), said.get("date", "")
-            wait = asked_wait(retry_after, date, self._clock.wall(), DELIVERY_RETRY_AFTER_MAX)
-        return Attempt(
-            code,
-            beginning,
-            f"answered {code}" + (", and redirects are not followed" if 300 <= code < 400 else ""),
-            0,
-            retry_after_ms=wait,
-            definite=400 <= code < 500 and code not in MAY_PASS,
-            gone=code == GONE,
-        )
+
+def judged(code: int, headers: Mapping[str, str], body: str, wall: int) -> Attempt:
+    """Return the outcome of an attempt that was answered. `body`: its beginning; `wall`: now, by this machine."""
+    if 200 <= code < 300:
+        return Attempt(code, body, "", 0)
+    wait = 0
+    if code in HONOURS_RETRY_AFTER:
+        retry_after, date = headers.get("retry-after", ""), headers.get("date", "")
+        wait = asked_wait(retry_after, date, wall, DELIVERY_RETRY_AFTER_MAX)
+    return Attempt(
+        code,
+        body,
+        f"answered {code}" + (", and redirects are not followed" if 300 <= code < 400 else ""),
+        0,
+        retry_after_ms=wait,
+        definite=400 <= code < 500 and code not in MAY_PASS,
+        gone=code == GONE,
+    )
+
+
+def start_of(body: bytes) -> str:
+    """Return the first ANSWER_CHARS_MAX characters of an answer."""
+    text = body[: 4 * ANSWER_CHARS_MAX].decode("utf-8", "replace").replace("\0", "\ufffd")
+    return text[:ANSWER_CHARS_MAX]
 
 
 async def _beginning(response: httpx2.Response) -> str:
@@ -146,8 +153,7 @@ async def _beginning(response: httpx2.Response) -> str:
         pass  # the status has arrived and decides whether the event was accepted
     finally:
         await response.aclose()
-    text = bytes(read[: 4 * ANSWER_CHARS_MAX]).decode("utf-8", "replace").replace("\0", "\ufffd")
-    return text[:ANSWER_CHARS_MAX]
+    return start_of(bytes(read))
 
 
 TIMEOUT_S: Final = 5.0
