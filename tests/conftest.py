@@ -59,6 +59,9 @@ LONG = (
     ),
     *("tests/crash/", "tests/bench/", "tests/conformance/", "tests/postgres/", "tests/service/test_fuzz.py"),
     *("tests/examples/test_samples.py", "tests/testing/", "tests/outbox/", "tests/security/test_matrix.py"),
+    *("tests/store/test_processes.py", "tests/service/test_multiprocess.py", "tests/simulation/", "tests/dynamodb/"),
+    *("tests/pydantic_ai/test_every_crash.py", "tests/examples/test_researcher.py", "tests/cli/test_both_clients.py"),
+    *("tests/test_prose.py", "tests/test_tidy.py", "tests/test_layers.py", "tests/typing/"),
 )  # started first, because a long part at the end would leave the other processes idle
 
 
