@@ -35,6 +35,7 @@ from outlast.flow.registry import CLASSIFIED
 
 pytestmark = [pytest.mark.req("EFF-5")]
 WAIT_S = 0.25  # how long a client waits for an answer that does not come
+CONNECT_S = 60.0  # how long it may take to connect, which is slow on a busy machine and another error
 RESET = struct.pack("ii", 1, 0)
 
 
@@ -137,7 +138,8 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Places]:
 # --- clients ----------------------------------------------------------------------------------------------
 def _httpx(module: Any) -> Callable[[str], None]:
     def post(url: str) -> None:
-        with module.Client(timeout=WAIT_S, follow_redirects=True, trust_env=False) as client:
+        timeout = module.Timeout(WAIT_S, connect=CONNECT_S)
+        with module.Client(timeout=timeout, follow_redirects=True, trust_env=False) as client:
             client.post(url, json={}).raise_for_status()
 
     return post
@@ -145,25 +147,26 @@ def _httpx(module: Any) -> Callable[[str], None]:
 
 def _httpx_async(module: Any) -> Callable[[str], None]:
     async def post(url: str) -> None:
-        async with module.AsyncClient(timeout=WAIT_S, follow_redirects=True, trust_env=False) as client:
+        timeout = module.Timeout(WAIT_S, connect=CONNECT_S)
+        async with module.AsyncClient(timeout=timeout, follow_redirects=True, trust_env=False) as client:
             (await client.post(url, json={})).raise_for_status()
 
     return lambda url: asyncio.run(post(url))
 
 
 def _requests(url: str) -> None:
-    requests.post(url, json={}, timeout=WAIT_S).raise_for_status()
+    requests.post(url, json={}, timeout=(CONNECT_S, WAIT_S)).raise_for_status()
 
 
 def _urllib3(url: str) -> None:
     retry = urllib3.Retry(3, backoff_factor=0)
-    with urllib3.PoolManager(timeout=WAIT_S, retries=retry) as pool:
+    with urllib3.PoolManager(timeout=urllib3.Timeout(connect=CONNECT_S, read=WAIT_S), retries=retry) as pool:
         pool.request("POST", url, json={})
 
 
 def _aiohttp(url: str) -> None:
     async def post() -> None:
-        timeout = aiohttp.ClientTimeout(sock_read=WAIT_S, sock_connect=WAIT_S)
+        timeout = aiohttp.ClientTimeout(sock_read=WAIT_S, sock_connect=CONNECT_S)
         async with aiohttp.ClientSession(timeout=timeout, raise_for_status=True) as session:
             async with session.post(url, json={}) as answer:
                 await answer.read()
@@ -182,7 +185,7 @@ def _urllib(url: str) -> None:
 
 def _botocore(url: str, attempts: int = 1) -> None:
     config = botocore.config.Config(
-        read_timeout=WAIT_S, connect_timeout=WAIT_S, retries={"total_max_attempts": attempts, "mode": "standard"}
+        read_timeout=WAIT_S, connect_timeout=CONNECT_S, retries={"total_max_attempts": attempts, "mode": "standard"}
     )
     client = SESSION.create_client("dynamodb", "eu-west-1", endpoint_url=url, config=config)
     try:
@@ -198,14 +201,16 @@ SESSION.set_credentials("id", "key")
 def _openai(url: str, retries: int = 0) -> None:
     import openai  # takes 2 s, which only the process of these tests spends
 
-    with openai.OpenAI(api_key="k", base_url=url, max_retries=retries, timeout=WAIT_S) as client:
+    timeout = openai.Timeout(WAIT_S, connect=CONNECT_S)
+    with openai.OpenAI(api_key="k", base_url=url, max_retries=retries, timeout=timeout) as client:
         client.chat.completions.create(model="m", messages=[])
 
 
 def _anthropic(url: str, retries: int = 0) -> None:
     import anthropic  # as above
 
-    with anthropic.Anthropic(api_key="k", base_url=url, max_retries=retries, timeout=WAIT_S) as client:
+    timeout = anthropic.Timeout(WAIT_S, connect=CONNECT_S)
+    with anthropic.Anthropic(api_key="k", base_url=url, max_retries=retries, timeout=timeout) as client:
         client.messages.create(model="m", max_tokens=1, messages=[])
 
 
