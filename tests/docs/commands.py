@@ -134,7 +134,7 @@ RUNS: Words = [
     ("extend RUN", "extend long-2"),
     ("raise RUN", "raise waits-1"),
     ("signal RUN", "signal waits-1"),
-    (r"(show|explain|results) RUN", r"\1 raises-1"),
+    (r"(show|explain|results|assign) RUN", r"\1 raises-1"),
     (r"\br-17\b", "order-7"),
     ("refu_7f3a", "waits-1"),
     ("/backups/", ""),
