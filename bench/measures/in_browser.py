@@ -58,28 +58,25 @@ GOALS = (
     Goal("approve_to_shown_p50_ms", "ms"),
     Goal("approve_to_shown_p95_ms", "ms", gate=CONTINUES_MS),
 )  # fmt: skip
-USABLE: Final = """patience => new Promise((resolve, reject) => {
-  setTimeout(() => reject(new Error(JSON.stringify([
-    document.visibilityState, document.readyState, performance.getEntriesByType("navigation"),
-    performance.getEntriesByType("paint"), performance.getEntriesByType("resource")]))), patience);
-  const look = () => {
-    const [page] = performance.getEntriesByType("navigation");
-    const [paint] = performance.getEntriesByName("first-contentful-paint");
-    if (page.domContentLoadedEventEnd && paint) resolve(Math.max(page.domContentLoadedEventEnd, paint.startTime));
-    else setTimeout(look, 20);
-  };
-  look();
-})"""
-WATCH: Final = """([selector, patience]) => {
+USABLE: Final = """() => {
+  const [page] = performance.getEntriesByType("navigation");
+  const [paint] = performance.getEntriesByName("first-contentful-paint");
+  return page.domContentLoadedEventEnd && paint && Math.max(page.domContentLoadedEventEnd, paint.startTime);
+}"""
+WATCH: Final = """selector => {
   const text = () => document.querySelector(selector)?.textContent.trim() ?? "";
   const before = text();
-  window.changed = new Promise((resolve, reject) => {
-    setTimeout(() => reject(new Error(`${selector} stays “${before}”`)), patience);
-    new MutationObserver(() => { if (text() !== before) resolve(Date.now()); })
-      .observe(document.body, {subtree: true, childList: true, characterData: true});
-  });
+  window.changedAt = 0;
+  new MutationObserver(() => { if (!window.changedAt && text() !== before) window.changedAt = Date.now(); })
+    .observe(document.body, {subtree: true, childList: true, characterData: true});
 }"""
-PRESS: Final = "selector => { const at = Date.now(); document.querySelector(selector).click(); return at; }"
+"""Script that sets `changedAt` to the instant at which the text of an element changes."""
+CHANGED: Final = "() => window.changedAt"
+PRESS: Final = """selector => {
+  setTimeout(() => document.querySelector(selector).click(), 50);
+  return Date.now() + 50;
+}"""
+"""Script that presses a button after it has returned, because an answer may be lost if the page leaves before."""
 
 
 class Press(NamedTuple):
@@ -153,7 +150,7 @@ def _load(chromium: "Browser", address: str, latency: int, *, slow: bool) -> flo
 
     Return None if that takes longer than 30 s. Without `slow`, the CPU and the network are those of this machine.
     """
-    from playwright.sync_api import Error
+    from playwright.sync_api import TimeoutError as TooLate
 
     context = chromium.new_context(viewport=PHONE)
     page = context.new_page()
@@ -166,9 +163,9 @@ def _load(chromium: "Browser", address: str, latency: int, *, slow: bool) -> flo
     page.goto(address, wait_until="commit")
     took: float | None = None
     try:
-        took = page.evaluate(USABLE, PATIENCE_MS)
-    except Error as error:
-        print(f"{address} is never usable: {error}", file=sys.stderr, flush=True)
+        took = _until(page, USABLE)
+    except TooLate:
+        print(f"{address} cannot be used after {PATIENCE_MS} ms", file=sys.stderr, flush=True)
     context.close()
     return took
 
@@ -185,13 +182,13 @@ def _seen(chromium: "Browser", url: str, api: Api, samples: int) -> Figures:
             _open(
                 page, url + {"runs": "/ui/runs", "approval": f"/ui/approvals/{approval}"}.get(name, f"/ui/runs/{run}")
             )
-            page.evaluate(WATCH, [{"runs": "#news", "approval": "#moved"}.get(name, "#state"), PATIENCE_MS])
+            page.evaluate(WATCH, {"runs": "#news", "approval": "#moved"}.get(name, "#state"))
             if name == "runs":
                 api.start()
             else:
                 api.approve(approval)
             answered = time.time() * 1_000
-            took.append(max(0.0, page.evaluate("window.changed") - answered))
+            took.append(max(0.0, _until(page, CHANGED) - answered))
         found |= _shares(f"seen_{name}", took)
     page.close()
     return found
@@ -204,11 +201,17 @@ def _presses(chromium: "Browser", url: str, api: Api, samples: int) -> Iterator[
         run = api.start()
         _open(mine, f"{url}/ui/approvals/{api.approval_of(run)}")
         _open(other, f"{url}/ui/runs/{run}")
-        other.evaluate(WATCH, ["#state", PATIENCE_MS])
+        other.evaluate(WATCH, "#state")
         pressed: float = mine.evaluate(PRESS, "#approve")
-        yield Press(run, pressed, other.evaluate("window.changed"))
+        yield Press(run, pressed, _until(other, CHANGED))
     mine.close()
     other.close()
+
+
+def _until(page: "Page", script: str) -> float:
+    """Return the value of a script once it is not 0. Raises Playwright's TimeoutError."""
+    found: float = page.wait_for_function(script, polling=50, timeout=PATIENCE_MS).json_value()
+    return found
 
 
 def _open(page: "Page", address: str) -> None:
