@@ -1,6 +1,5 @@
 """Pages refresh themselves by signals, and say so if they cannot."""
 
-import asyncio
 import re
 import subprocess
 import sys
@@ -68,7 +67,7 @@ def test_a_killed_worker_is_seen_without_reload(tmp_path: Path, open_page: Calla
         page.close()  # before its service ends
 
 
-def test_a_change_without_an_event_is_signalled_at_the_first_heartbeat() -> None:
+def test_a_change_without_an_event_is_signalled_at_the_first_heartbeat(service: Service) -> None:
     """A version that is first read at that heartbeat would be compared with nothing."""
 
     beats, versions = [[(0, HEARTBEAT)], [(0, HEARTBEAT)], []], ["before", "after", "after"]
@@ -84,7 +83,7 @@ def test_a_change_without_an_event_is_signalled_at_the_first_heartbeat() -> None
 
         return [each async for each in signals(cast("EventListener", Listener()), "attention", news, lambda: 1)]
 
-    start, first, second, *_ = asyncio.run(go())
+    start, first, second, *_ = service.call(go())
     assert b"changed" in start and b"changed" in first and second == HEARTBEAT
 
 
