@@ -62,7 +62,7 @@ async def get_webhook(ops: Ops, request: Request, webhook: WebhookId) -> Respons
 
 async def _webhook(
     ops: Ops, request: Request, webhook: str, *, attempt: WebhookAttempt | None = None,
-    secret: WebhookWithSecret | None = None, error: OutlastError | None = None,
+    secret: WebhookWithSecret | None = None, error: OutlastError | None = None, typed: str = "",
 ) -> Response:  # fmt: skip
     found = await ops.webhooks.get(webhook)
     recent = await ops.webhooks.deliveries(found.webhook, limit=20)
@@ -70,7 +70,7 @@ async def _webhook(
     return await render(
         request, "webhook.html", title=found.name or found.webhook, live="" if secret else "runs",
         versions={"webhook": version}, found=found, recent=recent.deliveries, attempt=attempt, secret=secret,
-        error=error, status_code=200 if error is None else status_of(error),
+        error=error, typed=typed, status_code=200 if error is None else status_of(error),
     )  # fmt: skip
 
 
@@ -93,10 +93,11 @@ async def rotate_webhook(ops: Ops, request: Request, webhook: WebhookId) -> Resp
 @router.post("/webhooks/{webhook}/disable", operation_id="ui:disable_webhook")
 async def disable_webhook(ops: Ops, request: Request, webhook: WebhookId) -> Response:
     """Stop deliveries to this receiver."""
+    reason = form_of(request).text("reason")
     try:
-        await ops.webhooks.disable(webhook, reason=form_of(request).text("reason"))
+        await ops.webhooks.disable(webhook, reason=reason)
     except OutlastError as error:
-        return await _webhook(ops, request, webhook, error=error)
+        return await _webhook(ops, request, webhook, error=error, typed=reason)
     return see_other(request, f"/ui/webhooks/{webhook}")
 
 

@@ -27,7 +27,7 @@ async def list_workers(state: State, ops: Ops, request: Request) -> Response:
 
 
 async def _workers(
-    state: ServiceState, ops: Operations, request: Request, *, error: OutlastError | None = None
+    state: ServiceState, ops: Operations, request: Request, *, error: OutlastError | None = None, typed: str = ""
 ) -> Response:
     workers = await ops.workers()
     counts = await ops.summary()
@@ -42,7 +42,7 @@ async def _workers(
     return await render(
         request, "workers.html", title="Workers", live="runs", versions={"workers": version}, workers=workers,
         alive=[each for each in workers if each.serving], served=sorted(served.items()), counts=counts, lease=lease,
-        error=error, status_code=200 if error is None else status_of(error),
+        error=error, typed=typed, status_code=200 if error is None else status_of(error),
     )  # fmt: skip
 
 
@@ -50,13 +50,13 @@ async def _workers(
 @router.post("/workers/{worker}/drain", operation_id="ui:drain_worker")
 async def drain_worker(state: State, ops: Ops, request: Request, worker: WorkerId) -> Response:
     """Ask the worker to take no more runs and to stop."""
+    reason = form_of(request).text("reason")
     try:
-        reason = form_of(request).text("reason")
         if not reason:
             raise InvalidInput("a reason is required", "it is shown until the worker has stopped", "write one")
         await ops.drain_worker(worker, reason=reason)
     except (Conflict, InvalidInput) as error:
-        return await _workers(state, ops, request, error=error)
+        return await _workers(state, ops, request, error=error, typed=reason)
     return see_other(request, "/ui/workers")
 
 
