@@ -6,6 +6,7 @@ import re
 from playwright.sync_api import Page, expect
 
 from outlast.ui.rendering import ALL_SCRIPTS, asset
+from outlast.ui.routes.board import AT_MOST
 from tests.ui.conftest import Service
 
 KIB = 1024
@@ -36,3 +37,15 @@ def test_a_page_of_a_full_list_is_at_most_60_kb(service: Service) -> None:
     for _ in range(60):
         service.start()
     assert len(service.get("/ui/runs").content) <= 60 * KIB
+
+
+def test_a_full_board_and_a_full_list_of_one_reason_are_at_most_60_kb(service: Service) -> None:
+    """The detail of each item is a traceback."""
+    for n in range(AT_MOST + 1):
+        service.post("/v1/workflows/call/runs", {"input": {"order": "broken"}}, Idempotency_Key=f"broken-{n}")
+    full = lambda body: len(body["attention"]) > AT_MOST  # noqa: E731
+    service.until("/v1/attention?reason=exception", full)
+    found = service.get("/ui/attention/exception")
+    assert found.text.count('<tr id="item-') == AT_MOST and f"of the first {AT_MOST}" in found.text
+    assert len(found.content) <= 60 * KIB
+    assert len(service.get("/ui/").content) <= 60 * KIB

@@ -39,8 +39,8 @@ DEADLINES_MAX: Final = 100
 """Pending approvals that the board reads, the earliest deadline first."""
 NEXT: Final = 3
 """Approvals that the board shows if none is due within a day."""
-AT_MOST: Final = 100
-"""Runs that one answer is for."""
+AT_MOST: Final = 75
+"""Runs that one answer is for: as many as a page of 60 KB lists."""
 FEW: Final = 20
 """Items of a list that have a form to assign them; in a longer one the page of the run has it, because of its size."""
 
