@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from outlast.models.timeline import Timeline, TimelineBar, TimelineLane, TimelineMark
-from outlast.ui.timeline import BARS_MAX, GAP, LEFT, WIDTH, drawn_timeline, scale_of
+from outlast.ui.timeline import BARS_MAX, GAP, LANES_MAX, LEFT, WIDTH, drawn_timeline, scale_of
 from tests.ui.conftest import Service
 from tests.ui.test_run_pages import PAGE_MAX
 
@@ -71,6 +71,15 @@ def test_hundreds_of_bars_are_drawn_as_few() -> None:
     assert found.grouped
     assert len(found.bars) <= BARS_MAX + 10
     assert sum(each.bars for each in found.bars) == 400
+
+
+def test_a_run_of_200_nodes_has_as_many_lanes_as_fit() -> None:
+    bars = [bar(n, n, n + 0.9, kind, node=f"n{n}") for n in range(200) for kind in ("visit", "attempt")]
+    found = drawn_timeline(timeline(bars, to=200))
+    assert (len(found.lanes), found.hidden) == (LANES_MAX, 160)
+    assert {each.bar.node for each in found.bars} == {each.node for each in found.lanes}
+    few = drawn_timeline(timeline(bars[-20:], to=200))
+    assert (len(few.lanes), few.hidden) == (10, 0), "a shorter span shows the others"
 
 
 def test_bars_of_a_lane_do_not_overlap() -> None:

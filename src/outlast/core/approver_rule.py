@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Container, Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from outlast.core.keys import check_name
@@ -82,6 +83,7 @@ class Rule:
             )
 
     @classmethod
+    @lru_cache(maxsize=1024)  # because a list of approvals repeats few rules
     def parse(cls, text: str) -> "Rule":
         """Return the rule written as `text`. Raises InvalidInput."""
         sets: list[set[str | Person]] = [set()]

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Annotated, Any, Final, TypeVar
 
 from fastapi import Depends
@@ -18,6 +19,7 @@ from outlast.core.clock import Clock
 from outlast.core.limits import KIB, STREAMS_MAX
 from outlast.core.rows import META
 from outlast.errors import Busy, OutlastError, StoreError
+from outlast.flow.topology import topology_of
 from outlast.flow.workflow import Workflow, workflows_by_name
 from outlast.models import PagedList
 from outlast.runtime.clocks import SystemClock
@@ -137,6 +139,7 @@ class ServiceState:
         self.secret = StoreSecret(self.store)
         self.cursors = Cursors(self.secret)
         self.tenant_limits = TenantLimits(self.connections.most // WAITING_SHARE)
+        self.topology_of = cache(topology_of)  # of a loaded workflow, which no longer changes: 150 ms for 200 nodes
         self._summaries: dict[str, tuple[float, str]] = {}  # by tenant: until when, and the version
         self._metrics: Metrics | None = None
         self._serving: frozenset[str] = frozenset()

@@ -1,5 +1,6 @@
 """Rendering of pages: templates, regions that refresh themselves, and the headers of every page."""
 
+import gzip
 import hashlib
 import json
 import re
@@ -61,6 +62,12 @@ def asset(name: str) -> tuple[bytes, str, str]:
         raise NotFound(f"no file {name[:100]}", "", "reload the page", refusal="no_such_path")
     data = b"\n".join(here[each].read_bytes() for each in names)
     return data, media_type, hashlib.sha256(data).hexdigest()[:12]
+
+
+@cache
+def packed(name: str) -> bytes:
+    """Return a file of `static` as gzip compresses it."""
+    return gzip.compress(asset(name)[0], mtime=0)
 
 
 @cache

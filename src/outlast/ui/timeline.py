@@ -29,6 +29,8 @@ TOP: Final = 28.0
 BAR_MIN: Final = 3.0
 BARS_MAX: Final = 150
 """Bars of a page, because a page has at most 60 KB."""
+LANES_MAX: Final = 40
+"""Lanes of a page, for the same reason; of more, those with bars in the span that is shown."""
 
 
 class Cut(NamedTuple):
@@ -141,6 +143,8 @@ class DrawnTimeline(NamedTuple):
     width: float
     height: float
     grouped: bool
+    hidden: int
+    """Lanes that are not drawn."""
 
 
 def drawn_timeline(found: Timeline) -> DrawnTimeline:
@@ -157,8 +161,9 @@ def drawn_timeline(found: Timeline) -> DrawnTimeline:
     bars: list[DrawnBar] = []
     lanes: list[DrawnLane] = []
     y, grouped = TOP, found.grouped
-    share = max(4, BARS_MAX // max(1, len(found.lanes)))
-    for lane in found.lanes:
+    shown = found.lanes if len(found.lanes) <= LANES_MAX else [lane for lane in found.lanes if lane.bars][:LANES_MAX]
+    share = max(2, BARS_MAX // max(1, len(shown)))
+    for lane in shown:
         placed = [_place(bar, scale, spans[bar.id]) for bar in found.bars if bar.node == lane.node]
         kept = _merged(placed, share)
         grouped = grouped or len(kept) < len(placed)
@@ -172,7 +177,7 @@ def drawn_timeline(found: Timeline) -> DrawnTimeline:
         tuple(lanes), tuple(bars), marks, tuple(cut._replace(x=LEFT + cut.x) for cut in scale.cuts),
         LEFT + scale.at(now) if now is not None and now <= last else None,
         LEFT + scale.at(deadline) if deadline is not None else None,
-        LEFT + WIDTH + 40, y + 20, grouped,
+        LEFT + WIDTH + 40, y + 20, grouped, len(found.lanes) - len(shown),
     )  # fmt: skip
 
 

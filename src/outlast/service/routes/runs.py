@@ -9,7 +9,6 @@ from starlette.responses import Response
 from outlast.core.machine import RunStatus
 from outlast.core.run_columns import WaitingKind
 from outlast.errors import NotFound
-from outlast.flow.topology import topology_of
 from outlast.flow.workflow import Workflow
 from outlast.models.runs import (
     RequestRecorded,
@@ -223,7 +222,7 @@ async def workflow_detail(state: ServiceState, ops: Operations, name: str) -> Wo
     return WorkflowDetail(
         **vars(_summary(state, found, await ops.rows.serving())),
         input_schema=found.input_schema(),
-        topology=topology_of(found),
+        topology=state.topology_of(found),
         start=found.start.name,
     )
 

@@ -12,7 +12,7 @@ from outlast.service.routes.history import caller_of, credential_ended
 from outlast.service.service_state import Ops, State
 from outlast.ui.live import signals
 from outlast.ui.page_route import PageRoute
-from outlast.ui.rendering import asset, render, stamp
+from outlast.ui.rendering import asset, packed, render, stamp
 from outlast.ui.sessions import principal_of
 
 router = APIRouter(prefix="/ui", route_class=PageRoute)
@@ -20,10 +20,16 @@ static = APIRouter(prefix="/ui/static")
 
 
 @static.get("/{digest}/{name}", include_in_schema=False)
-async def get_asset(digest: str, name: str) -> Response:
-    """Return a script or the style sheet. They are the same for all callers, and a changed file has another address."""
+async def get_asset(request: Request, digest: str, name: str) -> Response:
+    """Return a script or the style sheet. They are the same for all callers, and a changed file has another address.
+
+    They contain no secrets, so they are compressed. Pages are not: their size would tell of their form tokens.
+    """
     data, media_type, _ = asset(name)
-    return Response(data, 200, {"Cache-Control": "public, max-age=31536000, immutable"}, media_type)
+    headers = {"Cache-Control": "public, max-age=31536000, immutable", "Vary": "Accept-Encoding"}
+    if "gzip" in request.headers.get("accept-encoding", ""):
+        data, headers["Content-Encoding"] = packed(name), "gzip"
+    return Response(data, 200, headers, media_type)
 
 
 @router.get("/nav", operation_id="ui:get_summary")

@@ -10,7 +10,6 @@ from starlette.responses import Response
 
 from outlast.core.events import EventType, iso
 from outlast.core.machine import TERMINAL
-from outlast.flow.topology import topology_of
 from outlast.models import milliseconds
 from outlast.models.approvals import ApprovalDetail
 from outlast.models.runs import RunSummary
@@ -107,7 +106,7 @@ async def topology_for(ops: Operations, state: ServiceState, workflow: str, lane
     if recorded is not None:
         return recorded
     code = next((each for each in state.workflows if (each.name, each.lane) == (workflow, lane)), None)
-    return topology_of(code) if code is not None else None
+    return state.topology_of(code) if code is not None else None
 
 
 @router.get("/timeline", operation_id="ui:get_timeline")
