@@ -1,5 +1,6 @@
 """Pages refresh themselves by signals, and say so if they cannot."""
 
+import asyncio
 import re
 import subprocess
 import sys
@@ -9,13 +10,14 @@ from typing import cast
 
 from playwright.sync_api import Page, expect
 
-from outlast.service.event_stream import EventListener
+from outlast.service.event_stream import BUFFER, EventListener
 from outlast.ui.live import HEARTBEAT, signals
 from tests.postgres.server import Server
 from tests.ui.conftest import OUTAGE, Running, Service, Site
 
 FLOWS = Path(__file__).parents[1] / "service" / "flows.py"
 REFUND = Path(__file__).parents[2] / "examples" / "refund.py"
+EVENT = b"id: 1\nevent: dev.outlast.workflow.started\ndata: {}\n\n"
 
 
 def test_a_new_run_appears_without_reload(service: Service, page: Page) -> None:
@@ -85,6 +87,28 @@ def test_a_change_without_an_event_is_signalled_at_the_first_heartbeat(service: 
 
     start, first, second, *_ = service.call(go())
     assert b"changed" in start and b"changed" in first and second == HEARTBEAT
+
+
+def test_events_between_two_signals_make_one_and_cut_no_page_off(service: Service) -> None:
+    """3,000 open pages wait 300 s for a second signal. A listener is cut off if it holds 1,024 frames."""
+
+    async def go() -> None:
+        listener = EventListener("default", "")
+        found = signals(listener, "runs", lambda: asyncio.sleep(0, "same"), lambda: 3_000)
+        assert b"changed" in await anext(found)
+        listener.push(0, EVENT)
+        assert b"changed" in await anext(found), "the first event after a rest is signalled at once"
+        waiting = asyncio.ensure_future(anext(found))
+        for _ in range(BUFFER + 1):
+            listener.push(0, EVENT)
+            await asyncio.sleep(0)
+        assert not listener.cut.is_set() and not waiting.done()
+        listener.push(0, HEARTBEAT)
+        assert await waiting == HEARTBEAT
+        listener.end()
+        assert [b"changed" in each for each in [await anext(found), await anext(found)]] == [True, False]
+
+    service.call(go())
 
 
 def test_an_assignment_is_seen_on_other_open_pages(tmp_path: Path, open_page: Callable[..., Page]) -> None:
