@@ -127,9 +127,9 @@ def test_an_answer_ends_attention(service: Service) -> None:
 
 def test_a_cancel_says_what_it_undoes_and_is_done_once(service: Service) -> None:
     _, run = waiting(service)
-    for _ in range(2):
-        answer = send(service, f"/ui/runs/{run}/actions", "cancel-form", f"/ui/runs/{run}/cancel", reason="a mistake")
-        assert answer.status_code == 303 or answer.status_code == 409 or answer.status_code == 410
+    form = HtmlPage(service.get(f"/ui/runs/{run}/actions").text).form("cancel-form").set(reason="a mistake")
+    statuses = [service.client.post(form.action, content=form.body(), headers=FORM).status_code for _ in range(2)]
+    assert statuses[0] == 303 and statuses[1] in (303, 409, 410), "the run may have ended before the second"
     assert service.ended(run)["status"] == "cancelled"
     page = service.get(f"/ui/runs/{run}").text
     assert "a mistake" in page
