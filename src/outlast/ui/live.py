@@ -13,8 +13,8 @@ EVERY_S: Final = 0.25
 PER_STREAM_S: Final[Mapping[str, float]] = {"run": 0.01, "approvals": 0.1, "attention": 0.1, "runs": 0.1}
 """The same for each open page of this process, by what the page listens to.
 
-A signal costs two requests of 17 ms together of each page that it concerns: of many pages if it is about every run. So
-300 pages take at most a sixth of a core, however many runs change.
+A signal costs one or two requests of 17 ms of each page that it concerns: of many pages if it is about every run. So
+300 pages take at most a third of a core, however many runs change.
 """
 HEARTBEAT: Final = b": heartbeat\n\n"
 _STEPS: Final = frozenset({
