@@ -109,7 +109,7 @@ def test_an_item_is_assigned_and_listed_by_person(raised: Terminal) -> None:
     assert raised("attention", "ls", "--assigned-to", "me").out == "no item has --assigned-to me\n"
     assert raised("attention", "assign", "r1", "me").code == 0
     assert "r1" in raised("attention", "ls", "--assigned-to", "me").out
-    assert raised("attention", "assign", "r1", "--nobody").out == "r1 exception: not assigned\n"
+    assert raised("attention", "assign", "r1", "--unassign").out == "r1 exception: not assigned\n"
     assert "ASSIGNED" not in raised("attention", "ls").out
 
 

@@ -35,7 +35,7 @@ def test_a_rule_with_any_names_is_read_back_from_its_text(rule: Rule) -> None:
     assert Rule.parse(str(rule)) == rule
 
 
-@pytest.mark.req("GATE-2")
+@pytest.mark.req("GATE-2", "GATE-10")
 @pytest.mark.parametrize(
     ("rule", "roles", "name", "allowed"),
     [
@@ -90,7 +90,7 @@ FOR_ANA = ASKED._replace(who=str(ANA))
 PLAIN_ANA = Actor("ana", frozenset({"approver"}), ("approver",))
 
 
-@pytest.mark.req("GATE-2")
+@pytest.mark.req("GATE-2", "GATE-10")
 def test_a_named_person_decides_without_a_role_of_the_rule() -> None:
     row = decide(FOR_ANA, PLAIN_ANA)
     assert (row.decided_by, row.claims) == ("ana", ("approver",))

@@ -65,14 +65,14 @@ def test_the_same_person_again_changes_nothing() -> None:
     assert [each.note for each in assignments_of(noted)["run-1"]] == ["she called"]
 
 
-def test_another_person_replaces_the_first_and_nobody_removes_it() -> None:
+def test_another_person_replaces_the_first_and_no_name_removes_it() -> None:
     run = flagged(BROKEN)
     row = landed(assign(None, run, (), ask()), None)
     cleo = landed(assign(row, run, (), ask("cleo", "")), row)
     assert [each.to for each in assignments_of(cleo)["run-1"]] == ["cleo"]
     item = assign(cleo, run, (), ask(""))
     assert item.assignment is None and assignments_of(landed(item, cleo)) == {}
-    assert assign(None, run, (), ask("")).commit is None, "nobody had it"
+    assert assign(None, run, (), ask("")).commit is None, "there was none"
 
 
 def test_me_is_the_caller_by_the_name_that_rules_use() -> None:
@@ -152,7 +152,7 @@ def test_their_number_and_size_are_bounded(note: str, n: int) -> None:
     row, runs = full(note, n)
     with pytest.raises(LimitExceeded, match="too many items are assigned") as refused:
         assign(row, flagged(BROKEN, run="further"), runs, ask(note=note or "x"))
-    assert "--nobody" in refused.value.fix
+    assert "--unassign" in refused.value.fix
     assert assign(row, runs[3], runs, ask("")).commit is not None, "what makes room is possible"
     assert assign(row, flagged(BROKEN, run="further"), runs[1:-5], ask(note=note)).commit is not None, "stale ones go"
     assert n < ASSIGNMENTS_MAX or assign(row, runs[3], runs, ask("cleo", "")).commit is not None, "it replaces one"

@@ -2,10 +2,13 @@
 
 import re
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
 from outlast.models.approvals import ApprovalSummary
+from outlast.models.attention import RunAttention
+from outlast.models.effects import LateEvidence
 from outlast.ui.rendering import environment
 from outlast.ui.routes.board import NEXT, OF_ONE_REASON, by_deadline
 from tests.service.conftest import Service
@@ -83,7 +86,7 @@ def test_an_item_is_assigned_where_it_is_shown_and_until_it_is_answered(service:
     assert status == 303 and "assigned to ben by local:ana" in listed.text and ": he called" in listed.text
     shown = HtmlPage(service.get(f"/ui/runs/{run}").text)
     assert "assigned to ben by local:ana" in shown.text and f"attention assign {run} NAME" in shown.text
-    status, shown = press(service, assigning(shown, run), ("who", "nobody"))
+    status, shown = press(service, assigning(shown, run), ("who", "unassign"))
     assert status == 303 and "assigned to" not in shown.text
     press(service, assigning(shown, run).set(to="cleo"), None)
     (item,) = service.get("/v1/attention?assigned_to=cleo").json()["attention"]
@@ -220,6 +223,21 @@ def test_a_key_of_any_text_is_one_part_of_an_id() -> None:
     made = [as_id(key) for key in ("call/o1", 'a "b', 'a "c', "a b")]
     assert made[0] == "call/o1" and len(set(made)) == 4
     assert all(re.fullmatch(r"[A-Za-z0-9_.:/-]+", each) for each in made)
+
+
+def test_a_large_late_answer_is_cut_in_a_card() -> None:
+    late = LateEvidence.model_construct(status="done", detail="", response="9" * 100_000)
+    item = RunAttention.model_construct(
+        run="r1", workflow="w", reason="effect_uncertain", key="k", detail="", since=None, until=None, version=1,
+        if_ignored="stays as it is", evidence=[late], choices=[], assigned_to="",
+    )  # fmt: skip
+    names: dict[str, Any] = {"root": "", "form_token": "", "nonce": "", "may": lambda _: False, "when": str, "me": ""}
+    card = environment().from_string(
+        '{% import "parts.html" as parts with context %}{% import "attention_parts.html" as own with context %}'
+        '{{ own.answer(item, {}, "board") }}'
+    )
+    shown = card.render(item=item, **names)
+    assert "A late answer" in shown and "999 …" in shown and len(shown) < 3_000
 
 
 def test_a_cut_text_says_so_and_leads_to_the_whole() -> None:

@@ -275,20 +275,20 @@ async def show(client: Client, screen: Screen, run: str) -> int:
 @attention.command("assign")
 @click.argument("run")
 @click.argument("person", required=False, default="")
-@click.option("--nobody", is_flag=True, help="Take the assignment back; without PERSON.")
+@click.option("--unassign", is_flag=True, help="Remove the assignment; without PERSON.")
 @click.option("--reason-name", type=REASONS, metavar="REASON", help="Reason to assign; required if RUN has several.")
 @click.option("--key", default="", metavar="KEY", help="Key of the effect, if several have this reason.")
 @click.option("--note", default="", metavar="TEXT", help="Text beside the name.")
 @on_client
 async def assign(
-    client: Client, screen: Screen, run: str, person: str, nobody: bool, reason_name: str | None, key: str, note: str
+    client: Client, screen: Screen, run: str, person: str, unassign: bool, reason_name: str | None, key: str, note: str
 ) -> int:
     """Assign an attention reason of RUN to PERSON; me is the caller.
 
     It informs other operators. It gives no right to answer and takes none, and ends when the reason is answered.
     """
-    if bool(person.strip()) == nobody:
-        raise click.UsageError("expected RUN PERSON, or RUN --nobody")
+    if bool(person.strip()) == unassign:
+        raise click.UsageError("expected RUN PERSON, or RUN --unassign")
     reason = Reason(reason_name) if reason_name else None
     view = await client.assign(run, person, reason=reason, key=key, note=note)
     if not screen.data(view):

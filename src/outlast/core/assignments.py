@@ -40,7 +40,7 @@ Assignments: TypeAlias = Mapping[str, Sequence[Assignment]]
 
 
 class AssignmentRequest(NamedTuple):
-    """Request of an operator. `to` '': take the assignment back. `reason` None: the only item of the run."""
+    """Request of an operator. `to` '': remove the assignment. `reason` None: the only item of the run."""
 
     to: str
     by: str
@@ -95,7 +95,7 @@ def is_assigned_to(person: str, who: str, me: str) -> bool:
 
 
 def assign(before: Meta | None, run: Run, others: Iterable[Run], ask: AssignmentRequest) -> AssignedItem:
-    """Assign an item of the run to a person, or take it back.
+    """Assign an item of the run to a person, or remove its assignment.
 
     `others`: the runs that the row names. Assignments of items that they no longer have are dropped. The same person
     without another note changes nothing. Raises Conflict if the run has ended or has no such item, InvalidInput if it
@@ -158,6 +158,6 @@ def _row(tenant: str, before: Meta | None, assignments: Assignments, *, growing:
     if growing and (count > ASSIGNMENTS_MAX or len(value.encode()) > ASSIGNMENT_BYTES_MAX):
         raise LimitExceeded(
             "too many items are assigned", f"a tenant has at most {ASSIGNMENTS_MAX} assignments at a time",
-            "answer some of them, or take some back: outlast attention assign RUN --nobody",
+            "answer some of them, or remove some: outlast attention assign RUN --unassign",
         )  # fmt: skip
     return Meta(tenant, _KEY, before.version + 1 if before is not None else 1, value)

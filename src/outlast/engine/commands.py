@@ -410,7 +410,7 @@ async def assign_attention(
     key: str = "",
     note: str = "",
 ) -> AssignedItem:
-    """Assign an attention item of a run to a person, or take it back (`to` is ''). The run is not changed.
+    """Assign an attention item of a run to a person, or remove its assignment (`to` is ''). The run is not changed.
 
     Raises NotFound, InvalidInput, Conflict (ended, no such item), LimitExceeded.
     """

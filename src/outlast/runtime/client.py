@@ -491,9 +491,9 @@ class Client(ABC):
     ) -> RunAttention:
         """Assign an attention item of a run to a person, and return the item as it is then.
 
-        `to`: the name of a person, "me" for the caller, "" to take it back. `reason` and `key` name the item if the run
-        has several. `note`: shown beside the name. The assignment gives no right to answer and takes none, and it ends
-        with the item. Raises NotFound, InvalidInput, Conflict if the run has no such item, LimitExceeded.
+        `to`: the name of a person, "me" for the caller, "" for none. `reason` and `key` name the item if the run has
+        several. `note`: shown beside the name. The assignment gives no right to answer and takes none, and it ends with
+        the item. Raises NotFound, InvalidInput, Conflict if the run has no such item, LimitExceeded.
         """
 
     @abstractmethod

@@ -202,7 +202,7 @@ class AssignAttention(RequestBody):
 
     run: Name = Field(description="Id of the run.")
     to: Annotated[str, StringConstraints(max_length=PERSON_CHARS_MAX)] = Field(
-        description="Name of the person. `me`: the caller. Empty: take it back."
+        description="Name of the person. `me`: the caller. Empty: remove the assignment."
     )
     attention: Reason | None = Field(None, description="The reason, if the run has several.")
     key: Key = Field("", description="Key of the effect, if the reason applies to several.")

@@ -45,7 +45,7 @@ async def signals(
         types: set[str] = set()
         with suppress(TimeoutError):  # the time of the signal that waits
             async with asyncio.timeout_at(free_at if changed else None):
-                items = await listener.received()  # also meanwhile, because a full listener is cut off
+                items = await listener.received()  # even while a signal waits, because a full listener is cut off
                 if not items:
                     break
                 types = {_type(data) for _, data in items}

@@ -30,7 +30,7 @@ from outlast.runtime.operations import Operations
 from outlast.service.identity import Anonymous, Principal, is_permitted
 from outlast.service.service_state import ServiceState, root_of
 from outlast.ui import sessions
-from outlast.ui.run_words import arguments
+from outlast.ui.run_words import arguments, short
 
 POLICY: Final = (
     "default-src 'none'; script-src 'nonce-{nonce}' 'strict-dynamic'; style-src 'self'; img-src 'self'; "
@@ -80,7 +80,7 @@ def environment() -> Environment:
     made.filters.update(
         span=lambda ms: span(max(0, int(ms))), took=_took, instant=_instant, counted=counted, grouped="{:,}".format,
         as_id=_as_id, quoted=quote, pieces=_pieces, marked=lambda text: _pieces(marked(text)), arguments=arguments,
-        as_json=lambda value: _pieces(marked(json.dumps(value, ensure_ascii=False))),
+        short=short, as_json=lambda value: _pieces(marked(json.dumps(value, ensure_ascii=False))),
     )  # fmt: skip
     return made
 

@@ -106,7 +106,7 @@ async def resolve_attention_of_many(ops: Ops, ask: ResolveMany, key: Idempotency
     "/attention/assign", operation_id="assign_attention", response_model=RunAttention, summary="Assign attention"
 )
 async def assign_attention(ops: Ops, ask: AssignAttention, key: IdempotencyKey = None) -> RunAttention:
-    """Assign one reason why a run requires attention to a person, or take it back.
+    """Assign one reason why a run requires attention to a person, or remove its assignment.
 
     It gives no right to answer and takes none. It ends when the reason does. The same person twice changes nothing.
     """

@@ -126,7 +126,7 @@ def _mine_first(ops: Operations, items: Sequence[RunAttention]) -> list[RunAtten
 # Before the routes with a reason in their path. No version: it informs people, and a later one replaces it.
 @router.post("/attention/assign", operation_id="ui:assign_attention")
 async def assign(ops: Ops, state: State, request: Request) -> Response:
-    """Assign one item, or take the assignment back, and lead to the page that sent the form."""
+    """Assign one item, or remove its assignment, and lead to the page that sent the form."""
     form = form_of(request)
     page, name, run, key = [*form.text("item").split(" ", 3), *[""] * 4][:4]
     reason = member(Reason, "reason", name)

@@ -24,7 +24,7 @@ from outlast.ui.graph import drawn
 from outlast.ui.page_route import PageRoute
 from outlast.ui.people import people_of
 from outlast.ui.rendering import document, render, stamp
-from outlast.ui.run_words import ShownWait, effect_kind, event_data, folded, kind_of, short, waits_shown
+from outlast.ui.run_words import ShownWait, effect_kind, event_data, folded, kind_of, waits_shown
 from outlast.ui.timeline import LEFT, drawn_timeline
 
 router = APIRouter(prefix="/ui/runs/{run}", route_class=PageRoute)
@@ -54,7 +54,7 @@ async def tab(
     shown = {"tab": stamp(found.version, found.shown, *versions)}
     return await render(
         request, f"run_{name}.html", title=run, live=live, versions=shown, run=found, tab=name, kind=kind_of(found),
-        short=short, **values,
+        **values,
     )  # fmt: skip
 
 
@@ -83,7 +83,7 @@ async def overview(
     return await render(
         request, "run_overview.html", title=run, live="" if over else f"run:{run}", versions={"tab": shown},
         status_code=status_code, graph=graph, run=found, tab="overview", kind=kind_of(found), explained=explained,
-        waits=waits, decidable=decidable, items=items, short=short, refused=form,
+        waits=waits, decidable=decidable, items=items, refused=form,
     )  # fmt: skip
 
 

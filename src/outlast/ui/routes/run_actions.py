@@ -24,7 +24,7 @@ from outlast.ui.page_route import Form, PageRoute, form_of, see_other
 from outlast.ui.rendering import render, stamp
 from outlast.ui.routes.effects import settle_typed
 from outlast.ui.routes.run import overview
-from outlast.ui.run_words import kind_of, short
+from outlast.ui.run_words import kind_of
 
 router = APIRouter(prefix="/ui/runs/{run}", route_class=PageRoute)
 SETTLED: Final = frozenset({Choice.HAPPENED, Choice.DID_NOT_HAPPEN, Choice.GIVE_UP})
@@ -48,7 +48,7 @@ async def menu(ops: Operations, request: Request, run: str, *, status_code: int 
         request, "run_actions.html", title=f"Actions on {run}", live="" if over else f"run:{run}",
         versions={"tab": stamp(found.version)}, status_code=status_code, run=found, tab="actions", kind=kind_of(found),
         over=over, undone=undone, remain=remain, lanes=lanes, present=version_in(found.lane), schedulers=SCHEDULERS,
-        reasons=[each.reason for each in found.attention], more_time=MORE_TIME, refused=refused, short=short,
+        reasons=[each.reason for each in found.attention], more_time=MORE_TIME, refused=refused,
     )  # fmt: skip
 
 
