@@ -47,6 +47,7 @@ class Effect(NamedTuple):
     shared: int = 0  # once per tenant: USED after another run used its answer, UNDO_RESERVED after its undo started
     keep_ms: int = 0  # once per tenant: how long the settled row is kept; 0 = without limit
     redone: int = 0  # once per tenant: calls repeated after an undo; part of the idempotency key
+    first_visit: int = 0  # visit in which its run first intended it; 0 = recorded by a version that did not keep it
 
     @property
     def error(self) -> effect_columns.EffectError | None:

@@ -107,6 +107,7 @@ def intend(
         by_run=run.run if what.shared else "",
         keep_ms=what.keep_ms,
         redone=current.redone + (previous is None) if current else 0,
+        first_visit=mine.first_visit if mine else run.visit,
     )
     check_effect(row)
     puts = [Put(EFFECT, row, current.version if current else 0)]

@@ -329,6 +329,8 @@ ADDED: Final = frozenset({
 })  # fmt: skip
 """Attributes that are no columns."""
 assert not ADDED & {name for columns in _COLUMNS.values() for name in columns.names}
+LATER: Final = {(EFFECT.name, "first_visit"): 0}
+"""Columns that the migrations of SQL stores have added, with their defaults. Earlier items lack them."""
 
 
 def list_of(kind: AnyKind, tenant: str, key: str = "") -> str:
@@ -499,6 +501,9 @@ def decode(kind: AnyKind, item: Mapping[str, Value], bodies: Iterable[Mapping[st
     for name in columns.names:
         value = item.get(name)
         if value is None:
+            if (default := LATER.get((kind.name, name))) is not None:
+                values.append(default)
+                continue
             if name not in columns.nullable:
                 raise Corrupt(f"{kind.name} {item[PK]['S']} {item[SK]['S']}: its {name} is missing")
             values.append(None)
