@@ -6,6 +6,7 @@
     ├─ InvalidInput       OUT-103   invalid input; `problems` lists all problems
     ├─ NotStorable        OUT-104   a value that is not JSON, or not of the declared type
     ├─ LimitExceeded      OUT-105   a value beyond a limit of core/limits.py
+    ├─ AnswerNotStored    OUT-106   a call that was done, with an answer that cannot be stored; authors may catch it
     ├─ WillNotContinue    OUT-210   unfinished runs that the loaded code cannot continue
     ├─ NotFound           OUT-401   no such run, approval, workflow, activity, …
     ├─ Conflict           OUT-402   start key with another input, approval decided, run ended, …
@@ -118,6 +119,28 @@ class LimitExceeded(OutlastError):
     """A value beyond a limit; core/limits.py lists all limits."""
 
     code = "OUT-105"
+
+
+class AnswerNotStored(OutlastError):
+    """A call was done, and its answer cannot be stored. `ctx.do` raises it in each execution, and repeats nothing.
+
+    - `key`: the key of the call.
+    - `size`, `limit`: bytes of the answer as far as known (0 = unknown), and the most that is stored.
+    - `head`: the first 1,000 characters of the answer.
+
+    Authors may catch it. The undo of such a call gets no response, so a person undoes it (`undo_failed`).
+    """
+
+    code = "OUT-106"
+
+    def __init__(
+        self, what: str, why: str = "", fix: str = "", *, key: str = "", size: int = 0, limit: int = 0, head: str = ""
+    ) -> None:
+        super().__init__(what, why, fix)
+        self.key = key
+        self.size = size
+        self.limit = limit
+        self.head = head
 
 
 class WillNotContinue(OutlastError):

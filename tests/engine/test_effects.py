@@ -293,19 +293,6 @@ async def test_a_call_that_outlives_its_timeout_is_uncertain(world: World) -> No
     assert world.effect("order/a").status.value == "uncertain"
 
 
-@pytest.mark.req("EFF-2")
-async def test_a_response_that_cannot_be_stored_is_uncertain_never_repeated(world: World) -> None:
-    """It was done; only its answer is unusable. A person looks; nothing is called again."""
-    shop = Receiver("x" * 300_000)
-    flow = ordering(write(shop, if_uncertain=HOUR_WINDOW), "a")
-    world.worker(flow)
-    await world.start(flow)
-    await world.pass_(MINUTE)
-    assert world.reasons() == ["effect_uncertain"]
-    assert "response_not_storable" in world.effect("order/a").error_text
-    assert len(shop.attempts) == 1
-
-
 @pytest.mark.req("EFF-1")
 @pytest.mark.parametrize(
     "text", ["x" * 2_000_000, "half a pair \ud800", "a NUL \0 in it"], ids=["huge", "surrogate", "nul"]

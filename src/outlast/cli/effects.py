@@ -18,6 +18,7 @@ from outlast.cli.session import reads_client, says, settings_now, warn_unserved
 from outlast.cli.settings import CliSettings, Group
 from outlast.cli.text import ago, duration
 from outlast.core.durations import span
+from outlast.core.effect_columns import ANSWER_NOT_STORED
 from outlast.core.machine import EffectStatus
 from outlast.errors import InvalidInput
 from outlast.models import milliseconds
@@ -86,7 +87,7 @@ def print_effect(
             ("external id", [view.external_id] if view.external_id else []),
             ("undo", [view.undo] if view.undo else []),
             ("request", _json(view.arguments)),
-            ("response", _json(view.response) if view.status == EffectStatus.DONE else []),
+            ("response", _response(view)),
             ("evidence", [late_answer_label(each) for each in view.evidence]),
         )
     )
@@ -107,6 +108,11 @@ def _settled(screen: Screen, view: EffectRecord) -> list[str]:
         return []
     by = {"call": "by its answer", "reconcile": "by asking the receiver"}.get(view.settled_by, f"by {view.settled_by}")
     return [f"{screen.since(view.settled_at)}, {by}"]
+
+
+def _response(view: EffectRecord) -> list[str]:
+    """Return the response of an effect that is done; no lines if its answer is not stored."""
+    return _json(view.response) if view.status == EffectStatus.DONE and view.code != ANSWER_NOT_STORED else []
 
 
 def _json(value: Any) -> list[str]:

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from math import floor
 from typing import Any, Final, Literal, NamedTuple
 
+from outlast.core.effect_columns import ANSWER_NOT_STORED
 from outlast.core.effect_rows import Effect
 from outlast.core.limits import PORTION_BYTES, PORTION_ROWS_MAX, WRITER_ITEMS_MAX
 from outlast.core.machine import ENDED, HELD, TERMINAL, EffectStatus
@@ -248,7 +249,7 @@ def check_effect(effect: Effect) -> None:
         raise Corrupt(f"effect {effect.key}: {effect.status} with settled_at {effect.settled_at}")
     if effect.attempts < 1 or effect.ordinal < 1 or effect.not_after < effect.first_at:
         raise Corrupt(f"effect {effect.key}: attempts, ordinal or not_after below the first intent")
-    if effect.status is EffectStatus.DONE and effect.response is None:
+    if effect.status is EffectStatus.DONE and effect.response is None and effect.code != ANSWER_NOT_STORED:
         raise Corrupt(f"effect {effect.key}: done without a response")
     if bool(effect.run) == bool(effect.by_run):
         raise Corrupt(f"effect {effect.key}: of run {effect.run!r} and shared by run {effect.by_run!r}")

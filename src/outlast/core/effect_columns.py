@@ -5,6 +5,15 @@ from json import dumps, loads
 from typing import Any, Final, NamedTuple
 
 from outlast.core.columns import Column, decoded
+from outlast.core.limits import TEXT_CHARS_MAX
+
+
+class UnstoredAnswer(NamedTuple):
+    """Answer of a call that was done, which cannot be stored."""
+
+    size: int  # bytes; 0 = unknown
+    limit: int  # bytes that are stored at most
+    head: str  # its first characters
 
 
 class EffectError(NamedTuple):
@@ -13,9 +22,31 @@ class EffectError(NamedTuple):
     code: str
     detail: str
     until: int | None = None  # real; a deferred effect is not attempted before; None: it is not deferred
+    unstored: UnstoredAnswer | None = None  # of a call that was done: the answer that its row does not have
+
+    @property
+    def text(self) -> str:
+        """Return the detail for people, with the head of an answer that is not stored."""
+        return f"{self.detail}; it begins with {self.unstored.head}" if self.unstored else self.detail
 
 
 NO_ERROR: Final = EffectError("", "")
+ANSWER_NOT_STORED: Final = "answer_not_stored"
+"""Code of an effect that is done without a response, because its answer cannot be stored."""
+HEAD_CHARS: Final = 1_000
+
+
+def unstored(detail: str, *, size: int, limit: int, head: str) -> EffectError:
+    """Return the error of a call that was done and whose answer cannot be stored. Texts are cut to their limits."""
+    return EffectError(
+        ANSWER_NOT_STORED,
+        _storable(detail, TEXT_CHARS_MAX),
+        unstored=UnstoredAnswer(size, limit, _storable(head, HEAD_CHARS)),
+    )
+
+
+def _storable(text: str, chars_max: int) -> str:
+    return text[:chars_max].encode(errors="replace").decode()
 
 
 class EvidenceAnswer(NamedTuple):
@@ -35,11 +66,20 @@ def _dump_error(error: EffectError | None) -> str:
     if error is None:
         return ""
     plain: dict[str, object] = {"code": error.code, "detail": error.detail}
-    return dumps(plain if error.until is None else {**plain, "until": error.until})
+    if error.until is not None:
+        plain["until"] = error.until
+    if error.unstored is not None:
+        plain["unstored"] = error.unstored._asdict()
+    return dumps(plain)
 
 
 def _load_error(text: str) -> EffectError | None:
-    return EffectError(**loads(text)) if text else None
+    if not text:
+        return None
+    plain = loads(text)
+    if (answer := plain.pop("unstored", None)) is not None:
+        return EffectError(**plain, unstored=UnstoredAnswer(**answer))
+    return EffectError(**plain)
 
 
 def _dump_answer(answer: EvidenceAnswer) -> str:

@@ -195,6 +195,26 @@ def settle(run: Run, effect: Effect, response: bytes, *, now: Instant, external_
     return _done(run, effect, "settle", "reconcile", response, now, external_id)
 
 
+def record_unstored(
+    run: Run, effect: Effect, error: EffectError, *, found: bool, now: Instant, external_id: str = ""
+) -> Commit:
+    """Record an effect that was done and whose answer cannot be stored: `error` says why and how the answer begins.
+
+    `found`: the receiver confirmed it when asked.
+    """
+    return _settle(
+        run,
+        effect,
+        "settle" if found else "record",
+        now,
+        response=None,
+        error_text=ERROR.encode(error),
+        external_id=external_id,
+        settled_at=now.business,
+        settled_by="reconcile" if found else "call",
+    )
+
+
 def refuse(run: Run, effect: Effect, code: str, detail: str, *, now: Instant) -> Commit:
     """Record that the call did not happen and will not be retried. Later executions get the same refusal."""
     error = ERROR.encode(EffectError(code, detail))

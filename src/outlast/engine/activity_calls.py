@@ -26,6 +26,7 @@ from outlast.engine.effect_executor import EffectExecutor
 from outlast.engine.node_execution import NodeExecution, Unresolved
 from outlast.engine.node_result import (
     EffectRefused,
+    answer_not_stored,
     contradiction,
     is_reopened,
     recorded_call,
@@ -51,7 +52,7 @@ async def shared_answer(
 ) -> Any:
     """Return the answer of a shared effect: recorded by another run, or made now by `executor`.
 
-    Raises Refused for a recorded refusal, Unresolved if this execution gives no answer.
+    Raises Refused for a recorded refusal, AnswerNotStored, Unresolved if this execution gives no answer.
     """
     session = execution.session
     effect = session.others.get(call.key)
@@ -77,7 +78,9 @@ async def shared_answer(
         if not execution.may_begin():
             raise Unresolved
         await session.land(effect_verbs.use(session.run, effect, noted=call.key in session.noted, now=session.now))
-    return activity.response_codec.load(effect.response or b"null")
+    if effect.response is None:
+        raise answer_not_stored(effect)
+    return activity.response_codec.load(effect.response)
 
 
 async def _load_shared(execution: NodeExecution, key: str) -> Effect | None:
@@ -123,7 +126,7 @@ def check_served(store: Store, workflows: Iterable[Workflow[Any]]) -> None:
 async def perform(execution: NodeExecution, activity: Activity[Any, Any], call: BoundCall) -> Any:
     """Return the answer of an activity call: recorded, or made now.
 
-    Raises Refused for a recorded refusal.
+    Raises Refused for a recorded refusal, AnswerNotStored for a call that was done without a stored answer.
     """
     execution.note_progress()
     if execution.closing:
@@ -148,7 +151,9 @@ async def perform(execution: NodeExecution, activity: Activity[Any, Any], call: 
     if effect is None or effect.status is EffectStatus.INTENDED or is_reopened(effect):
         return await execution.deduplicate(ident, EffectExecutor(execution, activity, call, ident).drive)
     if effect.status is EffectStatus.DONE:
-        return activity.response_codec.load(effect.response or b"null")
+        if effect.response is None:
+            raise answer_not_stored(effect)
+        return activity.response_codec.load(effect.response)
     if effect.status is EffectStatus.UNCERTAIN:
         execution.call_person(uncertain(execution.session, effect))
         await execution.never()
@@ -170,9 +175,11 @@ async def recorded_calls(session: RunSession, activity: Activity[Any, Any], plan
         if row.activity != activity.name:
             found.append(RecordedCall(visit, same=False, done=False, response=None))
             continue
-        done = row.response is not None and (isinstance(row, Memo) or row.status is EffectStatus.DONE)
-        response = activity.response_codec.load(row.response) if done else None
-        found.append(RecordedCall(visit, same=row.digest == plan.digest, done=done, response=response))
+        done = row.response is not None if isinstance(row, Memo) else row.status is EffectStatus.DONE
+        unstored = answer_not_stored(row) if done and isinstance(row, Effect) and row.response is None else None
+        response = activity.response_codec.load(row.response) if done and row.response is not None else None
+        same = row.digest == plan.digest
+        found.append(RecordedCall(visit, same=same, done=done, response=response, unstored=unstored))
     return found
 
 

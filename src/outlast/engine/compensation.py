@@ -13,13 +13,14 @@ from typing import Any
 from outlast.core import compensation as core
 from outlast.core import effect_verbs
 from outlast.core.codec import digest
+from outlast.core.effect_columns import ANSWER_NOT_STORED, NO_ERROR
 from outlast.core.effect_rows import USED, Effect
 from outlast.core.machine import EffectStatus
 from outlast.engine.effect_executor import EffectExecutor
 from outlast.engine.node_execution import LeftOpen, NodeExecution, Unresolved
 from outlast.engine.node_result import EffectRefused, is_reopened, uncertain, undo_failed
 from outlast.engine.run_session import EffectKey
-from outlast.errors import DefinitionError, LimitExceeded, NotFound, NotStorable
+from outlast.errors import AnswerNotStored, DefinitionError, LimitExceeded, NotFound, NotStorable
 from outlast.flow.activity import BoundCall
 
 
@@ -49,7 +50,7 @@ async def _settle_all(execution: NodeExecution) -> None:
 
 
 async def _settled(execution: NodeExecution, ident: EffectKey, make: Callable[[], Coroutine[Any, Any, Any]]) -> None:
-    with suppress(EffectRefused):  # it did not happen, so there is nothing to undo
+    with suppress(EffectRefused, AnswerNotStored):  # it did not happen, or it was done without a stored response
         await execution.deduplicate(ident, make)
 
 
@@ -110,11 +111,13 @@ def _prepared(execution: NodeExecution, original: Effect, row: Effect | None) ->
     try:
         activity = execution.workflow.activity(original.activity)
         args, kwargs = activity.load_args(original.args)
-        done = activity.response_codec.load(original.response or b"null")
+        done = activity.response_codec.load(original.response) if original.response is not None else None
     except (NotFound, DefinitionError) as error:
         return "activity_gone", error.what
     except (NotStorable, LimitExceeded) as error:
         return "not_loadable", f"{error.what}: {error.why}"
+    if original.response is None:
+        return ANSWER_NOT_STORED, f"its undo needs the answer, which is not stored: {(original.error or NO_ERROR).text}"
     if activity.undoing is None:
         return "undo_gone", f"{activity.title} has no undo any more"
     key = core.undo_ident(original)[1]

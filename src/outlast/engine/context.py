@@ -31,7 +31,7 @@ from outlast.engine.approvals import Question, changes_of, check_question, chose
 from outlast.engine.node_execution import NodeExecution, Unresolved
 from outlast.engine.policy import offered, proposed
 from outlast.engine.results import ResultBuffer, produced
-from outlast.errors import Conflict, InvalidInput, LimitExceeded, Misplaced
+from outlast.errors import AnswerNotStored, Conflict, InvalidInput, LimitExceeded, Misplaced
 from outlast.flow.activity import Activity, BoundCall
 from outlast.flow.approval_rule import Approvers, Decision, rule_of
 from outlast.flow.calls import Plan, RecordedCall
@@ -355,17 +355,16 @@ class NodeContext(Context[Any]):
                 answers[i] = await self._settled(plan, proposed)
 
         await asyncio.gather(*(take_turns() for _ in range(min(at_most or len(each), len(each)))))
-        if refused == "raise":
-            for answer in answers:
-                if isinstance(answer, Refused):
-                    raise answer
+        for answer in answers:
+            if isinstance(answer, AnswerNotStored) or (refused == "raise" and isinstance(answer, Refused)):
+                raise answer
         plain = [Refusal(a.code, a.detail) if isinstance(a, Refused) else a for a in answers]
         return dict(zip(plans, plain, strict=True)) if isinstance(plans, Mapping) else plain
 
     async def _settled(self, plan: Plan[Any], proposed: bool) -> Any:
         try:
             return await self._do_plan(plan, proposed)
-        except Refused as failed:
+        except (Refused, AnswerNotStored) as failed:
             return failed
 
     async def _perform(self, activity: Activity[Any, Any], call: BoundCall) -> Any:

@@ -10,7 +10,7 @@ from outlast.core import compensation, effect_verbs
 from outlast.core.commit import Commit, Instant, Put, When
 from outlast.core.conclude import Parked
 from outlast.core.durations import INLINE_WAIT_MAX, SECOND, Liveness
-from outlast.core.effect_columns import EvidenceAnswer
+from outlast.core.effect_columns import HEAD_CHARS, EffectError, EvidenceAnswer, unstored
 from outlast.core.effect_rows import EFFECT, Effect
 from outlast.core.effect_steps import (
     NOTHING,
@@ -51,6 +51,7 @@ from outlast.engine.lease import permit, read
 from outlast.engine.node_execution import NodeExecution, Unresolved
 from outlast.engine.node_result import (
     EffectRefused,
+    answer_not_stored,
     paused_by,
     paused_by_breaker,
     refusal_of,
@@ -59,13 +60,14 @@ from outlast.engine.node_result import (
 from outlast.engine.pauses import BREAKER, key_of_provider
 from outlast.engine.permission import UNASKED, Permission, check_budget, permitted
 from outlast.engine.run_session import EffectKey, RunLost
-from outlast.engine.user_code import as_exception, text_of
-from outlast.errors import LimitExceeded, NotStorable, StoreError
+from outlast.engine.user_code import as_exception, shown_text, text_of
+from outlast.errors import AnswerNotStored, LimitExceeded, NotStorable, StoreError
 from outlast.flow.activity import Activity, BoundCall
 from outlast.flow.options import Callee, Resend
 from outlast.flow.outcomes import Refusal
 from outlast.store.port import Transactions
 from outlast.telemetry import WORKFLOW_COMPENSATIONS
+from outlast.telemetry.redact import redact
 
 
 class CallTerms(dict[Callee, Terms]):
@@ -139,7 +141,7 @@ class EffectExecutor:
     async def drive(self) -> Any:
         """Return the response of the effect, making the call if needed.
 
-        Raises Refused for a refusal, Unresolved if this execution gives no answer.
+        Raises Refused for a refusal, AnswerNotStored, Unresolved if this execution gives no answer.
         """
         session = self.session
         outcome: Fact = Moment.START
@@ -354,9 +356,12 @@ class EffectExecutor:
             await self.session.record_late_usage(self.session.usage_puts(self.ident, self.callee.name, self.used))
         if not isinstance(outcome, Answered):
             return
-        with suppress(StoreError, NotStorable, LimitExceeded):
-            response = self.callee.response_codec.dump(outcome.value).decode()
-            answer = EvidenceAnswer(EffectStatus.DONE.value, response_text=response)
+        codec = self.callee.response_codec
+        try:
+            answer = EvidenceAnswer(EffectStatus.DONE.value, response_text=codec.dump(outcome.value).decode())
+        except BaseException as error:  # as in `_record`
+            answer = EvidenceAnswer(EffectStatus.DONE.value, _unstored(outcome.value, codec, error))
+        with suppress(StoreError):
             await self.session.store.commit(effect_verbs.record_late_answer(effect, answer, self.session.now))
 
     async def _as_known(self, effect: Effect) -> Effect:
@@ -418,15 +423,30 @@ class EffectExecutor:
         try:
             response = codec.dump(step.response)
         except BaseException as error:  # because a serializer of an author may raise anything
-            why = f"{'it was found' if step.found else 'it was done'}, but {_why_not(error)}"
-            self._mark_uncertain(effect, MarkUncertain("response_not_storable", why))
-            raise Unresolved from None
+            raise self._record_unstored(effect, step, _unstored(step.response, codec, error), now) from None
         recorded = self._recorded(effect, response, step, now)
         if self.used:
             self._submit(recorded)
         else:
             self.session.submit(recorded)
         return codec.load(response)
+
+    def _record_unstored(
+        self, effect: Effect, step: RecordResponse, error: EffectError, now: Instant
+    ) -> AnswerNotStored:
+        """Record the effect as done without a response, and return the error for the node."""
+        session = self.session
+        self._submit(
+            effect_verbs.record_unstored(
+                session.run,
+                effect,
+                error,
+                found=step.found,
+                now=now,
+                external_id=step.external_id or effect.external_id,
+            )
+        )
+        return answer_not_stored(session.effects[self.ident])
 
     def _recorded(
         self, effect: Effect, response: bytes, step: RecordResponse, now: Instant, begun: Commit | None = None
@@ -495,6 +515,13 @@ def _why_not(raised: BaseException) -> str:
     """Return why an answer cannot be stored."""
     error = as_exception(raised)
     return f"{error.what}: {error.why}" if isinstance(error, NotStorable | LimitExceeded) else text_of(error)
+
+
+def _unstored(value: object, codec: Any, raised: BaseException) -> EffectError:
+    """Return why an answer cannot be stored, with its size and its head."""
+    text = shown_text(value)
+    size = len(text.encode(errors="replace"))
+    return unstored(redact(_why_not(raised)), size=size, limit=codec.bytes_max, head=redact(text[: 2 * HEAD_CHARS]))
 
 
 def _with_record(intent: Commit) -> Commit:

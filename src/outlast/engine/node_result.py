@@ -9,7 +9,7 @@ from outlast.core.commit import Mapping
 from outlast.core.compensation import is_own, owed, undone
 from outlast.core.conclude import Flagged, Parked, Raised, Returned, Stopping
 from outlast.core.durations import HOLD_LOOK_AGAIN
-from outlast.core.effect_columns import EffectError
+from outlast.core.effect_columns import NO_ERROR, EffectError
 from outlast.core.effect_rows import Effect, Memo
 from outlast.core.effect_steps import EXHAUSTED, Known, MarkUncertain, Moment, Terms, next_step
 from outlast.core.effect_verbs import is_unsent
@@ -22,7 +22,7 @@ from outlast.engine.compatibility import activity_of
 from outlast.engine.pauses import waiting_for
 from outlast.engine.run_session import EffectKey, RunSession
 from outlast.engine.user_code import text_of
-from outlast.errors import Misplaced, OutlastError
+from outlast.errors import AnswerNotStored, Misplaced, OutlastError
 from outlast.flow.activity import Activity, BoundCall
 from outlast.flow.options import Callee
 from outlast.flow.outcomes import Cancel, Fail, Refusal, Refused
@@ -52,6 +52,21 @@ def refusal_of(effect: Effect) -> Refusal:
     """Return the recorded refusal of an effect."""
     error = effect.error or EffectError(EffectStatus.REFUSED.value, "")
     return Refusal(error.code, error.detail)
+
+
+def answer_not_stored(effect: Effect) -> AnswerNotStored:
+    """Return the error of a call that was done without a stored response."""
+    error = effect.error or NO_ERROR
+    size, limit, head = error.unstored or (0, 0, "")
+    return AnswerNotStored(
+        f"the answer of {effect.activity} {effect.key} is not stored",
+        f"the call was done, and is not made again; {error.detail}",
+        "catch AnswerNotStored, or return a smaller answer, such as an address",
+        key=effect.key,
+        size=size,
+        limit=limit,
+        head=head,
+    )
 
 
 def uncertain(session: RunSession, effect: Effect) -> Attention:

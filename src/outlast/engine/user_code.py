@@ -5,6 +5,7 @@ the engine. Raised by a workflow, they are failures of that workflow. Raised by 
 """
 
 import asyncio
+import json
 import signal
 import threading
 from functools import partial
@@ -12,6 +13,8 @@ from opcode import opmap
 from traceback import walk_tb
 from types import CodeType
 from typing import Any, Final
+
+from pydantic_core import to_jsonable_python
 
 STOPPING: Final = (signal.SIGINT, signal.SIGTERM)
 RAISE: Final = opmap["RAISE_VARARGS"]
@@ -53,6 +56,20 @@ def text_of(error: BaseException) -> str:
         return str(error)
     said = str(error) if _is_readable(error) else "(its __str__ raised)"
     return f"{type(error).__name__}: {said}" if said else type(error).__name__
+
+
+def shown_text(value: object) -> str:
+    """Return a value of an author as text for people: text as it is, data as JSON, anything else as its `repr`."""
+    if isinstance(value, str):
+        return value
+    try:
+        return json.dumps(to_jsonable_python(value, fallback=repr), ensure_ascii=False, separators=(",", ":"))
+    except Exception:  # because serializers and `repr` of an author may raise anything
+        pass
+    try:
+        return repr(value)
+    except Exception:  # because `repr` of an author may raise anything
+        return f"a {type(value).__name__}"
 
 
 def _is_readable(error: BaseException) -> bool:

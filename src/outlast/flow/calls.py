@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 from outlast.core.codec import digest
 from outlast.core.limits import KEY_BYTES_MAX
 from outlast.core.usage import MODEL_CHARS_MAX, Money, Used, count, micros
-from outlast.errors import Misplaced
+from outlast.errors import AnswerNotStored, Misplaced
 
 if TYPE_CHECKING:
     import asyncpg  # only with the extra `postgres`
@@ -218,11 +218,13 @@ class RecordedCall(Generic[R_co]):
 
     - `visit`: the visit that it belongs to; 0 for a call once per run or tenant.
     - `same`: True if it has exactly the arguments of the plan.
-    - `done`: True if it has a response and was not undone.
+    - `done`: True if it was done and not undone.
     - `response`: the response of a call that is done, else None.
+    - `unstored`: the error of a call that is done, if its answer cannot be stored.
     """
 
     visit: int
     same: bool
     done: bool
     response: R_co | None
+    unstored: AnswerNotStored | None = None

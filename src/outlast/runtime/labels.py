@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable
 from outlast.core.commit import Instant
 from outlast.core.compensation import BY_HAND
 from outlast.core.durations import APPROVAL_STALE_AFTER, HEARTBEAT_EVERY, MINUTE, span
+from outlast.core.effect_columns import ANSWER_NOT_STORED
 from outlast.core.effect_rows import Effect
 from outlast.core.effect_verbs import NOT_SENT
 from outlast.core.limits import COUNT_MAX
@@ -153,7 +154,8 @@ def effect_label(effect: Effect, code: str, *, held: bool = True) -> str:
     if effect.status is EffectStatus.DONE and code == BY_HAND:
         return f"done manually{_source(effect)}"
     if effect.status is EffectStatus.DONE:
-        return f"executed{again}{_source(effect)}"
+        missing = f", {code}" if code == ANSWER_NOT_STORED else ""
+        return f"executed{again}{_source(effect)}{missing}"
     if effect.status is EffectStatus.UNCERTAIN:
         return f"UNCERTAIN {code}"
     if effect.status is EffectStatus.UNDONE:

@@ -290,7 +290,7 @@ def effect_record(
         status=effect.status.value,
         outcome=effect_label(effect, error.code, held=held is None or run in held),
         code=error.code,
-        detail=error.detail,
+        detail=error.text,
         reopened=effect.status is EffectStatus.REFUSED and error.code == REOPENED,
         attempts=effect.attempts,
         arguments=effect.arguments(),
@@ -328,7 +328,7 @@ def late_evidence(evidence: Evidence) -> LateEvidence:
         status=answer.status,
         response=answer.response(),
         code=error.code,
-        detail=error.detail,
+        detail=error.text,
     )
 
 

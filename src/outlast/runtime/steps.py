@@ -212,7 +212,7 @@ class _Steps:
         shared = bool(effect.by_run) and effect.by_run != self._rows.run.run
         return self._made(
             "tool_call", place, status=effect.status.value, what=effect.activity, node=effect.node,
-            began=place[0], ended=effect.settled_at, detail=f"{label}: {error.detail}" if error.detail else label,
+            began=place[0], ended=effect.settled_at, detail=f"{label}: {error.text}" if error.detail else label,
             by=f"run {effect.by_run}" if shared else self._workers.get(effect.epoch, ""),
             key=effect.key, digest=effect.digest, input=effect.args, output=effect.response, attempts=effect.attempts,
             external_id=effect.external_id, settled_by=effect.settled_by, allowed_by=effect.allowed_by,
