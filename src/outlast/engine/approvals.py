@@ -81,6 +81,15 @@ def changes_of(approval: Approval) -> dict[str, Any]:
     return change.values() if change is not None else {}
 
 
+def known_name(execution: NodeExecution, plan: Plan[Any], name: str, formerly: str) -> str:
+    """Return the name under which the visit has asked for a plan: the former one, if only that one has."""
+    session, asked = execution.session, plan.approval_digest(execution.session.run.tenant, execution.session.run.run)
+    mine = [each for each in session.approvals.values() if each.visit == session.run.visit]
+    if any(each.wait == name for each in mine):
+        return name
+    return formerly if any(each.wait == formerly and each.plans[0].digest == asked for each in mine) else name
+
+
 async def request_approval(execution: NodeExecution, question: Question) -> Approval | None:
     """Return the decided approval, or None if the execution waits for a decision.
 

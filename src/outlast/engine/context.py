@@ -27,7 +27,7 @@ from outlast.core.rows import Message
 from outlast.core.run_columns import Attention, Timer, WaitingFor
 from outlast.core.run_transition import LogEntry
 from outlast.engine.activity_calls import look_up, perform, recorded_calls
-from outlast.engine.approvals import Question, changes_of, check_question, chosen_plan, request_approval
+from outlast.engine.approvals import Question, changes_of, check_question, chosen_plan, known_name, request_approval
 from outlast.engine.node_execution import NodeExecution, Unresolved
 from outlast.engine.policy import offered, proposed
 from outlast.engine.results import ResultBuffer, produced
@@ -395,11 +395,14 @@ class NodeContext(Context[Any]):
         not_requester: bool = False,
         quorum: int = 1,
         editable: Sequence[str] = (),
+        formerly: str = "",
     ) -> Decision[Any]:
         execution = self._execution
         execution.note_progress()
         if execution.closing:
             await execution.never()
+        if formerly:
+            name = known_name(execution, plan, name, formerly)
         question = Question(
             name=name or plan.activity,
             plans=(plan, *alternatives),

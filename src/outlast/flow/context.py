@@ -105,6 +105,7 @@ class Context(Generic[S]):
         not_requester: bool = False,
         quorum: int = 1,
         editable: Sequence[str] = (),
+        formerly: str = "",
     ) -> Decision[R]:
         """Ask a person whom `by` allows to decide on a `plan`, or on one of the alternatives.
 
@@ -120,6 +121,7 @@ class Context(Generic[S]):
         - `not_requester`: the person who requested the run may not decide.
         - `quorum`: number of different people who must approve the same plan; one rejection rejects.
         - `editable`: arguments that an approver may change; the changed plan is `chosen`, the original cannot run.
+        - `formerly`: an earlier `name`. It is kept where the visit has asked for this plan under it.
 
         Raises InvalidInput.
         """

@@ -1,11 +1,13 @@
 """The capability that makes an agent durable inside a node."""
 
+import asyncio
 from collections import Counter
 from collections.abc import AsyncIterable, Callable, Mapping, Sequence
 from contextvars import ContextVar, copy_context
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final, cast
+from urllib.parse import quote
 from weakref import WeakKeyDictionary
 
 from pydantic import JsonValue
@@ -30,9 +32,10 @@ from typing_extensions import override
 
 from outlast.core.durations import Duration
 from outlast.core.keys import MODEL
-from outlast.core.limits import NAME, TEXT_CHARS_MAX
-from outlast.errors import DefinitionError
+from outlast.core.limits import KEY_BYTES_MAX, NAME, TEXT_CHARS_MAX
+from outlast.errors import DefinitionError, InvalidInput, LimitExceeded, NotStorable
 from outlast.flow.activity import Activity, lookup
+from outlast.flow.approval_rule import Decision
 from outlast.flow.calls import Plan
 from outlast.flow.context import Context, current_context
 from outlast.flow.options import RateLimit, Retry
@@ -45,7 +48,9 @@ from outlast.pydantic_ai.operations import (
     Backend,
     ask_model,
     current_unit,
+    key_part,
     prepare_unit,
+    refusal_text,
     stored,
     streaming,
 )
@@ -64,6 +69,14 @@ RETRY: Final = Retry(attempts=6, total_wait="10m")
 """Of requests that were certainly not answered. One that may have been paid is repeated once (S-17)."""
 
 
+@dataclass(frozen=True)
+class AskedApproval:
+    """An approval that this execution of a node has asked for: the proposed plan and the task of its decision."""
+
+    plan: Plan[Any]
+    decision: asyncio.Task[Decision[Any]]
+
+
 @dataclass
 class NodeFrame:
     """Counters of one execution of a node. Every execution of a visit counts alike."""
@@ -73,7 +86,10 @@ class NodeFrame:
     """Id of an agent run → its name in keys: its number, or the id that the caller gave it."""
     units: Counter[tuple[str, str]] = field(default_factory=Counter)
     calls: Counter[tuple[str, str]] = field(default_factory=Counter)
+    asked: dict[tuple[str, str], list[AskedApproval]] = field(default_factory=dict)
+    """By stored name and key of the activity."""
     approved: dict[tuple[str, str], Plan[Any]] = field(default_factory=dict)
+    """Plan that may run, by stored name of the activity and the model's id of the call."""
 
 
 _in_replay_scope: Final[ContextVar[Context[Any] | None]] = ContextVar("outlast_pydantic_ai_replay", default=None)
@@ -323,16 +339,20 @@ class OutlastDurability(BaseDurabilityCapability[AgentDepsT]):
         context = current_context()
         return self._frames.setdefault(context, NodeFrame()) if context is not None else None
 
-    def arguments_of(self, found: ToolActivity, tool: str, call_id: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Return the arguments of the activity for the next call of a tool under this id in this node.
+    def plan_of(self, found: ToolActivity, tool: str, call_id: str, arguments: dict[str, Any]) -> Plan[Any] | str:
+        """Return the plan of the next call of a tool under this id in this node, or why the call can have none.
 
         A model may use an id twice; the second call is another one.
         """
-        frame = self.frame()
+        frame, name = self.frame(), found.activity.name
         assert frame is not None
-        number = frame.calls[found.activity.name, call_id] + 1
-        ident = call_id if number == 1 else f"{call_id}~{number}"
-        return found.arguments(tool, ident, to_jsonable_python(arguments))
+        number = frame.calls[name, call_id] + 1
+        room = KEY_BYTES_MAX - len(f"{self.name}/{quote(tool)}/~{number}")
+        ident = key_part(call_id, room) if number == 1 else f"{key_part(call_id, room)}~{number}"
+        try:
+            return found.activity.plan(**found.arguments(tool, ident, to_jsonable_python(arguments)))
+        except (InvalidInput, NotStorable, LimitExceeded, ValueError) as error:  # of values that a model gave
+            return refusal_text("invalid_arguments", error)
 
 
 def _suppress_replayed_spans() -> Context[Any]:

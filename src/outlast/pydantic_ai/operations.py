@@ -8,6 +8,7 @@ from decimal import Decimal
 from functools import partial
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar, cast
+from urllib.parse import quote
 
 from pydantic import JsonValue
 from pydantic_ai import FunctionToolset, RunContext
@@ -50,8 +51,10 @@ from pydantic_core import to_jsonable_python
 from typing_extensions import override
 
 from outlast.core.effect_steps import EXHAUSTED, Happened
+from outlast.core.limits import TEXT_CHARS_MAX
+from outlast.errors import OutlastError
 from outlast.flow.activity import Activity
-from outlast.flow.calls import this_call, tool_call
+from outlast.flow.calls import Plan, this_call, tool_call
 from outlast.flow.context import Context, current_context
 from outlast.flow.outcomes import Perhaps, Refused
 
@@ -65,6 +68,8 @@ ResultT = TypeVar("ResultT")
 LEFT_OUT: Final = frozenset({"timestamp", "run_id", "conversation_id"})
 """Fields of messages that differ between executions of one agent run."""
 DIGEST_CHARS: Final = 32
+PREPARED_CHARS: Final = 200
+"""Of the name of a call that changes nothing, in its key."""
 
 ENGINE: Final = DurabilityEngineSpec(
     engine_name="Outlast",
@@ -244,9 +249,10 @@ class BoundOperation(BoundDurableOperation[ParamsT, WireT, ResultT], Generic[Par
         what = type(self._operation.operation_id).__name__.removesuffix("Id")
         label = getattr(params, "name", "") + (getattr(context, "tool_call_id", None) or "")
         run, n = self._next(context, f"{what}/{label}")
+        part = key_part(f"{what}/{label}", PREPARED_CHARS)
         asked = sha256(json.dumps([label, str(getattr(params, "tool_args", ""))]).encode()).hexdigest()[:DIGEST_CHARS]
         prepare, name = self._durability.prepare, self._durability.name
-        return await self._make(context, params, prepare, name, run, n, f"{what}/{label}"[:200], asked)
+        return await self._make(context, params, prepare, name, run, n, part, asked)
 
     def _next(self, context: RunContext[Any] | None, what: str) -> tuple[str, int]:
         frame = self._durability.frame()
@@ -268,17 +274,19 @@ class BoundOperation(BoundDurableOperation[ParamsT, WireT, ResultT], Generic[Par
         found = durability.activity_of(toolset_id, params.name)
         assert found is not None and frame is not None
         call_id = params.ctx.tool_call_id or ""
-        given = durability.arguments_of(found, params.name, call_id, params.tool_args)
+        plan = durability.plan_of(found, params.name, call_id, params.tool_args)
         frame.calls[found.activity.name, call_id] += 1
+        if isinstance(plan, str):
+            return {"kind": FAILED, "message": plan}
         # exactly what a person approved, not what it looks like after another validation
-        plan = frame.approved.pop((found.activity.name, call_id), None) or found.activity.plan(**given)
+        plan = frame.approved.pop((found.activity.name, call_id), plan)
         unit = Unit(params.ctx, call_id=call_id)
         try:
             return _payload(await _perform(unit, lambda ctx: ctx.do(plan, proposed=True)))
         except Refused as refused:
             if refused.code == EXHAUSTED:
                 raise
-            return {"kind": "tool_failed", "message": f"refused: {refused}"}
+            return {"kind": FAILED, "message": f"refused: {refused}"}
 
 
 async def _perform(unit: Unit, make: Callable[[Context[Any]], Awaitable[Any]]) -> Any:
@@ -297,6 +305,28 @@ async def _perform(unit: Unit, make: Callable[[Context[Any]], Awaitable[Any]]) -
 # --- stored answers --------------------------------------------------------------------------------
 RETURNED: Final = "tool_return"
 INVALID: Final = "validation_error"
+FAILED: Final = "tool_failed"
+
+
+def refusal_text(code: str, error: Exception) -> str:
+    """Return what the model is told about a call that was not made because of the values that it has."""
+    text = f"{error.what}: {error.why}" if isinstance(error, OutlastError) else f"{type(error).__name__}: {error}"
+    return f"refused: {code}: {text}".encode(errors="backslashreplace").decode()[:TEXT_CHARS_MAX]
+
+
+def conflict_of(plan: Plan[Any]) -> str:
+    """Return what the model is told about a call under a key that has another call."""
+    why = f"{plan.activity} was called as {plan.key} with other arguments; a key is used once"
+    return f"refused: conflict: {why}"
+
+
+def key_part(text: str, room: int) -> str:
+    """Return a text as part of a key that has `room` for it: the text itself, or its hash if it does not fit there."""
+    try:
+        fits = len(quote(text, safe="")) <= room
+    except UnicodeEncodeError:
+        fits = False
+    return text if fits else sha256(text.encode(errors="surrogatepass")).hexdigest()
 
 
 def stored(payload: Any) -> JsonValue:

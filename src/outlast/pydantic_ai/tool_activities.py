@@ -106,7 +106,9 @@ class ToolActivity(NamedTuple):
     activity: Activity[..., Any]
     arguments: Callable[[str, str, dict[str, Any]], dict[str, Any]]
     editable: tuple[str, ...]
-    """Parameters that belong to the tool."""
+    """Parameters that belong to the tool, so that an approver may change them."""
+    tool_arguments: Callable[[dict[str, Any]], dict[str, Any]]
+    """Return the tool's own arguments, as a model gives them, of those of the activity."""
 
 
 def tool_activity(
@@ -145,7 +147,7 @@ def tool_activity(
             key=key, name=name, once_per=terms.once_per, timeout=limit_of_call, retry=terms.retry, durable=True,
             provider=terms.provider, limit=terms.limit,
         )(fn)  # fmt: skip
-        return ToolActivity(looks_up, shape.arguments, shape.own)
+        return ToolActivity(looks_up, shape.arguments, shape.own, shape.tool_arguments)
     made_by: Effectful[..., Any] = activity(
         key=key, name=name, once_per=terms.once_per, if_uncertain=terms.if_uncertain, timeout=limit_of_call,
         no_undo=None if terms.undo is not None else terms.no_undo, retry=terms.retry, provider=terms.provider,
@@ -155,7 +157,7 @@ def tool_activity(
         made_by.reconcile(shape.companion(terms.reconcile, ()))
     if terms.undo is not None:
         made_by.undo(shape.companion(terms.undo, ("response",)))
-    return ToolActivity(made_by, shape.arguments, shape.own)
+    return ToolActivity(made_by, shape.arguments, shape.own, shape.tool_arguments)
 
 
 class _ToolShape:
@@ -179,7 +181,7 @@ class _ToolShape:
             given = {name: (_type_of(each), each.get("default", empty)) for name, each in properties.items()}
             required = set(schema.get("required", ()))
             given = {n: (t, None if d is empty and n not in required else d) for n, (t, d) in given.items()}
-        self.own: Final = tuple(given)
+        self.own: Final = (ARGUMENTS,) if self.generic else tuple(given)
         if not own_key:
             given[CALL_ID] = (str, empty)
         self.annotations: Final = {name: type_ for name, (type_, _) in given.items()}
@@ -215,6 +217,10 @@ class _ToolShape:
         else:
             given = dict(arguments[self.envelope] if self.envelope else arguments)
         return {**given, CALL_ID: call_id} if CALL_ID in self.annotations else given
+
+    def tool_arguments(self, given: dict[str, Any]) -> dict[str, Any]:
+        """Return the tool's own arguments of those of the activity."""
+        return dict(given[ARGUMENTS]) if self.generic else {name: given[name] for name in self.own}
 
     def _within(self, given: dict[str, Any]) -> dict[str, Any]:
         return {self.envelope: given} if self.envelope else given
