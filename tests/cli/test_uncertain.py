@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from outlast.cli.exit_codes import NO_STORE, report
+from outlast.cli.exit_codes import UNCERTAIN, report
 from outlast.client.connection import ServiceConnection
 from outlast.errors import OutlastError, Unavailable, Uncertain
 from outlast.models.service import CallerInfo
@@ -21,6 +21,7 @@ from outlast.models.service import CallerInfo
         (["--tenant", "t", "run", "refund", "--id=r1"], "repeat the command with the same --id: it is done once"),
         (["signal", "r1", "go", "--id", "s1"], "repeat the command with the same --id: it is done once"),
         (["run", "refund"], "check first whether it was done: outlast runs ls;"),
+        (["run", "refund"], "do not repeat it without the same key"),
         (["signal", "r1", "go"], "check first whether it was done: outlast runs show RUN;"),
         (["runs", "cancel", "r1"], "check first whether it was done: outlast runs show RUN;"),
         (["approvals", "approve", "ap_1"], "check first whether it was done: outlast approvals ls;"),
@@ -30,7 +31,7 @@ from outlast.models.service import CallerInfo
 def test_a_lost_answer_suggests_a_safe_repetition(
     words: list[str], told: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert report(Uncertain("the store's answer was lost"), words) == NO_STORE
+    assert report(Uncertain("the store's answer was lost"), words) == UNCERTAIN
     assert told in capsys.readouterr().err
 
 
@@ -60,7 +61,7 @@ def mute() -> Iterator[str]:
 
 
 async def failed(base: str, path: str, *, reads: bool = False) -> OutlastError:
-    connection = ServiceConnection(base, "")
+    connection = ServiceConnection(base, "", unsent_s=0)
     try:
         await (connection.get(CallerInfo, path) if reads else connection.post(CallerInfo, path))
     except OutlastError as error:

@@ -63,11 +63,12 @@ async def relay(service: Service, request: HttpRequest) -> Reply:
     headers = {name: value for name, value in request.headers.items() if name != "host"}
     async with httpx2.AsyncClient(base_url=service.url, trust_env=False, headers=headers) as http:
         got = await http.request(request.method, request.path, content=request.body, params=request.query)
-    return Reply(got.status_code, got.content)
+    return Reply(got.status_code, got.content, (("content-type", got.headers.get("content-type", "")),))
 
 
 def problem(code: str, status: int, refusal: str = "", **headers: str) -> Reply:
     """Return a problem answer of Outlast."""
+    headers["content_type"] = "application/problem+json"
     return answer({"code": code, "title": "it failed", "status": status, "refusal": refusal}, status, **headers)
 
 
@@ -194,7 +195,7 @@ def test_a_target_that_cannot_be(caplog: pytest.LogCaptureFixture, monkeypatch: 
         with pytest.raises(kind, match=match):
             asyncio.run(opened(target, **options))
 
-    refused(Unavailable, "cannot be reached", "http://127.0.0.1:1")
+    refused(Unavailable, "cannot be reached", "http://127.0.0.1:1", timeout="1s")
     refused(InvalidInput, "this is not the URL", "https://ana:pw@example.com")
     refused(InvalidInput, "a service takes no tenant", "https://example.com", tenant="acme")
     refused(InvalidInput, "a service takes no actor", "https://example.com", actor="ana")
@@ -202,7 +203,7 @@ def test_a_target_that_cannot_be(caplog: pytest.LogCaptureFixture, monkeypatch: 
     refused(InvalidInput, "is not a token", "http://127.0.0.1:1", token="two words")
     refused(OutlastError, "no store can be opened", "ftp://example.com")
     monkeypatch.setenv("OUTLAST_URL", "http://127.0.0.1:1")
-    refused(Unavailable, "127.0.0.1:1 cannot be reached", "")
+    refused(Unavailable, "127.0.0.1:1 cannot be reached", "", timeout="1s")
     assert not caplog.records
     with caplog.at_level(logging.WARNING):
         asyncio.run(_only_opened("http://192.0.2.1", token="t"))

@@ -15,6 +15,7 @@ from outlast import errors
 from outlast.cli.text import inert
 
 OK, RUN_FAILED, USAGE, NOT_FOUND, CONFLICT, WAITING, NOT_ALLOWED, NO_STORE, OUR_FAULT = 0, 1, 2, 3, 4, 5, 6, 7, 70
+UNCERTAIN = 8
 UNWRITTEN = 74  # EX_IOERR of sysexits.h
 INTERRUPTED = 130
 PIPE_CLOSED = 141  # as a shell shows a program that SIGPIPE ended
@@ -34,6 +35,7 @@ CODES: tuple[tuple[type[errors.OutlastError], int], ...] = (
     (errors.Conflict, CONFLICT),
     (errors.Stale, CONFLICT),
     (errors.Rejected, USAGE),
+    (errors.Uncertain, UNCERTAIN),
     (errors.StoreError, NO_STORE),
     (errors.StoreUnusable, NO_STORE),
     (errors.Corrupt, NO_STORE),
@@ -79,7 +81,8 @@ def _if_uncertain(words: Sequence[str]) -> str:
         if command in KEYED and any(word.partition("=")[0] == option for word in words):
             return f"repeat the command with the same {option}: it is done once"
     look = LOOK.get(command, "outlast runs show RUN")
-    return f"check first whether it was done: {look}; repeat the command only if it was not"
+    keyed = "; do not repeat it without the same key" if command in KEYED else ""
+    return f"check first whether it was done: {look}; repeat the command only if it was not{keyed}"
 
 
 def _print_whole(error: Exception) -> None:

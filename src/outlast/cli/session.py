@@ -25,6 +25,8 @@ if TYPE_CHECKING:  # a command over a service imports neither the engine nor a s
     from outlast.runtime.stores import Use
 
 P = ParamSpec("P")
+UNSENT_S = 2.0
+"""How long a command repeats a request that cannot be sent, because a person waits for it."""
 
 
 def settings_now() -> CliSettings:
@@ -114,7 +116,7 @@ async def client(
     token = settings.token.get_secret_value()
     if token and base.startswith("http://") and not is_here(base):
         screen.advice(f"{base}: the token is sent unencrypted; use https:// on shared networks")
-    connection = ServiceConnection(base, token)
+    connection = ServiceConnection(base, token, unsent_s=UNSENT_S)
     service = ServiceClient(connection, screen.advice)
     service.scheduler = settings.scheduler
     try:

@@ -1,8 +1,14 @@
-"""The HTTP connection to a service; its problem answers become members of OutlastError."""
+"""The HTTP connection to a service; its problem answers become members of OutlastError.
+
+A write whose bytes may have left this process is `Uncertain` unless an answer of Outlast says how it ended. A proxy,
+a gateway or a sign-in page may answer after it has forwarded the request, so their status proves nothing. `Attempts`
+holds this rule for all writes (decision 0103).
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from itertools import chain, repeat
 from typing import Any, Final, TypeVar
 from urllib.parse import quote, urlsplit
 
@@ -25,10 +31,33 @@ REPEATS_S: Final = (0.0, 0.2, 1.0, 2.0)
 API: Final = "/v1"
 LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 STREAM: Final = "text/event-stream"
-UNSENT: Final = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
+UNSENT: Final = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.ProxyError)
 LOST: Final = (httpx2.ReadError, httpx2.RemoteProtocolError, httpx2.WriteError)
 BUSY: Final = (409, 429, 503)
 """Statuses after which a request is repeated if the answer has a `Retry-After`."""
+NOT_FORWARDED: Final = frozenset({407, 413, 414, 431})
+"""Statuses that a gateway gives only to a request that it does not forward."""
+PROBLEM: Final = "application/problem+json"
+IN_FLIGHT: Final = "in_flight"
+"""Refusal of a request whose Idempotency-Key another request holds, which is still executed."""
+READS: Final = ("GET", "HEAD")
+UNSURE: Final = (
+    "check whether it was done before you repeat it, because a proxy may have forwarded it; "
+    "and check that --url or OUTLAST_URL is the URL of the service"
+)
+SENDING: Final = "http11.send_request_headers.started"
+"""Event of the transport: from here on, bytes of the request may leave."""
+BEFORE_THE_KEY: Final = (
+    errors.Unauthenticated,
+    errors.TooManyFailures,
+    errors.Unverifiable,
+    errors.Forbidden,
+    errors.Busy,
+    errors.StoreError,
+    errors.Fault,
+    errors.KeyRefused,
+)
+"""Errors of a service that has not looked up the Idempotency-Key, or could not."""
 M = TypeVar("M", bound=BaseModel)
 
 
@@ -91,10 +120,14 @@ def tag(version: int) -> str:
 class ServiceConnection:
     """Requests to one service. Redirects are not followed, so the token reaches no other host."""
 
-    def __init__(self, base: str, token: str, *, timeout_s: float = ANSWER_S) -> None:
-        """`base`: as `base_of` returns it. `timeout_s`: maximum time of a request with its repetitions."""
+    def __init__(self, base: str, token: str, *, timeout_s: float = ANSWER_S, unsent_s: float | None = None) -> None:
+        """`base`: as `base_of` returns it. `timeout_s`: maximum time of a request with its repetitions.
+
+        `unsent_s`: how long a request that could not be sent is repeated (default: `timeout_s`).
+        """
         self.base = base
         self._timeout_s = timeout_s
+        self._unsent_s = timeout_s if unsent_s is None else unsent_s
         self._clock = SystemClock()
         headers = {"Accept": "application/json", "User-Agent": "outlast"}
         if token:
@@ -116,7 +149,7 @@ class ServiceConnection:
     async def get(self, kind: type[M], path: str, /, **params: Any) -> M:
         """Return the answer of a path; empty parameters are left out. Raises the error that the service answers."""
         said = {name: value for name, value in params.items() if value not in ("", None, False)}
-        return self._read(kind, await self._send("GET", path, params=said))
+        return await self._ask(kind, "GET", path, params=said)
 
     async def post(
         self,
@@ -127,31 +160,50 @@ class ServiceConnection:
         etag: str = "",
         method: str = "POST",
     ) -> M:
-        """Send a request that takes effect once: if the answer is lost, it is repeated with the same key."""
+        """Send a request that takes effect once: if the answer is lost, it is repeated with the same key.
+
+        Raises the error that the service answers, Unavailable if nothing was sent, Uncertain otherwise.
+        """
         headers = {"Idempotency-Key": new_id("key_")}
         if etag:
             headers["If-Match"] = etag
-        return self._read(kind, await self._send(method, path, json=dict(body or {}), headers=headers))
+        return await self._ask(kind, method, path, json=dict(body or {}), headers=headers)
 
-    async def _send(self, method: str, path: str, **more: Any) -> httpx2.Response:
+    async def _ask(self, kind: type[M], method: str, path: str, **more: Any) -> M:
+        """Return the value in the answer to a request. Raises the error that it describes or that its loss means."""
+        attempts = Attempts(method)
+        response = await self._send(attempts, method, path, **more)
+        if response.is_success:
+            try:
+                return kind.model_validate_json(response.content)
+            except ValidationError:
+                pass
+        raise self._error_in(response, attempts)
+
+    async def _send(self, attempts: "Attempts", method: str, path: str, **more: Any) -> httpx2.Response:
         """Return the answer to a request, after the repetitions that lost answers and `Retry-After` allow."""
-        give_up = self._clock.mono() + round(self._timeout_s * SECOND)
-        sent, repeats = False, iter(REPEATS_S)
+        begun = self._clock.mono()
+        give_up = begun + round(self._timeout_s * SECOND)
+        repeats, unsent = iter(REPEATS_S), chain(REPEATS_S, repeat(REPEATS_S[-1]))
+        extensions = {"trace": attempts.trace}
         while True:
             left_s = max(give_up - self._clock.mono(), 1) / SECOND
             timeout = httpx2.Timeout(left_s, connect=min(left_s, CONNECT_S))
             try:
-                response = await self._client.request(method, path, timeout=timeout, **more)
-            except httpx2.HTTPError as error:
-                sent = sent or not isinstance(error, UNSENT)
-                again = sent and isinstance(error, LOST + UNSENT)
-                wait_s = next(repeats, None) if again else None
-                if wait_s is None or wait_s >= left_s:
-                    raise self._unanswered(method, error, sent=sent) from error
+                async with asyncio.timeout(left_s):
+                    response = await self._client.request(method, path, timeout=timeout, extensions=extensions, **more)
+            except (httpx2.HTTPError, TimeoutError) as error:
+                was_sent = attempts.failed(error)
+                wait_s = next(repeats if was_sent else unsent, None) if isinstance(error, LOST + UNSENT) else None
+                if wait_s is None or self._clock.mono() + wait_s * SECOND >= (
+                    give_up if attempts.sent else begun + self._unsent_s * SECOND
+                ):
+                    raise self._unanswered(attempts, error) from error
             else:
                 wait_s = self._wait_before_repeating(response)
                 if wait_s is None or self._clock.mono() + wait_s * SECOND >= give_up:
                     return response
+                attempts.repeated(response)
             await asyncio.sleep(wait_s)
 
     def _wait_before_repeating(self, response: httpx2.Response) -> float | None:
@@ -168,8 +220,8 @@ class ServiceConnection:
         asked = asked_wait(after, response.headers.get("date", ""), self._clock.wall(), most) / SECOND
         return max(asked, REPEATS_S[1])
 
-    def _unanswered(self, method: str, error: Exception, *, sent: bool) -> errors.OutlastError:
-        if sent and method != "GET":
+    def _unanswered(self, attempts: "Attempts", error: Exception) -> errors.OutlastError:
+        if attempts.lost:
             return errors.Uncertain(f"{self.base} did not answer", str(error) or type(error).__name__)
         return self.away(error)
 
@@ -203,26 +255,22 @@ class ServiceConnection:
             "is it running? outlast serve MODULE; or name another with --url or OUTLAST_URL",
         )
 
-    def _read(self, kind: type[M], response: httpx2.Response) -> M:
-        """Return the value in an answer. Raises the error it describes, or Unavailable if it is not Outlast's."""
-        if not response.is_success:
-            raise self._error_in(response)
-        try:
-            return kind.model_validate_json(response.content)
-        except ValidationError:
-            raise self._strange(response) from None
+    def _error_in(self, response: httpx2.Response, attempts: "Attempts | None" = None) -> errors.OutlastError:
+        problem = _problem_of(response)
+        error = self._strange(response) if problem is None else error_of(problem, response.headers)
+        if attempts is None or attempts.settled_by(response, error if problem is not None else None):
+            return error
+        if problem is None:
+            return errors.Uncertain(f"{self.base} did not answer", error.why, UNSURE)
+        why = f"an earlier attempt got no answer; the repetition was answered: {error.code} {error.what}"
+        return errors.Uncertain(f"{self.base} did not answer", why)
 
-    def _error_in(self, response: httpx2.Response) -> errors.OutlastError:
-        problem = None if response.is_success else _problem_of(response)
-        return self._strange(response) if problem is None else error_of(problem, response.headers)
-
-    def _strange(self, response: httpx2.Response) -> errors.OutlastError:
+    def _strange(self, response: httpx2.Response) -> errors.Unavailable:
+        """Return the error for an answer that is not Outlast's, to a request that changed nothing."""
         why = f"it answered {response.status_code} {response.reason_phrase}, which is not an answer of Outlast"
         if response.is_redirect:
             why = f"it redirects to {response.headers.get('location', 'another URL')}; redirects are not followed"
-        if response.status_code in (502, 503, 504):  # from a gateway, which may have forwarded the request
-            if response.request.method != "GET":
-                return errors.Uncertain(f"{self.base} did not answer", why)
+        if response.status_code in (502, 503, 504):
             return errors.Unavailable(f"{self.base} cannot be reached", why, "try again")
         return errors.Unavailable(
             f"{self.base} is not an Outlast service",
@@ -231,7 +279,62 @@ class ServiceConnection:
         )
 
 
+class Attempts:
+    """Attempts of one request, and whether one of them may have been carried out without an answer of Outlast.
+
+    A read changes nothing, so none of its attempts counts as lost.
+    """
+
+    def __init__(self, method: str) -> None:
+        self.lost = False
+        """True if bytes of a write may have left, and no answer says how it ended."""
+        self.sent = False
+        """True if bytes of an attempt may have left."""
+        self._writes = method not in READS
+        self._sending = False
+        self._in_flight = False
+
+    async def trace(self, event: str, details: Mapping[str, Any]) -> None:
+        """Note that bytes of the request may leave. CONNECT asks a proxy for a tunnel and carries no request."""
+        if event == SENDING and details["request"].method != b"CONNECT":
+            self._sending = True
+
+    def failed(self, error: Exception) -> bool:
+        """Note an attempt without an answer. Return True if bytes of it may have left."""
+        sent = self._sending or not isinstance(error, (*UNSENT, TimeoutError))
+        self._sending = False
+        self.sent = self.sent or sent
+        self.lost = self.lost or (self._writes and sent)
+        return sent
+
+    def repeated(self, response: httpx2.Response) -> None:
+        """Note an attempt whose answer asks for a repetition."""
+        self._sending = False
+        problem = _problem_of(response)
+        executing = problem is not None and problem.refusal == IN_FLIGHT
+        unknown = problem is None or problem.code == errors.Uncertain.code
+        self._in_flight = self._in_flight or executing
+        self.lost = self.lost or (self._writes and (unknown or executing))
+
+    def settled_by(self, response: httpx2.Response, error: errors.OutlastError | None) -> bool:
+        """Return True if the last answer tells how the request ended. `error`: that of a problem of Outlast.
+
+        A request whose key was in flight may have been executed, and executed again after its process died. So a
+        refusal that follows may be caused by the request itself.
+        """
+        if not self._writes:
+            return True
+        if error is None:
+            return not self.lost and response.status_code in NOT_FORWARDED
+        if self._in_flight or error.refusal == IN_FLIGHT:
+            return False
+        return not self.lost or (type(error) is not errors.OutlastError and not isinstance(error, BEFORE_THE_KEY))
+
+
 def _problem_of(response: httpx2.Response) -> ProblemAnswer | None:
+    """Return the problem of Outlast in an answer, or None if it is none."""
+    if response.is_success or response.headers.get("content-type", "").partition(";")[0].strip().lower() != PROBLEM:
+        return None
     try:
         return ProblemAnswer.model_validate_json(response.content)
     except ValidationError:

@@ -12,6 +12,7 @@ import httpx2
 from typing_extensions import override
 
 from outlast.client.connection import ServiceConnection, iso, part, tag
+from outlast.client.parts import answer_parts, move_each
 from outlast.client.webhooks import ServiceWebhooks
 from outlast.core.attention import check_for_all, check_many
 from outlast.core.compensation import NO_UNDO
@@ -19,12 +20,10 @@ from outlast.core.durations import Duration, Liveness, timedelta_of
 from outlast.core.events import ENDINGS
 from outlast.core.events import iso as iso_instant
 from outlast.core.lanes import check_scheduler
-from outlast.core.limits import ANSWERS_MAX
 from outlast.core.machine import TERMINAL, Choice, EffectStatus, Reason, RunStatus
 from outlast.core.run_columns import What
 from outlast.core.usage import NO_LIMITS, Budget, Money, micros, money_text
-from outlast.core.version_move import UNSERVED
-from outlast.errors import Busy, InvalidInput, NotFound, OutlastError, Unavailable
+from outlast.errors import Busy, InvalidInput, NotFound, Unavailable
 from outlast.flow.workflow import Workflow
 from outlast.models import checked_instant, exact_instant
 from outlast.models.approvals import ApprovalDetail, ApprovalList, ApprovalSort, ApprovalSummary, DecisionRecorded
@@ -36,7 +35,6 @@ from outlast.models.attention import (
     AttentionList,
     RunAttention,
     Verb,
-    why_not,
 )
 from outlast.models.effects import EffectList, EffectRecord
 from outlast.models.runs import (
@@ -491,9 +489,11 @@ class ServiceClient(Client):
         keyed, items = reason is Reason.EFFECT_UNCERTAIN, [i for i in page.attention if isinstance(i, RunAttention)]
         asked = {(item.run, item.key if keyed else ""): None for item in items}
         given = [AnswerFor(run=run, key=key) for run, key in asked]
-        outcomes: list[AnswerOutcome] = []
-        for i in range(0, len(given), ANSWERS_MAX):
-            outcomes += (await self.answer_many(given[i : i + ANSWERS_MAX], reason, choice, text=text, by=by)).answers
+
+        async def answer(part_of: Sequence[AnswerFor]) -> Sequence[AnswerOutcome]:
+            return (await self.answer_many(part_of, reason, choice, text=text, by=by)).answers
+
+        outcomes = await answer_parts(answer, given)
         return AnsweredRuns.of(outcomes, page.next_cursor)
 
     @override
@@ -561,18 +561,8 @@ class ServiceClient(Client):
     async def move_runs(
         self, workflow: str, version: int, runs: Sequence[str], *, node: str = "", reason: str
     ) -> AnsweredRuns:
-        done: list[str] = []
-        failed: list[tuple[str, str]] = []
         body = {"workflow": workflow, "version": version, "node": node, "reason": reason}
-        for run in dict.fromkeys(runs):
-            try:
-                await self._act(run, "move", body)
-                done.append(run)
-            except OutlastError as error:
-                if error.refusal == UNSERVED:
-                    raise
-                failed.append((run, why_not(error)))
-        return AnsweredRuns(tuple(done), tuple(failed), "")
+        return await move_each(lambda run: self._act(run, "move", body), runs)
 
     @override
     async def budgets(self) -> Sequence[DailyBudget]:

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing_extensions import override
 
 from outlast.client.connection import ServiceConnection, iso, part
+from outlast.client.parts import redeliver_all
 from outlast.core.durations import Duration
 from outlast.core.machine import DeliveryStatus
 from outlast.models.webhooks import (
@@ -99,11 +100,8 @@ class ServiceWebhooks(WebhookClient):
         if ":" in delivery:
             await self._connection.post(WebhookDelivery, f"/deliveries/{part(delivery)}/redeliver")
             return 1
-        count, more = 0, True
-        while more:
-            answer = await self._connection.post(RedeliveryRecorded, f"/webhooks/{part(delivery)}/redeliver")
-            count, more = count + answer.events, answer.more
-        return count
+        path = f"/webhooks/{part(delivery)}/redeliver"
+        return await redeliver_all(lambda: self._connection.post(RedeliveryRecorded, path))
 
     @override
     async def rotate(self, webhook: str, *, keep: Duration | None = None, version: int = 0) -> WebhookWithSecret:

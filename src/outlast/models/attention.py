@@ -7,7 +7,7 @@ from pydantic import Field
 
 from outlast.core.limits import KEY_BYTES_MAX, NAME_CHARS_MAX
 from outlast.core.machine import Choice
-from outlast.errors import OutlastError
+from outlast.errors import OutlastError, Uncertain
 from outlast.models import Instant, Model, PagedList, RequestBody
 from outlast.models.effects import LateEvidence
 
@@ -133,4 +133,5 @@ def verb_of(choice: Choice) -> Verb:
 
 def why_not(error: OutlastError) -> str:
     """Return an error on one line, as a failed run has it."""
-    return f"{error.what}: {error.why}" if error.why else error.what
+    said = f"{error.what}: {error.why}" if error.why else error.what
+    return f"it may have been done; {said}" if isinstance(error, Uncertain) else said

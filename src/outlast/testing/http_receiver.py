@@ -115,8 +115,10 @@ class HttpReceiver:
         if reply is None:
             return
         length = str(len(reply.body) + reply.padding)
-        headers = [("Content-Type", "application/json"), ("Content-Length", length), ("Connection", "close")]
-        writer.write(wire.send(h11.Response(status_code=reply.status, headers=[*headers, *reply.headers])) or b"")
+        headers = [("Content-Length", length), ("Connection", "close"), *reply.headers]
+        if not any(name.lower() == "content-type" for name, _ in headers):
+            headers.append(("Content-Type", "application/json"))
+        writer.write(wire.send(h11.Response(status_code=reply.status, headers=headers)) or b"")
         writer.write(wire.send(h11.Data(data=reply.body)) or b"")
         if reply.cut:
             await writer.drain()
