@@ -54,6 +54,27 @@ def test_an_export_is_checked_without_the_store(outlast: Terminal) -> None:
 
 
 @pytest.mark.req("TEST-4")
+def test_a_broken_invariant_is_not_called_a_change_of_the_export(outlast: Terminal) -> None:
+    """`verify` said that the file was changed, although each digest fits: the store itself had the row."""
+    ended(outlast)
+    clean = outlast("fsck", "--json").json
+    damage(outlast.folder / "refunds.db", "UPDATE effect SET settled_by = '' WHERE run = 'r1' AND ordinal = 1")
+    found = outlast("fsck", "--json").json
+    assert [v["check"] for v in found["violations"]] == ["effect_row"]
+    counted = ("runs", "events", "effects")
+    assert [found[each] for each in counted] == [clean[each] for each in counted], "a second read counts once"
+    outlast("export", "r1", "--to", "r1.json")
+    broken = outlast("verify", "r1.json")
+    assert broken.code == 1 and "its digests fit; 1 invariant broken in the store" in broken.out, broken
+    assert "was changed after the export" not in broken.out
+    view = outlast("-o", "json", "verify", "r1.json").json
+    assert (view["whole"], view["changed"]) == (False, False)
+    Path("r1.json").write_text(Path("r1.json").read_text().replace('"reason": "fine"', '"reason": "fime"'))
+    changed = outlast("verify", "r1.json")
+    assert changed.code == 1 and "r1.json was changed after the export" in changed.out
+
+
+@pytest.mark.req("TEST-4")
 def test_one_flipped_byte_is_found_with_its_event(outlast: Terminal) -> None:
     """Wherever it is: in an event's bytes the event is named, elsewhere the row; and the file is never called whole."""
     ended(outlast)

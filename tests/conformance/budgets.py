@@ -21,7 +21,12 @@ async def usage_is_summed_by_run_and_by_day(s: Subject) -> None:
     first, second = await held(a), await held(a, "run-2")
     assert await b.query(RunUsage(TENANT, "run-1")) == Amounts()
     assert await b.query(TenantDayUsage(TENANT, DAY)) == DayUsage(Amounts(), reports=False)
-    rows = [_used(), _used(n=2, tokens=5), _used(epoch=2, tokens=1), _used(epoch=3, n=1, day=DAY + 1)]
+    rows = [
+        _used(),
+        _used(n=2, tokens=5),
+        _used(epoch=2, tokens=1),
+        _used(epoch=3, n=1, day=DAY + 1, at=T0 + 86_400_000),
+    ]
     for row in rows:
         await a.commit(Commit((Put(CALL_USAGE, row, 0),), fence(first)))
     await a.commit(Commit((Put(CALL_USAGE, _used("run-2", activity="print"), 0),), fence(second)))

@@ -151,7 +151,7 @@ async def a_decision_lands_with_its_message(s: Subject) -> None:
     await a.commit(Commit(puts(pending)))
 
     def decide(who: str, status: ApprovalStatus) -> Commit:
-        after = pending._replace(version=2, status=status, decided_by=who, decided_at=T0)
+        after = pending._replace(version=2, status=status, decided_by=who, decided_at=T0, chosen="d")
         return Commit((Put(APPROVAL, after, 1), AppendMessage(message_row()._replace(kind="decision", actor=who))))
 
     both = (a.commit(decide("ann", ApprovalStatus.APPROVED)), b.commit(decide("bob", ApprovalStatus.REJECTED)))

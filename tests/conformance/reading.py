@@ -78,16 +78,16 @@ async def rows_come_back_as_they_were(s: Subject) -> None:
 async def a_run_of_the_greatest_size_is_like_any_other(s: Subject) -> None:
     """A run with the largest row is read, woken, taken, re-armed and purged as others are."""
     a, b = await two(s)
-    run = run_row(objective="€" * 300_000, due_at=T0 + 50)
+    run = run_row(correlation_id="€" * 300_000, due_at=T0 + 50)
     await a.commit(start(run))
     assert (await b.commit(append_message(message_row()))).inbox_seq == 1
     woken = run._replace(inbox_seq=1, due_at=T0)
     assert await the_run(b) == await the_run(a) == woken
-    await b.commit(put_run(woken, due_at=T0 + 50, objective="é" * 250_000))
+    await b.commit(put_run(woken, due_at=T0 + 50, correlation_id="é" * 250_000))
     await maintenance(a).set_mapping(Mapping(0, T0, T0, 2.0), lambda run, mapping: T0 + 25)
     s.clock.time += 25
     (mine,) = await a.take((LANE,), 5, claim_by("worker-1"))
-    assert mine.objective == "é" * 250_000
+    assert mine.correlation_id == "é" * 250_000
     (rows,) = await b.run_rows([mine[:2]])
     assert rows is not None and rows.run == mine
     await b.commit(Commit((Put(RUN, ended(mine), mine.version),), fence(mine)))
@@ -402,7 +402,7 @@ async def pending_approvals_come_by_deadline(s: Subject) -> None:
     """Pages of pending approvals begin with the earliest deadline. Approvals are found by who decided them."""
     a, b = await two(s)
     await a.commit(start(run_row()))
-    deadlines = {"ap-1": 9, "ap-2": 3, "ap-3": 7, "ap-4": 3}
+    deadlines = {"ap-1": 9, "ap-2": 4, "ap-3": 7, "ap-4": 4}
     for n, (name, at) in enumerate(deadlines.items()):
         await a.commit(Commit(puts(approval_row(name, asked_at=T0 + n)._replace(within_until=T0 + at))))
     names: list[str] = []
@@ -415,7 +415,7 @@ async def pending_approvals_come_by_deadline(s: Subject) -> None:
     assert names == ["ap-2", "ap-4", "ap-3", "ap-1"]
     one = await b.load(APPROVAL, ("acme", "run-1", "ap-4"))
     assert one is not None
-    decided = one._replace(version=2, status=ApprovalStatus.REJECTED, decided_by="ana", decided_at=T0)
+    decided = one._replace(version=2, status=ApprovalStatus.REJECTED, decided_by="ana", decided_at=T0 + 3)
     await a.commit(Commit((Put(APPROVAL, decided, 1),)))
     assert [row.id for row in (await b.query(OpenRows(APPROVAL, "acme"))).rows] == ["ap-2", "ap-3", "ap-1"]
     assert (await b.page(APPROVAL, "acme", {"decided_by": "ana"})).rows == (decided,)

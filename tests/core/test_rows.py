@@ -4,12 +4,18 @@ from typing import Any
 
 import pytest
 
-from outlast.core.commit import changed, check_effect, check_run
-from outlast.core.effect_rows import Effect
-from outlast.core.machine import ENDED, EffectStatus, RunStatus
-from outlast.core.row_kind import key_of, version_of
-from outlast.core.rows import KINDS, RUN, Run
-from outlast.errors import Corrupt
+from outlast.core.commit import Commit, Put, changed
+from outlast.core.effect_rows import APPROVAL, EFFECT, WAIT, Effect, Wait
+from outlast.core.limits import OBJECTIVE_CHARS_MAX
+from outlast.core.machine import ENDED, ApprovalStatus, EffectStatus, RunStatus, WaitStatus
+from outlast.core.outbox_rows import CURSOR, Cursor
+from outlast.core.row_checks import check_effect, check_run
+from outlast.core.row_kind import AnyKind, key_of, version_of
+from outlast.core.rows import CALL_USAGE, KINDS, RUN, SLOT, WORKER, Row, Run
+from outlast.core.usage import CallUsage, day_of
+from outlast.errors import Corrupt, Rejected
+from outlast.store.bounds import check
+from tests.conformance.subject import T0, approval_row, slot_row, worker_row
 from tests.core.drive import Drive
 
 RUN_ROW: Run = Drive().start().run
@@ -47,6 +53,30 @@ PLANTED_EFFECTS: list[tuple[Effect, dict[str, Any]]] = [
     (EFFECT_ROW, {"ordinal": 0}),
     (EFFECT_ROW, {"not_after": EFFECT_ROW.first_at - 1}),
 ]
+REFUSED: Effect = Drive().start().claim().intend().settle("refuse").effect
+UNSETTLED: list[tuple[Effect, dict[str, Any]]] = [
+    (DONE, {"settled_by": ""}),
+    (REFUSED, {"settled_by": ""}),
+    (REFUSED, {"error_text": ""}),
+    (REFUSED, {"error_text": "{"}),
+]
+APPROVED = approval_row()._replace(status=ApprovalStatus.APPROVED, chosen="d", decided_by="ann", decided_at=T0)
+PLANTED_ROWS: list[tuple[AnyKind, Row, dict[str, Any]]] = [
+    (RUN, RUN_ROW, {"objective": "x" * (OBJECTIVE_CHARS_MAX + 1)}),
+    (APPROVAL, APPROVED, {"decided_by": ""}),
+    (APPROVAL, APPROVED, {"chosen": ""}),
+    (APPROVAL, APPROVED, {"decided_at": T0 - 1}),
+    (APPROVAL, APPROVED, {"decided_at": APPROVED.within_until}),
+    (APPROVAL, APPROVED, {"status": ApprovalStatus.PENDING}),
+    (APPROVAL, APPROVED, {"not_requester": 1, "requested_by": "local:ann"}),
+    (APPROVAL, APPROVED, {"quorum": 2}),
+    (WAIT, Wait("t", "r", 1, "k", 1, WaitStatus.OPEN, "receive", "bid", 0, 0, "", 1), {"binding_text": "[1]"}),
+    (SLOT, slot_row(), {"holder_tenant": "t"}),
+    (WORKER, worker_row(), {"lease_until": T0 - 1}),
+    (CALL_USAGE, CallUsage("t", "r", 1, 1, 1, "k", 1, "a", day_of(T0), "m", 1, 1, 0, 1, 1, T0), {"day": 1}),
+    (CURSOR, Cursor("t", "r", "wh_1", 1, 0, "", None, 1, 1, 1, 0, 0, T0), {"upto": 2}),
+    *((EFFECT, row, planted) for row, planted in UNSETTLED),
+]
 
 
 @pytest.mark.parametrize("row", [RUN_ROW, HELD, OVER])
@@ -69,6 +99,26 @@ def test_a_sound_effect_passes(row: Effect) -> None:
 def test_a_corrupt_effect_is_refused(row: Effect, planted: dict[str, Any]) -> None:
     with pytest.raises(Corrupt, match="effect k"):
         check_effect(row._replace(**planted))
+
+
+@pytest.mark.parametrize(("row", "planted"), UNSETTLED)
+def test_an_effect_that_nobody_settled_is_refused_before_a_write_and_readable_after_it(
+    row: Effect, planted: dict[str, Any]
+) -> None:
+    """Earlier versions wrote withheld undos so: `fsck` is to report a row, and a run must stay readable."""
+    wrong = row._replace(**planted)
+    check_effect(wrong, stored=True)
+    with pytest.raises(Corrupt):
+        check_effect(wrong)
+
+
+@pytest.mark.req("TEST-4")
+@pytest.mark.parametrize(("kind", "row", "planted"), PLANTED_ROWS)
+def test_no_commit_writes_a_row_that_fsck_reports(kind: AnyKind, row: Row, planted: dict[str, Any]) -> None:
+    replaces = version_of(kind, row) - 1
+    check(Commit((Put(kind, row, replaces),)))
+    with pytest.raises(Rejected):
+        check(Commit((Put(kind, row._replace(**planted), replaces),)))  # type: ignore[attr-defined]
 
 
 @pytest.mark.req("RUN-5")

@@ -4,12 +4,14 @@ import json
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 
 from outlast.core.machine import RunStatus
 from outlast.core.rows import RUN
 from outlast.errors import Conflict
-from outlast.flow import Cancel, Context, Fail, Perhaps, Refused, RetryLater, Workflow, resend, role
+from outlast.flow import Cancel, Context, Fail, Perhaps, Refused, RetryLater, Workflow, activity, resend, role
 from outlast.flow.registry import ACTIVITIES
+from outlast.runtime.fsck import Fsck
 from outlast.telemetry import WORKFLOW_COMPENSATIONS
 from tests.engine.world import (
     MINUTE,
@@ -288,6 +290,55 @@ async def test_an_undo_whose_code_is_gone_calls_a_person(world: World) -> None:
     assert world.reasons() == ["undo_failed"], "it is gone still"
     await world.answer("undo_failed", "done_by_hand")
     assert (world.status(), keys(shop)) == ("cancelled", ["order/a"])
+
+
+class Other(BaseModel):
+    """An answer that no text fits any more."""
+
+    n: int
+
+
+WITHHELD = ("used_by_others", "undo_gone", "activity_gone", "not_loadable")
+
+
+@pytest.mark.req("EFF-6", "TEST-4")
+@pytest.mark.parametrize("why", WITHHELD)
+async def test_fsck_accepts_a_store_in_which_an_undo_was_withheld(world: World, why: str) -> None:
+    """It named no one who settled the row, so `fsck`, `backup` and `verify` called an honest store broken."""
+    shop = Receiver()
+    order = write(shop, undo=True, once_per="tenant" if why == "used_by_others" else "visit")
+    flow = trip(order, waits=True)
+    world.worker(flow)
+    await world.start(flow)
+    if why == "used_by_others":
+        await world.start(flow, "r2")
+    else:
+        world.processes[0].kill()
+        ACTIVITIES._by_name.clear()
+        if why == "undo_gone":
+            order = write(shop)
+        elif why == "not_loadable":
+
+            async def changed(letter: str) -> Other:
+                raise AssertionError("it is not called")
+
+            order = activity(key="order/{letter}", name="order")(changed)
+
+            @order.undo
+            async def no(done: Other, letter: str) -> None:
+                raise AssertionError("it is not called")
+
+        flow = trip(*([] if why == "activity_gone" else [order]), waits=True)
+        world.worker(flow)
+    await world.cancel()
+    await world.pass_(MINUTE)
+    assert (world.status(), world.reasons()) == ("compensating", ["undo_failed"])
+    (undo,) = [e for e in world.effects() if e.undoes]
+    assert (undo.code, undo.status, undo.settled_by) == (why, "refused", "withheld")
+    assert (await Fsck(world.store, chain=True).look()).findings == ()
+    await world.answer("undo_failed", "done_by_hand")
+    assert (world.status(), keys(shop)) == ("cancelled", ["order/a"])
+    assert (await Fsck(world.store, chain=True).look()).findings == ()
 
 
 # --- what is open comes first ----------------------------------------------------------------------------

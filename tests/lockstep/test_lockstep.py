@@ -10,6 +10,7 @@ from typing import NamedTuple
 import pytest
 
 from outlast.core.commit import AppendMessage, Chain, Commit, Done, Expect, Fence, Put, Wake, When
+from outlast.core.durations import DAY
 from outlast.core.effect_rows import EFFECT, Effect
 from outlast.core.generation import FILE
 from outlast.core.rows import CALL_USAGE, EVENT, KINDS, RUN, SLOT, STORE, TOKEN, WRITER, Row, Run, Slot
@@ -101,7 +102,9 @@ class Dice:
     def used(self, run: str) -> Put:
         self.reports += 1
         n = self.reports
-        return Put(CALL_USAGE, CallUsage(TENANT, run, 1, n, 1, "ask/1", 1, "ask", n % 3, "m", n, n, 0, 1, 1, T0), 0)
+        return Put(
+            CALL_USAGE, CallUsage(TENANT, run, 1, n, 1, "ask/1", 1, "ask", n % 3, "m", n, n, 0, 1, 1, n % 3 * DAY), 0
+        )
 
     def version(self, true: int) -> int:
         return true if self.random.random() < 0.85 else max(0, true + self.random.choice((-1, 1)))

@@ -17,6 +17,7 @@ from outlast.cli.session import client as client_of
 from outlast.cli.session import reads_client, says, settings_now, warn_unserved
 from outlast.cli.settings import CliSettings, Group
 from outlast.cli.text import ago, duration
+from outlast.core.compensation import WITHHELD
 from outlast.core.durations import span
 from outlast.core.effect_columns import ANSWER_NOT_STORED
 from outlast.core.machine import EffectStatus
@@ -106,7 +107,8 @@ def _approval(view: ApprovalDetail | None) -> list[str]:
 def _settled(screen: Screen, view: EffectRecord) -> list[str]:
     if not view.settled_at:
         return []
-    by = {"call": "by its answer", "reconcile": "by asking the receiver"}.get(view.settled_by, f"by {view.settled_by}")
+    ways = {"call": "by its answer", "reconcile": "by asking the receiver", WITHHELD: "without a call"}
+    by = ways.get(view.settled_by, f"by {view.settled_by}")
     return [f"{screen.since(view.settled_at)}, {by}"]
 
 

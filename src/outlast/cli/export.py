@@ -60,23 +60,25 @@ def _write(file: Path, text: str) -> None:
 def verify_command(file: Path, seal: str) -> None:
     """Check an exported run without a store.
 
-    Checks the digests, the chain of events, approvals and effects. Exit code 1 and the row if a value was changed. An
-    attacker who rewrites the file can recompute its digests; --seal, noted at the export, finds that too.
+    Checks the digests, the chain of events, approvals and effects. Exit code 1 and the row if a value was changed, or
+    if a row broke an invariant in the store already; the last line says which. An attacker who rewrites the file can
+    recompute its digests; --seal, noted at the export, finds that too.
     """
     try:
         data = file.read_bytes()
     except OSError as error:
         raise InvalidInput(f"{file} cannot be read", error.strerror or str(error), "name an export") from error
     looked = verify(data)
-    wrong = bool(looked.findings) or (bool(seal) and json.loads(data).get("seal") != seal)
+    changed = looked.changed or (bool(seal) and json.loads(data).get("seal") != seal)
+    wrong = changed or bool(looked.findings)
     screen = Screen(settings_now())
-    if not screen.data(_view(looked, wrong)):
+    if not screen.data(_view(looked, changed)):
         for f in looked.findings:
             screen.line(f"{f.check}  {f.kind} {' '.join(map(str, f.key))}")
             screen.line(f"  {f.text}")
-        if wrong and not looked.findings:
+        if changed and not looked.changed:
             screen.line("seal  does not match: this is another export, or a rewritten one")
-        verdict = "was changed after the export" if wrong else "is intact"
+        verdict = "was changed after the export" if changed else _verdict(looked)
         counts = f"{looked.events} events, {looked.effects} effects, {looked.approvals} approvals"
         if looked.redacted:
             screen.advice(f"{looked.redacted} rows are redacted: their own bytes cannot be checked here")
@@ -84,10 +86,18 @@ def verify_command(file: Path, seal: str) -> None:
     click.get_current_context().exit(FOUND if wrong else OK)
 
 
-def _view(looked: VerifiedExport, wrong: bool) -> dict[str, Any]:
+def _verdict(looked: VerifiedExport) -> str:
+    if not looked.findings:
+        return "is intact"
+    n = len(looked.findings)
+    return f"was not changed, its digests fit; {n} invariant{'s' if n > 1 else ''} broken in the store it came from"
+
+
+def _view(looked: VerifiedExport, changed: bool) -> dict[str, Any]:
     return {
         "run": looked.run,
-        "whole": not wrong,
+        "whole": not changed and not looked.findings,
+        "changed": changed,
         "events": looked.events,
         "effects": looked.effects,
         "approvals": looked.approvals,

@@ -1,4 +1,4 @@
-"""Commits: rows that land together or not at all, the conditions under which they land, and the checks of rows.
+"""Commits: rows that land together or not at all, and the conditions under which they land.
 
 A `Put` names the version that it replaces; 0 means that no row may exist. The store checks conditions under its lock,
 by its own clock (S-4), against the rows as earlier commits of the same batch leave them (S-7).
@@ -8,14 +8,11 @@ from collections.abc import Iterable
 from math import floor
 from typing import Any, Final, Literal, NamedTuple
 
-from outlast.core.effect_columns import ANSWER_NOT_STORED
-from outlast.core.effect_rows import Effect
 from outlast.core.limits import PORTION_BYTES, PORTION_ROWS_MAX, WRITER_ITEMS_MAX
-from outlast.core.machine import ENDED, HELD, TERMINAL, EffectStatus
+from outlast.core.machine import ENDED
 from outlast.core.outbox_rows import UNPUBLISHED
 from outlast.core.row_kind import AnyKind, Key, key_of
 from outlast.core.rows import EVENT, KINDS, MESSAGE, RUN, WRITER, Message, R, Row, Run
-from outlast.errors import Corrupt
 
 
 class Put(NamedTuple):
@@ -223,37 +220,3 @@ def changed(row: R, **values: object) -> R:
     for name, value in values.items():
         columns[places[name]] = value
     return tuple.__new__(type(row), columns)
-
-
-# --- checks of rows, before a write and after a read --------------------------------------------------
-def check_run(run: Run) -> None:
-    """Raise Corrupt unless the run row keeps its invariants. Called before a write and after a read."""
-    over = run.status in TERMINAL
-    owned = run.owner not in ("", ENDED)
-    if over != (run.owner == ENDED) or over != (run.ended_at > 0):
-        raise Corrupt(f"run {run.run}: status {run.status}, owner {run.owner!r}, ended_at {run.ended_at}")
-    if over and (run.due_at is not None or run.waiting_for_text or run.slots_text or run.queue):
-        raise Corrupt(f"run {run.run}: it has ended but still waits or holds a slot")
-    if owned and (run.status not in HELD or run.due_at is None):
-        raise Corrupt(f"run {run.run}: owned by {run.owner} but {run.status} with due_at {run.due_at}")
-    if not over and not owned and run.due_at is None and not run.waiting_for_text:
-        raise Corrupt(f"run {run.run}: neither due, owned nor waiting")
-    if run.version < 1 or run.seq < 1 or run.visit < 1 or run.inbox_seq < 0 or run.epoch < 0:
-        raise Corrupt(f"run {run.run}: a counter below its first value")
-
-
-def check_effect(effect: Effect) -> None:
-    """Raise Corrupt unless the effect row keeps its invariants."""
-    is_open = effect.status in (EffectStatus.INTENDED, EffectStatus.UNCERTAIN)
-    if is_open == (effect.settled_at > 0):
-        raise Corrupt(f"effect {effect.key}: {effect.status} with settled_at {effect.settled_at}")
-    if effect.attempts < 1 or effect.ordinal < 1 or effect.not_after < effect.first_at:
-        raise Corrupt(f"effect {effect.key}: attempts, ordinal or not_after below the first intent")
-    if effect.status is EffectStatus.DONE and effect.response is None and effect.code != ANSWER_NOT_STORED:
-        raise Corrupt(f"effect {effect.key}: done without a response")
-    if bool(effect.run) == bool(effect.by_run):
-        raise Corrupt(f"effect {effect.key}: of run {effect.run!r} and shared by run {effect.by_run!r}")
-    if effect.run and (effect.shared or effect.keep_ms or effect.redone):
-        raise Corrupt(f"effect {effect.key}: of one run but shared, kept or redone")
-    if effect.shared and effect.status not in (EffectStatus.DONE, EffectStatus.UNDONE):
-        raise Corrupt(f"effect {effect.key}: {effect.status} but its answer was used or taken back")

@@ -9,13 +9,14 @@ from typing import Final
 
 from outlast.core import mailbox
 from outlast.core.approvals import withdraw
-from outlast.core.commit import Commit, Instant, Put, When, check_effect
+from outlast.core.commit import Commit, Instant, Put, When
 from outlast.core.effect_columns import ERROR, EffectError
 from outlast.core.effect_rows import EFFECT, UNDO_RESERVED, Approval, Effect
 from outlast.core.effect_verbs import Intent, intend, record, reserve_undo, settle
 from outlast.core.events import EventType
 from outlast.core.keys import undo_key
 from outlast.core.machine import OVERLAY_ONLY, Choice, EffectStatus, Reason, RunStatus, effect_target
+from outlast.core.row_checks import check_effect
 from outlast.core.rows import Run
 from outlast.core.run_columns import ATTENTION, ENDING, Ending
 from outlast.core.run_transition import LogEntry, fence, transition
@@ -24,6 +25,8 @@ NO_UNDO: Final = "no: "
 """Prefix of the column `undo` if there is no undo; the author's reason follows."""
 BY_HAND: Final = Choice.DONE_BY_HAND.value
 """Code of an undo that a person did outside of Outlast; its row names the person and the reason."""
+WITHHELD: Final = "withheld"
+"""`settled_by` of an undo that was refused before any call."""
 NO_ANSWER: Final = b"null"
 NAMED_MAX: Final = 100  # effects named in one event; the ledger has all of them
 
@@ -188,7 +191,7 @@ def withhold(
         allowed_by="",
         undo="",
         settled_at=now.business,
-        settled_by="",
+        settled_by=WITHHELD,
         undoes=f"{original.visit}:{original.key}",
     )
     check_effect(row)

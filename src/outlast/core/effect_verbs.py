@@ -7,7 +7,7 @@ holder cannot write.
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from outlast.core.commit import Commit, Expect, Instant, Mapping, Put, When, changed, check_effect, in_portions
+from outlast.core.commit import Commit, Expect, Instant, Mapping, Put, When, changed, in_portions
 from outlast.core.effect_columns import ANSWER, BINDING, ERROR, NO_ERROR, EffectError, EvidenceAnswer
 from outlast.core.effect_rows import (
     APPROVAL,
@@ -26,6 +26,7 @@ from outlast.core.effect_rows import (
     Wait,
 )
 from outlast.core.machine import EffectStatus, WaitStatus, approval_target, effect_target, wait_target
+from outlast.core.row_checks import check_effect
 from outlast.core.row_kind import key_of
 from outlast.core.rows import Run
 from outlast.core.run_transition import fence

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from outlast.core.approvals import withdraw
-from outlast.core.commit import EMPTY, Commit, Instant, Put, When, append_to_inbox, check_effect, in_portions
+from outlast.core.commit import EMPTY, Commit, Instant, Put, When, append_to_inbox, in_portions
 from outlast.core.durations import SECOND
 from outlast.core.effect_columns import ERROR, EffectError
 from outlast.core.effect_rows import EFFECT, Approval, Effect
@@ -18,6 +18,7 @@ from outlast.core.machine import (
     Reason,
     effect_target,
 )
+from outlast.core.row_checks import check_effect
 from outlast.core.rows import TOKEN, Run, Token, is_over
 from outlast.core.run_columns import PERSON_ANSWER, REASON, PersonAnswer
 from outlast.errors import Conflict

@@ -4,10 +4,11 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from outlast.core.codec import compact
-from outlast.core.commit import Commit, Expect, Fence, Instant, Mapping, Put, Wake, changed, check_run
+from outlast.core.commit import Commit, Expect, Fence, Instant, Mapping, Put, Wake, changed
 from outlast.core.effect_rows import MEMO, Memo
 from outlast.core.events import TYPES, EventType, chain_hash, make_body, trace_of
 from outlast.core.machine import run_target
+from outlast.core.row_checks import check_run
 from outlast.core.rows import EVENT, RUN, SLOT, Event, Run, Slot
 from outlast.core.run_columns import ATTENTION, SLOTS, TIMERS, WAITING_FOR, Attention, SlotName, Timer, WaitingFor
 

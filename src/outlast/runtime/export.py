@@ -110,6 +110,8 @@ REDACTED: Final = "redacted"
 """Column names from which something was left out, beside the columns of the row."""
 BY_CONTENT: Final = frozenset({"history_chain", "effect_digest", "approval_plans", "approval_consumed", "state_whole"})
 """Checks computed from a row's bytes. They do not apply to redacted rows."""
+OF_DIGESTS: Final = frozenset({"row_digest", "seal", "history_chain", "state_whole", "effect_digest", "approval_plans"})
+"""Checks that compare digests: a finding of them means that the document was changed after the export."""
 
 
 class VerifiedExport(NamedTuple):
@@ -123,6 +125,11 @@ class VerifiedExport(NamedTuple):
     findings: tuple[Finding, ...]
     redacted: int
     """Rows with redactions; their own bytes cannot be verified here."""
+
+    @property
+    def changed(self) -> bool:
+        """True if a digest does not fit. Otherwise the findings were in the store when the run was exported."""
+        return any(finding.check in OF_DIGESTS for finding in self.findings)
 
 
 async def export(ops: Operations, run: str, *, whole: bool = False) -> dict[str, Any]:

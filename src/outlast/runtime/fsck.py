@@ -193,7 +193,9 @@ class Fsck:
             if each is None:
                 continue
             self._effects += len(each.effects)
-            found = await self._found_in(each)
+            history = await self._history(each.run)
+            self._events += len(history)
+            found = await self._found_in(each, history)
             if found:
                 self._report(await self._still(each.run, found))
 
@@ -215,15 +217,14 @@ class Fsck:
             if rows is None:
                 return []  # purged, or unreadable, which is reported separately
             await self._wide()
-            again = {(f.check, f.kind, f.key) for f in await self._found_in(rows)}
+            again = {(f.check, f.kind, f.key) for f in await self._found_in(rows, await self._history(rows.run))}
             found = [f for f in found if (f.check, f.kind, f.key) in again]
             if not found:
                 return []
         return found
 
-    async def _found_in(self, rows: RunRows) -> list[Finding]:
+    async def _found_in(self, rows: RunRows, history: tuple[Event, ...]) -> list[Finding]:
         run = rows.run
-        history = await self._history(run)
         values = await values_of(self._store, rows, history)
         store, purged = self._store, self._ledgers.has(run, rows.now.business + self._store.skew)
         one = CheckedRun(rows, history, store.mapping(), self._generation, values, self._chain, purged, store.skew)
@@ -277,7 +278,6 @@ class Fsck:
             found += page
             if len(page) < EVENTS:
                 break
-        self._events += len(found)
         over = [event for event in found if event.seq > run.seq]
         if over:  # the run advanced since its row was read, or the row is wrong: a fresh read decides
             (fresh,) = await self._store.run_rows([run[:2]])

@@ -3,18 +3,30 @@
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence, Set
 from itertools import pairwise, product
-from typing import Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from outlast.core import deliveries
 from outlast.core.approvals import is_exact
-from outlast.core.approver_rule import identity
 from outlast.core.codec import digest
 from outlast.core.columns import SUFFIX
-from outlast.core.commit import Mapping, check_effect, check_run
-from outlast.core.effect_rows import APPROVAL, EFFECT, EVIDENCE, MEMO, USAGE, WAIT, Approval, Effect, Usage
-from outlast.core.limits import OBJECTIVE_CHARS_MAX
-from outlast.core.machine import OPEN_EFFECT, SWEPT, ApprovalStatus, DeliveryStatus, EffectStatus, WaitStatus
+from outlast.core.commit import Mapping
+from outlast.core.compensation import WITHHELD
+from outlast.core.effect_rows import APPROVAL, EFFECT, EVIDENCE, MEMO, USAGE, WAIT, Effect, Usage
+from outlast.core.machine import OPEN_EFFECT, SWEPT, ApprovalStatus, DeliveryStatus, EffectStatus
 from outlast.core.outbox_rows import CURSOR, DELIVERY, Cursor, Delivery, Subscription
+from outlast.core.row_checks import (
+    check_effect,
+    check_run,
+    wrong_approval,
+    wrong_cursor,
+    wrong_lease,
+    wrong_objective,
+    wrong_offer,
+    wrong_slot,
+    wrong_usage,
+    wrong_visits,
+    wrong_wait,
+)
 from outlast.core.row_kind import AnyKind, Key, key_of
 from outlast.core.rows import (
     CALL_USAGE,
@@ -34,7 +46,7 @@ from outlast.core.rows import (
 )
 from outlast.core.run_transition import due_of
 from outlast.core.snapshot_codec import StateChunk
-from outlast.core.usage import CallUsage, day_of
+from outlast.core.usage import CallUsage
 from outlast.errors import Corrupt, NotStorable
 from outlast.store.port import RunRows
 
@@ -90,21 +102,26 @@ def effect_row(one: CheckedRun) -> Violations:
     """Check that an open effect is unsettled, a done one has its response, a refused one its reason (I4)."""
     for effect in one.effects:
         try:
-            check_effect(effect)
+            check_effect(_as_written_now(effect))
         except Corrupt as error:
             yield violation(EFFECT, effect, error.what)
+
+
+def _as_written_now(effect: Effect) -> Effect:
+    """Return a withheld undo with `settled_by`, which earlier versions did not write."""
+    withheld = effect.undoes and effect.status is EffectStatus.REFUSED and effect.not_after == effect.first_at
+    return effect._replace(settled_by=effect.settled_by or WITHHELD) if withheld else effect
+
+
+def own_rows(kind: AnyKind, rows: Sequence[Row], wrong: Callable[[Any], str]) -> Violations:
+    """Check rows of a kind by a function of `core/row_checks.py`; row_columns reports unreadable ones."""
+    for row in rows:
+        try:
+            why = wrong(row)
+        except Corrupt:
             continue
-        if effect.status not in OPEN_EFFECT and not effect.settled_by:
-            yield violation(EFFECT, effect, f"it is {effect.status} without settled_by")
-        elif effect.status is EffectStatus.REFUSED and not _says_why(effect):
-            yield violation(EFFECT, effect, "it is refused without a reason")
-
-
-def _says_why(effect: Effect) -> bool:
-    try:
-        return bool(effect.code)
-    except Corrupt:
-        return False
+        if why:
+            yield violation(kind, row, why)
 
 
 def effect_digest(one: CheckedRun) -> Violations:
@@ -195,8 +212,7 @@ def run_row(one: CheckedRun) -> Violations:
         check_run(one.run)
     except Corrupt as error:
         yield violation(RUN, one.run, error.what)
-    if len(one.run.objective) > OBJECTIVE_CHARS_MAX:
-        yield violation(RUN, one.run, f"its objective has {len(one.run.objective)} characters")
+    yield from own_rows(RUN, (one.run,), wrong_objective)
 
 
 def row_columns(one: CheckedRun) -> Violations:
@@ -217,13 +233,7 @@ def row_columns(one: CheckedRun) -> Violations:
 
 def run_visits(one: CheckedRun) -> Violations:
     """Check that the visit number equals the entries into nodes, the present one included (S-15)."""
-    run = one.run
-    try:
-        visits = run.visits
-    except Corrupt:
-        return  # reported by row_columns
-    if sum(visits.values()) != run.visit or not visits.get(run.node):
-        yield violation(RUN, run, f"visit {run.visit} at node {run.node}, but it was entered {dict(visits)}")
+    yield from own_rows(RUN, (one.run,), wrong_visits)
 
 
 def run_clocks(one: CheckedRun) -> Violations:
@@ -266,8 +276,8 @@ def wait_bound(one: CheckedRun) -> Violations:
             numbers = set(wait.binding or ())
         except Corrupt:
             continue  # reported by row_columns
-        if (wait.status is WaitStatus.BOUND) != bool(wait.binding_text):
-            yield violation(WAIT, wait, f"it is {wait.status} with the binding {wait.binding_text!r}")
+        if wrong := wrong_wait(wait):
+            yield violation(WAIT, wait, wrong)
         elif never := sorted(n for n in numbers if not 1 <= n <= one.run.inbox_seq):
             yield violation(WAIT, wait, f"it is bound to message {never[0]}; {one.run.inbox_seq} have arrived")
         elif twice := sorted(taken & numbers):
@@ -290,37 +300,9 @@ def evidence_of_effect(one: CheckedRun) -> Violations:
             yield violation(EVIDENCE, row, "no effect has this key")
 
 
-DECIDED = frozenset({ApprovalStatus.APPROVED, ApprovalStatus.REJECTED, ApprovalStatus.AGAIN})
-
-
 def approval_decided(one: CheckedRun) -> Violations:
     """Check that an approval is decided by permitted people before it expires (I26, I28)."""
-    for approval in one.rows.approvals:
-        if wrong := _wrong_decision(approval):
-            yield violation(APPROVAL, approval, wrong)
-
-
-def _wrong_decision(a: Approval) -> str:
-    if a.status in DECIDED and not (a.decided_by and a.decided_at):
-        return f"it is {a.status} without decided_by"
-    if a.status in (ApprovalStatus.PENDING, ApprovalStatus.EXPIRED) and (a.decided_by or a.decided_at):
-        return f"it is {a.status}, and {a.decided_by or 'an unnamed person'} decided it"
-    if a.decided_at and a.decided_at >= a.within_until:
-        return f"decided at {a.decided_at}; it expired at {a.within_until}"
-    if a.decided_at and a.decided_at < a.asked_at:
-        return f"decided at {a.decided_at}, before it was asked for at {a.asked_at}"
-    if a.status is ApprovalStatus.APPROVED and not a.chosen:
-        return "it is approved, and no plan was chosen"
-    if a.status is ApprovalStatus.APPROVED and a.not_requester and identity(a.decided_by) == identity(a.requested_by):
-        return f"{a.decided_by} asked for the run and approved it"
-    if a.status is ApprovalStatus.APPROVED and a.quorum > 1:
-        try:
-            voters = {identity(each) for each in (*(vote.by for vote in a.votes), a.decided_by)}
-        except Corrupt:
-            return ""  # reported by row_columns
-        if len(voters) < a.quorum:
-            return f"{len(voters)} people approved it; {a.quorum} are required"
-    return ""
+    yield from own_rows(APPROVAL, one.rows.approvals, wrong_approval)
 
 
 def approval_plans(one: CheckedRun) -> Violations:
@@ -328,15 +310,13 @@ def approval_plans(one: CheckedRun) -> Violations:
     run = one.run
     for approval in one.rows.approvals:
         try:
-            plans, editable = approval.plans, approval.editable
+            plans, wrong = approval.plans, wrong_offer(approval)
         except Corrupt:
             continue  # reported by row_columns
-        if not plans:
-            yield violation(APPROVAL, approval, "it offers no plan")
-        elif one.chain and (wrong := next((p for p in plans if not is_exact(run.tenant, run.run, p)), None)):
-            yield violation(APPROVAL, approval, f"the plan {wrong.key} does not give its digest")
-        elif approval.chosen and not editable and approval.chosen not in {p.digest for p in plans}:
-            yield violation(APPROVAL, approval, "the chosen plan is not among its plans")
+        if one.chain and (altered := next((p for p in plans if not is_exact(run.tenant, run.run, p)), None)):
+            yield violation(APPROVAL, approval, f"the plan {altered.key} does not give its digest")
+        elif wrong:
+            yield violation(APPROVAL, approval, wrong)
 
 
 def approval_consumed(one: CheckedRun) -> Violations:
@@ -390,8 +370,8 @@ SAFE: Final[dict[str, frozenset[str]]] = {
 def slot_held(slot: Slot, holder: Run | None) -> Violations:
     """Check that a slot in use is held by an unfinished run (I32)."""
     if not slot.holder:
-        if slot.holder_tenant:
-            yield violation(SLOT, slot, f"it is free, and names the tenant {slot.holder_tenant}")
+        if wrong := wrong_slot(slot):
+            yield violation(SLOT, slot, wrong)
         return
     if holder is None:
         yield violation(SLOT, slot, f"held by {slot.holder}, which does not exist")
@@ -420,10 +400,8 @@ def owner_known(run: Run, workers: Set[str]) -> Violations:
 
 def worker_lease(worker: Worker) -> Violations:
     """Check that a worker's lease ends after its last renewal (S-2)."""
-    if worker.lease_until < worker.renewed_at:
-        yield violation(
-            WORKER, worker, f"its lease ended at {worker.lease_until}, before its renewal {worker.renewed_at}"
-        )
+    if wrong := wrong_lease(worker):
+        yield violation(WORKER, worker, wrong)
 
 
 def settings_safe(facts: dict[str, str | int], schema: int) -> Iterator[str]:
@@ -448,8 +426,8 @@ def usage_counted(run: Run, rows: Sequence[CallUsage]) -> Violations:
             yield violation(
                 CALL_USAGE, row, f"of visit {row.visit}; the run is at epoch {run.epoch}, visit {run.visit}"
             )
-        if row.day != day_of(row.at) or min(row.amounts) < 0:
-            yield violation(CALL_USAGE, row, f"its day is {row.day} and its amounts are {tuple(row.amounts)}")
+        if wrong := wrong_usage(row):
+            yield violation(CALL_USAGE, row, wrong)
 
 
 def usage_known(effect: Effect, owner: Run | None, usage: Usage | None) -> Violations:
@@ -495,10 +473,7 @@ def event_delivered(
 
 def cursor_due(cursor: Cursor, run: Run | None) -> Violations:
     """Check that a cursor is due exactly if it owes events, and knows no event that does not exist."""
-    owes = cursor.seq < cursor.upto or cursor.again > 0
-    if owes != (cursor.due_at is not None) and not cursor.owner:
-        yield violation(CURSOR, cursor, f"it owes {'something' if owes else 'nothing'}, and is due at {cursor.due_at}")
-    if not 0 <= cursor.last <= cursor.seq <= cursor.upto or (run is not None and cursor.upto > run.seq):
-        yield violation(CURSOR, cursor, f"last {cursor.last}, told {cursor.seq}, known {cursor.upto}")
-    if cursor.owner and cursor.due_at is None:
-        yield violation(CURSOR, cursor, f"held by {cursor.owner} without an end")
+    if wrong := wrong_cursor(cursor):
+        yield violation(CURSOR, cursor, wrong)
+    elif run is not None and cursor.upto > run.seq:
+        yield violation(CURSOR, cursor, f"known up to {cursor.upto}; the run has {run.seq} events")

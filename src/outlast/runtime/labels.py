@@ -4,7 +4,7 @@ import json
 from collections.abc import Collection, Iterable
 
 from outlast.core.commit import Instant
-from outlast.core.compensation import BY_HAND
+from outlast.core.compensation import BY_HAND, WITHHELD
 from outlast.core.durations import APPROVAL_STALE_AFTER, HEARTBEAT_EVERY, MINUTE, span
 from outlast.core.effect_columns import ANSWER_NOT_STORED
 from outlast.core.effect_rows import Effect
@@ -23,7 +23,7 @@ BRIDGE_SILENT = MINUTE  # since the bridge of a guest's worker searched for due 
 STALLED = 2 * HEARTBEAT_EVERY  # since the event loop last ran: a heartbeat was missed
 _BY_LABEL = frozenset({RunStatus.RUNNING, RunStatus.WAITING, RunStatus.RECOVERING})
 _OF_CALLS: frozenset[WaitingKind] = frozenset({"effect", "retry", "settle"})  # waits of a call that has an intent
-BY_ITSELF = frozenset({"", "call", "reconcile"})  # ways an effect is settled without a person
+BY_ITSELF = frozenset({"", "call", "reconcile", WITHHELD})  # ways an effect is settled without a person
 
 
 def shown_status(run: Run, oldest_call: int = 0) -> str:

@@ -4,11 +4,12 @@ from collections.abc import Callable
 from operator import itemgetter
 from typing import Any, Final, NamedTuple, get_type_hints
 
-from outlast.core.commit import AppendMessage, Commit, Put, actions_of, check_effect, check_run
-from outlast.core.effect_rows import EFFECT, Effect, Memo
+from outlast.core.commit import AppendMessage, Commit, Put, actions_of
+from outlast.core.effect_rows import Effect, Memo
 from outlast.core.limits import ACTIONS_MAX, COMMIT_BYTES_MAX, ITEM_BYTES, ROW_BYTES_MAX
+from outlast.core.row_checks import check_row
 from outlast.core.row_kind import AnyKind, Key, key_of
-from outlast.core.rows import KINDS, MESSAGE, META, RUN, STORE, Event, Row, Run
+from outlast.core.rows import KINDS, MESSAGE, META, STORE, Event, Row, Run
 from outlast.errors import Corrupt, Rejected
 
 ANCHOR_KEY: Final = "anchor"  # meta row of the clock's anchor
@@ -117,16 +118,11 @@ def _check_put(put: Put) -> int:
     elif replaces:
         raise Rejected(f"{kind.name}: rows of this kind cannot be updated")
     try:
-        if kind is RUN:
-            assert isinstance(row, Run)
-            check_run(row)
-        elif kind is EFFECT:
-            assert isinstance(row, Effect)
-            check_effect(row)
-        elif kind is MESSAGE or (kind is META and row[:2] in ((STORE, MAPPING_KEY), (STORE, ANCHOR_KEY))):
+        check_row(kind, row)
+        if kind is MESSAGE or (kind is META and row[:2] in ((STORE, MAPPING_KEY), (STORE, ANCHOR_KEY))):
             raise Rejected(f"{kind.name}: rows of this kind are written by the store itself")
     except Corrupt as error:
-        raise Rejected(str(error)) from error
+        raise Rejected(error.what) from error
     return _size(SHAPES[kind.name], row)
 
 

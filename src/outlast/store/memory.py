@@ -8,7 +8,7 @@ from typing import Any
 from typing_extensions import override
 
 from outlast.core.clock import Clock
-from outlast.core.commit import Chain, Commit, Done, Instant, Mapping, check_effect, check_run
+from outlast.core.commit import Chain, Commit, Done, Instant, Mapping
 from outlast.core.crash_points import point
 from outlast.core.deliveries import SUBSCRIBED_TENANTS, tenants_of
 from outlast.core.deltas import Delta
@@ -17,6 +17,7 @@ from outlast.core.effect_rows import EFFECT, USAGE
 from outlast.core.generation import LEDGERS, ledgers_after, ledgers_of
 from outlast.core.machine import ENDED, LeaseStatus
 from outlast.core.outbox_rows import UNPUBLISHED
+from outlast.core.row_checks import check_effect, check_run
 from outlast.core.row_kind import key_of
 from outlast.core.rows import EVENT, KINDS, META, REQUEST, RUN, STORE, WORKER, WRITER, Run, Writer, is_due
 from outlast.errors import Rejected, StoreError, StoreUnusable, Unavailable
@@ -283,7 +284,7 @@ class MemoryStore(Store, Maintenance, CommitNotifier, DeltaChannel):
         named = [rows.get(EFFECT, (key[0], "", 0, row[2])) for row in rows.under(USAGE, key)]
         shared = [effect for effect in named if effect is not None]
         for effect in (*effects, *shared):
-            check_effect(effect)
+            check_effect(effect, stored=True)
         return gather_rows(run, events[-1] if events else None, rest, now, shared)
 
     @override

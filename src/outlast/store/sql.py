@@ -8,9 +8,9 @@ from enum import StrEnum
 from operator import itemgetter
 from typing import Any, Final, NamedTuple, get_type_hints
 
-from outlast.core.commit import check_effect, check_run
 from outlast.core.effect_rows import EFFECT, USAGE
 from outlast.core.machine import ENDED
+from outlast.core.row_checks import check_effect, check_run
 from outlast.core.row_kind import AnyKind, Kind
 from outlast.core.rows import EVENT, KINDS, REQUEST, RUN, WORKER, R, Row, Run
 from outlast.errors import Corrupt
@@ -176,7 +176,7 @@ def _decoder(kind: AnyKind) -> Callable[[Values], Any]:
             if kind is RUN:
                 check_run(row)
             elif kind is EFFECT:
-                check_effect(row)
+                check_effect(row, stored=True)
             return row
         except Corrupt as error:
             error.row = (kind.name, tuple(values[: kind.key]))

@@ -1,0 +1,174 @@
+"""Invariants of single rows. Stores check them before a write, and `outlast fsck` checks them in what is stored.
+
+Both use the functions of this module, so no commit can write a row that fsck reports. Invariants between rows are in
+`runtime/fsck_checks.py` and `runtime/fsck_history.py`.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from outlast.core.approver_rule import identity
+from outlast.core.effect_columns import ANSWER_NOT_STORED
+from outlast.core.effect_rows import APPROVAL, EFFECT, WAIT, Approval, Effect, Wait
+from outlast.core.limits import OBJECTIVE_CHARS_MAX
+from outlast.core.machine import ENDED, HELD, TERMINAL, ApprovalStatus, EffectStatus, WaitStatus
+from outlast.core.outbox_rows import CURSOR, Cursor
+from outlast.core.row_kind import AnyKind
+from outlast.core.rows import CALL_USAGE, RUN, SLOT, WORKER, Row, Run, Slot, Worker
+from outlast.core.usage import CallUsage, day_of
+from outlast.errors import Corrupt
+
+DECIDED: Final = frozenset({ApprovalStatus.APPROVED, ApprovalStatus.REJECTED, ApprovalStatus.AGAIN})
+
+
+def check_run(run: Run) -> None:
+    """Raise Corrupt unless the run row keeps its invariants. Called before a write and after a read."""
+    over = run.status in TERMINAL
+    owned = run.owner not in ("", ENDED)
+    if over != (run.owner == ENDED) or over != (run.ended_at > 0):
+        raise Corrupt(f"run {run.run}: status {run.status}, owner {run.owner!r}, ended_at {run.ended_at}")
+    if over and (run.due_at is not None or run.waiting_for_text or run.slots_text or run.queue):
+        raise Corrupt(f"run {run.run}: it has ended but still waits or holds a slot")
+    if owned and (run.status not in HELD or run.due_at is None):
+        raise Corrupt(f"run {run.run}: owned by {run.owner} but {run.status} with due_at {run.due_at}")
+    if not over and not owned and run.due_at is None and not run.waiting_for_text:
+        raise Corrupt(f"run {run.run}: neither due, owned nor waiting")
+    if run.version < 1 or run.seq < 1 or run.visit < 1 or run.inbox_seq < 0 or run.epoch < 0:
+        raise Corrupt(f"run {run.run}: a counter below its first value")
+
+
+def check_effect(effect: Effect, *, stored: bool = False) -> None:
+    """Raise Corrupt unless the effect row keeps its invariants.
+
+    `stored`: the row was read. Then it may lack who settled it and why, because earlier versions withheld undos so,
+    and a run must stay readable.
+    """
+    status = effect.status
+    is_open = status in (EffectStatus.INTENDED, EffectStatus.UNCERTAIN)
+    if is_open == (effect.settled_at > 0):
+        raise Corrupt(f"effect {effect.key}: {status} with settled_at {effect.settled_at}")
+    if effect.attempts < 1 or effect.ordinal < 1 or effect.not_after < effect.first_at:
+        raise Corrupt(f"effect {effect.key}: attempts, ordinal or not_after below the first intent")
+    if status is EffectStatus.DONE and effect.response is None and effect.code != ANSWER_NOT_STORED:
+        raise Corrupt(f"effect {effect.key}: done without a response")
+    if bool(effect.run) == bool(effect.by_run):
+        raise Corrupt(f"effect {effect.key}: of run {effect.run!r} and shared by run {effect.by_run!r}")
+    if effect.run and (effect.shared or effect.keep_ms or effect.redone):
+        raise Corrupt(f"effect {effect.key}: of one run but shared, kept or redone")
+    if effect.shared and status not in (EffectStatus.DONE, EffectStatus.UNDONE):
+        raise Corrupt(f"effect {effect.key}: {status} but its answer was used or taken back")
+    if stored or is_open:
+        return
+    if not effect.settled_by:
+        raise Corrupt(f"effect {effect.key}: it is {status} without settled_by")
+    if status is EffectStatus.REFUSED and not effect.code:
+        raise Corrupt(f"effect {effect.key}: it is refused without a reason")
+
+
+# --- rows of each kind: why a row is wrong; '' if it keeps its invariants ------------------------------
+def wrong_objective(run: Run) -> str:
+    """Return why the objective of a run is too long."""
+    return f"its objective has {len(run.objective)} characters" if len(run.objective) > OBJECTIVE_CHARS_MAX else ""
+
+
+def wrong_visits(run: Run) -> str:
+    """Return why the visit number differs from the entries into nodes, the present one included (S-15)."""
+    visits = run.visits
+    if sum(visits.values()) != run.visit or not visits.get(run.node):
+        return f"visit {run.visit} at node {run.node}, but it was entered {dict(visits)}"
+    return ""
+
+
+def wrong_approval(a: Approval) -> str:
+    """Return why an approval was not decided by permitted people before it expired (I26, I28)."""
+    if a.status in DECIDED and not (a.decided_by and a.decided_at):
+        return f"it is {a.status} without decided_by"
+    if a.status in (ApprovalStatus.PENDING, ApprovalStatus.EXPIRED) and (a.decided_by or a.decided_at):
+        return f"it is {a.status}, and {a.decided_by or 'an unnamed person'} decided it"
+    if a.decided_at and a.decided_at >= a.within_until:
+        return f"decided at {a.decided_at}; it expired at {a.within_until}"
+    if a.decided_at and a.decided_at < a.asked_at:
+        return f"decided at {a.decided_at}, before it was asked for at {a.asked_at}"
+    if a.status is ApprovalStatus.APPROVED and not a.chosen:
+        return "it is approved, and no plan was chosen"
+    if a.status is ApprovalStatus.APPROVED and a.not_requester and identity(a.decided_by) == identity(a.requested_by):
+        return f"{a.decided_by} asked for the run and approved it"
+    if a.status is ApprovalStatus.APPROVED and a.quorum > 1:
+        voters = {identity(each) for each in (*(vote.by for vote in a.votes), a.decided_by)}
+        if len(voters) < a.quorum:
+            return f"{len(voters)} people approved it; {a.quorum} are required"
+    return ""
+
+
+def wrong_offer(a: Approval) -> str:
+    """Return why an approval offers or chose no plan that it has (I27)."""
+    if not a.plans:
+        return "it offers no plan"
+    if a.chosen and not a.editable and a.chosen not in {plan.digest for plan in a.plans}:
+        return "the chosen plan is not among its plans"
+    return ""
+
+
+def wrong_wait(wait: Wait) -> str:
+    """Return why the status of a wait and its binding differ (S-14)."""
+    if (wait.status is WaitStatus.BOUND) != bool(wait.binding_text):
+        return f"it is {wait.status} with the binding {wait.binding_text!r}"
+    return ""
+
+
+def wrong_slot(slot: Slot) -> str:
+    """Return why a free slot is not free (I32)."""
+    return f"it is free, and names the tenant {slot.holder_tenant}" if slot.holder_tenant and not slot.holder else ""
+
+
+def wrong_lease(worker: Worker) -> str:
+    """Return why a lease ends before its last renewal (S-2)."""
+    if worker.lease_until < worker.renewed_at:
+        return f"its lease ended at {worker.lease_until}, before its renewal {worker.renewed_at}"
+    return ""
+
+
+def wrong_usage(row: CallUsage) -> str:
+    """Return why a row of usage has another day than its time, or a negative amount."""
+    if row.day != day_of(row.at) or min(row.amounts) < 0:
+        return f"its day is {row.day} and its amounts are {tuple(row.amounts)}"
+    return ""
+
+
+def wrong_cursor(cursor: Cursor) -> str:
+    """Return why a cursor is not due exactly if it owes events."""
+    owes = cursor.seq < cursor.upto or cursor.again > 0
+    if owes != (cursor.due_at is not None) and not cursor.owner:
+        return f"it owes {'something' if owes else 'nothing'}, and is due at {cursor.due_at}"
+    if not 0 <= cursor.last <= cursor.seq <= cursor.upto:
+        return f"last {cursor.last}, told {cursor.seq}, known {cursor.upto}"
+    if cursor.owner and cursor.due_at is None:
+        return f"held by {cursor.owner} without an end"
+    return ""
+
+
+WRONG: Final[dict[str, Callable[[Any], str]]] = {
+    RUN.name: wrong_objective,
+    APPROVAL.name: wrong_approval,
+    WAIT.name: wrong_wait,
+    SLOT.name: wrong_slot,
+    WORKER.name: wrong_lease,
+    CALL_USAGE.name: wrong_usage,
+    CURSOR.name: wrong_cursor,
+}
+"""What a store checks beside `check_run` and `check_effect`.
+
+It decodes no structured column: `Column.encode` has written them, and fsck decodes each.
+"""
+
+
+def check_row(kind: AnyKind, row: Row) -> None:
+    """Raise Corrupt unless a row keeps its own invariants. Every store calls it before a write."""
+    if kind is RUN:
+        assert isinstance(row, Run)
+        check_run(row)
+    elif kind is EFFECT:
+        assert isinstance(row, Effect)
+        check_effect(row)
+    if (wrong := WRONG.get(kind.name)) is not None and (why := wrong(row)):
+        raise Corrupt(f"{kind.name} {'/'.join(map(str, row[: kind.key]))}: {why}")
