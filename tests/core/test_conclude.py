@@ -28,11 +28,10 @@ from outlast.core.conclude import (
     ceiling_passed,
     conclude,
     count_calls,
-    divergence,
     effect_waits,
     ended_by,
 )
-from outlast.core.effect_rows import Effect, Memo, Wait
+from outlast.core.effect_rows import Effect, Memo
 from outlast.core.events import EventType
 from outlast.core.machine import EffectStatus, Reason, RunStatus
 from outlast.core.route import ENGINE, EndCancelled, EndFailed
@@ -364,21 +363,6 @@ def test_a_run_passes_its_ceiling_once() -> None:
     assert ceiling_passed(run._replace(ceiling_at=0), 3, at(11)) is None
     passed = ceiling_passed(run, 3, at(10))
     assert passed is not None and (passed.reason, passed.seen) == (Reason.TOTAL_TIMEOUT, 3)
-
-
-def test_a_node_that_leaves_out_earlier_calls_or_waits_has_diverged() -> None:
-    held = Held()
-    held.drive.intend()
-    effects = list(held.rows().effects.values())
-    run = held.drive.run
-    assert "did not ask for effects that an earlier execution began: pay k" in divergence(run, effects, {}, "a", ())
-    assert divergence(run._replace(visit=2), effects, {}, "a", ()) == ""
-    held.drive.settle("record")
-    held.drive.declare()
-    waits = {(row.visit, row.key): row for row in held.drive.rows if isinstance(row, Wait)}
-    (wait,) = waits.values()
-    assert "its open waits" in divergence(run, [], waits, "a", ())
-    assert divergence(run, [], waits, "a", {wait.key}) == ""
 
 
 def test_waits_for_effects_end_by_themselves() -> None:

@@ -52,7 +52,7 @@ async def test_a_node_that_never_returns_calls_a_person_before_its_claim_ends(wo
     await world.pass_(30 * SECOND)
     assert world.reasons() == ["exception"]
     (entry,) = world.attention()
-    assert "node only does not return" in entry.detail and "waits at tests/engine/world.py:" in entry.detail
+    assert "node only does not return" in entry.detail and "waits at tests/engine/test_overrun.py:" in entry.detail
     assert world.verbs().count("claimed") == 1
     await serves_on(world, *serving)
 

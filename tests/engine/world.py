@@ -123,13 +123,21 @@ class World:
         await self.settle()
 
     async def answer(
-        self, reason: str, choice: str, run: str = "r1", *, key: str = "", by_ms: int = 0, settle: bool = True
+        self,
+        reason: str,
+        choice: str,
+        run: str = "r1",
+        *,
+        key: str = "",
+        by_ms: int = 0,
+        settle: bool = True,
+        text: str = "looked into it",
     ) -> None:
         await commands.resolve_attention(
             self.store,
             tenant="t",
             run=run,
-            answer=AttentionAnswer(Choice(choice), "looked into it", Reason(reason), key, by_ms),
+            answer=AttentionAnswer(Choice(choice), text, Reason(reason), key, by_ms),
             actor="op",
         )
         if settle:

@@ -12,7 +12,7 @@ from outlast.core.effect_rows import Approval, Effect
 from outlast.core.events import EventType
 from outlast.core.keys import check_reason
 from outlast.core.limits import ANSWERS_MAX
-from outlast.core.machine import CHOICES, OVERLAY_ONLY, Choice, EffectStatus, Reason
+from outlast.core.machine import CHOICES, OPEN_EFFECT, OVERLAY_ONLY, Choice, EffectStatus, Reason
 from outlast.core.mailbox import EffectAnswer
 from outlast.core.route import ANSWERED_BY_CONTINUE, Answer, meant
 from outlast.core.row_kind import Key
@@ -180,7 +180,10 @@ class DecidedAnswer(NamedTuple):
 def effects_named(run: Run) -> tuple[Key, ...]:
     """Return the row keys of the effects that the run's attention names; with visit 0, shared ones, too."""
     found = [(run.tenant, run.run, a.visit, a.key) for a in run.attention if a.key]
-    return (*found, *((run.tenant, "", 0, a.key) for a in run.attention if a.key and a.visit == 0))
+    shared = [(run.tenant, "", 0, a.key) for a in run.attention if a.key and a.visit == 0]
+    missing = [key for a in run.attention for name in a.missing if (key := name.partition("?")[2]) and name[0] != "?"]
+    places = ((run.run, run.visit), (run.run, 0), ("", 0))
+    return (*found, *shared, *((run.tenant, owner, visit, key) for key in missing for owner, visit in places))
 
 
 def effects_undone(run: Run, effects: Iterable[Effect]) -> tuple[Key, ...]:
@@ -229,6 +232,11 @@ def person_answers(rows: AttentionRows, answer: AttentionAnswer, *, actor: str, 
         raise raise_elsewhere(run.run, entries[0].trigger)
     if choice is Choice.EXTEND and answer.by_ms <= 0:
         raise InvalidInput("an extension needs a length", f"{answer.by_ms} ms is none", "say by how much")
+    recorded: list[tuple[int, str, str]] = []
+    if choice is Choice.USE_RECORDED:
+        recorded = [(a.visit, a.key, a.digest) for a in entries]
+    elif choice is Choice.ACCEPT:
+        recorded = _accepted(rows, entries[0], answer.text)
     commit = mailbox.answer(
         run,
         reason,
@@ -240,9 +248,28 @@ def person_answers(rows: AttentionRows, answer: AttentionAnswer, *, actor: str, 
         now=now,
         refused=_exhausted(rows, entries) if reason is Reason.RETRIES_EXHAUSTED else (),
         approvals=rows.approvals if choice in ENDS else (),
-        recorded=[(a.visit, a.key, a.digest) for a in entries] if choice is Choice.USE_RECORDED else (),
+        recorded=recorded,
     )
     return DecidedAnswer(commit, reason)
+
+
+def _accepted(rows: AttentionRows, entry: Attention, text: str) -> list[tuple[int, str, str]]:
+    """Return what the answer `accept` names: visit, name and, of a replaced plan, the digest of the new one.
+
+    Raises InvalidInput without a reason, Conflict while a call of these names may still happen.
+    """
+    run = rows.run
+    if not text.strip():
+        what, why = "accept needs a reason", "recorded calls need not be asked for again, and held calls are made"
+        raise InvalidInput(what, why, "say why this is right, for example that a deploy has removed the call")
+    names = set(entry.missing)
+    for effect in rows.effects:
+        may_happen = effect.status in OPEN_EFFECT and effect.settle_after
+        if may_happen and f"{effect.activity}?{effect.key}" in names:
+            what = f"{effect.key} is {effect.status}: it may have happened"
+            why = "what became of it must be known before the run goes on without it"
+            raise Conflict(what, why, f"outlast explain {run.run}")
+    return [(run.visit, name, entry.digest) for name in entry.missing]
 
 
 def entries_of(run: Run, answer: AttentionAnswer) -> list[Attention]:

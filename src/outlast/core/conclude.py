@@ -16,7 +16,7 @@ from outlast.core.attention import flag, waiting_for
 from outlast.core.commit import Commit, Expect, Instant, Mapping, Put, in_portions
 from outlast.core.compensation import compensate, compensated, must_undo, names, not_undone
 from outlast.core.durations import HOUR
-from outlast.core.effect_rows import Approval, Effect, Memo, Wait
+from outlast.core.effect_rows import Approval, Effect, Memo
 from outlast.core.effect_verbs import UNANSWERED, mark_uncertain
 from outlast.core.keys import MODEL
 from outlast.core.limits import (
@@ -27,7 +27,7 @@ from outlast.core.limits import (
     TEXT_CHARS_MAX,
     UNCERTAIN_BESIDE_MAX,
 )
-from outlast.core.machine import OVERLAY_ONLY, ApprovalStatus, EffectStatus, Reason, RunStatus, WaitStatus
+from outlast.core.machine import OVERLAY_ONLY, ApprovalStatus, EffectStatus, Reason, RunStatus
 from outlast.core.route import ENGINE, EndCancelled, EndFailed
 from outlast.core.rows import Run, Slot
 from outlast.core.run_columns import Attention, Ending, Timer, WaitingFor, attention_timers
@@ -267,7 +267,8 @@ def conclude(rows: HeldRows, move: Move, now: Instant) -> Conclusion:
         case Unwound(ending):
             return _unwound(rows, ending, now)
         case Relocating(to, chunks):
-            moved = move_to_version(rows.run, to, now=now, log_entries=rows.log_entries)
+            latest = max((effect.ordinal for effect in rows.effects.values()), default=0)
+            moved = move_to_version(rows.run, to, now=now, log_entries=rows.log_entries, ordinal=latest)
             return Conclusion(Then.KEEP, moved, chunks=chunks)
         case Admitting(slots):
             return Conclusion(Then.KEEP, admit(rows.run, slots, now=now, log_entries=rows.log_entries))
@@ -481,22 +482,6 @@ def ceiling_passed(run: Run, inbox_read: int, now: Instant) -> Attention | None:
     detail = f"{run.run} is {(now.business - run.created_at) / HOUR:.0f} h old and has not ended"
     trigger = f"{run.workflow}_total_timeout"
     return Attention(Reason.TOTAL_TIMEOUT, now.business, detail, seen=inbox_read, trigger=trigger)
-
-
-def divergence(
-    run: Run, open_effects: Sequence[Effect], waits: Facts[EffectKey, Wait], node: str, asked: Collection[str]
-) -> str:
-    """Return why a node that has returned differs from an earlier execution of its visit; '' if it does not."""
-    visit = run.visit
-    if unsettled := [e for e in open_effects if e.visit in (0, visit)]:
-        called = ", ".join(f"{e.activity} {e.key}" for e in unsettled)
-        return f"node {node} returned, but did not ask for effects that an earlier execution began: {called}"
-    if not waits:
-        return ""
-    waited = [w for w in waits.values() if w.visit == visit and w.key not in asked]
-    if open_waits := [f"{w.kind} {w.name}" for w in waited if w.status is WaitStatus.OPEN]:
-        return f"node {node} returned, but did not ask for its open waits: {', '.join(open_waits)}"
-    return ""
 
 
 def effect_waits(parked: Iterable[Parked]) -> tuple[Parked, ...]:

@@ -293,6 +293,7 @@ class Choice(StrEnum):
     GIVE_UP = "give_up"
     CONTINUE = "continue"
     USE_RECORDED = "use_recorded"
+    ACCEPT = "accept"
     FAIL = "fail"
     CANCEL = "cancel"
     MOVE = "move"
@@ -310,7 +311,7 @@ CHOICES: Final[dict[Reason, tuple[Choice, ...]]] = {
     Reason.RETRIES_EXHAUSTED: (Choice.RETRY, Choice.GIVE_UP, Choice.CANCEL),
     Reason.EFFECT_UNCERTAIN: (Choice.HAPPENED, Choice.DID_NOT_HAPPEN, Choice.GIVE_UP),
     Reason.EXCEPTION: _GO_ON,
-    Reason.NODE_DIVERGED: _GO_ON,
+    Reason.NODE_DIVERGED: (Choice.CONTINUE, Choice.ACCEPT, Choice.FAIL, Choice.CANCEL),
     Reason.CONTRADICTION: (Choice.CONTINUE, Choice.USE_RECORDED, Choice.FAIL, Choice.CANCEL),
     Reason.POISONED: _GO_ON,
     Reason.POLICY_DENIED: _GO_ON,

@@ -76,10 +76,12 @@ class Attention(NamedTuple):
     seen: int = 0  # last message read when the person was asked; only later messages answer
     digest: str = ""  # contradiction: digest of the call that the recorded answer may serve
     until: int = 0  # business; from here on the run continues without an answer; 0 = never
+    missing: tuple[str, ...] = ()  # node_diverged: names of what was recorded and not asked for again
 
     def choices(self) -> tuple[Choice, ...]:
         """Return the choices of the reason that apply to this entry."""
-        return tuple(c for c in CHOICES[self.reason] if c is not Choice.USE_RECORDED or self.digest)
+        needs = {Choice.USE_RECORDED: self.digest, Choice.ACCEPT: self.missing}
+        return tuple(c for c in CHOICES[self.reason] if needs.get(c, True))
 
 
 class PersonAnswer(NamedTuple):
@@ -89,7 +91,8 @@ class PersonAnswer(NamedTuple):
     key: str  # key of the effect; '' = every entry of the reason
     reason: str  # of the choice, as the person gave it
     by_ms: int = 0  # extend: duration
-    recorded: tuple[tuple[int, str, str], ...] = ()  # visit, key and digest of calls that use their recorded answer
+    recorded: tuple[tuple[int, str, str], ...] = ()
+    """`use_recorded`: visit, key and digest of calls that use their recorded answer. `accept`: visit, name, and ''."""
     to: tuple[int, str] | None = None  # move: version and node
     at: tuple[str, str, int] | None = None  # move: lane, node and visit of the run at the request
 
@@ -152,14 +155,20 @@ def _load_reason(text: str) -> str:
 
 
 def _dump_attention(items: Iterable[Attention]) -> str:
-    plain = [{**a._asdict(), "reason": a.reason.value} for a in items]
+    plain = [{**a._asdict(), "reason": a.reason.value, "missing": list(a.missing)} for a in items]
+    for each in plain:
+        if not each["missing"]:
+            del each["missing"]
     return compact(plain) if plain else ""
 
 
 def _load_attention(text: str) -> tuple[Attention, ...]:
     if not text:
         return ()
-    return tuple(Attention(**{**item, "reason": Reason(item["reason"])}) for item in loads(text))
+    return tuple(
+        Attention(**{**item, "reason": Reason(item["reason"]), "missing": tuple(item.get("missing", ()))})
+        for item in loads(text)
+    )
 
 
 def _dump_waiting(waiting: Iterable[WaitingFor]) -> str:

@@ -3,7 +3,9 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from outlast.core.commit import AppendMessage, Commit, Instant
+from outlast.core.commit import AppendMessage, Commit, Instant, Put
+from outlast.core.divergence import drop_memo
+from outlast.core.effect_rows import MEMO
 from outlast.core.events import EventType
 from outlast.core.lanes import lane_of, scheduler_of, version_in, workflow_in
 from outlast.core.machine import Choice, Reason
@@ -34,6 +36,10 @@ class MoveTarget(NamedTuple):
     state: bytes
     by: str
     reason: str
+    dropped: tuple[str, ...] = ()
+    """Activities whose recorded calls in this visit the new version does not make any more."""
+    elsewhere: bool = False
+    """A person chose another node, which asks for none of the recorded calls of this visit."""
 
 
 def request_move(run: Run, reason: Reason, version: int, node: str, *, actor: str, text: str) -> Commit:
@@ -61,10 +67,13 @@ def move_request_of(run: Run, messages: Sequence[Message]) -> MoveRequest | None
     return None
 
 
-def move_to_version(run: Run, to: MoveTarget, *, now: Instant, log_entries: Sequence[LogEntry] = ()) -> Commit:
+def move_to_version(
+    run: Run, to: MoveTarget, *, now: Instant, log_entries: Sequence[LogEntry] = (), ordinal: int = 0
+) -> Commit:
     """Move the run to another lane or node. The event carries the new state (S-22).
 
-    Visit, waits, approvals, effects and claim are unchanged.
+    Visit, waits, approvals, effects and claim are unchanged. A memo says what the new code need not ask for again.
+    `ordinal`: that of the run's latest effect.
     """
     assert to.node and (workflow_in(to.lane), scheduler_of(to.lane)) == (run.workflow, run.scheduler)
     assert (to.lane, to.node) != (run.lane, run.node), "it is there already"
@@ -84,6 +93,8 @@ def move_to_version(run: Run, to: MoveTarget, *, now: Instant, log_entries: Sequ
         status_label=to.status_label,
         visits_text=placed_visits(to.visits),
     )
+    if to.dropped or to.elsewhere:
+        puts = (*puts, Put(MEMO, drop_memo(run, to.dropped, ordinal if to.elsewhere else 0, now), 0))
     return Commit(puts, fence(run), label=f"{run.run} move {to.lane}")
 
 

@@ -139,6 +139,10 @@ async def perform(execution: NodeExecution, activity: Activity[Any, Any], call: 
             execution.call_person(contradiction(execution.session, activity, call, effect))
             await execution.never()
         call = recorded_call(activity, effect)._replace(proposed=call.proposed)
+    if effect is None and activity.name in execution.missing and call.key not in execution.session.noted:
+        await execution.hold(activity.name, call)
+    if execution.lingering and not (effect is not None and effect.settled_at and not is_reopened(effect)):
+        await execution.never()
     first = execution.begun.setdefault(ident, call.digest)
     if first != call.digest and not (
         ident in execution.calls_in_flight and uses_recorded(execution.session, ident, call.digest)
@@ -194,6 +198,10 @@ async def look_up(execution: NodeExecution, activity: Activity[Any, Any], call: 
     visit = execution.session.run.visit if activity.once_per == "visit" else 0
     memo = execution.session.memos.get((visit, call.key))
     if memo is None:
+        if activity.durable and activity.name in execution.missing:
+            await execution.hold(activity.name, call)
+        if execution.lingering:
+            await execution.never()
         # The key has the activity's name, so a lookup never waits for a call of an activity.
         flight = (visit, f"{activity.name}?{call.key}")
         once = execution.deduplicate if activity.durable or not activity.is_async else execution.look_up

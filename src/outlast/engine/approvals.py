@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from outlast.core import approvals
+from outlast.core import approvals, divergence
 from outlast.core.approval_columns import EDITABLE, PLANS, OfferedCall
 from outlast.core.approvals import NOT_COUNTED, ChangedCall, Remake, altered_plan
 from outlast.core.codec import canonical, digest
@@ -93,12 +93,14 @@ def known_name(execution: NodeExecution, plan: Plan[Any], name: str, formerly: s
 async def request_approval(execution: NodeExecution, question: Question) -> Approval | None:
     """Return the decided approval, or None if the execution waits for a decision.
 
-    An unused approval whose stored plans do not match their digests is withdrawn and requested again.
+    An unused approval whose stored plans do not match their digests is withdrawn and requested again. So is a pending
+    one if the plan is another one now; the next time, or once it is decided, an operator is asked instead.
     """
-    session = execution.session
-    asked = [a for a in session.approvals.values() if a.visit == session.run.visit and a.wait == question.name]
-    latest = max(asked, key=lambda a: (a.asked_at, a.status is not ApprovalStatus.WITHDRAWN, a.id), default=None)
+    asked, latest = _asked(execution, question)
     if latest is not None and not _same(latest, question, execution):
+        if (diverged := _replaces(execution, question, asked, latest)) is not None:
+            execution.call_person(diverged)
+            return None
         await _withdraw(execution, latest)
         latest = None
     if latest is not None and _lapsed(execution, latest):
@@ -106,6 +108,38 @@ async def request_approval(execution: NodeExecution, question: Question) -> Appr
     if latest is None or latest.status is ApprovalStatus.WITHDRAWN or _asked_again(execution, latest):
         latest = await _ask(execution, question, len(asked))
     return await _current_answer(execution, latest)
+
+
+def answered_before(execution: NodeExecution, question: Question) -> Approval | None:
+    """Return the approval if it is decided and still about the same calls; None if `request_approval` must look."""
+    _, latest = _asked(execution, question)
+    if latest is None or latest.status not in (ApprovalStatus.APPROVED, ApprovalStatus.REJECTED, ApprovalStatus.AGAIN):
+        return None
+    return latest if _same(latest, question, execution) and not _lapsed(execution, latest) else None
+
+
+def _asked(execution: NodeExecution, question: Question) -> tuple[list[Approval], Approval | None]:
+    """Return the requests of this name in the visit, and the latest of them."""
+    session = execution.session
+    asked = [a for a in session.approvals.values() if a.visit == session.run.visit and a.wait == question.name]
+    latest = max(asked, key=lambda a: (a.asked_at, a.status is not ApprovalStatus.WITHDRAWN, a.id), default=None)
+    return asked, latest
+
+
+def _replaces(
+    execution: NodeExecution, question: Question, asked: list[Approval], latest: Approval
+) -> Attention | None:
+    """Return the reason to ask an operator about a plan that differs in each execution; None if there is none."""
+    session, plan = execution.session, question.plans[0]
+    run, name = session.run, f"?approval?{question.name}"
+    digests = [each.approval_digest(run.tenant, run.run) for each in question.plans]
+    if not divergence.is_other_plan(latest, digests) or not divergence.is_replaced_again(asked, latest):
+        return None
+    if divergence.accepts(run, session.messages, name, digests[0]):
+        return None
+    detail = divergence.plans_differ(run.node, latest, plan.key, plan.arguments.decode())
+    entry = Attention(Reason.NODE_DIVERGED, session.now.business, detail, seen=session.inbox_read)
+    return entry._replace(missing=(name,), digest=digests[0])
 
 
 def _asked_again(execution: NodeExecution, approval: Approval) -> bool:

@@ -225,7 +225,11 @@ def _place(
         text = redact("".join(traceback.format_exception(error)), known)[-TRACE_CHARS:]
         first = redact(_first(error), known)
         return Stranded(f"its state does not become that of version {target.version}: {first}\n{text}")
-    return _arrived(target, run, moved, state, node, by, reason, declared=bool(path))
+    arrived = _arrived(target, run, moved, state, node, by, reason, declared=bool(path))
+    if isinstance(arrived, Stranded):
+        return arrived
+    dropped = {name for migration in path or () for name in migration.dropped}
+    return arrived._replace(dropped=tuple(sorted(dropped)), elsewhere=arrived.node != moved.node)
 
 
 def _arrived(

@@ -54,13 +54,16 @@ async def _settled(execution: NodeExecution, ident: EffectKey, make: Callable[[]
         await execution.deduplicate(ident, make)
 
 
-def left_open(execution: NodeExecution, *, ending: bool) -> list[LeftOpen]:
+def left_open(execution: NodeExecution, *, ending: bool, sent_only: bool = False) -> list[LeftOpen]:
     """Return the effects that earlier executions left open, each with a function that settles it.
 
-    `ending`: the run ends, so they are not made any more.
+    `ending`: the run ends, so they are not made any more. `sent_only`: without those that are known not to have
+    happened, because the code may not ask for them any more.
     """
     run = execution.session.run
     mine = [e for e in execution.session.open_effects() if e.status is EffectStatus.INTENDED and core.is_own(run, e)]
+    if sent_only:
+        mine = [e for e in mine if e.settle_after]
     return [((e.visit, e.key), partial(_find_outcome, execution, e, ending)) for e in mine]
 
 

@@ -27,7 +27,15 @@ from outlast.core.rows import Message
 from outlast.core.run_columns import Attention, Timer, WaitingFor
 from outlast.core.run_transition import LogEntry
 from outlast.engine.activity_calls import look_up, perform, recorded_calls
-from outlast.engine.approvals import Question, changes_of, check_question, chosen_plan, known_name, request_approval
+from outlast.engine.approvals import (
+    Question,
+    answered_before,
+    changes_of,
+    check_question,
+    chosen_plan,
+    known_name,
+    request_approval,
+)
 from outlast.engine.node_execution import NodeExecution, Unresolved
 from outlast.engine.policy import offered, proposed
 from outlast.engine.results import ResultBuffer, produced
@@ -425,10 +433,14 @@ class NodeContext(Context[Any]):
                 "give each a name: ctx.approval(…, name=…)",
             )
         execution.asked.add(flight[1])
-        execution.count((flight[1],))
-        row = await execution.deduplicate(flight, lambda: request_approval(execution, question))
+        execution.count((f"?{flight[1]}",))
+        row = answered_before(execution, question)
         if row is None:
-            await execution.never()
+            if execution.lingering:
+                await execution.never()
+            row = await execution.deduplicate(flight, lambda: request_approval(execution, question))
+            if row is None:
+                await execution.never()
         if row.status is ApprovalStatus.AGAIN:
             return Decision("again", row.reason, row.decided_by, None)
         if row.status is ApprovalStatus.REJECTED:
@@ -455,7 +467,7 @@ class NodeContext(Context[Any]):
     async def _judged(self, name: str, make: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
         execution = self._execution
         execution.note_progress()
-        if execution.closing:
+        if execution.closing or execution.lingering:
             await execution.never()
         execution.count((name,))
         return await execution.deduplicate((self.visit, name), make)
@@ -516,9 +528,11 @@ class NodeContext(Context[Any]):
                 f"wait {wait.name} was asked for twice in one visit", "a wait is known by its name", "give each a name"
             )
         execution.asked.add(wait.name)
-        execution.count((f"wait?{wait.name}",))
+        execution.count((f"?wait?{wait.name}",))
         if (bound := wait.bound()) is not None:
             return wait.notes_of(bound)
+        if execution.lingering:
+            await execution.never()
         return await execution.deduplicate((self.visit, f"wait?{wait.name}"), wait.answer)
 
     # --- values that stay equal in a visit ---------------------------------------
@@ -585,7 +599,7 @@ class NodeContext(Context[Any]):
     async def emit(self, result: BaseModel | JsonValue, /, *, key: str, kind: str = "") -> None:
         execution = self._execution
         execution.note_progress()
-        if execution.closing:
+        if execution.closing or execution.lingering:
             await execution.never()
         if self.results is None:
             self.results = ResultBuffer(execution.session)

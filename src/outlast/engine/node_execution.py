@@ -6,18 +6,21 @@ calls in flight settle before the result is known.
 """
 
 import asyncio
+import sys
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from types import FrameType
 from typing import Any, Final, NamedTuple
 
+from outlast.core import divergence, effect_verbs
 from outlast.core.clock import Clock
 from outlast.core.commit import Expect
 from outlast.core.conclude import Again, Flagged, HandBack, NodeResult, Parked, Raised, Resting, Returned
 from outlast.core.deltas import Delta, DeltaOrigin
+from outlast.core.divergence import HeldCall, Missing
 from outlast.core.durations import FOREIGN_AWAIT_GRACE, SECOND, Liveness
 from outlast.core.effect_steps import Terms
-from outlast.core.effect_verbs import UNANSWERED
 from outlast.core.limits import CALLS_PER_VISIT_MAX
-from outlast.core.machine import Reason
+from outlast.core.machine import EffectStatus, Reason
 from outlast.core.route import EndCancelled
 from outlast.core.rows import Run
 from outlast.core.run_columns import Attention, Timer
@@ -30,7 +33,8 @@ from outlast.engine.pauses import Breakers, PauseCache
 from outlast.engine.rate_limit import CallSlot, RateLimiter, limit_name
 from outlast.engine.run_session import ConditionFailed, EffectKey, RunLost, RunSession, StoreAway
 from outlast.engine.user_code import RaisedByCode, as_exception, ends_process
-from outlast.errors import LimitExceeded, Rejected, StoreError
+from outlast.errors import DefinitionError, LimitExceeded, NotFound, Rejected, StoreError
+from outlast.flow.activity import BoundCall
 from outlast.flow.calls import executing_node
 from outlast.flow.options import Callee
 from outlast.flow.registry import place
@@ -111,7 +115,12 @@ class NodeExecution:
         self.asked: set[str] = set()  # names of the waits and approvals of this execution
         self._calls: set[str] = set()  # all calls and waits, also those answered from the ledger
         self._streamed = False
+        self._claim_ms = (session.run.due_at or 0) - session.now.real
         self._ahead: set[str] | None = None  # recorded calls and waits to which this execution has not come
+        self._of_node = False
+        self.missing: Missing = {}  # recorded in this visit and not asked for yet (EFF-9)
+        self._held: list[tuple[HeldCall, asyncio.Future[None]]] = []  # new calls that wait for them
+        self.lingering = False  # the body has returned; a task of it may still ask for what is missing
         self._loop = asyncio.get_running_loop()
         self._parked: list[Parked] = []
         self._attention: list[Attention] = []
@@ -128,6 +137,20 @@ class NodeExecution:
         self.progress = 0  # number of ctx calls that began or were answered
         self._woken = False
         self._signal: asyncio.Future[None] | None = None
+
+    def expect_recorded(self) -> None:
+        """Find what earlier executions of the visit recorded, because the body must ask for it (EFF-9)."""
+        session, self._of_node = self.session, True
+        seen = session.effects or session.memos or session.waits or session.approvals
+        if seen and session.loaded_visit == session.run.visit:
+            self.missing = session.missing_calls(self._is_paid)
+
+    def _is_paid(self, name: str) -> bool:
+        """Return True if the code has a durable lookup of this name."""
+        try:
+            return self.workflow.activity(name).durable
+        except (NotFound, DefinitionError):
+            return False
 
     def visit_deadline(self) -> int:
         """Return the business time at which waits of this visit end; 0 if the node declares no `within`."""
@@ -191,7 +214,11 @@ class NodeExecution:
     def settles(self) -> bool:
         """Return True if a closing execution settles its open effects, because a person is asked about one of them."""
         asks_person = self._settling or bool(self._attention)
-        return asks_person and self.may_begin() and all(a.reason is Reason.EFFECT_UNCERTAIN for a in self._attention)
+        return asks_person and self.may_begin() and all(a.reason in SETTLED_MEANWHILE for a in self._attention)
+
+    def has_diverged(self) -> bool:
+        """Return True if a person is asked because the body asks for other keys than before."""
+        return any(a.reason is Reason.NODE_DIVERGED for a in self._attention)
 
     async def never(self) -> Any:
         """Wait without end, until the execution is over."""
@@ -205,7 +232,7 @@ class NodeExecution:
     def note_progress(self) -> None:
         """Note that a ctx call began or was answered. Wakes `run` if it waits for calls to settle."""
         self.progress += 1
-        if self._parked or self.closing:
+        if self._parked or self._held or self.closing:
             self._wake()
 
     # --- texts that are not stored ------------------------------------------------------------------
@@ -228,6 +255,9 @@ class NodeExecution:
     # --- calls --------------------------------------------------------------------------------------
     def count(self, names: Iterable[str]) -> None:
         """Count calls or waits that are about to begin. Raises LimitExceeded if the visit has too many."""
+        if self.missing:
+            names = tuple(names)
+            self._ask_for(names)
         self._calls.update(names)
         if len(self._calls) > CALLS_PER_VISIT_MAX:
             raise LimitExceeded(
@@ -235,6 +265,78 @@ class NodeExecution:
                 "each execution of the visit goes through all of them again",
                 "write the loop as a node that returns itself: each round is a visit, with a checkpoint",
             )
+
+    def _ask_for(self, names: Iterable[str]) -> None:
+        """Note that the body asks for these names. New calls that waited for the last of them may begin."""
+        for name in names:
+            activity = name.partition("?")[0]
+            group = self.missing.get(activity)
+            if group is None:
+                continue
+            group.discard(name)
+            if not group:
+                del self.missing[activity]
+                if self._held and not self.closing:
+                    self._let_go(activity)
+                if self.lingering:
+                    self._wake()
+
+    def _let_go(self, activity: str) -> None:
+        for held, future in self._held:
+            if held.activity == activity and not future.done():
+                future.set_result(None)
+
+    async def hold(self, activity: str, call: BoundCall) -> None:
+        """Wait until this execution has asked for all recorded calls of an activity (EFF-9).
+
+        Nothing is decided, asked or recorded for the call before. If the body can go no further, a person is asked.
+        """
+        future: asyncio.Future[None] = self._loop.create_future()
+        each = (HeldCall(activity, call.key, call.args_bytes, self._place_of_call()), future)
+        self._held.append(each)
+        self._wake()
+        try:
+            await future
+        except asyncio.CancelledError:
+            if not self.closing:  # the author's code gave it up: what it does next would follow from that
+                self._diverge(held=True)
+            raise
+        finally:
+            self._held.remove(each)
+        if self.closing or self.lingering:
+            await self.never()
+
+    def _diverge(self, *, held: bool) -> None:
+        """Ask a person, because this execution asks for other keys than the one before."""
+        session = self.session
+        node, path = session.run.node, divergence.reopened_in(session.run, session.messages)
+        missing = self.missing
+        if held:
+            calls = [call for call, _ in self._held]
+            missing = {call.activity: missing[call.activity] for call in calls if call.activity in missing}
+            detail = divergence.held_too_long(node, calls, missing, path)
+        else:
+            detail = divergence.not_asked_for(node, missing, session.effects, path)
+        entry = Attention(Reason.NODE_DIVERGED, session.now.business, detail, seen=session.inbox_read)
+        self.call_person(entry._replace(missing=divergence.in_order(missing)))
+
+    def _refuse_dropped(self) -> None:
+        """Refuse effects that were not sent and that the code, as a person or a migration said, asks for no more."""
+        session = self.session
+        for effect in session.open_effects():
+            name = f"{effect.activity}?{effect.key}"
+            if effect.status is EffectStatus.INTENDED and not effect.undoes and name not in self._calls:
+                why = "it was not sent, and its node does not make it any more"
+                session.submit(effect_verbs.refuse(session.run, effect, "dropped", why, now=session.now))
+
+    def _place_of_call(self) -> str:
+        """Return the file and line of the author's code that makes the current call, or where the body waits."""
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None and frame.f_globals.get("__name__", "").startswith("outlast."):
+            frame = frame.f_back
+        if frame is None or frame.f_globals.get("__name__", "").startswith("asyncio"):
+            return self.waiting_at()
+        return place(frame.f_code.co_filename, frame.f_lineno)
 
     async def call_slot(self, callee: Callee) -> CallSlot | None:
         """Return the right to make one call, or None if `callee` has no rate limit.
@@ -356,12 +458,7 @@ class NodeExecution:
 
     def waiting_at(self) -> str:
         """Return the file and line of the node where its body waits."""
-        coro: Any = self._body.get_coro() if self._body is not None else None
-        while (frame := getattr(coro, "cr_frame", None)) is not None:
-            if not frame.f_globals.get("__name__", "").startswith("outlast."):  # the outer frames are the engine's
-                return place(frame.f_code.co_filename, frame.f_lineno)
-            coro = coro.cr_await
-        return "an await of the engine"
+        return _author_line(self._body.get_coro() if self._body is not None else None) or "an await of the engine"
 
     # --- running ------------------------------------------------------------------------------------
     async def run(
@@ -377,7 +474,9 @@ class NodeExecution:
         task = self._body = self._loop.create_task(self._run_body(body, title))
         try:
             while not task.done() and not self.closing:
-                if self._parked and not self.calls_in_flight and await self._is_at_rest(task):
+                if (self._parked or self._held) and not self.calls_in_flight and await self._is_at_rest(task):
+                    if self._held:
+                        self._diverge(held=True)
                     self.close()
                     break
                 if not task.done() and not self.closing:
@@ -385,9 +484,16 @@ class NodeExecution:
         except asyncio.CancelledError:  # the executor is given up, and the body is left behind
             self.break_off(RunLost())
             raise
+        if self.missing and not self.closing:
+            await self._linger(task)
         self.closing = True
         if self.calls_in_flight:
             await self._calls_ended()
+        if (self.missing or self.session.open_by_key) and self._of_node and self._has_returned(task):
+            if self.missing:
+                self._diverge(held=False)
+            else:
+                self._refuse_dropped()
         if (self._attention or self._settling) and self.settles():
             for ident, make in left_open():
                 self.calls_in_flight[ident] = InFlightCall(self._loop.create_task(self._run_call(ident, make())), [])
@@ -432,22 +538,70 @@ class NodeExecution:
                 return False
         if self.progress != before or self.calls_in_flight or task.done() or self.closing:
             return False
-        if self._waits_forever(task, 0):
-            return True
-        await asyncio.wait([task], timeout=FOREIGN_AWAIT_GRACE / SECOND)
-        return self.progress == before and not self.calls_in_flight and not task.done() and not self.closing
+        until = self._loop.time() + (self._patience() if self._held else FOREIGN_AWAIT_GRACE / SECOND)
+        while not self._waits_forever(task, 0):
+            left = until - self._loop.time()
+            if left <= 0:
+                break
+            await asyncio.wait([task], timeout=min(left, FOREIGN_AWAIT_GRACE / SECOND))
+            if self.progress != before or self.calls_in_flight or task.done() or self.closing:
+                return False
+        return True
+
+    def _patience(self) -> float:
+        """Return the seconds until half of the claim's time is left, or none if less is left already."""
+        session = self.session
+        left = (session.run.due_at or 0) - session.now.real
+        return max(0.0, (left - self._claim_ms / 2) / SECOND)
+
+    async def _linger(self, task: asyncio.Task[Any]) -> None:
+        """Let tasks that a returned body left behind ask for what is missing. They begin nothing new (S-16)."""
+        if task.cancelled() or task.exception() is not None:
+            return
+        self.lingering = True
+        until = self._loop.time() + self._patience()
+        while self.missing and not self.closing and self._loop.time() < until and self._left_tasks(task):
+            self._woken = False
+            self._signal = self._loop.create_future()
+            await asyncio.wait([self._signal], timeout=FOREIGN_AWAIT_GRACE / SECOND / 10)
+
+    def _left_tasks(self, body: asyncio.Task[Any]) -> bool:
+        """Return True if a task that knows the context of this execution may still go on."""
+        calls = {flight.task for flight in self.calls_in_flight.values()}
+        others = asyncio.all_tasks() - calls - {body, asyncio.current_task()}
+        return any(_knows(task.get_coro(), self) and not self._waits_forever(task, 0) for task in others)
+
+    def _has_returned(self, task: asyncio.Task[Any]) -> bool:
+        """Return True if the body's own result decides what follows."""
+        stops = self._attention or self._cancel or self._again or self._hand_back or self._broken or self._given_up
+        return not (stops or self._parked) and task.done() and not task.cancelled() and task.exception() is None
 
     def _waits_forever(self, waiter: Any, depth: int) -> bool:
         """Return True if a task or future waits only for awaits that never resolve."""
-        if waiter in self._unresolved:
+        if waiter in self._unresolved or any(waiter is future for _, future in self._held):
             return True
         if depth > DEPTH_MAX:
             return False
         if isinstance(waiter, asyncio.Task):
             inner = getattr(waiter, "_fut_waiter", None)
-            return inner is not None and self._waits_forever(inner, depth + 1)
+            if inner is None:
+                return False
+            return self._waits_forever(inner, depth + 1) or self._group_waits_forever(waiter.get_coro(), depth)
         children = [child for child in getattr(waiter, "_children", ()) if not child.done()]
         return bool(children) and all(self._waits_forever(child, depth + 1) for child in children)
+
+    def _group_waits_forever(self, coro: Any, depth: int) -> bool:
+        """Return True if a coroutine waits for a task group, or in `asyncio.wait`, and all its tasks wait forever."""
+        while (inner := getattr(coro, "cr_await", None)) is not None and hasattr(inner, "cr_frame"):
+            coro = inner
+        frame = getattr(coro, "cr_frame", None)
+        if frame is None or frame.f_globals.get("__name__") not in ("asyncio.taskgroups", "asyncio.tasks"):
+            return False
+        group = frame.f_locals.get("self")
+        tasks = getattr(group, "_tasks", None) or frame.f_locals.get("fs") or ()
+        left = [each for each in tasks if not each.done()]
+        ends = frame.f_locals.get("timeout") is not None  # of asyncio.wait
+        return bool(left) and not ends and all(self._waits_forever(each, depth + 1) for each in left)
 
     async def _cancel_body(self, task: asyncio.Task[Any]) -> None:
         """Cancel the body. Code in `finally` has no effect: its ctx calls never resolve."""
@@ -498,16 +652,44 @@ def _recorded(session: RunSession) -> Iterator[str]:
     yield from (
         f"{memo.activity}?{memo.key}"
         for (at, _), memo in session.memos.items()
-        if at == visit and memo.digest and not memo.key.startswith(UNANSWERED)
+        if at == visit and memo.digest and not memo.key.startswith(effect_verbs.UNANSWERED)
     )
-    yield from (f"wait?{name}" for at, name in session.waits if at == visit)
-    yield from (f"approval?{a.wait}" for a in session.approvals.values() if a.visit == visit)
+    yield from (f"?wait?{name}" for at, name in session.waits if at == visit)
+    yield from (f"?approval?{a.wait}" for a in session.approvals.values() if a.visit == visit)
+
+
+def _author_line(coro: Any) -> str:
+    """Return the file and line at which the innermost frame of an author in a chain of awaits waits; '' if none."""
+    found = ""
+    while (frame := getattr(coro, "cr_frame", None)) is not None:
+        name = frame.f_globals.get("__name__", "")
+        if not name.startswith(("outlast.", "asyncio.")):  # the outer frames are the engine's
+            found = place(frame.f_code.co_filename, frame.f_lineno)
+        elif found:
+            break
+        coro = coro.cr_await
+    return found
+
+
+def _knows(coro: Any, execution: "NodeExecution") -> bool:
+    """Return True if a frame in a chain of awaits can reach the context of an execution."""
+    while (frame := getattr(coro, "cr_frame", None)) is not None:
+        for value in frame.f_locals.values():
+            if getattr(value, "_execution", None) is execution:
+                return True
+            held = getattr(value, "__dict__", None)
+            if held and any(getattr(each, "_execution", None) is execution for each in held.values()):
+                return True
+        coro = coro.cr_await
+    return False
 
 
 class Unresolved(Exception):
     """A call or wait without an answer in this execution. Its awaiter never resolves."""
 
 
+SETTLED_MEANWHILE: Final = (Reason.EFFECT_UNCERTAIN, Reason.NODE_DIVERGED)
+"""Reasons under which the open effects of the run are settled while the person is asked."""
 TURNS: Final = 8  # turns of the loop until an answer reaches the next ctx call through nested tasks and groups
 GIVEN_UP: Final = "the awaiter of a call was cancelled: a call's deadline is the activity's timeout="
 DEPTH_MAX: Final = 20  # depth of nested gathers that are inspected before the grace of one second

@@ -29,7 +29,6 @@ from outlast.core.conclude import (
     Unwound,
     ceiling_passed,
     conclude,
-    divergence,
     effect_waits,
     ended_by,
 )
@@ -47,7 +46,7 @@ from outlast.engine import admission
 from outlast.engine.compatibility import Stranded, command, effect_misfits, misfits_of, next_place, reader_of, wanted
 from outlast.engine.compensation import left_open, unwind
 from outlast.engine.context import NodeContext
-from outlast.engine.node_execution import NodeExecution, WorkerServices
+from outlast.engine.node_execution import SETTLED_MEANWHILE, LeftOpen, NodeExecution, WorkerServices
 from outlast.engine.node_result import (
     attention,
     exception_attention,
@@ -354,9 +353,14 @@ class RunExecutor:
         """Execute the node, and return what its result means."""
         session, node = self.session, prepared.node
         execution = self.execution = NodeExecution(session, self._workflow, self._services)
+        execution.expect_recorded()
         context = NodeContext(execution, prepared.state, self._write_log)
         title = f'node "{node.name}" of {self._workflow.name}'
-        result = await execution.run(lambda: context.run(node.fn), title, lambda: left_open(execution, ending=False))
+        result = await execution.run(
+            lambda: context.run(node.fn),
+            title,
+            lambda: left_open(execution, ending=False, sent_only=execution.has_diverged()),
+        )
         self._pending += execution.log_entries.values()
         self._pending += context.log_entries.values()
         forgotten = context.conclude()
@@ -365,13 +369,11 @@ class RunExecutor:
         if forgotten is not None and isinstance(result, Returned | Raised):
             result = with_forgotten(result, forgotten)
         if isinstance(result, Returned):
-            return await self._returned(prepared, context, result.value, execution.asked)
+            return await self._returned(prepared, context, result.value)
         return raised(session, result.error) if isinstance(result, Raised) else result
 
-    async def _returned(self, prepared: "Prepared", context: NodeContext, target: Any, asked: set[str]) -> Move:
+    async def _returned(self, prepared: "Prepared", context: NodeContext, target: Any) -> Move:
         session, workflow, (node, _, way) = self.session, self._workflow, prepared
-        if detail := divergence(session.run, session.open_effects(), session.waits, node.name, asked):
-            return self._flagged(Reason.NODE_DIVERGED, detail)
         exits = node.exits
         ends = target is None and exits.ends
         if not ends and target not in exits.targets:
@@ -402,7 +404,7 @@ class RunExecutor:
         """Settle open effects while a person is asked about another one, then wait on (S-16)."""
         session, run = self.session, self.session.run
         if (
-            any(a.reason is not Reason.EFFECT_UNCERTAIN and a.reason not in OVERLAY_ONLY for a in way.left)
+            any(a.reason not in SETTLED_MEANWHILE and a.reason not in OVERLAY_ONLY for a in way.left)
             or self._workflow.lane != run.lane
             or not any(e.status is EffectStatus.INTENDED for e in session.open_effects())
             or any(effect_misfits(self._workflow, run, session.effects.values()))
@@ -411,7 +413,8 @@ class RunExecutor:
             return StillFlagged(way.left)
         execution = self.execution = NodeExecution(session, self._workflow, self._services, settling=True)
         ends, title = bool(run.ending), f"the open effects of {run.run}"
-        result = await execution.run(_nothing, title, lambda: left_open(execution, ending=ends))
+        sent_only = any(a.reason is Reason.NODE_DIVERGED for a in way.left)
+        result = await execution.run(_nothing, title, lambda: left_open(execution, ending=ends, sent_only=sent_only))
         if isinstance(result, Returned | Resting):
             return StillFlagged(way.left, effect_waits(result.parked if isinstance(result, Resting) else ()))
         return raised(session, result.error) if isinstance(result, Raised) else result
@@ -423,6 +426,10 @@ class RunExecutor:
         if isinstance(result, Returned):
             return Unwound(ending)
         return self._exception(result.error) if isinstance(result, Raised) else result
+
+    @staticmethod
+    def _left_open(execution: NodeExecution) -> list[LeftOpen]:
+        return left_open(execution, ending=False, sent_only=execution.has_diverged())
 
     def _write_log(self, log_entries: Iterable[LogEntry]) -> None:
         """Write the author's new entries while the node goes on, without waiting for the commit.

@@ -9,9 +9,10 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Final
 
-from outlast.core import budget, effect_verbs
+from outlast.core import budget, divergence, effect_verbs
 from outlast.core.clock import Clock
 from outlast.core.commit import Chain, Commit, Done, Instant, Put, actions_of, in_portions
+from outlast.core.divergence import Missing
 from outlast.core.durations import SECOND, STORE_RETRY
 from outlast.core.effect_columns import EffectError, EvidenceAnswer
 from outlast.core.effect_rows import EFFECT, USAGE, Approval, Effect, Evidence, Memo, Usage, Wait
@@ -127,7 +128,7 @@ class RunSession:
         self.last: Event = rows.last
         own = [*rows.effects, *(e for e in rows.shared if e.by_run == rows.run.run)]
         self.effects: dict[EffectKey, Effect] = {(e.visit, e.key): e for e in own}
-        self._open_effects = {ident: e for ident, e in self.effects.items() if e.settled_at == 0}
+        self.open_by_key: dict[EffectKey, Effect] = {ident: e for ident, e in self.effects.items() if e.settled_at == 0}
         self.others: dict[str, Effect] = {e.key: e for e in rows.shared if e.by_run != rows.run.run}
         self.noted: set[str] = {e.key for e in rows.shared}  # shared effects named by a usage row of this run
         self.memos: dict[EffectKey, Memo] = {(m.visit, m.key): m for m in rows.memos}
@@ -139,6 +140,7 @@ class RunSession:
         self._hear(rows.now)
         self.inbox_read = rows.run.inbox_seq
         self.inbox_known = rows.run.inbox_seq
+        self.loaded_visit = rows.run.visit  # an execution of a later visit finds nothing recorded in it
         self._ordinal = max((e.ordinal for e in own), default=0)
         self._used_before: Amounts | None = None  # usage of the run up to the next row; None = not read yet
         self._usage_read = self._usage_n
@@ -467,9 +469,9 @@ class RunSession:
         ident = row.visit, row.key
         self.effects[ident] = row
         if row.settled_at == 0:
-            self._open_effects[ident] = row
+            self.open_by_key[ident] = row
         else:
-            self._open_effects.pop(ident, None)
+            self.open_by_key.pop(ident, None)
         if row.by_run:
             self.others.pop(row.key, None)
 
@@ -518,7 +520,25 @@ class RunSession:
 
     def open_effects(self) -> list[Effect]:
         """Return the effects of any visit without a known outcome."""
-        return list(self._open_effects.values())
+        return list(self.open_by_key.values())
+
+    def missing_calls(self, paid: Callable[[str], bool]) -> Missing:
+        """Return what earlier executions of the visit have recorded, and the next one must ask for (EFF-9).
+
+        `paid` tells whether a lookup of this name is durable.
+        """
+        memos = self.memos.values()
+        names = divergence.recorded(
+            self.run,
+            self.effects.values(),
+            memos,
+            self.waits.values(),
+            self.approvals.values(),
+            paid,
+            divergence.dropped_in(self.run, memos),
+        )
+        found = set(names)
+        return divergence.by_activity(found - divergence.accepted(self.run, self.messages) if found else found)
 
     def unwritten(self, log_entries: Iterable[LogEntry]) -> tuple[LogEntry, ...]:
         """Return the log entries that no earlier execution of this visit has written."""

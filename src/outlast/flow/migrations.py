@@ -16,6 +16,7 @@ class Migration(NamedTuple):
     fn: Callable[[Plain], Plain]
     renamed: Mapping[str, str]
     where: str
+    dropped: tuple[str, ...] = ()
 
 
 class Moved(NamedTuple):
@@ -24,6 +25,15 @@ class Moved(NamedTuple):
     node: str
     visits: dict[str, int]
     state: Plain
+
+
+def dropped_names(title: str, given: object, where: str) -> tuple[str, ...]:
+    """Return the names of activities of `dropped=`. Raises DefinitionError unless it is a list of texts."""
+    names = tuple(given) if isinstance(given, list | tuple | set | frozenset) else (None,)
+    if not all(isinstance(name, str) and name for name in names):
+        what = f"a migration of {title} has dropped={given!r}"
+        raise DefinitionError(what, "it takes a list of names of activities", 'dropped=["mail"]', where=where)
+    return names
 
 
 class Migrations:

@@ -22,7 +22,7 @@ from outlast.errors import Conflict, DefinitionError, InvalidInput
 from outlast.flow.activity import Activity
 from outlast.flow.context import Context
 from outlast.flow.graph import mistakes
-from outlast.flow.migrations import Migration, Migrations, Plain
+from outlast.flow.migrations import Migration, Migrations, Plain, dropped_names
 from outlast.flow.node import Node, NodeOptions, Plane
 from outlast.flow.options import positive
 from outlast.flow.policy import Policy
@@ -233,17 +233,19 @@ class Workflow(Generic[S, In, Out]):
         return decorate if fn is None else decorate(fn)
 
     def migrate(
-        self, *, from_: int, to: int = 0, renamed: Mapping[str, str] | None = None
+        self, *, from_: int, to: int = 0, renamed: Mapping[str, str] | None = None, dropped: Sequence[str] = ()
     ) -> Callable[[Callable[[Plain], Plain]], Callable[[Plain], Plain]]:
         """Declare how the state of a run of version `from_` becomes that of version `to` (default: this version).
 
         The function takes the old state as plain data and returns the new one, without side effects. `renamed` maps
-        old names of nodes to new ones. Migrations chain; one from a higher version leads back. A run of another
-        version without a migration goes to attention. Raises DefinitionError.
+        old names of nodes to new ones. `dropped`: names of activities whose recorded calls the new version does not
+        make any more, because a moved run stays in its visit. Migrations chain; one from a higher version leads back. A
+        run of another version without a migration goes to attention. Raises DefinitionError.
         """
 
         def decorate(fn: Callable[[Plain], Plain]) -> Callable[[Plain], Plain]:
-            self.migrations.add(Migration(from_, to or self.version, fn, dict(renamed or {}), where_of(fn)))
+            names = dropped_names(self.title, dropped, where_of(fn))
+            self.migrations.add(Migration(from_, to or self.version, fn, dict(renamed or {}), where_of(fn), names))
             return fn
 
         return decorate

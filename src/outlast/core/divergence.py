@@ -1,0 +1,242 @@
+"""Decision whether an execution of a node asks for what earlier executions of its visit recorded (EFF-9, S-27).
+
+A node is executed again after each wait, crash and deploy. If a key is made of a clock, a counter or a model's text,
+the next execution asks for another key, and the ledger has no answer for it. A new call is therefore *held* while a
+recorded call of the same activity has not been asked for: either the body asks for it in this turn or a later one, or
+the body can go no further and a person is asked. Nothing is sent in between, because nothing is decided for a held
+call: no policy, approval, budget, seat or intent.
+
+What is recorded has a name: `activity?key` of a call, `?wait?name`, `?approval?name`. An execution asks for these.
+"""
+
+import json
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from outlast.core.commit import Instant
+from outlast.core.effect_rows import Approval, Effect, Memo, Wait
+from outlast.core.effect_verbs import UNANSWERED, USED_HERE
+from outlast.core.keys import MODEL
+from outlast.core.limits import TEXT_CHARS_MAX
+from outlast.core.machine import ApprovalStatus, Choice, EffectStatus, Reason
+from outlast.core.rows import Message, Run
+
+DROPPED: Final = "outlast.dropped"
+"""Name of the memo of a migration whose version does not make the recorded calls of some activities any more."""
+NAMES_KEPT: Final = 50  # names that an entry of the attention set holds; the next execution asks about the others
+NAMES_SHOWN: Final = 5
+ARGUMENTS_SHOWN: Final = 200
+REMEDY: Final = (
+    "a key must be the same in each execution of a visit: make it of business identity, ctx.uuid(name), "
+    "ctx.random(name), ctx.now(), or of a lookup's answer for a model's text"
+)
+Missing = dict[str, set[str]]
+"""Names that are recorded and not asked for yet, by activity; those of waits and approvals by ''."""
+
+
+class HeldCall(NamedTuple):
+    """New call that is not made, because a recorded call of its activity has not been asked for."""
+
+    activity: str
+    key: str
+    args: bytes
+    where: str
+    """File and line of the author's code."""
+
+
+def recorded(
+    run: Run,
+    effects: Iterable[Effect],
+    memos: Iterable[Memo],
+    waits: Iterable[Wait],
+    approvals: Iterable[Approval],
+    paid: Callable[[str], bool],
+    dropped: "Dropped",
+) -> Iterator[str]:
+    """Yield the names of what earlier executions of the current visit have recorded.
+
+    `paid` tells whether a lookup of a name is durable. Undos and answers of free lookups do not count. An open effect
+    that may have happened counts even if it was dropped.
+    """
+    visit = run.visit
+    for effect in effects:
+        open_ = not effect.settled_at
+        first = effect.visit or effect.first_visit or (visit if open_ else 0)  # an open effect is of this visit (S-15)
+        if first != visit or effect.undoes or effect.status is EffectStatus.UNDONE:
+            continue
+        if (open_ and effect.settle_after) or not dropped.has(effect.activity, effect.ordinal <= dropped.ordinal):
+            yield f"{effect.activity}?{effect.key}"
+    for memo in memos:
+        if dropped.has(memo.activity, memo.at <= dropped.at):
+            continue
+        if memo.visit == visit and memo.key.startswith(USED_HERE):
+            yield f"{memo.activity}?{memo.key.removeprefix(USED_HERE)}"
+        elif _is_answer(memo) and _of_this_visit(run, memo) and (memo.activity == MODEL or paid(memo.activity)):
+            yield f"{memo.activity}?{memo.key}"
+    for wait in waits:
+        if wait.visit == visit and not dropped.has("", wait.since <= dropped.at):
+            yield f"?wait?{wait.name}"
+    for approval in approvals:
+        # the policy asks for its own while a call is made, not the body
+        used = approval.visit == visit and approval.consumed_by and not approval.wait.startswith("policy/")
+        if used and not dropped.has(approval.plans[0].activity, approval.asked_at <= dropped.at):
+            yield f"?approval?{approval.wait}"
+
+
+def _is_answer(memo: Memo) -> bool:
+    return bool(memo.digest) and not memo.key.startswith(UNANSWERED)
+
+
+def _of_this_visit(run: Run, memo: Memo) -> bool:
+    """True for an answer of this visit. One per run counts if its time proves that an earlier visit did not get it."""
+    return memo.visit == run.visit or (memo.visit == 0 and memo.at > run.entered_at)
+
+
+class Dropped(NamedTuple):
+    """What moves of the run in this visit have dropped: calls of some activities, or all that was recorded before."""
+
+    activities: frozenset[str] = frozenset()
+    ordinal: int = 0  # effects up to this one were recorded before a person moved the run to another node
+    at: int = 0  # business; of that move
+
+    def has(self, activity: str, before: bool) -> bool:
+        """True if what is recorded for an activity need not be asked for. `before`: it is older than the move."""
+        return before or activity in self.activities
+
+
+def drop_memo(run: Run, activities: Iterable[str], ordinal: int, now: Instant) -> Memo:
+    """Return the row that says what a move drops. `ordinal` > 0: all effects up to it."""
+    response = json.dumps({"activities": sorted(activities), "ordinal": ordinal}).encode()
+    key = f"{DROPPED}?{run.version}"
+    return Memo(run.tenant, run.run, run.visit, key, DROPPED, "", response, "", now.business)
+
+
+def dropped_in(run: Run, memos: Iterable[Memo]) -> Dropped:
+    """Return what the moves of the run in its current visit have dropped."""
+    found = Dropped()
+    for memo in memos:
+        if memo.activity == DROPPED and memo.visit == run.visit and memo.response is not None:
+            said = json.loads(memo.response)
+            found = found._replace(activities=found.activities | set(said["activities"]))
+            if said["ordinal"]:
+                found = found._replace(ordinal=max(found.ordinal, said["ordinal"]), at=max(found.at, memo.at))
+    return found
+
+
+def accepted(run: Run, messages: Iterable[Message]) -> set[str]:
+    """Return the names that a person accepted in this visit: they need not be asked for again."""
+    return {name for visit, name, _ in _accepted(messages) if visit == run.visit}
+
+
+def _accepted(messages: Iterable[Message]) -> set[tuple[int, str, str]]:
+    answers = (m.answer for m in messages if m.kind == "answer" and m.name == Reason.NODE_DIVERGED)
+    return {each for answer in answers if answer.choice is Choice.ACCEPT for each in answer.recorded}
+
+
+def by_activity(names: Iterable[str]) -> Missing:
+    """Return the names for which an execution must ask, by activity."""
+    found: Missing = {}
+    for name in names:
+        found.setdefault(name.partition("?")[0], set()).add(name)
+    return found
+
+
+def in_order(names: Missing) -> tuple[str, ...]:
+    """Return the missing names in a fixed order, as many as an entry of the attention set holds."""
+    return tuple(sorted(name for group in names.values() for name in group))[:NAMES_KEPT]
+
+
+def held_too_long(node: str, held: Sequence[HeldCall], names: Missing, path: str = "") -> str:
+    """Return the text for a body that can go no further, because its new calls are held.
+
+    `path`: why the body may take another path than before, from `reopened_in`.
+    """
+    first = held[0]
+    given = first.args.decode(errors="replace")[:ARGUMENTS_SHOWN]
+    more = f" (and {len(held) - 1} more)" if len(held) > 1 else ""
+    left = _shown(names.get(first.activity, ()))
+    text = (
+        f"node {node} asks for {first.activity} {first.key}{more} with {given} at {first.where}, but not for what an "
+        f"earlier execution of this visit recorded: {left}. Nothing was sent. {path or REMEDY[0].upper() + REMEDY[1:]}"
+    )
+    return text[:TEXT_CHARS_MAX]
+
+
+def not_asked_for(node: str, names: Missing, effects: Mapping[tuple[int, str], Effect], path: str = "") -> str:
+    """Return the text for a body that returned without asking for what is recorded."""
+    open_ = [e for e in effects.values() if not e.settled_at and f"{e.activity}?{e.key}" in names.get(e.activity, ())]
+    begun = f"; not settled yet: {', '.join(f'{e.activity} {e.key}' for e in open_[:NAMES_SHOWN])}" if open_ else ""
+    everything = [name for group in names.values() for name in group]
+    text = (
+        f"node {node} returned, but did not ask for what an earlier execution of this visit recorded: "
+        f"{_shown(everything)}{begun}. {path or REMEDY[0].upper() + REMEDY[1:]}"
+    )
+    return text[:TEXT_CHARS_MAX]
+
+
+def _shown(names: Collection[str]) -> str:
+    shown = [name.replace("?", " ").strip() for name in sorted(names)[:NAMES_SHOWN]]
+    more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
+    return ", ".join(shown) + more
+
+
+def reopened_in(run: Run, messages: Iterable[Message]) -> str:
+    """Return which effect of the visit a person has reopened, as a sentence; '' if none."""
+    for message in messages:
+        if message.kind == "resolve" and message.payload:
+            said = json.loads(message.payload)
+            if said.get("verb") == "did_not_happen" and said.get("visit") in (0, run.visit):
+                return (
+                    f"An operator answered that {said['key']} did not happen, so the path of the node has changed: "
+                    "accept this if it is right"
+                )
+    return ""
+
+
+# --- approvals that are asked for again ------------------------------------------------------------
+def is_replaced_again(asked: Sequence[Approval], latest: Approval) -> bool:
+    """Return True if a request for other plans must go to an operator, not to the approvers once more.
+
+    `asked`: requests of this name in the visit; `latest` is the last of them, for other plans than now. The first
+    replacement of a pending request is put to the approvers. A decided request, or a second replacement, is a sign that
+    the plans differ in each execution.
+    """
+    decided = latest.status in (ApprovalStatus.APPROVED, ApprovalStatus.REJECTED, ApprovalStatus.AGAIN)
+    return decided or len({_digests(approval) for approval in asked}) > 1
+
+
+def accepts(run: Run, messages: Iterable[Message], name: str, digest: str) -> bool:
+    """Return True if a person accepted that this plan replaces the one before, in this visit."""
+    return (run.visit, name, digest) in _accepted(messages)
+
+
+def is_other_plan(approval: Approval, digests: Sequence[str]) -> bool:
+    """True if a request offers other calls than these."""
+    return _digests(approval) != tuple(digests)
+
+
+def _digests(approval: Approval) -> tuple[str, ...]:
+    return tuple(plan.digest for plan in approval.plans if plan.change is None)
+
+
+def plans_differ(node: str, approval: Approval, key: str, arguments: str) -> str:
+    """Return the text for a plan that differs from the one that approvers were asked about."""
+    old = next(plan for plan in approval.plans if plan.change is None)
+    decided = f"{approval.status} by {approval.decided_by}" if approval.decided_by else "replaced once already"
+    text = (
+        f"node {node} asks for approval of {key} with {arguments[:ARGUMENTS_SHOWN]}, but "
+        f"{approval.id} is about {old.key} with {old.arguments_text[:ARGUMENTS_SHOWN]} and was {decided}. "
+        f"First difference: {first_difference(old.arguments_text, arguments)}. "
+        "A plan must be the same in each execution of a visit: take a model's text from a lookup"
+    )
+    return text[:TEXT_CHARS_MAX]
+
+
+def first_difference(old: str, new: str) -> str:
+    """Return the first argument that differs in two JSON objects, with both values."""
+    before, after = json.loads(old), json.loads(new)
+    for name in [*before, *(name for name in after if name not in before)]:
+        if before.get(name) != after.get(name) or (name in before) != (name in after):
+            values = [json.dumps(v, ensure_ascii=False)[:ARGUMENTS_SHOWN] for v in (before.get(name), after.get(name))]
+            return f"{name} was {values[0]} and is {values[1]}"
+    return "the key"

@@ -1,0 +1,463 @@
+"""A re-run that asks for other keys than the executions before it sends nothing (EFF-9, S-27)."""
+
+import asyncio
+import itertools
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any, Literal
+
+import pytest
+
+from outlast.core.machine import Choice, Reason
+from outlast.errors import Conflict, InvalidInput
+from outlast.flow import Allow, Context, PolicyRequest, Refused, RetryLater, Workflow, activity, lookup, role
+from tests.engine.world import HOUR, MINUTE, QUIET, SECOND, Go, Receiver, State, World, one_node, write
+
+Ctx = Context[State]
+
+
+@pytest.fixture
+def other() -> Iterator[int]:
+    """Return what a clock or uuid4 gives: another number each time."""
+    return itertools.count(1)
+
+
+def sent(shop: Receiver) -> list[str]:
+    """Return the keys of the calls that a receiver got, without tenant, run and visit."""
+    return [key.split(":", 3)[3] for key in shop.did]
+
+
+async def answer(world: World, choice: Choice, text: str = "checked") -> None:
+    await world.answer(Reason.NODE_DIVERGED, choice, text=text)
+
+
+# --- calls ---------------------------------------------------------------------------------------
+@pytest.mark.req("EFF-9")
+@pytest.mark.parametrize("scope", ["visit", "run", "tenant"])
+async def test_a_key_made_of_a_clock_is_held_and_a_person_is_asked(
+    world: World, other: Iterator[int], scope: Any
+) -> None:
+    """The everyday mistake, without a crash: a wait executes the node again, and its key is another one."""
+    shop = Receiver()
+    order = write(shop, once_per=scope)
+
+    async def body(ctx: Ctx) -> None:
+        await ctx.do(order, f"at-{next(other)}")
+        await ctx.sleep("1m")
+
+    flow = one_node(body)
+    world.worker(flow)
+    await world.start(flow)
+    await world.pass_(2 * MINUTE)
+    assert sent(shop) == ["order/at-1"]
+    assert world.reasons() == ["node_diverged"]
+    (entry,) = world.attention()
+    for part in ("order/at-2", "order/at-1", "tests/engine/test_divergence.py:", "Nothing was sent", "ctx.uuid"):
+        assert part in entry.detail, part
+    assert entry.missing == ("order?order/at-1",)
+
+
+@pytest.mark.req("EFF-9")
+async def test_no_policy_approval_or_intent_follows_from_a_held_call(world: World, other: Iterator[int]) -> None:
+    shop, asked = Receiver(), [0]
+    order = write(shop)
+
+    def judge(request: PolicyRequest) -> Allow:
+        asked[0] += 1
+        return Allow()
+
+    async def body(ctx: Ctx) -> None:
+        await ctx.do(order, f"at-{next(other)}")
+        await ctx.sleep("1m")
+
+    flow = one_node(body, policy=judge)
+    world.worker(flow)
+    await world.start(flow)
+    before = asked[0]
+    await world.pass_(2 * MINUTE)
+    assert (asked[0], len(world.effects())) == (before, 1)
+    assert world.reasons() == ["node_diverged"]
+
+
+@pytest.mark.req("EFF-9")
+async def test_new_keys_beside_recorded_ones_are_held_until_those_are_asked_for(world: World) -> None:
+    """A gather in another order, and a new member first: each recorded call is asked for, so the new one is made."""
+    shop = Receiver()
+    order, stock = write(shop), write(shop, name="stock")
+    walks: list[int] = []
+
+    async def body(ctx: Ctx) -> None:
+        walks.append(1)
+        names = ["a", "b"] if len(walks) == 1 else ["new", "b", "a"]
+        await asyncio.gather(*(ctx.do(order, name) for name in names))
+        await ctx.sleep("1m", name="first")
+        await ctx.do_all([stock.plan(name) for name in names], at_most=1)
+        await ctx.sleep("1m")
+
+    flow = one_node(body)
+    world.worker(flow)
+    await world.start(flow)
+    await world.pass_(3 * MINUTE)
+    assert (world.status(), world.reasons()) == ("completed", [])
+    assert sorted(sent(shop)) == [f"{name}/{what}" for name in ("order", "stock") for what in ("a", "b", "new")]
+
+
+@pytest.mark.req("EFF-9")
+async def test_a_held_call_begins_in_the_turn_of_the_last_missing_key(world: World) -> None:
+    """Across branches: the recorded key is asked for by another task, after a call of another activity."""
+    shop = Receiver()
+    order, stock = write(shop), write(shop, name="stock")
+    walks: list[int] = []
+
+    async def body(ctx: Ctx) -> None:
+        walks.append(1)
+
+        async def recorded() -> None:
+            await ctx.do(stock, f"s{len(walks)}" if len(walks) == 1 else "s1")
+            await ctx.do(order, "a")
+
+        if len(walks) == 1:
+            await recorded()
+        else:
+            await asyncio.gather(ctx.do(order, "new"), recorded())
+        await ctx.sleep("1m")
+
+    flow = one_node(body)
+    world.worker(flow)
+    await world.start(flow)
+    await world.pass_(2 * MINUTE)
+    assert (world.status(), sent(shop)) == ("completed", ["stock/s1", "order/a", "order/new"])
+
+
+@pytest.mark.req("EFF-9")
+async def test_a_recorded_call_that_a_returning_node_leaves_out_calls_a_person(world: World) -> None:
+    shop = Receiver()
+    order = write(shop)
+    walks: list[int] = []
+
+    async def body(ctx: Ctx) -> None:
+        walks.append(1)
+        if len(walks) == 1:
+            await ctx.do(order, "a")
+        await ctx.sleep("1m")
+
+    flow = one_node(body)
+    world.worker(flow)
+    await world.start(flow)
+    await world.pass_(2 * MINUTE)
+    assert world.reasons() == ["node_diverged"]
+    assert "order order/a" in world.attention()[0].detail
+
+
+@pytest.mark.req("EFF-9", "CKP-2")
+async def test_a_bound_wait_and_a_used_approval_must_be_asked_for_again(world: World) -> None:
+    shop = Receiver()
+    order = write(shop)
+    walks: list[int] = []
+
+    async def body(ctx: Ctx) -> None:
+        walks.append(1)
+        if len(walks) < 4:
+            await ctx.receive("go", Go)
+            made = await ctx.approval(order.plan("a"), summary="a", by=role("boss"), within="1h")
+            await ctx.do(made.chosen)
+            await ctx.sleep("1m")
+        else:
+            await ctx.do(order, "a")
+
+    flow = one_node(body)
+    world.worker(flow)
+    await world.start(flow)
+    await world.signal("go")
+    await world.decide(world.pending())
+    await world.pass_(2 * MINUTE)
+    (entry,) = world.attention()
+    assert entry.missing == ("?approval?order", "?wait?go", "?wait?sleep")
+    assert "approval order, wait go" in entry.detail
+
+
+@pytest.mark.req("EFF-9")
+async def test_a_paid_lookup_under_another_key_is_not_paid_again(world: World, other: Iterator[int]) -> None:
+    paid: list[str] = []
+
+    @lookup(key="ask/{text}", name="ask", durable=True)
+    async def ask(text: str) -> str:
+        paid.append(text)
+        return text
+
+    async def body(ctx: Ctx) -> None:
+        await ctx.do(ask, f"q{next(other)}")
+        await ctx.sleep("1m")
+
+    flow = one_node(body)
+    world.worker(flow)
+    await world.start(flow)
+    await world.pass_(2 * MINUTE)
+    assert paid == ["q1"] and world.reasons() == ["node_diverged"]
+
+
+@pytest.mark.req("EFF-9")
+async def test_an_effect_once_per_run_of_an_earlier_visit_need_not_be_asked_for(world: World) -> None:
+    """Only what this visit recorded counts: the node returns itself, and each visit makes its own call."""
+    shop = Receiver()
+    order = write(shop, once_per="run")
+
+    flow = Workflow("rounds", state=State)
+
+    @flow.node(start=True, max_visits=5)
+    async def again(ctx: Ctx) -> Literal["again"] | None:
+        await ctx.do(order, f"v{ctx.visit}")
+        await ctx.sleep("1m")
+        return "again" if ctx.visit < 4 else None
+
+    world.worker(flow)
+    await world.start(flow)
+    await world.pass_(5 * MINUTE)
+    assert (world.status(), world.reasons(), len(sent(shop))) == ("completed", [], 4)
+
+
+@pytest.mark.req("EFF-9")
+async def test_a_thread_that_still_works_is_waited_for(world: World) -> None:
+    """A task waits for something that is not the engine's, so the held call waits, too."""
+    shop = Receiver()
+    order = write(shop)
+    walks: list[int] = []
+    go = asyncio.Event()
+
+    async def body(ctx: Ctx) -> None:
+        walks.append(1)
+
+        async def slow() -> None:
+            if len(walks) > 1:
+                await go.wait()
+            await ctx.do(order, "a")
+
+        if len(walks) == 1:
+            await slow()
+        else:
+            await asyncio.gather(ctx.do(order, "new"), slow())
+        await ctx.sleep("1m")
+
+    flow = one_node(body)
+    world.worker(flow)
+    await world.start(flow)
+    await world.pass_(2 * MINUTE)
+    assert (sent(shop), world.reasons(), world.status()) == (["order/a"], [], "running")
+    go.set()
+    await world.pass_(2 * MINUTE)
+    assert (world.status(), sent(shop)) == ("completed", ["order/a", "order/new"])
+
+
+@pytest.mark.req("EFF-9")
+async def test_a_foreign_await_without_end_calls_a_person_at_half_of_the_claim(world: World) -> None:
+    shop = Receiver()
+    order = write(shop)
+    walks: list[int] = []
+
+    async def body(ctx: Ctx) -> None:
+        walks.append(1)
+        if len(walks) > 1:
+            await asyncio.gather(ctx.do(order, "new"), asyncio.Event().wait())
+        await ctx.do(order, "a")
+        await ctx.sleep("1m")
+
+    flow = one_node(body)
+    world.worker(flow)
+    await world.start(flow)
+    await world.pass_(MINUTE + 290 * SECOND)
+    assert world.reasons() == []
+    await world.pass_(20 * SECOND)
+    assert world.reasons() == ["node_diverged"] and sent(shop) == ["order/a"]
+
+
+@pytest.mark.req("EFF-9")
+async def test_a_branch_that_goes_on_behind_a_caught_refusal_is_no_divergence(world: World) -> None:
+    """The refusal came after the other branch's call; from the ledger it comes first, and the body returns early."""
+    shop = Receiver()
+    order = write(shop)
+    walks: list[int] = []
+    go = asyncio.Event()
+
+    @activity(key="no/{n}", name="no", no_undo="a test")
+    async def no(n: int) -> None:
+        await asyncio.sleep(5)
+        raise Refused("sold_out", "no")
+
+    async def body(ctx: Ctx) -> None:
+        walks.append(1)
+
+        async def branch() -> None:
+            await asyncio.sleep(1)
+            await ctx.do(order, "a")
+
+        async def after(word: str) -> None:
+            await ctx.receive(word, Go)
+
+        try:
+            await asyncio.gather(ctx.do(no, 1), branch())
+        except Refused:
+            if len(walks) == 1:
+                await after("go")
+
+    flow = one_node(body)
+    world.worker(flow)
+    await world.start(flow)
+    await world.pass_(10 * SECOND)
+    assert sent(shop) == ["order/a"]
+    go.set()
+    await world.signal("go")
+    await world.pass_(10 * SECOND)
+    (entry,) = world.attention()
+    assert entry.missing == ("?wait?go",), "the branch has asked for its call after the body returned"
+
+
+# --- answers ---------------------------------------------------------------------------------------
+@pytest.mark.req("EFF-9")
+@pytest.mark.parametrize("waits", [False, True])
+async def test_accept_makes_the_held_call_and_the_next_unknown_key_asks_again(
+    world: World, other: Iterator[int], waits: bool
+) -> None:
+    shop = Receiver()
+    order = write(shop)
+
+    async def body(ctx: Ctx) -> None:
+        await ctx.do(order, f"at-{next(other)}")
+        await ctx.sleep("1m")
+        if waits:
+            await ctx.sleep("1m", name="second")
+
+    flow = one_node(body)
+    world.worker(flow)
+    await world.start(flow)
+    await world.pass_(2 * MINUTE)
+    with pytest.raises(InvalidInput, match="accept needs a reason"):
+        await answer(world, Choice.ACCEPT, " ")
+    await answer(world, Choice.ACCEPT, "the deploy changed the key")
+    await world.pass_(2 * MINUTE)
+    assert sent(shop) == ["order/at-1", "order/at-3"]
+    assert world.reasons() == (["node_diverged"] if waits else [])
+
+
+@pytest.mark.req("EFF-9")
+async def test_continue_executes_the_corrected_code(world: World, other: Iterator[int]) -> None:
+    shop = Receiver()
+    order = write(shop)
+    wrong = True
+
+    async def body(ctx: Ctx) -> None:
+        await ctx.do(order, f"at-{next(other)}" if wrong else "at-1")
+        await ctx.sleep("1m")
+
+    flow = one_node(body)
+    world.worker(flow)
+    await world.start(flow)
+    await world.pass_(2 * MINUTE)
+    assert world.reasons() == ["node_diverged"]
+    wrong = False
+    await answer(world, Choice.CONTINUE)
+    await world.pass_(2 * MINUTE)
+    assert (world.status(), sent(shop)) == ("completed", ["order/at-1"])
+
+
+@pytest.mark.req("EFF-9", "EFF-2")
+async def test_an_open_effect_among_the_missing_settles_before_accept(world: World) -> None:
+    """The receiver is asked while the person is; a call that may have happened cannot be accepted away."""
+    shop = Receiver(ConnectionResetError())
+    order = write(shop)  # uncertain at once
+    walks: list[int] = []
+
+    async def body(ctx: Ctx) -> None:
+        walks.append(1)
+        if len(walks) == 1:
+            await asyncio.gather(ctx.do(order, "a"), ctx.do(order, "b"))
+        await ctx.do(order, "c")
+
+    flow = one_node(body)
+    world.worker(flow)
+    await world.start(flow)
+    assert world.reasons() == ["effect_uncertain"]
+    await world.pass_(QUIET)
+    await world.resolve("order/a", "did_not_happen")
+    await world.pass_(SECOND)
+    assert world.reasons() == ["node_diverged"]
+    (entry,) = world.attention()
+    assert "did not happen, so the path of the node has changed" in entry.detail
+
+
+@pytest.mark.req("EFF-9")
+async def test_an_effect_that_was_not_sent_is_refused_when_it_is_accepted_away(world: World) -> None:
+    shop = Receiver(RetryLater("busy", after=timedelta(seconds=30)))
+    order = write(shop)
+    walks: list[int] = []
+
+    async def body(ctx: Ctx) -> None:
+        walks.append(1)
+        if len(walks) == 1:
+            await ctx.do(order, "a")
+
+    flow = one_node(body)
+    world.worker(flow)
+    await world.start(flow)
+    await world.pass_(30 * SECOND)
+    assert world.reasons() == ["node_diverged"]
+    await answer(world, Choice.ACCEPT, "the code does not order any more")
+    await world.pass_(SECOND)
+    assert (world.status(), sent(shop)) == ("completed", [])
+    assert (world.effect("order/a").status.value, world.effect("order/a").code) == ("refused", "dropped")
+
+
+# --- approvals -----------------------------------------------------------------------------------------
+@pytest.mark.req("EFF-9", "GATE-9")
+async def test_a_plan_that_differs_each_time_stops_after_the_decision(world: World, other: Iterator[int]) -> None:
+    shop = Receiver()
+    order = write(shop)
+
+    async def body(ctx: Ctx) -> None:
+        made = await ctx.approval(order.plan(f"p{next(other)}"), summary="a", by=role("boss"), within="96h")
+        await ctx.do(made.chosen)
+
+    flow = one_node(body)
+    world.worker(flow)
+    await world.start(flow)
+    await world.decide(world.pending())
+    await world.pass_(SECOND)
+    assert world.reasons() == ["node_diverged"] and sent(shop) == []
+    (entry,) = world.attention()
+    assert "order/p2" in entry.detail and "order/p1" in entry.detail and "approved by" in entry.detail
+    assert 'was "p1" and is "p2"' in entry.detail
+    assert [a.status.value for a in world.approvals()] == ["approved"], "no approver was asked again"
+
+
+@pytest.mark.req("EFF-9", "GATE-9")
+async def test_a_pending_plan_is_replaced_once_and_then_a_person_is_asked(world: World, other: Iterator[int]) -> None:
+    shop = Receiver()
+    order = write(shop)
+
+    async def body(ctx: Ctx) -> None:
+        plan = order.plan(f"p{next(other)}")
+        await asyncio.gather(
+            ctx.approval(plan, summary="a", by=role("boss"), within="96h"), ctx.sleep("1m"), ctx.sleep("2m", name="b")
+        )
+
+    flow = one_node(body)
+    world.worker(flow)
+    await world.start(flow)
+    await world.pass_(90 * SECOND)
+    assert world.reasons() == [] and [a.status.value for a in world.approvals()] == ["withdrawn", "pending"]
+    await world.pass_(60 * SECOND)
+    assert world.reasons() == ["node_diverged"]
+    assert len(world.approvals()) == 2
+    await answer(world, Choice.ACCEPT, "the third plan is right")
+    await world.pass_(HOUR)
+    assert world.reasons() == ["node_diverged"], "the fourth plan was not accepted"
+
+
+async def test_accept_is_not_offered_for_other_reasons(world: World) -> None:
+    async def body(ctx: Ctx) -> None:
+        raise ValueError("no")
+
+    flow = one_node(body)
+    world.worker(flow)
+    await world.start(flow)
+    with pytest.raises(Conflict, match="does not offer accept"):
+        await world.answer(Reason.EXCEPTION, Choice.ACCEPT)
