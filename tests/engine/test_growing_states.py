@@ -116,14 +116,14 @@ class Drafts(BaseModel):
 
 
 class Signed(BaseModel):
-    """Its list is written with a mark after each text."""
+    """Its list is written with the text before the number."""
 
     n: int = 0
     said: list[Said] = []
 
     @field_serializer("said")
     def _sign(self, said: list[Said]) -> list[dict[str, Any]]:
-        return [{"n": each.n, "text": f"{each.text}!"} for each in said]
+        return [{"text": each.text, "n": each.n} for each in said]
 
 
 def editing(state: Any, item: Callable[[int], Any], edit: Callable[[Any], None]) -> Workflow[Any]:

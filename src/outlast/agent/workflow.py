@@ -32,7 +32,7 @@ from outlast.agent.tool_results import (
     result_message,
     text_of_result,
 )
-from outlast.core.codec import compact, problems_of
+from outlast.core.codec import compact, plain_json, problems_of
 from outlast.core.durations import Duration
 from outlast.core.limits import TEXT_CHARS_MAX
 from outlast.core.run_columns import StatusLabels
@@ -110,8 +110,12 @@ class AgentWorkflow(Workflow[AgentState, AgentTask, Out]):
         self.agent: Final = agent
         options = {"objective": "{objective}", "when_empty": "complete", **options}
         super().__init__(name, state=AgentState, input=AgentTask, outcome=_result_of, **options)
-        self._outcome_type = agent.result or str
+        self._outcome_type = agent.result or str  # as clients read it; the state holds it as JSON
         self.node(start=True, status=LABELS, max_visits=max_steps)(_node_of(agent))
+
+    @override
+    def outcome_of(self, state: AgentState) -> bytes:
+        return self._outcome_codec.dump(_result_of(state))
 
     @override
     def _declared_at(self) -> str:
@@ -238,7 +242,7 @@ def _conclude(state: AgentState, agent: Agent, given: str, call: ToolCall | None
         state.result = given
         return None
     try:
-        state.result = agent.result.model_validate_json(given).model_dump(mode="json")
+        state.result = plain_json(agent.result.model_validate_json(given))
     except ValidationError as error:
         problems = "; ".join(f"{path}: {text}" for path, text in problems_of(error))
         why = f"the result does not fit; give it with {FINAL}. {problems}"[:TEXT_CHARS_MAX]

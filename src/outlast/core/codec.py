@@ -19,15 +19,20 @@ from pydantic_core import PydanticSerializationError, SchemaSerializer, core_sch
 from typing_extensions import override
 
 from outlast.core.limits import JSON_DEPTH_MAX, RESPONSE_BYTES_MAX, SIGNAL_SCHEMA_BYTES_MAX
+from outlast.core.round_trip import Comparison, are_as_declared, examine, in_order
 from outlast.errors import DefinitionError, InvalidInput, LimitExceeded, NotStorable
 
 T = TypeVar("T")
 Json: TypeAlias = JsonValue
 
 _ONLY_DATA: Final = "use only data: text, numbers, lists, dictionaries or a pydantic model (`value.model_dump()`)"
+_READABLE: Final = "give a value that its declared type accepts, or declare the type that it has"
+_OTHERWISE: Final = "give a value of the declared type, or declare a union of the types that it may have"
 ELSEWHERE: Final = "keep large values elsewhere (file, object store) and store their address"
 _SECRET: Final = re.compile(r"(?:pydantic\.types\.|<function )(Secret(?:Str|Bytes)?)[.']")
 _SCALARS: Final = frozenset({str, int, bool, type(None)})
+INTEGER_DIGITS_MAX: Final = 4_300
+"""A JSON number with more digits is not read."""
 
 
 # --- canonical bytes -----------------------------------------------------------------------
@@ -53,6 +58,30 @@ def _make_encoder(*, sort_keys: bool) -> Callable[[Any, int], Iterable[str]]:
 
 _sorted_chunks: Final = _make_encoder(sort_keys=True)
 _chunks: Final = _make_encoder(sort_keys=False)
+
+
+def _text_of(plain: object) -> str:
+    return "".join(_sorted_chunks(plain, 0))
+
+
+def is_json(value: object) -> bool:
+    """True if a value is read back from its JSON as it is: text, numbers, lists and dictionaries with text as keys."""
+    if type(value) is dict:
+        return all(type(name) is str and is_json(item) for name, item in value.items())
+    if type(value) is list:
+        return all(map(is_json, value))
+    return type(value) in (str, int, float, bool, type(None))
+
+
+def plain_json(value: object, *, by_alias: bool = False) -> Any:
+    """Return any value as JSON data, with the members of sets in the order of their canonical text.
+
+    Raises NotStorable.
+    """
+    try:
+        return in_order(value, to_jsonable_python(value, by_alias=by_alias), _text_of)
+    except (PydanticSerializationError, TypeError, ValueError, RecursionError) as error:
+        raise NotStorable("a value cannot be stored", " ".join(str(error).split()), _ONLY_DATA) from error
 
 
 class FrozenDict(dict[str, JsonValue]):
@@ -188,16 +217,28 @@ _call_strictly: Final = _make_strict_call()
 
 
 class Codec(Generic[T]):
-    """Dump and load values of one declared type. Errors call the value `effect_name` ("the state of …")."""
+    """Dump and load values of one declared type. Errors call the value `named` ("the state of …").
+
+    What is dumped comes back as it went in, or is refused (CKP-8; see `round_trip`).
+    """
 
     __slots__ = (
+        "_checks",
+        "_comparison",
         "_dump",
+        "_fields",
+        "_has_integers",
+        "_has_sets",
         "_load",
+        "_model",
+        "_proven",
+        "_refusing",
         "_schema",
         "_to_json",
         "_writes_floats",
         "bytes_max",
         "if_large",
+        "leaves_out",
         "named",
         "type",
         "validate",
@@ -211,17 +252,19 @@ class Codec(Generic[T]):
         bytes_max: int = RESPONSE_BYTES_MAX,
         where: str = "",
         if_large: str = ELSEWHERE,
+        validated: bool = False,
     ) -> None:
         """Create a codec. `if_large` is the remedy in the error for a value that is too large.
 
-        Raises DefinitionError with `where` (file:line) if `type_` has no JSON form.
+        `validated`: only dictionaries that `validate` has returned are dumped. Raises DefinitionError with `where`
+        (file:line) if `type_` has no JSON form.
         """
         try:
             adapter: TypeAdapter[T] = TypeAdapter(type_)
             self.validate: Callable[[object], T] = adapter.validator.validate_python
             self._load = adapter.validator.validate_json
-            self._dump = partial(adapter.serializer.to_python, mode="json")
-            self._to_json = adapter.serializer.to_json
+            self._dump: Callable[..., Any] = partial(adapter.serializer.to_python, mode="json")
+            self._to_json: Callable[..., bytes] = adapter.serializer.to_json
         except (PydanticUserError, TypeError, NameError) as error:
             # PydanticUserError: no schema for the type; NameError: an unresolved forward reference.
             raise DefinitionError(
@@ -230,7 +273,8 @@ class Codec(Generic[T]):
                 "declare it as JSON data or a pydantic model that is complete at this line",
                 where=where,
             ) from error
-        if secret := _SECRET.search(repr(adapter.core_schema)):
+        text = repr(adapter.core_schema)
+        if secret := _SECRET.search(text):
             raise DefinitionError(
                 f"{named} holds a {secret[1]}, which cannot be stored",
                 "what is stored is shown, sent and exported; a secret would come back as asterisks",
@@ -242,27 +286,58 @@ class Codec(Generic[T]):
         self.bytes_max = bytes_max
         self.if_large = if_large
         self._schema = adapter
-        self._writes_floats = _may_write_floats(adapter)
+        self._writes_floats = _may_write_floats(text)
+        self._has_sets = "'set'" in text or "'frozenset'" in text
+        self._has_integers = "'int'" in text
+        self.leaves_out = "'computed-field'" in text and _refuses_computed(adapter.core_schema)
+        """True if computed fields are not written, because a model would not take them back."""
+        if self.leaves_out:
+            self._dump = partial(adapter.serializer.to_python, mode="json", exclude_computed_fields=True)
+            self._to_json = partial(adapter.serializer.to_json, exclude_computed_fields=True)
+        self._comparison = Comparison(sequences="serialize_sequence_via_list" in text)
+        self._proven, self._refusing, self._model, self._fields, self._checks = examine(
+            adapter.core_schema, validated=validated
+        )
 
-    def dump(self, value: T) -> bytes:
-        """Return the JSON bytes of `value`. Raises NotStorable with the path of the offending part, LimitExceeded."""
+    @property
+    def has_sets(self) -> bool:
+        """True if a value may hold a set, so that its bytes had another order before sets were written in order."""
+        return self._has_sets
+
+    def dump(self, value: T, *, check: bool = True) -> bytes:
+        """Return the JSON bytes of `value`. Raises NotStorable with the path of the offending part, LimitExceeded.
+
+        Without `check` the bytes may not be read back as this value.
+        """
         try:
-            data: bytes = _call_strictly(self._to_json, value)
+            if self._has_sets:
+                data = "".join(_chunks(in_order(value, _call_strictly(self._dump, value), _text_of), 0)).encode()
+            else:
+                data = _call_strictly(self._to_json, value)
         except Exception:  # a warning, or an error of a custom serializer: the slow call tells which
             data = self._dump_or_refuse(value)
         if self._writes_floats and b"null" in data:  # pydantic writes NaN as null, silently
             self._refuse_nan(value)
         if len(data) > self.bytes_max:
             self.refuse_size(len(data), data)
+        if check and (
+            self._refusing
+            or not (self._model is None or (type(value) is self._model and len(value.__dict__) == self._fields))
+            or (self._checks and not are_as_declared(self._checks, value))
+            or (self._has_integers and len(data) > INTEGER_DIGITS_MAX)
+        ):
+            self._read_back(value, data)
         return data
 
-    def canonical(self, value: T) -> bytes:
-        """Return the JSON bytes of `value` in canonical form, for digests and comparisons."""
+    def canonical(self, value: T, *, check: bool = True) -> bytes:
+        """Return the JSON bytes of `value` in canonical form, for digests and comparisons. Raises as `dump`."""
         try:
             try:
                 plain = _call_strictly(self._dump, value)
             except Exception:  # as in `dump`
                 plain = _call_slowly(self._dump, value)
+            if self._has_sets:
+                plain = in_order(value, plain, _text_of)
             data = "".join(_sorted_chunks(plain, 0)).encode()
         except (PydanticSerializationError, TypeError, ValueError, RecursionError) as error:
             self._not_storable(value, error)
@@ -270,7 +345,29 @@ class Codec(Generic[T]):
             self._refuse_nan(value)
         if len(data) > self.bytes_max:
             self.refuse_size(len(data), data)
+        if check:
+            self._check(value, data)
         return data
+
+    def store(self, value: Any) -> tuple[bytes, T]:
+        """Return the JSON bytes of `value`, and the value as a later process loads it. Raises as `dump`."""
+        data = self.dump(value, check=False)
+        try:
+            loaded: T = self._load(data, by_alias=True, by_name=True)
+        except Exception as error:  # a validator of the author may raise anything
+            self._refuse_unreadable(error)
+        if (
+            not self._proven
+            or self._checks
+            or (self._model is not None and (type(value) is not self._model or len(value.__dict__) != self._fields))
+        ):  # written here and not called, because each step passes it
+            self._compare(value, loaded)
+        return data, loaded
+
+    def store_canonical(self, value: T) -> tuple[bytes, T]:
+        """Return what `store` returns, with the bytes in canonical form."""
+        data = self.canonical(value, check=False)
+        return data, self._read_back(value, data)
 
     def load(self, data: bytes | str) -> T:
         """Return the value stored as `data`. Raises NotStorable if the bytes no longer fit the type."""
@@ -284,14 +381,30 @@ class Codec(Generic[T]):
             ) from error
         return value
 
-    def admit(self, value: object) -> T:
-        """Validate JSON bytes or data from outside. Raises InvalidInput with all problems at once."""
+    def admit(self, text: bytes | str) -> T:
+        """Return the value of JSON `text` from outside. Raises InvalidInput with all problems at once."""
         try:
-            if isinstance(value, (bytes, str)):
-                return cast(T, self._load(value))
-            return self.validate(value)
+            return cast(T, self._load(text))
         except ValidationError as error:
             raise InvalidInput(f"{self.named} is not valid", problems=problems_of(error)) from error
+
+    def convert(self, value: object, *, by_name: bool = False) -> T:
+        """Return a Python value, or the fields of a model, as the type. Raises InvalidInput with all problems.
+
+        A text is a text here, and no JSON. `by_name`: fields have their names, also where they have an alias.
+        """
+        try:
+            return self._schema.validate_python(value, by_name=by_name or None)
+        except ValidationError as error:
+            raise InvalidInput(f"{self.named} is not valid", problems=problems_of(error)) from error
+
+    def check_exact(self, value: Any) -> None:
+        """Raise InvalidInput or NotStorable unless a Python value is of the type as it is, without a conversion."""
+        try:
+            self._schema.validate_python(value, strict=True)
+        except ValidationError as error:
+            raise InvalidInput(f"{self.named} is not valid", problems=problems_of(error)) from error
+        self.store(value)
 
     def parse(self, data: bytes) -> T:
         """Return the value of JSON `data` without conversions or unknown fields. Raises ValidationError."""
@@ -308,12 +421,56 @@ class Codec(Generic[T]):
 
     def _dump_or_refuse(self, value: T) -> bytes:
         try:
+            if self._has_sets:
+                return "".join(_chunks(in_order(value, _call_slowly(self._dump, value), _text_of), 0)).encode()
             return cast(bytes, _call_slowly(self._to_json, value))
-        except (PydanticSerializationError, ValueError) as error:
+        except (PydanticSerializationError, TypeError, ValueError, RecursionError) as error:
             self._not_storable(value, error)
 
+    def _check(self, value: T, data: bytes) -> None:
+        """Raise NotStorable unless `data` is read back as `value`. A type that proves this is not loaded."""
+        if self._refusing or not self._is_as_declared(value) or (self._has_integers and len(data) > INTEGER_DIGITS_MAX):
+            self._read_back(value, data)
+
+    def _is_as_declared(self, value: Any) -> bool:
+        """True if a value that was written is the one that is loaded, by the schema and the classes of its parts."""
+        return (
+            self._proven
+            and (self._model is None or (type(value) is self._model and len(value.__dict__) == self._fields))
+            and (not self._checks or are_as_declared(self._checks, value))
+        )
+
+    def _read_back(self, value: T, data: bytes) -> T:
+        """Return the value that `data` is loaded as. Raises NotStorable unless it equals `value`."""
+        try:
+            loaded: T = self._load(data, by_alias=True, by_name=True)
+        except Exception as error:  # a validator of the author may raise anything
+            self._refuse_unreadable(error)
+        self._compare(value, loaded)
+        return loaded
+
+    def _compare(self, value: Any, loaded: T) -> None:
+        """Raise NotStorable unless the value is the one that was loaded."""
+        if self._is_as_declared(value):
+            return
+        try:
+            why = self._comparison.difference(value, loaded, self._word())
+        except Exception as error:  # `==` of a class of the author may raise anything
+            self._refuse_unreadable(error)
+        if why:
+            raise NotStorable(f"{self.named} cannot be stored", why, _OTHERWISE)
+
+    def _refuse_unreadable(self, error: Exception) -> Never:
+        if isinstance(error, ValidationError):
+            why = "; ".join(f"{path}: {text}" for path, text in problems_of(error))
+        else:
+            why = f"reading it raises {type(error).__name__}"
+        raise NotStorable(
+            f"{self.named} cannot be stored", f"it is not read back as it was written: {why}", _READABLE
+        ) from error
+
     def _not_storable(self, value: object, error: Exception) -> Never:
-        why = _find_unstorable(value, self._word(), 0) or " ".join(str(error).split())
+        why = _find_unstorable(value, self._word(), 0) or _mismatch(error) or " ".join(str(error).split())
         raise NotStorable(f"{self.named} cannot be stored", why, _ONLY_DATA) from error
 
     def _refuse_nan(self, value: T) -> None:
@@ -366,9 +523,35 @@ def problems_of(error: ValidationError) -> list[tuple[str, str]]:
     ]
 
 
-def _may_write_floats(adapter: TypeAdapter[Any]) -> bool:
-    """True if a dump may contain a NaN. Unknown shapes (Any, custom validators and serialisers) count as True."""
-    text = repr(adapter.core_schema)
+_WARNING: Final = re.compile(
+    r"Expected `(.+?)` - serialized value may not be as expected \[(?:field_name='(.*?)', )?.*input_type=(\w+)\]"
+)
+
+
+def _mismatch(error: Exception) -> str:
+    """Return «cents: expected int, found str» of pydantic's warnings, which show the value; '' of another error."""
+    found = _WARNING.search(" ".join(str(error).split()))
+    return f"{found[2] or 'the value'}: expected {found[1]}, found {found[3]}" if found else ""
+
+
+def _refuses_computed(schema: Any) -> bool:
+    """True if a model of the schema has computed fields and refuses other fields than its own, or keeps them."""
+    if isinstance(schema, Mapping):
+        cls = schema.get("cls") if schema.get("type") in ("model", "dataclass") else None
+        config = getattr(cls, "model_config", None) or getattr(cls, "__pydantic_config__", None) or {}
+        inner = schema.get("schema")
+        computed = isinstance(inner, Mapping) and inner.get("computed_fields")
+        if computed and config.get("extra") in ("forbid", "allow"):
+            return True
+        return any(map(_refuses_computed, schema.values()))
+    return isinstance(schema, (list, tuple)) and any(map(_refuses_computed, schema))
+
+
+def _may_write_floats(text: str) -> bool:
+    """True if a dump may contain a NaN. Unknown shapes (Any, custom validators and serialisers) count as True.
+
+    `text`: the schema of the type.
+    """
     return any(f"'{kind}" in text for kind in ("float", "any", "function-", "decimal", "json", "is-instance", "custom"))
 
 

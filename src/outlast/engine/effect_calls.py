@@ -175,7 +175,7 @@ async def _made(
     attempt = attempt_of(execution, callee, call, effect, used, connection=transaction.connection)
     try:
         answer = await execution.services.caller.inside(attempt)
-        response: bytes = callee.response_codec.dump(answer.value)
+        response: bytes = callee.response_codec.store(answer.value)[0]
         await _land(execution, commits(response, answer.external_id), transaction)
     except (NotStorable, LimitExceeded) as error:
         return No(EXHAUSTED, f"its answer cannot be stored, so it was rolled back: {error.what}: {error.why}")

@@ -421,7 +421,7 @@ class EffectExecutor:
         if self.terms.in_transaction:  # recorded with the author's rows
             return codec.load(step.response)
         try:
-            response = codec.dump(step.response)
+            response, value = codec.store(step.response)  # what every later process reads, before it counts
         except BaseException as error:  # because a serializer of an author may raise anything
             raise self._record_unstored(effect, step, _unstored(step.response, codec, error), now) from None
         recorded = self._recorded(effect, response, step, now)
@@ -429,7 +429,7 @@ class EffectExecutor:
             self._submit(recorded)
         else:
             self.session.submit(recorded)
-        return codec.load(response)
+        return value
 
     def _record_unstored(
         self, effect: Effect, step: RecordResponse, error: EffectError, now: Instant

@@ -115,6 +115,7 @@ class RunExecutor:
         self._budget_ms = budget_ms
         self._pending: list[LogEntry] = []  # log entries for the next move of the run row
         self._called: list[Attention] = []  # reasons to notify people of once that move has landed
+        self._next: tuple[bytes, Any] | None = None  # the state that was written last, as loaded for the next node
         self._items: KeptItems | None = None  # of a large state that ends with a list of immutable items
         self._whole = False  # items of this run's states do not keep their bytes
         self._fits = False  # the run was compared with the code, once for each claim
@@ -322,7 +323,7 @@ class RunExecutor:
             return stop
         try:
             # each time: a model may differ from what its JSON loads as
-            value = workflow.state_codec.load(state) if workflow.growing is None else self._load(state)
+            value = self._load(state)
         except NotStorable as error:
             return self._flagged(Reason.CONTRADICTION, f"{error.what}: {error.why}")
         if not self._fits:
@@ -334,20 +335,31 @@ class RunExecutor:
     def _load(self, state: bytes) -> Any:
         """Return a state as its model. Items of the list that grows are loaded once for each claim."""
         workflow, kept = self._workflow, self._items
-        assert workflow.growing is not None
-        if kept is not None and kept.of is workflow.growing and kept.state == state:
-            value, self._items = load_growing(workflow.state_codec, kept)
-            self._whole = self._items is None
-            return value
-        self._items = KeptItems(workflow.growing) if len(state) >= WHOLE_BELOW and not self._whole else None
+        stored, self._next = self._next, None
+        if workflow.growing is not None:
+            if kept is not None and kept.of is workflow.growing and kept.state == state:
+                value, self._items = load_growing(workflow.state_codec, kept)
+                self._whole = self._items is None
+                return value
+            self._items = KeptItems(workflow.growing) if len(state) >= WHOLE_BELOW and not self._whole else None
+        if stored is not None and stored[0] == state:
+            return stored[1]  # it was loaded before its checkpoint was written
         return workflow.state_codec.load(state)
 
-    def _dump(self, state: Any) -> bytes:
-        """Return a state as bytes. Items of the list that grows are dumped once for each claim."""
-        assert self._items is not None
-        self._items = dump_growing(self._workflow.state_codec, state, self._items)
-        self._whole = self._items is None
-        return self._items.state if self._items is not None else self._workflow.state_codec.dump(state)
+    def _dump(self, state: Any, *, ends: bool) -> bytes:
+        """Return a state as bytes. Items of the list that grows are dumped once for each claim.
+
+        The next node gets the state as it was loaded here. Raises NotStorable if that is another one.
+        """
+        if self._items is not None:
+            self._items = dump_growing(self._workflow.state_codec, state, self._items)
+            self._whole = self._items is None
+            if self._items is not None:
+                return self._items.state
+        if ends:
+            return self._workflow.state_codec.dump(state)
+        self._next = self._workflow.state_codec.store(state)
+        return self._next[0]
 
     async def _execute(self, prepared: "Prepared") -> Move:
         """Execute the node, and return what its result means."""
@@ -379,7 +391,7 @@ class RunExecutor:
         if not ends and target not in exits.targets:
             return self._exception(TypeError(f"node {node.name} returned {target!r}, which it does not declare"))
         try:
-            state = workflow.state_codec.dump(context.state) if self._items is None else self._dump(context.state)
+            state = self._dump(context.state, ends=ends)
             outcome = json.loads(workflow.outcome_of(context.state)) if ends else None
         except BaseException as error:  # raised by the author's state or outcome function: an operator must decide
             return self._exception(as_exception(error))

@@ -39,6 +39,10 @@ Kind = Literal["write", "lookup"]
 _RUN: Final = 'use once_per="run"'
 
 
+IN_ORDER: Final = "s"
+"""First character of the digest of a lookup whose sets were written in order. It is no hexadecimal digit."""
+
+
 class BoundCall(NamedTuple):
     """A validated call: the bytes for the ledger and the arguments for the function.
 
@@ -101,7 +105,12 @@ class Activity(Generic[P, R_co]):
         """
         if not self._checked:
             self.check()
-        _, key, data, digest = self._signature.bind(args, kwargs)
+        return self._plan(self._signature.bind(args, kwargs))
+
+    def _plan(self, bound: tuple[tuple[Any, ...], str, bytes, str]) -> Plan[R_co]:
+        _, key, data, digest = bound
+        if self.kind == "lookup" and self._signature.has_sets:
+            digest = IN_ORDER + digest[1:]
         return Plan(self.name, key, data, digest)
 
     async def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
@@ -134,9 +143,9 @@ class Activity(Generic[P, R_co]):
         if not self._checked:
             self.check()
         signature = self._signature
-        values, key, data, digest = signature.bind(args, kwargs)
-        if not signature.immutable:
-            values = signature.load(data)
+        values, key, data, digest = signature.bind(args, kwargs, load=True)
+        if self.kind == "lookup" and signature.has_sets:
+            digest = IN_ORDER + digest[1:]
         if signature.all_positional:
             return BoundCall(values, {}, key, data, digest)
         positional, named = signature.split(values)
@@ -176,8 +185,14 @@ class Activity(Generic[P, R_co]):
         """
         if not self._checked:
             self.check()
-        _, key, data, digest = self._signature.bind((), self._signature.parse(arguments))
-        return Plan(self.name, key, data, digest)
+        return self._plan(self._signature.bind((), self._signature.parse(arguments)))
+
+    @property
+    def has_sets(self) -> bool:
+        """True if a parameter may hold a set, so that its bytes had another order before sets were written in order."""
+        if not self._checked:
+            self.check()
+        return self._signature.has_sets
 
     @property
     def response_codec(self) -> Any:

@@ -27,6 +27,7 @@ from outlast.errors import DefinitionError, InvalidInput
 from outlast.flow.context import Context
 from outlast.flow.node import Node, NodeOptions
 from outlast.flow.registry import hints_of, locals_of_caller, where_of
+from outlast.flow.signature import check_default
 from outlast.flow.workflow import Workflow
 from outlast.flow.workflow_options import WorkflowOptions
 
@@ -191,15 +192,11 @@ class FunctionWorkflow(Workflow[Any, FunctionState, R], Generic[P, R]):
 
     def _field(self, parameter: inspect.Parameter, hint: Any) -> tuple[Any, Any]:
         """Return the type and the default of a parameter. Raises DefinitionError if they cannot be stored."""
-        codec: Codec[Any] = Codec(hint, named=f"{parameter.name} of {self._title}", where=where_of(self.fn))
+        where = where_of(self.fn)
+        Codec[Any](hint, named=f"{parameter.name} of {self._title}", where=where)
         if parameter.default is parameter.empty:
             return hint, ...
-        try:
-            codec.admit(parameter.default)
-        except InvalidInput as error:
-            raise self._wrong(
-                f"has a default for {parameter.name} that does not fit its type", error.why, "correct one of the two"
-            ) from error
+        check_default(hint, parameter.name, parameter.default, self._title, where)
         return hint, parameter.default
 
     def _wrong(self, what: str, why: str, fix: str) -> DefinitionError:

@@ -8,12 +8,13 @@ from typing import Any, Final
 
 import typing_extensions
 from pydantic import ValidationError
+from pydantic.fields import FieldInfo
 from pydantic_core import from_json, to_json
 
 from outlast.core.codec import Codec, canonical, canonical_plain, digest, problems_of
 from outlast.core.keys import KeyTemplate
 from outlast.core.limits import ARGUMENTS_BYTES_MAX, PARAMETERS_MAX, RESPONSE_BYTES_MAX
-from outlast.errors import DefinitionError, InvalidInput
+from outlast.errors import DefinitionError, InvalidInput, LimitExceeded, NotStorable
 from outlast.flow.registry import hints_of
 
 _IMMUTABLE: Final = frozenset({str, int, bool, type(None)})
@@ -22,6 +23,27 @@ _KINDS: Final = (
     inspect.Parameter.POSITIONAL_OR_KEYWORD,
     inspect.Parameter.KEYWORD_ONLY,
 )
+
+
+def check_default(hint: Any, name: str, default: object, title: str, where: str) -> None:
+    """Raise DefinitionError unless the default of a parameter is a value of its type that can be stored."""
+    if isinstance(default, FieldInfo):
+        raise DefinitionError(
+            f"{title} ({where}) has a Field as the default of {name}",
+            "a function would get the Field itself and not a value",
+            f"write {name}: Annotated[…, Field(…)] = VALUE",
+            where=where,
+        )
+    codec: Codec[Any] = Codec(hint, named=f"the default of {name}", where=where)
+    try:
+        codec.check_exact(default)
+    except (InvalidInput, NotStorable, LimitExceeded) as error:
+        raise DefinitionError(
+            f"{title} ({where}) has a default for {name} that does not fit its type",
+            error.why,
+            "correct one of the two",
+            where=where,
+        ) from error
 
 
 class Signature:
@@ -36,6 +58,7 @@ class Signature:
         self.signature: Final = inspect.signature(fn)
         self.parameters: Final = tuple(self.signature.parameters)
         self.immutable = False
+        self.has_sets = False
         self.response_codec: Codec[Any]
         self._arguments: Codec[dict[str, Any]]
         self._template: KeyTemplate | None = None
@@ -68,17 +91,26 @@ class Signature:
             named=f"the arguments of {self.title}",
             bytes_max=ARGUMENTS_BYTES_MAX,
             where=self.where,
+            validated=True,
         )
+        for name, default in self._defaults.items():
+            check_default(hints[name], name, default, self.title, self.where)
         self.response_codec = Codec(
             answer, named=f"the answer of {self.title}", bytes_max=RESPONSE_BYTES_MAX, where=self.where
         )
         self.immutable = all(hint in _IMMUTABLE for hint in hints.values() if isinstance(hint, type)) and all(
             isinstance(hint, type) for hint in hints.values()
         )
+        self.has_sets = self._arguments.has_sets
         self.ready = True
 
-    def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], str, bytes, str]:
-        """Return the values in the order of the parameters, the rendered key, the canonical arguments, the digest."""
+    def bind(
+        self, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, load: bool = False
+    ) -> tuple[tuple[Any, ...], str, bytes, str]:
+        """Return the values in the order of the parameters, the rendered key, the canonical arguments, the digest.
+
+        `load`: return the values that a later process loads from the arguments. Raises InvalidInput, NotStorable.
+        """
         if kwargs or len(args) != self._count or not self.all_positional:
             given = self._bind_slowly(args, kwargs)
         else:
@@ -88,7 +120,13 @@ class Signature:
             valid = codec.validate(given)
         except ValidationError as error:
             raise InvalidInput(f"the arguments of {self.title} are not valid", problems=problems_of(error)) from error
-        data = canonical_plain(valid) if self.immutable else codec.canonical(valid)
+        loaded = valid
+        if self.immutable:
+            data = canonical_plain(valid)
+        elif load:
+            data, loaded = codec.store_canonical(valid)
+        else:
+            data = codec.canonical(valid)
         if len(data) > ARGUMENTS_BYTES_MAX:
             codec.refuse_size(len(data))
         values = tuple(valid.values())
@@ -96,6 +134,8 @@ class Signature:
             key = f"{self.name}/{digest(self.name, data)[:32]}"
         else:
             key = self._template.render(values)
+        if loaded is not valid:
+            values = tuple(loaded.values())
         # As `digest(self.name, key, data)`: the characters of a key need no escape in JSON.
         return values, key, data, sha256(b'%b"%b",%b]' % (self._name_part, key.encode(), data)).hexdigest()
 

@@ -11,14 +11,15 @@ from pydantic import AliasChoices, AliasPath, BaseModel
 from pydantic.fields import FieldInfo
 from typing_extensions import TypeVar  # its defaults are in typing from Python 3.13 on
 
-from outlast.core.codec import ELSEWHERE, Codec, canonical, digest
+from outlast.core.codec import ELSEWHERE, Codec, canonical, digest, is_json, plain_json
 from outlast.core.durations import Duration
 from outlast.core.growing_list import growing_list
 from outlast.core.lanes import OWN, lane_of
 from outlast.core.limits import INPUT_BYTES_MAX, NAME, NODES_MAX, OUTCOME_BYTES_MAX, STATE_BYTES_MAX
+from outlast.core.round_trip import Comparison
 from outlast.core.run_columns import StatusLabels
 from outlast.core.usage import Budget
-from outlast.errors import Conflict, DefinitionError, InvalidInput
+from outlast.errors import Conflict, DefinitionError, InvalidInput, NotStorable
 from outlast.flow.activity import Activity
 from outlast.flow.context import Context
 from outlast.flow.graph import mistakes
@@ -333,14 +334,30 @@ class Workflow(Generic[S, In, Out]):
         try:
             if self.input is None:
                 self._refuse_unknown_fields(given)
-            admitted = self._input_codec.admit(given)
+            admitted = _admitted(self._input_codec, given)
         except InvalidInput as error:
             if error.fix or not error.problems:
                 raise
             raise InvalidInput(error.what, problems=error.problems, fix=f"it takes {self._taken}") from error
         key = self.key.of(admitted) if self.key is not None else ""
-        of_input = digest(self.name, self._input_codec.canonical(admitted))
+        of_input = self._digest_of(admitted)
         return Beginning(self._state_of(admitted), key, of_input, self.objective.of(admitted) if self.objective else "")
+
+    def _digest_of(self, admitted: Any) -> str:
+        return digest(self.name, self._input_codec.canonical(admitted))
+
+    @property
+    def input_has_sets(self) -> bool:
+        """True if an input may hold a set, so that its digest differed between processes."""
+        return self._input_codec.has_sets
+
+    def digest_of_first(self, state: bytes) -> str:
+        """Return the digest of the input that made the first `state` of a run. Raises NotStorable, InvalidInput."""
+        first = self.state_codec.load(state)
+        if self.input is None:
+            return self._digest_of(first)
+        fields = {name: getattr(first, name) for name in self.input.model_fields}
+        return self._digest_of(self._input_codec.convert(fields, by_name=True))
 
     @cached_property
     def _taken(self) -> str:
@@ -354,7 +371,8 @@ class Workflow(Generic[S, In, Out]):
         if self.input is None:
             return cast(S, admitted)  # the same type as the state, under the name that the caller knows
         try:
-            return self.state_codec.admit({name: getattr(admitted, name) for name in type(admitted).model_fields})
+            fields = {name: getattr(admitted, name) for name in type(admitted).model_fields}
+            return self.state_codec.convert(fields, by_name=True)
         except InvalidInput as error:
             raise DefinitionError(
                 f"an input of {self.title} does not make a state",
@@ -367,7 +385,14 @@ class Workflow(Generic[S, In, Out]):
         """Return the result of the run as JSON. Raises NotStorable, LimitExceeded, and the exceptions of `outcome`."""
         if self.outcome is None:
             return self.state_codec.dump(state)
-        return self._outcome_codec.dump(self.outcome(state))
+        outcome = self.outcome(state)
+        if self._answer_type is not Any:
+            return self._answer_codec.dump(outcome)
+        try:
+            plain = plain_json(outcome)  # without an annotation: plain JSON, also for clients
+        except NotStorable:
+            plain = outcome  # the dump says where
+        return self._outcome_codec.dump(plain)
 
     def input_schema(self) -> dict[str, Any]:
         """The JSON schema of what starts a run."""
@@ -381,7 +406,7 @@ class Workflow(Generic[S, In, Out]):
         LimitExceeded.
         """
         if isinstance(given, Mapping):
-            return self._plain_codec.dump(dict(given))
+            return self._encode_mapping(dict(given))
         model = self.input or self.state
         if not isinstance(given, model):
             raise InvalidInput(
@@ -390,9 +415,27 @@ class Workflow(Generic[S, In, Out]):
                 f"give a {model.__name__}, or a dict: it takes {self._taken}",
             )
         self._input_codec.dump(given)  # names a value without a JSON form
-        fields = _given_fields(given)
-        plain = given.model_dump(mode="json", by_alias=True, include=fields, exclude_computed_fields=True)
-        return self._plain_codec.dump(plain)
+        plain = given.model_dump(mode="json", by_alias=True, include=_given_fields(given), exclude_computed_fields=True)
+        data = self._plain_codec.dump(plain, check=False)
+        self._check_input(given, data)
+        return data
+
+    def _encode_mapping(self, given: dict[str, object]) -> bytes:
+        """Return Python values as JSON. Values that are no JSON must fit the fields of the input."""
+        data = self._plain_codec.dump(given, check=False)
+        if not is_json(given):
+            self._check_input(self._input_codec.convert(given), data)
+        return data
+
+    def _check_input(self, given: Any, data: bytes) -> None:
+        """Raise NotStorable unless the input is read from JSON as it was given."""
+        read = self._input_codec.admit(data)
+        if why := Comparison(sequences=True).difference(given, read, "input"):
+            raise NotStorable(
+                f"the input of {self.title} cannot be sent",
+                why,
+                "give values of the declared types, and one alias for reading and writing",
+            )
 
     def decode_outcome(self, data: Any) -> Out:
         """Return a stored outcome, the parsed JSON `data`, as the state, or as `outcome` is annotated to return it.
@@ -404,7 +447,12 @@ class Workflow(Generic[S, In, Out]):
 
     @cached_property
     def _answer_codec(self) -> Codec[Any]:
-        """The codec of the outcome as clients see it."""
+        """The codec of the outcome as it is stored, and as clients see it."""
+        return self._outcome_codec_of(self._answer_type)
+
+    @cached_property
+    def _answer_type(self) -> Any:
+        """The annotated type of the outcome. Raises DefinitionError if the annotation cannot be read."""
         if isinstance(self._outcome_type, NameError | AttributeError):  # perhaps a type that is declared further down
             assert self.outcome is not None
             self._outcome_type = _returned_type(self.outcome, {})
@@ -415,7 +463,7 @@ class Workflow(Generic[S, In, Out]):
                 "import the type at module level",
                 where=self.where,
             )
-        return self._outcome_codec_of(self._outcome_type)
+        return self._outcome_type
 
     def _outcome_codec_of(self, type_: Any) -> Codec[Any]:
         return Codec(type_, named=f"the outcome of {self.title}", bytes_max=OUTCOME_BYTES_MAX, where=self.where)
@@ -491,10 +539,15 @@ class Workflow(Generic[S, In, Out]):
 
     def _further_problems(self, data: dict[str, Any], other: list[str]) -> list[tuple[str, str]]:
         try:
-            self.state_codec.admit({name: value for name, value in data.items() if name not in other})
+            self.state_codec.convert({name: value for name, value in data.items() if name not in other})
         except InvalidInput as error:
             return list(error.problems)
         return []
+
+
+def _admitted(codec: Codec[Any], given: bytes | str | dict[str, Any]) -> Any:
+    """Return an input, JSON from outside or Python values, as its type. Raises InvalidInput."""
+    return codec.admit(given) if isinstance(given, (bytes, str)) else codec.convert(given)
 
 
 def _returned_type(fn: Callable[..., Any], names: Mapping[str, Any]) -> Any:
@@ -575,8 +628,11 @@ def encoded_input(workflow: Workflow[Any, Any, Any] | str, given: Mapping[str, o
     """Return the input of a run as JSON. Raises InvalidInput, NotStorable."""
     if isinstance(workflow, Workflow):
         return workflow.encode_input(given)
-    plain = given.model_dump(by_alias=True, exclude_unset=True) if isinstance(given, BaseModel) else dict(given)
-    return _PLAIN.dump(plain)
+    if isinstance(given, BaseModel):
+        plain = given.model_dump(by_alias=True, include=_given_fields(given), exclude_computed_fields=True)
+    else:
+        plain = dict(given)
+    return _PLAIN.dump(plain, check=False)  # the worker reads it by its type
 
 
 _PLAIN: Final[Codec[Any]] = Codec(Any, named="the input", bytes_max=INPUT_BYTES_MAX)
