@@ -44,11 +44,16 @@ def check_reason(reason: str) -> None:
     """Raise LimitExceeded or InvalidInput if a reason cannot be stored."""
     if len(reason) > TEXT_CHARS_MAX:
         raise LimitExceeded("the reason is too long", f"at most {TEXT_CHARS_MAX:,} characters", "say it shorter")
-    if not reason.isascii():
+    check_text("the reason", reason)
+
+
+def check_text(what: str, text: str) -> None:
+    """Raise InvalidInput if a text holds half a character (a lone surrogate), which no store takes."""
+    if not text.isascii():
         try:
-            reason.encode()
+            text.encode()
         except UnicodeEncodeError as error:
-            raise InvalidInput("the reason is not text that can be stored", str(error), "decode it properly") from None
+            raise InvalidInput(f"{what} is not text that can be stored", str(error), "decode it properly") from None
 
 
 class KeyTemplate:

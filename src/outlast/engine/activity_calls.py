@@ -23,6 +23,7 @@ from outlast.engine.attempts import CallAttempt, Endless
 from outlast.engine.call_outcome import asked_to_wait, is_transient, may_be_paid
 from outlast.engine.effect_calls import millis, needs_transactions
 from outlast.engine.effect_executor import EffectExecutor
+from outlast.engine.former_digests import call_as_offered, is_same_call
 from outlast.engine.node_execution import NodeExecution, Unresolved
 from outlast.engine.node_result import (
     EffectRefused,
@@ -61,7 +62,7 @@ async def shared_answer(
         effect = await _load_shared(execution, call.key)
     if effect is None or effect.status is EffectStatus.UNDONE:
         return await executor.drive()
-    if effect.digest != call.digest and (
+    if not (effect.digest == call.digest or is_same_call(activity, effect, call.args_bytes, call.digest)) and (
         effect.activity != activity.name or not uses_recorded(execution.session, (0, call.key), call.digest)
     ):
         execution.call_person(contradiction(execution.session, activity, call, effect))
@@ -134,7 +135,12 @@ async def perform(execution: NodeExecution, activity: Activity[Any, Any], call: 
     visit = execution.session.run.visit if activity.once_per == "visit" else 0
     ident = (visit, call.key)
     effect = execution.session.effects.get(ident)
-    if effect is not None and effect.digest != call.digest:
+    if effect is None:
+        if execution.session.approvals and activity.has_sets:
+            call = call_as_offered(activity, call, execution.session.run, execution.session.approvals.values())
+    elif effect.digest != call.digest and is_same_call(activity, effect, call.args_bytes, call.digest):
+        call = call._replace(args_bytes=effect.args, digest=effect.digest)
+    elif effect.digest != call.digest:
         if effect.activity != activity.name or not uses_recorded(execution.session, ident, call.digest):
             execution.call_person(contradiction(execution.session, activity, call, effect))
             await execution.never()
@@ -182,7 +188,7 @@ async def recorded_calls(session: RunSession, activity: Activity[Any, Any], plan
         done = row.response is not None if isinstance(row, Memo) else row.status is EffectStatus.DONE
         unstored = answer_not_stored(row) if done and isinstance(row, Effect) and row.response is None else None
         response = activity.response_codec.load(row.response) if done and row.response is not None else None
-        same = row.digest == plan.digest
+        same = is_same_call(activity, row, plan.arguments, plan.digest)
         found.append(RecordedCall(visit, same=same, done=done, response=response, unstored=unstored))
     return found
 
@@ -206,7 +212,11 @@ async def look_up(execution: NodeExecution, activity: Activity[Any, Any], call: 
         flight = (visit, f"{activity.name}?{call.key}")
         once = execution.deduplicate if activity.durable or not activity.is_async else execution.look_up
         return await once(flight, lambda: _make_lookup(execution, activity, call, (visit, call.key)))
-    if memo.digest != call.digest and not uses_recorded(execution.session, (visit, memo.key), call.digest):
+    if (
+        memo.digest != call.digest
+        and not is_same_call(activity, memo, call.args_bytes, call.digest)
+        and not uses_recorded(execution.session, (visit, memo.key), call.digest)
+    ):
         execution.call_person(contradiction(execution.session, activity, call, memo))
         await execution.never()
     return _value(activity, memo)
@@ -225,13 +235,15 @@ async def _make_lookup(
         raise Unresolved
     run = execution.session.run
     response: bytes | None = None
+    value: Any = None
     error: EffectError | None = None
     await execution.session.entered()
     if activity.durable and execution.session.has_new_messages:
         await _check_cancel(execution)
     used: list[Used] = []
     try:
-        response = activity.response_codec.dump(await _call_lookup(execution, activity, call, ident, used))
+        answer = await _call_lookup(execution, activity, call, ident, used)
+        response, value = activity.response_codec.store(answer)  # what a re-run reads, before it counts
     except Refused as refused:
         error = _redacted_error(refused.code, refused.detail)
     except (RunLost, ConditionFailed, StoreAway, StoreError, Unresolved):
@@ -250,7 +262,7 @@ async def _make_lookup(
         await execution.session.land(commit)
     else:
         execution.session.submit(commit)
-    return _value(activity, memo)
+    return value if error is None else _value(activity, memo)
 
 
 async def _check_cancel(execution: NodeExecution) -> None:

@@ -20,6 +20,8 @@ from outlast.core.machine import ApprovalStatus, Choice, Reason
 from outlast.core.mailbox import REOPENED
 from outlast.core.rows import Run
 from outlast.core.run_columns import Attention, Timer, WaitingFor
+from outlast.engine.compatibility import activity_of
+from outlast.engine.former_digests import as_offered, rewritten_values
 from outlast.engine.node_execution import NodeExecution
 from outlast.engine.policy import demand_of, judge
 from outlast.errors import Conflict, InvalidInput, LimitExceeded, NotStorable, OutlastError
@@ -83,7 +85,8 @@ def changes_of(approval: Approval) -> dict[str, Any]:
 
 def known_name(execution: NodeExecution, plan: Plan[Any], name: str, formerly: str) -> str:
     """Return the name under which the visit has asked for a plan: the former one, if only that one has."""
-    session, asked = execution.session, plan.approval_digest(execution.session.run.tenant, execution.session.run.run)
+    session, run = execution.session, execution.session.run
+    asked = _in_stored_form(execution, (plan,))[0].approval_digest(run.tenant, run.run)
     mine = [each for each in session.approvals.values() if each.visit == session.run.visit]
     if any(each.wait == name for each in mine):
         return name
@@ -96,6 +99,7 @@ async def request_approval(execution: NodeExecution, question: Question) -> Appr
     An unused approval whose stored plans do not match their digests is withdrawn and requested again. So is a pending
     one if the plan is another one now; the next time, or once it is decided, an operator is asked instead.
     """
+    question = question._replace(plans=_in_stored_form(execution, question.plans))
     asked, latest = _asked(execution, question)
     if latest is not None and not _same(latest, question, execution):
         if (diverged := _replaces(execution, question, asked, latest)) is not None:
@@ -112,6 +116,7 @@ async def request_approval(execution: NodeExecution, question: Question) -> Appr
 
 def answered_before(execution: NodeExecution, question: Question) -> Approval | None:
     """Return the approval if it is decided and still about the same calls; None if `request_approval` must look."""
+    question = question._replace(plans=_in_stored_form(execution, question.plans))
     _, latest = _asked(execution, question)
     if latest is None or latest.status not in (ApprovalStatus.APPROVED, ApprovalStatus.REJECTED, ApprovalStatus.AGAIN):
         return None
@@ -236,6 +241,20 @@ async def _withdraw(execution: NodeExecution, approval: Approval) -> None:
         )
 
 
+def _in_stored_form(execution: NodeExecution, plans: tuple[Plan[Any], ...]) -> tuple[Plan[Any], ...]:
+    """Return plans in the form in which an approval of the run has stored the same calls."""
+    session = execution.session
+    if not session.approvals:
+        return plans
+    found = {plan.activity: activity_of(execution.workflow, plan.activity) for plan in plans}
+    return tuple(
+        as_offered(activity, plan, session.run, session.approvals.values())
+        if (activity := found[plan.activity]) is not None
+        else plan
+        for plan in plans
+    )
+
+
 def _same(approval: Approval, question: Question, execution: NodeExecution) -> bool:
     run = execution.session.run
     if not approval.consumed_by and altered_plan(approval):
@@ -255,7 +274,8 @@ def chosen_plan(execution: NodeExecution, question: Question, approval: Approval
     Raises Conflict if the plan differs from the approved one in more than was editable.
     """
     run = execution.session.run
-    for plan in question.plans:
+    plans = _in_stored_form(execution, question.plans)
+    for plan in plans:
         if plan.approval_digest(run.tenant, run.run) == approval.chosen:
             return plan
     (offered,) = [plan for plan in approval.plans if plan.digest == approval.chosen]
@@ -263,11 +283,11 @@ def chosen_plan(execution: NodeExecution, question: Question, approval: Approval
     activity = execution.workflow.activity(offered.activity)
     try:
         args, kwargs = activity.load_args(offered.arguments_text.encode())
-        plan = activity.plan(*args, **kwargs)
+        plan = as_offered(activity, activity.plan(*args, **kwargs), run, (approval,))
     except OutlastError as error:
         raise _not_as_approved(approval, f"{error.what}: {error.why}") from error
-    base = json.loads(question.plans[offered.change.of].arguments)
-    differs = {name for name, value in json.loads(plan.arguments).items() if base.get(name) != value}
+    base = rewritten_values(activity, plans[offered.change.of].arguments)
+    differs = {name for name, value in rewritten_values(activity, plan.arguments).items() if base.get(name) != value}
     if plan.approval_digest(run.tenant, run.run) != approval.chosen or not differs <= set(question.editable):
         raise _not_as_approved(approval, f"it differs in {', '.join(sorted(differs)) or 'its key'}")
     return plan

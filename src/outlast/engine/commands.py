@@ -29,21 +29,21 @@ from outlast.core.commit import Commit, Expect, Instant, Put, in_portions
 from outlast.core.drain import DRAINS, DrainRequest, drains_of, request_drain
 from outlast.core.durations import SECOND
 from outlast.core.effect_rows import APPROVAL, EFFECT, Approval, Effect
-from outlast.core.keys import check_name, check_reason
+from outlast.core.keys import check_name, check_reason, check_text
 from outlast.core.lanes import check_scheduler
 from outlast.core.limits import MESSAGE_BYTES_MAX
 from outlast.core.machine import EffectStatus, Reason
 from outlast.core.mailbox import EffectAnswer, check_unfinished, over
 from outlast.core.row_kind import AnyKind, Key, key_of, version_of
-from outlast.core.rows import META, RUN, STORE, TENANT_BUDGET, TOKEN, WORKER, Row, Run, Token, Worker
+from outlast.core.rows import EVENT, META, RUN, STORE, TENANT_BUDGET, TOKEN, WORKER, Row, Run, Token, Worker
 from outlast.core.usage import EACH_DAY, Amounts, Limits, TenantBudget
 from outlast.core.verbs import start as start_verb
 from outlast.engine.admission import limits_of
 from outlast.engine.approvals import remake_with
 from outlast.engine.run_session import notify_waiting
-from outlast.engine.snapshots import first_snapshot
+from outlast.engine.snapshots import first_snapshot, joined
 from outlast.engine.store_maintenance import ledger_purged
-from outlast.errors import Conflict, Ended, InvalidInput, LimitExceeded, NotFound, Stale
+from outlast.errors import Conflict, Ended, InvalidInput, LimitExceeded, NotFound, OutlastError, Stale
 from outlast.flow.workflow import Workflow
 from outlast.store.port import Store
 from outlast.telemetry.traces import Traces
@@ -81,6 +81,8 @@ async def start(
         workflow = workflow.scheduled_by(check_scheduler(scheduler))
     check_name("tenant", tenant)
     check_name("run", run)
+    check_text("the start key", key)
+    check_text("the correlation id", correlation_id)
     workflow.activities  # noqa: B018 - checks the definition, once
     beginning = workflow.begin(given)
     state, derived = workflow.state_codec.canonical(beginning.state), beginning.key
@@ -126,7 +128,7 @@ async def _started_before(store: Store, token: Token, workflow: Workflow[Any], d
         raise Conflict(
             f"run {token.target} exists already", "another workflow or key started it", "choose another run id"
         )
-    if before.digest != token.digest:
+    if before.digest != token.digest and not await _began_alike(store, workflow, before, token):
         under, why = "this key", "the same key means the same run, so the input must be the same"
         if derived:
             under, why = f"the key {derived}", "the workflow derives this key from its input, and another part differs"
@@ -136,6 +138,20 @@ async def _started_before(store: Store, token: Token, workflow: Workflow[Any], d
             f"look at it with: outlast runs show {before.target}; or start with another key: --key",
         )
     return StartedRun(before.target, False)
+
+
+async def _began_alike(store: Store, workflow: Workflow[Any], before: Token, asked: Token) -> bool:
+    """True if the run began with this input, whose sets were stored in another order (CKP-8)."""
+    if not workflow.input_has_sets:
+        return False
+    run = (before.tenant, before.target)
+    first = await store.load(EVENT, (*run, 1))
+    if first is None or first.snapshot is None:
+        return False
+    try:
+        return workflow.digest_of_first((await joined(store, run, first.snapshot)).state) == asked.digest
+    except OutlastError:  # its state no longer fits the code, or a part of it is missing
+        return False
 
 
 async def find_run(store: Store, tenant: str, run: str) -> Run:

@@ -16,6 +16,7 @@ from outlast.core.machine import ApprovalStatus, EffectStatus, RunStatus, WaitSt
 from outlast.core.row_kind import key_of
 from outlast.core.rows import RUN, STORE, TOPOLOGY, Run, Topology, is_over
 from outlast.engine.compatibility import Misfit, Stranded, activity_of, effect_misfits, next_place, state_misfits
+from outlast.engine.former_digests import are_alike_but_for_order
 from outlast.engine.snapshots import state_of_rows
 from outlast.errors import Corrupt, InvalidInput, NotStorable
 from outlast.flow.activity import Activity
@@ -152,7 +153,8 @@ def _approval(workflow: Workflow[Any], run: Run, approval: Approval) -> Iterator
             why = " · ".join(error.why.splitlines())
             yield Misfit("approval", f"{approval.id} asks for a call that {activity.name} does not take: {why}")
             continue
-        if now.approval_digest(run.tenant, run.run) != plan.digest:
+        alike = activity.has_sets and are_alike_but_for_order(now.arguments, plan.arguments_text.encode())
+        if now.approval_digest(run.tenant, run.run) != plan.digest and not (alike and now.key == plan.key):
             what = f"{plan.activity} {plan.key}, which would be {now.key} now"
             yield Misfit("approval", f"{approval.id} asks for {what}: it would be withdrawn and requested again")
 
