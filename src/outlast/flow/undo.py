@@ -100,6 +100,10 @@ class NoAnswer:
         """Return the JSON null for any value."""
         return b"null"
 
+    def store(self, value: object) -> tuple[bytes, None]:
+        """Return the JSON null and None for any value."""
+        return b"null", None
+
     def load(self, data: bytes | str) -> None:
         """Return None for any bytes."""
 
