@@ -7,7 +7,7 @@ from typing import Literal
 import pytest
 
 from outlast.core.limits import CALLS_PER_VISIT_MAX, LOG_ENTRIES_MAX, PLANS_PER_APPROVAL_MAX
-from outlast.flow import Context, Workflow, role
+from outlast.flow import Context, Fail, Workflow, role
 from tests.engine.world import Go, Receiver, State, World, one_node, write
 
 Ctx = Context[State]
@@ -109,11 +109,12 @@ async def test_a_run_with_more_entries_and_approvals_than_a_commit_holds_ends(wo
             ctx.log(f"line-{n}", "a line")
         for wait in waits:
             wait.cancel()
+        raise Fail("enough")  # a body that returned over open waits would call a person
 
     flow = one_node(body)
     world.worker(flow)
     await world.start(flow)
-    assert (world.status(), world.reasons()) == ("completed", [])
+    assert (world.status(), world.reasons()) == ("failed", [])
     assert [row.status.value for row in world.approvals()] == ["withdrawn"] * 25
     kinds = [event.kind for event in world.events()]
     assert kinds.count("run.logged") == LOG_ENTRIES_MAX and kinds[-1].startswith("workflow.")

@@ -484,6 +484,11 @@ def ceiling_passed(run: Run, inbox_read: int, now: Instant) -> Attention | None:
     return Attention(Reason.TOTAL_TIMEOUT, now.business, detail, seen=inbox_read, trigger=trigger)
 
 
+def is_wait(parked: Parked) -> bool:
+    """Return True for a wait that the body declared, False for one that a call of it needs."""
+    return parked.waiting.kind in ("timer", "signal", "approval")
+
+
 def effect_waits(parked: Iterable[Parked]) -> tuple[Parked, ...]:
     """Return the waits for an effect that end by themselves: its settle time, or the next attempt."""
     return tuple(each for each in parked if each.verb in ("await_settle", "retry"))

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial, wraps
-from typing import Any, Concatenate, Final, Literal, NamedTuple, ParamSpec, TypeVar
+from typing import Any, Concatenate, Final, Literal, ParamSpec, TypeVar
 from uuid import UUID
 
 from pydantic import BaseModel, JsonValue
@@ -26,6 +26,7 @@ from outlast.core.machine import ApprovalStatus, Reason, WaitStatus, wait_target
 from outlast.core.rows import Message
 from outlast.core.run_columns import Attention, Timer, WaitingFor
 from outlast.core.run_transition import LogEntry
+from outlast.engine import context_calls
 from outlast.engine.activity_calls import look_up, perform, recorded_calls
 from outlast.engine.approvals import (
     Question,
@@ -36,6 +37,7 @@ from outlast.engine.approvals import (
     known_name,
     request_approval,
 )
+from outlast.engine.context_calls import ASKED_MAX, ContextCall
 from outlast.engine.node_execution import NodeExecution, Unresolved
 from outlast.engine.policy import offered, proposed
 from outlast.engine.results import ResultBuffer, produced
@@ -46,7 +48,6 @@ from outlast.flow.calls import Plan, RecordedCall
 from outlast.flow.context import SLEEP, Context, executing_context
 from outlast.flow.outcomes import Refusal, Refused
 from outlast.flow.policy import Verdict
-from outlast.flow.registry import place
 
 WaitKind = Literal["sleep", "receive", "collect"]
 
@@ -215,28 +216,9 @@ def _instant(name: str, given: datetime) -> int:
 
 OF_EVERY_ENTRY: Final = frozenset({"version", "epoch", "node", "visit", "key", "text"})
 """Fields of the event of a log entry."""
-ASKED_MAX: Final = 64  # number of calls from which finished ones are dropped
-
 P = ParamSpec("P")
 T = TypeVar("T")
 log = logging.getLogger("outlast.engine")
-
-
-class ContextCall(NamedTuple):
-    """A coroutine that the context returned to the node's code, and the line that called for it."""
-
-    coroutine: Any  # a CoroutineType, which has attributes that Coroutine lacks
-    name: str
-    file: str
-    line: int
-
-    def __str__(self) -> str:
-        return f"ctx.{self.name} at {place(self.file, self.line)}"
-
-    @property
-    def state(self) -> str:
-        """Return the state of the coroutine, as `inspect` names it."""
-        return inspect.getcoroutinestate(self.coroutine)
 
 
 def _seen(
@@ -275,6 +257,7 @@ class NodeContext(Context[Any]):
         self._asked: list[ContextCall] = []
         self._asked_max = ASKED_MAX
         self._unawaited: list[ContextCall] = []
+        self._given_up: dict[ContextCall, str] = {}  # waits that the body does not await to their end, each with why
         self._returned = False
         self._concluded = False
 
@@ -291,13 +274,31 @@ class NodeContext(Context[Any]):
     async def run(self, fn: Callable[[Context[Any]], Awaitable[Any]]) -> Any:
         """Run the node's function; record the calls that it has not awaited when it ends."""
         executing_context.set(self)  # in the context of the node's task
+        raises = True
         try:
-            return await fn(self)
+            value = await fn(self)
+            raises = False
+            return value
         finally:
             executing_context.set(None)  # otherwise the task and this object refer to each other
             self._returned = True
             left = [each for each in self._asked if each.coroutine.cr_frame is not None]  # the others have finished
             self._unawaited = [each for each in left if each.state == inspect.CORO_CREATED]
+            if left and not raises and not self._execution.closing:
+                self._given_up |= context_calls.still_open(left)
+
+    def at_rest(self, body: asyncio.Task[Any], package: str) -> None:
+        """Note the open waits that `asyncio.wait` or `wait_for` encloses. `package`: that of the node's function."""
+        self._given_up |= context_calls.raced_waits(self._asked, body, package)
+
+    def _give_up(self) -> None:
+        """Note that the body cancelled the await of the wait that is being cancelled."""
+        self._given_up |= context_calls.being_cancelled(self._asked)
+        self._execution.give_up_wait()
+
+    def given_up(self) -> Misplaced | None:
+        """Return an error if the body did not await a wait to its end, else None."""
+        return context_calls.not_awaited_to_the_end(self._given_up) if self._given_up else None
 
     def conclude(self) -> Misplaced | None:
         """Close the context.
@@ -307,15 +308,7 @@ class NodeContext(Context[Any]):
         A task that the node left behind may have made the call since; then it counts as awaited.
         """
         self._concluded = True
-        found = [str(each) for each in self._unawaited if each.state != inspect.CORO_CLOSED]
-        for each in self._unawaited:
-            if each.state == inspect.CORO_CREATED:
-                each.coroutine.close()  # otherwise Python warns without naming the line
-        if not found:
-            return None
-        what = f"{', '.join(found)} {'was' if len(found) == 1 else 'were'} never awaited"
-        why = "a call without await may never be made"
-        return Misplaced(what, why, "await it in the node, restart the worker, then let the run continue")
+        return context_calls.never_awaited(self._unawaited)
 
     # --- acting ----------------------------------------------------------------------------
     @override
@@ -438,7 +431,7 @@ class NodeContext(Context[Any]):
         if row is None:
             if execution.lingering:
                 await execution.never()
-            row = await execution.deduplicate(flight, lambda: request_approval(execution, question))
+            row = await execution.deduplicate(flight, lambda: request_approval(execution, question), self._give_up)
             if row is None:
                 await execution.never()
         if row.status is ApprovalStatus.AGAIN:
@@ -533,7 +526,7 @@ class NodeContext(Context[Any]):
             return wait.notes_of(bound)
         if execution.lingering:
             await execution.never()
-        return await execution.deduplicate((self.visit, f"wait?{wait.name}"), wait.answer)
+        return await execution.deduplicate((self.visit, f"wait?{wait.name}"), wait.answer, self._give_up)
 
     # --- values that stay equal in a visit ---------------------------------------
     @override

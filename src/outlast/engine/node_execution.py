@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 from outlast.core import divergence, effect_verbs
 from outlast.core.clock import Clock
 from outlast.core.commit import Expect
-from outlast.core.conclude import Again, Flagged, HandBack, NodeResult, Parked, Raised, Resting, Returned
+from outlast.core.conclude import Again, Flagged, HandBack, NodeResult, Parked, Raised, Resting, Returned, is_wait
 from outlast.core.deltas import Delta, DeltaOrigin
 from outlast.core.divergence import HeldCall, Missing
 from outlast.core.durations import FOREIGN_AWAIT_GRACE, SECOND, Liveness
@@ -129,6 +129,8 @@ class NodeExecution:
         self._again = ""
         self._commits = session.commits
         self._given_up = False  # the author's code stopped waiting for one of its calls
+        self._wait_given_up = False  # or for one of its waits
+        self._ended = False  # the body had ended before the engine cancelled it
         self._hand_back = ""
         self._broken: BaseException | None = None
         self._unresolved: set[asyncio.Future[Any]] = set()
@@ -219,6 +221,11 @@ class NodeExecution:
     def has_diverged(self) -> bool:
         """Return True if a person is asked because the body asks for other keys than before."""
         return any(a.reason is Reason.NODE_DIVERGED for a in self._attention)
+
+    def give_up_wait(self) -> None:
+        """Close the execution because the author's code cancelled the await of a wait. Its body may still raise."""
+        self._wait_given_up = True
+        self.close()
 
     async def never(self) -> Any:
         """Wait without end, until the execution is over."""
@@ -357,10 +364,15 @@ class NodeExecution:
             raise Unresolved
         return slot
 
-    async def deduplicate(self, ident: EffectKey, make: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+    async def deduplicate(
+        self,
+        ident: EffectKey,
+        make: Callable[[], Coroutine[Any, Any, Any]],
+        given_up: Callable[[], None] | None = None,
+    ) -> Any:
         """Return the answer of the one call under this key.
 
-        `make` begins it if none is in flight.
+        `make` begins it if none is in flight. `given_up` is called if the await of a wait is cancelled by its body.
 
         The call runs in a separate task. If an awaiter is cancelled, the execution closes and the call settles
         (S-16).
@@ -375,8 +387,11 @@ class NodeExecution:
             return await mine
         except asyncio.CancelledError:
             if not self.closing:
-                self._given_up = True
-                self.close()
+                if given_up is None:
+                    self._given_up = True
+                    self.close()
+                elif self._body is None or not self._body.done():  # a body that has ended gives up nothing
+                    given_up()
             raise
 
     async def look_up(self, ident: EffectKey, make: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
@@ -462,14 +477,18 @@ class NodeExecution:
 
     # --- running ------------------------------------------------------------------------------------
     async def run(
-        self, body: Callable[[], Awaitable[Any]], title: str, left_open: Callable[[], Iterable[LeftOpen]] = tuple
+        self,
+        body: Callable[[], Awaitable[Any]],
+        title: str,
+        left_open: Callable[[], Iterable[LeftOpen]] = tuple,
+        at_rest: Callable[[asyncio.Task[Any]], None] | None = None,
     ) -> NodeResult:
         """Run the body until the result is known.
 
         Raises RunLost if another worker holds the run.
 
         `left_open` returns the open effects. Effects that the body has not asked for settle before a person is called
-        about another one (S-16).
+        about another one (S-16). `at_rest` is called with the body's task before the run parks.
         """
         task = self._body = self._loop.create_task(self._run_body(body, title))
         try:
@@ -477,6 +496,8 @@ class NodeExecution:
                 if (self._parked or self._held) and not self.calls_in_flight and await self._is_at_rest(task):
                     if self._held:
                         self._diverge(held=True)
+                    elif at_rest is not None:
+                        at_rest(task)
                     self.close()
                     break
                 if not task.done() and not self.closing:
@@ -498,7 +519,10 @@ class NodeExecution:
             for ident, make in left_open():
                 self.calls_in_flight[ident] = InFlightCall(self._loop.create_task(self._run_call(ident, make())), [])
             await self._calls_ended()
-        if not task.done():
+        if self._wait_given_up and not task.done():
+            await self._may_raise(task)
+        self._ended = task.done()
+        if not self._ended:
             await self._cancel_body(task)
         if self._streamed:  # before the event that says how the node ended
             self.services.deltas.flush()
@@ -603,6 +627,15 @@ class NodeExecution:
         ends = frame.f_locals.get("timeout") is not None  # of asyncio.wait
         return bool(left) and not ends and all(self._waits_forever(each, depth + 1) for each in left)
 
+    async def _may_raise(self, task: asyncio.Task[Any]) -> None:
+        """Let a body that gave up a wait end: an exception of a task group cancels the waits beside it first."""
+        for _ in range(TURNS):
+            await asyncio.sleep(0)
+            if task.done():
+                return
+        if not self._waits_forever(task, 0):
+            await asyncio.wait([task], timeout=FOREIGN_AWAIT_GRACE / SECOND)
+
     async def _cancel_body(self, task: asyncio.Task[Any]) -> None:
         """Cancel the body. Code in `finally` has no effect: its ctx calls never resolve."""
         for _ in range(CANCELS_MAX):
@@ -629,6 +662,8 @@ class NodeExecution:
             return HandBack(self._hand_back)
         if self._given_up and self.session.commits > self._commits:
             return Again(GIVEN_UP)
+        if error is not None and self._ended and self._parked and all(is_wait(each) for each in self._parked):
+            return Raised(error)  # because no later execution asks for more than this one
         if self._parked:
             return Resting(tuple(self._parked))
         if self._given_up:  # because another execution would end the same way

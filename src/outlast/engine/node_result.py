@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from outlast.core.commit import Mapping
 from outlast.core.compensation import is_own, owed, undone
-from outlast.core.conclude import Flagged, Parked, Raised, Returned, Stopping
+from outlast.core.conclude import Flagged, NodeResult, Parked, Raised, Resting, Returned, Stopping
 from outlast.core.durations import HOLD_LOOK_AGAIN
 from outlast.core.effect_columns import NO_ERROR, EffectError
 from outlast.core.effect_rows import Effect, Memo
@@ -184,6 +184,26 @@ def with_forgotten(verdict: Returned | Raised, forgotten: Misplaced) -> Raised:
         return Raised(forgotten)
     verdict.error.add_note(f"{forgotten.what}: {forgotten.why}")
     return verdict
+
+
+def with_given_up(result: NodeResult, given_up: Misplaced) -> NodeResult:
+    """Return the result of a node that did not await a wait to its end: a failure. Its own error gets a note.
+
+    An end that the node chose (`Fail`, `Cancel`) is kept if it follows from another error. Otherwise the node chose it
+    because of a timer or of the first of several waits.
+    """
+    if not isinstance(result, Raised):
+        return Raised(given_up) if isinstance(result, Returned | Resting) else result
+    if isinstance(result.error, Fail | Cancel):
+        return result if _follows_error(result.error) else Raised(given_up)
+    result.error.add_note(f"{given_up.what}: {given_up.why}; {given_up.fix}")
+    return result
+
+
+def _follows_error(error: BaseException) -> bool:
+    """Return True if an error was raised while another one was handled that is no timeout."""
+    cause = error.__cause__ or error.__context__
+    return isinstance(cause, Exception) and not isinstance(cause, TimeoutError)
 
 
 def raised(session: RunSession, error: BaseException) -> Flagged | Stopping:

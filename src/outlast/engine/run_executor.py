@@ -53,6 +53,7 @@ from outlast.engine.node_result import (
     paused_by,
     raised,
     with_forgotten,
+    with_given_up,
     without_attempt,
 )
 from outlast.engine.pauses import TENANT
@@ -372,12 +373,15 @@ class RunExecutor:
             lambda: context.run(node.fn),
             title,
             lambda: left_open(execution, ending=False, sent_only=execution.has_diverged()),
+            lambda body: context.at_rest(body, node.fn.__module__.partition(".")[0]),
         )
         self._pending += execution.log_entries.values()
         self._pending += context.log_entries.values()
         forgotten = context.conclude()
         if context.results is not None:
             await context.results.hand_in()
+        if (given_up := context.given_up()) is not None:
+            result = with_given_up(result, given_up)
         if forgotten is not None and isinstance(result, Returned | Raised):
             result = with_forgotten(result, forgotten)
         if isinstance(result, Returned):

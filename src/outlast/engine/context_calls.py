@@ -1,0 +1,158 @@
+"""Calls that the context returned to the node's code, and what the code did with them (S-16).
+
+A call without await is never made. A wait that parks resolves in a later execution only. So the first of several waits
+and a timer of the process never end it, and a body that rests in such a call would wait for all of them without end.
+"""
+
+import asyncio
+import inspect
+import sysconfig
+from collections.abc import Iterable, Iterator, Sequence
+from types import FrameType
+from typing import Any, Final, NamedTuple
+
+from outlast.core.limits import TEXT_CHARS_MAX
+from outlast.errors import Misplaced
+from outlast.flow.registry import place
+
+ASKED_MAX: Final = 64  # number of calls from which a context drops finished ones
+WAITS: Final = frozenset({"sleep", "receive", "collect", "approval"})
+"""Methods of the context that park the run."""
+
+GivenUp = dict["ContextCall", str]
+"""Waits that a body did not await to their end, each with what happened to it."""
+STILL_OPEN: Final = "was still open when its node returned"
+CANCELLED: Final = "was cancelled by its node"
+RACED: Final = "is inside asyncio.wait or asyncio.wait_for"
+NO_FIRST: Final = (
+    "a parked run resumes when each wait has its answer: the first of several waits is not built, and a timer of "
+    "asyncio ends no wait"
+)
+END_OF_WAIT: Final = (
+    "give the wait a timeout=, within= or until= and await it to its end, several with asyncio.gather; "
+    "restart the worker, then let the run continue"
+)
+
+
+class ContextCall(NamedTuple):
+    """A coroutine that the context returned to the node's code, and the line that called for it."""
+
+    coroutine: Any  # a CoroutineType, which has attributes that Coroutine lacks
+    name: str
+    file: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"ctx.{self.name} at {place(self.file, self.line)}"
+
+    @property
+    def state(self) -> str:
+        """Return the state of the coroutine, as `inspect` names it."""
+        return inspect.getcoroutinestate(self.coroutine)
+
+    @property
+    def is_open_wait(self) -> bool:
+        """Return True for a wait that has begun and has no answer."""
+        return self.name in WAITS and self.state == inspect.CORO_SUSPENDED
+
+
+# --- calls that are never awaited --------------------------------------------------------------------------
+def never_awaited(unawaited: Sequence[ContextCall]) -> Misplaced | None:
+    """Return an error if the node never awaited one of these calls, else None. Closes them.
+
+    A task that the node left behind may have made the call since; then it counts as awaited.
+    """
+    found = [str(each) for each in unawaited if each.state != inspect.CORO_CLOSED]
+    for each in unawaited:
+        if each.state == inspect.CORO_CREATED:
+            each.coroutine.close()  # otherwise Python warns without naming the line
+    if not found:
+        return None
+    what = f"{', '.join(found)} {'was' if len(found) == 1 else 'were'} never awaited"
+    why = "a call without await may never be made"
+    return Misplaced(what, why, "await it in the node, restart the worker, then let the run continue")
+
+
+# --- waits that are not awaited to their end ----------------------------------------------------------------
+def still_open(asked: Iterable[ContextCall]) -> GivenUp:
+    """Return the waits that are open when the body returns."""
+    return {each: STILL_OPEN for each in asked if each.is_open_wait}
+
+
+def being_cancelled(asked: Iterable[ContextCall]) -> GivenUp:
+    """Return the wait whose await gets its cancellation now."""
+    return {each: CANCELLED for each in asked if each.name in WAITS and each.state == inspect.CORO_RUNNING}
+
+
+def raced_waits(asked: Iterable[ContextCall], body: "asyncio.Task[Any]", package: str) -> GivenUp:
+    """Return the open waits that `asyncio.wait` or `wait_for` of the author's code encloses."""
+    waits = {each.coroutine: each for each in asked if each.is_open_wait}
+    return {waits[each]: RACED for each in (_raced(body, package) if waits else ()) if each in waits}
+
+
+def not_awaited_to_the_end(waits: GivenUp) -> Misplaced:
+    """Return the error that names each wait and its line."""
+    return Misplaced(
+        "; ".join(f"{call} {what}" for call, what in waits.items())[:TEXT_CHARS_MAX], NO_FIRST, END_OF_WAIT
+    )
+
+
+WAIT: Final = asyncio.wait.__code__
+WAIT_FOR: Final = asyncio.wait_for.__code__
+GROUP: Final = frozenset(
+    fn.__code__ for fn in (getattr(asyncio.TaskGroup, name, None) for name in ("__aexit__", "_aexit")) if fn
+)
+"""The method in which a task group waits for its tasks."""
+LIBRARIES: Final = tuple({sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")})
+AWAITS_MAX: Final = 10_000  # awaits of one body that are looked at
+
+
+def _raced(body: asyncio.Task[Any], package: str) -> Iterator[Any]:
+    """Yield the coroutines that `asyncio.wait` or `wait_for` of the author's code encloses.
+
+    Libraries that wait for all their tasks in rounds are left out. `package`: the author's package, which may be
+    installed like a library.
+    """
+    left: list[tuple[Any, bool, FrameType | None]] = [(body, False, None)]
+    for _ in range(AWAITS_MAX):
+        if not left:
+            return
+        awaited, racing, caller = left.pop()
+        waiter = getattr(awaited, "_fut_waiter", None)  # of a task, at the end of its chain of coroutines
+        left += ((child, racing, caller) for child in getattr(awaited, "_children", ()))  # of a gather
+        if isinstance(awaited, asyncio.Task):
+            awaited = awaited.get_coro()
+        while (frame := _first(awaited, FRAMES)) is not None:
+            racing = racing or (frame.f_code in (WAIT, WAIT_FOR) and not _in_library(caller, package))
+            if racing:
+                yield awaited
+            left += ((child, racing, frame) for child in _enclosed(frame))
+            caller, awaited = frame, _first(awaited, AWAITED)
+        if waiter is not None:
+            left.append((waiter, racing, caller))
+
+
+FRAMES: Final = ("cr_frame", "ag_frame", "gi_frame")
+AWAITED: Final = ("cr_await", "ag_await", "gi_yieldfrom")
+
+
+def _first(awaited: Any, names: tuple[str, ...]) -> Any:
+    """Return the first of these attributes that a coroutine or generator has, or None."""
+    return next((found for name in names if (found := getattr(awaited, name, None)) is not None), None)
+
+
+def _enclosed(frame: FrameType) -> Iterator[Any]:
+    """Yield the tasks for which a call of asyncio waits through another future."""
+    if frame.f_code is WAIT:
+        yield from frame.f_locals["fs"]
+    elif frame.f_code is WAIT_FOR:
+        yield frame.f_locals["fut"]  # a task before Python 3.12, afterwards mostly the coroutine that it awaits
+    elif frame.f_code in GROUP:
+        yield from getattr(frame.f_locals["self"], "_tasks", ())
+
+
+def _in_library(caller: FrameType | None, package: str) -> bool:
+    """Return True if the caller is code of an installed library, not of the author."""
+    if caller is None or caller.f_globals.get("__name__", "").partition(".")[0] == package:
+        return False
+    return caller.f_code.co_filename.startswith(LIBRARIES)
