@@ -20,7 +20,7 @@ class Case(BaseModel):
 
 
 class Script:
-    """A model that makes the given calls one turn after another, then says what the tools answered."""
+    """A model that makes the given calls one turn after another, then repeats the answers of the tools."""
 
     def __init__(self, *turns: Sequence[ToolCallPart]) -> None:
         self.turns = turns
@@ -31,7 +31,7 @@ class Script:
         turn = sum(isinstance(message, ModelResponse) for message in messages)
         if turn < len(self.turns):
             return ModelResponse(parts=list(self.turns[turn]))
-        return ModelResponse(parts=[TextPart(" ".join(answers(messages)))])
+        return ModelResponse(parts=[TextPart(" ".join(answers(messages)) or "done")])
 
 
 def call(tool: str, ident: str = "c1", **arguments: Any) -> ToolCallPart:

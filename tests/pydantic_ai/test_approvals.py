@@ -1,4 +1,4 @@
-"""Approvals of tool calls: names by the whole key, the same call again, what an approver may change, and mistakes."""
+"""Approvals of tool calls: names by the whole key, the same call again, changes by an approver, and mistakes."""
 
 import asyncio
 import json
@@ -118,7 +118,7 @@ def test_an_approval_that_waits_under_its_former_name_is_found(
     assert before.wait == "before.pay-5"
     run.approve()
     assert (run.status, made) == ("completed", [("ann", 5, 100)])
-    assert [each.id for each in app.rows(run.id).approvals] == [before.id], "nobody is asked twice"
+    assert [each.id for each in app.rows(run.id).approvals] == [before.id], "the lead is not asked twice"
 
 
 def test_another_call_does_not_take_the_approval_of_a_former_name(
@@ -132,7 +132,7 @@ def test_another_call_does_not_take_the_approval_of_a_former_name(
     assert made == [("ann", 5, 100), ("bob", 5, 100)]
 
 
-# --- what an approver may change -------------------------------------------------------------------
+# --- changes by an approver ----- -------------------------------------------------------------------
 def change(run: AppRun[Case], **changes: Any) -> None:
     person, approval = run._person("ana")
     run._act(person.approve(approval, changes=changes))

@@ -19,7 +19,7 @@ from outlast.testing.app import App, AppFactory, AppRun
 from tests import forked
 from tests.e2e.helpers import GIVE_UP_S, ROOT, SHORT, when
 from tests.pydantic_ai import mcp_agents
-from tests.pydantic_ai.test_runs import Case, Script, call, effects, flow_of
+from tests.pydantic_ai.scripted import Case, Script, call, effects, flow_of
 
 
 class Bank:

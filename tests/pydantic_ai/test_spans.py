@@ -11,7 +11,8 @@ from pydantic_ai.models.instrumented import InstrumentationSettings
 from outlast import Context
 from outlast.pydantic_ai import OutlastDurability
 from outlast.testing import AppFactory
-from tests.pydantic_ai.test_runs import LEAD, Case, Script, call, flow_of
+from tests.pydantic_ai.scripted import Case, Script, call, flow_of
+from tests.pydantic_ai.test_runs import LEAD
 
 
 def test_a_rerun_exports_only_what_is_new(outlast_app: AppFactory) -> None:

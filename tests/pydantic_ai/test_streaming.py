@@ -20,7 +20,7 @@ from outlast.pydantic_ai.operations import check_whole
 from outlast.store.port import DeltaChannel
 from outlast.testing import ModelServer, cuts
 from outlast.testing.app import App, AppFactory, AppRun
-from tests.pydantic_ai.test_runs import Case, Script, call, flow_of, tool_agent
+from tests.pydantic_ai.scripted import Case, Script, call, flow_of, tool_agent
 
 ANSWERS = [
     ModelAnswer(text="I open a ticket now", calls=(ToolCall(id="c1", tool="ticket", arguments={"title": "t"}),)),

@@ -212,14 +212,21 @@ async def look_up(execution: NodeExecution, activity: Activity[Any, Any], call: 
         flight = (visit, f"{activity.name}?{call.key}")
         once = execution.deduplicate if activity.durable or not activity.is_async else execution.look_up
         return await once(flight, lambda: _make_lookup(execution, activity, call, (visit, call.key)))
-    if (
-        memo.digest != call.digest
-        and not is_same_call(activity, memo, call.args_bytes, call.digest)
-        and not uses_recorded(execution.session, (visit, memo.key), call.digest)
-    ):
-        execution.call_person(contradiction(execution.session, activity, call, memo))
+    if memo.digest != call.digest and (differs := _difference(execution, activity, call, memo)) is not None:
+        execution.call_person(contradiction(execution.session, activity, call, memo, differs))
         await execution.never()
     return _value(activity, memo)
+
+
+def _difference(execution: NodeExecution, activity: Activity[Any, Any], call: BoundCall, memo: Memo) -> str | None:
+    """Return how a lookup differs from the recorded one ('' if not known); None if the recorded answer is used."""
+    ident = (memo.visit, memo.key)
+    if activity.compare is None:
+        same = is_same_call(activity, memo, call.args_bytes, call.digest)
+        return None if same or uses_recorded(execution.session, ident, call.digest) else ""
+    if uses_recorded(execution.session, ident, None):
+        return None
+    return activity.compare(memo.digest, memo.response) if memo.response is not None else None
 
 
 def _value(activity: Activity[Any, Any], memo: Memo) -> Any:

@@ -402,8 +402,7 @@ class NodeContext(Context[Any]):
         execution.note_progress()
         if execution.closing:
             await execution.never()
-        if formerly:
-            name = known_name(execution, plan, name, formerly)
+        name = known_name(execution, plan, name, formerly) if formerly else name
         question = Question(
             name=name or plan.activity,
             plans=(plan, *alternatives),

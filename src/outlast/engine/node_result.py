@@ -115,15 +115,19 @@ def paused_by_breaker(pause: Pause, at_real: int, mapping: Mapping) -> Parked:
     return Parked("park", waiting, Timer(pause.key, at_real, real=True))
 
 
-def contradiction(session: RunSession, callee: Callee, call: BoundCall, row: Effect | Memo) -> Attention:
+def contradiction(
+    session: RunSession, callee: Callee, call: BoundCall, row: Effect | Memo, differs: str = ""
+) -> Attention:
     """Return the reason to call a person about a key that is recorded with other arguments.
 
-    If the same activity recorded it, the person may choose the recorded answer (S-18).
+    `differs`: what differs, if the callee can tell. If the same activity recorded the key, the person may choose the
+    recorded answer (S-18).
     """
     given = f" with {row.args.decode(errors='replace')[:ARGUMENTS_SHOWN]}" if isinstance(row, Effect) else ""
     detail = (
         f"key {row.key} is recorded for {row.activity}{given}; "
-        f"now {callee.name} asks for it with {call.args_bytes.decode(errors='replace')[:ARGUMENTS_SHOWN]}"
+        f"now {callee.name} asks for it with "
+        f"{'another request: ' + differs if differs else call.args_bytes.decode(errors='replace')[:ARGUMENTS_SHOWN]}"
     )
     usable = call.digest if row.activity == callee.name else ""
     entry = attention(session, Reason.CONTRADICTION, detail)
@@ -137,12 +141,13 @@ def under_way(session: RunSession, callee: Callee, call: BoundCall, ident: Effec
     return entry._replace(key=call.key, visit=ident[0], digest=call.digest)
 
 
-def uses_recorded(session: RunSession, ident: EffectKey, digest: str) -> bool:
-    """Return True if a person chose the recorded answer of this key for exactly this call."""
-    named = (*ident, digest)
+def uses_recorded(session: RunSession, ident: EffectKey, digest: str | None) -> bool:
+    """Return True if a person chose the recorded answer of this key for exactly this call; None stands for any."""
     return any(
-        message.kind == "answer" and message.name == Reason.CONTRADICTION and named in message.answer.recorded
+        (visit, key) == ident and digest in (None, of)
         for message in session.messages
+        if message.kind == "answer" and message.name == Reason.CONTRADICTION
+        for visit, key, of in message.answer.recorded
     )
 
 

@@ -85,6 +85,9 @@ class Activity(Generic[P, R_co]):
         self.settle_time: timedelta | None = None
         self.undo_fn: Callable[..., Awaitable[Any]] | None = None
         self.undoing: UndoTerms | None = None
+        self.compare: Callable[[str, bytes], str | None] | None = None
+        """Of a lookup whose calls may differ in what does not matter: takes the digest and the response of a recorded
+        call, and returns how the call under way differs, or None if the response is its own."""
         self._checked = False
         _check_options(self, options)
         self._signature: Final = Signature(fn, self.name, self.title, self.where, self.key)

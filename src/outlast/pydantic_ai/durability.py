@@ -48,6 +48,7 @@ from outlast.pydantic_ai.operations import (
     Backend,
     ask_model,
     current_unit,
+    differs_from_recorded,
     key_part,
     prepare_unit,
     refusal_text,
@@ -153,6 +154,7 @@ class OutlastDurability(BaseDurabilityCapability[AgentDepsT]):
             )
         key = "{agent}/{run}/{n}"
         self.ask: Activity[..., Any] = lookup(key=key, name=MODEL, durable=True, provider=MODEL, **options)(ask_model)
+        self.ask.compare = differs_from_recorded
         self.prepare: Activity[..., Any] = lookup(key=key + "/{what}", name=f"{name}.prepare")(prepare_unit)
         super()._bind_to_agent(agent)
         SOURCES.add(self)

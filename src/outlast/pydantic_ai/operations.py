@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from decimal import Decimal
@@ -39,7 +40,6 @@ from pydantic_ai.durable_exec import (
 from pydantic_ai.exceptions import UserError
 from pydantic_ai.messages import (
     AgentStreamEvent,
-    ModelMessagesTypeAdapter,
     ModelResponse,
     PartDeltaEvent,
     PartStartEvent,
@@ -47,16 +47,29 @@ from pydantic_ai.messages import (
     TextPartDelta,
 )
 from pydantic_ai.settings import ModelSettings
-from pydantic_core import to_jsonable_python
+from pydantic_core import from_json, to_jsonable_python
 from typing_extensions import override
 
 from outlast.core.effect_steps import EXHAUSTED, Happened
 from outlast.core.limits import TEXT_CHARS_MAX
-from outlast.errors import OutlastError
+from outlast.errors import InvalidInput, LimitExceeded, OutlastError
 from outlast.flow.activity import Activity
 from outlast.flow.calls import Plan, this_call, tool_call
 from outlast.flow.context import Context, current_context
 from outlast.flow.outcomes import Perhaps, Refused
+from outlast.pydantic_ai.requests import (
+    DIGEST_CHARS,
+    OUTLINE,
+    RequestOutline,
+    difference,
+    digest_of,
+    other_instructions,
+    outline_of,
+    recorded_outline,
+    request_digest,
+    storable,
+    with_outline,
+)
 
 if TYPE_CHECKING:
     from outlast.pydantic_ai.durability import OutlastDurability
@@ -65,9 +78,6 @@ ParamsT = TypeVar("ParamsT")
 WireT = TypeVar("WireT")
 ResultT = TypeVar("ResultT")
 
-LEFT_OUT: Final = frozenset({"timestamp", "run_id", "conversation_id"})
-"""Fields of messages that differ between executions of one agent run."""
-DIGEST_CHARS: Final = 32
 PREPARED_CHARS: Final = 200
 """Of the name of a call that changes nothing, in its key."""
 
@@ -88,11 +98,25 @@ class Unit:
     context: RunContext[Any] | None
     body: Callable[[], Awaitable[JsonValue]] | None = None
     call_id: str = ""
+    outline: RequestOutline | None = None
+    """Of a request to a model."""
+    former_digest: Callable[[], str] | None = None
+    """Digest of the call that an earlier version recorded, which compared the messages only."""
     made: bool = False
 
 
 current_unit: Final[ContextVar[Unit | None]] = ContextVar("outlast_pydantic_ai_unit", default=None)
 """Set around the call of a durable unit, and so in the task of its activity."""
+
+
+def differs_from_recorded(digest: str, response: bytes) -> str | None:
+    """Return how the request under way differs from the one with a recorded answer; None if the answer is usable."""
+    unit, recorded = current_unit.get(), recorded_outline(from_json(response))
+    if unit is None or unit.outline is None or unit.former_digest is None:
+        return ""
+    if recorded is None:
+        return None if unit.former_digest() == digest else ""
+    return difference(recorded, unit.outline) or None
 
 
 def streaming(handler: EventStreamHandler[Any] | None) -> EventStreamHandler[Any]:
@@ -222,26 +246,50 @@ class BoundOperation(BoundDurableOperation[ParamsT, WireT, ResultT], Generic[Par
             this_call().set_model(f"{asked.system}:{asked.model_name}")
             made = replace(params, model_settings=_settings(params))
         with durable_unit_scope():
-            result = await self._operation.handler(made)
+            result: Any = await self._operation.handler(made)
             if isinstance(result, ModelResponse):
+                result = storable(result)
                 if made is not params and cast(ModelRequestId, self._operation.operation_id).streaming:
                     check_whole(result)
                 _report_usage(result)
-            return cast(JsonValue, self._operation.result_codec.dump(result))
+            payload: Any = self._operation.result_codec.dump(result)
+            unit = current_unit.get()
+            if isinstance(result, ModelResponse) and unit is not None:
+                payload = with_outline(payload, unit.outline)
+            return cast(JsonValue, payload)
 
     async def _ask(self, params: ModelRequestParams | ModelCompactMessagesParams) -> object:
-        """Request an answer of a model: paid once, and stored before it is used."""
-        messages = params.messages if isinstance(params, ModelRequestParams) else params.request_context.messages
+        """Request an answer of a model: paid once, and stored before it is used.
+
+        The recorded answer is used if only instructions, system parts or settings differ. The difference is logged.
+        """
+        durability = self._durability
+        if isinstance(params, ModelRequestParams):
+            messages, asked = params.messages, params.model_request_parameters
+            settings = params.model_settings
+        else:
+            of = params.request_context
+            messages, asked, settings = of.messages, of.model_request_parameters, of.model_settings
         run, n = self._next(params.run_context, "model")
-        return await self._make(
-            params.run_context,
-            cast(ParamsT, params),
-            self._durability.ask,
-            self._durability.name,
-            run,
-            n,
-            _digest(messages),
-        )
+        unit = Unit(params.run_context, partial(self._body, cast(ParamsT, params)))
+        unit.outline = outline_of(messages, asked, settings)
+        known = digest_of(messages)
+        unit.former_digest = lambda: durability.ask.bind((durability.name, run, n, known), {}).digest
+        args = durability.name, run, n, request_digest(known, unit.outline)
+        payload = await _perform(unit, lambda ctx: ctx.do(durability.ask, *args))
+        recorded = recorded_outline(payload)
+        if recorded is not None and not unit.made and (text := other_instructions(recorded, unit.outline)):
+            self._log_difference(run, n, text)
+        return {name: value for name, value in payload.items() if name != OUTLINE}
+
+    def _log_difference(self, run: str, n: int, text: str) -> None:
+        """Add to the history, once for an agent run of a visit, that a recorded answer was asked for in other words."""
+        context = current_context()
+        assert context is not None
+        name = self._durability.name
+        said = f"request {name}/{run}/{n} was answered before, and its recorded answer is used: {text}"
+        with suppress(LimitExceeded, InvalidInput):  # the entries of a visit are limited
+            context.log(key_part(f"instructions/{name}/{run}", PREPARED_CHARS), said[:TEXT_CHARS_MAX])
 
     async def _prepare(self, params: Any) -> object:
         """Make a call that changes nothing and is not paid: the list of tools, a validation, an event handler."""
@@ -352,18 +400,6 @@ def recorded(answer: object) -> object:
     if not isinstance(answer, Happened):
         return answer
     return replace(answer, response=stored({"kind": RETURNED, "result": to_jsonable_python(answer.response)}))
-
-
-def _digest(messages: Sequence[Any]) -> str:
-    """Return a digest of messages without the fields that differ between executions of one agent run."""
-
-    def lasting(value: Any) -> Any:
-        if isinstance(value, dict):
-            return {name: lasting(each) for name, each in value.items() if name not in LEFT_OUT}
-        return [lasting(each) for each in value] if isinstance(value, list) else value
-
-    data = lasting(ModelMessagesTypeAdapter.dump_python(list(messages), mode="json"))
-    return sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:DIGEST_CHARS]
 
 
 def _settings(params: ModelRequestParams) -> ModelSettings:
