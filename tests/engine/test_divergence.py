@@ -461,3 +461,73 @@ async def test_accept_is_not_offered_for_other_reasons(world: World) -> None:
     await world.start(flow)
     with pytest.raises(Conflict, match="does not offer accept"):
         await world.answer(Reason.EXCEPTION, Choice.ACCEPT)
+
+
+# --- errors of lookups ---------------------------------------------------------------------------------
+class Local(KeyError):
+    """Error of an author, with a class that another process can import."""
+
+
+@pytest.mark.req("EFF-9", "CKP-2")
+@pytest.mark.parametrize("durable", [False, True])
+async def test_a_caught_error_of_a_lookup_is_the_same_in_each_execution(world: World, durable: bool) -> None:
+    """The first answer was an error, and the body went on without it: so it does after a wait."""
+    shop, asked = Receiver(), []
+    order = write(shop)
+
+    @lookup(durable=durable)
+    async def page(of: str) -> str:
+        asked.append(of)
+        if len(asked) == 1:
+            raise Local("no such page")
+        return "found"
+
+    async def body(ctx: Ctx) -> None:
+        try:
+            said = await ctx.do(page, "a")
+        except Local as error:
+            said = f"none {error.args[0]}"
+        await ctx.do(order, said)
+        await ctx.sleep("1m")
+
+    flow = one_node(body)
+    world.worker(flow)
+    await world.start(flow)
+    await world.pass_(2 * MINUTE)
+    assert (world.status(), asked, sent(shop)) == ("completed", ["a"], ["order/none%20no%20such%20page"])
+
+
+@pytest.mark.req("EFF-9")
+async def test_an_error_that_ended_the_body_is_asked_for_again(world: World) -> None:
+    """Also one that a concurrent branch has recorded: `continue` after the exception drops it."""
+    shop, asked = Receiver(), []
+    order = write(shop)
+
+    @lookup
+    async def page(of: str) -> str:
+        asked.append(of)
+        if len(asked) == 1:
+            raise ValueError("a bug")
+        return "found"
+
+    async def body(ctx: Ctx) -> None:
+        async def beside() -> None:
+            await asyncio.sleep(1)
+            await ctx.do(order, "a")
+
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(beside())
+            try:
+                await ctx.do(page, "a")
+            finally:
+                await asyncio.sleep(3)
+            await task
+
+    flow = one_node(body)
+    world.worker(flow)
+    await world.start(flow)
+    await world.pass_(10 * SECOND)
+    assert world.reasons() == ["exception"] and sent(shop) == ["order/a"]
+    await world.go_on()
+    await world.pass_(10 * SECOND)
+    assert (world.status(), asked) == ("completed", ["a", "a"])

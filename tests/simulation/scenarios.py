@@ -4,6 +4,7 @@ To add one, decorate a function that returns a Workflow with @scenario. Bodies a
 nothing unexpected: an `exception` in a run's attention is a finding.
 """
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -157,6 +158,21 @@ def scenario(*reasons: Reason, **options: Any) -> Callable[[Callable[[], Workflo
     return add
 
 
+HONEST: Final = range(1_000_000, 2_000_000)
+"""Seeds of bodies that ask for the same keys in each execution, and of edits of them that are safe (S-27)."""
+DRIFTING: Final = range(2_000_000, 3_000_000)
+"""Seeds of bodies that ask for another key in each execution."""
+
+
+def scenarios_of(seed: int) -> list[Scenario]:
+    """Return the scenarios from which a seed draws."""
+    ranges = {"honest": HONEST, "drifting": DRIFTING}
+    for name, seeds in ranges.items():
+        if seed in seeds:
+            return [SCENARIOS[name]]
+    return [each for name, each in SCENARIOS.items() if name not in ranges]
+
+
 async def attempt(ctx: Ctx, call: Activity[Any, str], *args: Any) -> None:
     """Make a call; treat a refusal as an answer, used-up attempts as an error."""
     try:
@@ -295,5 +311,104 @@ def saga() -> Workflow[State]:
             raise Cancel("it rains")
         if how < 0.6:
             raise Fail("no car")
+
+    return flow
+
+
+@lookup(durable=True)
+async def quote(what: str) -> str:
+    """Return a paid text, which differs in each call."""
+    return f"{what} {At.world.env.dice.rng.random()}"
+
+
+@lookup
+async def flaky(what: str) -> str:
+    """Fail sometimes, so that the body takes another way, and must take it in each execution."""
+    if At.world.env.dice.rng.random() < 0.5:
+        raise ValueError("a parser bug")
+    return what
+
+
+@scenario(signals=("go",))
+def honest() -> Workflow[State]:
+    """Return a workflow whose node makes the same calls in each execution, in an order that differs."""
+    flow = Workflow("honest", state=State, ceiling=second(900))
+
+    async def elsewhere() -> None:
+        """Wait for something that is not the engine's, as a thread does, for another time in each execution."""
+        await asyncio.sleep(At.world.env.dice.rng.random() * At.world.env.dice.choice((0, 0, 0.01, 2, 20)))
+
+    async def branch(ctx: Ctx, name: str, calls: int) -> None:
+        await elsewhere()
+        for n in range(calls):
+            call = (order, book, reserve)[int(ctx.random(f"{name}{n}") * 3)]
+            await attempt(ctx, call, f"{name}{n}")
+            if ctx.random(f"{name}{n} thread") < 0.4:
+                await elsewhere()
+            if ctx.random(f"{name}{n} sleeps") < 0.2:
+                await ctx.sleep(second(7), name=f"{name}{n}")
+
+    async def edited(ctx: Ctx) -> None:
+        """Make calls that a later release has added: of another activity, which the edit may put anywhere."""
+        if RELEASE.get() > 1:
+            await attempt(ctx, car, "added")
+
+    @flow.node(start=True)
+    async def work(ctx: Ctx) -> Literal["rest"]:
+        await edited(ctx)
+        said = await ctx.do(quote, "today")
+        try:
+            fetched = await ctx.do(flaky, "page")
+        except ValueError:
+            fetched = "nothing"
+        await attempt(ctx, order, f"first {said[-6:]} {fetched}")
+        names = ["a", "b", "c"][: 1 + int(ctx.random("branches") * 3)]
+        if RELEASE.get() > 1:
+            names.reverse()
+        if ctx.random("grouped") < 0.3:
+            async with asyncio.TaskGroup() as group:
+                for name in names:
+                    group.create_task(branch(ctx, name, 1 + int(ctx.random(name) * 3)))
+        else:
+            await asyncio.gather(*(branch(ctx, name, 1 + int(ctx.random(name) * 3)) for name in names))
+        await ctx.sleep(second(10), name="between")
+        plans = {f"p{n}": reserve.plan(f"p{n}") for n in range(int(ctx.random("plans") * 5))}
+        await ctx.do_all(plans, at_most=int(ctx.random("at most") * 3), refused="return")
+        word = await ctx.receive("go", Word, timeout=second(30))
+        await attempt(ctx, book, "after" if word is None else f"after {word.n}")
+        if RELEASE.get() > 1:  # after the recorded ones
+            await attempt(ctx, order, "appended")
+        return "rest"
+
+    @flow.node
+    async def rest(ctx: Ctx) -> None:
+        await attempt(ctx, reserve, "first")
+
+    return flow
+
+
+@scenario(Reason.NODE_DIVERGED, signals=("go",))
+def drifting() -> Workflow[State]:
+    """Return a workflow that makes keys of a counter, a clock and a text that is not recorded."""
+    flow = Workflow("drifting", state=State, ceiling=second(900))
+
+    def wrong(ctx: Ctx, name: str) -> str:
+        env = At.world.env
+        made = {0: str(env.loop.now), 1: str(env.dice.rng.random())}
+        return f"drift-{name}-{made.get(int(ctx.random(name) * 2))}"
+
+    @flow.node(start=True)
+    async def work(ctx: Ctx) -> None:
+        one, two = (((order, book, reserve)[int(ctx.random(name) * 3)]) for name in ("one", "two"))
+        if ctx.random("shape") < 0.4:
+            await attempt(ctx, one, wrong(ctx, "x"))
+        elif ctx.random("shape") < 0.7:
+            await ctx.do_all([one.plan(wrong(ctx, "x"))], refused="return")
+        else:
+            await asyncio.gather(attempt(ctx, one, wrong(ctx, "x")), ctx.receive("go", Word, timeout=second(40)))
+        await ctx.sleep(second(10), name="between")
+        if two is not one:
+            await attempt(ctx, two, wrong(ctx, "y"))
+            await ctx.sleep(second(10), name="at the end")
 
     return flow

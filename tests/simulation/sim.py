@@ -17,7 +17,7 @@ from tests.simulation.environment import LIVE, Environment
 from tests.simulation.loop import PROC, SECOND, Killed, Spins
 from tests.simulation.people import TENANT, People
 from tests.simulation.receivers import Receivers
-from tests.simulation.scenarios import SCENARIOS, At
+from tests.simulation.scenarios import SCENARIOS, At, scenarios_of
 from tests.simulation.watch import Watch
 from tests.simulation.workers import Workers
 
@@ -46,7 +46,7 @@ class Game:
         env = self.env = Environment(seed)
         dice = env.dice
         self.receivers = At.world = Receivers(env)
-        self.kinds = [dice.choice(list(SCENARIOS.values())) for _ in range(dice.choice((1, 1, 2, 3)))]
+        self.kinds = [dice.choice(scenarios_of(seed)) for _ in range(dice.choice((1, 1, 2, 3)))]
         self.runs = [f"r{i + 1}" for i in range(len(self.kinds))]
         self.people = People(env, self.receivers, self.runs)
         self.workers = Workers(env, [each.workflow for each in SCENARIOS.values()])

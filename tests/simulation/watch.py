@@ -54,6 +54,7 @@ class Watch:
         self._flags: dict[tuple[str, str], list[Attention]] = defaultdict(list)
         self._consumed: dict[str, str] = {}
         self._intended_at: dict[str, Instant] = {}  # the last attempt of each effect
+        self._drifted: dict[tuple[Any, ...], str] = {}  # key of the first call that a body with wrong keys has sent
         self._cancelled_first: set[str] = set()  # intents that landed after a cancel
         env.core.seen = self._seen
         receivers.on_send = self._sent
@@ -249,6 +250,10 @@ class Watch:
             key in self._cancelled_first and row.attempts == 1
         ):  # a successor repeats what it finds open, to undo it (S-19)
             self.wrong("I35", f"{key} is sent though a cancel came before its intent")
+        if str(args["what"]).startswith("drift-"):
+            site = (*row[:3], row.activity)
+            if self._drifted.setdefault(site, row.key) != row.key:
+                self.wrong("EFF-9", f"{row.key} is sent after {self._drifted[site]}, in the same visit")
         if json.loads(row.args) != args:
             self.wrong("I3", f"{key} is sent with {args}, intended with {row.args!r}")
         if row.activity == "pay":

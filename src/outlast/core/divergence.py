@@ -193,6 +193,17 @@ def reopened_in(run: Run, messages: Iterable[Message]) -> str:
     return ""
 
 
+def continued_after(messages: Iterable[Message]) -> int:
+    """Return the number of the last message with which a person let a run continue after an exception; 0 if none."""
+    last = 0
+    for message in messages:
+        if message.name == Reason.EXCEPTION and (
+            message.kind == Choice.CONTINUE or (message.kind == "answer" and message.answer.choice is Choice.CONTINUE)
+        ):
+            last = message.n
+    return last
+
+
 # --- approvals that are asked for again ------------------------------------------------------------
 def is_replaced_again(asked: Sequence[Approval], latest: Approval) -> bool:
     """Return True if a request for other plans must go to an operator, not to the approvers once more.

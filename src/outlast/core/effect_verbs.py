@@ -303,6 +303,19 @@ def unanswered(run: Run, memo: Memo) -> Commit:
     return remember(run, memo._replace(key=UNANSWERED + memo.key))
 
 
+OBSERVED: Final = "observed?"
+"""Prefix of the key of a memo: the body caught this error of a lookup, and went on."""
+
+
+def observed_key(key: str, since: int) -> str:
+    """Return the key under which the caught error of a lookup is recorded.
+
+    `since`: number of the last message with which a person let the run continue after an exception; 0 = none. Errors
+    that were recorded before it do not count any more.
+    """
+    return f"{OBSERVED}{since}?{key}"
+
+
 def remember_all(run: Run, memos: Iterable[Memo]) -> list[Commit]:
     """Store decisions of the policy; later executions of the visit get the same ones. Returns commits in order."""
     puts = (Put(MEMO, memo, 0) for memo in memos)

@@ -154,9 +154,14 @@ REOPENED = "did_not_happen"
 
 
 def go_on(run: Run, refused: Sequence[Effect], *, actor: str, reason: str, now: Instant) -> Commit:
-    """Record the operator's `continue` of a run in attention; refused effects without attempts left are reopened."""
+    """Record the operator's `continue` of a run in attention; refused effects without attempts left are reopened.
+
+    The message is named `exception` if it answers one, because recorded errors of lookups then count no more.
+    """
     payload = REASON.encode(reason).encode()
-    message = append_to_inbox(run.tenant, run.run, Choice.CONTINUE.value, Choice.CONTINUE.value, actor, payload)
+    after_exception = any(a.reason is Reason.EXCEPTION for a in run.attention)
+    name = Reason.EXCEPTION.value if after_exception else Choice.CONTINUE.value
+    message = append_to_inbox(run.tenant, run.run, Choice.CONTINUE.value, name, actor, payload)
     return Commit((message, *_reopened(refused, REOPENED, reason)), label=f"{run.run} post continue")
 
 

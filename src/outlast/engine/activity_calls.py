@@ -19,6 +19,7 @@ from outlast.core.route import cancel_of
 from outlast.core.run_columns import Timer, WaitingFor
 from outlast.core.run_transition import LogEntry
 from outlast.core.usage import Used
+from outlast.engine import user_code
 from outlast.engine.attempts import CallAttempt, Endless
 from outlast.engine.call_outcome import asked_to_wait, is_transient, may_be_paid
 from outlast.engine.effect_calls import millis, needs_transactions
@@ -78,6 +79,8 @@ async def shared_answer(
     if effect.shared != USED or call.key not in session.noted:
         if not execution.may_begin():
             raise Unresolved
+        if execution.observed:
+            execution.record_observed()
         await session.land(effect_verbs.use(session.run, effect, noted=call.key in session.noted, now=session.now))
     if effect.response is None:
         raise answer_not_stored(effect)
@@ -208,6 +211,10 @@ async def look_up(execution: NodeExecution, activity: Activity[Any, Any], call: 
             await execution.hold(activity.name, call)
         if execution.lingering:
             await execution.never()
+        observed = (visit, effect_verbs.observed_key(call.key, execution.continued_after))
+        if (caught := execution.session.memos.get(observed)) is not None:
+            assert caught.error is not None
+            raise user_code.rebuilt(caught.error)
         # The key has the activity's name, so a lookup never waits for a call of an activity.
         flight = (visit, f"{activity.name}?{call.key}")
         once = execution.deduplicate if activity.durable or not activity.is_async else execution.look_up
@@ -259,6 +266,7 @@ async def _make_lookup(
         if used:  # its answer cannot be stored
             execution.session.submit_usage(ident, activity.name, used)
         _keep_trace(execution, activity, call, ident, raised)
+        _observe(execution, activity, call, ident, raised)
         raise
     memo = _memo(execution, activity, call, ident, response, error)
     commit = effect_verbs.remember(run, memo)
@@ -266,6 +274,8 @@ async def _make_lookup(
         puts = execution.session.usage_puts(ident, activity.name, used)
         commit = commit._replace(writes=(*commit.writes, *puts))
     if activity.durable:
+        if execution.observed:
+            execution.record_observed()
         await execution.session.land(commit)
     else:
         execution.session.submit(commit)
@@ -311,6 +321,16 @@ def _keep_trace(
     execution.session.submit(
         effect_verbs.unanswered(execution.session.run, _memo(execution, activity, call, ident, None, error))
     )
+
+
+def _observe(
+    execution: NodeExecution, activity: Activity[Any, Any], call: BoundCall, ident: EffectKey, raised: Exception
+) -> None:
+    """Note an error that the body may catch, so that each execution of the visit takes the same way (S-13)."""
+    path, text = user_code.importable(raised)
+    key = (ident[0], effect_verbs.observed_key(call.key, execution.continued_after))
+    memo = _memo(execution, activity, call, key, None, _redacted_error(path, text[:TEXT_CHARS_MAX]))
+    execution.observe(key, memo._replace(digest=""))
 
 
 def _log_uncertain(

@@ -223,6 +223,8 @@ async def _ask(execution: NodeExecution, question: Question, before: int) -> App
         valid_until=0,
         consumed_by="",
     )
+    if execution.observed:
+        execution.record_observed()
     await session.land(approvals.ask(row, fence=_fence(execution)))
     return row
 

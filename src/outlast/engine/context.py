@@ -123,6 +123,8 @@ class NamedWait:
             since=now.business,
             schema=schema_text(self.model) if self.model else "",
         )
+        if self.execution.observed:
+            self.execution.record_observed()
         session.submit(effect_verbs.open_wait(run, wait))
         return wait
 

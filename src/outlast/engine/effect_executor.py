@@ -256,6 +256,8 @@ class EffectExecutor:
         """Return the commit of the intent. Raises Unresolved if the time of the claim is too short for an attempt."""
         session, terms, callee = self.session, self.terms, self.callee
         run = session.run
+        if self.execution.observed:
+            self.execution.record_observed()
         if (run.due_at or 0) - terms.timeout - now.real <= min(terms.start_budget, SECOND):
             self.execution.hand_back(f"the time left of the claim is too short for an attempt of {callee.name}")
             raise Unresolved

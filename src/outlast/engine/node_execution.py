@@ -18,6 +18,7 @@ from outlast.core.conclude import Again, Flagged, HandBack, NodeResult, Parked, 
 from outlast.core.deltas import Delta, DeltaOrigin
 from outlast.core.divergence import HeldCall, Missing
 from outlast.core.durations import FOREIGN_AWAIT_GRACE, SECOND, Liveness
+from outlast.core.effect_rows import Memo
 from outlast.core.effect_steps import Terms
 from outlast.core.limits import CALLS_PER_VISIT_MAX
 from outlast.core.machine import EffectStatus, Reason
@@ -118,6 +119,8 @@ class NodeExecution:
         self._claim_ms = (session.run.due_at or 0) - session.now.real
         self._ahead: set[str] | None = None  # recorded calls and waits to which this execution has not come
         self._of_node = False
+        self.continued_after = 0  # number of the message since which recorded errors of lookups count
+        self.observed: dict[EffectKey, Memo] = {}  # errors of lookups that the body may have caught
         self.missing: Missing = {}  # recorded in this visit and not asked for yet (EFF-9)
         self._held: list[tuple[HeldCall, asyncio.Future[None]]] = []  # new calls that wait for them
         self.lingering = False  # the body has returned; a task of it may still ask for what is missing
@@ -146,6 +149,20 @@ class NodeExecution:
         seen = session.effects or session.memos or session.waits or session.approvals
         if seen and session.loaded_visit == session.run.visit:
             self.missing = session.missing_calls(self._is_paid)
+            if session.messages:
+                self.continued_after = divergence.continued_after(session.messages)
+
+    def observe(self, ident: EffectKey, memo: Memo) -> None:
+        """Note the error of a lookup. It is recorded with the next intent or wait, unless it ends the body."""
+        self.observed[ident] = memo
+
+    def record_observed(self) -> None:
+        """Record the errors of lookups that the body has caught, because what follows depends on them (S-13)."""
+        session = self.session
+        observed, self.observed = self.observed, {}
+        for ident, memo in observed.items():
+            if ident not in session.memos:
+                session.submit(effect_verbs.remember(session.run, memo))
 
     def _is_paid(self, name: str) -> bool:
         """Return True if the code has a durable lookup of this name."""

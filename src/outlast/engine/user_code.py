@@ -9,12 +9,15 @@ import json
 import signal
 import threading
 from functools import partial
+from importlib import import_module
 from opcode import opmap
 from traceback import walk_tb
 from types import CodeType
 from typing import Any, Final
 
 from pydantic_core import to_jsonable_python
+
+from outlast.core.effect_columns import EffectError
 
 STOPPING: Final = (signal.SIGINT, signal.SIGTERM)
 RAISE: Final = opmap["RAISE_VARARGS"]
@@ -56,6 +59,39 @@ def text_of(error: BaseException) -> str:
         return str(error)
     said = str(error) if _is_readable(error) else "(its __str__ raised)"
     return f"{type(error).__name__}: {said}" if said else type(error).__name__
+
+
+def importable(error: Exception) -> tuple[str, str]:
+    """Return where `rebuilt` finds the class of an error, as `module:name`, and its text.
+
+    Of a class that cannot be imported, or made of a text alone, it is the nearest base class that can.
+    """
+    alone = len(error.args) == 1 and isinstance(error.args[0], str)
+    text = error.args[0] if alone else text_of(error).partition(": ")[2]
+    for each in type(error).__mro__:
+        path = f"{each.__module__}:{each.__qualname__}"
+        if _made(path, text) is not None:
+            return path, text
+    raise AssertionError("every error is an Exception")
+
+
+def rebuilt(error: EffectError) -> Exception:
+    """Return a recorded error as an exception of its class, with its text. Other attributes are not restored."""
+    return _made(error.code, error.detail) or RuntimeError(f"{error.code}: {error.detail}")
+
+
+def _made(path: str, text: str) -> Exception | None:
+    module, _, name = path.partition(":")
+    try:
+        found: Any = import_module(module)
+        for part in name.split("."):
+            found = getattr(found, part)
+        made = found.__new__(found, text)
+        made.args = (text,)
+        readable = isinstance(made, Exception) and type(made) is found and _is_readable(made)
+    except Exception:  # because the class of an author may raise anything
+        return None
+    return made if readable else None
 
 
 def shown_text(value: object) -> str:
