@@ -11,9 +11,20 @@ from outlast.core.approvals import approvers_were_entitled, decide
 from outlast.core.effect_rows import Approval
 from outlast.core.machine import ApprovalStatus
 from outlast.engine.permission import usable_approvals
-from outlast.flow import Allow, Context, Deny, NeedsApproval, NotSent, PolicyRequest, Workflow, role
+from outlast.flow import (
+    Allow,
+    Context,
+    Deny,
+    NeedsApproval,
+    NotSent,
+    Perhaps,
+    PolicyRequest,
+    RetryLater,
+    Workflow,
+    role,
+)
 from tests.engine.test_approval_attacks import Scene, scene
-from tests.engine.world import MINUTE, Acts, Receiver, State, World, one_node, write
+from tests.engine.world import MINUTE, QUIET, Acts, Receiver, State, World, one_node, write
 
 
 async def decided(s: Scene, by: str, *claims: str) -> Approval:
@@ -184,3 +195,36 @@ async def test_policy_is_asked_about_a_further_attempt_with_the_approval_that_co
     await world.pass_(MINUTE)
     assert (world.status(), len(shop.attempts), world.reasons()) == ("completed", 2, [])
     assert seen and all(seen)
+
+
+@pytest.mark.req("EFF-7", "GATE-8")
+@pytest.mark.parametrize("failure", [NotSent("busy"), RetryLater("not yet"), None])
+@pytest.mark.parametrize("by_policy", [False, True])
+async def test_the_ledger_names_the_approver_of_a_further_attempt(
+    world: World, failure: Exception | None, by_policy: bool
+) -> None:
+    """The second attempt was recorded as allowed by the policy alone. None: an operator reopens the effect."""
+    shop = Receiver(Acts(failure or Perhaps("no answer")))
+    order = write(shop)
+
+    async def body(ctx: Context[State]) -> None:
+        if by_policy:
+            ctx.state.said = [await ctx.do(order, "a")]
+            return
+        decision = await ctx.approval(order.plan("a"), summary="a", by=role("boss"), within=timedelta(hours=1))
+        assert decision.chosen
+        ctx.state.said = [await ctx.do(decision.chosen)]
+
+    def asks(request: PolicyRequest) -> Allow | NeedsApproval:
+        return NeedsApproval("orders", by=role("boss")) if by_policy else Allow("fine")
+
+    s = Scene(world, shop, flow := one_node(body, policy=asks), world.worker(flow))
+    await world.start(flow)
+    await s.settled(s.as_("ana").approve(s.id))
+    if failure is None:
+        await world.pass_(QUIET)
+        await world.resolve("order/a", "did_not_happen")
+    await world.pass_(MINUTE)
+    assert (world.status(), len(shop.attempts)) == ("completed", 2)
+    (effect,) = world.effects()
+    assert effect.allowed_by.startswith(f"{s.id} approved by ana; policy: "), effect.allowed_by

@@ -134,8 +134,8 @@ async def permission(
         _deny(execution, f"{plan.activity} {plan.key}: denied by {verdict.rule}: {verdict.detail}")
         return None
     by = verdict_text(execution, verdict)
-    if previous is not None and covering is not None:
-        return covered(execution, by, previous.covered_until)
+    if previous is not None and covering is not None:  # consumed by the first attempt
+        return covered(execution, _approved(covering, by), previous.covered_until)
     if not isinstance(verdict, NeedsApproval) and not was_requested(execution, plan.activity):
         return Permission(by)
     if (approval := next((a for a in usable if _enough(a, verdict)), None)) is not None:
@@ -179,8 +179,13 @@ def _enough(approval: Approval, verdict: Verdict) -> bool:
 
 
 def _by_approval(execution: NodeExecution, approval: Approval, policy: str) -> Permission:
+    return covered(execution, _approved(approval, policy), approval.valid_until, approval)
+
+
+def _approved(approval: Approval, policy: str) -> str:
+    """Return who allowed a call: the approvers, and what the policy said."""
     names = ", ".join(vote.by for vote in votes_of(approval))
-    return covered(execution, f"{approval.id} approved by {names}; {policy}", approval.valid_until, approval)
+    return f"{approval.id} approved by {names}; {policy}"
 
 
 def _question(verdict: NeedsApproval, plan: Plan[Any]) -> Question:
