@@ -1,5 +1,6 @@
 """`outlast approvals` and `outlast effects resolve`: decisions, the roles they need, and each only once."""
 
+import json
 from datetime import UTC, datetime
 
 import pytest
@@ -127,6 +128,27 @@ def test_an_approved_alternative_is_executed(outlast: Terminal, monkeypatch: pyt
     assert [p["chosen"] for p in outlast("approvals", "show", approval, "-o", "json").json["plans"]] == [False, True]
     assert "← chosen" in outlast("approvals", "show", approval).out
     assert approval in outlast("runs", "effects", "r1").row("issue_refund")
+
+
+@pytest.mark.req("GATE-8")
+def test_lists_show_the_call_that_was_approved_instead(outlast: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They showed the amount that was asked for, beside the name of the person who had approved another one."""
+    monkeypatch.setenv("REFUND_LOG", str(outlast.folder / "calls"))
+    outlast.start()
+    approval = outlast.approval()
+    assert outlast("approvals", "approve", approval, "--reason", "half", "--alternative", "1").code == 0
+    outlast.serve("r1", is_over)
+    made = 'issue_refund {"cents":2100,"order_id":"A-17"} (alternative 1)'
+    row = outlast("approvals", "ls", "--all").row(approval)
+    assert "2100" in row and "alternative 1" in row and "4200" not in row
+    steps = outlast("runs", "steps", "r1", "-o", "json").json["steps"]
+    (answer,) = [step for step in steps if step["kind"] == "approval_response"]
+    assert answer["what"] == made
+    assert json.loads(answer["input"]["text"])["requested"]["arguments"]["cents"] == 4200, "both in the detail"
+    events = outlast("runs", "events", "r1", "--all").out
+    assert "2100" in next(line for line in events.splitlines() if " approved " in f" {line} " and "half" in line)
+    shown = outlast("approvals", "show", approval).out
+    assert "requested; another call was approved" in shown and "exactly this call" not in shown
 
 
 def test_rejected_means_not_done(outlast: Terminal) -> None:

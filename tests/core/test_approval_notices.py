@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from outlast.core import approval_notices as notices
-from outlast.core.approval_columns import PLANS
+from outlast.core.approval_columns import PLANS, VOTES, ApprovalVote, OfferedCall, PlanChange
 from outlast.core.approval_notices import ASKED, ESCALATED, REMINDER, Notice
 from outlast.core.durations import DAY, HOUR, MINUTE
 from outlast.core.effect_rows import Approval
@@ -52,6 +52,21 @@ def test_the_rule_says_who_is_told(audience: str, who: str, told: bool) -> None:
 )
 def test_a_reminder_comes_when_a_quarter_of_the_time_is_left(within: int, left: int | None) -> None:
     assert notices.remind_at(approval(within_until=T0 + within)) == (None if left is None else T0 + within - left)
+
+
+def test_a_reminder_names_the_call_that_a_vote_has_changed() -> None:
+    """The second approver was reminded of the amount that the first one had replaced."""
+    asked = OfferedCall("pay", "pay/1", "d0", '{"cents":4200}')
+    changed = OfferedCall("pay", "pay/1", "d1", '{"cents":3900}', PlanChange(0, "ana", T0, '{"cents":3900}'))
+    vote = ApprovalVote("ana", ("finance",), "d1", "less", T0, "finance")
+    plans = PLANS.encode((asked, changed))
+    row = approval(quorum=2, plans_text=plans, summary="Pay 4200", votes_text=VOTES.encode((vote,)))
+    text = notices.write(Notice(REMINDER, (row,)), T0, "")
+    for part in (text.title, text.body):
+        assert "3900" in part and "4200" not in part
+    assert "edited by ana" in text.body
+    untouched = notices.write(Notice(REMINDER, (row._replace(votes_text=""),)), T0, "")
+    assert "Pay 4200" in untouched.title
 
 
 @given(st.integers(1, 400 * DAY))

@@ -47,6 +47,25 @@ def test_a_form_decides_without_scripts(service: Service) -> None:
     assert service.ended(body["run"])["outcome"] == "receipt-A-17-4200"
 
 
+@pytest.mark.req("GATE-8")
+def test_pages_show_the_call_that_was_approved_and_its_editor(service: Service) -> None:
+    """The tab "Who did what" and the list showed the requested amount of an edited approval."""
+    approval, tag = service.asked()
+    body = {"decision": "approve", "reason": "agreed on less", "changes": {"cents": 3900}}
+    assert service.post(f"/v1/approvals/{approval}/decision", body, if_match=tag).status_code == 200
+    run = service.get(f"/v1/approvals/{approval}").json()["run"]
+    assert service.ended(run)["outcome"] == "receipt-A-17-3900"
+    made = 'pay_back {"cents":3900,"order_id":"A-17"} (edited by local:ana)'
+    for path in (f"/ui/runs/{run}/people", "/ui/approvals?show=decided"):
+        page = HtmlPage(service.get(path).text)
+        assert made in page.text, path
+    decided = next(row for row in page.text.split("ap_") if made in row)
+    assert "Refund 4200" not in decided.partition(made)[0], "in the place of the request"
+    page = shown(service, approval)
+    approved, _, requested = page.text.partition("was asked for with these arguments, and another call was approved")
+    assert "3900" in approved and "4200" in requested and approved.count("exactly these arguments") == 1
+
+
 @pytest.mark.req("GATE-2")
 def test_the_later_of_two_deciders_keeps_the_typed_text(service: Service) -> None:
     approval, _ = service.asked()

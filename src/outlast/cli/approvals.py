@@ -20,7 +20,7 @@ from outlast.core.machine import TERMINAL, ApprovalStatus
 from outlast.models.approvals import ApprovalDetail, ApprovalSort, ApprovalSummary, OfferedPlan
 from outlast.runtime.client import Client
 from outlast.runtime.clocks import SystemClock
-from outlast.runtime.labels import ATTENTION
+from outlast.runtime.labels import ATTENTION, call_of
 
 WITHIN_S = 5.0  # target for continuing after a decision (REQ-G201)
 MOVED = frozenset({EventType.CHECKPOINT, EventType.PARKED, EventType.FLAGGED, *ENDINGS})
@@ -121,7 +121,7 @@ def _row(screen: Screen, view: ApprovalSummary) -> tuple[str, ...]:
     left = screen.left(view.within_until) if view.status == ApprovalStatus.PENDING else ""
     asked = screen.since(view.asked_at)
     warned = view.warnings or any(plan.warnings for plan in view.plans)
-    asks = f"warning! {view.asks}" if warned else view.asks
+    asks = f"warning! {call_of(view)}" if warned else call_of(view)
     first = (view.approval, asks, view.risk, view.run, view.who, asked, left)
     return (*first, view.status, view.decided_by)
 
@@ -197,17 +197,26 @@ def _verdict(status: ApprovalStatus) -> str:
 
 
 def _show_plan(screen: Screen, plan: OfferedPlan, view: ApprovalSummary) -> None:
-    n = plan.alternative
-    head = f"alternative {n} (--alternative {n})" if n else "exactly this call, once"
-    valid = f", within {span(view.valid_ms)} of the decision" if not n else ""
-    screen.line(f"  {head}{valid}{'   ← chosen' if plan.chosen else ''}")
+    screen.line(f"  {_role(plan, view)}")
     screen.line(f"    {plan.effect}   key {plan.key}   digest {plan.digest}")
     if plan.changed_by:
-        screen.line(f"    changed by {plan.changed_by}: {json.dumps(plan.changes, ensure_ascii=False)}")
+        screen.line(f"    edited by {plan.changed_by}: {json.dumps(plan.changes, ensure_ascii=False)}")
     for warning in plan.warnings:
         screen.line(f"    warning: {warning}")
     for line in json_escaped(json.dumps(plan.arguments, ensure_ascii=False, indent=2)).split("\n"):
         screen.line(f"    {line}")
+
+
+def _role(plan: OfferedPlan, view: ApprovalSummary) -> str:
+    """Return what became of an offered call, or how it is approved."""
+    n, decided = plan.alternative, any(each.chosen for each in view.plans)
+    if decided and not plan.chosen:
+        return f"alternative {n}, not approved" if n else "requested; another call was approved"
+    head = f"alternative {n} (--alternative {n})" if n else "exactly this call, once"
+    if plan.changed_by and plan.chosen:
+        head = "the call that was approved, once"
+    valid = f", within {span(view.valid_ms)} of the decision" if not n else ""
+    return f"{head}{valid}{'   ← chosen' if plan.chosen else ''}"
 
 
 @approvals.command("approve")

@@ -29,7 +29,7 @@ from outlast.models.runs import (
     Visit,
 )
 from outlast.runtime.client import Client
-from outlast.runtime.labels import late_answer_label
+from outlast.runtime.labels import call_of, late_answer_label
 
 
 def progress_lines(screen: Screen, progress: Progress) -> list[str]:
@@ -411,10 +411,17 @@ def _of_approval(approval: ApprovalSummary) -> Iterator[HistoryEntry]:
     yield HistoryEntry(iso_of(approval.asked_at), 0, "asked", "", {**named, "who": approval.who, "asks": approval.asks})
     if approval.quorum > 1:
         for vote in approval.votes:
-            yield HistoryEntry(iso_of(vote.at), 0, "vote", "", {**named, "by": vote.by, "reason": vote.reason})
+            by = {**_made(approval, vote.chosen), "by": vote.by, "reason": vote.reason}
+            yield HistoryEntry(iso_of(vote.at), 0, "vote", "", {**named, **by})
     if approval.decided_at:
-        by = {"by": approval.decided_by, "reason": approval.reason}
+        by = {**_made(approval), "by": approval.decided_by, "reason": approval.reason}
         yield HistoryEntry(iso_of(approval.decided_at), 0, approval.status, "", {**named, **by})
+
+
+def _made(approval: ApprovalSummary, chosen: str = "") -> dict[str, str]:
+    """Return the approved call, if it is not the requested one."""
+    call = call_of(approval, chosen)
+    return {} if call == approval.asks else {"instead": call}
 
 
 def event_text(data: Mapping[str, Any]) -> str:

@@ -8,6 +8,7 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
+from outlast.core.approvals import approved_instead
 from outlast.core.approver_rule import Rule, identity
 from outlast.core.durations import DAY, MINUTE, SECOND, span
 from outlast.core.effect_rows import Approval
@@ -194,7 +195,7 @@ def write(notice: Notice, now: int, public_url: str) -> NoticeText:
     `now`: business. `public_url`: address of the service for people; '' = the message names the command instead.
     """
     first, *rest = notice.approvals
-    title = f"{_TITLES[notice.kind]}: {inert_text(first.summary, TITLE_CHARS_MAX)}"
+    title = f"{_TITLES[notice.kind]}: {inert_text(_asks(first), TITLE_CHARS_MAX)}"
     if rest:
         title += f" (and {len(rest)} more)"
     parts = [_about(notice.kind, row, now, public_url) for row in notice.approvals[:LISTED_MAX]]
@@ -207,8 +208,13 @@ def _listed(key: str) -> str:
     return key if len(key) <= ASKS_CHARS_MAX else key[: ASKS_CHARS_MAX - 1] + "\u2026"
 
 
+def _asks(row: Approval) -> str:
+    """Return what the approvers decide: the call that a vote has changed, otherwise the summary."""
+    return approved_instead(row) or row.summary
+
+
 def _about(kind: str, row: Approval, now: int, public_url: str) -> str:
-    asks, who, until = inert_text(row.summary), inert_text(row.who), _minute(row.within_until)
+    asks, who, until = inert_text(_asks(row)), inert_text(row.who), _minute(row.within_until)
     if kind == ESCALATED:
         said = f"{asks}: {who} did not decide until {until}. Run {inert_text(row.run)} needs an operator."
     else:

@@ -19,6 +19,8 @@ from outlast.core.machine import ApprovalStatus, Reason, approval_target
 from outlast.errors import Conflict, Forbidden, InvalidInput, NotFound, NotStorable
 
 DecisionVerb = Literal["approve", "reject", "again"]
+LISTED_CHARS_MAX: Final = 300
+"""Characters of a call in a line of a list."""
 
 
 # --- who may decide ---------------------------------------------------------------------------
@@ -215,6 +217,30 @@ def votes_of(approval: Approval) -> tuple[ApprovalVote, ...]:
         return approval.votes
     a = approval
     return (ApprovalVote(a.decided_by, a.claims, a.chosen, a.reason, a.decided_at, a.who),)
+
+
+def approved_instead(approval: Approval, chosen: str = "") -> str:
+    """Return the approved call as lists show it, if it is not the requested call; otherwise ''.
+
+    `chosen`: digest of the call [that of the decision, or of the votes so far].
+    """
+    if not chosen and (chosen := approval.chosen) == "" and approval.status is ApprovalStatus.PENDING:
+        chosen = next((vote.chosen for vote in approval.votes), "")
+    if not chosen or approval.plans[0].digest == chosen:
+        return ""
+    for number, plan in enumerate(approval.plans):
+        if plan.digest == chosen:
+            by = plan.change.by if plan.change is not None else ""
+            return changed_call(plan.activity, plan.arguments(), number, by)
+    return ""
+
+
+def changed_call(activity: str, arguments: Mapping[str, Any], number: int, changed_by: str) -> str:
+    """Return a call that is not the requested one as lists show it: its arguments, and who changed them."""
+    text = f"{activity} {json.dumps(arguments, ensure_ascii=False, separators=(',', ':'))}"
+    if len(text) > LISTED_CHARS_MAX:
+        text = text[: LISTED_CHARS_MAX - 1] + "…"
+    return f"{text} ({f'edited by {changed_by}' if changed_by else f'alternative {number}'})"
 
 
 def altered_plan(approval: Approval) -> str:

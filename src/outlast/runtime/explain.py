@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from outlast.core.approvals import approved_instead
 from outlast.core.budget import budget_text
 from outlast.core.compensation import owed, undone
 from outlast.core.effect_rows import Approval, Effect
@@ -166,7 +167,8 @@ def _decision(rows: RunFacts, wait: WaitingFor) -> ExplanationPart:
     row = _approval(rows, wait)
     facts: tuple[tuple[str, str], ...] = ()
     if row is not None:
-        facts = (("asks for", ", ".join(f"{p.activity} {p.key}" for p in row.plans[:1])),)
+        changed = approved_instead(row)
+        facts = (("asks for", changed or ", ".join(f"{p.activity} {p.key}" for p in row.plans[:1])),)
         if row.again:
             commands.append(f"outlast approvals reject {name} --again --reason …")
     then = f"in {rows.left(wait.until)} an operator is called ({wait.then}); nothing is approved by waiting"

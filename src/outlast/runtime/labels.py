@@ -3,6 +3,7 @@
 import json
 from collections.abc import Collection, Iterable
 
+from outlast.core.approvals import changed_call
 from outlast.core.commit import Instant
 from outlast.core.compensation import BY_HAND, WITHHELD
 from outlast.core.durations import APPROVAL_STALE_AFTER, HEARTBEAT_EVERY, MINUTE, span
@@ -10,10 +11,11 @@ from outlast.core.effect_columns import ANSWER_NOT_STORED
 from outlast.core.effect_rows import Effect
 from outlast.core.effect_verbs import NOT_SENT
 from outlast.core.limits import COUNT_MAX
-from outlast.core.machine import HELD, EffectStatus, LeaseStatus, Reason, RunStatus
+from outlast.core.machine import HELD, ApprovalStatus, EffectStatus, LeaseStatus, Reason, RunStatus
 from outlast.core.mailbox import REOPENED
 from outlast.core.rows import Run, Worker, is_over
 from outlast.core.run_columns import Attention, StatusLabels, WaitingFor, WaitingKind, labels_of
+from outlast.models.approvals import ApprovalSummary
 from outlast.models.effects import LateEvidence
 
 ATTENTION = "REQUIRES_ATTENTION"
@@ -41,6 +43,20 @@ def shown_status(run: Run, oldest_call: int = 0) -> str:
     if any(w.kind == "approval" for w in run.waiting_for):
         return APPROVAL
     return run.status.upper()
+
+
+def call_of(view: ApprovalSummary, chosen: str = "") -> str:
+    """Return what an approval is about, for a list: the call that was approved, if it is not the requested one.
+
+    `chosen`: digest of the call that one vote names [that of the decision, or of the votes so far]. The details of an
+    approval show both calls.
+    """
+    if not chosen and view.status == ApprovalStatus.PENDING and view.votes:
+        chosen = view.votes[0].chosen
+    for plan in view.plans[1:]:
+        if plan.digest == chosen if chosen else plan.chosen:
+            return changed_call(plan.effect, plan.arguments, plan.alternative, plan.changed_by)
+    return view.asks
 
 
 def _shown_label(run: Run, labels: StatusLabels, oldest_call: int) -> str:

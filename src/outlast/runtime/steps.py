@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeAlias, get_args
 
-from outlast.core.approvals import votes_of
+from outlast.core.approvals import approved_instead, votes_of
 from outlast.core.codec import compact
 from outlast.core.columns import decoded
 from outlast.core.effect_columns import NO_ERROR
@@ -231,21 +231,26 @@ class _Steps:
     # --- approvals ---------------------------------------------------------------------------
     def _request(self, a: Approval, place: Place) -> Step:
         plans = [{"effect": p.activity, "key": p.key, "arguments": p.arguments(), "digest": p.digest} for p in a.plans]
+        made = approved_instead(a)
+        detail = ", ".join(filter(None, (a.risk, made and f"approved as {made}")))
         return self._made(
             "approval_request", place, status=a.status.value, what=a.summary,
-            ended=a.decided_at, detail=a.risk, by=a.who, key=a.plans[0].key if a.plans else "",
+            ended=a.decided_at, detail=detail, by=a.who, key=a.plans[0].key if a.plans else "",
             digest=a.plans[0].digest if a.plans else "", input=compact(plans), approval=a.id, began=a.asked_at,
         )  # fmt: skip
 
     def _response(self, a: Approval, answer: "_Answer", place: Place) -> Step:
         plan = next((p for p in a.plans if p.digest == answer.chosen), None)
+        what = approved_instead(a, answer.chosen) or a.summary
         call: dict[str, Any] = {}
         if plan is not None:
             call = {"effect": plan.activity, "key": plan.key, "arguments": plan.arguments()}
             if plan.change is not None:
                 call |= {"changed_by": plan.change.by, "changes": plan.change.values()}
+            if plan.digest != a.plans[0].digest:
+                call["requested"] = {"effect": a.plans[0].activity, "arguments": a.plans[0].arguments()}
         return self._made(
-            "approval_response", place, status=answer.status.value, what=a.summary, began=answer.at, ended=answer.at,
+            "approval_response", place, status=answer.status.value, what=what, began=answer.at, ended=answer.at,
             detail=answer.reason, by=answer.by, key=plan.key if plan else "", digest=answer.chosen,
             input=compact(call) if call else "", approval=a.id,
         )  # fmt: skip

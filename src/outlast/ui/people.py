@@ -9,6 +9,7 @@ from outlast.core.rows import Message
 from outlast.models import exact_instant
 from outlast.models.approvals import ApprovalSummary
 from outlast.models.runs import RunSummary
+from outlast.runtime.labels import call_of
 
 DECISIONS: Final = "decision"
 """Kind of the messages that approvals tell better."""
@@ -34,14 +35,14 @@ def people_of(run: RunSummary, messages: Iterable[Message], approvals: Iterable[
     for approval in approvals:
         if approval.quorum > 1:
             found += [
-                Act(vote.at, vote.by, "vote", approval.asks, vote.reason, approval.approval)
+                Act(vote.at, vote.by, "vote", call_of(approval, vote.chosen), vote.reason, approval.approval)
                 for vote in approval.votes
                 if vote.at is not None
             ]
         if approval.decided_at is not None and approval.decided_by:
             found.append(
                 Act(
-                    approval.decided_at, approval.decided_by, approval.status, approval.asks, approval.reason,
+                    approval.decided_at, approval.decided_by, approval.status, call_of(approval), approval.reason,
                     approval.approval,
                 )
             )  # fmt: skip
