@@ -1,6 +1,6 @@
 """What follows a move of a held run: moves in, commits out. Each commit is landed by the real judge."""
 
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
@@ -11,7 +11,6 @@ from outlast.core.conclude import (
     Completing,
     Conclusion,
     Entering,
-    FailureLimit,
     Flagged,
     HandBack,
     HeldRows,
@@ -27,12 +26,19 @@ from outlast.core.conclude import (
     Unwound,
     ceiling_passed,
     conclude,
-    count_calls,
     effect_waits,
     ended_by,
 )
 from outlast.core.effect_rows import Effect, Memo
 from outlast.core.events import EventType
+from outlast.core.failed_calls import (
+    CallCount,
+    EmptyEnd,
+    FailureLimit,
+    WhenEmpty,
+    count_calls,
+    when_nothing_was_produced,
+)
 from outlast.core.machine import EffectStatus, Reason, RunStatus
 from outlast.core.route import ENGINE, EndCancelled, EndFailed
 from outlast.core.rows import SLOT, STORE, Event, Slot
@@ -242,7 +248,7 @@ MISSED = Memo("t", "r", 1, "unanswered?q", "ask", "digest", None, '{"code": "gon
 )
 def test_a_run_without_a_result_whose_calls_failed(mode: Any, results: int, then: Then) -> None:
     held, memos = Held(), {(1, MISSED.key): MISSED}
-    move = Completing(b"{}", None, when_empty=mode)
+    move = Completing(b"{}", None, empty=EmptyEnd(mode))
     if mode != "complete":
         assert held.ask(move, memos=memos).then is Then.READ
     end = held.ask(move, memos=memos, reads=StoreReads(results=results))
@@ -253,8 +259,37 @@ def test_a_run_without_a_result_whose_calls_failed(mode: Any, results: int, then
         assert [a.reason for a in end.called] == [Reason.RESULTS_MISSING]
 
 
+@pytest.mark.req("OUT-4", "OUT-7")
+@pytest.mark.parametrize("emits", [True, False])
+@pytest.mark.parametrize("own_end", [True, False])
+@pytest.mark.parametrize("returns", [True, False])
+@pytest.mark.parametrize("outcome", [None, "", " \n", [], {}, "sorry", [1], {"rows": []}, 0, False])
+@pytest.mark.parametrize("calls", [CallCount(0, 0), CallCount(0, 3), CallCount(2, 3), CallCount(3, 3)])
+def test_how_a_run_without_a_result_ends_by_default(
+    emits: bool, own_end: bool, returns: bool, outcome: Any, calls: CallCount
+) -> None:
+    """The rule in full. The state (`returns` is False) never counts, and the source only if some calls succeeded."""
+    something = outcome not in (None, "", " \n", [], {}) or outcome is False
+    told_apart = own_end or (returns and something)
+    fails = calls.failed > 0 and not told_apart and (emits or calls.failed == calls.settled)
+    declared = EmptyEnd(None, emits, returns, own_end)
+    assert when_nothing_was_produced(declared, outcome, calls) == ("fail" if fails else "complete")
+    for mode in get_args(WhenEmpty):
+        said = mode if calls.failed else "complete"
+        assert when_nothing_was_produced(declared._replace(when_empty=mode), outcome, calls) == said
+
+
+def test_a_declared_end_needs_no_further_row() -> None:
+    held, memos = Held(), {(1, MISSED.key): MISSED}
+    for empty in (EmptyEnd(returns=True), EmptyEnd(own_end=True)):
+        assert held.ask(Completing(b"{}", "declined", empty=empty), memos=memos).then is Then.RELEASE
+    assert held.ask(Completing(b"{}", "declined"), memos=memos).then is Then.READ
+    ending = held.ask(Completing(b"{}", "declined"), memos=memos, reads=StoreReads()).ending
+    assert ending is not None and all(way in ending.reason for way in ("end=", "return a value", "when_empty="))
+
+
 def test_a_run_whose_calls_all_succeeded_may_end_without_a_result() -> None:
-    assert Held().ask(Completing(b"{}", None, when_empty="fail")).then is Then.RELEASE
+    assert Held().ask(Completing(b"{}", None, empty=EmptyEnd("fail"))).then is Then.RELEASE
 
 
 def lookups(*failed: bool, activity: str = "fetch") -> dict[tuple[int, str], Memo]:

@@ -17,7 +17,7 @@ colour: ContextVar[str] = ContextVar("colour", default="none")
 
 
 def two_nodes(first: Any, second: Any) -> Workflow[State]:
-    flow = Workflow("two", state=State)
+    flow = Workflow("two", state=State, when_empty="complete")
 
     @flow.node(start=True)
     async def one(ctx: Ctx) -> Literal["two"]:

@@ -1,13 +1,16 @@
 """A run that ends without a result: completed if its calls went well, failed or a question if they did not (OUT-4)."""
 
 import contextlib
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Literal
 
 import pytest
+from pydantic import BaseModel
 
+from outlast.core.failed_calls import WAYS_OUT
 from outlast.core.rows import RESULT
 from outlast.errors import DefinitionError
-from outlast.flow import Allow, Context, Failures, NotSent, Refused, Retry, Workflow, activity, lookup
+from outlast.flow import Allow, Context, Failures, NotSent, Refused, Retry, Workflow, activity, lookup, workflow
 from tests.engine.world import QUIET, Go, World
 
 pytestmark = pytest.mark.req("OUT-4", "OUT-7")
@@ -49,7 +52,7 @@ async def test_by_default_a_run_that_emits_fails_if_calls_failed_and_nothing_was
     world.worker(flow)
     await world.start(flow)
     assert world.status() == "failed" and world.verbs()[-1] == "failed"
-    assert world.last_event()["reason"] == "it produced no result, and 4 of its 4 calls failed"
+    assert world.last_event()["reason"] == "it produced no result, and 4 of its 4 calls failed" + WAYS_OUT
 
 
 async def test_a_failed_lookup_counts_even_if_the_node_caught_its_error(world: World) -> None:
@@ -72,7 +75,7 @@ async def test_a_failed_lookup_counts_even_if_the_node_caught_its_error(world: W
     world.worker(flow)
     await world.start(flow)
     assert world.status() == "failed"
-    assert world.last_event()["reason"] == "it produced no result, and 3 of its 3 calls failed"
+    assert world.last_event()["reason"] == "it produced no result, and 3 of its 3 calls failed" + WAYS_OUT
 
 
 async def test_a_lookup_answered_in_a_later_execution_does_not_count_as_failed(world: World) -> None:
@@ -116,20 +119,162 @@ async def test_a_write_that_used_up_its_attempts_and_was_caught_counts(world: Wo
     assert world.status() == "failed"
 
 
-async def test_a_workflow_that_cannot_emit_completes_with_a_refused_call(world: World) -> None:
-    flow = Workflow("plain", state=Go)
-
-    @activity(key="order", no_undo="nothing to undo")
-    async def order() -> str:
+@activity(key="order/{n}", no_undo="nothing to undo")
+async def order_of(n: int, taken: bool) -> int:
+    if not taken:
         raise Refused("no")
+    return n
+
+
+async def place(ctx: Context[Any], taken: int, of: int) -> list[int]:
+    """Place `of` orders, of which the first `taken` are accepted, and return the accepted ones."""
+    answers = await ctx.do_all([order_of.plan(n, n < taken) for n in range(of)], refused="return")
+    return [n for n in answers if isinstance(n, int)]
+
+
+class Sink:
+    """Emits in a method, where the reading of the source does not look."""
+
+    def __init__(self, ctx: Context[Any]) -> None:
+        self.ctx = ctx
+
+    async def put(self, n: int) -> None:
+        await self.ctx.emit({"n": n}, key=f"{n}")
+
+
+@workflow
+async def by_sink(ctx: Context, taken: int, of: int) -> None:
+    sink = Sink(ctx)
+    for n in await place(ctx, taken, of):
+        await sink.put(n)
+
+
+@workflow
+async def returns_rows(ctx: Context, taken: int, of: int) -> list[int]:
+    return await place(ctx, taken, of)
+
+
+@workflow
+async def returns_text(ctx: Context, taken: int, of: int) -> str:
+    return f"{len(await place(ctx, taken, of))} orders"
+
+
+@workflow
+async def returns_nothing(ctx: Context, taken: int, of: int) -> None:
+    await place(ctx, taken, of)
+
+
+@workflow(end="ORDERED")
+async def with_one_end(ctx: Context, taken: int, of: int) -> str:
+    await place(ctx, taken, of)
+    return ""
+
+
+@workflow
+async def emits_and_returns(ctx: Context, taken: int, of: int) -> str:
+    for n in await place(ctx, taken, of):
+        await ctx.emit({"n": n}, key=f"{n}")
+    return "asked everybody"
+
+
+@workflow
+async def emits_later(ctx: Context, taken: int, of: int) -> None:
+    for n in (await place(ctx, taken, of))[5:]:
+        await ctx.emit({"n": n}, key=f"{n}")
+
+
+@pytest.mark.parametrize(
+    ("flow", "taken", "of", "ends"),
+    [
+        (by_sink, 0, 3, "failed"), (by_sink, 1, 3, "completed"), (by_sink, 0, 0, "completed"),
+        (returns_rows, 0, 3, "failed"), (returns_rows, 1, 3, "completed"), (returns_rows, 0, 0, "completed"),
+        (returns_text, 0, 3, "completed"), (returns_text, 1, 3, "completed"),
+        (returns_nothing, 0, 3, "failed"), (returns_nothing, 1, 3, "completed"), (returns_nothing, 0, 0, "completed"),
+        (with_one_end, 0, 3, "failed"), (with_one_end, 1, 3, "completed"),
+        (emits_and_returns, 0, 3, "completed"), (emits_and_returns, 1, 3, "completed"),
+        (emits_later, 0, 3, "failed"), (emits_later, 1, 3, "failed"), (emits_later, 3, 3, "completed"),
+    ],
+)  # fmt: skip
+async def test_the_end_of_a_function_is_judged_by_its_rows_and_its_answer(
+    world: World, flow: Any, taken: int, of: int, ends: str
+) -> None:
+    """A function that only emits in a method, and one that returns its rows, completed with nothing."""
+    world.worker(flow)
+    await world.start(flow, taken=taken, of=of)
+    assert world.status() == ends
+    assert world.last_event().get("reason", "").endswith(WAYS_OUT) == (ends == "failed")
+
+
+class Order(BaseModel):
+    declined: bool = False
+    receipt: str = ""
+
+
+def ordering(
+    declined: str | None, accepted: str | None, outcome: Callable[[Order], Any] | None, **options: Any
+) -> Workflow[Any]:
+    """A graph that asks once, is refused, and ends in one of two nodes."""
+    flow: Workflow[Any] = Workflow("ordering", state=Order, outcome=outcome, **options)
 
     @flow.node(start=True)
-    async def only(ctx: Context[Go]) -> None:
-        await ctx.do_all({1: order.plan()}, refused="return")
+    async def ask(ctx: Context[Order]) -> Literal["decline", "accept"]:
+        answers = await ctx.do_all([order_of.plan(1, taken=False)], refused="return")
+        return "accept" if answers == [1] or not ctx.state.declined else "decline"
 
+    @flow.node(end=declined)
+    async def decline(ctx: Context[Order]) -> None:
+        pass
+
+    @flow.node(end=accepted)
+    async def accept(ctx: Context[Order]) -> None:
+        pass
+
+    return flow.validate()
+
+
+@pytest.mark.parametrize(
+    ("declined", "accepted", "outcome", "ends"),
+    [
+        (None, None, None, "failed"),  # the state has fields, and does not count
+        ("DECLINED", None, None, "completed"),
+        ("DECLINED", "ACCEPTED", None, "completed"),
+        (None, "ACCEPTED", None, "failed"),
+        ("DONE", "DONE", None, "failed"),  # the author has not told them apart
+        ("COMPLETED", "ACCEPTED", None, "failed"),  # the name that every end has
+        (None, None, lambda state: "declined", "completed"),
+        (None, None, lambda state: state, "completed"),
+        (None, None, lambda state: state.receipt, "failed"),
+        (None, None, lambda state: None, "failed"),
+        (None, None, lambda state: [], "failed"),
+    ],
+)
+async def test_the_end_of_a_graph_is_judged_by_its_name_and_its_outcome(
+    world: World, declined: str | None, accepted: str | None, outcome: Any, ends: str
+) -> None:
+    flow = ordering(declined, accepted, outcome)
     world.worker(flow)
-    await world.start(flow)
-    assert world.status() == "completed"
+    await world.start(flow, declined=True)
+    assert world.status() == ends
+
+
+async def test_a_failed_lookup_of_a_function_is_recorded_and_counts(world: World) -> None:
+    """Such a workflow recorded no failed lookups, because its end did not depend on them."""
+
+    @lookup(key="page/{n}", retry=Retry(attempts=1))
+    async def page(n: int) -> list[int]:
+        raise ConnectionRefusedError("nobody listens")
+
+    @workflow
+    async def reads(ctx: Context, pages: int) -> list[int]:
+        rows: list[int] = []
+        for n in range(pages):
+            with contextlib.suppress(OSError):
+                rows += await ctx.do(page, n)
+        return rows
+
+    world.worker(reads)
+    await world.start(reads, pages=3)
+    assert world.last_event()["reason"] == "it produced no result, and 3 of its 3 calls failed" + WAYS_OUT
 
 
 async def emit_found(ctx: Context[Go]) -> None:
@@ -147,8 +292,7 @@ def test_a_workflow_emits_if_a_node_or_its_helper_does() -> None:
     async def without(ctx: Context[Go]) -> None:
         pass
 
-    assert (helped.when_empty, plain.when_empty) == ("fail", "complete")
-    assert Workflow("said", state=Go, when_empty="ask_person").when_empty == "ask_person"
+    assert (helped.emits, plain.emits) == (True, False)
 
 
 async def test_a_broken_stage_fails_with_its_event(world: World) -> None:

@@ -388,8 +388,8 @@ Body = Callable[[Context[State]], Any]
 
 
 def one_node(body: Body, *, name: str = "flow", **options: Any) -> Workflow[State]:
-    """Return a workflow of one node."""
-    flow = Workflow(name, state=State, **options)
+    """Return a workflow of one node, whose state is what it produced: it completes also if each of its calls failed."""
+    flow = Workflow(name, state=State, **{"when_empty": "complete", **options})
 
     @flow.node(start=True)
     async def only(ctx: Context[State]) -> None:

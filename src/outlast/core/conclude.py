@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Sequence
 from collections.abc import Mapping as Facts
 from enum import Enum
 from types import MappingProxyType
-from typing import Any, Final, Literal, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from outlast.core.approvals import withdraw
 from outlast.core.attention import flag, waiting_for
@@ -17,8 +17,16 @@ from outlast.core.commit import Commit, Expect, Instant, Mapping, Put, in_portio
 from outlast.core.compensation import compensate, compensated, must_undo, names, not_undone
 from outlast.core.durations import HOUR
 from outlast.core.effect_rows import Approval, Effect, Memo
-from outlast.core.effect_verbs import UNANSWERED, mark_uncertain
-from outlast.core.keys import MODEL
+from outlast.core.effect_verbs import mark_uncertain
+from outlast.core.failed_calls import (
+    WAYS_OUT,
+    EffectKey,
+    EmptyEnd,
+    FailureLimit,
+    count_calls,
+    failed_broadly,
+    when_nothing_was_produced,
+)
 from outlast.core.limits import (
     APPROVALS_BESIDE_MAX,
     LOG_ENTRIES_BESIDE_MAX,
@@ -27,7 +35,7 @@ from outlast.core.limits import (
     TEXT_CHARS_MAX,
     UNCERTAIN_BESIDE_MAX,
 )
-from outlast.core.machine import OVERLAY_ONLY, ApprovalStatus, EffectStatus, Reason, RunStatus
+from outlast.core.machine import OVERLAY_ONLY, ApprovalStatus, Reason, RunStatus
 from outlast.core.route import ENGINE, EndCancelled, EndFailed
 from outlast.core.rows import Run, Slot
 from outlast.core.run_columns import Attention, Ending, Timer, WaitingFor, attention_timers
@@ -36,11 +44,9 @@ from outlast.core.snapshot_codec import StateChunk
 from outlast.core.verbs import advance, finish, hand_back, park
 from outlast.core.version_move import MoveTarget, move_to_version
 
-RESERVED: Final = "outlast."  # beginning of the names of the package's own lookups
 LOGGED: Final = (RunStatus.RUNNING, RunStatus.RECOVERING)
 """Statuses in which a run may have more log entries than the commit of a move has room for."""
 NOTHING: Final[Facts[Any, Any]] = MappingProxyType({})
-EffectKey = tuple[int, str]
 
 
 # --- results of an execution -----------------------------------------------------------------------
@@ -107,22 +113,14 @@ class Entering(NamedTuple):
     chunks: tuple[StateChunk, ...] = ()
 
 
-class FailureLimit(NamedTuple):
-    """Failed calls from which a run fails: both at least. `of`: names of activities and lookups; empty for all."""
-
-    share: float
-    at_least: int
-    of: frozenset[str] = frozenset()
-
-
 class Completing(NamedTuple):
-    """The node has returned None, and may. `when_empty`: what follows if calls failed and no result was emitted."""
+    """The node has returned None, and may. `empty`: what decides if calls failed and no result was emitted."""
 
     state: bytes
     outcome: Any
     label: str = ""
     results: dict[str, int] | None = None
-    when_empty: Literal["complete", "ask_person", "fail"] = "complete"
+    empty: EmptyEnd = EmptyEnd()
     fails_if: FailureLimit | None = None
     chunks: tuple[StateChunk, ...] = ()
 
@@ -374,13 +372,17 @@ def _timers(parked: Iterable[Parked]) -> list[Timer]:
 def _completing(rows: HeldRows, move: Completing, now: Instant) -> Conclusion:
     if move.fails_if is not None and (why := failed_broadly(rows, move.fails_if)):
         return _stopping(rows, Stopping(Ending(RunStatus.FAILED, why, ""), rows.inbox_read), now)
-    if not move.results and move.when_empty != "complete" and count_calls(rows).failed:
-        if rows.reads is None:
-            return READ
-        if why := why_empty(rows, rows.reads.results):
-            if move.when_empty == "ask_person":
-                return _flag(rows, (_attention(rows, Reason.RESULTS_MISSING, why, now),), (), now)
-            return _stopping(rows, Stopping(Ending(RunStatus.FAILED, why, ""), rows.inbox_read), now)
+    if not move.results and move.empty.when_empty != "complete":
+        count = count_calls(rows)
+        if (reaction := when_nothing_was_produced(move.empty, move.outcome, count)) != "complete":
+            if rows.reads is None:
+                return READ
+            if not rows.reads.results:
+                why = f"it produced no result, and {count.failed} of its {count.settled} calls failed"
+                if reaction == "ask_person":
+                    return _flag(rows, (_attention(rows, Reason.RESULTS_MISSING, why, now),), (), now)
+                why += WAYS_OUT if move.empty.when_empty is None else ""
+                return _stopping(rows, Stopping(Ending(RunStatus.FAILED, why, ""), rows.inbox_read), now)
     ending = Ending(RunStatus.COMPLETED, "", "")
     return _finish(rows, ending, move.state, now, move.outcome, move.results, move.label, move.chunks)
 
@@ -492,59 +494,6 @@ def is_wait(parked: Parked) -> bool:
 def effect_waits(parked: Iterable[Parked]) -> tuple[Parked, ...]:
     """Return the waits for an effect that end by themselves: its settle time, or the next attempt."""
     return tuple(each for each in parked if each.verb in ("await_settle", "retry"))
-
-
-def is_call(memo: Memo) -> bool:
-    """True if a memo is of a call that left the process. The engine's own memos are not, but requests to models are."""
-    return memo.activity == MODEL or not memo.activity.startswith(RESERVED)
-
-
-class CallCount(NamedTuple):
-    """Calls of a run by its rows: those that failed without a further attempt, and all that have an outcome."""
-
-    failed: int
-    settled: int
-
-
-def count_calls(rows: HeldRows, of: Collection[str] = ()) -> CallCount:
-    """Count the calls of a run from its rows (OUT-4). `of`: only calls of these activities and lookups."""
-    shared = (e for e in rows.others.values() if e.key in rows.noted)
-    effects = [e for e in (*rows.effects.values(), *shared) if not e.undoes and (not of or e.activity in of)]
-    failed = sum(1 for e in effects if e.status is EffectStatus.REFUSED)
-    done = sum(1 for e in effects if e.status in (EffectStatus.DONE, EffectStatus.UNDONE))
-    lookups = [(at, m) for at, m in rows.memos.items() if m.digest and is_call(m) and (not of or m.activity in of)]
-    missed = sum(1 for at, memo in lookups if memo.error_text and not _answered_later(rows.memos, at))
-    found = sum(1 for _, memo in lookups if not memo.error_text)
-    return CallCount(failed + missed, failed + missed + done + found)
-
-
-def failed_broadly(rows: HeldRows, limit: FailureLimit) -> str:
-    """Return why a run fails because of its failed calls; '' if they are below `limit` (OUT-7)."""
-    failed, settled = count_calls(rows, limit.of)
-    if failed < limit.at_least or failed / settled < limit.share:
-        return ""
-    of = f" of {', '.join(sorted(limit.of))}" if limit.of else ""
-    at_least = f" and {limit.at_least:,} failed calls" if limit.at_least > 1 else ""
-    reached = f"{failed} of its {settled} calls{of} failed ({_percent(failed / settled)})"
-    return f"{reached}, and it fails from {_percent(limit.share)}{at_least} on"
-
-
-def _percent(share: float) -> str:
-    return f"{share * 100:.3g} %"
-
-
-def why_empty(rows: HeldRows, results: int) -> str:
-    """Return why a run without a result has failed; '' if it has one, or if none of its calls failed (OUT-4)."""
-    failed, settled = count_calls(rows)
-    if not failed or results:
-        return ""
-    return f"it produced no result, and {failed} of its {settled} calls failed"
-
-
-def _answered_later(memos: Facts[EffectKey, Memo], at: EffectKey) -> bool:
-    """Return True for the trace of a failed lookup that a later call of its visit answered."""
-    visit, key = at
-    return key.startswith(UNANSWERED) and (visit, key.removeprefix(UNANSWERED)) in memos
 
 
 def storable(text: str) -> str:

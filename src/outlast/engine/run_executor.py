@@ -406,9 +406,11 @@ class RunExecutor:
         if len(state) >= WHOLE_BELOW:
             state, chunks = await session.snapshot_of(state)
         if ends:
-            when_empty = "complete" if way.chose(Reason.RESULTS_MISSING, Choice.CONTINUE) else workflow.when_empty
+            empty = workflow.empty_ends[node.name]
+            if way.chose(Reason.RESULTS_MISSING, Choice.CONTINUE):
+                empty = empty._replace(when_empty="complete")
             limit = workflow.fails_if.limit if workflow.fails_if is not None else None
-            return Completing(state, outcome, node.end or "", results, when_empty, limit, chunks)
+            return Completing(state, outcome, node.end or "", results, empty, limit, chunks)
         to = workflow.nodes[target]
         most, ceiling = to.max_visits, to.ceiling
         if most is not None and way.chose(Reason.VISITS_EXHAUSTED, Choice.ONE_MORE):

@@ -16,6 +16,8 @@ from outlast.flow.registry import hints_of, where_of
 
 Plane: TypeAlias = Literal["", "decision", "execution"]
 """Planes of a graph: nodes that only decide, nodes that act, and nodes that do either ("")."""
+DEFAULT_END: Final = RunStatus.COMPLETED.upper()
+"""Name of an end without `end=`."""
 _OTHER_ENDS: Final = frozenset(status.upper() for status in TERMINAL - {RunStatus.COMPLETED})
 
 

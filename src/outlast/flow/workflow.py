@@ -13,6 +13,7 @@ from typing_extensions import TypeVar  # its defaults are in typing from Python 
 
 from outlast.core.codec import ELSEWHERE, Codec, canonical, digest, is_json, plain_json
 from outlast.core.durations import Duration
+from outlast.core.failed_calls import EmptyEnd, WhenEmpty
 from outlast.core.growing_list import growing_list
 from outlast.core.lanes import OWN, lane_of
 from outlast.core.limits import INPUT_BYTES_MAX, NAME, NODES_MAX, OUTCOME_BYTES_MAX, STATE_BYTES_MAX
@@ -24,7 +25,7 @@ from outlast.flow.activity import Activity
 from outlast.flow.context import Context
 from outlast.flow.graph import mistakes
 from outlast.flow.migrations import Migration, Migrations, Plain, dropped_names
-from outlast.flow.node import Node, NodeOptions, Plane
+from outlast.flow.node import DEFAULT_END, Node, NodeOptions, Plane
 from outlast.flow.options import positive
 from outlast.flow.policy import Policy
 from outlast.flow.reach import activities_seen_by, emits, writes_of_decisions
@@ -37,7 +38,7 @@ from outlast.flow.registry import (
     where_called,
     where_of,
 )
-from outlast.flow.workflow_options import CEILING, Failures, Objective, StartKey, WhenEmpty, WorkflowOptions
+from outlast.flow.workflow_options import CEILING, Failures, Objective, StartKey, WorkflowOptions
 
 S = TypeVar("S", bound=BaseModel)
 In = TypeVar("In", bound=BaseModel, default=S)
@@ -155,7 +156,7 @@ class Workflow(Generic[S, In, Out]):
         self.key: Final = StartKey(key, input or state, self.title, self.where) if key is not None else None
         self.objective: Final = Objective(objective, input or state, self.title, self.where) if objective else None
         self.slot_while_waiting: Final = slot_while_waiting
-        self._when_empty: Final = when_empty
+        self.when_empty: Final = when_empty
         self.fails_if: Final = fails_if
         self.budget: Final = budget
         self.nodes: Final[dict[str, Node]] = {}
@@ -311,13 +312,21 @@ class Workflow(Generic[S, In, Out]):
         return own if own is not None else cast(Activity[..., Any], find_activity(name))
 
     @cached_property
-    def when_empty(self) -> WhenEmpty:
-        """The declared option, or the default that follows from the code of the nodes."""
-        if self._when_empty is not None:
-            return self._when_empty
-        return "fail" if any(emits(node.fn) for node in self.nodes.values()) else "complete"
+    def emits(self) -> bool:
+        """True if the code of a node mentions `emit`."""
+        return any(emits(node.fn) for node in self.nodes.values())
 
     @cached_property
+    def empty_ends(self) -> dict[str, EmptyEnd]:
+        """Declarations that decide the end of a run without a result whose calls failed, by its last node."""
+        if self.when_empty is not None:
+            return dict.fromkeys(self.nodes, EmptyEnd(self.when_empty))
+        ends = {name: node.end or DEFAULT_END for name, node in self.nodes.items() if node.exits.ends}
+        several = len(set(ends.values())) > 1
+        returns = self.outcome is not None
+        return {name: EmptyEnd(None, self.emits, returns, several and end != DEFAULT_END) for name, end in ends.items()}
+
+    @property
     def counts_failures(self) -> bool:
         """True if the end of a run depends on its failed calls. Then failed lookups are recorded."""
         return self.when_empty != "complete" or self.fails_if is not None

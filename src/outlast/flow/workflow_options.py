@@ -4,13 +4,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
 from string import Formatter
-from typing import Any, Final, Generic, Literal, Protocol, TypeAlias, TypedDict, TypeVar
+from typing import Any, Final, Generic, Protocol, TypedDict, TypeVar
 from urllib.parse import quote
 
 from pydantic import BaseModel
 
-from outlast.core.conclude import FailureLimit
 from outlast.core.durations import Duration
+from outlast.core.failed_calls import FailureLimit, WhenEmpty
 from outlast.core.keys import KeyTemplate
 from outlast.core.limits import KEY_BYTES_MAX, NAME, OBJECTIVE_CHARS_MAX
 from outlast.core.usage import Budget
@@ -18,7 +18,6 @@ from outlast.errors import DefinitionError, LimitExceeded
 from outlast.flow.policy import Policy
 
 Given = TypeVar("Given", bound=BaseModel)
-WhenEmpty: TypeAlias = Literal["complete", "ask_person", "fail"]
 CEILING: Final = "168h"
 
 
@@ -78,8 +77,8 @@ class WorkflowOptions(TypedDict, Generic[Given], total=False):
     """False returns the admission slot of a run while it waits [True]."""
     when_empty: WhenEmpty | None
     """Reaction if a run is about to complete without a result (`ctx.emit`) although calls of it failed: "complete",
-    "ask_person" (attention `results_missing`) or "fail". The default is "fail" if a node or one of its helper functions
-    mentions `emit`, otherwise "complete"."""
+    "ask_person" (attention `results_missing`) or "fail". By default it fails if each call failed, or if some failed and
+    a node mentions `emit`; it completes with a returned value, or in an end with its own name."""
     fails_if: Failures | None
     """Share of failed calls from which a run that is about to complete fails, e.g. `Failures(0.5)`."""
     budget: Budget | None
