@@ -206,6 +206,8 @@ def test_did_not_happen_is_offered_once_it_would_be_taken() -> None:
     screen = Screen(CliSettings(utc=True))
     (line,) = uncertain_lines(screen, effect)
     assert line.endswith("outlast effects resolve r1 k --happened ID | --did-not-happen | --give-up --reason …")
+    (line,) = uncertain_lines(screen, effect.model_copy(update={"takes_response": True}))
+    assert "r1 k --happened ID --response JSON | --did-not-happen | " in line
     line, when = uncertain_lines(screen, effect.model_copy(update={"settles_in_ms": 90_000}))
     assert line.endswith("outlast effects resolve r1 k --happened ID | --give-up --reason …")
     moment = "2026-03-02T14:03:20.000Z on, in 1m30s"
@@ -264,6 +266,10 @@ def test_it_happened(doubtful: Terminal) -> None:
     answer = doubtful("effects", "resolve", "r1", "refund/A-17", "--happened", "R-9", "--response", response)
     assert answer.code == 0 and "happened, as R-9, says local:" in answer.out
     assert "executed (stated by local:" in doubtful("runs", "effects", "r1").row("issue_refund")
+    page = doubtful("effects", "show", "r1", "refund/A-17").out
+    assert "outlast effects resolve r1 refund/A-17 --correct --happened ID --response JSON" in page
+    early = doubtful("effects", "resolve", "r1", "refund/A-17", "--give-up", "--reason", "x")
+    assert early.code == 4 and "is not uncertain" in early.err and "--correct" in early.err
     doubtful.serve("r1", is_over)
     assert doubtful.see()["outcome"]["receipt"] == {"number": "R-9"}
     again = doubtful("effects", "resolve", "r1", "refund/A-17", "--happened", "R-9", "--response", response)
@@ -300,8 +306,11 @@ def test_one_answer_at_a_time(doubtful: Terminal) -> None:
     assert doubtful("effects", "resolve", "r1", "refund/B", "--did-not-happen").code == 3
 
 
-def test_without_the_module_the_response_is_not_checked_and_this_is_said(doubtful: Terminal) -> None:
-    command = ("effects", "resolve", "r1", "refund/A-17", "--happened", "R-9", "--response", '{"number": "R-9"}')
-    answer = doubtful(*command, env={"OUTLAST_MODULE": ""})
-    assert answer.code == 0 and "was not checked" in answer.err
+def test_without_the_module_the_stored_schema_checks_the_response(doubtful: Terminal) -> None:
+    command = ("effects", "resolve", "r1", "refund/A-17", "--happened", "R-9")
+    for wrong in ((), ("--response", "3"), ("--response", '{"numbers": "R-9"}'), ("--response", "NaN")):
+        refused = doubtful(*command, *wrong, env={"OUTLAST_MODULE": ""})
+        assert refused.code == 2 and "the answer of activity issue_refund is not" in refused.err, wrong
+    answer = doubtful(*command, "--response", '{"number": "R-9"}', env={"OUTLAST_MODULE": ""})
+    assert answer.code == 0 and answer.err.count("\n") <= 1
     assert doubtful("runs", "show", "r1", env={"OUTLAST_MODULE": MODULE}).code == 0

@@ -40,9 +40,10 @@ MACHINES: dict[type[StrEnum], tuple[str, str]] = {
     EffectStatus: (
         "Effect",
         "One row for each call of an activity. After `did_not_happen` or `reopen` the effect is refused, and the "
-        "next re-run of the node writes a new intent. An undo is a separate effect; its record also moves the "
-        "effect that it undoes to `undone`. `withhold` records an undo that must not be called now, "
-        "`undone_manually` one that a person did.",
+        "next re-run of the node writes a new intent. `give` gives a person's answer to the run. Until then a person "
+        "may correct it, and `unfit` marks one that the activity's type cannot load. An undo is a separate effect; "
+        "its record also moves the effect that it undoes to `undone`. `withhold` records an undo that must not be "
+        "called now, `undone_manually` one that a person did.",
     ),
     WaitStatus: ("Wait", "A wait is bound once, by one commit, to messages or to its deadline."),
     ApprovalStatus: (

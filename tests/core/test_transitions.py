@@ -103,6 +103,25 @@ def waits_and_approvals() -> None:
     drive.speak(approvals.expire(drive.approval, at(drive.t), fence=run_transition.fence(drive.run, inbox_seq=0)))
 
 
+def answers_of_people() -> None:
+    """A person's answer is corrected until it is given, or does not count because it cannot be loaded."""
+    verbs = ("happened", "did_not_happen", "give_up")
+
+    def doubtful() -> Drive:
+        return running().intend().settle("mark_uncertain")
+
+    for first in verbs:
+        for second in verbs:
+            drive = doubtful().resolve(first).resolve(second)
+            assert drive.effect.status is (EffectStatus.DONE if second == "happened" else EffectStatus.REFUSED)
+            drive.speak(effect_verbs.give(drive.run, drive.effect))
+            assert drive.effect.shared == 0 and not mailbox.may_answer(drive.effect)
+    drive = doubtful().resolve("happened")
+    drive.speak(effect_verbs.reject_answer(drive.run, drive.effect, "no"))
+    assert (drive.effect.status, drive.effect.response) == (EffectStatus.UNCERTAIN, None)
+    drive.resolve("happened")
+
+
 def restores() -> None:
     """Restore a backup: a person continues each run, and open effects are uncertain."""
     undoing = running()
@@ -174,6 +193,7 @@ def drive_everything() -> None:
     Drive().start().claim().give("park").post().claim()
     effects()
     undoing()
+    answers_of_people()
     shared_effects()
     waits_and_approvals()
     restores()

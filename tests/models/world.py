@@ -8,7 +8,7 @@ are compared with are renumbered alike.
 from typing import NamedTuple
 
 from outlast.core.commit import IDENTITY, Commit, Instant
-from outlast.core.effect_rows import Effect
+from outlast.core.effect_rows import STATED, Effect
 from outlast.core.events import chain_hash
 from outlast.core.machine import ENDED, EffectStatus, RunStatus
 from outlast.core.row_kind import AnyKind, Key, key_of
@@ -109,8 +109,15 @@ def broken(rows: Rows, batch: Batch) -> str:
 
 
 def _stands(old: Effect, after: Row) -> bool:
-    """A done effect stays as it is, but for its use by another run of the tenant, and for its undo."""
+    """A done effect stays as it is, but for its use, its undo, and a person's answer that nothing has used yet."""
     assert isinstance(after, Effect)
+    if old.shared == STATED:
+        same = after._replace(version=old.version, shared=old.shared)
+        corrected = same._replace(
+            status=old.status, response=old.response, external_id=old.external_id, error_text=old.error_text,
+            settled_at=old.settled_at, settled_by=old.settled_by,
+        )  # fmt: skip
+        return corrected == old and (after.shared in (0, STATED) or bool(old.by_run))
     undone = after.status is EffectStatus.UNDONE
     same = after._replace(version=old.version, shared=old.shared, status=old.status if undone else after.status)
     return same == old and (after.shared == old.shared or bool(old.by_run))

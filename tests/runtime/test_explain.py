@@ -176,7 +176,7 @@ def of(situation: str) -> RunExplanation:
         (
             "uncertain, too early",
             [
-                "outlast effects resolve r1 refund/A-17 --happened ID",
+                "outlast effects resolve r1 refund/A-17 --happened ID --response JSON",
                 "outlast effects resolve r1 refund/A-17 --give-up --reason …",
             ],
         ),

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import shlex
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
@@ -17,9 +18,9 @@ from outlast.cli.session import client as client_of
 from outlast.cli.session import reads_client, says, settings_now, warn_unserved
 from outlast.cli.settings import CliSettings, Group
 from outlast.cli.text import ago, duration
-from outlast.core.compensation import WITHHELD
 from outlast.core.durations import span
 from outlast.core.effect_columns import ANSWER_NOT_STORED
+from outlast.core.effect_rows import WITHHELD
 from outlast.core.machine import EffectStatus
 from outlast.errors import InvalidInput
 from outlast.models import milliseconds
@@ -28,7 +29,7 @@ from outlast.models.attention import Verb
 from outlast.models.effects import EffectRecord
 from outlast.models.runs import RunDetail
 from outlast.runtime.client import Client
-from outlast.runtime.labels import late_answer_label
+from outlast.runtime.labels import happened_options, late_answer_label
 
 
 def print_effects(
@@ -109,7 +110,11 @@ def _settled(screen: Screen, view: EffectRecord) -> list[str]:
         return []
     ways = {"call": "by its answer", "reconcile": "by asking the receiver", WITHHELD: "without a call"}
     by = ways.get(view.settled_by, f"by {view.settled_by}")
-    return [f"{screen.since(view.settled_at)}, {by}"]
+    lines = [f"{screen.since(view.settled_at)}, {by}"]
+    if view.correctable:
+        resolve = f"outlast effects resolve {view.run} {shlex.quote(view.key)} --correct"
+        lines.append(f"nothing has used this answer; if it is wrong: {resolve} {happened_options(view.takes_response)}")
+    return lines
 
 
 def _response(view: EffectRecord) -> list[str]:
@@ -206,11 +211,14 @@ async def show(client: Client, screen: Screen, run: str, key: str, visit: int | 
 @click.argument("run")
 @click.argument("key")
 @click.option("--happened", metavar="EXTERNAL_ID", help="The call happened; its id at the receiver.")
-@click.option("--response", metavar="JSON|@FILE|-", help="With --happened: return value of the call [null].")
+@click.option(
+    "--response", metavar="JSON|@FILE|-", help="With --happened: the call's return value, unless its type is None."
+)
 @click.option("--did-not-happen", is_flag=True, help="The call did not happen; the run calls again.")
 @click.option("--give-up", is_flag=True, help="Unknown; the run treats the call as refused.")
 @click.option("--reason", default="", help="Reason for the history; required with --give-up.")
-@click.option("--module", metavar="MODULE", help="Module that checks the response [OUTLAST_MODULE].")
+@click.option("--correct", is_flag=True, help="Replace another answer of a person, which nothing has used yet.")
+@click.option("--module", metavar="MODULE", help="Module that checks the response with its code [OUTLAST_MODULE].")
 def resolve(
     run: str,
     key: str,
@@ -219,6 +227,7 @@ def resolve(
     did_not_happen: bool,
     give_up: bool,
     reason: str,
+    correct: bool,
     module: str | None,
 ) -> None:
     """Record the outcome of the uncertain effect KEY of RUN."""
@@ -232,7 +241,7 @@ def resolve(
         )
     verb: Verb = "did_not_happen" if did_not_happen else "give_up" if give_up else "happened"
     answer = json_of(response, "the response")
-    code = asyncio.run(_resolve(settings_now(), run, key, verb, happened or "", answer, reason, module))
+    code = asyncio.run(_resolve(settings_now(), run, key, verb, happened or "", answer, reason, correct, module))
     click.get_current_context().exit(code)
 
 
@@ -244,13 +253,14 @@ async def _resolve(
     external_id: str,
     response: Any,
     reason: str,
+    correct: bool,
     module: str | None,
 ) -> int:
     served = load_workflows(module) if module and not settings.url else []
     async with client_of(settings, workflows=served) as (client, screen):
-        await client.resolve_effect(run, key, verb, reason=reason, external_id=external_id, response=response)
-        if verb == "happened" and not served and client.has_code:
-            screen.advice("the response was not checked against the activity → --module MODULE")
+        await client.resolve_effect(
+            run, key, verb, reason=reason, external_id=external_id, response=response, correct=correct
+        )
         view = {
             "run": run,
             "key": key,

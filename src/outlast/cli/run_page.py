@@ -29,7 +29,7 @@ from outlast.models.runs import (
     Visit,
 )
 from outlast.runtime.client import Client
-from outlast.runtime.labels import call_of, late_answer_label
+from outlast.runtime.labels import call_of, happened_options, late_answer_label
 
 
 def progress_lines(screen: Screen, progress: Progress) -> list[str]:
@@ -341,17 +341,18 @@ def short_json(value: Any) -> str:
 def uncertain_lines(screen: Screen, view: EffectRecord) -> list[str]:
     """Return the possible answers for an uncertain effect, and late answers that a replaced worker received."""
     resolve = f"outlast effects resolve {view.run} {shlex.quote(view.key)}"
+    happened = happened_options(view.takes_response)
     late = [f"  {late_answer_label(each)}" for each in view.evidence]
     if not view.settles_in_ms:
         return [
             *late,
-            f"→ check the receiver, then: {resolve} --happened ID | --did-not-happen | --give-up --reason …",
+            f"→ check the receiver, then: {resolve} {happened} | --did-not-happen | --give-up --reason …",
         ]
     left = span(view.settles_in_ms)
     at = screen.clock(view.settle_after_real) if view.settle_after_real else ""
     return [
         *late,
-        f"→ check the receiver, then: {resolve} --happened ID | --give-up --reason …",
+        f"→ check the receiver, then: {resolve} {happened} | --give-up --reason …",
         f"  --did-not-happen from {at} on, in {left}: until then a sent call may still arrive",
     ]
 

@@ -358,13 +358,14 @@ class ServiceClient(Client):
 
     @override
     async def resolve_effect(
-        self, run: str, key: str, answer: Verb, *, reason: str, external_id: str = "", response: Any = None
-    ) -> None:
+        self, run: str, key: str, answer: Verb, *, reason: str, external_id: str = "", response: Any = None,
+        correct: bool = False,
+    ) -> None:  # fmt: skip
         if not reason.strip():
             raise InvalidInput(
                 "the service asks for a reason", "people will read it in the run's history", "say --reason …"
             )
-        body: dict[str, Any] = {"outcome": answer, "reason": reason}
+        body: dict[str, Any] = {"outcome": answer, "reason": reason, **({"correct": True} if correct else {})}
         if answer == "happened":
             body |= {"external_id": external_id, "response": response}
         effect = await self.effect(run, key)

@@ -16,7 +16,7 @@ from outlast.core.machine import CHOICES, OPEN_EFFECT, OVERLAY_ONLY, Choice, Eff
 from outlast.core.mailbox import EffectAnswer
 from outlast.core.route import ANSWERED_BY_CONTINUE, Answer, meant
 from outlast.core.row_kind import Key
-from outlast.core.rows import Run
+from outlast.core.rows import Message, Run
 from outlast.core.run_columns import ATTENTION, Attention, Timer, WaitingFor, attention_timers
 from outlast.core.run_transition import LogEntry, SlotChange, fence, give_back, hand_over
 from outlast.errors import Conflict, InvalidInput, NotFound
@@ -59,6 +59,20 @@ def answered(run: Run, left: Sequence[Attention], answers: Sequence[Answer], *, 
         crash_count=0 if poisoned else run.crash_count,
     )
     return row, logged
+
+
+def corrections(run: Run, messages: Iterable[Message]) -> list[LogEntry]:
+    """Return an event for each answer about an effect by which a person corrected an earlier one in this visit."""
+    found: list[LogEntry] = []
+    for message, said in mailbox.stated(messages):
+        if not said.corrects or said.in_visit != run.visit:
+            continue
+        answer: dict[str, object] = {
+            "reason": Reason.EFFECT_UNCERTAIN.value, "choice": said.verb, "by": message.actor, "text": said.reason,
+            "key": said.key, "external_id": said.external_id, "response": said.response, "corrects": said.corrects,
+        }  # fmt: skip
+        found.append(LogEntry(f"corrected/{message.n}", "corrected", {"answers": [answer]}, EventType.ANSWERED))
+    return found
 
 
 def flag(
@@ -123,7 +137,7 @@ def check_for_all(reason: Reason, choice: Choice) -> None:
         raise Conflict(
             "«happened» cannot be recorded for many effects at once",
             "each effect has its own id at the receiver",
-            "record each one: outlast effects resolve RUN KEY --happened ID",
+            "record each one: outlast effects resolve RUN KEY --happened ID --response JSON",
         )
 
 
@@ -315,12 +329,12 @@ def _resolve(
         keys, show = ", ".join(a.key for a in entries), f"outlast attention show {run.run}"
         raise InvalidInput(f"run {run.run} has several uncertain effects", keys, f"choose one with --key; {show}")
     if choice is Choice.HAPPENED:
-        command = f"outlast effects resolve {run.run} {quote(entry.key)} --happened ID"
+        command = f"outlast effects resolve {run.run} {quote(entry.key)} --happened ID --response JSON"
         raise Conflict(f"{entry.key} needs the receiver's id", "a call that happened has one", f"run: {command}")
     effect = _effect_of(rows, entry)
     verb = cast("EffectAnswer", choice.value)
     mailbox.check_resolvable(effect, verb, now)
-    commit = mailbox.resolve_effect(effect, verb, by=actor, reason=text, now=now)
+    commit = mailbox.resolve_effect(effect, verb, by=actor, reason=text, now=now, in_visit=run.visit)
     return DecidedAnswer(commit, entry.reason, effect)
 
 

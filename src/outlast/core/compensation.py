@@ -11,8 +11,8 @@ from outlast.core import mailbox
 from outlast.core.approvals import withdraw
 from outlast.core.commit import Commit, Instant, Put, When
 from outlast.core.effect_columns import ERROR, EffectError
-from outlast.core.effect_rows import EFFECT, UNDO_RESERVED, Approval, Effect
-from outlast.core.effect_verbs import Intent, intend, record, reserve_undo, settle
+from outlast.core.effect_rows import EFFECT, STATED, UNDO_RESERVED, WITHHELD, Approval, Effect
+from outlast.core.effect_verbs import Intent, given, intend, record, reserve_undo, settle
 from outlast.core.events import EventType
 from outlast.core.keys import undo_key
 from outlast.core.machine import OVERLAY_ONLY, Choice, EffectStatus, Reason, RunStatus, effect_target
@@ -25,8 +25,6 @@ NO_UNDO: Final = "no: "
 """Prefix of the column `undo` if there is no undo; the author's reason follows."""
 BY_HAND: Final = Choice.DONE_BY_HAND.value
 """Code of an undo that a person did outside of Outlast; its row names the person and the reason."""
-WITHHELD: Final = "withheld"
-"""`settled_by` of an undo that was refused before any call."""
 NO_ANSWER: Final = b"null"
 NAMED_MAX: Final = 100  # effects named in one event; the ledger has all of them
 
@@ -147,7 +145,7 @@ def intend_undo(
 ) -> Commit:
     """Write the intent of an undo. An effect shared in the tenant is reserved: no other run may use it from here on.
 
-    The commit is Stale ("version") if another run has used the effect.
+    From here on no person can correct its answer. The commit is Stale ("version") if another run has used the effect.
     """
     assert original.status is EffectStatus.DONE and undo_ident(original) == (what.visit, what.key)
     commit = intend(run, what, previous, ordinal=ordinal, now=now)
@@ -156,6 +154,8 @@ def intend_undo(
     writes = [put._replace(row=put.row._replace(undoes=f"{original.visit}:{original.key}"))]
     if original.by_run and original.shared != UNDO_RESERVED:
         writes.append(reserve_undo(original))
+    elif original.shared == STATED:
+        writes.append(given(original))
     return commit._replace(writes=tuple(writes))
 
 
@@ -213,7 +213,8 @@ def _with(commit: Commit, original: Effect) -> Commit:
 
 
 def _undone(original: Effect) -> Put:
-    row = original._replace(version=original.version + 1, status=effect_target("undo", original.status))
+    shared = 0 if original.shared == STATED else original.shared
+    row = original._replace(version=original.version + 1, status=effect_target("undo", original.status), shared=shared)
     check_effect(row)
     return Put(EFFECT, row, original.version)
 

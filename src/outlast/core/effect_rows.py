@@ -5,7 +5,13 @@ from typing import Any, Final, NamedTuple
 from outlast.core import approval_columns, effect_columns, machine
 from outlast.core.row_kind import Kind
 
-USED, UNDO_RESERVED = 1, 2  # Effect.shared: mutually exclusive, so that no run uses an answer whose undo has started
+USED, UNDO_RESERVED, STATED = 1, 2, 3
+# Effect.shared: mutually exclusive, so that no run uses an answer whose undo has started, and no person corrects an
+# answer that a run has used. A row without a mark has been given to its run, or was not settled by a person.
+WITHHELD: Final = "withheld"
+"""`settled_by` of an undo that was refused before any call."""
+BY_ITSELF: Final = frozenset({"", "call", "reconcile", WITHHELD})
+"""Values of Effect.settled_by if no person settled the effect."""
 
 
 class Effect(NamedTuple):
@@ -44,7 +50,9 @@ class Effect(NamedTuple):
     interrupted: int = 0  # attempts cut off by a crash or the last-instant check; not counted against the limit
     undoes: str = ""  # 'visit:key' of the effect that this one undoes; '' for other effects
     by_run: str = ""  # once per tenant: the owning run, the only one that settles it; else ''
-    shared: int = 0  # once per tenant: USED after another run used its answer, UNDO_RESERVED after its undo started
+    # once per tenant: USED after another run used its answer, UNDO_RESERVED after its undo started; any effect: STATED
+    # while a person's answer may be corrected, because no execution, run or undo has used it
+    shared: int = 0
     keep_ms: int = 0  # once per tenant: how long the settled row is kept; 0 = without limit
     redone: int = 0  # once per tenant: calls repeated after an undo; part of the idempotency key
     first_visit: int = 0  # visit in which its run first intended it; 0 = recorded by a version that did not keep it

@@ -14,6 +14,7 @@ from outlast.core.effect_rows import (
     EFFECT,
     EVIDENCE,
     MEMO,
+    STATED,
     UNDO_RESERVED,
     USAGE,
     USED,
@@ -388,6 +389,43 @@ def wait_for(run: Run, effect: Effect, now: Instant) -> Commit:
     assert effect.by_run != run.run
     expect = Expect(EFFECT, key_of(EFFECT, effect), effect.version)
     return Commit((_noted(run, effect.key, now),), fence(run), (expect,), label=f"{run.run} wait_for {effect.key}")
+
+
+def give(run: Run, effect: Effect) -> Commit:
+    """Record that an execution is about to be given a person's answer, which no person can correct from here on.
+
+    Stale ("version") if it was corrected in the meantime.
+    """
+    return Commit((given(effect),), fence(run), label=f"{run.run} give {effect.key}")
+
+
+def given(effect: Effect) -> Put:
+    """Return the write that ends the time in which a person's answer may be corrected."""
+    assert effect.shared == STATED
+    row = changed(effect, version=effect.version + 1, status=effect_target("give", effect.status), shared=0)
+    check_effect(row)
+    return Put(EFFECT, row, effect.version)
+
+
+UNFIT: Final = "answer_unfit"
+"""Code of an effect that is uncertain again, because a person's answer does not fit the type of the activity."""
+
+
+def reject_answer(run: Run, effect: Effect, detail: str) -> Commit:
+    """Make an effect uncertain again whose answer, stated by a person, cannot be loaded. Nothing else changes."""
+    assert effect.shared == STATED
+    row = changed(
+        effect,
+        version=effect.version + 1,
+        status=effect_target("unfit", effect.status),
+        response=None,
+        error_text=ERROR.encode(EffectError(UNFIT, detail)),
+        settled_at=0,
+        settled_by="",
+        shared=0,
+    )
+    check_effect(row)
+    return Commit((Put(EFFECT, row, effect.version),), fence(run), label=f"{run.run} unfit {effect.key}")
 
 
 def reserve_undo(effect: Effect) -> Put:

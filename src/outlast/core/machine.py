@@ -26,7 +26,7 @@ The machines work together in three places:
 - *An effect and its call.* `intend` is durable before the call, `record` or `refuse` after it. An effect that is
   still INTENDED when its holder dies may or may not have happened. The next holder asks the receiver (`settle`), waits
   until the call can no longer arrive and repeats it (`intend`), or asks a person (`mark_uncertain`). UNCERTAIN leaves
-  only by a person's answer.
+  only by a person's answer. That answer may be corrected until it is used, and is refused (`unfit`) if it cannot be.
 - *A run and its end.* `complete` ends a run at once. A failed or cancelled run with effects to undo becomes
   COMPENSATING first. From there no verb leads back to the execution of nodes.
 
@@ -190,6 +190,12 @@ TABLE: Final[tuple[Transition, ...]] = (
     *_transitions("happened", E.DONE, E.UNCERTAIN),
     *_transitions("did_not_happen", E.REFUSED, E.UNCERTAIN),  # reopened: the next re-run intends it again
     *_transitions("give_up", E.REFUSED, E.UNCERTAIN),
+    *_transitions("correct_to_happened", E.DONE, E.DONE, E.REFUSED),  # a person's answer that nothing has used
+    *_transitions("correct_to_did_not_happen", E.REFUSED, E.DONE, E.REFUSED),
+    *_transitions("correct_to_give_up", E.REFUSED, E.DONE, E.REFUSED),
+    *_transitions("give", E.DONE, E.DONE),  # an execution is given a person's answer; excludes a correction
+    *_transitions("give", E.REFUSED, E.REFUSED),
+    *_transitions("unfit", E.UNCERTAIN, E.DONE),  # a person's answer that the activity's type cannot load
     *_transitions("undone_manually", E.DONE, E.REFUSED, E.UNCERTAIN),  # a failed undo that a person did manually
     *_transitions("undo", E.UNDONE, E.DONE),  # in the commit that records its undo
     # after a restore, REFUSED only if it was reopened

@@ -1,16 +1,17 @@
 """The verbs of callers outside the holder. Each leaves a message in the inbox of a run."""
 
-import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from hashlib import sha256
 from typing import Literal
 
 from outlast.core.approvals import withdraw
 from outlast.core.commit import EMPTY, Commit, Instant, Put, When, append_to_inbox, in_portions
 from outlast.core.durations import SECOND
 from outlast.core.effect_columns import ERROR, EffectError
-from outlast.core.effect_rows import EFFECT, Approval, Effect
+from outlast.core.effect_rows import EFFECT, STATED, Approval, Effect
 from outlast.core.events import iso
 from outlast.core.keys import check_reason
+from outlast.core.limits import TEXT_CHARS_MAX
 from outlast.core.machine import (
     CHOICES,
     Choice,
@@ -19,8 +20,8 @@ from outlast.core.machine import (
     effect_target,
 )
 from outlast.core.row_checks import check_effect
-from outlast.core.rows import TOKEN, Run, Token, is_over
-from outlast.core.run_columns import PERSON_ANSWER, REASON, PersonAnswer
+from outlast.core.rows import TOKEN, Message, Run, Token, is_over
+from outlast.core.run_columns import PERSON_ANSWER, REASON, STATED_ANSWER, PersonAnswer, StatedAnswer
 from outlast.errors import Conflict
 
 EffectAnswer = Literal["happened", "did_not_happen", "give_up"]
@@ -81,15 +82,18 @@ def resolve_effect(
     now: Instant,
     response: bytes | None = None,
     external_id: str = "",
+    in_visit: int = 0,
 ) -> Commit:
-    """Record a person's answer on an uncertain effect, once, and make the run due.
+    """Record a person's answer on an uncertain effect, or correct one that nothing has used; make the run due.
 
     The verb is `happened`, `did_not_happen` or `give_up`. `did_not_happen` reopens the effect for another attempt. It
-    is accepted only once a sent call can no longer arrive, by the store's clock (S-17, EFF-3). Raises InvalidInput or
-    LimitExceeded for the reason, Corrupt for `happened` without a response.
+    is accepted only once a sent call can no longer arrive, by the store's clock (S-17, EFF-3). `in_visit`: the visit of
+    the run, in whose history a correction is written. Raises InvalidInput or LimitExceeded for the reason, Corrupt for
+    `happened` without a response.
     """
     check_reason(reason)
-    status = effect_target(verb, effect.status)
+    corrects = effect.settled_by if effect.shared == STATED else ""
+    status = effect_target(f"correct_to_{verb}" if effect.shared == STATED else verb, effect.status)
     code = {"did_not_happen": REOPENED, "give_up": GIVEN_UP}.get(verb, "")
     row = effect._replace(
         version=effect.version + 1,
@@ -99,10 +103,14 @@ def resolve_effect(
         error_text=ERROR.encode(EffectError(code, reason) if code else None),
         settled_at=now.business,
         settled_by=by,
+        shared=STATED,
     )
     check_effect(row)
     quiet = (When(effect.settle_after, True, "real", "settle"),) if verb == "did_not_happen" else ()
-    payload = json.dumps({"verb": verb, "key": effect.key, "visit": effect.visit, "reason": reason}).encode()
+    said = StatedAnswer(
+        verb, effect.key, effect.visit, reason, external_id, _kept(response), effect.version, corrects, in_visit
+    )
+    payload = STATED_ANSWER.encode(said).encode()
     run = effect.by_run or effect.run
     return Commit(
         (Put(EFFECT, row, effect.version), append_to_inbox(effect.tenant, run, "resolve", effect.key, by, payload)),
@@ -111,20 +119,67 @@ def resolve_effect(
     )
 
 
-def check_resolvable(effect: Effect, verb: EffectAnswer, now: Instant) -> None:
-    """Raise Conflict if a person may not resolve this effect: it is an undo, not uncertain, or it is too early."""
+def may_answer(effect: Effect) -> bool:
+    """Return True if a person may say what became of the effect, or correct what a person has said."""
+    return not effect.undoes and (effect.status is EffectStatus.UNCERTAIN or effect.shared == STATED)
+
+
+def check_resolvable(effect: Effect, verb: EffectAnswer, now: Instant, *, correct: bool = False) -> None:
+    """Raise Conflict if a person may not resolve this effect: it is an undo, not uncertain, or it is too early.
+
+    An answer of a person may be corrected until it is used. To state another response or id of a call that happened
+    cannot lead to a second call. Another answer can, so it needs `correct`, from a person who has seen the first one.
+    """
     if effect.undoes:
         raise Conflict(
             f"{effect.key} is the undo of another effect",
             "answer the attention of the run instead",
             f"outlast attention resolve {effect.run} {' | '.join(CHOICES[Reason.UNDO_FAILED])} --reason …",
         )
-    if effect.status is not EffectStatus.UNCERTAIN:
+    restates = verb == "happened" and effect.status is EffectStatus.DONE
+    if effect.shared == STATED and not (correct or restates):
+        raise Conflict(
+            f"effect {effect.key} is not uncertain",
+            f"{effect.settled_by} has answered: {_answered(effect)}",
+            "if that is wrong, correct the answer before the run uses it: add --correct, or set `correct`",
+        )
+    if effect.status is not EffectStatus.UNCERTAIN and effect.shared != STATED:
         settled = f", settled by {effect.settled_by}" if effect.settled_by else ""
         why = f"it is {effect.status}{settled}"
-        raise Conflict(f"effect {effect.key} is not uncertain", why, f"outlast runs effects {effect.run}")
+        raise Conflict(
+            f"effect {effect.key} is not uncertain", why, f"outlast runs effects {effect.by_run or effect.run}"
+        )
     if verb == "did_not_happen":
         check_settled(effect, now, "to say that it did not happen")
+
+
+def check_correction(effect: Effect, verb: EffectAnswer, response: bytes | None, external_id: str) -> None:
+    """Raise Conflict if a person has stated exactly this answer before."""
+    if effect.shared != STATED or (effect.response, effect.external_id) != (response, external_id):
+        return
+    if effect.code == {"did_not_happen": REOPENED, "give_up": GIVEN_UP}.get(verb, ""):
+        raise Conflict(
+            f"effect {effect.key} is not uncertain",
+            f"{effect.settled_by} has given the same answer",
+            f"outlast runs show {effect.by_run or effect.run}",
+        )
+
+
+def _answered(effect: Effect) -> str:
+    if effect.status is EffectStatus.DONE:
+        return "it happened" + (f", as {effect.external_id}" if effect.external_id else "")
+    return "it did not happen" if effect.code == REOPENED else "given up"
+
+
+def _kept(response: bytes | None) -> str:
+    """Return a response as the inbox keeps it: a large one by its digest, because the ledger has the last one."""
+    text = response.decode(errors="replace") if response is not None else ""
+    return text if len(text) <= TEXT_CHARS_MAX else f"sha256:{sha256(response or b'').hexdigest()}"
+
+
+def stated(messages: Iterable[Message], *, after: int = 0) -> list[tuple[Message, StatedAnswer]]:
+    """Return the answers of people on effects among these messages, later than message `after`."""
+    return [(m, m.stated) for m in messages if m.kind == "resolve" and m.n > after and m.payload != EMPTY]
 
 
 def check_settled(effect: Effect, now: Instant, what: str) -> None:

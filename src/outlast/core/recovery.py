@@ -87,6 +87,7 @@ def _uncertain_after_restore(effect: Effect, now: Instant, skew: int) -> Effect:
         settle_after=max(effect.settle_after, now.real + QUIET + skew),
         settled_at=0,
         settled_by="",
+        shared=0,
     )
     check_effect(row)
     return row

@@ -7,7 +7,7 @@ from outlast.core.durations import APPROVAL_STALE_AFTER
 from outlast.core.effect_columns import NO_ERROR
 from outlast.core.effect_rows import Effect
 from outlast.core.machine import CHOICES, OVERLAY_ONLY, Choice, EffectStatus, Reason
-from outlast.core.mailbox import GIVEN_UP, REOPENED
+from outlast.core.mailbox import GIVEN_UP, REOPENED, stated
 from outlast.core.rows import Message, Run
 from outlast.core.run_columns import Attention, Ending
 from outlast.core.version_move import move_request_of
@@ -157,11 +157,19 @@ def _settled(a: Attention, effect: Effect | None) -> Answer:
     return Answer(a, choice, effect.settled_by if effect else "", error.detail, 0)
 
 
+def _first_stated(a: Attention, messages: Sequence[Message]) -> Answer | None:
+    """Return the first answer to an uncertain effect. Corrections of it are further events of the history."""
+    for message, said in stated(messages, after=a.seen):
+        if said.verb and (said.visit, said.key) == (a.visit, a.key) and not said.corrects:
+            return Answer(a, Choice(said.verb), message.actor, said.reason, 0)
+    return None
+
+
 def _answer_to(a: Attention, messages: Sequence[Message], effects: Mapping[tuple[int, str], Effect]) -> Answer | None:
     if a.reason is Reason.EFFECT_UNCERTAIN:
         effect = effects.get((a.visit, a.key))
         if effect is None or effect.status is not EffectStatus.UNCERTAIN:
-            return _settled(a, effect)
+            return _first_stated(a, messages) or _settled(a, effect)
         return None
     for message in messages:
         if message.n <= a.seen:

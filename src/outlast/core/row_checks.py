@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from outlast.core.approver_rule import identity
 from outlast.core.effect_columns import ANSWER_NOT_STORED
-from outlast.core.effect_rows import APPROVAL, EFFECT, WAIT, Approval, Effect, Wait
+from outlast.core.effect_rows import APPROVAL, EFFECT, STATED, UNDO_RESERVED, USED, WAIT, Approval, Effect, Wait
 from outlast.core.limits import OBJECTIVE_CHARS_MAX
 from outlast.core.machine import ENDED, HELD, TERMINAL, ApprovalStatus, EffectStatus, WaitStatus
 from outlast.core.outbox_rows import CURSOR, Cursor
@@ -53,9 +53,11 @@ def check_effect(effect: Effect, *, stored: bool = False) -> None:
         raise Corrupt(f"effect {effect.key}: done without a response")
     if bool(effect.run) == bool(effect.by_run):
         raise Corrupt(f"effect {effect.key}: of run {effect.run!r} and shared by run {effect.by_run!r}")
-    if effect.run and (effect.shared or effect.keep_ms or effect.redone):
+    if effect.run and (effect.shared not in (0, STATED) or effect.keep_ms or effect.redone):
         raise Corrupt(f"effect {effect.key}: of one run but shared, kept or redone")
-    if effect.shared and status not in (EffectStatus.DONE, EffectStatus.UNDONE):
+    if effect.shared == STATED and status not in (EffectStatus.DONE, EffectStatus.REFUSED):
+        raise Corrupt(f"effect {effect.key}: {status} but a person's answer may be corrected")
+    if effect.shared in (USED, UNDO_RESERVED) and status not in (EffectStatus.DONE, EffectStatus.UNDONE):
         raise Corrupt(f"effect {effect.key}: {status} but its answer was used or taken back")
     if stored or is_open:
         return

@@ -175,6 +175,11 @@ class Message(NamedTuple):
         return MESSAGE.decode(run_columns.REASON, self.payload.decode(errors="replace"), self)
 
     @property
+    def stated(self) -> run_columns.StatedAnswer:
+        """Return the answer of a person about an effect; for messages of the kind resolve with a payload."""
+        return MESSAGE.decode(run_columns.STATED_ANSWER, self.payload.decode(errors="replace"), self)
+
+    @property
     def answer(self) -> run_columns.PersonAnswer:
         """Return the choice of the person; for messages of the kind answer."""
         return MESSAGE.decode(run_columns.PERSON_ANSWER, self.payload.decode(errors="replace"), self)

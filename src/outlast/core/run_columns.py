@@ -97,6 +97,20 @@ class PersonAnswer(NamedTuple):
     at: tuple[str, str, int] | None = None  # move: lane, node and visit of the run at the request
 
 
+class StatedAnswer(NamedTuple):
+    """Answer of a person about an effect: payload of a message of the kind `resolve`. Each stays in the inbox."""
+
+    verb: str = ""  # happened, did_not_happen, give_up
+    key: str = ""
+    visit: int = 0
+    reason: str = ""
+    external_id: str = ""
+    response: str = ""  # JSON of the response, its digest if it is large; '' if there is none
+    version: int = 0  # of the effect that it answers
+    corrects: str = ""  # who gave the answer that it replaces; '' if it is the first one
+    in_visit: int = 0  # visit of the run at a correction
+
+
 def stored_label(status: StatusLabels | str | None) -> str:
     """Return the column `status_label` of a run in a node with this status."""
     return "|".join(status) if isinstance(status, StatusLabels) else status or ""
@@ -127,6 +141,15 @@ def _load_answer(text: str) -> PersonAnswer:
         return answer
     lane, node, visit = plain["from"]
     return answer._replace(to=(plain["to"]["version"], plain["to"]["node"]), at=(lane, node, visit))
+
+
+def _load_stated(text: str) -> StatedAnswer:
+    plain = loads(text)
+    return StatedAnswer(**{name: plain[name] for name in StatedAnswer._fields if name in plain})
+
+
+def _dump_stated(answer: StatedAnswer) -> str:
+    return dumps(answer._asdict())
 
 
 class RaiseRequest(NamedTuple):
@@ -224,6 +247,7 @@ TIMERS: Final = Column("timers", _dump_timers, _load_timers)
 VISITS: Final = Column[dict[str, int], Mapping[str, int]]("visits", compact, _load_visits)
 SLOTS: Final = Column("slots", _dump_slots, _load_slots)
 PERSON_ANSWER: Final = Column("payload", _dump_answer, _load_answer)
+STATED_ANSWER: Final = Column("payload", _dump_stated, _load_stated)
 RAISE: Final = Column("payload", _dump_raise, _load_raise)
 REASON: Final = Column("payload", _dump_reason, _load_reason)
 ENDING: Final = Column("ending", _dump_ending, _load_ending)

@@ -11,11 +11,12 @@ from outlast.core import effect_verbs
 from outlast.core.conclude import Parked
 from outlast.core.durations import SHARED_LOOK_AGAIN, wait_before
 from outlast.core.effect_columns import ERROR, EffectError
-from outlast.core.effect_rows import EFFECT, USED, Effect, Memo
+from outlast.core.effect_rows import EFFECT, STATED, USED, Effect, Memo
 from outlast.core.keys import idempotency_key
 from outlast.core.limits import TEXT_CHARS_MAX
 from outlast.core.machine import EffectStatus
 from outlast.core.route import cancel_of
+from outlast.core.rows import RUN, is_over
 from outlast.core.run_columns import Timer, WaitingFor
 from outlast.core.run_transition import LogEntry
 from outlast.core.usage import Used
@@ -38,9 +39,10 @@ from outlast.engine.node_result import (
     uses_recorded,
 )
 from outlast.engine.permission import check_budget
-from outlast.engine.run_session import ConditionFailed, EffectKey, RunLost, RunSession, StoreAway
+from outlast.engine.run_session import ConditionFailed, EffectKey, RunLost, StoreAway
+from outlast.engine.stated_answers import given_answer, load_answer
 from outlast.engine.user_code import as_exception, text_of
-from outlast.errors import StoreError
+from outlast.errors import NotStorable, StoreError
 from outlast.flow.activity import Activity, BoundCall
 from outlast.flow.calls import Plan, RecordedCall
 from outlast.flow.outcomes import Refused
@@ -73,9 +75,19 @@ async def shared_answer(
     if effect.status is EffectStatus.REFUSED:
         if execution.workflow.counts_failures:
             await _note_shared(execution, effect)
+        if effect.shared == STATED:
+            return await given_answer(execution, activity, effect)
         raise EffectRefused(refusal_of(effect), (0, call.key))
     if not effect_verbs.is_usable(effect):
         await _wait_for_shared(execution, effect)
+    value = None
+    try:
+        if effect.response is not None:
+            value = load_answer(activity, effect)
+    except NotStorable:
+        if effect.shared == STATED and await _is_unfinished(execution, effect.by_run):
+            await _wait_for_shared(execution, effect)  # its own run finds the same, and asks a person again
+        raise
     if effect.shared != USED or call.key not in session.noted:
         if not execution.may_begin():
             raise Unresolved
@@ -84,7 +96,12 @@ async def shared_answer(
         await session.land(effect_verbs.use(session.run, effect, noted=call.key in session.noted, now=session.now))
     if effect.response is None:
         raise answer_not_stored(effect)
-    return activity.response_codec.load(effect.response)
+    return value
+
+
+async def _is_unfinished(execution: NodeExecution, run: str) -> bool:
+    row = await execution.session.store.load(RUN, (execution.session.run.tenant, run))
+    return row is not None and not is_over(row)
 
 
 async def _load_shared(execution: NodeExecution, key: str) -> Effect | None:
@@ -163,18 +180,24 @@ async def perform(execution: NodeExecution, activity: Activity[Any, Any], call: 
         return await execution.deduplicate(ident, partial(shared_answer, execution, activity, call, executor))
     if effect is None or effect.status is EffectStatus.INTENDED or is_reopened(effect):
         return await execution.deduplicate(ident, EffectExecutor(execution, activity, call, ident).drive)
+    if effect.shared == STATED:
+        return await execution.deduplicate(ident, partial(given_answer, execution, activity, effect))
     if effect.status is EffectStatus.DONE:
-        if effect.response is None:
-            raise answer_not_stored(effect)
-        return activity.response_codec.load(effect.response)
+        return load_answer(activity, effect)
     if effect.status is EffectStatus.UNCERTAIN:
         execution.call_person(uncertain(execution.session, effect))
         await execution.never()
     raise EffectRefused(refusal_of(effect), ident)
 
 
-async def recorded_calls(session: RunSession, activity: Activity[Any, Any], plan: Plan[Any]) -> list[RecordedCall[Any]]:
-    """Return the calls of a run, or of its tenant, with the activity and the key of a plan. Raises StoreError."""
+async def recorded_calls(
+    execution: NodeExecution, activity: Activity[Any, Any], plan: Plan[Any]
+) -> list[RecordedCall[Any]]:
+    """Return the calls of a run, or of its tenant, with the activity and the key of a plan.
+
+    A person's answer among them is given to the body. Raises StoreError, Unresolved.
+    """
+    session = execution.session
     rows: dict[int, Effect | Memo] = {
         visit: effect for (visit, key), effect in session.effects.items() if key == plan.key
     }
@@ -190,10 +213,18 @@ async def recorded_calls(session: RunSession, activity: Activity[Any, Any], plan
             continue
         done = row.response is not None if isinstance(row, Memo) else row.status is EffectStatus.DONE
         unstored = answer_not_stored(row) if done and isinstance(row, Effect) and row.response is None else None
-        response = activity.response_codec.load(row.response) if done and row.response is not None else None
+        response = await _recorded_response(execution, activity, row) if done and unstored is None else None
         same = is_same_call(activity, row, plan.arguments, plan.digest)
         found.append(RecordedCall(visit, same=same, done=done, response=response, unstored=unstored))
     return found
+
+
+async def _recorded_response(execution: NodeExecution, activity: Activity[Any, Any], row: Effect | Memo) -> Any:
+    if isinstance(row, Memo):
+        return activity.response_codec.load(row.response or b"null")
+    if row.shared == STATED and row.by_run in ("", execution.session.run.run):
+        return await given_answer(execution, activity, row)
+    return load_answer(activity, row)
 
 
 async def look_up(execution: NodeExecution, activity: Activity[Any, Any], call: BoundCall) -> Any:

@@ -446,7 +446,10 @@ async def assign_attention(
 
 
 async def find_effect(store: Store, tenant: str, run: str, key: str, *, visit: int | None = None) -> Effect:
-    """Return the effect of this key: of this visit, else the open one, else the latest. Raises NotFound."""
+    """Return the effect of this key: of this visit, else one that a person may answer, else the latest.
+
+    Raises NotFound.
+    """
     of = await find_run(store, tenant, run)
     rows = [e for e in await store.rows(EFFECT, (tenant, run)) if e.key == key]
     shared = await store.load(EFFECT, (tenant, "", 0, key))
@@ -465,7 +468,7 @@ async def find_effect(store: Store, tenant: str, run: str, key: str, *, visit: i
             "use the key that the ledger shows",
             f"outlast runs effects {run}",
         )
-    return max(rows, key=lambda e: (e.status is EffectStatus.UNCERTAIN, e.visit))
+    return max(rows, key=lambda e: (e.status is EffectStatus.UNCERTAIN, mailbox.may_answer(e), e.visit))
 
 
 async def resolve_effect(
@@ -480,20 +483,32 @@ async def resolve_effect(
     encode: Callable[[Effect], bytes] | None = None,
     external_id: str = "",
     version: int = 0,
+    correct: bool = False,
 ) -> None:
-    """Record an operator's answer on the effect of a key, once. `encode` returns the response of a call that happened.
+    """Record an operator's answer on the effect of a key. `encode` returns the response of a call that happened.
 
-    Raises NotFound, Conflict (settled, resolved before, too early; moved: the effect is not at `version`).
+    `correct`: replace another answer of a person that nothing has used. Raises NotFound, Conflict (settled, used, too
+    early; moved: the effect is not at `version`).
     """
 
     async def decide(now: Instant) -> tuple[Commit, Effect]:
+        of = await find_run(store, tenant, run)
         effect = await find_effect(store, tenant, run, key)
         if version not in (0, effect.version):
             raise moved(EFFECT, key_of(EFFECT, effect), effect.version)
+        mailbox.check_resolvable(effect, verb, now, correct=correct)
+        check_unfinished(of)
         response = encode(effect) if encode is not None else None
-        mailbox.check_resolvable(effect, verb, now)
+        mailbox.check_correction(effect, verb, response, external_id)
         commit = mailbox.resolve_effect(
-            effect, verb, by=actor, reason=reason, now=now, response=response, external_id=external_id
+            effect,
+            verb,
+            by=actor,
+            reason=reason,
+            now=now,
+            response=response,
+            external_id=external_id,
+            in_visit=of.visit,
         )
         return commit, effect
 

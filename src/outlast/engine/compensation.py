@@ -14,12 +14,13 @@ from outlast.core import compensation as core
 from outlast.core import effect_verbs
 from outlast.core.codec import digest
 from outlast.core.effect_columns import ANSWER_NOT_STORED, NO_ERROR
-from outlast.core.effect_rows import USED, Effect
+from outlast.core.effect_rows import STATED, USED, Effect
 from outlast.core.machine import EffectStatus
 from outlast.engine.effect_executor import EffectExecutor
 from outlast.engine.node_execution import LeftOpen, NodeExecution, Unresolved
 from outlast.engine.node_result import EffectRefused, is_reopened, uncertain, undo_failed
 from outlast.engine.run_session import EffectKey
+from outlast.engine.stated_answers import ask_again, load_answer
 from outlast.errors import AnswerNotStored, DefinitionError, LimitExceeded, NotFound, NotStorable
 from outlast.flow.activity import BoundCall
 
@@ -95,6 +96,9 @@ async def _undo(execution: NodeExecution, original: Effect) -> None:
     assert row is None or row.undoes == f"{original.visit}:{original.key}", "keys under undo/ are the engine's own"
     if row is None or row.status is EffectStatus.INTENDED or is_reopened(row):
         undoing = _prepared(execution, original, row)
+        if undoing is None:
+            await execution.never()
+            return
         if isinstance(undoing, EffectExecutor):
             try:
                 await execution.deduplicate(ident, undoing.drive)
@@ -107,20 +111,31 @@ async def _undo(execution: NodeExecution, original: Effect) -> None:
     await execution.never()
 
 
-def _prepared(execution: NodeExecution, original: Effect, row: Effect | None) -> EffectExecutor | tuple[str, str]:
-    """Return the executor of an undo, or the code and the reason why it must not be called."""
+def _prepared(
+    execution: NodeExecution, original: Effect, row: Effect | None
+) -> EffectExecutor | tuple[str, str] | None:
+    """Return the executor of an undo, or the code and the reason why it must not be called.
+
+    None: the answer that a person stated does not fit, so the effect is uncertain again and a person is called.
+    """
     if (why := kept_by_others(original)) and not (row is not None and is_reopened(row)):
         return "used_by_others", why
     try:
         activity = execution.workflow.activity(original.activity)
         args, kwargs = activity.load_args(original.args)
-        done = activity.response_codec.load(original.response) if original.response is not None else None
     except (NotFound, DefinitionError) as error:
         return "activity_gone", error.what
     except (NotStorable, LimitExceeded) as error:
         return "not_loadable", f"{error.what}: {error.why}"
     if original.response is None:
         return ANSWER_NOT_STORED, f"its undo needs the answer, which is not stored: {(original.error or NO_ERROR).text}"
+    try:
+        done = load_answer(activity, original)
+    except NotStorable as error:
+        if original.shared != STATED:
+            return "not_loadable", f"{error.what}: {error.why}"
+        ask_again(execution, original, error)
+        return None
     if activity.undoing is None:
         return "undo_gone", f"{activity.title} has no undo any more"
     key = core.undo_ident(original)[1]

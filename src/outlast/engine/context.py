@@ -470,7 +470,7 @@ class NodeContext(Context[Any]):
     @_seen
     async def recorded(self, plan: Plan[Any], /) -> list[RecordedCall[Any]]:
         activity = self._execution.workflow.activity(plan.activity)
-        make = partial(recorded_calls, self._execution.session, activity, plan)
+        make = partial(recorded_calls, self._execution, activity, plan)
         return list(await self._judged(f"recorded?{plan.digest}", make))
 
     # --- waiting ---------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from outlast.core.attention import answered, tripped
+from outlast.core.attention import answered, corrections, tripped
 from outlast.core.clock import Clock
 from outlast.core.conclude import (
     Completing,
@@ -259,10 +259,13 @@ class RunExecutor:
         way = route(session.run, session.messages, session.effects, now.business, served=served)
         if way is WALK_ON:
             return await self._prepare(way, served=served)
+        corrected = session.unwritten(corrections(session.run, session.messages))
         if isinstance(way, EndCancelled | EndFailed):
+            self._pending += corrected
             return ended_by(way)
         if way.answers:
             self._act_on(way)
+        self._pending += corrected
         if isinstance(way, Rest):
             return await self._settle(way)
         if way.answers and any(a.attention.reason is Reason.POISONED for a in way.answers):

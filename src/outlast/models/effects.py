@@ -51,6 +51,10 @@ class EffectRecord(Model):
     evidence: list[LateEvidence]
     settle_after_real: Instant | None
     settles_in_ms: int = Field(description="Milliseconds until the outcome `did_not_happen` is accepted.")
+    takes_response: bool = Field(
+        False, description="The outcome `happened` needs the return value of the call, because its type is not None."
+    )
+    correctable: bool = Field(False, description="A person has answered, and nothing has used the answer yet.")
 
 
 class EffectList(PagedList):

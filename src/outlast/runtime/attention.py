@@ -1,10 +1,9 @@
 """Attention of runs: its items with their choices as commands, and the answers of people."""
 
 import asyncio
-import json
 from collections.abc import Awaitable, Callable, Sequence
 from shlex import quote
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from outlast.core.assignments import Assignment, Assignments, assignment_of
 from outlast.core.attention import raise_command
@@ -15,7 +14,6 @@ from outlast.core.machine import CHOICES, Choice, Reason, if_ignored
 from outlast.core.rows import Pause, Run
 from outlast.core.run_columns import Attention
 from outlast.errors import OutlastError
-from outlast.flow.workflow import Workflow
 from outlast.models import exact_instant, instant
 from outlast.models.attention import (
     AnsweredRuns,
@@ -28,7 +26,7 @@ from outlast.models.attention import (
     RunAttention,
     why_not,
 )
-from outlast.runtime.labels import until_of
+from outlast.runtime.labels import happened_options, until_of
 from outlast.runtime.row_models import late_evidence
 from outlast.runtime.tenant_rows import EffectEvidence, TenantRows
 
@@ -52,12 +50,17 @@ class ChoiceCommand(NamedTuple):
     from_real: int = 0
 
 
-def choice_commands(run: Run, entry: Attention, effect: Effect | None = None) -> tuple[ChoiceCommand, ...]:
-    """Return the choices that an entry of the run's attention offers; `effect`: the effect it concerns."""
+def choice_commands(
+    run: Run, entry: Attention, effect: Effect | None = None, *, takes_response: bool = False
+) -> tuple[ChoiceCommand, ...]:
+    """Return the choices that an entry of the run's attention offers; `effect`: the effect it concerns.
+
+    `takes_response`: if that call happened, its return value is needed.
+    """
     if entry.reason is Reason.EFFECT_UNCERTAIN:
         resolve = f"outlast effects resolve {run.run} {quote(entry.key)}"
         return (
-            ChoiceCommand(Choice.HAPPENED, f"{resolve} --happened ID"),
+            ChoiceCommand(Choice.HAPPENED, f"{resolve} {happened_options(takes_response)}"),
             ChoiceCommand(
                 Choice.DID_NOT_HAPPEN, f"{resolve} --did-not-happen", effect.settle_after if effect is not None else 0
             ),
@@ -139,7 +142,8 @@ def attention_item(
     `evidence`: the uncertain effect. `accepted_in_ms` of a choice: time for which it is still refused, because a call
     that was sent may arrive until then.
     """
-    ways = choice_commands(run, entry, evidence.effect if evidence else None)
+    takes_response = evidence is not None and evidence.takes_response
+    ways = choice_commands(run, entry, evidence.effect if evidence else None, takes_response=takes_response)
     return RunAttention(
         run=run.run,
         reason=entry.reason.value,
@@ -229,12 +233,3 @@ async def _outcome(given: AnswerFor, one: Callable[[AnswerFor], Awaitable[None]]
         run=given.run, key=given.key, answered=error is None, error=why_not(error) if error else "",
         code=error.code if error else "", refusal=error.refusal if error else "",
     )  # fmt: skip
-
-
-def encoded_response(workflow: Workflow[Any] | None, effect: Effect, response: Any) -> bytes:
-    """Encode a response with the activity's type if its code is loaded, else as plain JSON."""
-    plain = json.dumps(response)
-    if workflow is None:
-        return plain.encode()
-    codec = workflow.activity(effect.activity).response_codec
-    return bytes(codec.dump(codec.admit(plain)))  # from JSON, so that a string is a value and not a document

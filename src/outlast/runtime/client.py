@@ -408,13 +408,14 @@ class Client(ABC):
 
     @abstractmethod
     async def resolve_effect(
-        self, run: str, key: str, answer: Verb, *, reason: str, external_id: str = "", response: Any = None
-    ) -> None:
+        self, run: str, key: str, answer: Verb, *, reason: str, external_id: str = "", response: Any = None,
+        correct: bool = False,
+    ) -> None:  # fmt: skip
         """Record a person's `answer` about the uncertain effect of a `key`.
 
-        `response` is the call's return value and `external_id` the receiver's own id, if it happened.
-
-        Raises Conflict (settled, too early), Forbidden.
+        For a call that happened: `response`, its return value, which must fit the activity's type, and `external_id`,
+        the receiver's own id. Until an answer is used, both can be stated again, and `correct` replaces any answer.
+        Raises Conflict (settled, used, too early), InvalidInput (the response does not fit), Forbidden.
         """
 
     # --- approvals -----------------------------------------------------------------------------

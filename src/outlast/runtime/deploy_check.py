@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from outlast.core.compensation import NO_UNDO
-from outlast.core.effect_rows import Approval, Effect
+from outlast.core.effect_rows import BY_ITSELF, Approval, Effect
 from outlast.core.lanes import OWN, SCHEDULERS
 from outlast.core.machine import ApprovalStatus, EffectStatus, RunStatus, WaitStatus
 from outlast.core.row_kind import key_of
@@ -88,7 +88,8 @@ def _in_node(rows: RunRows, position: Position, node: Node, before: Plain | None
 def _answer(workflow: Workflow[Any], effect: Effect) -> Iterator[Misfit]:
     activity = activity_of(workflow, effect.activity)
     if activity is not None and effect.status is EffectStatus.DONE and effect.response is not None:
-        yield from _readable(activity, effect.response, effect.key)
+        by = "" if effect.settled_by in BY_ITSELF else f" (stated by {effect.settled_by})"
+        yield from _readable(activity, effect.response, effect.key + by)
 
 
 def _readable(activity: Activity[Any, Any], response: bytes, key: str) -> Iterator[Misfit]:

@@ -42,6 +42,7 @@ from outlast.runtime.run_facts import (
     start_worker,
     taker_text,
 )
+from outlast.runtime.stated_answers import takes_response
 
 DECIDED = {
     ApprovalStatus.APPROVED: ApprovalStatus.APPROVED.value,
@@ -248,7 +249,7 @@ def explain(rows: RunFacts) -> RunExplanation:
     stops = any(a.reason not in OVERLAY_ONLY for a in run.attention)
     for entry in tripped:
         clause = f"{_overlay(rows, entry)}{'; it' if stops else ' and continues: it'} {clause}"
-        unblock += [way.command for way in choice_commands(run, entry)]
+        unblock += [way.command for way in _commands(rows, entry)]
     facts = [("objective", run.objective)] if run.objective else []
     facts += [("node", f"{run.node} (visit {run.visit})"), ("held by", run.owner if is_held(run) else "no worker")]
     if scheduler := scheduler_text(rows):
@@ -382,12 +383,9 @@ def _to_end(rows: RunFacts, way: EndCancelled | EndFailed) -> ExplanationPart:
 
 # --- a person --------------------------------------------------------------------------------------
 def _needs_person(rows: RunFacts, entries: tuple[Attention, ...]) -> ExplanationPart:
-    run = rows.run
     said = [_why(rows, entry) for entry in entries]
     untils = [u for entry in entries if (u := until_of(entry))]
-    commands = tuple(
-        way.command for entry in entries for way in choice_commands(run, entry) if _is_open(rows, entry, way)
-    )
+    commands = tuple(way.command for entry in entries for way in _commands(rows, entry) if _is_open(rows, entry, way))
     ignored = " · ".join(dict.fromkeys(if_ignored(entry.reason) for entry in entries))
     return ExplanationPart(
         f"needs a person: {'; and '.join(said)}",
@@ -403,6 +401,12 @@ def _open_facts(rows: RunFacts) -> tuple[tuple[str, str], ...]:
     """Return open effects that no worker executes and that no person is asked about."""
     open_ = [f"{e.activity} {e.key}" for e in rows.effects if e.status is EffectStatus.INTENDED]
     return (("open effects", ", ".join(open_)),) if open_ and not is_held(rows.run) else ()
+
+
+def _commands(rows: RunFacts, entry: Attention) -> tuple[ChoiceCommand, ...]:
+    effect = _ledger(rows).get((entry.visit, entry.key))
+    taking = effect is not None and takes_response(rows.answer_schemas.get(effect.activity))
+    return choice_commands(rows.run, entry, takes_response=taking)
 
 
 def _is_open(rows: RunFacts, entry: Attention, way: ChoiceCommand) -> bool:

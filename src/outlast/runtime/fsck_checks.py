@@ -10,8 +10,7 @@ from outlast.core.approvals import is_exact
 from outlast.core.codec import digest
 from outlast.core.columns import SUFFIX
 from outlast.core.commit import Mapping
-from outlast.core.compensation import WITHHELD
-from outlast.core.effect_rows import APPROVAL, EFFECT, EVIDENCE, MEMO, USAGE, WAIT, Effect, Usage
+from outlast.core.effect_rows import APPROVAL, EFFECT, EVIDENCE, MEMO, USAGE, WAIT, WITHHELD, Effect, Usage
 from outlast.core.machine import OPEN_EFFECT, SWEPT, ApprovalStatus, DeliveryStatus, EffectStatus
 from outlast.core.outbox_rows import CURSOR, DELIVERY, Cursor, Delivery, Subscription
 from outlast.core.row_checks import (

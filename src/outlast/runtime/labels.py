@@ -5,10 +5,10 @@ from collections.abc import Collection, Iterable
 
 from outlast.core.approvals import changed_call
 from outlast.core.commit import Instant
-from outlast.core.compensation import BY_HAND, WITHHELD
+from outlast.core.compensation import BY_HAND
 from outlast.core.durations import APPROVAL_STALE_AFTER, HEARTBEAT_EVERY, MINUTE, span
 from outlast.core.effect_columns import ANSWER_NOT_STORED
-from outlast.core.effect_rows import Effect
+from outlast.core.effect_rows import BY_ITSELF, Effect
 from outlast.core.effect_verbs import NOT_SENT
 from outlast.core.limits import COUNT_MAX
 from outlast.core.machine import HELD, ApprovalStatus, EffectStatus, LeaseStatus, Reason, RunStatus
@@ -25,7 +25,6 @@ BRIDGE_SILENT = MINUTE  # since the bridge of a guest's worker searched for due 
 STALLED = 2 * HEARTBEAT_EVERY  # since the event loop last ran: a heartbeat was missed
 _BY_LABEL = frozenset({RunStatus.RUNNING, RunStatus.WAITING, RunStatus.RECOVERING})
 _OF_CALLS: frozenset[WaitingKind] = frozenset({"effect", "retry", "settle"})  # waits of a call that has an intent
-BY_ITSELF = frozenset({"", "call", "reconcile", WITHHELD})  # ways an effect is settled without a person
 
 
 def shown_status(run: Run, oldest_call: int = 0) -> str:
@@ -183,6 +182,11 @@ def effect_label(effect: Effect, code: str, *, held: bool = True) -> str:
     if effect.settle_after == 0:
         return f"will be called again after {code}"
     return f"in progress{again}" if held else f"left open{again}: it may have happened"
+
+
+def happened_options(takes_response: bool) -> str:
+    """Return the options of `outlast effects resolve` for a call that happened."""
+    return "--happened ID --response JSON" if takes_response else "--happened ID"
 
 
 def late_answer_label(late: LateEvidence) -> str:

@@ -52,7 +52,7 @@ from outlast.models.steps import StepList
 from outlast.models.timeline import Timeline
 from outlast.runtime import versions
 from outlast.runtime.approvals import approval_detail, approval_page, approval_summary
-from outlast.runtime.attention import answer_each, answer_page, encoded_response, general_attention, run_attention
+from outlast.runtime.attention import answer_each, answer_page, general_attention, run_attention
 from outlast.runtime.client import Client
 from outlast.runtime.clocks import new_id
 from outlast.runtime.explain import explain
@@ -68,6 +68,7 @@ from outlast.runtime.runs import (
     run_page,
     summaries_of,
 )
+from outlast.runtime.stated_answers import encoder_of
 from outlast.runtime.steps import step_page
 from outlast.runtime.summary import status_summary
 from outlast.runtime.tenant_rows import RESULTS_PER_READ, RUNS_PER_READ, TenantRows, after_commit
@@ -408,18 +409,14 @@ class Operations(Client):
 
     @override
     async def resolve_effect(
-        self,
-        run: str,
-        key: str,
-        answer: Verb,
-        *,
-        reason: str,
-        external_id: str = "",
-        response: Any = None,
-        version: int = 0,
-    ) -> None:
+        self, run: str, key: str, answer: Verb, *, reason: str, external_id: str = "", response: Any = None,
+        version: int = 0, correct: bool = False,
+    ) -> None:  # fmt: skip
         self.actor.check_person()
-        workflow = self._workflows.get((await self.rows.run(run)).workflow) if answer == "happened" else None
+        encode = None
+        if answer == "happened":
+            of = await self.rows.run(run)
+            encode = encoder_of(self._code_of(of), await self.rows.answer_schemas_of(of), of.lane, response)
         await commands.resolve_effect(
             self.store,
             tenant=self.tenant,
@@ -428,9 +425,10 @@ class Operations(Client):
             verb=answer,
             actor=self.me,
             reason=reason,
-            encode=(lambda effect: encoded_response(workflow, effect, response)) if answer == "happened" else None,
+            encode=encode,
             external_id=external_id,
             version=version,
+            correct=correct,
         )
 
     # --- the store ---------------------------------------------------------------------------------

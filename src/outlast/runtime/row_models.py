@@ -13,12 +13,12 @@ from outlast.core.deltas import Delta
 from outlast.core.drain import DrainRequest
 from outlast.core.durations import MINUTE
 from outlast.core.effect_columns import NO_ERROR
-from outlast.core.effect_rows import Effect, Evidence, Wait
+from outlast.core.effect_rows import STATED, Effect, Evidence, Wait
 from outlast.core.events import EventType, trace_of
 from outlast.core.keys import OncePer
 from outlast.core.lanes import OWN
 from outlast.core.machine import EffectStatus, LeaseStatus, if_ignored
-from outlast.core.mailbox import REOPENED
+from outlast.core.mailbox import REOPENED, may_answer
 from outlast.core.rows import Event, Message, Pause, Result, Run, Worker, is_due, is_over
 from outlast.core.usage import NO_LIMITS, NOTHING_USED, Amounts, Limits, TenantBudget, money_text
 from outlast.core.verbs import end_of
@@ -270,11 +270,17 @@ def result_row(result: Result) -> ResultRow:
 
 # --- effects ---------------------------------------------------------------------------------------
 def effect_record(
-    effect: Effect, now: Instant, evidence: Iterable[Evidence] = (), *, held: Collection[str] | None = None
+    effect: Effect,
+    now: Instant,
+    evidence: Iterable[Evidence] = (),
+    *,
+    held: Collection[str] | None = None,
+    takes_response: bool = False,
 ) -> EffectRecord:
     """Return an effect. `settles_in_ms`: time until a person may answer "did not happen".
 
     `held`: runs that a worker holds, from `TenantRows.held_runs`; None: not needed, because the effect is settled.
+    `takes_response`: from `TenantRows.taking_response`.
     """
     error = effect.error or NO_ERROR
     run = effect.by_run or effect.run
@@ -307,7 +313,9 @@ def effect_record(
         waited_ms=effect.waited_ms,
         evidence=[late_evidence(each) for each in evidence],
         settle_after_real=instant(effect.settle_after),
-        settles_in_ms=max(0, effect.settle_after - now.real) if effect.status is EffectStatus.UNCERTAIN else 0,
+        settles_in_ms=max(0, effect.settle_after - now.real) if may_answer(effect) else 0,
+        takes_response=takes_response,
+        correctable=effect.shared == STATED,
     )
 
 

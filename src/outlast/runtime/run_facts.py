@@ -1,6 +1,7 @@
 """Rows that explain one run, read at one moment, and the clauses that several explanations share."""
 
 from collections.abc import Iterable, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 from outlast.core.budget import raised, raises_of, total_of
@@ -18,6 +19,7 @@ from outlast.core.usage import NO_LIMITS, NOTHING_USED, Amounts, Limits
 from outlast.models.runs import PendingRequest
 from outlast.runtime.labels import blocked_ms, engine_label, is_alive, is_held
 from outlast.runtime.row_models import pending_request
+from outlast.runtime.stated_answers import AnswerSchemas
 from outlast.store.port import Store
 
 
@@ -40,6 +42,7 @@ class RunFacts(NamedTuple):
     used: Sequence[Effect] = ()  # effects of other runs that this run uses or waits for
     spent: Amounts = NOTHING_USED  # sum of its usage rows
     limits: Limits = NO_LIMITS  # of its workflow's budget
+    answer_schemas: AnswerSchemas = MappingProxyType({})  # of the activities of its version
     ledger_purged: bool = False  # its own effects are gone
 
     @property

@@ -21,7 +21,7 @@ from outlast.runtime.row_models import (
     with_schemas,
 )
 from outlast.runtime.run_facts import in_order, pending_requests_of, unread_requests
-from outlast.runtime.tenant_rows import TenantRows
+from outlast.runtime.tenant_rows import TenantRows, effect_name
 
 
 async def summaries_of(
@@ -94,10 +94,14 @@ async def result_page(rows: TenantRows, run: str, *, after: int, limit: int) -> 
 async def effects_of_run(rows: TenantRows, run: str) -> list[EffectRecord]:
     """Return the effects of a run in the order of their intents, with the late answers to them."""
     effects, known = await rows.effects(run), await rows.evidence(run)
-    now, held = await rows.store.now(), await rows.held_runs(effects)
+    now, held, taking = await rows.store.now(), await rows.held_runs(effects), await rows.taking_response(effects)
     return [
-        effect_record(e, now, [k for k in known if (k.visit, k.key) == (e.visit, e.key)], held=held) for e in effects
-    ]
+        effect_record(
+            e, now, [k for k in known if (k.visit, k.key) == (e.visit, e.key)], held=held,
+            takes_response=effect_name(e) in taking,
+        )
+        for e in effects
+    ]  # fmt: skip
 
 
 async def effect_page(
@@ -108,12 +112,14 @@ async def effect_page(
     effects, further = await rows.ledger(
         status=status, activity=activity, run=run, since=since, cursor=cursor, limit=limit
     )
-    now, held = await rows.store.now(), await rows.held_runs(effects)
-    return EffectList(effects=[effect_record(row, now, held=held) for row in effects], next_cursor=further)
+    now, held, taking = await rows.store.now(), await rows.held_runs(effects), await rows.taking_response(effects)
+    records = [effect_record(row, now, held=held, takes_response=effect_name(row) in taking) for row in effects]
+    return EffectList(effects=records, next_cursor=further)
 
 
 async def one_effect(rows: TenantRows, run: str, key: str, *, visit: int | None) -> EffectRecord:
     """Return one effect with the late answers to it: of a visit, else the uncertain one, else the latest."""
     found = await rows.effect(run, key, visit=visit)
     held = await rows.held_runs([found.effect])
-    return effect_record(found.effect, await rows.store.now(), found.evidence, held=held)
+    taking = effect_name(found.effect) in await rows.taking_response([found.effect])
+    return effect_record(found.effect, await rows.store.now(), found.evidence, held=held, takes_response=taking)

@@ -2,9 +2,10 @@
 
 import json
 from collections import Counter
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar, get_args
 
+from outlast.core import mailbox
 from outlast.core.assignments import Assignment, assignments_of, assignments_row
 from outlast.core.commit import Instant
 from outlast.core.drain import DRAINS, DrainRequest, drains_of
@@ -40,6 +41,7 @@ from outlast.engine.store_maintenance import ledger_purged
 from outlast.errors import InvalidInput, NotFound, StoreReplaced, Unavailable, Uncertain
 from outlast.runtime.labels import is_held, lanes_served, may_have_open_calls
 from outlast.runtime.run_facts import RunFacts, in_order
+from outlast.runtime.stated_answers import AnswerSchemas, answer_schemas, takes_response
 from outlast.runtime.steps import StepRows
 from outlast.runtime.timeline import TimelineRows
 from outlast.store.open_calls import OpenCalls
@@ -59,11 +61,18 @@ EffectName = tuple[str, int, str]
 """Run, visit and key, as an attention entry names an effect."""
 
 
+def effect_name(effect: Effect) -> EffectName:
+    """Return the name of an effect: its run, visit and key."""
+    return effect.by_run or effect.run, effect.visit, effect.key
+
+
 class EffectEvidence(NamedTuple):
     """An effect, and the late answers that replaced workers received for it."""
 
     effect: Effect
     evidence: tuple[Evidence, ...]
+    takes_response: bool = False
+    """`happened` needs the return value of the call."""
 
 
 T = TypeVar("T")
@@ -170,6 +179,8 @@ class TenantRows:
         events = await self.store.rows(
             EVENT, (self.tenant, run), after=(self.tenant, run, after), limit=EVENTS_EXPLAINED
         )
+        topology = await self.store.load(TOPOLOGY, (STORE, rows.run.lane))
+        structure = topology.structure() if topology is not None else {}
         return RunFacts(
             run=rows.run,
             now=rows.now,
@@ -186,15 +197,43 @@ class TenantRows:
             clock_step=await clock_step(self.store),
             results=(await self.counts_of_results([rows.run]))[run],
             spent=await self.store.query(RunUsage(self.tenant, run)),
-            limits=await self._limits_of(rows.run),
+            limits=Limits(*structure["budget"]) if structure.get("budget") else NO_LIMITS,
+            answer_schemas=answer_schemas(structure),
             ledger_purged=await ledger_purged(self.store, rows.run),
         )
 
-    async def _limits_of(self, run: Run) -> Limits:
-        """Return the budget of a run's workflow, as the workers that serve its version declare it."""
-        row = await self.store.load(TOPOLOGY, (STORE, run.lane))
-        found = row.structure().get("budget") if row is not None else None
-        return Limits(*found) if found else NO_LIMITS
+    async def answer_schemas(self, lanes: Iterable[str]) -> Mapping[str, AnswerSchemas]:
+        """Return the schemas of the answers of each lane's activities, as the workers that serve it declare them."""
+        named = sorted(set(lanes))
+        rows = await self.store.load_many(TOPOLOGY, [(STORE, lane) for lane in named]) if named else ()
+        return {
+            lane: answer_schemas(row.structure() if row is not None else {})
+            for lane, row in zip(named, rows, strict=True)
+        }
+
+    async def answer_schemas_of(self, run: Run) -> AnswerSchemas:
+        """Return the schemas of the answers of a run's activities."""
+        return (await self.answer_schemas([run.lane]))[run.lane]
+
+    async def taking_response(self, effects: Iterable[Effect]) -> frozenset[EffectName]:
+        """Return the names of the effects of which `happened` needs the return value of the call.
+
+        Only effects that a person may answer are named.
+        """
+        asked = [effect for effect in effects if mailbox.may_answer(effect)]
+        runs = sorted({effect.by_run or effect.run for effect in asked})
+        rows = await self.store.load_many(RUN, [(self.tenant, run) for run in runs]) if runs else ()
+        return await self._taking_response(asked, {row.run: row.lane for row in rows if row is not None})
+
+    async def _taking_response(self, effects: Sequence[Effect], lanes: Mapping[str, str]) -> frozenset[EffectName]:
+        """Return the names of those of the effects. `lanes`: the lane of each run."""
+        schemas = await self.answer_schemas(lanes[e.by_run or e.run] for e in effects if (e.by_run or e.run) in lanes)
+        return frozenset(
+            (owner, effect.visit, effect.key)
+            for effect in effects
+            if (owner := effect.by_run or effect.run) in lanes
+            and takes_response(schemas[lanes[owner]].get(effect.activity))
+        )
 
     # --- history and results of a run --------------------------------------------------------------
     async def history(self, run: str, *, after: int = 0, limit: int = EVENTS_PER_READ) -> tuple[Event, ...]:
@@ -335,7 +374,7 @@ class TenantRows:
         await self.run(run)
         return await self.store.rows(EVIDENCE, (self.tenant, run))
 
-    async def uncertain_evidence(self, runs: Iterable[Run]) -> dict[EffectName, EffectEvidence]:
+    async def uncertain_evidence(self, runs: Sequence[Run]) -> dict[EffectName, EffectEvidence]:
         """Return the uncertain effects for which these runs need a person, by name; settled ones are left out."""
         found: dict[EffectName, EffectEvidence] = {}
         for run in runs:
@@ -345,7 +384,8 @@ class TenantRows:
                 effect = await self._named(run, entry.visit, entry.key)
                 if effect is not None and effect.status is EffectStatus.UNCERTAIN:
                     found[run.run, entry.visit, entry.key] = EffectEvidence(effect, await self._evidence_of(effect))
-        return found
+        taking = await self._taking_response([each.effect for each in found.values()], {r.run: r.lane for r in runs})
+        return {name: each._replace(takes_response=name in taking) for name, each in found.items()}
 
     async def _evidence_of(self, effect: Effect) -> tuple[Evidence, ...]:
         return await self.store.rows(EVIDENCE, (effect.tenant, effect.by_run or effect.run, effect.visit, effect.key))

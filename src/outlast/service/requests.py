@@ -239,7 +239,8 @@ class ResolveEffect(ReasonBody):
     external_id: Annotated[str, StringConstraints(max_length=500)] = Field(
         "", description="Id at the receiver, if it happened."
     )
-    response: Any = Field(None, description="Answer of the receiver, if it happened.")
+    response: Any = Field(None, description="Return value of the call, if it happened.")
+    correct: bool = Field(False, description="Replace another answer of a person, which nothing has used yet.")
 
 
 KEY: Final = re.compile(rf"[\x21-\x7e]{{1,{KEY_BYTES_MAX}}}")  # values are percent-encoded in keys

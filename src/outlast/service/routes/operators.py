@@ -149,7 +149,10 @@ async def resolve_effect(
     if_match: IfMatch = None,
     key: IdempotencyKey = None,
 ) -> EffectRecord:
-    """Record that it happened (with its id at the receiver), that it did not, or give it up. Possible once."""
+    """Record that it happened (with its id at the receiver), that it did not, or give it up.
+
+    An answer can be corrected until the run uses it.
+    """
     after = await settle(ops, effect, ask, expected_version(if_match, what="the effect"))
     response.headers["ETag"] = etag(after.version)
     return after
@@ -178,7 +181,7 @@ async def settle(ops: Operations, effect: str, ask: ResolveEffect, version: int)
     try:
         await ops.resolve_effect(
             run, name, ask.outcome, reason=ask.reason, external_id=ask.external_id, response=ask.response,
-            version=version,
+            version=version, correct=ask.correct,
         )  # fmt: skip
     except Conflict as error:
         if error.refusal != "moved":

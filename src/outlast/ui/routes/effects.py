@@ -64,7 +64,7 @@ async def resolve_effect(ops: Ops, request: Request, effect: EffectId) -> Respon
     form = form_of(request)
     typed = {name: form.text(name) for name in KEPT}
     try:
-        await settle_typed(ops, effect, typed, form.version())
+        await settle_typed(ops, effect, typed, form.version(), correct=form.text("correct") == "yes")
     except (OutlastError, ProblemError) as error:
         refused = error.error if isinstance(error, ProblemError) else error
         if status_of(refused) >= 500:
@@ -73,10 +73,13 @@ async def resolve_effect(ops: Ops, request: Request, effect: EffectId) -> Respon
     return see_other(request, f"/ui/effects/{effect}")
 
 
-async def settle_typed(ops: Operations, effect: str, typed: Mapping[str, str], version: int) -> None:
-    """Settle an effect by the fields KEPT as they were typed. Raises InvalidInput, and as `settle`."""
+async def settle_typed(
+    ops: Operations, effect: str, typed: Mapping[str, str], version: int, *, correct: bool = False
+) -> None:
+    """Settle an effect by the fields KEPT as they were typed, or `correct` an answer. Raises as `settle`."""
     try:
-        ask = ResolveEffect.model_validate({**typed, "response": _response(typed["response"])})
+        given = {**typed, "response": _response(typed["response"]), "correct": correct}
+        ask = ResolveEffect.model_validate(given)
     except ValidationError as error:
         raise InvalidInput("the answer is not complete", problems=problems_of(error)) from None
     await settle(ops, effect, ask, version)
