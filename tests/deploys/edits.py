@@ -52,7 +52,7 @@ BREAKING = (
     Edit("change a key template", swap(('key="reserve/{order_id}"', 'key="reserve/{order_id}/{cents}"')),
          IN_PLAN, "key"),
     Edit("widen a key's scope", swap(('@activity(key="reserve/{order_id}")',
-                                      '@activity(key="reserve/{order_id}", once_per="run")')), IN_PLAN, "key"),
+                                      '@activity(key="reserve/{order_id}", once_per="run")')), frozenset(), ""),
     Edit("rename an activity", swap(("async def reserve(", "async def book("), ("@reserve.undo", "@book.undo"),
                                     ("ctx.do(reserve,", "ctx.do(book,")), WALKED, ""),
     Edit("another answer", swap(("cents: int) -> str:\n    if", "cents: int) -> int:\n    if"),

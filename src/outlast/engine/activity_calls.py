@@ -155,6 +155,9 @@ async def perform(execution: NodeExecution, activity: Activity[Any, Any], call: 
     visit = execution.session.run.visit if activity.once_per == "visit" else 0
     ident = (visit, call.key)
     effect = execution.session.effects.get(ident)
+    if effect is None and activity.once_per == "run" and (visit := execution.session.visit_of(activity.name, call.key)):
+        ident = (visit, call.key)
+        effect = execution.session.effects[ident]
     if effect is None:
         if execution.session.approvals and activity.has_sets:
             call = call_as_offered(activity, call, execution.session.run, execution.session.approvals.values())
@@ -215,7 +218,8 @@ async def recorded_calls(
         unstored = answer_not_stored(row) if done and isinstance(row, Effect) and row.response is None else None
         response = await _recorded_response(execution, activity, row) if done and unstored is None else None
         same = is_same_call(activity, row, plan.arguments, plan.digest)
-        found.append(RecordedCall(visit, same=same, done=done, response=response, unstored=unstored))
+        made_in = visit or (row.first_visit if isinstance(row, Effect) and not row.by_run else 0)
+        found.append(RecordedCall(visit, same, done, response, unstored, made_in))
     return found
 
 

@@ -122,6 +122,16 @@ class RunSession:
         self.claimed_visit = rows.run.visit  # visit of the run when it was claimed
         self._take_rows(rows)
 
+    def visit_of(self, activity: str, key: str) -> int:
+        """Return the latest visit in which an activity recorded a key for that visit alone; 0 if it did not.
+
+        A key that counts in the whole run may have been recorded when it counted in its visit.
+        """
+        if self._earlier is None:  # once for a claim: later rows are of activities that count within a visit
+            own = sorted((visit, key, effect) for (visit, key), effect in self.effects.items() if visit)
+            self._earlier = {(effect.activity, key): visit for visit, key, effect in own if not effect.undoes}
+        return self._earlier.get((activity, key), 0)
+
     def _take_rows(self, rows: RunRows) -> None:
         self.run: Run = rows.run
         self.group = group_of(rows.run)  # as stored: an advance that has not landed does not end it (S-5)
@@ -136,6 +146,7 @@ class RunSession:
         self.approvals: dict[str, Approval] = {a.id: a for a in rows.approvals}
         self.evidence: tuple[Evidence, ...] = rows.evidence
         self.messages: tuple[Message, ...] = rows.messages
+        self._earlier: dict[tuple[str, str], int] | None = None
         self._said: Instant = rows.now  # last answer of `now`, which is called several times within a millisecond
         self._hear(rows.now)
         self.inbox_read = rows.run.inbox_seq

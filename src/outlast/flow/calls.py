@@ -221,6 +221,7 @@ class RecordedCall(Generic[R_co]):
     - `done`: True if it was done and not undone.
     - `response`: the response of a call that is done, else None.
     - `unstored`: the error of a call that is done, if its answer cannot be stored.
+    - `made_in`: the visit of this run that made it; 0 if it is not known, or if another run may have made it.
     """
 
     visit: int
@@ -228,3 +229,4 @@ class RecordedCall(Generic[R_co]):
     done: bool
     response: R_co | None
     unstored: AnswerNotStored | None = None
+    made_in: int = 0
