@@ -44,7 +44,7 @@ async def test_a_key_of_an_earlier_visit_is_found_after_its_scope_became_the_run
 
 @pytest.mark.req("EFF-1")
 async def test_an_open_call_of_the_visit_is_settled_after_its_scope_became_the_run(world: World) -> None:
-    """The call was sent, and the process died before its answer: the upgraded one must not send it under a new scope."""
+    """The call was sent, and the process died before its answer: the next one must not send it under another scope."""
     shop = Receiver(Slow(acts_first=True))
     old = rounds(shop, "visit")
     first = world.worker(old)

@@ -122,16 +122,6 @@ class RunSession:
         self.claimed_visit = rows.run.visit  # visit of the run when it was claimed
         self._take_rows(rows)
 
-    def visit_of(self, activity: str, key: str) -> int:
-        """Return the latest visit in which an activity recorded a key for that visit alone; 0 if it did not.
-
-        A key that counts in the whole run may have been recorded when it counted in its visit.
-        """
-        if self._earlier is None:  # once for a claim: later rows are of activities that count within a visit
-            own = sorted((visit, key, effect) for (visit, key), effect in self.effects.items() if visit)
-            self._earlier = {(effect.activity, key): visit for visit, key, effect in own if not effect.undoes}
-        return self._earlier.get((activity, key), 0)
-
     def _take_rows(self, rows: RunRows) -> None:
         self.run: Run = rows.run
         self.group = group_of(rows.run)  # as stored: an advance that has not landed does not end it (S-5)
@@ -156,6 +146,16 @@ class RunSession:
         self._used_before: Amounts | None = None  # usage of the run up to the next row; None = not read yet
         self._usage_read = self._usage_n
         self._used_since = NOTHING_USED
+
+    def visit_of(self, activity: str, key: str) -> int:
+        """Return the latest visit in which an activity recorded a key for that visit alone; 0 if it did not.
+
+        A key that counts in the whole run may have been recorded when it counted in its visit.
+        """
+        if self._earlier is None:  # once for a claim: later rows are of activities that count within a visit
+            own = sorted((visit, key, effect) for (visit, key), effect in self.effects.items() if visit)
+            self._earlier = {(effect.activity, key): visit for visit, key, effect in own if not effect.undoes}
+        return self._earlier.get((activity, key), 0)
 
     async def reload(self) -> None:
         """Read all rows again. Raises RunLost if this holder no longer holds the run."""
