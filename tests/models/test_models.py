@@ -19,6 +19,7 @@ RULES = {
     "s17_effects": ("EFF-2", "EFF-3"),
     "s18_sharing": ("EFF-1", "EFF-6"),
     "s20_approvals": ("GATE-2", "GATE-9"),
+    "s27_keys": ("EFF-9",),
 }
 CASES = [
     pytest.param(variant, id=f"{rule}: {variant.name}", marks=[pytest.mark.req(*ids)] if ids else [])
