@@ -9,7 +9,8 @@ from typing import Any, Literal
 import pytest
 
 from outlast.core.machine import Choice, Reason
-from outlast.errors import Conflict, InvalidInput
+from outlast.core.version_move import request_move
+from outlast.errors import Conflict, DefinitionError, InvalidInput
 from outlast.flow import Allow, Context, PolicyRequest, Refused, RetryLater, Workflow, activity, lookup, role
 from tests.engine.world import HOUR, MINUTE, QUIET, SECOND, Go, Receiver, State, World, one_node, write
 
@@ -531,3 +532,105 @@ async def test_an_error_that_ended_the_body_is_asked_for_again(world: World) -> 
     await world.go_on()
     await world.pass_(10 * SECOND)
     assert (world.status(), asked) == ("completed", ["a", "a"])
+
+
+# --- deploys ---------------------------------------------------------------------------------------------
+def mailing(version: int, order: Any, mail: Any = None, *, dropped: Any = ()) -> Workflow[State]:
+    """Return a version of a workflow whose node orders, sends mail if `mail` is given, and waits."""
+    flow = Workflow("mailing", state=State, version=version)
+    if version > 1:
+        flow.migrate(from_=1, dropped=dropped)(lambda old: old)
+
+    @flow.node(start=True)
+    async def only(ctx: Ctx) -> None:
+        await ctx.do(order, "a")
+        if mail is not None:
+            await ctx.do(mail, "a")
+        await ctx.receive("go", Go)
+
+    return flow.validate()
+
+
+@pytest.mark.req("EFF-9", "RUN-8")
+@pytest.mark.parametrize("declared", [True, False])
+async def test_a_migration_names_the_activities_that_it_drops(world: World, declared: bool) -> None:
+    """A moved run stays in its visit, so a call that the new version lacks asks a person unless it is named."""
+    shop = Receiver()
+    order, mail = write(shop), write(shop, name="mail")
+    world.worker(mailing(1, order, mail))
+    await world.start(mailing(1, order, mail))
+    await world.off_duty()
+    await world.pass_(MINUTE)
+    world.worker(mailing(2, order, dropped=["mail"] if declared else []))
+    await world.pass_(MINUTE)
+    await world.signal("go")
+    await world.pass_(SECOND)
+    assert world.run().lane == "mailing@2" and sent(shop) == ["order/a", "mail/a"]
+    if declared:
+        assert (world.status(), world.reasons()) == ("completed", [])
+    else:
+        assert world.reasons() == ["node_diverged"] and world.attention()[0].missing == ("mail?mail/a",)
+
+
+@pytest.mark.parametrize("wrong", ["mail", 3, [1], [""], None])
+def test_dropped_is_a_list_of_names(wrong: Any) -> None:
+    with pytest.raises(DefinitionError, match="dropped="):
+        mailing(2, write(Receiver()), dropped=wrong)
+
+
+@pytest.mark.req("EFF-9", "RUN-8")
+async def test_a_person_who_moves_a_run_to_another_node_drops_what_it_recorded(world: World) -> None:
+    shop = Receiver()
+    order = write(shop)
+
+    def version(n: int) -> Workflow[State]:
+        flow = Workflow("moving", state=State, version=n)
+
+        async def first(ctx: Ctx) -> None:
+            await ctx.do(order, "a")
+            await ctx.receive("go", Go)
+
+        async def second(ctx: Ctx) -> None:
+            await ctx.do(order, f"b{next(other)}")
+            await ctx.sleep("1m")
+
+        flow.node(start=True)(first if n == 1 else second)
+        return flow.validate()
+
+    other = itertools.count(1)
+    world.worker(version(1))
+    await world.start(version(1))
+    await world.off_duty()
+    await world.pass_(MINUTE)
+    world.worker(version(2))
+    await world.pass_(MINUTE)
+    said = request_move(world.run(), Reason.STRANDED_VERSION, 2, "second", actor="op", text="it is second now")
+    await world.store.commit(said)
+    await world.pass_(5 * SECOND)
+    assert sent(shop) == ["order/a", "order/b1"], "the call of the first node holds nothing"
+    await world.pass_(2 * MINUTE)
+    assert world.reasons() == ["node_diverged"], "calls of the second node count"
+    assert world.attention()[0].missing == ("order?order/b1",)
+
+
+@pytest.mark.req("EFF-9")
+async def test_the_answer_of_another_run_that_was_used_must_be_asked_for_again(world: World) -> None:
+    """Shared in the tenant: a re-run under another key would act for this run although it has an answer."""
+    shop = Receiver()
+    order = write(shop, once_per="tenant")
+    keys = iter(["a", "b", "c"])
+
+    async def makes(ctx: Ctx) -> None:
+        await ctx.do(order, "a")
+
+    async def uses(ctx: Ctx) -> None:
+        await ctx.do(order, next(keys))
+        await ctx.sleep("1m")
+
+    maker, user = one_node(makes, name="maker"), one_node(uses, name="user")
+    world.worker(maker, user)
+    await world.start(maker, "r0")
+    await world.start(user, "r1")
+    await world.pass_(2 * MINUTE)
+    assert sent(shop) == ["order/a"] and world.reasons() == ["node_diverged"]
+    assert world.attention()[0].missing == ("order?order/a",)

@@ -38,6 +38,7 @@ class Position(NamedTuple):
     node: str
     visits: Mapping[str, int]
     state: bytes
+    dropped: tuple[str, ...] = ()
 
 
 def misfits(rows: RunRows, workflows: Mapping[str, Workflow[Any]], before: Plain | None, state: bytes) -> list[Misfit]:
@@ -56,7 +57,7 @@ def misfits(rows: RunRows, workflows: Mapping[str, Workflow[Any]], before: Plain
     if to is None:
         position = Position(workflows[run.lane], run.node, run.visits, state)
     else:
-        position = Position(workflows[to.lane], to.node, to.visits, to.state)
+        position = Position(workflows[to.lane], to.node, to.visits, to.state, to.dropped)
     node = position.workflow.nodes.get(position.node)
     if node is None:
         return [Misfit("node", f'node "{position.node}", its present node, was removed')]
@@ -72,7 +73,9 @@ def _in_node(rows: RunRows, position: Position, node: Node, before: Plain | None
     for effect in rows.effects:
         if effect.visit in (0, run.visit) and not effect.undoes:
             yield from _answer(workflow, effect)
-            yield from _open(workflow, run, effect, before, reach, was)
+            yield from _open(workflow, effect, before)
+            if effect.visit or effect.first_visit == run.visit or not effect.settled_at:
+                yield from _gone(position, run, effect, reach, was)
         yield from _undo(workflow, effect)
     for memo in rows.memos:
         activity = activity_of(workflow, memo.activity) if memo.visit == run.visit and memo.activity else None
@@ -100,16 +103,24 @@ def _readable(activity: Activity[Any, Any], response: bytes, key: str) -> Iterat
         yield Misfit("answer", f"the recorded answer of {activity.name} {key} no longer fits its type: {why}")
 
 
-def _open(
-    workflow: Workflow[Any], run: Run, effect: Effect, before: Plain | None, reach: Reach, was: Plain | None
-) -> Iterator[Misfit]:
-    """Check a call with an unknown outcome: the new code must request it again and be able to settle it."""
+def _gone(position: Position, run: Run, effect: Effect, reach: Reach, was: Plain | None) -> Iterator[Misfit]:
+    """Check a call that the visit has recorded: the new code must ask for it again, or drop its activity (S-27)."""
+    if was is None or effect.activity not in was["activities"] or effect.activity in reach.activities:
+        return
+    name = f'node "{run.node}" no longer calls {effect.activity} {effect.key}'
+    if not effect.settled_at:
+        yield Misfit("node", f"{name}, whose outcome is not known yet")
+    elif effect.activity not in position.dropped:
+        drop = f"@….migrate(from_=…, dropped=[{effect.activity!r}])"
+        yield Misfit("node", f"{name}, which this visit has recorded: a person would be asked → declare {drop}")
+
+
+def _open(workflow: Workflow[Any], effect: Effect, before: Plain | None) -> Iterator[Misfit]:
+    """Check a call with an unknown outcome: the new code must be able to settle it."""
     activity = activity_of(workflow, effect.activity)
     if effect.settled_at or activity is None:
         return
     name = f"{effect.activity} {effect.key}"
-    if was is not None and effect.activity in was["activities"] and effect.activity not in reach.activities:
-        yield Misfit("node", f'node "{run.node}" no longer calls {name}, whose outcome is not known yet')
     mode = (before or {}).get("activities", {}).get(effect.activity, {}).get("mode")
     if effect.status is EffectStatus.INTENDED and mode == "reconcile" and activity.mode != "reconcile":
         yield Misfit("reconcile", f"{name} is open, and its activity can no longer ask the receiver")
@@ -126,13 +137,14 @@ def _undo(workflow: Workflow[Any], effect: Effect) -> Iterator[Misfit]:
 
 def _waits(rows: RunRows, node: Node, reach: Reach, was: Plain | None) -> Iterator[Misfit]:
     for wait in rows.waits:
-        if wait.visit != rows.run.visit or wait.status is not WaitStatus.OPEN:
+        if wait.visit != rows.run.visit:
             continue
         kind = reach.waits.get(wait.name)
         if kind is not None and kind != wait.kind:
             yield Misfit("wait", f"its wait {wait.name} was a {wait.kind} and is a {kind} now")
         if kind is None and not reach.open and was is not None and wait.name in was["waits"]:
-            yield Misfit("wait", f'it waits for {wait.kind} {wait.name}, which node "{node.name}" no longer asks for')
+            does = "waits" if wait.status is WaitStatus.OPEN else "waited"
+            yield Misfit("wait", f'it {does} for {wait.kind} {wait.name}, which node "{node.name}" no longer asks for')
 
 
 def _counts(approval: Approval) -> bool:
