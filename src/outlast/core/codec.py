@@ -18,7 +18,7 @@ from pydantic import BaseModel, JsonValue, PydanticUserError, TypeAdapter, Valid
 from pydantic_core import PydanticSerializationError, SchemaSerializer, core_schema, to_jsonable_python
 from typing_extensions import override
 
-from outlast.core.limits import JSON_DEPTH_MAX, RESPONSE_BYTES_MAX, SIGNAL_SCHEMA_BYTES_MAX
+from outlast.core.limits import JSON_DEPTH_MAX, RESPONSE_BYTES_MAX, SIGNAL_SCHEMA_BYTES_MAX, STATE_BYTES_MAX
 from outlast.core.round_trip import Comparison, are_as_declared, examine, in_order
 from outlast.errors import DefinitionError, InvalidInput, LimitExceeded, NotStorable
 
@@ -493,6 +493,12 @@ class Codec(Generic[T]):
             f"it takes {size:,} bytes, the limit is {self.bytes_max:,}{largest}",
             self.if_large,
         )
+
+
+@lru_cache(maxsize=256)
+def codec_of(model: type[Any]) -> Codec[Any]:
+    """Return the codec of a model whose values are only written: a payload, a result. Raises DefinitionError."""
+    return Codec(model, named=f"a {model.__name__}", bytes_max=STATE_BYTES_MAX)
 
 
 @lru_cache(maxsize=256)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from pydantic import BaseModel, JsonValue
 
-from outlast.core.codec import canonical
+from outlast.core.codec import canonical, codec_of, plain_json
 from outlast.core.keys import check_key
 from outlast.core.limits import NAME, RESULT_BYTES_MAX, RESULTS_PER_VISIT_MAX
 from outlast.core.rows import RESULT, Result
@@ -133,11 +133,10 @@ def _stamp(kind: str, data: bytes) -> bytes:
 def produced(result: BaseModel | JsonValue, key: str, kind: str) -> Produced:
     """Return a result in its stored form. Raises InvalidInput, NotStorable, LimitExceeded."""
     check_key("a result", key, 'name what it is, e.g. ctx.emit(lead, key=f"lead/{lead.company_id}")')
-    is_model = isinstance(result, BaseModel)
-    kind = kind or (type(result).__name__ if is_model else "")
+    kind = kind or (type(result).__name__ if isinstance(result, BaseModel) else "")
     if kind and not NAME.fullmatch(kind):
         raise InvalidInput(f"a result cannot be of the kind {kind!r}"[:200], "letters, digits and . _ -", 'kind="lead"')
-    data = canonical(result.model_dump(mode="json") if is_model else result)  # type: ignore[union-attr]
+    data = _written(result) if isinstance(result, BaseModel) else canonical(result)
     if len(data) > RESULT_BYTES_MAX:
         raise LimitExceeded(
             f"result {key} is too large",
@@ -145,6 +144,13 @@ def produced(result: BaseModel | JsonValue, key: str, kind: str) -> Produced:
             "keep large values elsewhere (file, object store) and emit their address",
         )
     return Produced(key, kind, data)
+
+
+def _written(result: BaseModel) -> bytes:
+    codec = codec_of(type(result))
+    data = codec.canonical(result)
+    # clients read a result as JSON, so its computed fields stay
+    return canonical(plain_json(result)) if codec.leaves_out else data
 
 
 async def count_results(session: RunSession) -> int:

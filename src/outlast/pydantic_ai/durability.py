@@ -27,9 +27,9 @@ from pydantic_ai.messages import AgentStreamEvent
 from pydantic_ai.models import Model
 from pydantic_ai.tools import AgentDepsT
 from pydantic_ai.toolsets import AbstractToolset
-from pydantic_core import to_jsonable_python
 from typing_extensions import override
 
+from outlast.core.codec import plain_json
 from outlast.core.durations import Duration
 from outlast.core.keys import MODEL
 from outlast.core.limits import KEY_BYTES_MAX, NAME, TEXT_CHARS_MAX
@@ -352,7 +352,7 @@ class OutlastDurability(BaseDurabilityCapability[AgentDepsT]):
         room = KEY_BYTES_MAX - len(f"{self.name}/{quote(tool)}/~{number}")
         ident = key_part(call_id, room) if number == 1 else f"{key_part(call_id, room)}~{number}"
         try:
-            return found.activity.plan(**found.arguments(tool, ident, to_jsonable_python(arguments)))
+            return found.activity.plan(**found.arguments(tool, ident, plain_json(arguments, by_alias=True)))
         except (InvalidInput, NotStorable, LimitExceeded, ValueError) as error:  # of values that a model gave
             return refusal_text("invalid_arguments", error)
 

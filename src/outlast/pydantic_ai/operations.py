@@ -47,9 +47,10 @@ from pydantic_ai.messages import (
     TextPartDelta,
 )
 from pydantic_ai.settings import ModelSettings
-from pydantic_core import from_json, to_jsonable_python
+from pydantic_core import from_json
 from typing_extensions import override
 
+from outlast.core.codec import compact, is_json, plain_json
 from outlast.core.effect_steps import EXHAUSTED, Happened
 from outlast.core.limits import TEXT_CHARS_MAX
 from outlast.errors import InvalidInput, LimitExceeded, OutlastError
@@ -298,7 +299,9 @@ class BoundOperation(BoundDurableOperation[ParamsT, WireT, ResultT], Generic[Par
         label = getattr(params, "name", "") + (getattr(context, "tool_call_id", None) or "")
         run, n = self._next(context, f"{what}/{label}")
         part = key_part(f"{what}/{label}", PREPARED_CHARS)
-        asked = sha256(json.dumps([label, str(getattr(params, "tool_args", ""))]).encode()).hexdigest()[:DIGEST_CHARS]
+        given = getattr(params, "tool_args", "")
+        text = str(given) if isinstance(given, str) or is_json(given) else compact(plain_json(given, by_alias=True))
+        asked = sha256(json.dumps([label, text]).encode()).hexdigest()[:DIGEST_CHARS]
         prepare, name = self._durability.prepare, self._durability.name
         return await self._make(context, params, prepare, name, run, n, part, asked)
 
@@ -399,7 +402,7 @@ def recorded(answer: object) -> object:
     """Return the answer of a reconcile function with the result of the tool in its recorded form."""
     if not isinstance(answer, Happened):
         return answer
-    return replace(answer, response=stored({"kind": RETURNED, "result": to_jsonable_python(answer.response)}))
+    return replace(answer, response=stored({"kind": RETURNED, "result": plain_json(answer.response, by_alias=True)}))
 
 
 def _settings(params: ModelRequestParams) -> ModelSettings:

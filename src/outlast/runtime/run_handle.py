@@ -4,8 +4,8 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from pydantic import BaseModel
-from pydantic_core import PydanticSerializationError, to_jsonable_python
 
+from outlast.core.codec import codec_of, plain_json
 from outlast.core.durations import SECOND, Duration, span, timedelta_of
 from outlast.core.machine import RunStatus
 from outlast.errors import InvalidInput, NotStorable, RunCancelled, RunFailed, WaitTimeout
@@ -29,9 +29,11 @@ def seconds_of(timeout: Timeout | None) -> float | None:
 def plain_payload(payload: object) -> Mapping[str, Any]:
     """Return a payload as plain JSON members: of a model, a mapping, a dataclass. Raises NotStorable, InvalidInput."""
     try:
-        plain = to_jsonable_python(payload, by_alias=True)
-    except (PydanticSerializationError, ValueError) as error:
-        raise NotStorable("the payload of a signal cannot be stored", str(error), "send a model or a dict") from error
+        if isinstance(payload, BaseModel):
+            codec_of(type(payload)).dump(payload)  # names a part of another class, which would be sent without fields
+        plain = plain_json(payload, by_alias=True)
+    except NotStorable as error:
+        raise NotStorable("the payload of a signal cannot be stored", error.why, "send a model or a dict") from error
     if not isinstance(plain, dict):
         raise InvalidInput(
             "the payload of a signal has no fields",
