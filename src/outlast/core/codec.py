@@ -26,13 +26,14 @@ T = TypeVar("T")
 Json: TypeAlias = JsonValue
 
 _ONLY_DATA: Final = "use only data: text, numbers, lists, dictionaries or a pydantic model (`value.model_dump()`)"
+INTEGER_DIGITS_MAX: Final = 4_300
+"""A JSON number with more digits is not read."""
+_TOO_LONG: Final = f"it holds a number of more than {INTEGER_DIGITS_MAX:,} digits"
 _READABLE: Final = "give a value that its declared type accepts, or declare the type that it has"
 _OTHERWISE: Final = "give a value of the declared type, or declare a union of the types that it may have"
 ELSEWHERE: Final = "keep large values elsewhere (file, object store) and store their address"
 _SECRET: Final = re.compile(r"(?:pydantic\.types\.|<function )(Secret(?:Str|Bytes)?)[.']")
 _SCALARS: Final = frozenset({str, int, bool, type(None)})
-INTEGER_DIGITS_MAX: Final = 4_300
-"""A JSON number with more digits is not read."""
 
 
 # --- canonical bytes -----------------------------------------------------------------------
@@ -463,6 +464,7 @@ class Codec(Generic[T]):
     def _refuse_unreadable(self, error: Exception) -> Never:
         if isinstance(error, ValidationError):
             why = "; ".join(f"{path}: {text}" for path, text in problems_of(error))
+            why = _TOO_LONG if "number out of range" in why else why
         else:
             why = f"reading it raises {type(error).__name__}"
         raise NotStorable(
@@ -470,7 +472,8 @@ class Codec(Generic[T]):
         ) from error
 
     def _not_storable(self, value: object, error: Exception) -> Never:
-        why = _find_unstorable(value, self._word(), 0) or _mismatch(error) or " ".join(str(error).split())
+        why = _TOO_LONG if "int_max_str_digits" in str(error) else ""
+        why = why or _find_unstorable(value, self._word(), 0) or _mismatch(error) or " ".join(str(error).split())
         raise NotStorable(f"{self.named} cannot be stored", why, _ONLY_DATA) from error
 
     def _refuse_nan(self, value: T) -> None:

@@ -142,7 +142,7 @@ class _Examined:
 
     def _add_other(self, schema: Schema, column: int, refs: Mapping[str, Schema]) -> None:
         kind = schema["type"]
-        self.refusing |= kind == "decimal"  # NaN
+        self.refusing |= kind in ("decimal", "literal")  # a NaN, and a text that is not among those of the literal
         if kind == "float":
             self.checks.append(Check("class", column, frozenset({float})))
         elif kind == "datetime":
